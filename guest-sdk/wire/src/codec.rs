@@ -1,0 +1,68 @@
+//! Bytes to values and back: bincode in its legacy configuration, with a limit against hostile lengths.
+//!
+//! bincode 2.0.1 checks the limit before it allocates; without one, ten bytes can ask for exabytes and abort the
+//! process. It accepts trailing bytes silently, so the consumed length is compared here.
+
+use bincode::config::{Configuration, Fixint, Limit, LittleEndian};
+use serde::{Serialize, de::DeserializeOwned};
+
+/// The most bytes that decoding one value may claim: above any Pod that etcd accepts (1.5 MiB), with room for the
+/// fixed-width lengths of this encoding.
+pub const MAX_ENCODED_BYTES: usize = 4 << 20;
+
+const CONFIGURATION: Configuration<LittleEndian, Fixint, Limit<MAX_ENCODED_BYTES>> =
+    bincode::config::legacy().with_limit::<MAX_ENCODED_BYTES>();
+
+/// Why bytes are not a value of the type asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CodecError {
+    /// Truncated, malformed, or claims more than [`MAX_ENCODED_BYTES`].
+    #[error("malformed bytes: {0}")]
+    Malformed(String),
+    /// A value was decoded and bytes were left over.
+    #[error("{left} bytes left over after a value of {used} bytes")]
+    Trailing { used: usize, left: usize },
+    /// The value cannot be encoded.
+    #[error("cannot encode: {0}")]
+    Encode(String),
+}
+
+/// Encodes a value. Types must not use serde's `skip_serializing_if`, `flatten` or `untagged`: this encoding does not
+/// describe itself, and they would corrupt it silently.
+///
+/// # Errors
+/// When a collection of unknown length is serialised; the types of this crate have none.
+pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
+    bincode::serde::encode_to_vec(value, CONFIGURATION).map_err(|error| CodecError::Encode(error.to_string()))
+}
+
+/// Decodes a value that fills the slice exactly.
+///
+/// # Errors
+/// On any other bytes. Hostile bytes never panic and never allocate more than [`MAX_ENCODED_BYTES`].
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
+    let (value, used) = bincode::serde::decode_from_slice(bytes, CONFIGURATION)
+        .map_err(|error| CodecError::Malformed(error.to_string()))?;
+    if used != bytes.len() {
+        return Err(CodecError::Trailing { used, left: bytes.len() - used });
+    }
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hostile_length_is_an_error_and_allocates_nothing() {
+        let bytes = u64::MAX.to_le_bytes();
+        assert!(matches!(decode::<Vec<String>>(&bytes), Err(CodecError::Malformed(_))));
+    }
+
+    #[test]
+    fn trailing_bytes_are_an_error() {
+        let mut bytes = encode(&"podium".to_owned()).unwrap();
+        bytes.push(0);
+        assert_eq!(decode::<String>(&bytes), Err(CodecError::Trailing { used: 14, left: 1 }));
+    }
+}

@@ -1,0 +1,365 @@
+//! A record as bytes: codec, version, header, a table of sections, the sections.
+//!
+//! ```text
+//! u8 codec (1 = bincode legacy) | u8 version (1) | u8 sections n | u32 header length
+//! n times: u8 section | u32 length            (ascending by section)
+//! header | section bytes in the table's order
+//! ```
+//! Numbers are little endian. Opening a record reads the table and decodes the header; a section is decoded when
+//! somebody asks for it.
+
+use serde::de::DeserializeOwned;
+
+use crate::codec::{self, CodecError};
+use crate::pod::{Annotations, Header, Labels, Lifecycle, Owners, Spec, Status};
+
+const CODEC_BINCODE_LEGACY: u8 = 1;
+const VERSION: u8 = 1;
+const PREFIX: usize = 7;
+const TABLE_ENTRY: usize = 5;
+
+/// A part of the record that is granted, watched and compared by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Section {
+    Labels = 0,
+    Annotations = 1,
+    Owners = 2,
+    Lifecycle = 3,
+    Spec = 4,
+    Status = 5,
+}
+
+impl Section {
+    /// How many there are.
+    pub const COUNT: usize = 6;
+    /// In the order of the encoding.
+    pub const ALL: [Self; Self::COUNT] =
+        [Self::Labels, Self::Annotations, Self::Owners, Self::Lifecycle, Self::Spec, Self::Status];
+
+    /// The name in configuration and messages.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Labels => "labels",
+            Self::Annotations => "annotations",
+            Self::Owners => "owners",
+            Self::Lifecycle => "lifecycle",
+            Self::Spec => "spec",
+            Self::Status => "status",
+        }
+    }
+
+    fn from_byte(byte: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(byte)).copied()
+    }
+}
+
+/// Some of the sections.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct SectionSet(u8);
+
+impl SectionSet {
+    pub const EMPTY: Self = Self(0);
+    pub const ALL: Self = Self((1 << Section::COUNT) - 1);
+
+    #[must_use]
+    pub const fn with(self, section: Section) -> Self {
+        Self(self.0 | 1 << section as u8)
+    }
+    #[must_use]
+    pub const fn contains(self, section: Section) -> bool {
+        self.0 & (1 << section as u8) != 0
+    }
+    #[must_use]
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+    #[must_use]
+    pub const fn is_subset_of(self, other: Self) -> bool {
+        self.0 & !other.0 == 0
+    }
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+    pub fn iter(self) -> impl Iterator<Item = Section> {
+        Section::ALL.into_iter().filter(move |section| self.contains(*section))
+    }
+}
+
+impl FromIterator<Section> for SectionSet {
+    fn from_iter<I: IntoIterator<Item = Section>>(sections: I) -> Self {
+        sections.into_iter().fold(Self::EMPTY, Self::with)
+    }
+}
+
+/// All of a Pod that Podium keeps, decoded. [`SectionBytes::encode`] and [`Record`] are its two encoded forms.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pod {
+    pub header: Header,
+    pub labels: Labels,
+    pub annotations: Annotations,
+    pub owners: Owners,
+    pub lifecycle: Lifecycle,
+    pub spec: Spec,
+    pub status: Status,
+}
+
+/// The six sections of one Pod, each encoded by itself: the form in which the host keeps and compares them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SectionBytes<B = Vec<u8>>([B; Section::COUNT]);
+
+impl SectionBytes {
+    /// # Errors
+    /// When a section is beyond what the codec takes back, [`crate::MAX_ENCODED_BYTES`]; no Pod of a real API server is.
+    pub fn encode(pod: &Pod) -> Result<Self, CodecError> {
+        let sections = [
+            codec::encode(&pod.labels)?,
+            codec::encode(&pod.annotations)?,
+            codec::encode(&pod.owners)?,
+            codec::encode(&pod.lifecycle)?,
+            codec::encode(&pod.spec)?,
+            codec::encode(&pod.status)?,
+        ];
+        match sections.iter().map(Vec::len).find(|length| *length > codec::MAX_ENCODED_BYTES) {
+            Some(length) => Err(CodecError::Encode(format!("a section of {length} bytes is too large"))),
+            None => Ok(Self(sections)),
+        }
+    }
+}
+
+impl<B: AsRef<[u8]>> SectionBytes<B> {
+    #[must_use]
+    pub fn get(&self, section: Section) -> &[u8] {
+        self.0[section as usize].as_ref()
+    }
+
+    /// The same sections held in another kind of buffer.
+    pub fn map<C>(self, keep: impl FnMut(B) -> C) -> SectionBytes<C> {
+        SectionBytes(self.0.map(keep))
+    }
+
+    /// The sections whose bytes differ.
+    #[must_use]
+    pub fn changed_from<C: AsRef<[u8]>>(&self, old: &SectionBytes<C>) -> SectionSet {
+        Section::ALL.into_iter().filter(|section| self.get(*section) != old.get(*section)).collect()
+    }
+
+    /// The bytes of a record with these sections of `wanted`.
+    ///
+    /// # Errors
+    /// When the header cannot be encoded; it always can.
+    pub fn record(&self, header: &Header, wanted: SectionSet) -> Result<Vec<u8>, CodecError> {
+        let header = codec::encode(header)?;
+        let body: usize = wanted.iter().map(|section| TABLE_ENTRY + self.get(section).len()).sum();
+        let mut bytes = Vec::with_capacity(PREFIX + header.len() + body);
+        bytes.extend([CODEC_BINCODE_LEGACY, VERSION, wanted.iter().count() as u8]);
+        bytes.extend(length(&header)?);
+        for section in wanted.iter() {
+            bytes.push(section as u8);
+            bytes.extend(length(self.get(section))?);
+        }
+        bytes.extend(&header);
+        for section in wanted.iter() {
+            bytes.extend(self.get(section));
+        }
+        Ok(bytes)
+    }
+}
+
+fn length(bytes: &[u8]) -> Result<[u8; 4], CodecError> {
+    u32::try_from(bytes.len())
+        .map(u32::to_le_bytes)
+        .map_err(|_| CodecError::Encode(format!("{} bytes do not fit a record", bytes.len())))
+}
+
+/// Why bytes are not a record, or a section cannot be read from it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// Another codec or version: host and guest were built from different releases.
+    #[error("record of codec {codec}, version {version}; this build reads codec 1, version 1")]
+    Version { codec: u8, version: u8 },
+    /// The table or its lengths do not fit the bytes.
+    #[error("malformed record: {0}")]
+    Malformed(&'static str),
+    /// The section is not in this record: the plugin was not granted it.
+    #[error(
+        "section {0} is not in this record; grant it under spec.grants.read.pods.sections of the plugin's configuration"
+    )]
+    NotGranted(&'static str),
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+}
+
+/// An opened record: its header, and where its sections lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    header: Header,
+    bytes: Vec<u8>,
+    sections: [Option<(u32, u32)>; Section::COUNT],
+}
+
+impl Record {
+    /// Opens the bytes of one record.
+    ///
+    /// # Errors
+    /// On anything that [`SectionBytes::record`] of the same version does not make; never panics.
+    pub fn open(bytes: Vec<u8>) -> Result<Self, RecordError> {
+        let Some((prefix, _)) = bytes.split_first_chunk::<PREFIX>() else {
+            return Err(RecordError::Malformed("shorter than its prefix"));
+        };
+        let [codec, version, count, length @ ..] = *prefix;
+        if (codec, version) != (CODEC_BINCODE_LEGACY, VERSION) {
+            return Err(RecordError::Version { codec, version });
+        }
+        let header_length = u32::from_le_bytes(length) as usize;
+        let table_end = PREFIX + usize::from(count) * TABLE_ENTRY;
+        let table = bytes.get(PREFIX..table_end).ok_or(RecordError::Malformed("table cut off"))?;
+        let header_end = table_end.checked_add(header_length).ok_or(RecordError::Malformed("header too long"))?;
+        let header = bytes.get(table_end..header_end).ok_or(RecordError::Malformed("header cut off"))?;
+        let header = codec::decode(header)?;
+        let mut sections = [None; Section::COUNT];
+        let mut start = header_end;
+        let mut previous = None;
+        for entry in table.chunks_exact(TABLE_ENTRY) {
+            let &[section, a, b, c, d] = entry else { return Err(RecordError::Malformed("table cut off")) };
+            let section = Section::from_byte(section).ok_or(RecordError::Malformed("unknown section"))?;
+            if previous.is_some_and(|previous| previous >= section) {
+                return Err(RecordError::Malformed("sections out of order"));
+            }
+            previous = Some(section);
+            let end = start
+                .checked_add(u32::from_le_bytes([a, b, c, d]) as usize)
+                .filter(|end| *end <= bytes.len())
+                .ok_or(RecordError::Malformed("section cut off"))?;
+            // Both fit: end is at most the length of a record, which a u32 counts.
+            let (Ok(from), Ok(to)) = (u32::try_from(start), u32::try_from(end)) else {
+                return Err(RecordError::Malformed("longer than 4 GiB"));
+            };
+            sections[section as usize] = Some((from, to));
+            start = end;
+        }
+        if start != bytes.len() {
+            return Err(RecordError::Malformed("bytes left over"));
+        }
+        Ok(Self { header, bytes, sections })
+    }
+
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The sections that are in this record.
+    #[must_use]
+    pub fn sections(&self) -> SectionSet {
+        Section::ALL.into_iter().filter(|section| self.sections[*section as usize].is_some()).collect()
+    }
+
+    fn section<T: DeserializeOwned>(&self, section: Section) -> Result<T, RecordError> {
+        let (from, to) = self.sections[section as usize].ok_or(RecordError::NotGranted(section.name()))?;
+        Ok(codec::decode(&self.bytes[from as usize..to as usize])?)
+    }
+
+    /// # Errors
+    /// Where the section was not granted or its bytes are malformed; so for all below.
+    pub fn labels(&self) -> Result<Labels, RecordError> {
+        self.section(Section::Labels)
+    }
+    /// # Errors
+    /// As [`Self::labels`].
+    pub fn annotations(&self) -> Result<Annotations, RecordError> {
+        self.section(Section::Annotations)
+    }
+    /// # Errors
+    /// As [`Self::labels`].
+    pub fn owners(&self) -> Result<Owners, RecordError> {
+        self.section(Section::Owners)
+    }
+    /// # Errors
+    /// As [`Self::labels`].
+    pub fn lifecycle(&self) -> Result<Lifecycle, RecordError> {
+        self.section(Section::Lifecycle)
+    }
+    /// # Errors
+    /// As [`Self::labels`].
+    pub fn spec(&self) -> Result<Spec, RecordError> {
+        self.section(Section::Spec)
+    }
+    /// # Errors
+    /// As [`Self::labels`].
+    pub fn status(&self) -> Result<Status, RecordError> {
+        self.section(Section::Status)
+    }
+}
+
+/// Splits a page of `pods.find` into records: each is preceded by its length, u32 little endian.
+///
+/// # Errors
+/// When a length does not fit the bytes.
+pub fn split_page(mut page: &[u8]) -> Result<Vec<&[u8]>, RecordError> {
+    let mut records = Vec::new();
+    while !page.is_empty() {
+        let (length, rest) = page.split_first_chunk::<4>().ok_or(RecordError::Malformed("page cut off"))?;
+        let length = u32::from_le_bytes(*length) as usize;
+        if length > rest.len() {
+            return Err(RecordError::Malformed("page cut off"));
+        }
+        let (record, rest) = rest.split_at(length);
+        records.push(record);
+        page = rest;
+    }
+    Ok(records)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod() -> Pod {
+        Pod {
+            header: Header { namespace: "shop".into(), name: "cart-0".into(), uid: "u1".into(), ..Header::default() },
+            labels: [("app".to_owned(), "cart".to_owned())].into(),
+            ..Pod::default()
+        }
+    }
+
+    #[test]
+    fn a_record_carries_exactly_the_sections_asked_for() {
+        let wanted = SectionSet::EMPTY.with(Section::Labels).with(Section::Lifecycle);
+        let bytes = SectionBytes::encode(&pod()).unwrap().record(&pod().header, wanted).unwrap();
+        let record = Record::open(bytes).unwrap();
+        assert_eq!(record.sections(), wanted);
+        assert_eq!(record.header(), &pod().header);
+        assert_eq!(record.labels().unwrap(), pod().labels);
+        assert_eq!(record.spec(), Err(RecordError::NotGranted("spec")));
+    }
+
+    #[test]
+    fn every_truncation_and_every_flipped_byte_of_the_table_is_an_error_or_another_record_but_no_panic() {
+        let bytes = SectionBytes::encode(&pod()).unwrap().record(&pod().header, SectionSet::ALL).unwrap();
+        for end in 0..bytes.len() {
+            assert!(Record::open(bytes[..end].to_vec()).is_err(), "cut at {end}");
+        }
+        for at in 0..bytes.len() {
+            let mut hostile = bytes.clone();
+            hostile[at] ^= 0xff;
+            if let Ok(record) = Record::open(hostile) {
+                let _ = (record.labels(), record.spec(), record.status(), record.lifecycle());
+            }
+        }
+    }
+
+    #[test]
+    fn a_change_names_its_sections() {
+        let mut new = pod();
+        new.status.phase = "Running".into();
+        let (old, new) = (SectionBytes::encode(&pod()).unwrap(), SectionBytes::encode(&new).unwrap());
+        assert_eq!(new.changed_from(&old), SectionSet::EMPTY.with(Section::Status));
+    }
+}

@@ -1,0 +1,1 @@
+//! From a crate to a component.

@@ -1,0 +1,1 @@
+//! `podium demo`: the whole thing at work, checked against the cluster.

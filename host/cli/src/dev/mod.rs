@@ -1,0 +1,1 @@
+//! `podium dev`: a cluster in the process, the host, and plugins that are swapped when their source changes.

@@ -1,0 +1,1 @@
+//! Builds the rooms, spawns, joins, shuts down.

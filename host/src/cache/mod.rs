@@ -1,0 +1,1 @@
+//! The Pods: one Writer, many Readers, immutable snapshots.

@@ -1,0 +1,1 @@
+//! Plugin configuration from files: parsed, checked, with errors that name file and field.

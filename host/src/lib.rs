@@ -1,0 +1,20 @@
+//! Podium's host: one watch, one Pod cache, many tenants' reconcilers in sandboxes.
+//!
+//! ARCHITECTURE.md has the map: which room may know which. `tests/tests/architecture.rs` holds the code to it.
+
+pub mod admin;
+pub mod app;
+pub mod authz;
+pub mod cache;
+pub mod config;
+pub mod dispatch;
+pub mod live;
+pub mod model;
+pub mod queue;
+pub mod runtime;
+pub mod seam;
+pub mod status;
+pub mod telemetry;
+pub mod wake;
+pub mod watch;
+pub mod writeback;

@@ -1,0 +1,1 @@
+//! Reads that ask the API server itself.

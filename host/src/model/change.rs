@@ -1,0 +1,80 @@
+//! What the watch saw and what it changed: the words between watch, cache and wake.
+
+use std::sync::Arc;
+
+use podium_wire::SectionSet;
+
+use super::{CachedPod, PodKey, Revision};
+
+/// What the watch tells, in order.
+#[derive(Debug)]
+pub enum Observation {
+    /// A complete list at one revision. What it does not name is gone, if it is not newer than the list.
+    Relisted { pods: Vec<ListedPod>, revision: Revision },
+    /// Events of a watch, in the order of the stream, at least one.
+    Events(Vec<PodEvent>),
+    /// Nothing else happened up to this revision.
+    Bookmark(Revision),
+    /// From here on the cache is up to date again.
+    Live,
+    /// The watch is cut off; what readers see may be old.
+    Stale(Staleness),
+}
+
+/// One entry of a list.
+#[derive(Debug, Clone)]
+pub enum ListedPod {
+    Read(Arc<CachedPod>),
+    /// [`RevisionKnown::holds`] said that the cache has it at this revision; it was not decoded again.
+    Held(PodKey),
+}
+
+/// One event of a watch.
+#[derive(Debug, Clone)]
+pub enum PodEvent {
+    Applied(Arc<CachedPod>),
+    /// The last state, at the revision of the deletion.
+    Deleted(Arc<CachedPod>),
+}
+
+/// Why readers may see old data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Staleness {
+    /// For people: "connection refused", "no bookmark for 10 s".
+    pub reason: String,
+}
+
+/// What the watch asks during a relist.
+pub trait RevisionKnown: Send + Sync {
+    /// True when the cache holds this incarnation at exactly this revision.
+    fn holds(&self, key: &PodKey, revision: Revision) -> bool;
+}
+
+/// One step of one Pod in the cache. `old` and `new` are of one uid when both are there; a Pod recreated under its name
+/// makes two changes, the deletion first.
+#[derive(Debug, Clone)]
+pub struct Change {
+    pub old: Option<Arc<CachedPod>>,
+    pub new: Option<Arc<CachedPod>>,
+    /// The sections whose bytes differ; all of them for an addition or a deletion.
+    pub sections: SectionSet,
+}
+
+impl Change {
+    /// None when neither state is there, or nothing but the revision differs.
+    #[must_use]
+    pub fn between(old: Option<Arc<CachedPod>>, new: Option<Arc<CachedPod>>) -> Option<Self> {
+        let sections = match (&old, &new) {
+            (None, None) => return None,
+            (Some(old), Some(new)) => new.sections().changed_from(old.sections()),
+            _ => SectionSet::ALL,
+        };
+        (!sections.is_empty()).then_some(Self { old, new, sections })
+    }
+
+    /// The incarnation that this is about.
+    #[must_use]
+    pub fn key(&self) -> Option<&PodKey> {
+        self.new.as_ref().or(self.old.as_ref()).map(|pod| &pod.key)
+    }
+}

@@ -1,0 +1,85 @@
+//! Names of things: Pods, revisions, plugins.
+
+use std::{fmt, sync::Arc};
+
+/// One incarnation of a Pod. A Pod deleted and created again has another uid.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodKey {
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+    pub uid: Arc<str>,
+}
+
+impl PodKey {
+    #[must_use]
+    pub fn new(namespace: &str, name: &str, uid: &str) -> Self {
+        Self { namespace: namespace.into(), name: name.into(), uid: uid.into() }
+    }
+}
+
+impl fmt::Display for PodKey {
+    /// `namespace/name`: for people, who rarely care for the uid.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// A resourceVersion that can be compared: the API server has promised so for its own kinds since 1.35 (KEP-5504), and
+/// etcd's revisions always were 63-bit counters.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Revision(pub u64);
+
+/// A resourceVersion that is no decimal number of at most 64 bits, or has leading zeros.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("resourceVersion {0:?} is not a number that can be compared")]
+pub struct RevisionError(pub String);
+
+impl Revision {
+    /// # Errors
+    /// See [`RevisionError`].
+    pub fn parse(text: &str) -> Result<Self, RevisionError> {
+        let canonical = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+        match text.parse() {
+            Ok(revision) if canonical => Ok(Self(revision)),
+            _ => Err(RevisionError(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+/// A plugin's name in the configuration: namespaced (a `ReconcilePlugin`) or not (a `ClusterReconcilePlugin`).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PluginId {
+    /// None for a `ClusterReconcilePlugin`.
+    pub namespace: Option<Arc<str>>,
+    pub name: Arc<str>,
+}
+
+impl fmt::Display for PluginId {
+    /// `namespace/name`, or `name` for a plugin of the whole cluster: the value of the metrics' label `controller`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(formatter, "{namespace}/{}", self.name),
+            None => self.name.fmt(formatter),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn revisions_with_leading_zeros_signs_or_letters_are_refused() {
+        for text in ["", "00", "01", "+1", "-1", "1a", "99999999999999999999"] {
+            assert!(Revision::parse(text).is_err(), "{text}");
+        }
+        assert_eq!(Revision::parse("0"), Ok(Revision(0)));
+        assert!(Revision::parse("9").unwrap() < Revision::parse("10").unwrap());
+    }
+}

@@ -1,0 +1,26 @@
+//! The words that every room shares: keys, revisions, Pods as cached, changes, queries, grants, writes, runs.
+//!
+//! Plain data and the traits between rooms that need nothing else. No IO, no clock, no Kubernetes client, no engine.
+
+mod change;
+mod grants;
+mod key;
+mod plugin;
+mod pod;
+mod query;
+mod run;
+mod write;
+
+pub use change::{Change, ListedPod, Observation, PodEvent, RevisionKnown, Staleness};
+pub use grants::{Grants, KeyPattern, ObjectGrant, ReadGrants, Scope, WriteGrants};
+pub use key::{PluginId, PodKey, Revision, RevisionError};
+pub use plugin::{LimitClass, Limits, Phase, PluginSpec, WatchSpec};
+pub use pod::{CachedPod, PodError};
+pub use query::{Cursor, LabelOperator, LabelRequirement, LabelSelector, Page, PodQuery, PodView};
+pub use run::{Failure, FailureKind, Outcome, Request, RunReport, Subject, Usage};
+pub use write::{Action, ConditionStatus, Event, EventType, ObjectRef, Refused, Write, WriteReport, WriteResult};
+
+use std::{future::Future, pin::Pin};
+
+/// A future behind a trait object.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

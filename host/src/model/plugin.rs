@@ -1,0 +1,87 @@
+//! A plugin as configured, checked: no field here is to be doubted again.
+
+use std::{path::PathBuf, time::Duration};
+
+use podium_wire::SectionSet;
+
+use super::{Grants, LabelSelector, PluginId, Scope};
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct PluginSpec {
+    pub id: PluginId,
+    /// The component's file.
+    pub source: PathBuf,
+    /// `system:serviceaccount:<namespace>:<name>` whose rights the plugin's writes have; none: the host's own.
+    pub impersonate: Option<String>,
+    pub watch: WatchSpec,
+    pub grants: Grants,
+    pub limits: Limits,
+    pub phase: Phase,
+    /// Names of plugins of the same tenant that run first.
+    pub after: Vec<String>,
+    /// The configuration's `config` as JSON text; `{}` where there is none.
+    pub config: String,
+}
+
+impl PluginSpec {
+    #[must_use]
+    pub fn scope(&self) -> Scope {
+        self.id.namespace.clone().map_or(Scope::Cluster, Scope::Namespace)
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct WatchSpec {
+    pub selector: LabelSelector,
+    /// A change of one of these wakes the plugin; lifecycle always does.
+    pub sections: SectionSet,
+    /// Every Pod that matches is run again after this time.
+    pub resync: Option<Duration>,
+}
+
+/// When a plugin runs among those that one change wakes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    Before,
+    #[default]
+    Main,
+    After,
+}
+
+/// How large a component may be and how long its compilation may take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LimitClass {
+    /// 8 MiB, 16 core instances, 10 s.
+    #[default]
+    Native,
+    /// 32 MiB, 64 core instances, 60 s: for guests that bring an interpreter along.
+    Interpreter,
+}
+
+/// What one run may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    pub class: LimitClass,
+    pub memory_bytes: usize,
+    /// Time on the processor; enforced by fuel, with the epoch behind it.
+    pub cpu: Duration,
+    /// From start to end, waiting included.
+    pub wall: Duration,
+    pub host_calls: u32,
+    pub writes: u32,
+    pub log_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            class: LimitClass::Native,
+            memory_bytes: 32 << 20,
+            cpu: Duration::from_millis(20),
+            wall: Duration::from_secs(2),
+            host_calls: 1_000,
+            writes: 20,
+            log_bytes: 16 << 10,
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Questions to the cache and the trait that answers them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+use super::{CachedPod, Revision};
+
+/// As in a Kubernetes label selector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LabelOperator {
+    Exists,
+    #[serde(rename = "DoesNotExist")]
+    Absent,
+    In,
+    NotIn,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabelRequirement {
+    pub key: String,
+    pub operator: LabelOperator,
+    pub values: Vec<String>,
+}
+
+impl LabelRequirement {
+    #[must_use]
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        let value = labels.get(&self.key);
+        match self.operator {
+            LabelOperator::Exists => value.is_some(),
+            LabelOperator::Absent => value.is_none(),
+            LabelOperator::In => value.is_some_and(|value| self.values.contains(value)),
+            LabelOperator::NotIn => value.is_none_or(|value| !self.values.contains(value)),
+        }
+    }
+}
+
+/// All requirements must hold; none matches everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LabelSelector(pub Vec<LabelRequirement>);
+
+impl LabelSelector {
+    #[must_use]
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.0.iter().all(|requirement| requirement.matches(labels))
+    }
+}
+
+/// All that is set must hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PodQuery {
+    pub namespace: Option<Arc<str>>,
+    pub node: Option<Arc<str>>,
+    pub owner_uid: Option<Arc<str>>,
+    pub labels: LabelSelector,
+}
+
+/// The last Pod of a page, by (namespace, name): the next page begins behind it, whatever changed between.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cursor {
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Page {
+    /// Ordered by namespace, then name.
+    pub pods: Vec<Arc<CachedPod>>,
+    /// None when nothing follows.
+    pub next: Option<Cursor>,
+}
+
+/// One consistent view of the Pods.
+pub trait PodView: Send + Sync {
+    fn get(&self, namespace: &str, name: &str) -> Option<Arc<CachedPod>>;
+    fn by_uid(&self, uid: &str) -> Option<Arc<CachedPod>>;
+    /// At most `limit` Pods behind `after`.
+    fn find(&self, query: &PodQuery, limit: usize, after: Option<&Cursor>) -> Page;
+    fn count(&self, query: &PodQuery) -> u64;
+    /// The newest revision that this view has seen.
+    fn revision(&self) -> Revision;
+}

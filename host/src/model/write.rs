@@ -1,0 +1,222 @@
+//! What a plugin asks to be written, and what became of it. Meanings are those of `wit/podium.wit`.
+
+use super::PodKey;
+
+/// One staged write.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Write {
+    /// Counted from 0 within the run, over all its writes.
+    pub id: u32,
+    pub action: Action,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    SetLabel {
+        target: PodKey,
+        key: String,
+        value: String,
+    },
+    RemoveLabel {
+        target: PodKey,
+        key: String,
+    },
+    SetAnnotation {
+        target: PodKey,
+        key: String,
+        value: String,
+    },
+    RemoveAnnotation {
+        target: PodKey,
+        key: String,
+    },
+    AddFinalizer {
+        target: PodKey,
+        name: String,
+    },
+    RemoveFinalizer {
+        target: PodKey,
+        name: String,
+    },
+    SetCondition {
+        target: PodKey,
+        condition_type: String,
+        status: ConditionStatus,
+        reason: String,
+        message: String,
+    },
+    RemoveCondition {
+        target: PodKey,
+        condition_type: String,
+    },
+    DeletePod {
+        target: PodKey,
+        grace_seconds: Option<u32>,
+    },
+    EvictPod {
+        target: PodKey,
+    },
+    /// `body` is the complete object; `object` is what it names, read from the body once.
+    ApplyObject {
+        object: ObjectRef,
+        body: serde_json::Value,
+        owner: Option<PodKey>,
+    },
+    DeleteObject {
+        object: ObjectRef,
+        uid: Option<String>,
+    },
+}
+
+impl Action {
+    /// The Pod that is written to; none for other kinds.
+    #[must_use]
+    pub fn pod(&self) -> Option<&PodKey> {
+        match self {
+            Self::SetLabel { target, .. }
+            | Self::RemoveLabel { target, .. }
+            | Self::SetAnnotation { target, .. }
+            | Self::RemoveAnnotation { target, .. }
+            | Self::AddFinalizer { target, .. }
+            | Self::RemoveFinalizer { target, .. }
+            | Self::SetCondition { target, .. }
+            | Self::RemoveCondition { target, .. }
+            | Self::DeletePod { target, .. }
+            | Self::EvictPod { target } => Some(target),
+            Self::ApplyObject { .. } | Self::DeleteObject { .. } => None,
+        }
+    }
+
+    /// For people and reports: "set label team=web on shop/cart-0".
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match self {
+            Self::SetLabel { target, key, value } => format!("set label {key}={value} on {target}"),
+            Self::RemoveLabel { target, key } => format!("remove label {key} from {target}"),
+            Self::SetAnnotation { target, key, .. } => format!("set annotation {key} on {target}"),
+            Self::RemoveAnnotation { target, key } => format!("remove annotation {key} from {target}"),
+            Self::AddFinalizer { target, name } => format!("add finalizer {name} to {target}"),
+            Self::RemoveFinalizer { target, name } => format!("remove finalizer {name} from {target}"),
+            Self::SetCondition { target, condition_type, status, .. } => {
+                format!("set condition {condition_type}={} on {target}", status.as_str())
+            }
+            Self::RemoveCondition { target, condition_type } => {
+                format!("remove condition {condition_type} from {target}")
+            }
+            Self::DeletePod { target, .. } => format!("delete pod {target}"),
+            Self::EvictPod { target } => format!("evict pod {target}"),
+            Self::ApplyObject { object, .. } => format!("apply {object}"),
+            Self::DeleteObject { object, .. } => format!("delete {object}"),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConditionStatus {
+    True,
+    False,
+    Unknown,
+}
+
+impl ConditionStatus {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+/// An object that is not a Pod.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectRef {
+    pub api_version: String,
+    pub kind: String,
+    pub namespace: Option<String>,
+    pub name: String,
+}
+
+impl std::fmt::Display for ObjectRef {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let namespace = self.namespace.as_deref().unwrap_or_default();
+        write!(formatter, "{} {} {namespace}/{}", self.api_version, self.kind, self.name)
+    }
+}
+
+/// An Event for people about a Pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    pub target: PodKey,
+    pub event_type: EventType,
+    pub reason: String,
+    pub action: String,
+    pub note: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EventType {
+    Normal,
+    Warning,
+}
+
+/// Why a host call was not done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("not granted")]
+    NotGranted,
+    #[error("over budget")]
+    OverBudget,
+    #[error("invalid: {0}")]
+    Invalid(String),
+    #[error("unavailable: {0}")]
+    Unavailable(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WriteReport {
+    pub id: u32,
+    /// [`Action::describe`].
+    pub what: String,
+    pub became: WriteResult,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WriteResult {
+    Applied,
+    Unchanged,
+    Conflict,
+    OwnedByOther(String),
+    Blocked(String),
+    Gone,
+    Forbidden(String),
+    Invalid(String),
+    NotSent,
+    Unknown,
+}
+
+impl WriteResult {
+    /// Nothing is left to do about it.
+    #[must_use]
+    pub const fn is_settled(&self) -> bool {
+        matches!(self, Self::Applied | Self::Unchanged | Self::Gone)
+    }
+
+    /// The value of the metrics' label `result`.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Unchanged => "unchanged",
+            Self::Conflict => "conflict",
+            Self::OwnedByOther(_) => "owned_by_other",
+            Self::Blocked(_) => "blocked",
+            Self::Gone => "gone",
+            Self::Forbidden(_) => "forbidden",
+            Self::Invalid(_) => "invalid",
+            Self::NotSent => "not_sent",
+            Self::Unknown => "unknown",
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! The sandbox: the only room that knows wasmtime.

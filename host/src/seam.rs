@@ -1,0 +1,103 @@
+//! The two traits through which runs happen, so that neither the engine nor the worker needs the other's types.
+//!
+//! They speak of [`Authorized`] writes, hence they stand above `authz` and not in `model`.
+
+use crate::{
+    authz::Authorized,
+    model::{BoxFuture, CachedPod, Event, PodKey, PodView, Refused, Request, RunReport, Write, WriteReport},
+};
+use std::sync::Arc;
+
+/// Writes and Events of a run that were authorised and not yet sent, in staging order.
+#[derive(Debug, Default)]
+pub struct Staged {
+    pub writes: Vec<Authorized<Write>>,
+    pub events: Vec<Authorized<Event>>,
+}
+
+/// What a run may ask of the world. Implemented by dispatch over a snapshot, writeback and live reads; called by the
+/// engine's one choke point for host calls, which has authorised and accounted before.
+pub trait World: Send + 'static {
+    /// The run's snapshot. Moves only by [`World::commit`].
+    fn view(&self) -> &dyn PodView;
+    /// Reads a Pod from the API server itself.
+    fn live<'a>(
+        &'a mut self,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>>;
+    /// Sends, waits, and moves the snapshot past what was written. Reports in staging order.
+    fn commit(&mut self, staged: Staged) -> BoxFuture<'_, Vec<WriteReport>>;
+    fn state_get(&mut self, key: &str) -> Option<StateEntry>;
+    /// Gives the new version.
+    ///
+    /// # Errors
+    /// When another version is there, or the plugin's share is used up.
+    fn state_put(&mut self, key: &str, value: Vec<u8>, expected: Option<u64>) -> Result<u64, StateError>;
+    /// # Errors
+    /// As [`World::state_put`].
+    fn state_remove(&mut self, key: &str, expected: Option<u64>) -> Result<(), StateError>;
+    /// One line of the plugin's log; `fields` in the plugin's order. Control characters are already escaped.
+    fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]);
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogLevel {
+    Debug,
+    Info,
+    Warn,
+    Error,
+}
+
+/// A value of a plugin's state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateEntry {
+    pub value: Vec<u8>,
+    /// Grows with every put to the key; never 0.
+    pub version: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StateError {
+    /// The version expected is not the one there.
+    Conflict(Option<StateEntry>),
+    Refused(Refused),
+}
+
+/// One plugin that can be run. Implemented by `runtime` for a wasm component, and by closures in tests.
+pub trait Reconcile: Send + Sync {
+    /// One run. The world is owned by the run, because an engine's store outlives no borrow.
+    fn reconcile(&self, request: Request, world: Box<dyn World>) -> BoxFuture<'_, RunReport<Staged>>;
+}
+
+/// Sends authorised writes. Implemented by `writeback`, called by dispatch.
+pub trait Deliver: Send + Sync {
+    fn deliver<'a>(&'a self, sender: &'a Sender, view: &'a dyn PodView, staged: Staged) -> BoxFuture<'a, Sent>;
+}
+
+/// In whose name writes are sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sender {
+    /// `fieldManager`, at most 128 bytes.
+    pub manager: String,
+    /// `Impersonate-User`, where the plugin has a ServiceAccount.
+    pub impersonate: Option<String>,
+}
+
+/// What came of sending.
+#[derive(Debug, Default)]
+pub struct Sent {
+    /// In staging order.
+    pub reports: Vec<WriteReport>,
+    /// The Pods as the API server answered, for the write-through.
+    pub pods: Vec<Arc<CachedPod>>,
+    /// Pods whose deletion the API server accepted.
+    pub deleted: Vec<PodKey>,
+    /// Requests sent.
+    pub requests: u32,
+}
+
+/// Reads one Pod from the API server. Implemented by `live`, called by dispatch.
+pub trait Live: Send + Sync {
+    fn get<'a>(&'a self, namespace: &'a str, name: &'a str) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>>;
+}

@@ -1,0 +1,1 @@
+//! What is happening: counters and latencies by plugin, as plain data. Pure.

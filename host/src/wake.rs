@@ -1,0 +1,1 @@
+//! Which plugins a change concerns. Pure.

@@ -1,0 +1,1 @@
+//! From authorised writes to the fewest API requests (plan, pure) and back with reports (apply, IO).

@@ -1,0 +1,5 @@
+//! What the suites share: components built once per run, the real control plane, the host as a process.
+
+pub mod controlplane;
+pub mod guests;
+pub mod process;
