@@ -1,0 +1,233 @@
+//! Claims about the queue, under paused time.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use proptest::prelude::*;
+use tokio::time::{Instant, advance};
+
+use super::*;
+
+type TestQueue = Queue<u8, &'static str, u32>;
+
+fn queue() -> TestQueue {
+    Queue::new(Backoff::default(), 1)
+}
+
+/// What is due now, if anything; never waits.
+async fn now(queue: &TestQueue) -> Option<Job<u8, &'static str, u32>> {
+    tokio::select! { biased; job = queue.next() => job, () = std::future::ready(()) => None }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_of_events_on_one_item_is_one_run() {
+    let queue = queue();
+    for _ in 0..100 {
+        queue.add([(1, "cart-0", 7)]);
+    }
+    let job = now(&queue).await.unwrap();
+    queue.done(&job, Next::Settled);
+    assert_eq!(now(&queue).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_during_a_run_is_another_run_after_it_and_none_beside_it() {
+    let queue = queue();
+    queue.add([(1, "cart-0", 7)]);
+    let job = now(&queue).await.unwrap();
+    queue.add([(1, "cart-0", 7)]);
+    assert_eq!(now(&queue).await, None, "two at once in one slot");
+    queue.done(&job, Next::Settled);
+    assert!(now(&queue).await.is_some(), "a wake-up was lost");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_items_of_a_slot_run_in_order_and_the_second_waits_for_the_first_to_settle() {
+    let queue = queue();
+    queue.add([(1, "cart-0", 7), (1, "cart-0", 8)]);
+    let old = now(&queue).await.unwrap();
+    assert_eq!(old.item, 7);
+    queue.done(&old, Next::Failed);
+    assert_eq!(now(&queue).await, None);
+    let old = queue.next().await.unwrap();
+    assert_eq!((old.item, old.attempt), (7, 2));
+    queue.done(&old, Next::Settled);
+    assert_eq!(now(&queue).await.unwrap().item, 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_requeue_after_never_delays_a_fresh_event() {
+    let queue = queue();
+    queue.add([(1, "cart-0", 7)]);
+    let job = now(&queue).await.unwrap();
+    queue.done(&job, Next::After(Duration::from_secs(60)));
+    advance(Duration::from_secs(59)).await;
+    assert_eq!(now(&queue).await, None);
+    queue.add([(1, "cart-0", 7)]);
+    let job = now(&queue).await.unwrap();
+    queue.done(&job, Next::Settled);
+    advance(Duration::from_secs(120)).await;
+    assert_eq!(now(&queue).await, None, "the old delay fired although the run after it settled");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_requeue_after_fires_by_itself() {
+    let queue = queue();
+    queue.add([(1, "cart-0", 7)]);
+    let job = now(&queue).await.unwrap();
+    queue.done(&job, Next::After(Duration::from_secs(60)));
+    let start = Instant::now();
+    assert_eq!(queue.next().await.unwrap().attempt, 1);
+    assert_eq!(start.elapsed().as_secs(), 60);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_back_off_from_5_ms_to_5_min_and_success_resets() {
+    let queue = queue();
+    queue.add([(1, "cart-0", 7)]);
+    let start = Instant::now();
+    let mut runs_in_ten_seconds = 0;
+    let mut last = Duration::ZERO;
+    for attempt in 1..=30 {
+        let before = start.elapsed();
+        let job = queue.next().await.unwrap();
+        assert_eq!(job.attempt, attempt);
+        last = start.elapsed() - before;
+        runs_in_ten_seconds += u32::from(start.elapsed() <= Duration::from_secs(10));
+        queue.done(&job, Next::Failed);
+    }
+    assert!(runs_in_ten_seconds <= 13, "{runs_in_ten_seconds}");
+    assert!(last <= Duration::from_secs(300) && last >= Duration::from_secs(225), "{last:?}");
+    let job = queue.next().await.unwrap();
+    queue.done(&job, Next::Settled);
+    queue.add([(1, "cart-0", 7)]);
+    assert_eq!(now(&queue).await.unwrap().attempt, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lanes_take_turns_so_that_a_backlog_does_not_starve_a_neighbour() {
+    let queue: Queue<u8, u32, ()> = Queue::new(Backoff::default(), 1);
+    queue.add((0..1_000).map(|slot| (1, slot, ())));
+    queue.add([(2, 0, ())]);
+    let lanes: Vec<u8> = [queue.next().await, queue.next().await].into_iter().flatten().map(|job| job.lane).collect();
+    assert!(lanes.contains(&2), "{lanes:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_notification_for_many_items_wakes_as_many_workers() {
+    let queue = std::sync::Arc::new(Queue::<u8, u32, ()>::new(Backoff::default(), 1));
+    let workers: Vec<_> = (0..3)
+        .map(|_| {
+            tokio::spawn({
+                let queue = queue.clone();
+                async move { queue.next().await }
+            })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    queue.add((0..3).map(|slot| (1, slot, ())));
+    for worker in workers {
+        assert!(worker.await.unwrap().is_some());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_ends_every_waiting_worker() {
+    let queue = std::sync::Arc::new(queue());
+    let workers: Vec<_> = (0..4)
+        .map(|_| {
+            tokio::spawn({
+                let queue = queue.clone();
+                async move { queue.next().await }
+            })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    queue.close();
+    for worker in workers {
+        assert_eq!(worker.await.unwrap(), None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removed_lane_gives_out_nothing_more_and_may_be_used_again() {
+    let queue = queue();
+    queue.add([(1, "cart-0", 7), (1, "cart-1", 8)]);
+    let job = now(&queue).await.unwrap();
+    queue.remove_lane(1);
+    assert_eq!(now(&queue).await, None);
+    queue.done(&job, Next::Failed);
+    assert!(queue.is_idle());
+    queue.add([(1, "cart-0", 7)]);
+    assert_eq!(now(&queue).await.unwrap().attempt, 1);
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Add(u8, u8, u32),
+    Take,
+    Done(usize, u8),
+    Advance(u16),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (0..3_u8, 0..3_u8, 0..3_u32).prop_map(|(lane, slot, item)| Step::Add(lane, slot, item)),
+        Just(Step::Take),
+        (0..4_usize, 0..4_u8).prop_map(|(at, how)| Step::Done(at, how)),
+        (0..500_u16).prop_map(Step::Advance),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_slots_never_overlap_and_no_wake_up_is_lost(steps in prop::collection::vec(step(), 1..120)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let queue: Queue<u8, u8, u32> = Queue::new(Backoff::default(), 1);
+            let mut running: Vec<Job<u8, u8, u32>> = Vec::new();
+            // Added and not yet seen by a run that began later.
+            let mut owed: HashMap<(u8, u8), HashSet<u32>> = HashMap::new();
+            let take = |running: &mut Vec<Job<u8, u8, u32>>, owed: &mut HashMap<(u8, u8), HashSet<u32>>, job: Job<u8, u8, u32>| {
+                assert!(!running.iter().any(|other| (other.lane, other.slot) == (job.lane, job.slot)), "overlap");
+                if let Some(items) = owed.get_mut(&(job.lane, job.slot)) { items.remove(&job.item); }
+                running.push(job);
+            };
+            for step in steps {
+                match step {
+                    Step::Add(lane, slot, item) => {
+                        queue.add([(lane, slot, item)]);
+                        owed.entry((lane, slot)).or_default().insert(item);
+                    }
+                    Step::Take => {
+                        let job = tokio::select! { biased; job = queue.next() => job, () = std::future::ready(()) => None };
+                        if let Some(job) = job { take(&mut running, &mut owed, job); }
+                    }
+                    Step::Done(at, how) if at < running.len() => {
+                        let job = running.swap_remove(at);
+                        queue.done(&job, match how {
+                            0 => Next::Settled,
+                            1 => Next::After(Duration::from_millis(100)),
+                            2 => Next::Failed,
+                            _ => Next::Postponed(Duration::from_millis(10)),
+                        });
+                    }
+                    Step::Done(..) => {}
+                    Step::Advance(millis) => advance(Duration::from_millis(millis.into())).await,
+                }
+            }
+            for job in running.drain(..) { queue.done(&job, Next::Settled); }
+            for _ in 0..200 {
+                advance(Duration::from_secs(1)).await;
+                while let Some(job) = tokio::select! { biased; job = queue.next() => job, () = std::future::ready(()) => None } {
+                    take(&mut running, &mut owed, job);
+                    for job in running.drain(..) { queue.done(&job, Next::Settled); }
+                }
+            }
+            assert!(owed.values().all(HashSet::is_empty), "lost: {owed:?}");
+            assert!(queue.is_idle());
+        });
+    }
+}
