@@ -3,6 +3,7 @@
 //! ARCHITECTURE.md has the map: which room may know which. `tests/tests/architecture.rs` holds the code to it.
 
 pub mod admin;
+pub mod api;
 pub mod app;
 pub mod authz;
 pub mod cache;

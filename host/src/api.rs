@@ -1,0 +1,308 @@
+//! Requests to the API server with a deadline, and its answers as errors that say what to do.
+//!
+//! One request is one attempt: what may be sent again, and when, is known to the rooms that send it alone.
+
+use std::{error::Error as StdError, pin::Pin, time::Duration};
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use http::{Request, Response};
+use http_body_util::{BodyExt, Limited};
+use kube::client::Body;
+use serde::Deserialize;
+use tokio::time::{Instant, timeout_at};
+
+/// The most bytes of one answer, 128 MiB: a page of 500 of the largest Pods seen is a fifth of it.
+const MAX_ANSWER_BYTES: usize = 128 << 20;
+/// How much of an answer that is no Status is quoted, in characters.
+const MAX_QUOTE: usize = 200;
+/// Shorter than any deadline here, so that a peer that cannot be reached is told from one that does not answer.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The bytes of a stream, as they come. Ends for good after an error.
+pub type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, ApiError>> + Send>>;
+
+/// The API server and how long one request to it may take.
+#[derive(Clone)]
+pub struct Api {
+    client: kube::Client,
+    deadline: Duration,
+}
+
+/// Why a request brought no good answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ApiError {
+    /// The API server refused, or something before it did.
+    #[error("{code} {reason}: {message}")]
+    Status {
+        code: u16,
+        /// Such as "Conflict"; empty where the answer was no Status.
+        reason: String,
+        message: String,
+        causes: Vec<Cause>,
+        /// How long the server asks to be left alone.
+        retry_after: Option<Duration>,
+    },
+    /// No answer within the deadline. What was asked for may have been done.
+    #[error("no answer within {} s", .0.as_secs_f32())]
+    Timeout(Duration),
+    /// The connection failed. With `sent` false nothing has reached the API server; else it may have been done.
+    #[error("{message}")]
+    Transport { sent: bool, message: String },
+    /// An answer that is not what was asked for. If it was a write, it was done.
+    #[error("malformed answer: {0}")]
+    Malformed(String),
+}
+
+/// One cause in the details of a Status.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Cause {
+    /// Such as "metadata.uid".
+    pub field: String,
+    /// Such as "DisruptionBudget".
+    pub reason: String,
+    pub message: String,
+}
+
+/// A `metav1.Status`, as far as errors need it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    kind: String,
+    code: u16,
+    reason: String,
+    message: String,
+    details: Option<Details>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Details {
+    causes: Option<Vec<Cause>>,
+    retry_after_seconds: Option<u32>,
+}
+
+/// The client that everything here is made for: no retries of its own (by default it repeats POSTs too, for up to
+/// 1,000 s), a bound on connecting, and no bound on reading, because a watch is silent for as long as nothing happens.
+///
+/// # Errors
+/// When the configuration has no usable certificates, credentials or proxy.
+pub fn client(mut config: kube::Config) -> Result<kube::Client, Box<kube::Error>> {
+    config.default_retry = false;
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = None;
+    kube::Client::try_from(config).map_err(Box::new)
+}
+
+impl Api {
+    #[must_use]
+    pub fn new(client: kube::Client, deadline: Duration) -> Self {
+        Self { client, deadline }
+    }
+
+    /// The same API server with another deadline.
+    #[must_use]
+    pub fn with_deadline(&self, deadline: Duration) -> Self {
+        Self { client: self.client.clone(), deadline }
+    }
+
+    /// The body of a 2xx answer.
+    ///
+    /// # Errors
+    /// See [`ApiError`].
+    pub async fn bytes(&self, request: Request<Vec<u8>>) -> Result<Bytes, ApiError> {
+        let end = Instant::now() + self.deadline;
+        let response = self.send(request, end).await?;
+        self.collect(response, end).await
+    }
+
+    /// The body of a 2xx answer as JSON.
+    ///
+    /// # Errors
+    /// See [`ApiError`].
+    pub async fn json(&self, request: Request<Vec<u8>>) -> Result<serde_json::Value, ApiError> {
+        let bytes = self.bytes(request).await?;
+        serde_json::from_slice(&bytes).map_err(|error| ApiError::Malformed(error.to_string()))
+    }
+
+    /// The body of a 2xx answer as it comes. The deadline is for the head of the answer; how long the body may be
+    /// silent is the caller's to say.
+    ///
+    /// # Errors
+    /// See [`ApiError`]; the items of the stream are `Transport` or nothing.
+    pub async fn stream(&self, request: Request<Vec<u8>>) -> Result<Chunks, ApiError> {
+        let response = self.send(request, Instant::now() + self.deadline).await?;
+        let chunks = response.into_body().into_data_stream();
+        Ok(Box::pin(chunks.map(|chunk| chunk.map_err(|error| transport(&error)))))
+    }
+
+    async fn send(&self, request: Request<Vec<u8>>, end: Instant) -> Result<Response<Body>, ApiError> {
+        let response = match timeout_at(end, self.client.send(request.map(Body::from))).await {
+            Ok(response) => response.map_err(|error| transport(&error))?,
+            Err(_) => return Err(ApiError::Timeout(self.deadline)),
+        };
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let code = response.status().as_u16();
+        let header = response.headers().get(http::header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let retry_after = header.and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
+        // A refusal stays one when its body cannot be read to the end.
+        let body = self.collect(response, end).await.unwrap_or_default();
+        Err(refusal(code, retry_after, &body))
+    }
+
+    async fn collect(&self, response: Response<Body>, end: Instant) -> Result<Bytes, ApiError> {
+        let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES);
+        match timeout_at(end, body.collect()).await {
+            Ok(Ok(body)) => Ok(body.to_bytes()),
+            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+                Err(ApiError::Malformed(format!("longer than {MAX_ANSWER_BYTES} bytes")))
+            }
+            Ok(Err(error)) => Err(transport(&*error)),
+            Err(_) => Err(ApiError::Timeout(self.deadline)),
+        }
+    }
+}
+
+impl ApiError {
+    /// From the Status in an ERROR event of a watch.
+    #[must_use]
+    pub fn from_status(json: &[u8]) -> Self {
+        refusal(0, None, json)
+    }
+
+    /// The status code of a refusal.
+    #[must_use]
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Status { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+
+    /// True when a cause names this reason.
+    #[must_use]
+    pub fn has_cause(&self, name: &str) -> bool {
+        matches!(self, Self::Status { causes, .. } if causes.iter().any(|cause| cause.reason == name))
+    }
+
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Status { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+}
+
+/// `code` 0: the Status has its own.
+fn refusal(code: u16, retry_after: Option<Duration>, body: &[u8]) -> ApiError {
+    let status = serde_json::from_slice::<Status>(body).ok().filter(|status| status.kind == "Status");
+    let Some(status) = status else {
+        let quote: String = String::from_utf8_lossy(body).chars().take(MAX_QUOTE).collect();
+        let message = quote.trim().to_owned();
+        return ApiError::Status { code, reason: String::new(), message, causes: Vec::new(), retry_after };
+    };
+    let details = status.details.unwrap_or_default();
+    let seconds = details.retry_after_seconds.filter(|seconds| *seconds > 0).map(u64::from);
+    ApiError::Status {
+        code: if code == 0 { status.code } else { code },
+        reason: status.reason,
+        message: status.message,
+        causes: details.causes.unwrap_or_default(),
+        retry_after: retry_after.or(seconds.map(Duration::from_secs)),
+    }
+}
+
+fn transport(error: &(dyn StdError + 'static)) -> ApiError {
+    let mut message = error.to_string();
+    let mut sent = true;
+    let mut next = Some(error);
+    while let Some(error) = next {
+        // Found no credentials, or no connection: nothing went out.
+        sent &= !error.downcast_ref().is_some_and(hyper_util::client::legacy::Error::is_connect);
+        sent &= !matches!(error.downcast_ref(), Some(kube::Error::Auth(_)));
+        let text = error.to_string();
+        if !message.contains(&text) {
+            message = format!("{message}: {text}");
+        }
+        next = error.source();
+    }
+    ApiError::Transport { sent, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::Full;
+    use tower::service_fn;
+
+    use super::*;
+
+    fn answering(status: u16, retry_after: Option<&'static str>, body: &'static str) -> Api {
+        let service = service_fn(move |_: Request<Body>| async move {
+            let mut response = Response::builder().status(status);
+            if let Some(seconds) = retry_after {
+                response = response.header("retry-after", seconds);
+            }
+            Ok::<_, http::Error>(response.body(Full::new(Bytes::from_static(body.as_bytes())))?)
+        });
+        Api::new(kube::Client::new(service, "default"), Duration::from_secs(5))
+    }
+
+    fn get() -> Request<Vec<u8>> {
+        Request::get("/api/v1/pods").body(Vec::new()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_refusal_carries_code_reason_causes_and_how_long_to_wait() {
+        let body = r#"{"kind":"Status","status":"Failure","message":"m","reason":"TooManyRequests","code":429,
+            "details":{"causes":[{"reason":"DisruptionBudget","message":"c"}],"retryAfterSeconds":3}}"#;
+        let error = answering(429, None, body).json(get()).await.unwrap_err();
+        let cause = Cause { reason: "DisruptionBudget".into(), message: "c".into(), ..Cause::default() };
+        let expected = ApiError::Status {
+            code: 429,
+            reason: "TooManyRequests".into(),
+            message: "m".into(),
+            causes: vec![cause],
+            retry_after: Some(Duration::from_secs(3)),
+        };
+        assert_eq!(error, expected);
+        let error = answering(503, Some("7"), "upstream is away").json(get()).await.unwrap_err();
+        assert_eq!((error.code(), error.retry_after()), (Some(503), Some(Duration::from_secs(7))));
+        assert_eq!(error.to_string(), "503 : upstream is away");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_no_json_is_malformed() {
+        let error = answering(200, None, "<html>").json(get()).await.unwrap_err();
+        assert!(matches!(error, ApiError::Malformed(_)), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_refused_connection_is_known_as_not_sent_and_a_cut_one_as_sent() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let uri: http::Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let api = Api::new(client(kube::Config::new(uri)).unwrap(), Duration::from_secs(5));
+        let cut = tokio::spawn(async move {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut head = [0; 16];
+            tokio::io::AsyncReadExt::read_exact(&mut socket, &mut head).await.unwrap();
+        });
+        let error = api.bytes(get()).await.unwrap_err();
+        assert!(matches!(error, ApiError::Transport { sent: true, .. }), "{error:?}");
+        cut.await.unwrap();
+        let error = api.bytes(get()).await.unwrap_err();
+        assert!(matches!(error, ApiError::Transport { sent: false, .. }), "{error:?}");
+        assert!(error.to_string().contains("refused"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_silent_server_is_a_timeout() {
+        let service =
+            service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Full<Bytes>>, http::Error>>());
+        let api = Api::new(kube::Client::new(service, "default"), Duration::from_millis(20));
+        assert_eq!(api.bytes(get()).await, Err(ApiError::Timeout(Duration::from_millis(20))));
+    }
+}
