@@ -9,6 +9,7 @@ mod plugin;
 mod pod;
 mod query;
 mod run;
+pub mod syntax;
 mod write;
 
 pub use change::{Change, ListedPod, Observation, PodEvent, RevisionKnown, Staleness};

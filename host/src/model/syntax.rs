@@ -1,0 +1,237 @@
+//! What Kubernetes accepts as a name, a key, a value: shared by `authz`, which refuses a guest's, and `config`, which
+//! refuses a file's. Never looser than the API server, in places stricter; each function says where.
+//!
+//! Errors are texts that follow a quoted value: `label key "x y" must ...`.
+
+type Checked = Result<(), &'static str>;
+
+/// The API server allows 256 KiB for all annotations of an object together; one plugin gets a quarter for one key.
+pub const MAX_ANNOTATION_VALUE_BYTES: usize = 64 << 10;
+
+/// Quotes a hostile text for a message: escaped, and cut where it is long.
+#[must_use]
+pub fn quoted(text: &str) -> String {
+    const SHOWN: usize = 100;
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{:?}...", &text[..end]),
+        None => format!("{text:?}"),
+    }
+}
+
+fn is_lower_alphanumeric(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit()
+}
+
+/// Every byte passes `inside`, the first and the last pass `edge`; an empty text does not.
+fn is_word(text: &str, edge: fn(u8) -> bool, inside: fn(u8) -> bool) -> bool {
+    let bytes = text.as_bytes();
+    let edges = bytes.first().zip(bytes.last());
+    edges.is_some_and(|(first, last)| edge(*first) && edge(*last)) && bytes.iter().all(|byte| inside(*byte))
+}
+
+fn is_dns_word(text: &str) -> bool {
+    is_word(text, is_lower_alphanumeric, |byte| is_lower_alphanumeric(byte) || byte == b'-')
+}
+
+fn is_name_word(text: &str) -> bool {
+    let inside = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    is_word(text, |byte| byte.is_ascii_alphanumeric(), inside)
+}
+
+/// A DNS-1123 label: what a namespace is called.
+///
+/// # Errors
+/// On anything else.
+pub fn dns_label(text: &str) -> Checked {
+    match text {
+        "" => Err("must not be empty"),
+        _ if text.len() > 63 => Err("must be at most 63 characters"),
+        _ if is_dns_word(text) => Ok(()),
+        _ => Err("must consist of lower case letters, digits and '-', and begin and end with a letter or digit"),
+    }
+}
+
+/// A DNS-1123 subdomain: what Pods and other objects are called, and the domain of a key.
+///
+/// # Errors
+/// On anything else.
+pub fn dns_subdomain(text: &str) -> Checked {
+    match text {
+        "" => Err("must not be empty"),
+        _ if text.len() > 253 => Err("must be at most 253 characters"),
+        _ if text.split('.').all(is_dns_word) => Ok(()),
+        _ => Err("must consist of lower case letters, digits, '-' and '.', \
+                  and begin and end every part between dots with a letter or digit"),
+    }
+}
+
+/// The key of a label or an annotation, the type of a condition: `name` or `domain/name`. The API server takes upper
+/// case letters in the domain of an annotation; here they are refused, so that no spelling evades a reserved domain.
+///
+/// # Errors
+/// On anything else.
+pub fn qualified_name(text: &str) -> Checked {
+    let name = match text.split_once('/') {
+        Some((domain, name)) => {
+            dns_subdomain(domain).map_err(|_| "must have a DNS name in lower case before its '/'")?;
+            name
+        }
+        None => text,
+    };
+    match name {
+        "" => Err("must not have an empty name"),
+        _ if name.len() > 63 => Err("must have a name of at most 63 characters"),
+        _ if is_name_word(name) => Ok(()),
+        _ => Err("must be a name of letters, digits, '-', '_' and '.', that begins and ends with a letter or digit, \
+                  with or without a domain and '/' before it"),
+    }
+}
+
+/// The value of a label; it may be empty.
+///
+/// # Errors
+/// On anything else.
+pub fn label_value(text: &str) -> Checked {
+    match text {
+        "" => Ok(()),
+        _ if text.len() > 63 => Err("must be at most 63 characters"),
+        _ if is_name_word(text) => Ok(()),
+        _ => Err("must consist of letters, digits, '-', '_' and '.', and begin and end with a letter or digit"),
+    }
+}
+
+/// A uid. The API server makes UUIDs; what others may have made is taken too, but nothing empty: a precondition that is
+/// empty is none.
+///
+/// # Errors
+/// On anything else.
+pub fn uid(text: &str) -> Checked {
+    match text {
+        "" => Err("must not be empty"),
+        _ if text.len() > 128 => Err("must be at most 128 characters"),
+        _ if text.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(()),
+        _ => Err("must consist of visible ASCII characters"),
+    }
+}
+
+/// `version` or `group/version`.
+///
+/// # Errors
+/// On anything else.
+pub fn api_version(text: &str) -> Checked {
+    let (group, version) = text.split_once('/').map_or((None, text), |(group, version)| (Some(group), version));
+    if group.is_none_or(|group| dns_subdomain(group).is_ok()) && dns_label(version).is_ok() {
+        Ok(())
+    } else {
+        Err("must be a version like \"v1\" or a group and a version like \"apps/v1\"")
+    }
+}
+
+/// The kind of an object, the reason or the action of an Event: letters and digits that begin with a capital, at most
+/// 128 of them.
+///
+/// # Errors
+/// On anything else.
+pub fn upper_camel_case(text: &str) -> Checked {
+    let begins = text.bytes().next().is_some_and(|byte| byte.is_ascii_uppercase());
+    if begins && text.len() <= 128 && text.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        Ok(())
+    } else {
+        Err("must be an UpperCamelCase word of at most 128 letters and digits")
+    }
+}
+
+/// Keys that Kubernetes itself gives a meaning to: no wildcard covers them. `key` is a valid [`qualified_name`].
+#[must_use]
+pub fn is_reserved_key(key: &str) -> bool {
+    match key.split_once('/') {
+        Some((domain, _)) => is_reserved_domain(domain),
+        // What controllers wrote before keys had domains.
+        None => matches!(
+            key,
+            "pod-template-hash"
+                | "controller-revision-hash"
+                | "pod-template-generation"
+                | "controller-uid"
+                | "job-name"
+        ),
+    }
+}
+
+/// `kubernetes.io`, `k8s.io` and what is below them.
+#[must_use]
+pub fn is_reserved_domain(domain: &str) -> bool {
+    ["kubernetes.io", "k8s.io"]
+        .iter()
+        .any(|reserved| domain.strip_suffix(reserved).is_some_and(|before| before.is_empty() || before.ends_with('.')))
+}
+
+/// Keys that nothing may write, whatever is granted: kubectl would take the annotation for its own memory.
+#[must_use]
+pub fn is_forbidden_key(key: &str) -> bool {
+    key == "kubectl.kubernetes.io/last-applied-configuration"
+}
+
+/// Condition types of a Pod that belong to the kubelet, the scheduler and the controllers: no plugin writes them.
+#[must_use]
+pub fn is_builtin_condition(condition_type: &str) -> bool {
+    matches!(
+        condition_type,
+        "Ready"
+            | "PodScheduled"
+            | "ContainersReady"
+            | "Initialized"
+            | "PodReadyToStartContainers"
+            | "PodHasNetwork"
+            | "DisruptionTarget"
+            | "PodResizePending"
+            | "PodResizeInProgress"
+            | "AllContainersRestarting"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_could_change_a_path_are_refused() {
+        let hostile =
+            ["", ".", "..", "a/b", "%2f", "a%2fb", "A", "\u{e4}", "a b", "a\0", "-a", "a-", "a..b", "a?b", "a#b"];
+        for name in hostile {
+            assert!(dns_label(name).is_err(), "{name:?}");
+            assert!(dns_subdomain(name).is_err(), "{name:?}");
+        }
+        assert!(dns_label("a.b").is_err());
+        assert!(dns_label(&"a".repeat(64)).is_err() && dns_label(&"a".repeat(63)).is_ok());
+        assert!(dns_subdomain(&"a".repeat(254)).is_err() && dns_subdomain(&"a".repeat(253)).is_ok());
+        assert!(dns_subdomain("web-0.shop.example").is_ok());
+    }
+
+    #[test]
+    fn a_key_is_a_name_with_or_without_a_domain() {
+        for key in ["app", "A.b_c-9", "shop.example/Team", &format!("{}/{}", "a".repeat(253), "b".repeat(63))] {
+            assert!(qualified_name(key).is_ok(), "{key}");
+        }
+        let long = "a".repeat(64);
+        for key in ["", "/", "/a", "a/", "a/b/c", "Shop.example/a", "_a", "a_", "a b", &long, "\u{e4}/a", "a/*"] {
+            assert!(qualified_name(key).is_err(), "{key}");
+        }
+    }
+
+    #[test]
+    fn every_spelling_below_a_reserved_domain_is_reserved_and_nothing_beside_it() {
+        for key in ["kubernetes.io/a", "app.kubernetes.io/name", "k8s.io/a", "a.b.k8s.io/c", "pod-template-hash"] {
+            assert!(is_reserved_key(key), "{key}");
+        }
+        for key in ["notkubernetes.io/a", "kubernetes.io.example/a", "x-k8s.io/a", "app", "job-names"] {
+            assert!(!is_reserved_key(key), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_quoted_text_is_escaped_and_bounded() {
+        assert_eq!(quoted("a\u{1b}[0m"), r#""a\u{1b}[0m""#);
+        assert!(quoted(&"\u{e4}".repeat(10_000)).len() < 300);
+    }
+}
