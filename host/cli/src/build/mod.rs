@@ -1,1 +1,132 @@
-//! From a crate to a component.
+//! From a crate to a component: cargo builds the core module, wit-component wraps it, and what the component imports is
+//! read back function by function, because that list is exactly what the plugin can do.
+//!
+//! It does not decide whether a plugin may do so: the host compares imports with grants when it loads the plugin.
+
+mod cargo;
+pub mod command;
+mod component;
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use serde::Serialize;
+
+pub use component::Import;
+
+/// What to build, and where.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The crate's directory, or its `Cargo.toml`.
+    pub path: PathBuf,
+    /// Where cargo puts what it makes; none: the target directory of the crate's workspace.
+    pub target_dir: Option<PathBuf>,
+    pub target: Target,
+    /// Cargo says nothing unless it fails.
+    pub quiet: bool,
+}
+
+impl Options {
+    /// The default target, into the workspace's target directory, with cargo's own progress.
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), target_dir: None, target: Target::default(), quiet: false }
+    }
+}
+
+/// What cargo compiles a plugin for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Target {
+    /// A core module without any system interface, made a component here.
+    #[default]
+    #[value(name = "wasm32-unknown-unknown")]
+    UnknownUnknown,
+    /// The linker makes the component; it imports WASI's io, cli and the like.
+    #[value(name = "wasm32-wasip2")]
+    Wasip2,
+}
+
+impl Target {
+    /// As rustc and rustup name it.
+    #[must_use]
+    pub fn triple(self) -> &'static str {
+        match self {
+            Self::UnknownUnknown => "wasm32-unknown-unknown",
+            Self::Wasip2 => "wasm32-wasip2",
+        }
+    }
+}
+
+/// A component, written and validated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Built {
+    /// The package's name.
+    pub name: String,
+    /// `<target directory>/podium/<library's name>.wasm`, as in `podium/pod_ttl.wasm` for the package `pod-ttl`.
+    pub component: PathBuf,
+    /// The component's size.
+    pub bytes: u64,
+    /// By interface, in the order of their names. Interfaces with types alone are not among them.
+    pub imports: Vec<Import>,
+    /// Names of the interfaces and functions that it exports. A plugin exports a reconciler; this does not check it.
+    pub exports: Vec<String>,
+}
+
+impl Built {
+    /// Whether it can be run for Pods: it exports one of the contract's two reconcilers.
+    #[must_use]
+    pub fn is_plugin(&self) -> bool {
+        self.exports.iter().any(|name| {
+            name.starts_with("podium:reconcile/reconciler@") || name.starts_with("podium:reconcile/reconciler-json@")
+        })
+    }
+}
+
+/// Builds one crate, and waits for it.
+///
+/// # Errors
+/// Each with what to do about it: no crate there, no `cdylib`, a target that is not installed, cargo's own complaints,
+/// a module that does not become a component.
+pub fn build(options: &Options) -> anyhow::Result<Built> {
+    build_with(options, &mut |_| {})
+}
+
+/// As [`build`], and tells the name of each crate that cargo is done with.
+///
+/// # Errors
+/// As [`build`].
+pub fn build_with(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Built> {
+    let package = cargo::package(&options.path)?;
+    cargo::require_target(&package, options.target)?;
+    let target_dir = match &options.target_dir {
+        Some(directory) => std::path::absolute(directory)?,
+        None => package.target_directory.clone(),
+    };
+    let module = cargo::compile(&package, options, &target_dir, progress)?;
+    let bytes = std::fs::read(&module).with_context(|| format!("cannot read {}", module.display()))?;
+    let component =
+        component::encode(&bytes).with_context(|| format!("{} does not become a component", module.display()))?;
+    let interface = component::interface(&component)?;
+
+    let directory = target_dir.join("podium");
+    let file = module.file_name().context("cargo named no file")?;
+    let path = directory.join(file);
+    write_whole(&path, &component).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(Built {
+        name: package.name,
+        component: path,
+        bytes: component.len() as u64,
+        imports: interface.imports,
+        exports: interface.exports,
+    })
+}
+
+/// Writes beside and renames, so that a host that reads the file meanwhile sees the old component or the new one.
+fn write_whole(path: &std::path::Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let directory = path.parent().context("a file has a directory")?;
+    std::fs::create_dir_all(directory)?;
+    let mut file = tempfile::NamedTempFile::new_in(directory)?;
+    std::io::Write::write_all(&mut file, bytes)?;
+    file.persist(path)?;
+    Ok(())
+}

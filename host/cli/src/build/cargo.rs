@@ -1,0 +1,208 @@
+//! Cargo as a child process: finding the package, checking the target, compiling. It knows nothing of components.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+
+use super::{Options, Target};
+
+/// The crate to build, as cargo sees it.
+#[derive(Debug)]
+pub(super) struct Package {
+    pub(super) name: String,
+    pub(super) directory: PathBuf,
+    pub(super) workspace_root: PathBuf,
+    pub(super) target_directory: PathBuf,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<MetadataPackage>,
+    workspace_root: PathBuf,
+    target_directory: PathBuf,
+}
+
+#[derive(Deserialize)]
+struct MetadataPackage {
+    name: String,
+    manifest_path: PathBuf,
+    targets: Vec<MetadataTarget>,
+}
+
+#[derive(Deserialize)]
+struct MetadataTarget {
+    crate_types: Vec<String>,
+}
+
+/// One line of cargo's `--message-format json`.
+#[derive(Deserialize)]
+struct Message {
+    reason: String,
+    manifest_path: Option<PathBuf>,
+    target: Option<MessageTarget>,
+    #[serde(default)]
+    filenames: Vec<PathBuf>,
+}
+
+#[derive(Deserialize)]
+struct MessageTarget {
+    name: String,
+    crate_types: Vec<String>,
+}
+
+/// How a guest is compiled where its workspace has no profile `guest`: small, and quick to make machine code of.
+const PROFILE: [&str; 6] = [
+    "profile.guest.inherits=\"release\"",
+    "profile.guest.opt-level=\"s\"",
+    "profile.guest.lto=true",
+    "profile.guest.codegen-units=1",
+    "profile.guest.panic=\"abort\"",
+    "profile.guest.strip=true",
+];
+
+/// Finds the package of a directory or manifest, and checks that it makes a `cdylib`.
+pub(super) fn package(path: &Path) -> anyhow::Result<Package> {
+    let manifest = if path.is_dir() { path.join("Cargo.toml") } else { path.to_owned() };
+    if !manifest.is_file() {
+        bail!("there is no crate at {}: no Cargo.toml", path.display());
+    }
+    let manifest = manifest.canonicalize()?;
+    let directory = manifest.parent().context("a file has a directory")?.to_owned();
+    let output = command("cargo", &directory)
+        .args(["metadata", "--no-deps", "--format-version", "1", "--manifest-path"])
+        .arg(&manifest)
+        .output()
+        .context("cannot run cargo: is Rust installed? see https://rustup.rs")?;
+    if !output.status.success() {
+        bail!("cargo does not take {}:\n{}", manifest.display(), String::from_utf8_lossy(&output.stderr).trim_end());
+    }
+    let metadata: Metadata = serde_json::from_slice(&output.stdout).context("cargo metadata was not understood")?;
+    let Some(package) = metadata.packages.iter().find(|package| package.manifest_path == manifest) else {
+        let names: Vec<_> = metadata.packages.iter().map(|package| package.name.as_str()).collect();
+        bail!("{} is a workspace, not a crate; give the folder of one of: {}", path.display(), names.join(", "));
+    };
+    let makes_module = |target: &MetadataTarget| target.crate_types.iter().any(|kind| kind == "cdylib");
+    if !package.targets.iter().any(makes_module) {
+        bail!(
+            "{} makes no WebAssembly module; add to {}:\n\n    [lib]\n    crate-type = [\"cdylib\", \"rlib\"]\n",
+            package.name,
+            manifest.display()
+        );
+    }
+    Ok(Package {
+        name: package.name.clone(),
+        directory,
+        workspace_root: metadata.workspace_root,
+        target_directory: metadata.target_directory,
+    })
+}
+
+/// Says how to install the target where the toolchain in use lacks it; cargo's own message names a missing `core`.
+pub(super) fn require_target(package: &Package, target: Target) -> anyhow::Result<()> {
+    let triple = target.triple();
+    let output = command("rustc", &package.directory)
+        .args(["--print", "target-libdir", "--target", triple])
+        .output()
+        .context("cannot run rustc: is Rust installed? see https://rustup.rs")?;
+    let directory = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+    if output.status.success() && directory.is_dir() {
+        return Ok(());
+    }
+    let toolchain = std::env::var("RUSTUP_TOOLCHAIN").map(|name| format!(" --toolchain {name}")).unwrap_or_default();
+    bail!("the compilation target {triple} is not installed; run\n\n    rustup target add {triple}{toolchain}\n");
+}
+
+/// Runs cargo and gives the path of the module (or, for wasip2, component) that it made.
+pub(super) fn compile(
+    package: &Package,
+    options: &Options,
+    target_dir: &Path,
+    progress: &mut dyn FnMut(&str),
+) -> anyhow::Result<PathBuf> {
+    let manifest = package.directory.join("Cargo.toml");
+    let mut cargo = command("cargo", &package.directory);
+    cargo
+        .args(["build", "--lib", "--profile", "guest", "--message-format", "json-render-diagnostics"])
+        .args(["--target", options.target.triple()])
+        .arg("--manifest-path")
+        .arg(&manifest)
+        .arg("--target-dir")
+        .arg(target_dir);
+    if !has_guest_profile(&package.workspace_root) {
+        for setting in PROFILE {
+            cargo.args(["--config", setting]);
+        }
+    }
+    cargo.stdout(Stdio::piped()).stderr(if options.quiet { Stdio::piped() } else { Stdio::inherit() });
+    let mut child = cargo.spawn().context("cannot run cargo: is Rust installed? see https://rustup.rs")?;
+    // Read beside stdout: a full pipe of diagnostics would stop cargo for ever.
+    let diagnostics = child.stderr.take().map(|mut stderr| {
+        std::thread::spawn(move || {
+            let mut text = Vec::new();
+            // What could be read of it is what can be shown.
+            let _ = stderr.read_to_end(&mut text);
+            String::from_utf8_lossy(&text).into_owned()
+        })
+    });
+    let mut module = None;
+    let stdout = child.stdout.take().context("cargo has no output")?;
+    for line in BufReader::new(stdout).lines() {
+        // Build scripts and macros may print other lines; they are not for us.
+        let Ok(message) = serde_json::from_str::<Message>(&line?) else { continue };
+        let Some(target) = message.target.filter(|_| message.reason == "compiler-artifact") else { continue };
+        progress(&target.name);
+        if message.manifest_path.as_deref() == Some(&manifest) && target.crate_types.iter().any(|kind| kind == "cdylib")
+        {
+            module = message.filenames.into_iter().find(|file| file.extension().is_some_and(|end| end == "wasm"));
+        }
+    }
+    let status = child.wait()?;
+    let diagnostics = diagnostics.and_then(|thread| thread.join().ok()).unwrap_or_default();
+    if !status.success() {
+        let shown = if options.quiet { format!(":\n{}", diagnostics.trim_end()) } else { String::new() };
+        bail!("{} does not compile{shown}", package.name);
+    }
+    module.with_context(|| format!("cargo built {} and named no WebAssembly module", package.name))
+}
+
+/// Whether the workspace has settings of its own, which then hold.
+fn has_guest_profile(workspace_root: &Path) -> bool {
+    std::fs::read_to_string(workspace_root.join("Cargo.toml"))
+        .is_ok_and(|manifest| manifest.lines().any(|line| line.trim() == "[profile.guest]"))
+}
+
+/// A child that is not told what an outer `cargo run` or `cargo test` set for its own build: flags and targets of the
+/// machine's own architecture break a guest, and package variables make build scripts run again.
+fn command(program: &str, directory: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(directory);
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        let outer = matches!(
+            &*text,
+            "RUSTFLAGS"
+                | "CARGO"
+                | "CARGO_ENCODED_RUSTFLAGS"
+                | "CARGO_MANIFEST_DIR"
+                | "CARGO_MANIFEST_PATH"
+                | "CARGO_CRATE_NAME"
+                | "CARGO_PRIMARY_PACKAGE"
+                | "CARGO_BUILD_TARGET"
+                | "CARGO_BUILD_RUSTFLAGS"
+                | "RUSTC_WORKSPACE_WRAPPER"
+                | "CLIPPY_ARGS"
+                | "OUT_DIR"
+        ) || ["CARGO_PKG_", "CARGO_BIN_", "CARGO_PROFILE_", "CARGO_CFG_", "CARGO_FEATURE_"]
+            .iter()
+            .any(|prefix| text.starts_with(prefix));
+        if outer {
+            command.env_remove(name);
+        }
+    }
+    command
+}

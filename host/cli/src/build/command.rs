@@ -1,0 +1,1 @@
+//! `podium build`: what is printed, and where the component goes.
