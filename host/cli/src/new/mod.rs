@@ -1,0 +1,98 @@
+//! `podium new`: the crate of a plugin to begin with. It builds nothing and asks nothing.
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context, bail};
+
+use crate::args;
+
+/// What is written, relative to the new folder. What stands in double braces is filled in.
+const FILES: [(&str, &str); 4] = [
+    ("Cargo.toml", include_str!("template/Cargo.toml.txt")),
+    ("src/lib.rs", include_str!("template/lib.rs.txt")),
+    ("plugin.yaml", include_str!("template/plugin.yaml.txt")),
+    (".gitignore", "/target\n"),
+];
+
+/// Writes the crate and says what to do next.
+///
+/// # Errors
+/// When the name cannot be a plugin's, the folder exists, or podium-sdk is not found.
+pub fn run(arguments: &args::New) -> anyhow::Result<ExitCode> {
+    let directory = write(&arguments.name, &arguments.parent, &sdk(arguments.sdk.as_deref())?)?;
+    println!("{} is written. Next:\n\n    cd {0} && podium dev", directory.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write(name: &str, parent: &Path, sdk: &Path) -> anyhow::Result<PathBuf> {
+    if !is_plugin_name(name) {
+        bail!(
+            "a plugin cannot be named {name:?}: lower case letters, digits and '-', a letter first, no '-' last, at \
+             most 63 of them"
+        );
+    }
+    let directory = parent.join(name);
+    if directory.exists() {
+        bail!("{} is there already", directory.display());
+    }
+    for (file, template) in FILES {
+        let path = directory.join(file);
+        let text = template
+            .replace("{{name}}", name)
+            .replace("{{library}}", &name.replace('-', "_"))
+            .replace("{{sdk}}", &sdk.display().to_string());
+        std::fs::create_dir_all(path.parent().context("a file has a directory")?)?;
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(directory)
+}
+
+/// A DNS label that also is a crate's name.
+fn is_plugin_name(name: &str) -> bool {
+    name.len() <= 63
+        && name.starts_with(|first: char| first.is_ascii_lowercase())
+        && !name.ends_with('-')
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+}
+
+fn sdk(given: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let directory = given.map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest-sdk"), Path::to_owned);
+    if !directory.join("Cargo.toml").is_file() {
+        bail!("podium-sdk is not at {}; say where it is with --sdk DIR", directory.display());
+    }
+    Ok(directory.canonicalize()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_kubernetes_would_refuse_is_refused_at_once() {
+        for name in ["", "Hello", "9lives", "-a", "a-", "a_b", "a.b", "../up", &"a".repeat(64)] {
+            assert!(!is_plugin_name(name), "{name}");
+        }
+        assert!(is_plugin_name("pod-ttl2"));
+    }
+
+    #[test]
+    fn a_folder_that_is_there_is_left_alone() {
+        let parent = tempfile::tempdir().unwrap();
+        std::fs::create_dir(parent.path().join("hello")).unwrap();
+        assert!(write("hello", parent.path(), Path::new("/sdk")).is_err());
+        assert_eq!(std::fs::read_dir(parent.path().join("hello")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn nothing_is_left_to_fill_in() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = write("hello", parent.path(), Path::new("/sdk")).unwrap();
+        for (file, _) in FILES {
+            let text = std::fs::read_to_string(directory.join(file)).unwrap();
+            assert!(!text.contains("{{"), "{file}: {text}");
+        }
+    }
+}
