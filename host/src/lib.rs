@@ -7,6 +7,7 @@ pub mod api;
 pub mod app;
 pub mod authz;
 pub mod cache;
+pub mod clock;
 pub mod config;
 pub mod dispatch;
 pub mod live;

@@ -1,1 +1,0 @@
-//! What is happening: counters and latencies by plugin, as plain data. Pure.
