@@ -246,7 +246,7 @@ mod tests {
             if let Some(seconds) = retry_after {
                 response = response.header("retry-after", seconds);
             }
-            Ok::<_, http::Error>(response.body(Full::new(Bytes::from_static(body.as_bytes())))?)
+            response.body(Full::new(Bytes::from_static(body.as_bytes())))
         });
         Api::new(kube::Client::new(service, "default"), Duration::from_secs(5))
     }

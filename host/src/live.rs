@@ -1,1 +1,116 @@
-//! Reads that ask the API server itself.
+//! Reads that ask the API server itself, one Pod at a time.
+//!
+//! What comes back is given to the run that asked and goes nowhere else: the cache is fed by the watch alone.
+
+use std::sync::Arc;
+
+use http::Request;
+
+use crate::{
+    api::{Api, ApiError},
+    model::{BoxFuture, CachedPod, Refused},
+    seam::Live,
+};
+
+/// The longest name of a Pod, in bytes.
+const MAX_NAME: usize = 253;
+
+/// Pods by GET.
+#[derive(Clone)]
+pub struct LivePods {
+    api: Api,
+}
+
+impl LivePods {
+    /// Each read takes at most the deadline of `api`.
+    #[must_use]
+    pub fn new(api: Api) -> Self {
+        Self { api }
+    }
+
+    async fn read(&self, namespace: &str, name: &str) -> Result<Option<Arc<CachedPod>>, Refused> {
+        // Guests choose both, and both become part of a path.
+        for part in [namespace, name] {
+            if !is_name(part) {
+                return Err(Refused::Invalid(format!("{part:?} is no name of a Kubernetes object")));
+            }
+        }
+        let unavailable = |reason: &dyn std::fmt::Display| Refused::Unavailable(format!("API server: {reason}"));
+        let request = Request::get(format!("/api/v1/namespaces/{namespace}/pods/{name}")).body(Vec::new());
+        let request = request.map_err(|error| unavailable(&error))?;
+        let bytes = match self.api.bytes(request).await {
+            Ok(bytes) => bytes,
+            Err(ApiError::Status { code: 404, .. }) => return Ok(None),
+            Err(error) => return Err(unavailable(&error)),
+        };
+        let pod = podium_wire::json::decode(&bytes).map_err(|error| unavailable(&error))?;
+        let pod = CachedPod::new(&pod).map_err(|error| unavailable(&error))?;
+        if (&*pod.key.namespace, &*pod.key.name) != (namespace, name) {
+            return Err(unavailable(&format_args!("asked for {namespace}/{name}, answered {}", pod.key)));
+        }
+        Ok(Some(Arc::new(pod)))
+    }
+}
+
+impl Live for LivePods {
+    fn get<'a>(&'a self, namespace: &'a str, name: &'a str) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
+        Box::pin(self.read(namespace, name))
+    }
+}
+
+/// A DNS subdomain, as far as a path needs it: no slash, no escape, no "..".
+fn is_name(text: &str) -> bool {
+    let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let bytes = text.as_bytes();
+    bytes.len() <= MAX_NAME
+        && bytes.first().is_some_and(inner)
+        && bytes.last().is_some_and(inner)
+        && bytes.iter().all(|byte| inner(byte) || *byte == b'-' || *byte == b'.')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use http::Response;
+    use http_body_util::Full;
+    use kube::client::Body;
+
+    use super::*;
+
+    fn answering(status: u16, body: &'static str) -> LivePods {
+        let service = tower::service_fn(move |request: Request<Body>| async move {
+            assert_eq!(request.uri().path(), "/api/v1/namespaces/shop/pods/cart-0");
+            Response::builder().status(status).body(Full::new(Bytes::from_static(body.as_bytes())))
+        });
+        LivePods::new(Api::new(kube::Client::new(service, "default"), Duration::from_secs(5)))
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_is_there_is_given_and_one_that_is_not_is_none() {
+        let body = r#"{"metadata":{"namespace":"shop","name":"cart-0","uid":"u","resourceVersion":"7"}}"#;
+        let pod = answering(200, body).get("shop", "cart-0").await.unwrap().unwrap();
+        assert_eq!((&*pod.key.uid, pod.revision.0), ("u", 7));
+        assert_eq!(answering(404, "").get("shop", "cart-0").await, Ok(None));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_or_the_answer_of_another_pod_is_unavailable() {
+        let other = r#"{"metadata":{"namespace":"shop","name":"till-0","uid":"u","resourceVersion":"7"}}"#;
+        for (status, body) in [(403, ""), (500, ""), (200, "{}"), (200, "no json"), (200, other)] {
+            let answer = answering(status, body).get("shop", "cart-0").await;
+            assert!(matches!(answer, Err(Refused::Unavailable(_))), "{status} {body}: {answer:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn names_that_would_leave_the_path_are_refused_before_a_request() {
+        let long = "a".repeat(254);
+        for name in ["", "..", ".", "a/b", "../x", "a%2fb", "A", "a?b", "a#b", "a b", "\u{e9}", "-a", "a.", &long] {
+            let live = answering(200, "");
+            assert!(matches!(live.get("shop", name).await, Err(Refused::Invalid(_))), "{name}");
+            assert!(matches!(live.get(name, "cart-0").await, Err(Refused::Invalid(_))), "{name}");
+        }
+    }
+}

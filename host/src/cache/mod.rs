@@ -1,1 +1,27 @@
-//! The Pods: one Writer, many Readers, immutable snapshots.
+//! The Pods: one [`Writer`], many [`Reader`]s, immutable [`Snapshot`]s.
+//!
+//! A reader takes the present snapshot without waiting and may hold it for as long as it likes: it stays what it was.
+//! The writer is told what the watch saw ([`Writer::observe`]) and what the API server answered
+//! to our own writes ([`Writer::write_through`]), lets time go forward alone, publishes once per
+//! call, and says what changed. Who is woken by a change is not its affair.
+
+mod find;
+mod index;
+#[cfg(test)]
+mod properties;
+mod reader;
+mod snapshot;
+#[cfg(test)]
+pub(crate) mod testing;
+mod writer;
+
+pub use reader::Reader;
+pub use snapshot::Snapshot;
+pub use writer::Writer;
+
+/// An empty cache, stale until [`Writer::set_live`].
+#[must_use]
+pub fn new() -> (Writer, Reader) {
+    let (published, reader) = reader::published();
+    (Writer::new(published), reader)
+}

@@ -11,6 +11,9 @@ use super::{CachedPod, PodKey, Revision};
 pub enum Observation {
     /// A complete list at one revision. What it does not name is gone, if it is not newer than the list.
     Relisted { pods: Vec<ListedPod>, revision: Revision },
+    /// The API server's history was set back, as when etcd is restored. The list that follows is taken as it is, though
+    /// its revisions may be older than those told before.
+    Rewound,
     /// Events of a watch, in the order of the stream, at least one.
     Events(Vec<PodEvent>),
     /// Nothing else happened up to this revision.

@@ -1,1 +1,216 @@
 //! Turns the API server's list and watch into observations, in order, with nothing lost and nothing going back in time.
+//!
+//! First a streaming list, or a paged one where the server has none; then short watches, each resumed from the revision
+//! where the one before it stopped, so that a list is needed only when history is lost. All of one [`Watch`] happens in
+//! one task and hence one after the other: no two lists are ever under way. What an observation means for readers is
+//! the cache's affair; whom it wakes is nobody's here.
+
+mod backoff;
+mod follow;
+mod lines;
+mod list;
+mod object;
+mod outlet;
+#[cfg(test)]
+mod scenarios;
+#[cfg(test)]
+mod wire;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use http::Request;
+use tokio::sync::mpsc;
+
+use self::{backoff::Backoff, object::Malformed, outlet::Outlet};
+use crate::{
+    api::{Api, ApiError},
+    model::{Observation, Revision, RevisionKnown},
+};
+
+/// How often in a row an API server may say that it has not reached what was seen already, before it is asked for its
+/// newest state whatever that is. It waits 3 s itself each time; a replica is not behind for so long, a restored etcd is.
+const MAX_BEHIND: u32 = 4;
+
+#[derive(Debug, Clone)]
+pub struct WatchOptions {
+    /// None: all namespaces.
+    pub namespace: Option<String>,
+    /// Pods in one page of a paged list: 5 MB of usual ones, one of the API server's own chunks.
+    pub page_limit: u32,
+    /// For one page of a paged list, which is larger than other answers.
+    pub page_deadline: Duration,
+    /// After this the API server ends a watch, with a bookmark; so a dead connection is known for one soon after.
+    pub watch_timeout: Duration,
+}
+
+impl Default for WatchOptions {
+    fn default() -> Self {
+        Self {
+            namespace: None,
+            page_limit: 500,
+            page_deadline: Duration::from_secs(15),
+            watch_timeout: Duration::from_secs(8),
+        }
+    }
+}
+
+/// What a watch has done, counted from its start.
+#[derive(Debug, Default)]
+pub struct Counters {
+    lists: AtomicU64,
+    watches: AtomicU64,
+    unreadable: AtomicU64,
+}
+
+impl Counters {
+    /// Lists begun, of either kind.
+    pub fn lists(&self) -> u64 {
+        self.lists.load(Relaxed)
+    }
+    /// Watches begun.
+    pub fn watches(&self) -> u64 {
+        self.watches.load(Relaxed)
+    }
+    /// States of Pods that could not be decoded; the states before them were kept.
+    pub fn unreadable(&self) -> u64 {
+        self.unreadable.load(Relaxed)
+    }
+}
+
+/// A list and watch of Pods.
+#[must_use = "a watch does nothing until it is run"]
+pub struct Watch {
+    api: Api,
+    options: WatchOptions,
+    known: Arc<dyn RevisionKnown>,
+    backoff: Backoff,
+    counters: Arc<Counters>,
+    /// Where the next watch begins; none: a list comes first.
+    position: Option<Revision>,
+    /// The newest revision told. No older list is taken, unless history was set back.
+    seen: Revision,
+    /// How often in a row the API server had not reached `seen`.
+    behind: u32,
+    /// How often in a row a streaming list came to nothing.
+    streaming_failures: u32,
+}
+
+/// What comes after a request.
+#[derive(Debug)]
+enum Next {
+    /// The next request at once.
+    GoOn,
+    /// The same again, later.
+    Retry { reason: String, after: Option<Duration> },
+    /// A list, as what was missed cannot be told otherwise.
+    Relist { reason: String },
+}
+
+impl Watch {
+    /// `seed` is for the jitter of waits: different in every host, or all of them return in one moment.
+    pub fn new(api: Api, options: WatchOptions, known: Arc<dyn RevisionKnown>, seed: u64) -> Self {
+        Self {
+            api,
+            options,
+            known,
+            backoff: Backoff::new(seed),
+            counters: Arc::default(),
+            position: None,
+            seen: Revision::default(),
+            behind: 0,
+            streaming_failures: 0,
+        }
+    }
+
+    /// For metrics; outlives the watch.
+    #[must_use]
+    pub fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.counters)
+    }
+
+    /// Sends observations until the receiver is dropped; never gives up on the API server. To end it sooner drop the
+    /// future: what was sent is whole, and nothing else is kept. While the receiver is slow the API server waits.
+    pub async fn run(mut self, observations: mpsc::Sender<Observation>) {
+        let closed = observations.clone();
+        tokio::select! {
+            biased;
+            () = closed.closed() => {}
+            () = self.drive(Outlet::new(observations)) => {}
+        }
+    }
+
+    async fn drive(&mut self, mut outlet: Outlet) {
+        loop {
+            let next = match self.position {
+                Some(from) => self.follow(from, &mut outlet).await,
+                None => self.list(&mut outlet).await,
+            };
+            let (reason, after) = match next {
+                Ok(Next::GoOn) => continue,
+                Err(outlet::Closed) => return,
+                Ok(Next::Retry { reason, after }) => (reason, after),
+                Ok(Next::Relist { reason }) => {
+                    self.position = None;
+                    (reason, None)
+                }
+            };
+            let wait = self.backoff.wait(after);
+            tracing::warn!(%reason, wait_ms = wait.as_millis() as u64, relist = self.position.is_none(), "watch of pods");
+            if outlet.stale(reason).await.is_err() {
+                return;
+            }
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// What an error of the API server calls for, in a list or in a watch.
+    fn after_error(&mut self, error: &ApiError) -> Next {
+        if error.code() == Some(410) {
+            return Next::Relist { reason: error.to_string() };
+        }
+        if is_behind(error) {
+            return self.after_behind(error.to_string());
+        }
+        Next::Retry { reason: error.to_string(), after: error.retry_after() }
+    }
+
+    fn after_behind(&mut self, reason: String) -> Next {
+        self.behind += 1;
+        match self.behind < MAX_BEHIND {
+            true => Next::Retry { reason, after: None },
+            false => Next::Relist { reason },
+        }
+    }
+
+    fn unreadable(&self, pod: &dyn std::fmt::Display, error: &str) {
+        self.counters.unreadable.fetch_add(1, Relaxed);
+        tracing::error!(%pod, error, "a state of this pod cannot be decoded; the one before it is kept");
+    }
+
+    fn get(&self, query: &str) -> Result<Request<Vec<u8>>, ApiError> {
+        let path = match &self.options.namespace {
+            Some(namespace) => format!("/api/v1/namespaces/{namespace}/pods?{query}"),
+            None => format!("/api/v1/pods?{query}"),
+        };
+        let unusable = |error: http::Error| ApiError::Transport { sent: false, message: error.to_string() };
+        Request::get(path).body(Vec::new()).map_err(unusable)
+    }
+}
+
+impl From<Malformed> for Next {
+    fn from(malformed: Malformed) -> Self {
+        Self::Relist { reason: malformed.to_string() }
+    }
+}
+
+/// The server has not reached the revision that it was asked for. Servers before 1.33 name no cause.
+fn is_behind(error: &ApiError) -> bool {
+    error.has_cause("ResourceVersionTooLarge")
+        || matches!(error, ApiError::Status { message, .. } if message.contains("Too large resource version"))
+}

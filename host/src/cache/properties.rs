@@ -1,0 +1,269 @@
+//! A cluster with a history, told to the cache through a watch that repeats, resumes from the past, lists late and
+//! answers our writes early: what readers see never goes back, and what changed is told once. Queries are compared with
+//! a filter over everything.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use proptest::{prelude::*, test_runner::TestCaseError};
+
+use super::{
+    Reader, Writer,
+    testing::{cached, pod},
+};
+use crate::model::{
+    CachedPod, Change, LabelOperator, LabelRequirement, LabelSelector, ListedPod, PodEvent, PodQuery, PodView,
+    Revision, RevisionKnown,
+};
+
+/// What happens to one of few names; the labels are few, so that values meet.
+#[derive(Debug, Clone)]
+struct Step {
+    name: u8,
+    delete: bool,
+    label: u8,
+    revisions: u64,
+}
+
+#[derive(Debug, Clone)]
+enum Delivery {
+    /// The cluster goes on.
+    Advance(usize),
+    Events(usize),
+    /// The watch is resumed from this many events ago.
+    Resume(usize),
+    /// A list of this many steps ago, from which the watch goes on.
+    List {
+        late: usize,
+        ask: bool,
+    },
+    /// The answer of a write, long ago or not yet seen by the watch.
+    WriteThrough(usize),
+    Bookmark,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = (0..4u8, prop::bool::weighted(0.3), 0..3u8, 1..3u64).prop_map(|(name, delete, label, revisions)| Step {
+        name,
+        delete,
+        label,
+        revisions,
+    });
+    prop::collection::vec(step, 1..40)
+}
+
+fn deliveries() -> impl Strategy<Value = Vec<Delivery>> {
+    let delivery = prop_oneof![
+        4 => (1..6usize).prop_map(Delivery::Advance),
+        4 => (1..6usize).prop_map(Delivery::Events),
+        1 => (1..8usize).prop_map(Delivery::Resume),
+        2 => (0..8usize, any::<bool>()).prop_map(|(late, ask)| Delivery::List { late, ask }),
+        2 => (0..40usize).prop_map(Delivery::WriteThrough),
+        1 => Just(Delivery::Bookmark),
+    ];
+    prop::collection::vec(delivery, 1..60)
+}
+
+type Pods = BTreeMap<Arc<str>, Arc<CachedPod>>;
+
+/// The truth: events in their order and the Pods after each.
+struct History {
+    events: Vec<PodEvent>,
+    /// One more than events: what is there before the first.
+    states: Vec<(Revision, Pods)>,
+}
+
+impl History {
+    fn new(steps: &[Step]) -> Self {
+        let mut revision = 1;
+        let mut present = Pods::new();
+        let mut history = Self { events: Vec::new(), states: vec![(Revision(revision), Pods::new())] };
+        for Step { name, delete, label, revisions } in steps {
+            revision += revisions;
+            let name: Arc<str> = format!("pod-{name}").into();
+            let uid = present.get(&name).map_or_else(|| format!("uid-{revision}").into(), |pod| pod.key.uid.clone());
+            let delete = *delete && present.contains_key(&name);
+            let pod = cached(&pod(&name, &uid, revision, &format!("l{label}")));
+            if delete {
+                present.remove(&name);
+                history.events.push(PodEvent::Deleted(pod));
+            } else {
+                present.insert(name, Arc::clone(&pod));
+                history.events.push(PodEvent::Applied(pod));
+            }
+            history.states.push((Revision(revision), present.clone()));
+        }
+        history
+    }
+}
+
+/// The cache under test, and what somebody believes who hears its changes alone.
+struct Rig {
+    writer: Writer,
+    reader: Reader,
+    believed: Pods,
+    gone: Vec<Arc<str>>,
+}
+
+impl Rig {
+    fn hear(&mut self, changes: &[Change]) -> Result<(), TestCaseError> {
+        for Change { old, new, .. } in changes {
+            let name = &old.as_ref().or(new.as_ref()).unwrap().key.name;
+            let believed = self.believed.get(name);
+            prop_assert_eq!(believed.map(|pod| &pod.key), old.as_ref().map(|pod| &pod.key));
+            if let Some(old) = old {
+                prop_assert_eq!(believed.unwrap().sections(), old.sections());
+            }
+            match new {
+                Some(new) => {
+                    prop_assert!(!self.gone.contains(&new.key.uid), "{} came back", new.key.uid);
+                    prop_assert!(believed.is_none_or(|old| old.revision < new.revision), "{name} went back");
+                    self.believed.insert(Arc::clone(name), Arc::clone(new));
+                }
+                None => {
+                    let old = self.believed.remove(name).unwrap();
+                    self.gone.push(Arc::clone(&old.key.uid));
+                }
+            }
+        }
+        self.same_sections(&self.believed)
+    }
+
+    fn same_sections(&self, expected: &Pods) -> Result<(), TestCaseError> {
+        let snapshot = self.reader.snapshot();
+        prop_assert_eq!(snapshot.len(), expected.len());
+        for (pod, expected) in snapshot.iter().zip(expected.values()) {
+            prop_assert_eq!((&pod.key, pod.sections()), (&expected.key, expected.sections()));
+            let by_uid = snapshot.by_uid(&pod.key.uid);
+            prop_assert_eq!(by_uid.as_ref(), Some(pod));
+        }
+        Ok(())
+    }
+}
+
+fn run(steps: &[Step], deliveries: &[Delivery]) -> Result<(), TestCaseError> {
+    let history = History::new(steps);
+    let (writer, reader) = super::new();
+    let mut rig = Rig { writer, reader, believed: Pods::new(), gone: Vec::new() };
+    let (mut head, mut position) = (0_usize, 0_usize);
+    for delivery in deliveries.iter().chain([&Delivery::Advance(usize::MAX), &Delivery::Events(usize::MAX)]) {
+        let changes = match *delivery {
+            Delivery::Advance(count) => {
+                head = history.events.len().min(head.saturating_add(count));
+                Vec::new()
+            }
+            Delivery::Events(count) => {
+                let end = head.min(position.saturating_add(count));
+                let events = history.events[position..end].to_vec();
+                position = end;
+                rig.writer.apply(events)
+            }
+            Delivery::Resume(back) => {
+                position = position.saturating_sub(back);
+                Vec::new()
+            }
+            Delivery::List { late, ask } => {
+                position = head.saturating_sub(late);
+                let (revision, pods) = &history.states[position];
+                rig.writer.relist(list(pods, &rig.reader, ask), *revision)
+            }
+            Delivery::WriteThrough(at) => match history.events.get(at) {
+                Some(PodEvent::Applied(pod)) if at < head => {
+                    rig.writer.write_through(Arc::clone(pod)).into_iter().collect()
+                }
+                _ => Vec::new(),
+            },
+            Delivery::Bookmark => {
+                rig.writer.bookmark(history.states[position].0);
+                Vec::new()
+            }
+        };
+        rig.hear(&changes)?;
+    }
+    let (revision, pods) = history.states.last().unwrap();
+    rig.same_sections(pods)?;
+    prop_assert_eq!(rig.reader.snapshot().revision(), *revision);
+    Ok(())
+}
+
+fn list(pods: &Pods, known: &Reader, ask: bool) -> Vec<ListedPod> {
+    let list = |pod: &Arc<CachedPod>| match ask && known.holds(&pod.key, pod.revision) {
+        true => ListedPod::Held(pod.key.clone()),
+        false => ListedPod::Read(Arc::clone(pod)),
+    };
+    pods.values().map(list).collect()
+}
+
+fn queries() -> impl Strategy<Value = PodQuery> {
+    let label = (prop::sample::select(&[0, 1, 2, 3][..]), prop::collection::vec(0..4u8, 0..3)).prop_map(
+        |(operator, values)| LabelRequirement {
+            key: "app".into(),
+            operator: [LabelOperator::Exists, LabelOperator::Absent, LabelOperator::In, LabelOperator::NotIn][operator],
+            values: values.iter().map(|value| format!("l{value}")).collect(),
+        },
+    );
+    let text = |prefix: &'static str| prop::option::of((0..4u8).prop_map(move |at| format!("{prefix}{at}").into()));
+    (text("ns-"), text("node-of-l"), text("owner-of-l"), prop::collection::vec(label, 0..3)).prop_map(
+        |(namespace, node, owner_uid, labels)| PodQuery { namespace, node, owner_uid, labels: LabelSelector(labels) },
+    )
+}
+
+fn matches(query: &PodQuery, pod: &CachedPod) -> bool {
+    query.namespace.as_ref().is_none_or(|namespace| *namespace == pod.key.namespace)
+        && query.node.as_ref().is_none_or(|node| Some(node) == pod.node())
+        && query.owner_uid.as_ref().is_none_or(|uid| pod.owner_uids().contains(uid))
+        && query.labels.matches(&pod.labels().unwrap())
+}
+
+proptest! {
+    #[test]
+    fn nothing_goes_back_in_time_and_every_change_is_told_once(steps in steps(), deliveries in deliveries()) {
+        run(&steps, &deliveries)?;
+    }
+
+    #[test]
+    fn a_list_heals_what_wrongly_ordered_events_did(
+        steps in steps(),
+        swaps in prop::collection::vec((0..40usize, 0..40usize), 0..10),
+    ) {
+        let history = History::new(&steps);
+        let (mut writer, reader) = super::new();
+        let mut events = history.events.clone();
+        let count = events.len();
+        for (a, b) in swaps {
+            events.swap(a % count, b % count);
+        }
+        writer.apply(events);
+        let (revision, pods) = history.states.last().unwrap();
+        writer.relist(list(pods, &reader, true), *revision);
+        let rig = Rig { writer, reader, believed: Pods::new(), gone: Vec::new() };
+        rig.same_sections(pods)?;
+    }
+
+    #[test]
+    fn find_and_count_answer_as_a_filter_over_everything_would(
+        pods in prop::collection::vec((0..3u8, 0..8u8, 0..4u8), 0..40),
+        query in queries(),
+        limit in 1..5usize,
+    ) {
+        let (mut writer, reader) = super::new();
+        for (at, (namespace, name, label)) in pods.into_iter().enumerate() {
+            let mut pod = pod(&format!("p{name}"), &format!("u{at}"), at as u64 + 1, &format!("l{label}"));
+            pod.header.namespace = format!("ns-{namespace}");
+            writer.apply(vec![PodEvent::Applied(cached(&pod))]);
+        }
+        let snapshot = reader.snapshot();
+        let expected: Vec<_> = snapshot.iter().filter(|pod| matches(&query, pod)).cloned().collect();
+        prop_assert_eq!(snapshot.count(&query), expected.len() as u64);
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let page = snapshot.find(&query, limit, after.as_ref());
+            prop_assert!(page.pods.len() <= limit);
+            found.extend(page.pods);
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        prop_assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,360 @@
+//! The one writer: lets time go forward alone, whatever order the watch and our own writes bring.
+//!
+//! The rules, in which "revision" is an object's own and "the cache's revision" is the newest that the watch told:
+//! - an entry is replaced by a newer revision of the same uid alone; a newer revision of another uid is a deletion and
+//!   an addition, an older one is nothing;
+//! - a Pod that is not held, at a revision that the cache's has passed, was deleted since: it does not come back;
+//! - a deletion applies to the same uid at the entry's revision or a newer one;
+//! - absence from a list removes what is not newer than the list;
+//! - a write-through replaces an older revision of the same uid, and never adds.
+//!
+//! The second rule needs a watch that tells everything in order; the watch lists anew when its stream goes backwards.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::{Snapshot, reader::Published};
+use crate::model::{CachedPod, Change, ListedPod, Observation, PodEvent, PodKey, Revision, Staleness};
+
+#[derive(Debug)]
+pub struct Writer {
+    /// The next snapshot; the published one is a clone.
+    next: Snapshot,
+    published: Published,
+    /// The next list is of a history that was set back: revisions held are not comparable with it.
+    rewound: bool,
+}
+
+impl Writer {
+    pub(super) fn new(published: Published) -> Self {
+        let mut writer = Self { next: Snapshot::default(), published, rewound: false };
+        writer.set_stale(Staleness { reason: "nothing was listed yet".to_owned() });
+        writer
+    }
+
+    /// Takes whatever the watch told.
+    pub fn observe(&mut self, observation: Observation) -> Vec<Change> {
+        match observation {
+            Observation::Relisted { pods, revision } => return self.relist(pods, revision),
+            Observation::Events(events) => return self.apply(events),
+            Observation::Rewound => self.rewind(),
+            Observation::Bookmark(revision) => self.bookmark(revision),
+            Observation::Live => self.set_live(),
+            Observation::Stale(staleness) => self.set_stale(staleness),
+        }
+        Vec::new()
+    }
+
+    /// Takes events of the watch in their order.
+    pub fn apply(&mut self, events: Vec<PodEvent>) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for event in events {
+            let (PodEvent::Applied(pod) | PodEvent::Deleted(pod)) = &event;
+            let revision = pod.revision;
+            match event {
+                PodEvent::Applied(pod) => self.put(pod, self.next.revision, &mut changes),
+                PodEvent::Deleted(pod) => self.delete(pod, &mut changes),
+            }
+            self.next.revision = self.next.revision.max(revision);
+        }
+        self.publish();
+        changes
+    }
+
+    /// Takes a complete list: afterwards the cache is what the list says, but for what is newer than it.
+    pub fn relist(&mut self, pods: Vec<ListedPod>, revision: Revision) -> Vec<Change> {
+        let mut changes = Vec::new();
+        let rewound = std::mem::take(&mut self.rewound);
+        let newest_removed = if rewound { Revision(u64::MAX) } else { revision };
+        let present: BTreeSet<(Arc<str>, Arc<str>)> = pods
+            .iter()
+            .map(|pod| match pod {
+                ListedPod::Read(pod) => &pod.key,
+                ListedPod::Held(key) => key,
+            })
+            .map(|key| (Arc::clone(&key.namespace), Arc::clone(&key.name)))
+            .collect();
+        let gone = |pod: &&Arc<CachedPod>| {
+            pod.revision <= newest_removed
+                && !present.contains(&(Arc::clone(&pod.key.namespace), Arc::clone(&pod.key.name)))
+        };
+        let gone: Vec<_> = self.next.iter().filter(gone).cloned().collect();
+        drop(present);
+        for pod in gone {
+            self.remove(pod, &mut changes);
+        }
+        // A list at the cache's revision or a newer one knows better what is there; an older one has what was there.
+        let passed = if revision < self.next.revision && !rewound { self.next.revision } else { Revision(0) };
+        for pod in pods {
+            match pod {
+                ListedPod::Read(pod) if rewound => self.overwrite(pod, &mut changes),
+                ListedPod::Read(pod) => self.put(pod, passed, &mut changes),
+                ListedPod::Held(key) => self.keep(&key, newest_removed, &mut changes),
+            }
+        }
+        self.next.revision = if rewound { revision } else { self.next.revision.max(revision) };
+        self.publish();
+        changes
+    }
+
+    /// Nothing else happened up to `revision`.
+    pub fn bookmark(&mut self, revision: Revision) {
+        if revision > self.next.revision {
+            self.next.revision = revision;
+            self.publish();
+        }
+    }
+
+    /// The history of the API server was set back, as when etcd is restored: revisions begin anew with the next list,
+    /// which is taken as it is.
+    pub fn rewind(&mut self) {
+        self.rewound = true;
+    }
+
+    /// Takes a Pod as the API server answered a write of ours. Not for the answer of a DELETE.
+    pub fn write_through(&mut self, pod: Arc<CachedPod>) -> Option<Change> {
+        let held = self.next.entry(&pod.key.namespace, &pod.key.name)?;
+        if held.key.uid != pod.key.uid || held.revision >= pod.revision || self.rewound {
+            return None;
+        }
+        // The answer to the removal of the last finalizer is a Pod that is gone already.
+        let lifecycle = pod.lifecycle().ok()?;
+        if lifecycle.deletion_timestamp.is_some() && lifecycle.finalizers.is_empty() {
+            return None;
+        }
+        let old = Arc::clone(held);
+        self.next.insert(&pod);
+        self.publish();
+        Change::between(Some(old), Some(pod))
+    }
+
+    /// Readers are told that what they see may be old, and why.
+    pub fn set_stale(&mut self, staleness: Staleness) {
+        self.next.staleness = Some(staleness);
+        self.publish();
+    }
+
+    /// What readers see is up to date again.
+    pub fn set_live(&mut self) {
+        self.next.staleness = None;
+        self.publish();
+    }
+
+    /// `passed`: a Pod not held at this revision or an older one is known to be gone.
+    fn put(&mut self, pod: Arc<CachedPod>, passed: Revision, changes: &mut Vec<Change>) {
+        match self.next.entry(&pod.key.namespace, &pod.key.name) {
+            None if pod.revision <= passed => {}
+            Some(held) if pod.revision <= held.revision => {}
+            _ => self.overwrite(pod, changes),
+        }
+    }
+
+    fn overwrite(&mut self, pod: Arc<CachedPod>, changes: &mut Vec<Change>) {
+        let mut old = self.next.entry(&pod.key.namespace, &pod.key.name).cloned();
+        if let Some(other) = old.take_if(|held| held.key.uid != pod.key.uid) {
+            self.remove(other, changes);
+        }
+        self.next.insert(&pod);
+        changes.extend(Change::between(old, Some(pod)));
+    }
+
+    fn delete(&mut self, last: Arc<CachedPod>, changes: &mut Vec<Change>) {
+        let Some(held) = self.next.entry(&last.key.namespace, &last.key.name).cloned() else { return };
+        if held.key.uid != last.key.uid || last.revision < held.revision {
+            return;
+        }
+        // The write that removes the last finalizer may change more, and brings no event of its own: told as a change
+        // first, so that whoever matched the Pod as it was held and whoever matches its last state both hear of it.
+        changes.extend(Change::between(Some(held), Some(Arc::clone(&last))));
+        self.next.remove(&last.key);
+        changes.extend(Change::between(Some(last), None));
+    }
+
+    fn remove(&mut self, held: Arc<CachedPod>, changes: &mut Vec<Change>) {
+        self.next.remove(&held.key);
+        changes.extend(Change::between(Some(held), None));
+    }
+
+    /// The list has this incarnation, so another one under its name is gone.
+    fn keep(&mut self, key: &PodKey, newest_removed: Revision, changes: &mut Vec<Change>) {
+        let other = self.next.entry(&key.namespace, &key.name).cloned();
+        if let Some(other) = other.filter(|held| held.key.uid != key.uid && held.revision <= newest_removed) {
+            self.remove(other, changes);
+        }
+    }
+
+    fn publish(&self) {
+        self.published.publish(self.next.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use podium_wire::{Section, SectionSet, Timestamp};
+
+    use super::*;
+    use crate::cache::{
+        self,
+        testing::{cached, pod, told},
+    };
+    use crate::model::{PodView, RevisionKnown};
+
+    fn applied(uid: &str, revision: u64, label: &str) -> PodEvent {
+        PodEvent::Applied(cached(&pod("cart", uid, revision, label)))
+    }
+
+    fn deleted(uid: &str, revision: u64, label: &str) -> PodEvent {
+        PodEvent::Deleted(cached(&pod("cart", uid, revision, label)))
+    }
+
+    #[test]
+    fn a_recreated_pod_is_a_deletion_and_then_an_addition() {
+        let (mut writer, _) = cache::new();
+        writer.apply(vec![applied("a", 5, "x")]);
+        assert_eq!(told(&writer.apply(vec![applied("b", 9, "x")])), ["-a@5", "+b@9"]);
+        let list = vec![ListedPod::Read(cached(&pod("cart", "c", 12, "x")))];
+        assert_eq!(told(&writer.relist(list, Revision(20))), ["-b@9", "+c@12"]);
+    }
+
+    #[test]
+    fn an_older_incarnation_never_replaces_a_newer_one_and_is_not_deleted_for_it() {
+        let (mut writer, reader) = cache::new();
+        writer.apply(vec![applied("b", 9, "x")]);
+        assert!(writer.apply(vec![applied("a", 5, "y"), deleted("a", 30, "y")]).is_empty());
+        assert_eq!(&*reader.snapshot().get("shop", "cart").unwrap().key.uid, "b");
+    }
+
+    #[test]
+    fn a_change_of_the_revision_alone_is_stored_and_not_told() {
+        let (mut writer, reader) = cache::new();
+        writer.apply(vec![applied("a", 5, "x")]);
+        assert!(writer.apply(vec![applied("a", 6, "x")]).is_empty());
+        let key = PodKey::new("shop", "cart", "a");
+        assert!(reader.holds(&key, Revision(6)) && !reader.holds(&key, Revision(5)));
+        assert!(!reader.holds(&PodKey::new("shop", "cart", "b"), Revision(6)));
+    }
+
+    #[test]
+    fn a_change_names_the_sections_that_differ() {
+        let (mut writer, _) = cache::new();
+        writer.apply(vec![applied("a", 5, "x")]);
+        let mut other = pod("cart", "a", 6, "x");
+        other.status.phase = "Running".into();
+        let changes = writer.apply(vec![PodEvent::Applied(cached(&other))]);
+        assert_eq!(changes[0].sections, SectionSet::EMPTY.with(Section::Status));
+    }
+
+    #[test]
+    fn a_deletion_at_an_older_revision_is_ignored_and_at_the_same_one_applies() {
+        let (mut writer, _) = cache::new();
+        writer.apply(vec![applied("a", 5, "x")]);
+        assert!(writer.apply(vec![deleted("a", 4, "x")]).is_empty());
+        assert_eq!(told(&writer.apply(vec![deleted("a", 5, "x")])), ["-a@5"]);
+    }
+
+    #[test]
+    fn a_last_change_that_comes_with_the_deletion_is_told_before_it() {
+        let (mut writer, _) = cache::new();
+        writer.apply(vec![applied("a", 5, "x")]);
+        assert_eq!(told(&writer.apply(vec![deleted("a", 8, "y")])), ["a@5>8", "-a@8"]);
+    }
+
+    #[test]
+    fn a_deleted_pod_does_not_come_back_by_a_repeated_event_or_an_old_list() {
+        let (mut writer, reader) = cache::new();
+        writer.apply(vec![applied("a", 5, "x"), deleted("a", 8, "x")]);
+        assert!(writer.apply(vec![applied("a", 5, "x")]).is_empty());
+        assert!(writer.relist(vec![ListedPod::Read(cached(&pod("cart", "a", 5, "x")))], Revision(6)).is_empty());
+        assert!(reader.snapshot().is_empty());
+        assert_eq!(reader.snapshot().revision(), Revision(8));
+    }
+
+    #[test]
+    fn absence_from_a_list_removes_only_what_is_not_newer_than_it() {
+        let (mut writer, reader) = cache::new();
+        writer.apply(vec![applied("a", 5, "x")]);
+        assert!(writer.write_through(cached(&pod("cart", "a", 12, "y"))).is_some());
+        assert!(writer.relist(Vec::new(), Revision(10)).is_empty());
+        assert_eq!(told(&writer.relist(Vec::new(), Revision(12))), ["-a@12"]);
+        assert!(reader.snapshot().is_empty());
+    }
+
+    #[test]
+    fn a_pod_that_the_list_holds_undecoded_stays_and_its_predecessor_goes() {
+        let (mut writer, _) = cache::new();
+        writer.apply(vec![applied("a", 5, "x")]);
+        assert!(writer.relist(vec![ListedPod::Held(PodKey::new("shop", "cart", "a"))], Revision(7)).is_empty());
+        let other = vec![ListedPod::Held(PodKey::new("shop", "cart", "b"))];
+        assert_eq!(told(&writer.relist(other, Revision(9))), ["-a@5"]);
+    }
+
+    #[test]
+    fn write_through_replaces_an_older_revision_of_the_same_incarnation_and_nothing_else() {
+        let (mut writer, reader) = cache::new();
+        assert!(writer.write_through(cached(&pod("cart", "a", 5, "x"))).is_none(), "it inserted");
+        writer.apply(vec![applied("a", 5, "x")]);
+        assert!(writer.write_through(cached(&pod("cart", "a", 5, "y"))).is_none(), "same revision");
+        assert!(writer.write_through(cached(&pod("cart", "b", 9, "y"))).is_none(), "another incarnation");
+        let mut leaving = pod("cart", "a", 7, "y");
+        leaving.lifecycle.deletion_timestamp = Some(Timestamp(1));
+        assert!(writer.write_through(cached(&leaving)).is_none(), "it may be gone already");
+        leaving.lifecycle.finalizers = vec!["f".into()];
+        assert!(writer.write_through(cached(&leaving)).is_some(), "a finalizer holds it");
+        assert!(writer.apply(vec![PodEvent::Applied(cached(&leaving))]).is_empty(), "the echo is not a change");
+        let snapshot = reader.snapshot();
+        assert_eq!((snapshot.get("shop", "cart").unwrap().revision, snapshot.revision()), (Revision(7), Revision(7)));
+    }
+
+    #[test]
+    fn write_through_does_not_move_the_revision_that_the_watch_told() {
+        let (mut writer, reader) = cache::new();
+        writer.apply(vec![applied("a", 5, "x")]);
+        writer.write_through(cached(&pod("cart", "a", 9, "y")));
+        assert_eq!(reader.snapshot().revision(), Revision(5));
+    }
+
+    #[test]
+    fn a_history_that_was_set_back_replaces_newer_revisions_once() {
+        let (mut writer, reader) = cache::new();
+        writer.apply(vec![applied("a", 50, "x")]);
+        let older = || vec![ListedPod::Read(cached(&pod("cart", "a", 20, "y")))];
+        assert!(writer.relist(older(), Revision(30)).is_empty());
+        writer.rewind();
+        assert_eq!(told(&writer.relist(older(), Revision(30))), ["a@50>20"]);
+        assert_eq!(reader.snapshot().revision(), Revision(30));
+        assert!(writer.relist(Vec::new(), Revision(10)).is_empty(), "the guards are back");
+    }
+
+    #[test]
+    fn readers_keep_the_snapshot_that_they_took() {
+        let (mut writer, reader) = cache::new();
+        writer.apply(vec![applied("a", 5, "x")]);
+        let before = reader.snapshot();
+        writer.apply(vec![applied("a", 6, "y")]);
+        assert_eq!(before.get("shop", "cart").unwrap().revision, Revision(5));
+        assert_eq!(reader.snapshot().get("shop", "cart").unwrap().revision, Revision(6));
+    }
+
+    #[test]
+    fn a_cache_is_stale_until_the_watch_is_live() {
+        let (mut writer, reader) = cache::new();
+        assert!(reader.staleness().is_some());
+        writer.set_live();
+        assert_eq!(reader.staleness(), None);
+        writer.set_stale(Staleness { reason: "cut".into() });
+        assert_eq!(reader.staleness().unwrap().reason, "cut");
+    }
+
+    #[tokio::test]
+    async fn waiting_ends_with_the_publication_that_was_waited_for_or_with_the_writer() {
+        let (mut writer, mut reader) = cache::new();
+        let mut waiter = reader.clone();
+        let waiting = tokio::spawn(async move { waiter.wait_for_revision(Revision(6)).await });
+        for revision in 5..8 {
+            writer.apply(vec![applied("a", revision, "x")]);
+            tokio::task::yield_now().await;
+        }
+        assert!(waiting.await.unwrap().unwrap().revision() >= Revision(6));
+        drop(writer);
+        assert!(reader.wait_for_revision(Revision(100)).await.is_none());
+    }
+}

@@ -1,0 +1,130 @@
+//! One short watch, from a revision to its end.
+
+use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+
+use tokio::time::{Instant, timeout_at};
+
+use super::{
+    Next, Watch,
+    lines::{Batch, Lines},
+    object::{self, Event, Seen},
+    outlet::{Closed, Outlet},
+};
+use crate::model::{Observation, PodEvent, Revision};
+
+/// For the end of a watch to arrive after the server's time was up. With the watch's own time it is how long a dead
+/// connection goes unnoticed.
+const END_GRACE: Duration = Duration::from_secs(2);
+/// A watch that ends sooner and told nothing new is not resumed at once, or a server that ends each would be hammered.
+const SHORT: Duration = Duration::from_secs(1);
+
+impl Watch {
+    pub(super) async fn follow(&mut self, from: Revision, outlet: &mut Outlet) -> Result<Next, Closed> {
+        let seconds = self.options.watch_timeout.as_secs().max(1);
+        let query = format!("watch=1&allowWatchBookmarks=true&resourceVersion={from}&timeoutSeconds={seconds}");
+        self.counters.watches.fetch_add(1, Relaxed);
+        let opening = async {
+            let request = self.get(&query)?;
+            self.api.stream(request).await
+        };
+        let mut lines = match outlet.during(opening).await? {
+            Ok(chunks) => Lines::new(chunks),
+            Err(error) => return Ok(self.after_error(&error)),
+        };
+        outlet.live().await?;
+        let begun = Instant::now();
+        let deadline = begun + Duration::from_secs(seconds) + END_GRACE;
+        let mut silent = true;
+        loop {
+            // What has arrived is taken even past the deadline, as when the receiver was slow.
+            let batch = match timeout_at(deadline, lines.batch()).await {
+                Ok(Batch::Lines(batch)) => batch,
+                Ok(Batch::TooLong) => return Ok(Next::Relist { reason: "an event without end".to_owned() }),
+                Ok(Batch::End) if self.seen > from || begun.elapsed() >= SHORT => return Ok(self.resume(outlet)),
+                Ok(Batch::End) => return Ok(Next::Retry { reason: "the watch ended at once".to_owned(), after: None }),
+                Ok(Batch::Cut(_)) if self.seen > from || begun.elapsed() >= SHORT => return Ok(self.resume(outlet)),
+                Ok(Batch::Cut(reason)) => return Ok(Next::Retry { reason, after: None }),
+                Err(_) if silent => {
+                    outlet.stale(format!("no bookmark for {} s", (deadline - begun).as_secs())).await?;
+                    return Ok(self.resume(outlet));
+                }
+                Err(_) => return Ok(self.resume(outlet)),
+            };
+            silent = false;
+            let mut events = Vec::new();
+            let mut next = None;
+            let mut bookmark = None;
+            for line in &batch {
+                match self.observe(line, &mut events) {
+                    Ok(told) => bookmark = told.or(bookmark),
+                    Err(reason) => {
+                        next = Some(reason);
+                        break;
+                    }
+                }
+            }
+            if !events.is_empty() {
+                outlet.send(Observation::Events(events)).await?;
+            }
+            if let Some(bookmark) = bookmark.filter(|bookmark| *bookmark == self.seen) {
+                outlet.send(Observation::Bookmark(bookmark)).await?;
+            }
+            if let Some(next) = next {
+                return Ok(next);
+            }
+            if self.seen > from {
+                self.backoff.reset();
+                self.behind = 0;
+            }
+        }
+    }
+
+    fn resume(&mut self, outlet: &mut Outlet) -> Next {
+        outlet.interrupted();
+        self.backoff.reset();
+        Next::GoOn
+    }
+
+    /// Takes one event. Gives the revision of a bookmark, or of a Pod that was passed over: to be told as a
+    /// bookmark after the events of its batch, where none of them is newer.
+    fn observe(&mut self, line: &[u8], events: &mut Vec<PodEvent>) -> Result<Option<Revision>, Next> {
+        let (json, deleted) = match object::event(line)? {
+            Event::Added(json) | Event::Modified(json) => (json, false),
+            Event::Deleted(json) => (json, true),
+            Event::Bookmark { revision, .. } => {
+                self.advance(revision)?;
+                return Ok(Some(revision));
+            }
+            Event::Error(error) => return Err(self.after_error(&error)),
+            Event::Unknown => return Ok(None),
+        };
+        match object::pod(json)? {
+            Seen::Read(pod) => {
+                self.advance(pod.revision)?;
+                events.push(if deleted { PodEvent::Deleted(pod) } else { PodEvent::Applied(pod) });
+                Ok(None)
+            }
+            Seen::Unreadable { key, error, .. } if deleted => {
+                // The list will lack it.
+                self.unreadable(&key, &error);
+                Err(Next::Relist { reason: format!("the deletion of {key} cannot be decoded") })
+            }
+            Seen::Unreadable { key, revision, error } => {
+                self.unreadable(&key, &error);
+                self.advance(revision)?;
+                Ok(Some(revision))
+            }
+        }
+    }
+
+    /// A stream goes forward; one that does not is of a server whose history is not the one that was told.
+    fn advance(&mut self, revision: Revision) -> Result<(), Next> {
+        if revision < self.seen {
+            let reason = format!("the watch went back from revision {} to {revision}", self.seen);
+            return Err(Next::Relist { reason });
+        }
+        self.seen = revision;
+        self.position = Some(revision);
+        Ok(())
+    }
+}

@@ -1,0 +1,126 @@
+//! The bytes of a watch as lines, one event each.
+
+use bytes::{Bytes, BytesMut};
+use futures::{FutureExt, StreamExt};
+
+use crate::api::Chunks;
+
+/// An event is one Pod and etcd takes 1.5 MiB by default: what is longer by this much is no event.
+const MAX_LINE: usize = 16 << 20;
+/// How many events are taken at once from what has already arrived.
+const MAX_BATCH: usize = 512;
+
+pub(super) struct Lines {
+    chunks: Chunks,
+    /// Arrived and not yet taken; the first `scanned` bytes hold no end of a line.
+    buffer: BytesMut,
+    scanned: usize,
+}
+
+/// What a stream gave.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Batch {
+    /// At least one, without their ends.
+    Lines(Vec<Bytes>),
+    /// The server ended the stream after a whole line.
+    End,
+    /// The connection broke, or the stream ended within a line.
+    Cut(String),
+    /// A line that is too long to be an event.
+    TooLong,
+}
+
+impl Lines {
+    pub(super) fn new(chunks: Chunks) -> Self {
+        Self { chunks, buffer: BytesMut::new(), scanned: 0 }
+    }
+
+    /// All whole lines that have arrived, or the next one. Cancel safe: what was read stays for the next call.
+    pub(super) async fn batch(&mut self) -> Batch {
+        let mut lines = Vec::new();
+        self.take_lines(&mut lines);
+        loop {
+            let chunk = if lines.is_empty() {
+                self.chunks.next().await
+            } else if lines.len() >= MAX_BATCH {
+                return Batch::Lines(lines);
+            } else {
+                match self.chunks.next().now_or_never() {
+                    Some(Some(Ok(chunk))) => Some(Ok(chunk)),
+                    // An end is told again by the next call: a stream that has ended stays so, and an error is kept.
+                    Some(Some(Err(error))) => {
+                        self.chunks = Box::pin(futures::stream::iter([Err(error)]));
+                        return Batch::Lines(lines);
+                    }
+                    Some(None) => {
+                        self.chunks = Box::pin(futures::stream::empty());
+                        return Batch::Lines(lines);
+                    }
+                    None => return Batch::Lines(lines),
+                }
+            };
+            match chunk {
+                Some(Ok(chunk)) => self.buffer.extend_from_slice(&chunk),
+                Some(Err(error)) => return Batch::Cut(error.to_string()),
+                None if self.buffer.is_empty() => return Batch::End,
+                None => return Batch::Cut("the stream ended within an event".to_owned()),
+            }
+            self.take_lines(&mut lines);
+            if self.buffer.len() > MAX_LINE {
+                return Batch::TooLong;
+            }
+        }
+    }
+
+    fn take_lines(&mut self, lines: &mut Vec<Bytes>) {
+        while let Some(at) = self.buffer[self.scanned..].iter().position(|byte| *byte == b'\n') {
+            let line = self.buffer.split_to(self.scanned + at + 1).freeze();
+            self.scanned = 0;
+            if line.len() > 1 {
+                lines.push(line.slice(..line.len() - 1));
+            }
+        }
+        self.scanned = self.buffer.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::ApiError;
+
+    fn lines(chunks: Vec<Result<&'static [u8], ApiError>>) -> Lines {
+        let chunks = chunks.into_iter().map(|chunk| chunk.map(Bytes::from_static));
+        Lines::new(Box::pin(futures::stream::iter(chunks)))
+    }
+
+    #[tokio::test]
+    async fn what_has_arrived_comes_in_one_batch_however_it_was_cut() {
+        let mut lines = lines(vec![Ok(b"a"), Ok(b"b\n\ncd\ne"), Ok(b"\n")]);
+        assert_eq!(lines.batch().await, Batch::Lines(vec!["ab".into(), "cd".into(), "e".into()]));
+        assert_eq!(lines.batch().await, Batch::End);
+    }
+
+    #[tokio::test]
+    async fn whole_lines_before_a_cut_are_not_lost() {
+        let error = ApiError::Transport { sent: true, message: "reset".into() };
+        let mut lines = lines(vec![Ok(b"a\nb"), Err(error)]);
+        assert_eq!(lines.batch().await, Batch::Lines(vec!["a".into()]));
+        assert_eq!(lines.batch().await, Batch::Cut("reset".into()));
+    }
+
+    #[tokio::test]
+    async fn an_end_within_a_line_is_a_cut() {
+        let mut lines = lines(vec![Ok(b"a\nb")]);
+        assert_eq!(lines.batch().await, Batch::Lines(vec!["a".into()]));
+        assert!(matches!(lines.batch().await, Batch::Cut(_)));
+    }
+
+    #[tokio::test]
+    async fn a_line_without_end_is_given_up_before_it_fills_the_memory() {
+        static BLOCK: [u8; 1 << 20] = [b'x'; 1 << 20];
+        let mut lines = lines((0..32).map(|_| Ok(&BLOCK[..])).collect());
+        assert_eq!(lines.batch().await, Batch::TooLong);
+        assert!(lines.buffer.len() <= MAX_LINE + BLOCK.len());
+    }
+}

@@ -1,0 +1,78 @@
+//! Where observations go, and what was said last about how fresh readers' data is.
+
+use std::time::Duration;
+
+use tokio::{sync::mpsc, time::Instant};
+
+use crate::model::{Observation, Staleness};
+
+/// A watch that ended in order or was cut is usually back in milliseconds; readers are told after this.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// The receiver is gone.
+#[derive(Debug)]
+pub(super) struct Closed;
+
+pub(super) struct Outlet {
+    sender: mpsc::Sender<Observation>,
+    health: Health,
+}
+
+#[derive(Debug, PartialEq)]
+enum Health {
+    /// Nothing was said; a cache is stale until it is told otherwise.
+    Unknown,
+    Live,
+    /// Not watching since the end of a stream; said when it has lasted too long.
+    Interrupted {
+        stale_at: Instant,
+    },
+    Stale(String),
+}
+
+impl Outlet {
+    pub(super) fn new(sender: mpsc::Sender<Observation>) -> Self {
+        Self { sender, health: Health::Unknown }
+    }
+
+    pub(super) async fn send(&self, observation: Observation) -> Result<(), Closed> {
+        self.sender.send(observation).await.map_err(|_| Closed)
+    }
+
+    /// The watch is established.
+    pub(super) async fn live(&mut self) -> Result<(), Closed> {
+        let before = std::mem::replace(&mut self.health, Health::Live);
+        match before {
+            Health::Live | Health::Interrupted { .. } => Ok(()),
+            Health::Unknown | Health::Stale(_) => self.send(Observation::Live).await,
+        }
+    }
+
+    /// The stream ended and is to be resumed.
+    pub(super) fn interrupted(&mut self) {
+        if self.health == Health::Live {
+            self.health = Health::Interrupted { stale_at: Instant::now() + GRACE };
+        }
+    }
+
+    pub(super) async fn stale(&mut self, reason: String) -> Result<(), Closed> {
+        if matches!(&self.health, Health::Stale(said) if *said == reason) {
+            return Ok(());
+        }
+        self.health = Health::Stale(reason.clone());
+        self.send(Observation::Stale(Staleness { reason })).await
+    }
+
+    /// Waits for `opening`, and says so when an interruption lasts too long meanwhile.
+    pub(super) async fn during<T>(&mut self, opening: impl Future<Output = T>) -> Result<T, Closed> {
+        let Health::Interrupted { stale_at } = self.health else { return Ok(opening.await) };
+        let mut opening = std::pin::pin!(opening);
+        tokio::select! {
+            biased;
+            opened = &mut opening => return Ok(opened),
+            () = tokio::time::sleep_until(stale_at) => {}
+        }
+        self.stale(format!("the watch ended and was not back after {} s", GRACE.as_secs())).await?;
+        Ok(opening.await)
+    }
+}

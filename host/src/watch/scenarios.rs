@@ -1,0 +1,337 @@
+//! The watch against scripted answers, under paused time, with a real cache behind it.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::mpsc;
+
+use super::{
+    Counters, Watch, WatchOptions,
+    wire::{Answer, Requests, answer, bookmark, end_of_list, event, page, pod, status, wire},
+};
+use crate::{
+    cache::{self, Reader, Writer, testing::told},
+    model::{Observation, PodView},
+};
+
+struct Rig {
+    observations: mpsc::Receiver<Observation>,
+    writer: Writer,
+    reader: Reader,
+    requests: Requests,
+    counters: Arc<Counters>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+fn rig(answers: Vec<Answer>) -> Rig {
+    let (api, requests) = wire(answers);
+    let (writer, reader) = cache::new();
+    let watch = Watch::new(api, WatchOptions::default(), Arc::new(reader.clone()), 7);
+    let counters = watch.counters();
+    let (sender, observations) = mpsc::channel(16);
+    let task = tokio::spawn(watch.run(sender));
+    Rig { observations, writer, reader, requests, counters, task }
+}
+
+impl Rig {
+    /// What was observed next, and what it changed in the cache.
+    async fn next(&mut self) -> String {
+        let observed = tokio::time::timeout(Duration::from_secs(120), self.observations.recv()).await;
+        let observation = observed.expect("nothing more was observed").expect("the watch ended");
+        let what = match &observation {
+            Observation::Relisted { pods, revision } => format!("list of {} at {revision}:", pods.len()),
+            Observation::Events(events) => format!("{} events:", events.len()),
+            Observation::Bookmark(revision) => format!("bookmark {revision}"),
+            Observation::Live => "live".to_owned(),
+            Observation::Rewound => "rewound".to_owned(),
+            Observation::Stale(staleness) => format!("stale: {}", staleness.reason),
+        };
+        let changes = told(&self.writer.observe(observation));
+        changes.iter().fold(what, |what, change| format!("{what} {change}"))
+    }
+
+    async fn expect(&mut self, expected: &[&str]) {
+        for expected in expected {
+            assert_eq!(self.next().await, *expected);
+        }
+    }
+
+    /// Queries of the requests so far, and when they were made.
+    fn requests(&self) -> Vec<(Duration, String)> {
+        self.requests.lock().clone()
+    }
+
+    fn query(&self, at: usize) -> String {
+        self.requests()[at].1.clone()
+    }
+}
+
+/// A streaming list of these Pods.
+fn listing(revision: u64, pods: &[String]) -> Answer {
+    let answer = pods.iter().fold(answer(200), |answer, pod| answer.line(&event("ADDED", pod)));
+    answer.line(&end_of_list(revision)).hang()
+}
+
+fn watching() -> Answer {
+    answer(200)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streaming_list_is_told_whole_at_its_end_and_the_watch_goes_on_from_there() {
+    let listed = answer(200).line(&event("ADDED", &pod("a", 5))).wait(3).line(&event("ADDED", &pod("b", 4)));
+    let listed = listed.line(&end_of_list(10)).hang();
+    let mut rig = rig(vec![listed, watching().line(&event("MODIFIED", &pod("a", 11))).hang()]);
+    rig.expect(&["list of 2 at 10: +a-uid@5 +b-uid@4", "live", "1 events: a-uid@5>11"]).await;
+    assert_eq!(rig.reader.staleness(), None);
+    let query = rig.query(0);
+    for part in ["watch=1", "sendInitialEvents=true", "resourceVersionMatch=NotOlderThan", "allowWatchBookmarks=true"] {
+        assert!(query.contains(part), "{query}");
+    }
+    assert_eq!(rig.query(1), "watch=1&allowWatchBookmarks=true&resourceVersion=10&timeoutSeconds=8");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_refuses_streaming_lists_is_listed_page_by_page_now_and_later() {
+    let mut rig = rig(vec![
+        answer(422).bytes(&status(422, "Invalid", "FieldValueForbidden")),
+        answer(200).bytes(&page(10, "to/ken=", &[pod("a", 5)])),
+        answer(200).bytes(&page(10, "", &[pod("b", 6)])),
+        answer(410).bytes(&status(410, "Expired", "")),
+        answer(200).bytes(&page(20, "", &[pod("b", 6)])),
+        watching().hang(),
+    ]);
+    rig.expect(&["list of 2 at 10: +a-uid@5 +b-uid@6", "stale: 410 Expired: no", "list of 1 at 20: -a-uid@5"]).await;
+    rig.expect(&["live"]).await;
+    assert_eq!(rig.query(1), "limit=500");
+    assert_eq!(rig.query(2), "limit=500&continue=to%2Fken%3D");
+    assert_eq!(rig.query(4), "limit=500&resourceVersion=10&resourceVersionMatch=NotOlderThan");
+}
+
+#[tokio::test(start_paused = true)]
+async fn initial_events_without_their_end_are_given_up_for_pages_within_15_seconds() {
+    let mut rig = rig(vec![
+        answer(200).line(&event("ADDED", &pod("a", 5))).hang(),
+        answer(200).bytes(&page(10, "", &[pod("a", 5)])),
+        watching().hang(),
+    ]);
+    rig.expect(&["list of 1 at 10: +a-uid@5", "live"]).await;
+    assert_eq!(rig.requests()[1].0, Duration::from_secs(15));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_ends_or_goes_on_without_the_end_of_initial_events_is_given_up_for_pages_at_once() {
+    let added = answer(200).line(&event("ADDED", &pod("a", 5)));
+    for without in [added.clone(), added.clone().line(&event("MODIFIED", &pod("a", 6))), added.line(&bookmark(9))] {
+        let mut rig = rig(vec![without, answer(200).bytes(&page(10, "", &[pod("a", 6)])), watching().hang()]);
+        rig.expect(&["list of 1 at 10: +a-uid@6", "live"]).await;
+        assert_eq!(rig.requests()[1].0, Duration::ZERO);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_history_costs_one_list_and_what_vanished_meanwhile_is_deleted() {
+    for gone in
+        [answer(410).bytes(&status(410, "Expired", "")), watching().line(&event("ERROR", &status(410, "Expired", "")))]
+    {
+        let mut rig = rig(vec![
+            listing(10, &[pod("a", 5), pod("b", 6)]),
+            gone,
+            listing(30, &[pod("b", 6), pod("c", 25)]),
+            watching().hang(),
+        ]);
+        rig.next().await;
+        while rig.next().await != "list of 2 at 30: -a-uid@5 +c-uid@25" {}
+        rig.expect(&["live"]).await;
+        assert_eq!(rig.counters.lists(), 2);
+        assert!(rig.query(2).contains("resourceVersion=10"), "an older list could be given");
+        assert_eq!(rig.reader.snapshot().get("shop", "b").unwrap().revision.0, 6);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_whose_revision_was_compacted_begin_anew_and_are_at_last_asked_for_in_one() {
+    let first = || answer(200).bytes(&page(10, "t", &[pod("a", 5)]));
+    let expired = || answer(410).bytes(&status(410, "Expired", ""));
+    let whole = answer(200).bytes(&page(12, "", &[pod("a", 5), pod("b", 6)]));
+    let mut rig = rig(vec![answer(400), first(), expired(), first(), expired(), whole, watching().hang()]);
+    rig.expect(&["list of 2 at 12: +a-uid@5 +b-uid@6", "live"]).await;
+    assert_eq!((rig.query(3).as_str(), rig.query(5).as_str()), ("limit=500", "limit=0"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_in_order_is_resumed_from_its_bookmark_without_a_list() {
+    let mut rig = rig(vec![
+        listing(10, &[]),
+        watching().wait(8).line(&bookmark(40)),
+        watching().wait(8).line(&bookmark(50)),
+        watching().hang(),
+    ]);
+    rig.expect(&["list of 0 at 10:", "live", "bookmark 40", "bookmark 50"]).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(rig.query(2).contains("resourceVersion=40") && rig.query(3).contains("resourceVersion=50"));
+    assert_eq!((rig.counters.lists(), rig.counters.watches()), (1, 3));
+    assert_eq!(rig.reader.snapshot().revision().0, 50);
+    assert_eq!(rig.reader.staleness(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_silent_past_its_time_is_resumed_elsewhere_within_10_seconds() {
+    let mut rig =
+        rig(vec![listing(10, &[]), watching().hang(), watching().line(&event("ADDED", &pod("a", 11))).hang()]);
+    let expected = ["list of 0 at 10:", "live", "stale: no bookmark for 10 s", "live", "1 events: +a-uid@11"];
+    rig.expect(&expected).await;
+    let requests = rig.requests();
+    assert_eq!(requests[2].0 - requests[1].0, Duration::from_secs(10));
+    assert!(requests[2].1.contains("resourceVersion=10"), "{requests:?}");
+    assert_eq!(rig.counters.lists(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cut_within_an_event_loses_nothing_and_is_not_called_stale() {
+    let half = event("ADDED", &pod("b", 12));
+    let cut = watching().line(&event("ADDED", &pod("a", 11))).bytes(&half[..40]).cut();
+    let mut rig = rig(vec![listing(10, &[]), cut, watching().line(&half).hang()]);
+    rig.expect(&["list of 0 at 10:", "live", "1 events: +a-uid@11", "1 events: +b-uid@12"]).await;
+    assert!(rig.query(2).contains("resourceVersion=11"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_not_back_after_a_second_is_stale_until_it_is() {
+    let slow = watching().head_after(Duration::from_secs(3)).hang();
+    let mut rig = rig(vec![listing(10, &[]), watching().wait(4).cut(), slow]);
+    let stale = "stale: the watch ended and was not back after 1 s";
+    rig.expect(&["list of 0 at 10:", "live", stale]).await;
+    assert_eq!(rig.reader.staleness().unwrap().reason, stale.trim_start_matches("stale: "));
+    rig.expect(&["live"]).await;
+    assert_eq!(rig.reader.staleness(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_malformed_event_leads_to_a_list_after_the_events_before_it() {
+    for malformed in ["{\"type\":\"ADDED\",", r#"{"type":"ADDED","object":null}"#, r#"{"type":"ADDED"}"#, "\u{0}", "[]"]
+    {
+        let mut rig = rig(vec![
+            listing(10, &[]),
+            watching().line(&event("ADDED", &pod("a", 11))).line(malformed).line(&event("ADDED", &pod("b", 12))).hang(),
+            listing(20, &[pod("a", 11), pod("b", 12)]),
+            watching().hang(),
+        ]);
+        rig.expect(&["list of 0 at 10:", "live", "1 events: +a-uid@11"]).await;
+        let stale = rig.next().await;
+        assert!(stale.starts_with("stale: malformed"), "{stale}");
+        rig.expect(&["list of 2 at 20: +b-uid@12", "live"]).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_asks_for_patience_gets_it() {
+    let busy = answer(429).retry_after(7).bytes(&status(429, "TooManyRequests", ""));
+    let mut rig = rig(vec![busy, listing(10, &[]), watching().hang()]);
+    rig.expect(&["stale: 429 TooManyRequests: no", "list of 0 at 10:", "live"]).await;
+    let after = rig.requests()[1].0;
+    assert!((Duration::from_secs(7)..Duration::from_secs(8)).contains(&after), "{after:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_fails_is_asked_again_and_again_but_ever_less_often() {
+    let mut answers = vec![listing(10, &[])];
+    answers.extend((0..8).map(|_| answer(500)));
+    answers.push(watching().hang());
+    let mut rig = rig(answers);
+    rig.expect(&["list of 0 at 10:", "stale: 500 : ", "live"]).await;
+    let requests = rig.requests();
+    let waits: Vec<_> = requests[1..].windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
+    assert!(waits[0] <= Duration::from_millis(401) && waits[7] >= Duration::from_millis(2_500), "{waits:?}");
+    assert!(waits.iter().all(|wait| *wait <= Duration::from_millis(5_001)), "{waits:?}");
+    assert_eq!(rig.counters.lists(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_is_behind_is_waited_for_without_a_list() {
+    let behind = || answer(504).bytes(&status(504, "Timeout", "ResourceVersionTooLarge"));
+    let mut rig = rig(vec![listing(10, &[]), behind(), behind(), watching().hang()]);
+    rig.expect(&["list of 0 at 10:", "stale: 504 Timeout: no", "live"]).await;
+    assert_eq!(rig.counters.lists(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_history_that_was_set_back_is_announced_and_taken() {
+    let behind = || answer(504).bytes(&status(504, "Timeout", "ResourceVersionTooLarge"));
+    let mut rig = rig(vec![
+        listing(100, &[pod("a", 50), pod("b", 60)]),
+        behind(),
+        behind(),
+        behind(),
+        behind(),
+        listing(40, &[pod("a", 30)]),
+        watching().line(&event("MODIFIED", &pod("a", 41))).hang(),
+    ]);
+    rig.expect(&["list of 2 at 100: +a-uid@50 +b-uid@60", "stale: 504 Timeout: no", "rewound"]).await;
+    rig.expect(&["list of 1 at 40: -b-uid@60 a-uid@50>30", "live", "1 events: a-uid@30>41"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_older_than_what_was_seen_is_not_taken_from_a_lagging_replica() {
+    let mut rig = rig(vec![
+        listing(10, &[pod("a", 5)]),
+        answer(410),
+        listing(7, &[pod("ghost", 3)]),
+        listing(12, &[pod("a", 5)]),
+        watching().hang(),
+    ]);
+    rig.expect(&["list of 1 at 10: +a-uid@5", "stale: 410 : "]).await;
+    rig.expect(&["stale: a list of revision 7 is older than 10", "list of 1 at 12:", "live"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_goes_back_leads_to_a_list_and_a_repeated_event_does_not() {
+    let again = event("ADDED", &pod("a", 11));
+    let mut rig = rig(vec![
+        listing(10, &[]),
+        watching().line(&again).line(&again).line(&event("ADDED", &pod("b", 8))).hang(),
+        listing(20, &[pod("a", 11), pod("b", 8)]),
+        watching().hang(),
+    ]);
+    rig.expect(&["list of 0 at 10:", "live", "2 events: +a-uid@11"]).await;
+    rig.expect(&["stale: the watch went back from revision 11 to 8", "list of 2 at 20: +b-uid@8", "live"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_cannot_be_decoded_keeps_its_last_state_and_costs_no_list() {
+    let bad = |revision| pod("a", revision).replacen("{", r#"{"spec":{"containers":7},"#, 1);
+    let mut rig = rig(vec![
+        listing(10, &[pod("a", 5)]),
+        watching().line(&event("MODIFIED", &bad(11))).line(&event("ADDED", &pod("b", 12))).hang(),
+    ]);
+    rig.expect(&["list of 1 at 10: +a-uid@5", "live", "1 events: +b-uid@12"]).await;
+    assert_eq!((rig.counters.unreadable(), rig.counters.lists()), (1, 1));
+    assert_eq!(rig.reader.snapshot().get("shop", "a").unwrap().revision.0, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_cannot_be_decoded_is_not_taken_for_gone_by_a_list_and_is_when_it_is_deleted() {
+    let bad = |revision| pod("a", revision).replacen("{", r#"{"spec":{"containers":7},"#, 1);
+    let mut rig = rig(vec![
+        listing(10, &[pod("a", 5)]),
+        answer(410),
+        listing(20, &[bad(15)]),
+        watching().line(&event("DELETED", &bad(21))).hang(),
+        listing(25, &[]),
+        watching().hang(),
+    ]);
+    rig.expect(&["list of 1 at 10: +a-uid@5", "stale: 410 : ", "list of 1 at 20:", "live"]).await;
+    rig.expect(&["stale: the deletion of shop/a cannot be decoded", "list of 0 at 25: -a-uid@5", "live"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_of_an_unknown_type_are_passed_over() {
+    let unknown = watching().line(&event("PURGED", &pod("a", 11))).line(&event("ADDED", &pod("b", 12))).hang();
+    let mut rig = rig(vec![listing(10, &[]), unknown]);
+    rig.expect(&["list of 0 at 10:", "live", "1 events: +b-uid@12"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_watch_ends_when_nobody_listens() {
+    let Rig { observations, task, .. } = rig(vec![answer(500)]);
+    drop(observations);
+    task.await.unwrap();
+}
