@@ -1,1 +1,46 @@
-//! x
+//! A Kubernetes API server inside the process, for development, demonstrations and tests: enough of one for kubectl,
+//! kube clients and the Podium host to take it for the real thing. It keeps its state in memory, forgets it at the end,
+//! and is the same again from the same seed.
+//!
+//! It is a tool and no cluster: nothing is encrypted, everyone is the administrator (unless they impersonate somebody),
+//! and no container runs. A small scheduler and kubelet make Pods look alive.
+
+mod clock;
+mod cluster;
+mod core;
+mod delete;
+mod discovery;
+mod failure;
+mod faults;
+mod fields;
+mod gc;
+mod handle;
+mod kinds;
+mod managed;
+mod meta;
+mod patch;
+mod pods;
+mod present;
+mod rbac;
+mod read;
+mod request;
+mod requests;
+mod review;
+mod rules;
+mod selector;
+mod serve;
+mod service;
+mod sim;
+mod state;
+mod store;
+mod table;
+mod watch;
+mod write;
+
+pub use cluster::{Cluster, Options, StartError};
+pub use faults::Faults;
+pub use request::Verb;
+pub use requests::{Logged, RequestLog};
+pub use serve::Server;
+pub use service::Api;
+pub use sim::{Pace, Simulation};

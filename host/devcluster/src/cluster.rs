@@ -1,0 +1,187 @@
+//! A whole cluster: started, looked at, broken and shut down through one handle.
+
+use crate::clock::Clock;
+use crate::core::Core;
+use crate::failure::Failure;
+use crate::faults::Faults;
+use crate::gc;
+use crate::managed::Author;
+use crate::meta;
+use crate::requests::RequestLog;
+use crate::rules;
+use crate::serve::Server;
+use crate::service::Api;
+use crate::sim::{self, Pace, Simulation};
+use crate::store::Key;
+use crate::write::{self, Write};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// 2026-01-01T00:00:00Z in milliseconds since the epoch.
+const DEFAULT_START: i64 = 1_767_225_600_000;
+
+/// What a cluster is started with.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Uids, generated names and the simulation's choices follow from it.
+    pub seed: u64,
+    /// Nodes that exist from the start, `node-0` and on.
+    pub nodes: usize,
+    /// Whether a simulated scheduler and kubelet run. Without, Pods stay as they are written.
+    pub simulate: bool,
+    /// The cluster's time at the start, in milliseconds since the epoch; from there it moves with tokio's clock.
+    pub start_millis: i64,
+    pub pace: Pace,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { seed: 0, nodes: 3, simulate: true, start_millis: DEFAULT_START, pace: Pace::default() }
+    }
+}
+
+/// Why a cluster did not start or take an object.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The cluster's tasks need a runtime.
+    #[error("there is no tokio runtime to run on: {0}")]
+    NoRuntime(#[from] tokio::runtime::TryCurrentError),
+    /// An object was refused, with the status code and the message that a client would get.
+    #[error("{message} ({code})")]
+    Refused { code: u16, message: String },
+    /// No resource is served for this object.
+    #[error("no resource is served for {api_version} {kind}")]
+    UnknownKind { api_version: String, kind: String },
+}
+
+impl From<Failure> for StartError {
+    fn from(failure: Failure) -> Self {
+        let message = meta::text(&failure.to_value(), &["message"]).to_owned();
+        Self::Refused { code: failure.code, message }
+    }
+}
+
+/// A running cluster. Dropped, it stops its tasks without waiting for them; [`shutdown`](Self::shutdown) waits.
+#[derive(Debug)]
+#[must_use = "a dropped cluster stops"]
+pub struct Cluster {
+    core: Arc<Core>,
+    simulation: Simulation,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Cluster {
+    /// Starts a cluster on the current runtime.
+    ///
+    /// # Errors
+    /// Outside a runtime.
+    pub fn start(options: Options) -> Result<Self, StartError> {
+        let runtime = Handle::try_current()?;
+        let core = Arc::new(Core::new(options.seed, Clock::new(options.start_millis)));
+        let paused = watch::Sender::new(false);
+        let mut cluster =
+            Self { core: core.clone(), simulation: Simulation { paused: paused.clone() }, tasks: Vec::new() };
+        for namespace in ["default", "kube-node-lease", "kube-public", "kube-system"] {
+            cluster.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))?;
+        }
+        for index in 0..options.nodes {
+            cluster.create(sim::node(index, &core.clock.now()))?;
+        }
+        cluster.tasks.push(runtime.spawn(gc::run(core.clone())));
+        if options.simulate {
+            let simulated = sim::run(core, options.pace, options.seed, paused.subscribe());
+            cluster.tasks.push(runtime.spawn(simulated));
+        }
+        Ok(cluster)
+    }
+
+    /// The API for clients in the process, as `kube::Client::new` takes it.
+    pub fn service(&self) -> Api {
+        Api { core: self.core.clone(), stop: self.core.stopping.child_token() }
+    }
+
+    /// Serves the API on a socket. Port 0 picks a free one.
+    ///
+    /// # Errors
+    /// When the address cannot be listened on.
+    pub async fn listen(&self, addr: SocketAddr) -> std::io::Result<Server> {
+        Server::bind(self.service(), addr).await
+    }
+
+    /// Puts an object into the cluster as its administrator, past the request log. A `status` is stored with it.
+    ///
+    /// # Errors
+    /// When the kind is not served or the API server would refuse the object.
+    pub fn create(&self, mut object: Value) -> Result<Value, StartError> {
+        let (api_version, kind) = (meta::text(&object, &["apiVersion"]), meta::text(&object, &["kind"]));
+        let found = self.core.state.lock().kinds.of_object(api_version, kind);
+        let kind =
+            found.ok_or_else(|| StartError::UnknownKind { api_version: api_version.into(), kind: kind.into() })?;
+        let status = if kind.status { meta::remove(&mut object, &["status"]) } else { None };
+        let namespace = if kind.namespaced {
+            meta::default(&mut object, &["metadata", "namespace"], "default");
+            Some(meta::namespace(&object).to_owned())
+        } else {
+            None
+        };
+        let author = |subresource: &str| Author {
+            manager: "devcluster".into(),
+            apply: false,
+            subresource: subresource.into(),
+            api_version: kind.api_version(),
+            time: self.core.clock.now(),
+        };
+        let write = |subresource| Write { kind: kind.clone(), author: author(subresource), dry_run: false };
+        let stored = self.core.write(|state| {
+            let created = write::create(state, &self.core.clock, &write(""), namespace.as_deref(), object)?;
+            let Some(status) = status else { return Ok::<_, Failure>(created) };
+            write::update(state, &write("status"), &Key::of(&created), |old| {
+                let mut new = old.clone();
+                meta::set(&mut new, &["status"], status);
+                Ok(new)
+            })
+        })?;
+        Ok(Value::clone(&rules::to_view(&kind, &stored)))
+    }
+
+    /// Makes things go wrong.
+    pub fn faults(&self) -> Faults {
+        Faults { core: self.core.clone() }
+    }
+
+    /// The requests that came in through the API.
+    pub fn requests(&self) -> RequestLog {
+        self.core.log.clone()
+    }
+
+    /// Pauses and resumes the simulated scheduler and kubelet.
+    pub fn simulation(&self) -> Simulation {
+        self.simulation.clone()
+    }
+
+    /// The cluster's time, in milliseconds since the epoch.
+    #[must_use]
+    pub fn now_millis(&self) -> i64 {
+        self.core.clock.now_millis()
+    }
+
+    /// Ends open watches and the cluster's tasks, and waits for these.
+    pub async fn shutdown(mut self) {
+        self.core.stopping.cancel();
+        for task in std::mem::take(&mut self.tasks) {
+            if let Err(error) = task.await {
+                tracing::warn!(%error, "a task of the cluster ended badly");
+            }
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.core.stopping.cancel();
+    }
+}

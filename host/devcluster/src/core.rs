@@ -1,0 +1,44 @@
+//! What every part of the cluster shares: the state under its lock, the clock, the switches of faults, the log.
+
+use crate::clock::Clock;
+use crate::faults::Switches;
+use crate::requests::RequestLog;
+use crate::state::State;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    /// Held for a moment at a time and never across an await.
+    pub(crate) state: Mutex<State>,
+    /// The newest revision; watches wait for it to move.
+    pub(crate) revision: watch::Sender<u64>,
+    pub(crate) clock: Clock,
+    pub(crate) faults: Switches,
+    pub(crate) log: RequestLog,
+    pub(crate) stopping: CancellationToken,
+}
+
+impl Core {
+    pub(crate) fn new(seed: u64, clock: Clock) -> Self {
+        Self {
+            state: Mutex::new(State::new(seed)),
+            revision: watch::Sender::new(0),
+            clock,
+            faults: Switches::default(),
+            log: RequestLog::default(),
+            stopping: CancellationToken::new(),
+        }
+    }
+
+    /// Changes the state and wakes who waits for changes.
+    pub(crate) fn write<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.state.lock();
+        let result = change(&mut state);
+        let revision = state.store.revision();
+        drop(state);
+        self.revision.send_if_modified(|shown| std::mem::replace(shown, revision) != revision);
+        result
+    }
+}

@@ -1,0 +1,229 @@
+//! What a client asks before anything else: versions, groups, resources (in the old form and aggregated), health, and
+//! just enough OpenAPI for kubectl to leave validation and patches to the server.
+
+use crate::kinds::{Kind, Kinds};
+use crate::service::{json, text_plain, typed};
+use axum::body::Body;
+use http::Response;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const READ_WRITE: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const STATUS: [&str; 3] = ["get", "patch", "update"];
+
+/// `None` where nothing is served.
+pub(crate) fn answer(kinds: &Kinds, path: &str, accept: &str) -> Option<Response<Body>> {
+    let aggregated = accept.contains("g=apidiscovery.k8s.io") && accept.contains("v=v2;");
+    let segments: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
+    let value = match segments.as_slice() {
+        ["api" | "apis"] if aggregated => {
+            let media = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+            return Some(typed(200, media, aggregate(kinds, path.starts_with("/apis")).to_string()));
+        }
+        ["api"] => json!({
+            "kind": "APIVersions", "versions": ["v1"],
+            "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": ""}],
+        }),
+        ["apis"] => {
+            let groups: Vec<Value> = groups(kinds).iter().map(|(name, kinds)| group(name, kinds)).collect();
+            json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+        }
+        ["apis", name] => {
+            let groups = groups(kinds);
+            let mut found = group(name, groups.get(*name)?);
+            found["kind"] = json!("APIGroup");
+            found["apiVersion"] = json!("v1");
+            found
+        }
+        ["api", version] => resources(kinds, "", version)?,
+        ["apis", group, version] => resources(kinds, group, version)?,
+        ["version"] => version(),
+        ["healthz" | "livez" | "readyz"] => return Some(text_plain("ok".into())),
+        ["openapi", "v2"] => {
+            let media = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+            return Some(typed(200, media, openapi_v2()));
+        }
+        ["openapi", "v3"] => openapi_v3(kinds),
+        ["openapi", "v3", "api", version] => openapi_v3_of(kinds, "", version)?,
+        ["openapi", "v3", "apis", group, version] => openapi_v3_of(kinds, group, version)?,
+        _ => return None,
+    };
+    Some(json(200, value.to_string()))
+}
+
+fn version() -> Value {
+    json!({
+        "major": "1", "minor": "36", "gitVersion": "v1.36.3", "gitCommit": "", "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "", "platform": "podium/devcluster",
+    })
+}
+
+/// Groups other than the core one, each with its kinds.
+fn groups(kinds: &Kinds) -> BTreeMap<String, Vec<Arc<Kind>>> {
+    let mut groups: BTreeMap<String, Vec<Arc<Kind>>> = BTreeMap::new();
+    for kind in kinds.iter().filter(|kind| !kind.group.is_empty()) {
+        groups.entry(kind.group.clone()).or_default().push(kind.clone());
+    }
+    groups
+}
+
+fn versions(kinds: &[Arc<Kind>]) -> Vec<String> {
+    let mut versions: Vec<String> = Vec::new();
+    for kind in kinds {
+        if !versions.contains(&kind.version) {
+            versions.push(kind.version.clone());
+        }
+    }
+    // Stable versions before beta before alpha, as kubectl expects of the first.
+    versions.sort_by_key(|v| (v.contains("alpha"), v.contains("beta"), std::cmp::Reverse(v.clone())));
+    versions
+}
+
+fn group(name: &str, kinds: &[Arc<Kind>]) -> Value {
+    let versions: Vec<Value> =
+        versions(kinds).into_iter().map(|v| json!({"groupVersion": format!("{name}/{v}"), "version": v})).collect();
+    json!({"name": name, "versions": versions, "preferredVersion": versions.first()})
+}
+
+fn verbs(kind: &Kind) -> Vec<&'static str> {
+    if kind.review { vec!["create"] } else { READ_WRITE.to_vec() }
+}
+
+fn resources(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
+    let mut list = Vec::new();
+    for kind in kinds.iter().filter(|k| k.group == group && k.version == version) {
+        let mut entry = json!({
+            "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced, "kind": kind.kind,
+            "verbs": verbs(kind),
+        });
+        if !kind.short_names.is_empty() {
+            entry["shortNames"] = json!(kind.short_names);
+        }
+        if !kind.categories.is_empty() {
+            entry["categories"] = json!(kind.categories);
+        }
+        list.push(entry);
+        if kind.status {
+            list.push(json!({
+                "name": format!("{}/status", kind.plural), "singularName": "", "namespaced": kind.namespaced,
+                "kind": kind.kind, "verbs": STATUS,
+            }));
+        }
+        for sub in &kind.subresources {
+            list.push(json!({
+                "name": format!("{}/{}", kind.plural, sub.name), "singularName": "", "namespaced": kind.namespaced,
+                "group": sub.group_version.0, "version": sub.group_version.1, "kind": sub.kind, "verbs": [sub.verb],
+            }));
+        }
+    }
+    if list.is_empty() {
+        return None;
+    }
+    let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    Some(json!({
+        "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": list,
+    }))
+}
+
+fn aggregate(kinds: &Kinds, named_groups: bool) -> Value {
+    let groups: Vec<(String, Vec<Arc<Kind>>)> = if named_groups {
+        groups(kinds).into_iter().collect()
+    } else {
+        vec![(String::new(), kinds.iter().filter(|k| k.group.is_empty()).cloned().collect())]
+    };
+    let items: Vec<Value> = groups
+        .iter()
+        .map(|(name, kinds)| {
+            let versions: Vec<Value> = versions(kinds)
+                .into_iter()
+                .map(|version| {
+                    let resources: Vec<Value> =
+                        kinds.iter().filter(|k| k.version == version).map(|k| aggregated_resource(k)).collect();
+                    json!({"version": version, "freshness": "Current", "resources": resources})
+                })
+                .collect();
+            let metadata = if name.is_empty() { json!({}) } else { json!({"name": name}) };
+            json!({"metadata": metadata, "versions": versions})
+        })
+        .collect();
+    json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items})
+}
+
+fn aggregated_resource(kind: &Kind) -> Value {
+    let own = json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
+    let mut subresources = Vec::new();
+    if kind.status {
+        subresources.push(json!({"subresource": "status", "responseKind": own, "verbs": STATUS}));
+    }
+    for sub in &kind.subresources {
+        let (group, version) = sub.group_version;
+        subresources.push(json!({
+            "subresource": sub.name, "verbs": [sub.verb],
+            "responseKind": {"group": group, "version": version, "kind": sub.kind},
+        }));
+    }
+    let mut resource = json!({
+        "resource": kind.plural, "responseKind": own, "singularResource": kind.singular, "verbs": verbs(kind),
+        "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
+    });
+    for (field, list) in [("shortNames", json!(kind.short_names)), ("categories", json!(kind.categories))] {
+        if list.as_array().is_some_and(|l| !l.is_empty()) {
+            resource[field] = list;
+        }
+    }
+    if !subresources.is_empty() {
+        resource["subresources"] = json!(subresources);
+    }
+    resource
+}
+
+fn openapi_v3(kinds: &Kinds) -> Value {
+    let paths: serde_json::Map<String, Value> = kinds
+        .iter()
+        .map(|kind| {
+            let prefix = if kind.group.is_empty() { "api" } else { "apis" };
+            let path = format!("{prefix}/{}", kind.api_version());
+            let url = format!("/openapi/v3/{path}?hash=podium");
+            (path, json!({"serverRelativeURL": url}))
+        })
+        .collect();
+    json!({"paths": paths})
+}
+
+/// One patch operation a kind, with the parameter that tells kubectl that the server validates fields.
+fn openapi_v3_of(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
+    let mut paths = serde_json::Map::new();
+    for kind in kinds.iter().filter(|k| k.group == group && k.version == version && !k.review) {
+        let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+        let scope = if kind.namespaced { "/namespaces/{namespace}" } else { "" };
+        let parameter =
+            |name: &str| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}});
+        let operation = json!({"patch": {
+            "parameters": [parameter("dryRun"), parameter("fieldManager"), parameter("fieldValidation")],
+            "requestBody": {"content": {"application/merge-patch+json": {"schema": {"type": "object"}}}},
+            "responses": {"200": {"description": "OK"}},
+            "x-kubernetes-action": "patch",
+            "x-kubernetes-group-version-kind": {"group": group, "version": version, "kind": kind.kind},
+        }});
+        paths.insert(format!("{root}{scope}/{}/{{name}}", kind.plural), operation);
+    }
+    if paths.is_empty() {
+        return None;
+    }
+    Some(json!({
+        "openapi": "3.0.0", "info": {"title": "Podium devcluster", "version": "v1.36.3"}, "paths": paths,
+    }))
+}
+
+/// A `Document` of OpenAPI v2 in protobuf with no definitions: `swagger` (field 1) and `info` (field 2) alone.
+fn openapi_v2() -> Vec<u8> {
+    let field = |number: u8, bytes: &[u8]| {
+        let length = u8::try_from(bytes.len()).unwrap_or(u8::MAX);
+        let mut out = vec![number << 3 | 2, length];
+        out.extend_from_slice(bytes);
+        out
+    };
+    let info = [field(1, b"Podium devcluster"), field(2, b"v1.36.3")].concat();
+    [field(1, b"2.0"), field(2, &info)].concat()
+}

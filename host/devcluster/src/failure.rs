@@ -1,0 +1,255 @@
+//! What the API server says no with: a `Status` object with code, reason, details and causes.
+//! Only the shapes; when each is due is decided where the rule lives.
+
+use crate::kinds::Kind;
+use serde_json::{Value, json};
+
+/// A refused request.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: u16,
+    reason: &'static str,
+    message: String,
+    details: Value,
+}
+
+/// One field that is wrong.
+#[derive(Clone, Debug)]
+pub(crate) struct Cause {
+    reason: &'static str,
+    message: String,
+    field: String,
+}
+
+impl Cause {
+    pub(crate) fn required(field: impl Into<String>, detail: &str) -> Self {
+        let message = if detail.is_empty() { "Required value".into() } else { format!("Required value: {detail}") };
+        Self { reason: "FieldValueRequired", message, field: field.into() }
+    }
+
+    pub(crate) fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
+        Self { reason: "FieldValueInvalid", message: format!("Invalid value: {value}: {detail}"), field: field.into() }
+    }
+
+    pub(crate) fn forbidden(field: impl Into<String>, detail: &str) -> Self {
+        Self { reason: "FieldValueForbidden", message: format!("Forbidden: {detail}"), field: field.into() }
+    }
+
+    pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
+        Self { reason: "FieldValueDuplicate", message: format!("Duplicate value: {value}"), field: field.into() }
+    }
+
+    pub(crate) fn not_found(field: impl Into<String>, value: &Value) -> Self {
+        Self { reason: "FieldValueNotFound", message: format!("Not found: {value}"), field: field.into() }
+    }
+
+    pub(crate) fn unsupported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
+        let supported = supported.iter().map(|s| format!("\"{s}\"")).collect::<Vec<_>>().join(", ");
+        Self {
+            reason: "FieldValueNotSupported",
+            message: format!("Unsupported value: {value}: supported values: {supported}"),
+            field: field.into(),
+        }
+    }
+
+    pub(crate) fn too_long(field: impl Into<String>, bytes: usize) -> Self {
+        Self {
+            reason: "FieldValueTooLong",
+            message: format!("Too long: may not be more than {bytes} bytes"),
+            field: field.into(),
+        }
+    }
+
+    fn to_value(&self) -> Value {
+        json!({"reason": self.reason, "message": self.message, "field": self.field})
+    }
+}
+
+impl Failure {
+    fn new(code: u16, reason: &'static str, message: impl Into<String>, details: Value) -> Self {
+        Self { code, reason, message: message.into(), details }
+    }
+
+    fn about(kind: &Kind, name: &str) -> Value {
+        let mut details = json!({"name": name, "kind": kind.plural});
+        if !kind.group.is_empty() {
+            details["group"] = json!(kind.group);
+        }
+        details
+    }
+
+    pub(crate) fn no_route() -> Self {
+        Self::new(404, "NotFound", "the server could not find the requested resource", json!({}))
+    }
+
+    pub(crate) fn not_found(kind: &Kind, name: &str) -> Self {
+        let message = format!("{} \"{name}\" not found", kind.qualified());
+        Self::new(404, "NotFound", message, Self::about(kind, name))
+    }
+
+    pub(crate) fn already_exists(kind: &Kind, name: &str) -> Self {
+        let message = format!("{} \"{name}\" already exists", kind.qualified());
+        Self::new(409, "AlreadyExists", message, Self::about(kind, name))
+    }
+
+    pub(crate) fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.qualified());
+        Self::new(409, "Conflict", message, Self::about(kind, name))
+    }
+
+    pub(crate) fn modified(kind: &Kind, name: &str) -> Self {
+        Self::conflict(
+            kind,
+            name,
+            "the object has been modified; please apply your changes to the latest version and try again",
+        )
+    }
+
+    /// `conflicts`: manager (with its version) and field of each.
+    pub(crate) fn apply_conflict(conflicts: &[(String, String)]) -> Self {
+        let causes: Vec<Value> = conflicts
+            .iter()
+            .map(|(manager, field)| {
+                json!({"reason": "FieldManagerConflict", "message": format!("conflict with {manager}"), "field": field})
+            })
+            .collect();
+        let message = match conflicts {
+            [(manager, field)] => format!("Apply failed with 1 conflict: conflict with {manager}: {field}"),
+            several => {
+                let mut text = format!("Apply failed with {} conflicts:", several.len());
+                let mut last = "";
+                for (manager, field) in several {
+                    if manager != last {
+                        text.push_str(&format!(" conflicts with {manager}:"));
+                        last = manager;
+                    }
+                    text.push_str(&format!("\n- {field}"));
+                }
+                text
+            }
+        };
+        Self::new(409, "Conflict", message, json!({"causes": causes}))
+    }
+
+    pub(crate) fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Self {
+        Self::invalid_of(&kind.group, &kind.kind, name, causes)
+    }
+
+    pub(crate) fn invalid_of(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
+        let mut lines: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
+        let text = if lines.len() == 1 { lines.remove(0) } else { format!("[{}]", lines.join(", ")) };
+        let full = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+        let causes: Vec<Value> = causes.iter().map(Cause::to_value).collect();
+        let mut details = json!({"name": name, "kind": kind, "causes": causes});
+        if !group.is_empty() {
+            details["group"] = json!(group);
+        }
+        Self::new(422, "Invalid", format!("{full} \"{name}\" is invalid: {text}"), details)
+    }
+
+    /// What a failed JSON-patch operation answers: without any detail.
+    pub(crate) fn unprocessable() -> Self {
+        let message = "the server rejected our request due to an error in our request";
+        Self::new(422, "Invalid", message, json!({}))
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message, Value::Null)
+    }
+
+    pub(crate) fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
+        let subject = if name.is_empty() { kind.qualified() } else { format!("{} \"{name}\"", kind.qualified()) };
+        Self::new(403, "Forbidden", format!("{subject} is forbidden: {why}"), Self::about(kind, name))
+    }
+
+    pub(crate) fn terminating(kind: &Kind, name: &str, namespace: &str) -> Self {
+        let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let mut failure = Self::forbidden(kind, name, &why);
+        failure.details["causes"] = json!([{
+            "reason": "NamespaceTerminating",
+            "message": format!("namespace {namespace} is being terminated"),
+            "field": "metadata.namespace",
+        }]);
+        failure
+    }
+
+    pub(crate) fn method_not_allowed() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        Self::new(405, "MethodNotAllowed", message, json!({}))
+    }
+
+    pub(crate) fn unsupported_media(offered: &[&str]) -> Self {
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: {}",
+            offered.join(", ")
+        );
+        Self::new(415, "UnsupportedMediaType", message, json!({}))
+    }
+
+    pub(crate) fn not_acceptable() -> Self {
+        let message = "only the following media types are accepted: application/json";
+        Self::new(406, "NotAcceptable", message, json!({}))
+    }
+
+    pub(crate) fn too_large() -> Self {
+        let message = "Request entity too large: limit is 3145728";
+        Self::new(413, "RequestEntityTooLarge", message, json!({}))
+    }
+
+    /// The revision asked for is no longer in the history.
+    pub(crate) fn expired(message: impl Into<String>) -> Self {
+        Self::new(410, "Expired", message, Value::Null)
+    }
+
+    /// The revision asked for has not happened yet.
+    pub(crate) fn future_revision(asked: u64, current: u64) -> Self {
+        let cause = json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
+        let details = json!({"causes": [cause], "retryAfterSeconds": 1});
+        let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
+        Self::new(504, "Timeout", message, details)
+    }
+
+    pub(crate) fn disruption_budget(name: &str, needed: u64, healthy: u64) -> Self {
+        let cause = json!({
+            "reason": "DisruptionBudget",
+            "message": format!("The disruption budget {name} needs {needed} healthy pods and has {healthy} currently"),
+        });
+        let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+        Self::new(429, "TooManyRequests", message, json!({"causes": [cause]}))
+    }
+
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Self::new(500, "InternalError", message, Value::Null)
+    }
+
+    /// Seconds after which trying again makes sense, where the server says so.
+    pub(crate) fn retry_after(&self) -> Option<u32> {
+        self.details.get("retryAfterSeconds").and_then(Value::as_u64).and_then(|s| u32::try_from(s).ok())
+    }
+
+    /// The `Status` object.
+    pub(crate) fn to_value(&self) -> Value {
+        let mut status = json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            "code": self.code,
+        });
+        if !self.details.is_null() {
+            status["details"] = self.details.clone();
+        }
+        status
+    }
+}
+
+/// The `Status` of something done that leaves no object to show.
+pub(crate) fn success(details: Option<Value>) -> Value {
+    let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
+    if let Some(details) = details {
+        status["details"] = details;
+    }
+    status
+}

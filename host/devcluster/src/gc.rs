@@ -1,0 +1,168 @@
+//! What the controller manager does for every cluster: objects whose owners are all gone are collected, foreground
+//! deletions wait for dependents, terminating Namespaces are emptied.
+
+use crate::core::Core;
+use crate::delete::{self, Options};
+use crate::kinds::Kind;
+use crate::meta::{self, Object};
+use crate::state::State;
+use crate::store::Key;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// A stored object's place.
+type Place = (Arc<Kind>, Key);
+
+/// Runs until the cluster stops.
+pub(crate) async fn run(core: Arc<Core>) {
+    let mut collector = Collector::default();
+    let mut changed = core.revision.subscribe();
+    loop {
+        changed.borrow_and_update();
+        core.write(|state| collector.round(state, &core));
+        tokio::select! {
+            biased;
+            () = core.stopping.cancelled() => return,
+            changed = changed.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Collector {
+    seen: u64,
+    /// Terminating objects that wait for their dependents or their content.
+    waiting: BTreeSet<(String, Key)>,
+}
+
+impl Collector {
+    fn round(&mut self, state: &mut State, core: &Core) {
+        let kinds = state.kinds.stored();
+        let mut dead: BTreeSet<String> = BTreeSet::new();
+        let mut suspects: Vec<Place> = Vec::new();
+        for kind in &kinds {
+            let resource = kind.resource();
+            let touched: Vec<(Key, Object, bool)> = match state.store.since(&resource, self.seen) {
+                Ok(changes) => changes.into_iter().map(|c| (c.key, c.object, c.deleted)).collect(),
+                // The history is forgotten: everything is looked at anew.
+                Err(_) => state.store.iter(&resource, None).map(|(k, o)| (k.clone(), o.clone(), false)).collect(),
+            };
+            for (key, object, deleted) in touched {
+                if deleted {
+                    dead.insert(meta::uid(&object).to_owned());
+                    continue;
+                }
+                if !meta::list(&object, &["metadata", "ownerReferences"]).is_empty() {
+                    suspects.push((kind.clone(), key.clone()));
+                }
+                if meta::is_terminating(&object) && (kind.is("namespaces") || waits_for_dependents(&object)) {
+                    self.waiting.insert((resource.clone(), key));
+                }
+            }
+        }
+        self.seen = state.store.revision();
+        if !dead.is_empty() {
+            suspects.extend(places(state, &kinds, |object| {
+                owners(object).any(|owner| dead.contains(meta::text(owner, &["uid"])))
+            }));
+        }
+        for (kind, key) in suspects {
+            collect(state, core, &kind, &key);
+        }
+        for (resource, key) in self.waiting.clone() {
+            let kind = kinds.iter().find(|kind| kind.resource() == resource);
+            let done = kind.is_none_or(|kind| finish(state, core, &kinds, kind, &key));
+            if done {
+                self.waiting.remove(&(resource, key));
+            }
+        }
+    }
+}
+
+fn owners(object: &Value) -> impl Iterator<Item = &Value> {
+    meta::list(object, &["metadata", "ownerReferences"]).iter()
+}
+
+fn waits_for_dependents(object: &Value) -> bool {
+    meta::finalizers(object).iter().any(|finalizer| finalizer == "foregroundDeletion")
+}
+
+fn places(state: &State, kinds: &[Arc<Kind>], fits: impl Fn(&Value) -> bool) -> Vec<Place> {
+    let mut found = Vec::new();
+    for kind in kinds {
+        let objects = state.store.iter(&kind.resource(), None).filter(|(_, object)| fits(object));
+        found.extend(objects.map(|(key, _)| (kind.clone(), key.clone())).collect::<Vec<_>>());
+    }
+    found
+}
+
+/// Deletes the object if it has owners and all are known to be gone. An owner of a kind that is not served is left
+/// alone, as the real collector leaves it.
+fn collect(state: &mut State, core: &Core, kind: &Kind, key: &Key) {
+    let Some(object) = state.store.get(&kind.resource(), key).cloned() else { return };
+    if meta::is_terminating(&object) {
+        return;
+    }
+    let gone = |owner: &Value| {
+        let found = state.kinds.of_object(meta::text(owner, &["apiVersion"]), meta::text(owner, &["kind"]));
+        found.is_some_and(|owner_kind| {
+            let namespace = if owner_kind.namespaced { key.namespace.as_str() } else { "" };
+            let place = Key::new(namespace, meta::text(owner, &["name"]));
+            let current = state.store.get(&owner_kind.resource(), &place);
+            current.is_none_or(|current| meta::uid(current) != meta::text(owner, &["uid"]))
+        })
+    };
+    let mut all = owners(&object).peekable();
+    if all.peek().is_some() && all.all(gone) {
+        remove(state, core, kind, key, Some(meta::uid(&object)));
+    }
+}
+
+fn remove(state: &mut State, core: &Core, kind: &Kind, key: &Key, uid: Option<&str>) {
+    let options = Options { uid: uid.map(str::to_owned), ..Options::default() };
+    if let Err(failure) = delete::delete(state, &core.clock, kind, key, &options) {
+        tracing::debug!(resource = kind.qualified(), name = key.name, ?failure, "the collector's deletion was refused");
+    }
+}
+
+/// One step towards the end of a terminating object; true when nothing is left to do.
+fn finish(state: &mut State, core: &Core, kinds: &[Arc<Kind>], kind: &Kind, key: &Key) -> bool {
+    let Some(object) = state.store.get(&kind.resource(), key).cloned() else { return true };
+    if !meta::is_terminating(&object) {
+        return true;
+    }
+    let content = if kind.is("namespaces") {
+        places(state, kinds, |content| meta::namespace(content) == key.name)
+    } else {
+        let uid = meta::uid(&object);
+        places(state, kinds, |dependent| owners(dependent).any(|owner| owner["uid"] == uid))
+    };
+    for (kind, key) in &content {
+        let terminating = state.store.get(&kind.resource(), key).is_some_and(|object| meta::is_terminating(object));
+        if !terminating {
+            remove(state, core, kind, key, None);
+        }
+    }
+    let left = content.iter().any(|(kind, key)| state.store.get(&kind.resource(), key).is_some());
+    if left {
+        return false;
+    }
+    let mut released = Value::clone(&object);
+    if kind.is("namespaces") {
+        meta::set(&mut released, &["spec", "finalizers"], json!([]));
+    } else {
+        meta::array(&mut released["metadata"]["finalizers"]).retain(|f| f != "foregroundDeletion");
+    }
+    meta::tidy(&mut released);
+    if delete::is_due(&object, &released) {
+        state.remove(kind, key);
+    } else {
+        state.put(kind, released);
+    }
+    true
+}

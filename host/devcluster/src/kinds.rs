@@ -1,0 +1,220 @@
+//! The table of what is served: group, version, kind, resource and how each behaves. Custom resource definitions
+//! add to it and take from it. It knows names, not objects.
+
+use crate::meta;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// One served resource in one version.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kind {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) kind: String,
+    pub(crate) plural: String,
+    pub(crate) singular: String,
+    pub(crate) short_names: Vec<String>,
+    pub(crate) categories: Vec<String>,
+    pub(crate) namespaced: bool,
+    /// Whether status is written through /status alone.
+    pub(crate) status: bool,
+    /// Subresources other than status, as discovery lists them.
+    pub(crate) subresources: Vec<Subresource>,
+    /// From a custom resource definition.
+    pub(crate) custom: bool,
+    /// The version's OpenAPI schema, of a custom resource alone.
+    pub(crate) schema: Option<Arc<Value>>,
+    /// Extra columns for kubectl, of a custom resource alone.
+    pub(crate) columns: Vec<Value>,
+    /// Only answers POST and stores nothing.
+    pub(crate) review: bool,
+}
+
+/// A subresource other than status.
+#[derive(Clone, Debug)]
+pub(crate) struct Subresource {
+    pub(crate) name: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) group_version: (&'static str, &'static str),
+    pub(crate) verb: &'static str,
+}
+
+impl Kind {
+    /// Where objects are stored: versions of one resource share it, and so do both views of Events.
+    pub(crate) fn resource(&self) -> String {
+        if self.group == "events.k8s.io" { "events".into() } else { self.qualified() }
+    }
+
+    /// As error messages name it: `leases.coordination.k8s.io`.
+    pub(crate) fn qualified(&self) -> String {
+        if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
+    }
+
+    pub(crate) fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// Whether this is the core group's resource of that name.
+    pub(crate) fn is(&self, core_plural: &str) -> bool {
+        self.group.is_empty() && self.plural == core_plural
+    }
+
+    pub(crate) fn is_grouped(&self, group: &str, plural: &str) -> bool {
+        self.group == group && self.plural == plural
+    }
+
+    /// Whether metadata.generation counts changes of the spec.
+    pub(crate) fn has_generation(&self) -> bool {
+        self.custom
+            || self.is("pods")
+            || self.is_grouped("policy", "poddisruptionbudgets")
+            || self.is_grouped("apiextensions.k8s.io", "customresourcedefinitions")
+    }
+
+    /// Whether an update without resourceVersion is taken.
+    pub(crate) fn allows_unconditional_update(&self) -> bool {
+        !(self.custom || self.group == "coordination.k8s.io" || self.group == "policy")
+    }
+
+    /// Whether a deletion that is done at once answers with the object instead of a `Status`.
+    pub(crate) fn returns_deleted(&self) -> bool {
+        self.is("pods") || self.is("namespaces") || self.is("serviceaccounts")
+    }
+}
+
+/// All kinds served now.
+#[derive(Clone, Debug)]
+pub(crate) struct Kinds {
+    kinds: Vec<Arc<Kind>>,
+}
+
+const BUILT_IN: &[(&str, &str, &str, &str, &str, bool, bool)] = &[
+    // group, version, kind, plural, short names, namespaced, status
+    ("", "v1", "ConfigMap", "configmaps", "cm", true, false),
+    ("", "v1", "Event", "events", "ev", true, false),
+    ("", "v1", "Namespace", "namespaces", "ns", false, true),
+    ("", "v1", "Node", "nodes", "no", false, true),
+    ("", "v1", "Pod", "pods", "po", true, true),
+    ("", "v1", "Secret", "secrets", "", true, false),
+    ("", "v1", "ServiceAccount", "serviceaccounts", "sa", true, false),
+    ("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", "crd crds", false, true),
+    ("coordination.k8s.io", "v1", "Lease", "leases", "", true, false),
+    ("events.k8s.io", "v1", "Event", "events", "ev", true, false),
+    ("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", "pdb", true, true),
+    ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", "", false, false),
+    ("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", "", false, false),
+    ("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", "", true, false),
+    ("rbac.authorization.k8s.io", "v1", "Role", "roles", "", true, false),
+];
+
+const REVIEWS: &[(&str, &str, &str, bool)] = &[
+    ("authentication.k8s.io", "SelfSubjectReview", "selfsubjectreviews", false),
+    ("authorization.k8s.io", "SelfSubjectAccessReview", "selfsubjectaccessreviews", false),
+    ("authorization.k8s.io", "SelfSubjectRulesReview", "selfsubjectrulesreviews", false),
+];
+
+impl Default for Kinds {
+    fn default() -> Self {
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect();
+        let mut kinds: Vec<Kind> = BUILT_IN
+            .iter()
+            .map(|&(group, version, kind, plural, short_names, namespaced, status)| Kind {
+                group: group.into(),
+                version: version.into(),
+                kind: kind.into(),
+                plural: plural.into(),
+                singular: kind.to_lowercase(),
+                short_names: words(short_names),
+                categories: match plural {
+                    "pods" => words("all"),
+                    "customresourcedefinitions" => words("api-extensions"),
+                    _ => Vec::new(),
+                },
+                namespaced,
+                status,
+                subresources: if plural == "pods" { pod_subresources() } else { Vec::new() },
+                ..Kind::default()
+            })
+            .collect();
+        kinds.extend(REVIEWS.iter().map(|&(group, kind, plural, namespaced)| Kind {
+            group: group.into(),
+            version: "v1".into(),
+            kind: kind.into(),
+            plural: plural.into(),
+            singular: kind.to_lowercase(),
+            namespaced,
+            review: true,
+            ..Kind::default()
+        }));
+        Self { kinds: kinds.into_iter().map(Arc::new).collect() }
+    }
+}
+
+fn pod_subresources() -> Vec<Subresource> {
+    let sub = |name, kind, group_version, verb| Subresource { name, kind, group_version, verb };
+    vec![
+        sub("binding", "Binding", ("", "v1"), "create"),
+        sub("eviction", "Eviction", ("policy", "v1"), "create"),
+        sub("log", "Pod", ("", "v1"), "get"),
+    ]
+}
+
+impl Kinds {
+    pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Kind>> {
+        self.kinds.iter().find(|k| k.group == group && k.version == version && k.plural == plural).cloned()
+    }
+
+    /// The kind that an `apiVersion` and `kind` name.
+    pub(crate) fn of_object(&self, api_version: &str, kind: &str) -> Option<Arc<Kind>> {
+        self.kinds.iter().find(|k| k.kind == kind && k.api_version() == api_version).cloned()
+    }
+
+    /// In the order of discovery: the core group first, then groups by name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Kind>> {
+        self.kinds.iter()
+    }
+
+    /// Storage names, each with one kind that serves it.
+    pub(crate) fn stored(&self) -> Vec<Arc<Kind>> {
+        let mut seen = std::collections::BTreeSet::new();
+        self.kinds.iter().filter(|k| !k.review && seen.insert(k.resource())).cloned().collect()
+    }
+
+    /// Serves what the definition names; what it served before is replaced.
+    pub(crate) fn define(&mut self, definition: &Value) {
+        self.undefine(definition);
+        let spec = &definition["spec"];
+        let words = |path: &[&str]| -> Vec<String> {
+            meta::list(spec, path).iter().filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        let kind = meta::text(spec, &["names", "kind"]);
+        let singular = meta::text(spec, &["names", "singular"]);
+        for version in meta::list(spec, &["versions"]) {
+            if version["served"] != Value::Bool(true) {
+                continue;
+            }
+            self.kinds.push(Arc::new(Kind {
+                group: meta::text(spec, &["group"]).into(),
+                version: meta::text(version, &["name"]).into(),
+                kind: kind.into(),
+                plural: meta::text(spec, &["names", "plural"]).into(),
+                singular: if singular.is_empty() { kind.to_lowercase() } else { singular.into() },
+                short_names: words(&["names", "shortNames"]),
+                categories: words(&["names", "categories"]),
+                namespaced: meta::text(spec, &["scope"]) == "Namespaced",
+                status: meta::at(version, &["subresources", "status"]).is_some_and(Value::is_object),
+                custom: true,
+                schema: meta::at(version, &["schema", "openAPIV3Schema"]).cloned().map(Arc::new),
+                columns: meta::list(version, &["additionalPrinterColumns"]).to_vec(),
+                ..Kind::default()
+            }));
+        }
+        self.kinds.sort_by(|a, b| a.group.cmp(&b.group));
+    }
+
+    pub(crate) fn undefine(&mut self, definition: &Value) {
+        let group = meta::text(definition, &["spec", "group"]);
+        let plural = meta::text(definition, &["spec", "names", "plural"]);
+        self.kinds.retain(|k| !(k.custom && k.group == group && k.plural == plural));
+    }
+}

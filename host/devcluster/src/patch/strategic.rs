@@ -1,0 +1,222 @@
+//! Strategic-merge patch with its directives: `$patch`, `$deleteFromPrimitiveList`, `$setElementOrder`, `$retainKeys`.
+
+use super::lists::{Merge, Schema};
+use crate::meta;
+use serde_json::{Map, Value};
+
+const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
+const ORDER: &str = "$setElementOrder/";
+
+/// Why a patch is no patch; the answer to the client is 400.
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub(crate) enum Malformed {
+    #[error("map: {0} does not contain declared merge key: {1}")]
+    NoMergeKey(Value, String),
+    #[error("unknown patch type found: {0}")]
+    Directive(Value),
+    #[error("expected a list at {0}")]
+    NoList(String),
+}
+
+pub(crate) fn merge(target: &mut Value, patch: &Value, schema: Schema<'_>) -> Result<(), Malformed> {
+    let mut path = Vec::new();
+    object(meta::object(target), patch, schema, &mut path)
+}
+
+fn object(
+    target: &mut Map<String, Value>,
+    patch: &Value,
+    schema: Schema<'_>,
+    path: &mut Vec<String>,
+) -> Result<(), Malformed> {
+    let Value::Object(changes) = patch else { return Ok(()) };
+    match changes.get("$patch") {
+        None => {}
+        Some(Value::String(directive)) if directive == "merge" => {}
+        Some(Value::String(directive)) if directive == "replace" => {
+            target.clear();
+        }
+        Some(Value::String(directive)) if directive == "delete" => {
+            target.clear();
+            return Ok(());
+        }
+        Some(other) => return Err(Malformed::Directive(other.clone())),
+    }
+    if let Some(retained) = changes.get("$retainKeys").and_then(Value::as_array) {
+        target.retain(|key, _| retained.iter().any(|r| r == key));
+    }
+    for (key, change) in changes {
+        if let Some(field) = key.strip_prefix(DELETE_FROM) {
+            let gone = change.as_array().ok_or_else(|| Malformed::NoList(key.clone()))?;
+            if let Some(items) = target.get_mut(field).and_then(Value::as_array_mut) {
+                items.retain(|item| !gone.contains(item));
+            }
+        }
+    }
+    for (key, change) in changes {
+        if key.starts_with('$') {
+            continue;
+        }
+        path.push(key.clone());
+        match change {
+            Value::Null => {
+                target.remove(key);
+            }
+            Value::Object(_) => {
+                let place = target.entry(key.clone()).or_insert_with(|| Value::Object(Map::new()));
+                object(meta::object(place), change, schema, path)?;
+            }
+            Value::Array(changes) => {
+                let place = target.entry(key.clone()).or_insert_with(|| Value::Array(Vec::new()));
+                list(meta::array(place), changes, schema, path)?;
+            }
+            scalar => {
+                target.insert(key.clone(), scalar.clone());
+            }
+        }
+        path.pop();
+    }
+    for (key, order) in changes {
+        if let Some(field) = key.strip_prefix(ORDER)
+            && let Some(items) = target.get_mut(field).and_then(Value::as_array_mut)
+        {
+            path.push(field.to_owned());
+            let order = order.as_array().ok_or_else(|| Malformed::NoList(key.clone()))?;
+            reorder(items, order, schema.strategic(path));
+            path.pop();
+        }
+    }
+    Ok(())
+}
+
+fn list(
+    target: &mut Vec<Value>,
+    changes: &[Value],
+    schema: Schema<'_>,
+    path: &mut Vec<String>,
+) -> Result<(), Malformed> {
+    match schema.strategic(path) {
+        Merge::Atomic => {
+            *target = changes.to_vec();
+            Ok(())
+        }
+        Merge::Set => {
+            for change in changes {
+                if !target.contains(change) {
+                    target.push(change.clone());
+                }
+            }
+            Ok(())
+        }
+        Merge::Map(keys) => {
+            let key = keys.first().copied().unwrap_or_default();
+            if changes.iter().any(|c| c["$patch"] == "replace") {
+                target.clear();
+            }
+            for change in changes {
+                if change["$patch"] == "replace" && change.get(key).is_none() {
+                    continue;
+                }
+                let value = change.get(key).ok_or_else(|| Malformed::NoMergeKey(change.clone(), key.to_owned()))?;
+                let found = target.iter().position(|item| item.get(key) == Some(value));
+                if change["$patch"] == "delete" {
+                    target.retain(|item| item.get(key) != Some(value));
+                    continue;
+                }
+                let index = found.unwrap_or(target.len());
+                if found.is_none() {
+                    target.push(Value::Object(Map::new()));
+                }
+                if let Some(item) = target.get_mut(index) {
+                    object(meta::object(item), change, schema, path)?;
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Puts the named entries in the named order; entries that the patch does not name keep their place relative to the
+/// entries that were before and after them.
+fn reorder(items: &mut Vec<Value>, order: &[Value], merge: Merge) {
+    let place = |item: &Value| match merge {
+        Merge::Map(keys) => {
+            let key = keys.first().copied().unwrap_or_default();
+            order.iter().position(|o| o.get(key) == item.get(key))
+        }
+        _ => order.iter().position(|o| o == item),
+    };
+    let mut named: Vec<(usize, usize, Value)> = Vec::new();
+    let mut others: Vec<(usize, Value)> = Vec::new();
+    for (index, item) in std::mem::take(items).into_iter().enumerate() {
+        match place(&item) {
+            Some(position) => named.push((position, index, item)),
+            None => others.push((index, item)),
+        }
+    }
+    named.sort_by_key(|(position, ..)| *position);
+    let mut others = others.into_iter().peekable();
+    for (_, index, item) in named {
+        while let Some((_, other)) = others.next_if(|(other, _)| *other < index) {
+            items.push(other);
+        }
+        items.push(item);
+    }
+    items.extend(others.map(|(_, item)| item));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn patched(mut target: Value, patch: Value) -> Value {
+        merge(&mut target, &patch, Schema::BuiltIn("Pod")).unwrap();
+        target
+    }
+
+    #[test]
+    fn a_condition_is_merged_by_type_and_removed_by_directive() {
+        let pod = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+        let added =
+            patched(pod, json!({"status": {"conditions": [{"type": "Ready", "status": "False"}, {"type": "Mine"}]}}));
+        assert_eq!(added, json!({"status": {"conditions": [{"type": "Ready", "status": "False"}, {"type": "Mine"}]}}));
+        let removed = patched(added, json!({"status": {"conditions": [{"type": "Ready", "$patch": "delete"}]}}));
+        assert_eq!(removed, json!({"status": {"conditions": [{"type": "Mine"}]}}));
+    }
+
+    #[test]
+    fn finalizers_are_added_and_removed_in_one_patch_and_twice_is_once() {
+        let patch = json!({"metadata": {"finalizers": ["b"], "$deleteFromPrimitiveList/finalizers": ["a"]}});
+        let once = patched(json!({"metadata": {"finalizers": ["a"]}}), patch.clone());
+        assert_eq!(once, json!({"metadata": {"finalizers": ["b"]}}));
+        assert_eq!(patched(once.clone(), patch), once);
+    }
+
+    #[test]
+    fn order_retain_and_replace_directives_hold() {
+        let env = |names: &[&str]| -> Value { names.iter().map(|n| json!({"name": n})).collect() };
+        let ordered = patched(
+            json!({"spec": {"containers": env(&["server", "a", "b"])}}),
+            json!({"spec": {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}], "containers": []}}),
+        );
+        assert_eq!(ordered["spec"]["containers"], env(&["server", "b", "a"]));
+        let retained = patched(
+            json!({"spec": {"strategy": {"type": "x", "old": 1}}}),
+            json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "y"}}}),
+        );
+        assert_eq!(retained, json!({"spec": {"strategy": {"type": "y"}}}));
+        let replaced = patched(
+            json!({"spec": {"volumes": [{"name": "a"}]}}),
+            json!({"spec": {"volumes": [{"$patch": "replace"}, {"name": "b"}]}}),
+        );
+        assert_eq!(replaced, json!({"spec": {"volumes": [{"name": "b"}]}}));
+    }
+
+    #[test]
+    fn an_entry_without_its_merge_key_is_refused() {
+        let mut pod = json!({});
+        let patch = json!({"spec": {"containers": [{"image": "x"}]}});
+        assert!(matches!(merge(&mut pod, &patch, Schema::BuiltIn("Pod")), Err(Malformed::NoMergeKey(..))));
+    }
+}

@@ -1,0 +1,108 @@
+//! The subresources of Pods that do something: eviction, held back by disruption budgets, and binding.
+
+use crate::core::Core;
+use crate::delete::{self, Options};
+use crate::failure::{self, Failure};
+use crate::handle;
+use crate::managed::Author;
+use crate::meta;
+use crate::request::Request;
+use crate::rules;
+use crate::selector::Labels;
+use crate::state::State;
+use crate::store::Key;
+use crate::write::{self, Write};
+use serde_json::{Value, json};
+
+pub(crate) fn evict(state: &mut State, core: &Core, request: &Request, key: &Key) -> Result<Value, Failure> {
+    let kind = &request.target.kind;
+    let body = request.object()?;
+    let name = meta::name(&body);
+    if !name.is_empty() && name != key.name {
+        return Err(Failure::bad_request("name in URL does not match name in Eviction object"));
+    }
+    let pod = state.store.get("pods", key).cloned().ok_or_else(|| Failure::not_found(kind, &key.name))?;
+    let mut options = Options::read(&body["deleteOptions"]);
+    options.dry_run |= request.query.dry_run();
+    delete::check_preconditions(kind, &pod, &options)?;
+    let disturbs = meta::text(&pod, &["status", "phase"]) == "Running" && !meta::is_terminating(&pod);
+    if disturbs {
+        check_budgets(state, &pod)?;
+    }
+    delete::delete(state, &core.clock, kind, key, &options)?;
+    let mut status = failure::success(None);
+    status["code"] = json!(201);
+    Ok(status)
+}
+
+fn check_budgets(state: &State, pod: &Value) -> Result<(), Failure> {
+    let namespace = meta::namespace(pod);
+    for (_, budget) in state.store.iter("poddisruptionbudgets.policy", Some(namespace)) {
+        let selector = Labels::of_object(&budget["spec"]["selector"]);
+        if !selector.matches(pod) {
+            continue;
+        }
+        let selected = || state.store.iter("pods", Some(namespace)).filter(|(_, pod)| selector.matches(pod));
+        let expected = selected().count() as u64;
+        let healthy = selected().filter(|(_, pod)| rules::is_ready(pod) && !meta::is_terminating(pod)).count() as u64;
+        let spec = &budget["spec"];
+        let needed = match (scaled(&spec["minAvailable"], expected), scaled(&spec["maxUnavailable"], expected)) {
+            (Some(available), _) => available,
+            (None, Some(unavailable)) => expected.saturating_sub(unavailable),
+            (None, None) => 0,
+        };
+        if healthy <= needed {
+            return Err(Failure::disruption_budget(meta::name(budget), needed, healthy));
+        }
+    }
+    Ok(())
+}
+
+/// A number, or a percentage of `total` rounded up.
+fn scaled(value: &Value, total: u64) -> Option<u64> {
+    match value {
+        Value::Number(number) => number.as_u64(),
+        Value::String(text) => {
+            let percent: u64 = text.strip_suffix('%')?.parse().ok()?;
+            Some(total.saturating_mul(percent).div_ceil(100))
+        }
+        _ => None,
+    }
+}
+
+pub(crate) fn bind(state: &mut State, core: &Core, request: &Request, key: &Key) -> Result<Value, Failure> {
+    let body = request.object()?;
+    let node = meta::text(&body, &["target", "name"]).to_owned();
+    let write = handle::write_of(core, request, false);
+    assign(state, &write, key, &node)?;
+    let mut status = failure::success(None);
+    status["code"] = json!(201);
+    Ok(status)
+}
+
+/// Gives a Pod its node, which an update may not.
+pub(crate) fn assign(state: &mut State, write: &Write, key: &Key, node: &str) -> Result<(), Failure> {
+    let kind = &*write.kind;
+    let old = state.store.get("pods", key).cloned().ok_or_else(|| Failure::not_found(kind, &key.name))?;
+    let bound = meta::text(&old, &["spec", "nodeName"]);
+    if !bound.is_empty() {
+        let why = format!("pod {} is already assigned to node \"{bound}\"", key.name);
+        return Err(Failure::conflict(kind, &key.name, &why));
+    }
+    if meta::is_terminating(&old) {
+        let why = format!("pod {} is being deleted, cannot be assigned to a host", key.name);
+        return Err(Failure::conflict(kind, &key.name, &why));
+    }
+    let mut new = Value::clone(&old);
+    meta::set(&mut new, &["spec", "nodeName"], node);
+    let conditions = meta::array(meta::object(&mut new["status"]).entry("conditions").or_insert(Value::Null));
+    conditions.retain(|c| c["type"] != "PodScheduled");
+    conditions.push(json!({
+        "type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": write.author.time,
+    }));
+    meta::tidy(&mut new);
+    let author = Author { subresource: "binding".into(), ..write.author.clone() };
+    crate::managed::record(Some(&old), &mut new, write::schema(kind), &author);
+    state.put(kind, new);
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! Rules of metadata that hold for every kind.
+
+use crate::failure::Cause;
+use crate::kinds::Kind;
+use crate::meta;
+use serde_json::Value;
+
+const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end \
+    with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
+    '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or \
+    '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex \
+    used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
+    '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+    '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+/// Keys and values of all annotations together.
+const ANNOTATIONS_BYTES: usize = 256 * 1024;
+
+/// Whether maps of strings are maps of strings: what is not cannot even be decoded.
+pub(crate) fn undecodable(object: &Value) -> Option<String> {
+    for field in ["labels", "annotations"] {
+        match meta::at(object, &["metadata", field]) {
+            None | Some(Value::Null) => {}
+            Some(Value::Object(map)) => {
+                if let Some((_, value)) = map.iter().find(|(_, v)| !v.is_string() && !v.is_null()) {
+                    return Some(format!(
+                        "json: cannot unmarshal {} into Go struct field ObjectMeta.metadata.{field} of type string",
+                        type_name(value)
+                    ));
+                }
+            }
+            Some(value) => {
+                return Some(format!(
+                    "json: cannot unmarshal {} into Go struct field ObjectMeta.metadata.{field} of type \
+                     map[string]string",
+                    type_name(value)
+                ));
+            }
+        }
+    }
+    None
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+pub(super) fn check(kind: &Kind, object: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let name = meta::name(object);
+    // RBAC names are paths of any kind.
+    let free = kind.group == "rbac.authorization.k8s.io";
+    if name.is_empty() {
+        causes.push(Cause::required("metadata.name", "name or generateName is required"));
+    } else if !free && !is_subdomain(name) {
+        causes.push(Cause::invalid("metadata.name", &name.into(), SUBDOMAIN));
+    }
+    for (key, value) in map(object, "labels") {
+        check_key("metadata.labels", key, &mut causes);
+        let value = value.as_str().unwrap_or_default();
+        if value.len() > 63 {
+            causes.push(Cause::invalid("metadata.labels", &value.into(), "must be no more than 63 bytes"));
+        } else if !value.is_empty() && !is_name_part(value) {
+            causes.push(Cause::invalid("metadata.labels", &value.into(), LABEL_VALUE));
+        }
+    }
+    let mut bytes = 0;
+    for (key, value) in map(object, "annotations") {
+        check_key("metadata.annotations", &key.to_lowercase(), &mut causes);
+        bytes += key.len() + value.as_str().map_or(0, str::len);
+    }
+    if bytes > ANNOTATIONS_BYTES {
+        causes.push(Cause::too_long("metadata.annotations", ANNOTATIONS_BYTES));
+    }
+    for finalizer in meta::finalizers(object) {
+        let text = finalizer.as_str().unwrap_or_default();
+        let standard = matches!(text, "orphan" | "foregroundDeletion" | "kubernetes");
+        if !is_qualified(text) {
+            causes.push(Cause::invalid("metadata.finalizers", finalizer, QUALIFIED));
+        } else if !text.contains('/') && !standard {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            causes.push(Cause::invalid("metadata.finalizers", finalizer, detail));
+        }
+    }
+    for (index, owner) in meta::list(object, &["metadata", "ownerReferences"]).iter().enumerate() {
+        for field in ["apiVersion", "kind", "name", "uid"] {
+            if meta::text(owner, &[field]).is_empty() {
+                let field = format!("metadata.ownerReferences[{index}].{field}");
+                causes.push(Cause::invalid(field, &"".into(), "must not be empty"));
+            }
+        }
+    }
+    causes
+}
+
+pub(super) fn check_update(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+    for field in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        let (before, after) = (meta::at(old, &["metadata", field]), meta::at(new, &["metadata", field]));
+        if before != after {
+            let after = after.unwrap_or(&Value::Null);
+            causes.push(Cause::invalid(format!("metadata.{field}"), after, "field is immutable"));
+        }
+    }
+    if meta::is_terminating(old) {
+        let known = meta::finalizers(old);
+        let added: Vec<String> = meta::finalizers(new)
+            .iter()
+            .filter(|f| !known.contains(f))
+            .map(|f| format!("\"{}\"", f.as_str().unwrap_or_default()))
+            .collect();
+        if !added.is_empty() {
+            let detail = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                added.join(", ")
+            );
+            causes.push(Cause::forbidden("metadata.finalizers", &detail));
+        }
+    }
+}
+
+fn map<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
+    meta::at(object, &["metadata", field]).and_then(Value::as_object).into_iter().flatten()
+}
+
+fn check_key(field: &str, key: &str, causes: &mut Vec<Cause>) {
+    if !is_qualified(key) {
+        causes.push(Cause::invalid(field, &key.into(), QUALIFIED));
+    }
+}
+
+fn is_qualified(key: &str) -> bool {
+    match key.split_once('/') {
+        Some((prefix, name)) => is_subdomain(prefix) && is_name_part(name),
+        None => is_name_part(key),
+    }
+}
+
+fn is_name_part(text: &str) -> bool {
+    let alphanumeric = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    text.len() <= 63
+        && alphanumeric(text.chars().next())
+        && alphanumeric(text.chars().last())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+}
+
+pub(super) fn is_subdomain(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(is_label)
+}
+
+pub(super) fn is_label(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    !text.is_empty()
+        && text.chars().all(|c| plain(c) || c == '-')
+        && text.chars().next().is_some_and(plain)
+        && text.chars().last().is_some_and(plain)
+}

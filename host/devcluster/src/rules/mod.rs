@@ -1,0 +1,91 @@
+//! What the API server does to an object of a kind before it is stored: defaults, what a client may not change, what is
+//! wrong. Pure: an object and the one before it in, an object or causes out.
+
+mod definitions;
+mod events;
+pub(crate) mod metadata;
+mod pods;
+mod small;
+
+pub(crate) use events::{from_view, to_view};
+pub(crate) use pods::is_ready;
+
+use crate::failure::Cause;
+use crate::kinds::Kind;
+use crate::meta;
+use serde_json::Value;
+
+/// Defaults of a new object and what the server alone says about it.
+pub(crate) fn prepare_create(kind: &Kind, object: &mut Value, now: &str) {
+    match kind.resource().as_str() {
+        "pods" => pods::prepare_create(object),
+        "namespaces" => small::namespace(object),
+        "secrets" => small::secret(object),
+        "poddisruptionbudgets.policy" => small::budget(object),
+        "customresourcedefinitions.apiextensions.k8s.io" => definitions::prepare_create(object, now),
+        _ if kind.custom && kind.status => {
+            meta::remove(object, &["status"]);
+        }
+        _ => {}
+    }
+}
+
+/// Takes back what this endpoint may not change.
+pub(crate) fn prepare_update(kind: &Kind, subresource: &str, old: &Value, new: &mut Value) {
+    match subresource {
+        "status" => {
+            let status = new.get("status").cloned();
+            if kind.custom {
+                *new = old.clone();
+            } else {
+                let mut kept = old.clone();
+                meta::copy(new, &mut kept, &["metadata"]);
+                meta::copy(old, &mut kept, &["metadata", "ownerReferences"]);
+                *new = kept;
+            }
+            match status {
+                Some(status) => meta::set(new, &["status"], status),
+                None => {
+                    meta::remove(new, &["status"]);
+                }
+            }
+            if kind.is("pods") {
+                meta::copy(old, new, &["status", "qosClass"]);
+            }
+        }
+        _ if kind.status => {
+            meta::copy(old, new, &["status"]);
+        }
+        _ => {}
+    }
+    match kind.resource().as_str() {
+        "pods" => pods::default_spec(new),
+        "secrets" => small::secret(new),
+        "namespaces" if subresource != "finalize" => meta::copy(old, new, &["spec", "finalizers"]),
+        _ => {}
+    }
+}
+
+pub(crate) fn check_create(kind: &Kind, object: &Value) -> Vec<Cause> {
+    let mut causes = metadata::check(kind, object);
+    match kind.resource().as_str() {
+        "pods" => pods::check_create(object, &mut causes),
+        "events" => events::check_create(kind, object, &mut causes),
+        "customresourcedefinitions.apiextensions.k8s.io" => definitions::check(object, &mut causes),
+        "leases.coordination.k8s.io" => small::check_lease(object, &mut causes),
+        _ => {}
+    }
+    causes
+}
+
+pub(crate) fn check_update(kind: &Kind, subresource: &str, old: &Value, new: &Value) -> Vec<Cause> {
+    let mut causes = metadata::check(kind, new);
+    metadata::check_update(old, new, &mut causes);
+    match kind.resource().as_str() {
+        "pods" if subresource.is_empty() => pods::check_update(old, new, &mut causes),
+        "configmaps" | "secrets" => small::check_immutable(old, new, &mut causes),
+        "leases.coordination.k8s.io" => small::check_lease(new, &mut causes),
+        _ => {}
+    }
+    causes
+}

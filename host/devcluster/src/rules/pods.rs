@@ -1,0 +1,202 @@
+//! Rules of Pods: defaults that clients see, required fields, what an update may change.
+
+use super::metadata;
+use crate::failure::Cause;
+use crate::meta;
+use serde_json::{Map, Value, json};
+
+const UPDATABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
+    `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
+    tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+
+pub(super) fn prepare_create(pod: &mut Value) {
+    default_spec(pod);
+    let spec = &mut pod["spec"];
+    let account = match meta::text(spec, &["serviceAccountName"]) {
+        "" => "default".to_owned(),
+        name => name.to_owned(),
+    };
+    meta::set(spec, &["serviceAccountName"], account.clone());
+    meta::set(spec, &["serviceAccount"], account);
+    meta::default(spec, &["priority"], 0);
+    meta::default(spec, &["preemptionPolicy"], "PreemptLowerPriority");
+    let mut tolerations = meta::list(spec, &["tolerations"]).to_vec();
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        let tolerated = tolerations.iter().any(|t| {
+            let (effect, its) = (meta::text(t, &["effect"]), meta::text(t, &["key"]));
+            (its == key || (its.is_empty() && t["operator"] == "Exists"))
+                && (effect.is_empty() || effect == "NoExecute")
+        });
+        if !tolerated {
+            tolerations.push(json!({
+                "effect": "NoExecute", "key": key, "operator": "Exists", "tolerationSeconds": 300,
+            }));
+        }
+    }
+    meta::set(spec, &["tolerations"], tolerations);
+    let mut status = json!({"phase": "Pending", "qosClass": qos(spec)});
+    if !meta::list(spec, &["schedulingGates"]).is_empty() {
+        status["conditions"] = json!([{
+            "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates",
+        }]);
+    }
+    meta::set(pod, &["status"], status);
+}
+
+/// Defaults that the server fills in at every write.
+pub(super) fn default_spec(pod: &mut Value) {
+    let spec = meta::object(pod).entry("spec").or_insert(Value::Null);
+    for (field, value) in [
+        ("restartPolicy", json!("Always")),
+        ("terminationGracePeriodSeconds", json!(30)),
+        ("dnsPolicy", json!("ClusterFirst")),
+        ("securityContext", json!({})),
+        ("schedulerName", json!("default-scheduler")),
+        ("enableServiceLinks", json!(true)),
+    ] {
+        meta::default(spec, &[field], value);
+    }
+    for list in ["initContainers", "containers"] {
+        let Some(containers) = spec.get_mut(list).and_then(Value::as_array_mut) else { continue };
+        containers.iter_mut().filter(|c| c.is_object()).for_each(default_container);
+    }
+}
+
+fn default_container(container: &mut Value) {
+    let image = meta::text(container, &["image"]);
+    let tag = image.rsplit('/').next().and_then(|last| last.split_once(':')).map(|(_, tag)| tag);
+    let latest = !image.contains('@') && tag.is_none_or(|tag| tag == "latest");
+    let policy = if latest { "Always" } else { "IfNotPresent" };
+    meta::default(container, &["imagePullPolicy"], policy);
+    meta::default(container, &["terminationMessagePath"], "/dev/termination-log");
+    meta::default(container, &["terminationMessagePolicy"], "File");
+    meta::default(container, &["resources"], json!({}));
+    if let Some(Value::Object(limits)) = meta::at(container, &["resources", "limits"]).cloned() {
+        for (name, quantity) in limits {
+            meta::default(container, &["resources", "requests", &name], quantity);
+        }
+    }
+    if let Some(ports) = container.get_mut("ports").and_then(Value::as_array_mut) {
+        ports.iter_mut().filter(|p| p.is_object()).for_each(|p| meta::default(p, &["protocol"], "TCP"));
+    }
+}
+
+fn qos(spec: &Value) -> &'static str {
+    let quantities = |container: &Value, which: &str| -> Map<String, Value> {
+        let all = meta::at(container, &["resources", which]).and_then(Value::as_object).cloned().unwrap_or_default();
+        all.into_iter().filter(|(name, _)| name == "cpu" || name == "memory").collect()
+    };
+    let (mut any, mut guaranteed) = (false, true);
+    for list in ["initContainers", "containers"] {
+        for container in meta::list(spec, &[list]) {
+            let (limits, requests) = (quantities(container, "limits"), quantities(container, "requests"));
+            any |= !limits.is_empty() || !requests.is_empty();
+            guaranteed &= limits.len() == 2 && limits == requests;
+        }
+    }
+    match (any, guaranteed) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+    }
+}
+
+pub(super) fn check_create(pod: &Value, causes: &mut Vec<Cause>) {
+    let spec = &pod["spec"];
+    if meta::list(spec, &["containers"]).is_empty() {
+        causes.push(Cause::required("spec.containers", ""));
+    }
+    let volumes: Vec<&str> = meta::list(spec, &["volumes"]).iter().map(|v| meta::text(v, &["name"])).collect();
+    let mut names: Vec<&str> = Vec::new();
+    for list in ["initContainers", "containers"] {
+        for (index, container) in meta::list(spec, &[list]).iter().enumerate() {
+            let field = |name: &str| format!("spec.{list}[{index}].{name}");
+            let name = meta::text(container, &["name"]);
+            if name.is_empty() {
+                causes.push(Cause::required(field("name"), ""));
+            } else if !metadata::is_label(name) || name.len() > 63 {
+                let detail = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', \
+                    and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex \
+                    used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+                causes.push(Cause::invalid(field("name"), &name.into(), detail));
+            } else if names.contains(&name) {
+                causes.push(Cause::duplicate(field("name"), &name.into()));
+            }
+            names.push(name);
+            if meta::text(container, &["image"]).is_empty() {
+                causes.push(Cause::required(field("image"), ""));
+            }
+            for (at, mount) in meta::list(container, &["volumeMounts"]).iter().enumerate() {
+                let volume = meta::text(mount, &["name"]);
+                if !volumes.contains(&volume) {
+                    causes.push(Cause::not_found(field(&format!("volumeMounts[{at}].name")), &volume.into()));
+                }
+            }
+        }
+    }
+    let policy = &spec["restartPolicy"];
+    if !["Always", "OnFailure", "Never"].iter().any(|known| policy == known) {
+        causes.push(Cause::unsupported("spec.restartPolicy", policy, &["Always", "OnFailure", "Never"]));
+    }
+}
+
+pub(super) fn check_update(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+    let mut allowed = new["spec"].clone();
+    let before = &old["spec"];
+    for list in ["initContainers", "containers"] {
+        if let Some(containers) = allowed.get_mut(list).and_then(Value::as_array_mut) {
+            for (container, old) in containers.iter_mut().zip(meta::list(before, &[list])) {
+                meta::copy(old, container, &["image"]);
+            }
+        }
+    }
+    meta::copy(before, &mut allowed, &["activeDeadlineSeconds"]);
+    let kept = meta::list(before, &["tolerations"]).iter().all(|t| meta::list(&allowed, &["tolerations"]).contains(t));
+    if kept {
+        meta::copy(before, &mut allowed, &["tolerations"]);
+    }
+    let gates = meta::list(before, &["schedulingGates"]);
+    if meta::list(&allowed, &["schedulingGates"]).iter().all(|g| gates.contains(g)) {
+        meta::copy(before, &mut allowed, &["schedulingGates"]);
+    }
+    if allowed != *before {
+        causes.push(Cause::forbidden("spec", UPDATABLE));
+    }
+}
+
+/// Whether the Pod's Ready condition is true.
+pub(crate) fn is_ready(pod: &Value) -> bool {
+    meta::condition(pod, "Ready").is_some_and(|c| c["status"] == "True")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod() -> Value {
+        let mut pod = json!({"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "x/y:1"}]}});
+        prepare_create(&mut pod);
+        pod
+    }
+
+    #[test]
+    fn a_new_pod_is_pending_with_the_servers_defaults() {
+        let pod = pod();
+        assert_eq!(pod["status"], json!({"phase": "Pending", "qosClass": "BestEffort"}));
+        assert_eq!(pod["spec"]["containers"][0]["imagePullPolicy"], "IfNotPresent");
+        assert_eq!(pod["spec"]["serviceAccountName"], "default");
+        assert_eq!(pod["spec"]["tolerations"].as_array().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn an_image_may_change_and_a_container_may_not() {
+        let (old, mut new, mut causes) = (pod(), pod(), Vec::new());
+        new["spec"]["containers"][0]["image"] = json!("x/y:2");
+        check_update(&old, &new, &mut causes);
+        assert!(causes.is_empty());
+        new["spec"]["containers"][0]["name"] = json!("other");
+        check_update(&old, &new, &mut causes);
+        assert_eq!(causes.len(), 1);
+    }
+}

@@ -1,0 +1,156 @@
+//! The API as a tower service: the way of a request from bytes to an answer. Works for `kube::Client::new` in the
+//! process and for a socket alike.
+
+use crate::core::Core;
+use crate::discovery;
+use crate::failure::Failure;
+use crate::handle::{self, Answer};
+use crate::present::Shape;
+use crate::rbac;
+use crate::request::{self, Query, Request, Verb};
+use crate::requests::Logged;
+use crate::watch::Watch;
+use axum::body::Body;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderValue, Response, StatusCode, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio_util::sync::CancellationToken;
+
+/// The API server's own limit for a body, in bytes.
+const LARGEST_BODY: usize = 3 * 1024 * 1024;
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The API of one cluster. Clones serve the same cluster.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Api {
+    pub(crate) core: Arc<Core>,
+    /// Ends the watches that came through here.
+    pub(crate) stop: CancellationToken,
+}
+
+impl<B> tower::Service<http::Request<B>> for Api
+where
+    B: hyper::body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let (core, stop) = (self.core.clone(), self.stop.clone());
+        Box::pin(async move {
+            let (parts, body) = request.into_parts();
+            let answer = match Limited::new(body, LARGEST_BODY).collect().await {
+                Ok(body) => respond(&core, &stop, parts, body.to_bytes()).await,
+                Err(error) if error.is::<LengthLimitError>() => failed(&Failure::too_large()),
+                Err(error) => failed(&Failure::bad_request(error.to_string())),
+            };
+            let delay = core.faults.delay_now();
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
+            Ok(answer)
+        })
+    }
+}
+
+async fn respond(core: &Arc<Core>, stop: &CancellationToken, parts: Parts, body: Bytes) -> Response<Body> {
+    let query_text = parts.uri.query().unwrap_or_default().to_owned();
+    let query = Query::parse(&query_text);
+    let target = {
+        let state = core.state.lock();
+        match request::route(&state.kinds, &parts.method, parts.uri.path(), &query) {
+            Some(target) => target,
+            None => {
+                let accept = parts.headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+                return match discovery::answer(&state.kinds, parts.uri.path(), accept) {
+                    Some(found) => found,
+                    None => failed(&Failure::no_route()),
+                };
+            }
+        }
+    };
+    let target = match target {
+        Ok(target) => target,
+        Err(failure) => return failed(&failure),
+    };
+    let request = Request { target, query, headers: parts.headers, body };
+    let response = match Shape::of(request.header("accept")) {
+        Err(failure) => failed(&failure),
+        Ok(shape) if request.target.verb == Verb::Watch => watch(core, stop, &request, shape),
+        Ok(shape) => match handle::handle(core, &request, shape) {
+            Ok(Answer::Json(code, value)) => json(code, value.to_string()),
+            Ok(Answer::Text(text)) => text_plain(text),
+            Err(failure) => failed(&failure),
+        },
+    };
+    log(core, &request, query_text, response.status());
+    response
+}
+
+fn watch(core: &Arc<Core>, stop: &CancellationToken, request: &Request, shape: Shape) -> Response<Body> {
+    let allowed = rbac::authorize(&core.state.lock(), request, Verb::Watch);
+    match allowed.and_then(|()| Watch::new(core, request, shape)) {
+        Ok(watch) => {
+            let mut response = Response::new(Body::from_stream(watch.stream(core.clone(), stop.clone())));
+            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            response
+        }
+        Err(failure) => failed(&failure),
+    }
+}
+
+fn log(core: &Core, request: &Request, query: String, status: StatusCode) {
+    let target = &request.target;
+    let impersonated = request.header("impersonate-user");
+    core.log.push(Logged {
+        at_millis: core.clock.now_millis(),
+        verb: target.verb,
+        resource: target.kind.qualified(),
+        subresource: target.subresource.clone(),
+        namespace: target.namespace.clone(),
+        name: target.name.clone(),
+        query,
+        content_type: request.content_type().to_owned(),
+        user_agent: request.header("user-agent").to_owned(),
+        impersonated: (!impersonated.is_empty()).then(|| impersonated.to_owned()),
+        code: status.as_u16(),
+    });
+}
+
+fn failed(failure: &Failure) -> Response<Body> {
+    let mut response = json(failure.code, failure.to_value().to_string());
+    if let Some(seconds) = failure.retry_after() {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+pub(crate) fn json(code: u16, text: String) -> Response<Body> {
+    typed(code, "application/json", text)
+}
+
+pub(crate) fn text_plain(text: String) -> Response<Body> {
+    typed(200, "text/plain", text)
+}
+
+/// A whole answer of some media type.
+pub(crate) fn typed(code: u16, media: &'static str, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+    response
+}

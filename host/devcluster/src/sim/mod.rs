@@ -1,0 +1,314 @@
+//! A scheduler and a kubelet, simulated: what makes Pods live. It looks at changes like any controller and acts when
+//! something is due; everything it does follows from the Pods, the seed and the clock.
+
+mod containers;
+mod step;
+
+use crate::core::Core;
+use crate::delete::{self, Options};
+use crate::failure::Failure;
+use crate::kinds::Kind;
+use crate::managed::Author;
+use crate::meta;
+use crate::pods;
+use crate::state::State;
+use crate::store::Key;
+use crate::write::{self, Write};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use step::Step;
+use tokio::sync::watch;
+
+/// How a Pod behaves is said by this annotation: `crash` (exits with 1, again and again), `oom` (the same, killed for
+/// its memory), `finish` (exits with 0), `fail` (exits with 1 and is not restarted), `pending` (is never scheduled).
+/// Without it the Pod runs until it is deleted.
+pub(crate) const BEHAVIOUR: &str = "devcluster.podium.dev/behaviour";
+
+/// How long each step of a Pod's life takes.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    /// From creation to a node.
+    pub schedule: Duration,
+    /// From a node to running, plus up to half of it by the seed.
+    pub start: Duration,
+    /// From running to an exit, of a Pod that exits.
+    pub run: Duration,
+    /// Before the first restart; doubled with each.
+    pub back_off: Duration,
+    pub longest_back_off: Duration,
+    /// From a deletion to the end, if the Pod's own grace is not shorter.
+    pub terminate: Duration,
+}
+
+impl Default for Pace {
+    /// Quick enough to watch; back-off as a real kubelet has it.
+    fn default() -> Self {
+        Self {
+            schedule: Duration::from_millis(20),
+            start: Duration::from_millis(200),
+            run: Duration::from_secs(2),
+            back_off: Duration::from_secs(10),
+            longest_back_off: Duration::from_secs(300),
+            terminate: Duration::from_millis(500),
+        }
+    }
+}
+
+/// Stops and continues the simulated scheduler and kubelet.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Simulation {
+    pub(crate) paused: watch::Sender<bool>,
+}
+
+impl Simulation {
+    /// Pods stay as they are; what was due meanwhile happens on [`resume`](Self::resume).
+    pub fn pause(&self) {
+        self.paused.send_replace(true);
+    }
+
+    pub fn resume(&self) {
+        self.paused.send_replace(false);
+    }
+}
+
+/// Runs until the cluster stops.
+pub(crate) async fn run(core: Arc<Core>, pace: Pace, seed: u64, mut paused: watch::Receiver<bool>) {
+    let mut changed = core.revision.subscribe();
+    let mut kubelet = Kubelet { pace, seen: 0, lives: BTreeMap::new(), turn: seed, addresses: 0 };
+    loop {
+        changed.borrow_and_update();
+        let next = if *paused.borrow_and_update() {
+            None
+        } else {
+            core.write(|state| kubelet.round(state, &core));
+            kubelet.lives.values().map(|life| life.due).min()
+        };
+        let due = async {
+            match next {
+                Some(millis) => tokio::time::sleep_until(core.clock.instant_of(millis)).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = core.stopping.cancelled() => return,
+            paused = paused.changed() => {
+                if paused.is_err() {
+                    return;
+                }
+            }
+            changed = changed.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+            () = due => {}
+        }
+    }
+}
+
+/// What is due for one Pod.
+#[derive(Debug)]
+struct Life {
+    key: Key,
+    step: Step,
+    /// Milliseconds since the epoch.
+    due: i64,
+}
+
+#[derive(Debug)]
+struct Kubelet {
+    pace: Pace,
+    seen: u64,
+    /// By uid; Pods for which nothing is due are not in it.
+    lives: BTreeMap<String, Life>,
+    /// Whose turn it is among the nodes.
+    turn: u64,
+    addresses: u32,
+}
+
+impl Kubelet {
+    fn round(&mut self, state: &mut State, core: &Core) {
+        self.look(state, core.clock.now_millis());
+        loop {
+            let now = core.clock.now_millis();
+            // The earliest first; Pods due together in the order of their names.
+            let due = self.lives.iter().filter(|(_, life)| life.due <= now);
+            let Some(uid) = due.min_by_key(|(_, life)| (life.due, life.key.clone())).map(|(uid, _)| uid.clone()) else {
+                return;
+            };
+            if let Some(life) = self.lives.remove(&uid)
+                && let Err(failure) = self.act(state, core, &life, &uid)
+            {
+                tracing::debug!(pod = life.key.name, ?failure, "a simulated step was refused");
+            }
+            self.look(state, now);
+        }
+    }
+
+    /// Plans for what changed since the last look.
+    fn look(&mut self, state: &mut State, now: i64) {
+        let changes = match state.store.since("pods", self.seen) {
+            Ok(changes) => changes.into_iter().map(|c| (c.key, c.object, c.deleted)).collect::<Vec<_>>(),
+            Err(_) => {
+                self.lives.clear();
+                state.store.iter("pods", None).map(|(key, pod)| (key.clone(), pod.clone(), false)).collect()
+            }
+        };
+        self.seen = state.store.revision();
+        for (key, pod, deleted) in changes {
+            let uid = meta::uid(&pod).to_owned();
+            let planned = if deleted { None } else { step::plan(&pod, &self.pace) };
+            match planned {
+                None => {
+                    self.lives.remove(&uid);
+                }
+                Some((step, _)) if self.lives.get(&uid).is_some_and(|life| life.step == step) => {}
+                Some((step, after)) => {
+                    let mut millis = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+                    if step == Step::Start {
+                        millis += state.random_below(millis / 2 + 1);
+                    }
+                    let due = now.saturating_add_unsigned(millis);
+                    self.lives.insert(uid, Life { key, step, due });
+                }
+            }
+        }
+    }
+
+    fn act(&mut self, state: &mut State, core: &Core, life: &Life, uid: &str) -> Result<(), Failure> {
+        let Some(kind) = state.kinds.find("", "v1", "pods") else { return Ok(()) };
+        let Some(pod) = state.store.get("pods", &life.key).cloned() else { return Ok(()) };
+        let now = core.clock.now();
+        match life.step {
+            Step::Bind => self.schedule(state, core, &kind, &life.key, uid, &pod),
+            Step::Terminate => {
+                let options = Options { grace_seconds: Some(0), uid: Some(uid.to_owned()), ..Options::default() };
+                delete::delete(state, &core.clock, &kind, &life.key, &options).map(drop)
+            }
+            Step::Start => {
+                let node = state.store.get("nodes", &Key::new("", meta::text(&pod, &["spec", "nodeName"])));
+                let host = node.map(|node| node_address(node)).unwrap_or_default();
+                self.addresses += 1;
+                let [_, high, middle, low] = self.addresses.to_be_bytes();
+                let address = format!("10.{}.{middle}.{low}", 244_u8.wrapping_add(high));
+                report(state, core, &kind, &life.key, |pod| containers::start(pod, &host, &address, &now))
+            }
+            Step::Exit => report(state, core, &kind, &life.key, |pod| containers::exit(pod, &now)),
+            Step::BackOff => report(state, core, &kind, &life.key, |pod| containers::back_off(pod, &self.pace, &now)),
+            Step::Restart => report(state, core, &kind, &life.key, |pod| containers::restart(pod, &now)),
+        }
+    }
+
+    /// Round robin over the nodes that are ready and fit, beginning where the seed says.
+    fn schedule(
+        &mut self,
+        state: &mut State,
+        core: &Core,
+        kind: &Arc<Kind>,
+        key: &Key,
+        uid: &str,
+        pod: &Value,
+    ) -> Result<(), Failure> {
+        let nodes: Vec<String> = state
+            .store
+            .iter("nodes", None)
+            .filter(|(_, node)| takes(node, pod))
+            .map(|(key, _)| key.name.clone())
+            .collect();
+        let picked = u64::try_from(nodes.len()).ok().filter(|n| *n > 0).map(|n| self.turn % n);
+        let Some(node) = picked.and_then(|index| nodes.get(usize::try_from(index).ok()?)) else {
+            // Looked at again in a while: nodes may come.
+            let due = core.clock.now_millis() + 1000;
+            self.lives.insert(uid.to_owned(), Life { key: key.clone(), step: Step::Bind, due });
+            let now = core.clock.now();
+            return report(state, core, kind, key, |pod| containers::unschedulable(pod, &now));
+        };
+        self.turn = self.turn.wrapping_add(1);
+        pods::assign(state, &author(core, kind, "kube-scheduler", ""), key, node)
+    }
+}
+
+fn takes(node: &Value, pod: &Value) -> bool {
+    let ready = meta::condition(node, "Ready").is_some_and(|c| c["status"] == "True");
+    let selector = meta::at(pod, &["spec", "nodeSelector"]).and_then(Value::as_object);
+    let fits = selector.is_none_or(|wanted| wanted.iter().all(|(k, v)| meta::label(node, k) == v.as_str()));
+    ready && fits && node["spec"]["unschedulable"] != Value::Bool(true)
+}
+
+fn node_address(node: &Value) -> String {
+    let addresses = meta::list(node, &["status", "addresses"]);
+    let found = addresses.iter().find(|a| a["type"] == "InternalIP");
+    found.map(|a| meta::text(a, &["address"]).to_owned()).unwrap_or_default()
+}
+
+fn author(core: &Core, kind: &Arc<Kind>, manager: &str, subresource: &str) -> Write {
+    Write {
+        kind: kind.clone(),
+        author: Author {
+            manager: manager.into(),
+            apply: false,
+            subresource: subresource.into(),
+            api_version: kind.api_version(),
+            time: core.clock.now(),
+        },
+        dry_run: false,
+    }
+}
+
+/// Writes a Pod's status as the kubelet does.
+fn report(
+    state: &mut State,
+    core: &Core,
+    kind: &Arc<Kind>,
+    key: &Key,
+    change: impl FnOnce(&mut Value),
+) -> Result<(), Failure> {
+    let write = author(core, kind, "kubelet", "status");
+    write::update(state, &write, key, |old| {
+        let mut new = old.clone();
+        change(&mut new);
+        Ok(new)
+    })
+    .map(drop)
+}
+
+/// A node as its kubelet reports it.
+pub(crate) fn node(index: usize, now: &str) -> Value {
+    let name = format!("node-{index}");
+    let condition = |kind: &str, status: &str, reason: &str, message: &str| {
+        json!({
+            "type": kind, "status": status, "reason": reason, "message": message, "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        })
+    };
+    let capacity = json!({"cpu": "32", "memory": "256Gi", "pods": "1024", "ephemeral-storage": "1Ti"});
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": {
+            "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
+        }},
+        "spec": {"podCIDR": format!("10.244.{}.0/24", index % 256)},
+        "status": {
+            "capacity": capacity, "allocatable": capacity,
+            "addresses": [
+                {"type": "InternalIP", "address": format!("10.{}.{}.{}", index >> 16 & 127, index >> 8 & 255, index & 255)},
+                {"type": "Hostname", "address": name},
+            ],
+            "conditions": [
+                condition("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+                condition("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+                condition("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+                condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+            ],
+            "nodeInfo": {
+                "architecture": "amd64", "operatingSystem": "linux", "kubeletVersion": "v1.36.3",
+                "kubeProxyVersion": "", "containerRuntimeVersion": "podium://devcluster", "osImage": "Podium devcluster",
+                "kernelVersion": "simulated", "bootID": "", "machineID": "", "systemUUID": "",
+            },
+        },
+    })
+}

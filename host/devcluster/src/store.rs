@@ -1,0 +1,211 @@
+//! What the cluster holds: objects by resource, one revision counter for all of them and the history that watches
+//! read. It checks nothing: rules live with whoever writes.
+
+use crate::meta::{self, Object};
+use serde_json::Value;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Changes kept per resource before the oldest are forgotten (and watches from before them answered with 410). The
+/// real API server keeps five minutes; this is some minutes of a busy demonstration.
+const HISTORY: usize = 20_000;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl Key {
+    pub(crate) fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    pub(crate) fn of(object: &Value) -> Self {
+        Self::new(meta::namespace(object), meta::name(object))
+    }
+}
+
+/// One change of one object. `before` is missing for what was created, `after` for what was deleted; `object` is what
+/// a watch shows.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    pub(crate) revision: u64,
+    pub(crate) key: Key,
+    pub(crate) before: Option<Object>,
+    /// The new state; of a deletion the last state under the deletion's revision.
+    pub(crate) object: Object,
+    pub(crate) deleted: bool,
+}
+
+/// The revision asked for is older than the history.
+#[derive(Debug)]
+pub(crate) struct Compacted {
+    /// The oldest revision still answered.
+    pub(crate) oldest: u64,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    objects: BTreeMap<Key, Object>,
+    history: VecDeque<Change>,
+    /// Everything after this revision is in `history`.
+    floor: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Store {
+    revision: u64,
+    compacted: u64,
+    tables: BTreeMap<String, Table>,
+}
+
+impl Store {
+    pub(crate) fn new() -> Self {
+        Self { revision: 1, compacted: 0, tables: BTreeMap::new() }
+    }
+
+    /// The newest revision, of whatever resource.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    pub(crate) fn get(&self, resource: &str, key: &Key) -> Option<&Object> {
+        self.tables.get(resource)?.objects.get(key)
+    }
+
+    /// In the order of namespace and name; of one namespace when given.
+    pub(crate) fn iter<'a>(
+        &'a self,
+        resource: &str,
+        namespace: Option<&'a str>,
+    ) -> impl Iterator<Item = (&'a Key, &'a Object)> + use<'a> {
+        let start = Key::new(namespace.unwrap_or_default(), "");
+        self.tables
+            .get(resource)
+            .into_iter()
+            .flat_map(move |table| table.objects.range(start.clone()..))
+            .take_while(move |(key, _)| namespace.is_none_or(|n| key.namespace == n))
+    }
+
+    /// Stores under a new revision, which is written into the object.
+    pub(crate) fn put(&mut self, resource: &str, mut object: Value) -> Object {
+        self.revision += 1;
+        meta::set(&mut object, &["metadata", "resourceVersion"], self.revision.to_string());
+        let key = Key::of(&object);
+        let object = Arc::new(object);
+        let table = self.table(resource);
+        let before = table.objects.insert(key.clone(), object.clone());
+        self.record(resource, Change { revision: self.revision, key, before, object: object.clone(), deleted: false });
+        object
+    }
+
+    /// Deletes under a new revision; the answer is the last state with that revision.
+    pub(crate) fn delete(&mut self, resource: &str, key: &Key) -> Option<Object> {
+        let before = self.tables.get_mut(resource)?.objects.remove(key)?;
+        self.revision += 1;
+        let mut last = Value::clone(&before);
+        meta::set(&mut last, &["metadata", "resourceVersion"], self.revision.to_string());
+        let object = Arc::new(last);
+        let change = Change {
+            revision: self.revision,
+            key: key.clone(),
+            before: Some(before),
+            object: object.clone(),
+            deleted: true,
+        };
+        self.record(resource, change);
+        Some(object)
+    }
+
+    /// Changes after `revision`, oldest first.
+    pub(crate) fn since(&self, resource: &str, revision: u64) -> Result<Vec<Change>, Compacted> {
+        let floor = self.tables.get(resource).map_or(self.compacted, |t| t.floor);
+        if revision < floor {
+            return Err(Compacted { oldest: floor });
+        }
+        let Some(table) = self.tables.get(resource) else { return Ok(Vec::new()) };
+        let start = table.history.partition_point(|change| change.revision <= revision);
+        Ok(table.history.range(start..).cloned().collect())
+    }
+
+    /// The objects as they were at `revision`.
+    pub(crate) fn at(&self, resource: &str, revision: u64) -> Result<BTreeMap<Key, Object>, Compacted> {
+        let later = self.since(resource, revision)?;
+        let mut objects = self.tables.get(resource).map(|t| t.objects.clone()).unwrap_or_default();
+        for change in later.into_iter().rev() {
+            match change.before {
+                Some(before) => objects.insert(change.key, before),
+                None => objects.remove(&change.key),
+            };
+        }
+        Ok(objects)
+    }
+
+    /// Forgets the whole history: watches and pages from before now are answered with 410.
+    pub(crate) fn compact(&mut self) {
+        self.compacted = self.revision;
+        for table in self.tables.values_mut() {
+            table.history.clear();
+            table.floor = self.revision;
+        }
+    }
+
+    fn table(&mut self, resource: &str) -> &mut Table {
+        let floor = self.compacted;
+        self.tables.entry(resource.to_owned()).or_insert_with(|| Table { floor, ..Table::default() })
+    }
+
+    fn record(&mut self, resource: &str, change: Change) {
+        let table = self.table(resource);
+        table.history.push_back(change);
+        if table.history.len() > HISTORY
+            && let Some(oldest) = table.history.pop_front()
+        {
+            table.floor = oldest.revision;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod(name: &str) -> Value {
+        json!({"metadata": {"namespace": "shop", "name": name}})
+    }
+
+    #[test]
+    fn the_past_is_read_back_from_the_history() {
+        let mut store = Store::new();
+        store.put("pods", pod("a"));
+        let then = store.revision();
+        store.put("pods", pod("b"));
+        store.delete("pods", &Key::new("shop", "a"));
+        let past = store.at("pods", then).unwrap();
+        assert_eq!(past.keys().map(|k| k.name.as_str()).collect::<Vec<_>>(), ["a"]);
+        assert_eq!(store.iter("pods", Some("shop")).map(|(k, _)| k.name.as_str()).collect::<Vec<_>>(), ["b"]);
+    }
+
+    #[test]
+    fn what_was_compacted_is_refused_and_what_came_after_is_not() {
+        let mut store = Store::new();
+        store.put("pods", pod("a"));
+        store.compact();
+        let floor = store.revision();
+        store.put("pods", pod("b"));
+        assert!(store.since("pods", floor - 1).is_err());
+        assert_eq!(store.since("pods", floor).unwrap().len(), 1);
+        assert!(store.since("leases.coordination.k8s.io", floor - 1).is_err());
+    }
+
+    #[test]
+    fn a_deletion_has_a_revision_of_its_own() {
+        let mut store = Store::new();
+        let before = store.put("pods", pod("a"));
+        let deleted = store.delete("pods", &Key::new("shop", "a")).unwrap();
+        assert_ne!(meta::revision(&before), meta::revision(&deleted));
+        assert_eq!(meta::revision(&deleted), store.revision().to_string());
+    }
+}

@@ -1,0 +1,280 @@
+//! Watches: history, bookmarks, streaming lists, and how they end. A watch only remembers the revision it has shown; it
+//! reads what came after from the store's history, so nothing is queued for a slow client and nothing is lost.
+
+use crate::core::Core;
+use crate::failure::Failure;
+use crate::kinds::Kind;
+use crate::meta::{self, Object};
+use crate::present::{Presenter, Shape};
+use crate::read::Scope;
+use crate::request::Request;
+use crate::rules;
+use crate::store::{Change, Compacted};
+use bytes::Bytes;
+use futures::Stream;
+use serde_json::{Value, json};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// As the API server sends them to who allows them.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// How long a watch lives when the client says nothing; the API server picks 30 to 60 minutes.
+const LIFETIME: Duration = Duration::from_secs(30 * 60);
+
+/// What the request asked for, checked.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    kind: Arc<Kind>,
+    scope: Scope,
+    bookmarks: bool,
+    initial: bool,
+    presenter: Presenter,
+    revision: u64,
+    ends: Instant,
+}
+
+/// One lot of bytes; the flag says that the stream ends after it.
+type Step = (Bytes, bool);
+
+impl Watch {
+    /// Checks the request; the revision is the one it starts after.
+    pub(crate) fn new(core: &Core, request: &Request, shape: Shape) -> Result<Self, Failure> {
+        let query = &request.query;
+        let kind = request.target.kind.clone();
+        let initial = match query.get("sendInitialEvents") {
+            "" => false,
+            _ if query.get("resourceVersionMatch") != "NotOlderThan" => {
+                let cause = crate::failure::Cause::forbidden(
+                    "resourceVersionMatch",
+                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+                );
+                return Err(Failure::invalid_of("meta.k8s.io", "ListOptions", "", &[cause]));
+            }
+            word => word == "true",
+        };
+        let asked = query.number("resourceVersion")?;
+        let newest = core.state.lock().store.revision();
+        // Without a revision, or with 0, the present state comes first.
+        let synthetic = initial || (query.get("sendInitialEvents").is_empty() && asked.unwrap_or(0) == 0);
+        let lifetime = query.number("timeoutSeconds")?.filter(|s| *s > 0).map_or(LIFETIME, Duration::from_secs);
+        Ok(Self {
+            presenter: Presenter::new(kind.clone(), shape, query.get("includeObject")),
+            kind,
+            scope: Scope::of(request)?,
+            bookmarks: query.flag("allowWatchBookmarks"),
+            initial: synthetic,
+            revision: asked.filter(|r| *r > 0).unwrap_or(newest),
+            ends: Instant::now() + lifetime.min(Duration::from_secs(365 * 24 * 3600)),
+        }
+        .with_end_bookmark(initial))
+    }
+
+    fn with_end_bookmark(mut self, initial: bool) -> Self {
+        // Only a streaming list marks the end of its initial events, and only for who allows bookmarks.
+        self.presenter.mark_end = initial && self.bookmarks;
+        self
+    }
+
+    /// The body of the answer: one JSON object a line.
+    pub(crate) fn stream(
+        self,
+        core: Arc<Core>,
+        stop: CancellationToken,
+    ) -> impl Stream<Item = io::Result<Bytes>> + Send {
+        let first = self.first(&core);
+        let dropped = core.faults.subscribe_disconnects();
+        let changed = core.revision.subscribe();
+        let bookmark = Instant::now() + BOOKMARK_EVERY;
+        let running =
+            Running { watch: self, core, stop, dropped, changed, bookmark, pending: Some(first), over: false };
+        futures::stream::unfold(running, |mut running| async move {
+            let item = running.next().await?;
+            Some((item, running))
+        })
+    }
+
+    /// What can be said at once: initial events or a refusal.
+    fn first(&self, core: &Core) -> First {
+        let state = core.state.lock();
+        let newest = state.store.revision();
+        if self.initial && self.revision > newest {
+            return First::Refused(Failure::future_revision(self.revision, newest));
+        }
+        if core.faults.take_gone() {
+            let message = format!("too old resource version: {} ({newest})", self.revision);
+            return First::Refused(Failure::expired(message));
+        }
+        if !self.initial {
+            return First::Nothing;
+        }
+        let objects = state
+            .store
+            .iter(&self.kind.resource(), self.scope.namespace.as_deref())
+            .filter(|(_, object)| self.scope.holds(object))
+            .map(|(_, object)| object.clone())
+            .collect();
+        First::Objects(objects, newest)
+    }
+
+    fn line(&mut self, core: &Core, event: &str, object: &Object) -> Vec<u8> {
+        let shown = self.presenter.one(&rules::to_view(&self.kind, object), core.clock.now_millis());
+        line(event, &shown)
+    }
+
+    fn bookmark(&mut self, end_of_initial: bool) -> Vec<u8> {
+        let mut metadata = json!({"resourceVersion": self.revision.to_string(), "creationTimestamp": null});
+        if end_of_initial {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let object = json!({"kind": self.kind.kind, "apiVersion": self.kind.api_version(), "metadata": metadata});
+        line("BOOKMARK", &self.presenter.bookmark(object))
+    }
+
+    /// The lines of everything after the revision shown so far.
+    fn after(&mut self, core: &Core) -> Result<Vec<u8>, Failure> {
+        let (changes, newest) = {
+            let state = core.state.lock();
+            let changes = state.store.since(&self.kind.resource(), self.revision).map_err(|Compacted { oldest }| {
+                Failure::expired(format!("too old resource version: {} ({oldest})", self.revision))
+            })?;
+            (changes, state.store.revision())
+        };
+        let mut lines = Vec::new();
+        for change in changes {
+            if let Some((event, object)) = self.judge(&change) {
+                lines.extend(self.line(core, event, &object));
+            }
+        }
+        self.revision = self.revision.max(newest);
+        Ok(lines)
+    }
+
+    /// What a change is for this watch: an object that no longer fits its selectors is gone for it.
+    fn judge(&self, change: &Change) -> Option<(&'static str, Object)> {
+        let before = change.before.as_ref().filter(|object| self.scope.holds(object));
+        let after = (!change.deleted && self.scope.holds(&change.object)).then_some(&change.object);
+        match (before, after) {
+            (None, None) => None,
+            (None, Some(object)) => Some(("ADDED", object.clone())),
+            (Some(_), Some(object)) => Some(("MODIFIED", object.clone())),
+            (Some(_), None) if change.deleted => Some(("DELETED", change.object.clone())),
+            (Some(before), None) => {
+                // Its last fitting state, under the revision of the change.
+                let mut last = Value::clone(before);
+                meta::set(&mut last, &["metadata", "resourceVersion"], change.revision.to_string());
+                Some(("DELETED", Arc::new(last)))
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+enum First {
+    Nothing,
+    Objects(Vec<Object>, u64),
+    Refused(Failure),
+}
+
+struct Running {
+    watch: Watch,
+    core: Arc<Core>,
+    stop: CancellationToken,
+    dropped: tokio::sync::watch::Receiver<u64>,
+    changed: tokio::sync::watch::Receiver<u64>,
+    bookmark: Instant,
+    pending: Option<First>,
+    over: bool,
+}
+
+impl Running {
+    async fn next(&mut self) -> Option<io::Result<Bytes>> {
+        if self.over {
+            return None;
+        }
+        match self.step().await {
+            Ok((bytes, over)) => {
+                self.over = over;
+                if bytes.is_empty() { None } else { Some(Ok(bytes)) }
+            }
+            Err(error) => {
+                self.over = true;
+                Some(Err(error))
+            }
+        }
+    }
+
+    async fn step(&mut self) -> io::Result<Step> {
+        if let Some(first) = self.pending.take() {
+            let (lines, over) = self.open(first);
+            if over || !lines.is_empty() {
+                self.hold_back().await;
+                return Ok((lines.into(), over));
+            }
+        }
+        loop {
+            self.changed.borrow_and_update();
+            match self.watch.after(&self.core) {
+                Ok(lines) if lines.is_empty() => {}
+                Ok(lines) => {
+                    self.hold_back().await;
+                    return Ok((lines.into(), false));
+                }
+                Err(failure) => return Ok((line("ERROR", &failure.to_value()).into(), true)),
+            }
+            tokio::select! {
+                biased;
+                _ = self.dropped.changed() => {
+                    return Err(io::Error::new(io::ErrorKind::ConnectionReset, "disconnected on request"));
+                }
+                () = self.stop.cancelled() => return Ok((Bytes::new(), true)),
+                changed = self.changed.changed() => {
+                    if changed.is_err() {
+                        return Ok((Bytes::new(), true));
+                    }
+                }
+                () = tokio::time::sleep_until(self.watch.ends) => {
+                    let bookmark = if self.watch.bookmarks { self.watch.bookmark(false) } else { Vec::new() };
+                    return Ok((bookmark.into(), true));
+                }
+                () = tokio::time::sleep_until(self.bookmark), if self.watch.bookmarks => {
+                    self.bookmark = Instant::now() + BOOKMARK_EVERY;
+                    return Ok((self.watch.bookmark(false).into(), false));
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, first: First) -> (Vec<u8>, bool) {
+        match first {
+            First::Nothing => (Vec::new(), false),
+            First::Refused(failure) => (line("ERROR", &failure.to_value()), true),
+            First::Objects(objects, revision) => {
+                let mut lines = Vec::new();
+                for object in &objects {
+                    lines.extend(self.watch.line(&self.core, "ADDED", object));
+                }
+                self.watch.revision = revision;
+                if self.watch.presenter.mark_end {
+                    lines.extend(self.watch.bookmark(true));
+                }
+                (lines, false)
+            }
+        }
+    }
+
+    async fn hold_back(&self) {
+        let delay = self.core.faults.delay_now();
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+    }
+}
+
+fn line(event: &str, object: &Value) -> Vec<u8> {
+    let mut text = json!({"type": event, "object": object}).to_string().into_bytes();
+    text.push(b'\n');
+    text
+}
