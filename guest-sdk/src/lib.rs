@@ -1,1 +1,123 @@
-//! x
+//! Write a Kubernetes reconciler as one plain function; Podium runs it in a sandbox.
+//!
+//! ```
+//! use podium_sdk::{Outcome, Request, Result, reconciler};
+//!
+//! reconciler!(reconcile);
+//!
+//! fn reconcile(request: &Request) -> Result<Outcome> {
+//!     let Some(pod) = request.pod() else { return Ok(Outcome::settled()) };
+//!     if pod.label("team")?.is_none() {
+//!         pod.set_label("team", "unowned")?;
+//!     }
+//!     Ok(Outcome::settled())
+//! }
+//! ```
+//!
+//! That is a whole plugin. The host calls `reconcile` with a Pod when something about it that the plugin's
+//! configuration watches has changed, never with what happened: look at how the Pod is, and say how it should be.
+//!
+//! - **Read** the Pod at hand with [`Request::pod`] and the accessors of [`Pod`], others with [`pods`]. All reads of a
+//!   run see one snapshot. A section that the configuration does not grant is an error, never an empty one.
+//! - **Write** by staging: [`Pod::set_label`] and its like, [`writes`] by key, [`Pod::emit`] for an [`Event`]. Staged
+//!   writes are sent after the run returned well; a run that fails or panics sends nothing. Staging what is so already
+//!   costs no request. [`writes::commit`] sends at once, for a plugin that needs the answer.
+//! - **Return** an [`Outcome`]: settled, or to be run again after a time. Or an [`Error`]: `?` on any error means a
+//!   retry with back-off, [`Error::terminal`] waits for a change.
+//! - **Come to rest.** Derive everything from the object, so that a second run on the same Pod stages nothing: no
+//!   timestamps and no counters in annotations, no [`Event`] without a visible change beside it. [`state`] is a memo
+//!   that may vanish, [`Request::now`] the only clock.
+//! - **Configure** with [`Request::config`], **log** with [`log`].
+//! - **Test** natively: under `cargo test` the same function runs against `testing::Host`, an in-memory stand-in for
+//!   the host that reads the plugin's own configuration file.
+//!
+//! ```
+//! # use podium_sdk::{Outcome, Request, Result};
+//! # fn reconcile(request: &Request) -> Result<Outcome> {
+//! #     let Some(pod) = request.pod() else { return Ok(Outcome::settled()) };
+//! #     if pod.label("team")?.is_none() { pod.set_label("team", "unowned")?; }
+//! #     Ok(Outcome::settled())
+//! # }
+//! use podium_sdk::testing::{Host, Write, pod};
+//!
+//! let mut host = Host::with_pods([pod("shop", "cart-0")]);
+//! host.reconcile(reconcile, "shop", "cart-0").assert_writes([Write::set_label("shop/cart-0", "team", "unowned")]);
+//! host.reconcile(reconcile, "shop", "cart-0").assert_quiet();
+//! ```
+//!
+//! The crate is of type `["cdylib", "rlib"]`; `podium build` makes the component. The component imports exactly the
+//! host calls that the plugin uses, and the host refuses to load one that can do more than its configuration grants.
+//!
+//! Left out on purpose: a clock, random numbers, files and the network. A run is a function of its request and of what
+//! the host answers, so it can be recorded and replayed.
+
+#![warn(missing_docs)]
+
+pub mod events;
+pub mod log;
+pub mod pods;
+pub mod state;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod testing;
+pub mod writes;
+
+mod error;
+mod event;
+mod host;
+mod key;
+mod outcome;
+mod pod;
+mod request;
+
+pub use error::{Error, Refused, Result, ResultExt};
+pub use event::{Event, EventType};
+pub use key::{ObjectRef, PodKey};
+pub use outcome::Outcome;
+pub use pod::Pod;
+pub use podium_wire::{
+    Annotations, Condition, ConditionStatus, Container, ContainerState, ContainerStatus, Labels, Lifecycle, Owner,
+    Port, RestartPolicy, Section, Spec, Status, Timestamp, Toleration, Volume,
+};
+pub use request::Request;
+pub use serde_json::{Value, json};
+pub use writes::{WriteId, WriteReport, WriteResult};
+
+/// Makes a function the plugin: `reconciler!(reconcile);`, once in a crate.
+///
+/// The function is a `fn(&Request) -> Result<Outcome>` and stays what it is, so tests call it like any other.
+#[macro_export]
+macro_rules! reconciler {
+    ($function:path) => {
+        const _: fn(&$crate::Request) -> $crate::Result<$crate::Outcome> = $function;
+
+        #[cfg(target_arch = "wasm32")]
+        const _: () = {
+            struct Plugin;
+
+            impl $crate::__private::Guest for Plugin {
+                fn reconcile(
+                    request: $crate::__private::Request,
+                ) -> ::core::result::Result<$crate::__private::Outcome, $crate::__private::Failure> {
+                    $crate::__private::run($function, request)
+                }
+            }
+
+    $crate::__private::export!(Plugin with_types_in $crate::__private::bindings);
+        };
+    };
+}
+
+/// What the expansion of [`reconciler!`] names. Not for authors; may change in any release.
+#[cfg(target_arch = "wasm32")]
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::host::component::{
+        Guest,
+        bindings::{
+            self, export,
+            exports::podium::reconcile::reconciler::Request,
+            podium::reconcile::types::{Failure, Outcome},
+        },
+        run,
+    };
+}

@@ -2,13 +2,30 @@
 //!
 //! Times are [`Timestamp`]s, quantities are text as Kubernetes writes them ("500m", "1Gi").
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Add, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
 /// Milliseconds since 1970-01-01T00:00:00Z. Kubernetes gives most times to the second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Timestamp(pub i64);
+
+impl Timestamp {
+    /// The time from `earlier` to this one; zero where `earlier` is later.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or_default())
+    }
+}
+
+impl Add<Duration> for Timestamp {
+    type Output = Self;
+
+    /// Saturates, at a time that no Pod sees.
+    fn add(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
+    }
+}
 
 /// Identity and revision. Not a section: it is always there and never counts as a change.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -157,6 +174,29 @@ pub struct Condition {
     pub last_transition_time: Option<Timestamp>,
 }
 
+impl Condition {
+    #[must_use]
+    pub fn new(condition_type: impl Into<String>, status: ConditionStatus) -> Self {
+        Self { condition_type: condition_type.into(), status, ..Self::default() }
+    }
+
+    /// `reason` is one UpperCamelCase word for programs, `message` a sentence for people.
+    #[must_use]
+    pub fn because(self, reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { reason: Some(reason.into()), message: Some(message.into()), ..self }
+    }
+
+    /// The same type, status, reason and message; when it came to be so does not matter, and no text is an empty text.
+    #[must_use]
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        self.condition_type == other.condition_type
+            && self.status == other.status
+            && text(&self.reason) == text(&other.reason)
+            && text(&self.message) == text(&other.message)
+    }
+}
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConditionStatus {
     True,
@@ -203,4 +243,27 @@ pub enum ContainerState {
         started_at: Option<Timestamp>,
         finished_at: Option<Timestamp>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_never_negative_and_never_overflows() {
+        let second = Duration::from_secs(1);
+        assert_eq!(Timestamp(3_000).since(Timestamp(2_000)), second);
+        assert_eq!(Timestamp(2_000).since(Timestamp(3_000)), Duration::ZERO);
+        assert_eq!(Timestamp(i64::MIN).since(Timestamp(i64::MAX)), Duration::ZERO);
+        assert_eq!(Timestamp(2_000) + second, Timestamp(3_000));
+        assert_eq!(Timestamp(i64::MAX) + Duration::MAX, Timestamp(i64::MAX));
+    }
+
+    #[test]
+    fn conditions_are_compared_without_their_time() {
+        let here = Condition::new("Ready", ConditionStatus::True).because("", "well");
+        let there = Condition { last_transition_time: Some(Timestamp(1)), reason: None, ..here.clone() };
+        assert!(here.says_the_same(&there));
+        assert!(!here.says_the_same(&Condition { status: ConditionStatus::False, ..here.clone() }));
+    }
 }

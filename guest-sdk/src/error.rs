@@ -1,0 +1,159 @@
+//! [`Error`]: how a run fails. Built so that `?` works on every error of the standard kind.
+
+use std::fmt::{self, Display};
+
+use podium_wire::RecordError;
+
+/// What a plugin's functions return.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a run failed. Nothing that was still staged is sent.
+///
+/// Any `std::error::Error` becomes one by `?`, to be retried with back-off. Where running again on the same data cannot
+/// help, say so: [`Error::terminal`], or [`ResultExt::terminal`] on a result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error {
+    terminal: bool,
+    message: String,
+    refused: Option<Refused>,
+}
+
+impl Error {
+    /// Run again, with back-off. The message is shown to people.
+    #[must_use]
+    pub fn retry(message: impl Display) -> Self {
+        Self { terminal: false, message: message.to_string(), refused: None }
+    }
+
+    /// Running again on the same data will not help; wait for a change. The message is shown to people.
+    #[must_use]
+    pub fn terminal(message: impl Display) -> Self {
+        Self { terminal: true, ..Self::retry(message) }
+    }
+
+    /// The same error, said more precisely: `context: message`.
+    #[must_use]
+    pub fn context(self, context: impl Display) -> Self {
+        Self { message: format!("{context}: {}", self.message), ..self }
+    }
+
+    /// Whether waiting for a change is better than running again.
+    #[must_use]
+    pub fn is_terminal(&self) -> bool {
+        self.terminal
+    }
+
+    /// The text for people.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Why the host did not do a call, where that is the cause: for a plugin that can do without what it was refused.
+    #[must_use]
+    pub fn refused(&self) -> Option<&Refused> {
+        self.refused.as_ref()
+    }
+
+    /// `call` names what was asked for, `grant` the key of the configuration that allows it.
+    pub(crate) fn from_refused(call: impl Display, grant: &str, refused: Refused) -> Self {
+        let message = match &refused {
+            Refused::NotGranted => format!("{call}: not granted; it needs spec.grants.{grant}"),
+            other => format!("{call}: {other}"),
+        };
+        let terminal = matches!(refused, Refused::NotGranted | Refused::Invalid(_));
+        Self { terminal, message, refused: Some(refused) }
+    }
+
+    /// A record does not heal by being read again: a section that is missing was not granted.
+    pub(crate) fn from_record(error: RecordError) -> Self {
+        let refused = matches!(error, RecordError::NotGranted(_)).then_some(Refused::NotGranted);
+        Self { refused, ..Self::terminal(error) }
+    }
+}
+
+impl Display for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.message)
+    }
+}
+
+impl<E: std::error::Error> From<E> for Error {
+    fn from(error: E) -> Self {
+        Self::retry(error)
+    }
+}
+
+/// Why a host call was not done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// The plugin's grants do not cover it. Nothing was staged.
+    NotGranted,
+    /// The run has used up its budget of host calls, writes, bytes or live reads.
+    OverBudget,
+    /// An argument can never be right; the text says which and why.
+    Invalid(String),
+    /// It might work later; the text says what is missing now.
+    Unavailable(String),
+}
+
+impl Display for Refused {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotGranted => formatter.write_str("not granted"),
+            Self::OverBudget => formatter.write_str("the run's budget is used up"),
+            Self::Invalid(text) => write!(formatter, "invalid: {text}"),
+            Self::Unavailable(text) => write!(formatter, "unavailable: {text}"),
+        }
+    }
+}
+
+/// Says more about a failure in passing.
+pub trait ResultExt<T> {
+    /// Puts `context: ` before the message.
+    ///
+    /// # Errors
+    /// What the result already was.
+    fn context(self, context: impl Display) -> Result<T>;
+
+    /// As [`ResultExt::context`], and not to be retried.
+    ///
+    /// # Errors
+    /// What the result already was.
+    fn terminal(self, context: impl Display) -> Result<T>;
+}
+
+impl<T, E: Into<Error>> ResultExt<T> for std::result::Result<T, E> {
+    fn context(self, context: impl Display) -> Result<T> {
+        self.map_err(|error| error.into().context(context))
+    }
+
+    fn terminal(self, context: impl Display) -> Result<T> {
+        self.map_err(|error| Error { terminal: true, ..error.into().context(context) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn question_mark_makes_an_error_to_retry_and_terminal_one_to_wait_on() {
+        let parse = || -> Result<u8> { Ok("x".parse::<u8>()?) };
+        assert!(!parse().unwrap_err().is_terminal());
+        let error = "x".parse::<u8>().terminal("annotation ttl").unwrap_err();
+        assert!(error.is_terminal());
+        assert_eq!(error.message(), "annotation ttl: invalid digit found in string");
+        assert!(error.context("pod cart-0").is_terminal());
+    }
+
+    #[test]
+    fn what_no_retry_can_heal_is_terminal() {
+        let refused = |refused| Error::from_refused("set label", "write.labels", refused);
+        assert!(refused(Refused::NotGranted).is_terminal());
+        assert!(refused(Refused::Invalid("key".into())).is_terminal());
+        assert!(!refused(Refused::OverBudget).is_terminal());
+        assert!(!refused(Refused::Unavailable("cache".into())).is_terminal());
+        assert!(refused(Refused::NotGranted).message().contains("spec.grants.write.labels"));
+    }
+}

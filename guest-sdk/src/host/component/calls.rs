@@ -1,0 +1,123 @@
+//! The imports, with the SDK's types on this side.
+
+use serde_json::Value;
+
+use super::bindings::podium::reconcile::{events, log, pods, state, types, writes};
+use crate::{
+    Condition, Event, EventType, ObjectRef, PodKey, Refused, WriteReport,
+    host::Page,
+    log::Level,
+    pods::Query,
+    state::{Entry, PutError},
+};
+
+pub(crate) fn get(namespace: &str, name: &str) -> Result<Option<Vec<u8>>, Refused> {
+    Ok(pods::get(namespace, name)?)
+}
+
+pub(crate) fn get_live(namespace: &str, name: &str) -> Result<Option<Vec<u8>>, Refused> {
+    Ok(pods::get_live(namespace, name)?)
+}
+
+pub(crate) fn find(query: &Query, limit: u32, after: Option<&str>) -> Result<Page, Refused> {
+    let page = pods::find(&query.into(), limit, after)?;
+    Ok(Page { pods: page.pods, next: page.next })
+}
+
+pub(crate) fn count(query: &Query) -> Result<u64, Refused> {
+    Ok(pods::count(&query.into())?)
+}
+
+pub(crate) fn set_label(target: &PodKey, key: &str, value: &str) -> Result<u32, Refused> {
+    Ok(writes::set_label(&target.into(), key, value)?)
+}
+
+pub(crate) fn remove_label(target: &PodKey, key: &str) -> Result<u32, Refused> {
+    Ok(writes::remove_label(&target.into(), key)?)
+}
+
+pub(crate) fn set_annotation(target: &PodKey, key: &str, value: &str) -> Result<u32, Refused> {
+    Ok(writes::set_annotation(&target.into(), key, value)?)
+}
+
+pub(crate) fn remove_annotation(target: &PodKey, key: &str) -> Result<u32, Refused> {
+    Ok(writes::remove_annotation(&target.into(), key)?)
+}
+
+pub(crate) fn add_finalizer(target: &PodKey, name: &str) -> Result<u32, Refused> {
+    Ok(writes::add_finalizer(&target.into(), name)?)
+}
+
+pub(crate) fn remove_finalizer(target: &PodKey, name: &str) -> Result<u32, Refused> {
+    Ok(writes::remove_finalizer(&target.into(), name)?)
+}
+
+pub(crate) fn set_condition(target: &PodKey, condition: &Condition) -> Result<u32, Refused> {
+    Ok(writes::set_condition(
+        &target.into(),
+        &condition.condition_type,
+        condition.status.into(),
+        condition.reason.as_deref().unwrap_or_default(),
+        condition.message.as_deref().unwrap_or_default(),
+    )?)
+}
+
+pub(crate) fn remove_condition(target: &PodKey, condition_type: &str) -> Result<u32, Refused> {
+    Ok(writes::remove_condition(&target.into(), condition_type)?)
+}
+
+pub(crate) fn delete_pod(target: &PodKey, grace_seconds: Option<u32>) -> Result<u32, Refused> {
+    Ok(writes::delete_pod(&target.into(), grace_seconds)?)
+}
+
+pub(crate) fn evict_pod(target: &PodKey) -> Result<u32, Refused> {
+    Ok(writes::evict_pod(&target.into())?)
+}
+
+pub(crate) fn apply_object(object: &Value, owner: Option<&PodKey>) -> Result<u32, Refused> {
+    Ok(writes::apply_object(&object.to_string(), owner.map(Into::into).as_ref())?)
+}
+
+pub(crate) fn delete_object(object: &ObjectRef, uid: Option<&str>) -> Result<u32, Refused> {
+    let object = types::ObjectRef {
+        api_version: object.api_version.clone(),
+        kind: object.kind.clone(),
+        namespace: object.namespace.clone(),
+        name: object.name.clone(),
+    };
+    Ok(writes::delete_object(&object, uid)?)
+}
+
+pub(crate) fn commit() -> Result<Vec<WriteReport>, Refused> {
+    Ok(writes::commit()?.into_iter().map(Into::into).collect())
+}
+
+pub(crate) fn emit(target: &PodKey, event: &Event) -> Result<(), Refused> {
+    let event_type = match event.event_type {
+        EventType::Normal => types::EventType::Normal,
+        EventType::Warning => types::EventType::Warning,
+    };
+    Ok(events::emit(&target.into(), event_type, &event.reason, &event.action, &event.note)?)
+}
+
+pub(crate) fn state_get(key: &str) -> Result<Option<Entry<Vec<u8>>>, Refused> {
+    Ok(state::get(key)?.map(Into::into))
+}
+
+pub(crate) fn state_put(key: &str, value: &[u8], expected: Option<u64>) -> Result<u64, PutError> {
+    Ok(state::put(key, value, expected)?)
+}
+
+pub(crate) fn state_remove(key: &str, expected: Option<u64>) -> Result<(), PutError> {
+    Ok(state::remove(key, expected)?)
+}
+
+pub(crate) fn log(level: Level, message: &str, fields: &[(String, String)]) {
+    let level = match level {
+        Level::Debug => log::Level::Debug,
+        Level::Info => log::Level::Info,
+        Level::Warn => log::Level::Warn,
+        Level::Error => log::Level::Error,
+    };
+    log::write(level, message, fields);
+}

@@ -1,0 +1,46 @@
+//! A component's side of the contract: the bindings generated from `wit/podium.wit`, the calls out, and the call in.
+
+pub(crate) mod calls;
+mod convert;
+
+use std::{panic, sync::Once};
+
+use crate::{Outcome, Request, Result, log::Level, outcome::Rest};
+
+#[expect(missing_docs, clippy::missing_errors_doc, reason = "generated; what they mean stands in wit/podium.wit")]
+pub mod bindings {
+    wit_bindgen::generate!({ path: "../wit", world: "plugin", pub_export_macro: true });
+}
+
+pub use bindings::exports::podium::reconcile::reconciler::Guest;
+use bindings::{exports::podium::reconcile::reconciler, podium::reconcile::types};
+
+/// What `reconciler!` exports: one run of the author's function.
+///
+/// # Errors
+/// As the function returned.
+pub fn run(
+    function: fn(&Request) -> Result<Outcome>,
+    request: reconciler::Request,
+) -> Result<types::Outcome, types::Failure> {
+    static PANICS: Once = Once::new();
+    PANICS.call_once(|| panic::set_hook(Box::new(log_panic)));
+    let outcome = Request::try_from(request).and_then(|request| function(&request));
+    match outcome.map(Outcome::rest) {
+        Ok(Rest::Settled) => Ok(types::Outcome::Settled),
+        Ok(Rest::Stop) => Ok(types::Outcome::Stop),
+        Ok(Rest::RequeueAfter(duration)) => {
+            let millis = duration.as_nanos().div_ceil(1_000_000);
+            Ok(types::Outcome::RequeueAfterMillis(u64::try_from(millis).unwrap_or(u64::MAX)))
+        }
+        Err(error) if error.is_terminal() => Err(types::Failure::Terminal(error.message().to_owned())),
+        Err(error) => Err(types::Failure::Retry(error.message().to_owned())),
+    }
+}
+
+/// A panic becomes a trap without a text; so the text goes into the log before.
+fn log_panic(info: &panic::PanicHookInfo<'_>) {
+    let message = info.payload_as_str().unwrap_or("a value that is no text");
+    let location = info.location().map(ToString::to_string).unwrap_or_default();
+    calls::log(Level::Error, &format!("panic: {message}"), &[("location".to_owned(), location)]);
+}

@@ -1,0 +1,68 @@
+//! Names of things: one incarnation of a Pod, and an object that is not a Pod.
+
+use std::fmt;
+
+/// One incarnation of a Pod. A Pod deleted and created again has another uid, and a write to the old one never reaches
+/// the new one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodKey {
+    /// The namespace.
+    pub namespace: String,
+    /// The name, which a later incarnation may bear again.
+    pub name: String,
+    /// Of this incarnation alone.
+    pub uid: String,
+}
+
+impl PodKey {
+    /// A key from its three parts.
+    #[must_use]
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>, uid: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into(), uid: uid.into() }
+    }
+}
+
+impl fmt::Display for PodKey {
+    /// `namespace/name`: for people, who rarely care for the uid.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// An object that is not a Pod.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectRef {
+    /// Such as "v1" or "apps/v1".
+    pub api_version: String,
+    /// Such as "ConfigMap".
+    pub kind: String,
+    /// None for a kind without namespaces.
+    pub namespace: Option<String>,
+    /// The name.
+    pub name: String,
+}
+
+impl ObjectRef {
+    /// An object in a namespace: `ObjectRef::new("v1", "ConfigMap", "shop", "summary")`.
+    #[must_use]
+    pub fn new(
+        api_version: impl Into<String>,
+        kind: impl Into<String>,
+        namespace: impl Into<String>,
+        name: impl Into<String>,
+    ) -> Self {
+        Self {
+            api_version: api_version.into(),
+            kind: kind.into(),
+            namespace: Some(namespace.into()),
+            name: name.into(),
+        }
+    }
+}
+
+impl fmt::Display for ObjectRef {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let namespace = self.namespace.as_deref().unwrap_or_default();
+        write!(formatter, "{} {} {namespace}/{}", self.api_version, self.kind, self.name)
+    }
+}

@@ -1,0 +1,328 @@
+//! The world behind the host calls: Pods, objects and state in memory, and what the present run has staged.
+
+use std::collections::BTreeMap;
+
+use podium_wire::{Pod, SectionBytes, SectionSet, Timestamp};
+use serde_json::{Value, json};
+
+use super::{Emitted, LogLine, NOW, Write, calls::object_ref, configuration::Configuration};
+use crate::{
+    Event, ObjectRef, PodKey, Refused, WriteReport, WriteResult,
+    host::Page,
+    pods::{LabelOperator, LabelRequirement, Query},
+    state::{Entry, PutError},
+};
+
+/// The most Pods of a page, whatever is asked for: few, so that tests with a handful of Pods turn pages.
+const PAGE: usize = 3;
+
+/// A Pod by namespace and name.
+pub(super) type Name = (String, String);
+
+#[derive(Debug)]
+pub(super) struct Fake {
+    pub(super) configuration: Configuration,
+    pub(super) now: Timestamp,
+    pub(super) pods: BTreeMap<Name, Pod>,
+    /// The last known state of what is gone.
+    pub(super) gone: BTreeMap<Name, Pod>,
+    pub(super) objects: BTreeMap<ObjectRef, Value>,
+    pub(super) state: BTreeMap<String, Entry<Vec<u8>>>,
+    /// What becomes of every write, instead of being done.
+    pub(super) answer: Option<WriteResult>,
+    revision: u64,
+    state_version: u64,
+    next_id: u32,
+    staged: Vec<Staged>,
+    staged_events: Vec<Emitted>,
+    pub(super) writes: Vec<Write>,
+    pub(super) events: Vec<Emitted>,
+    pub(super) reports: Vec<WriteReport>,
+    pub(super) logs: Vec<LogLine>,
+}
+
+#[derive(Debug)]
+struct Staged {
+    id: u32,
+    /// The Pod written to, or the owner of an object applied.
+    pod: Option<PodKey>,
+    write: Write,
+}
+
+impl Fake {
+    pub(super) fn new() -> Self {
+        Self {
+            configuration: Configuration::default(),
+            now: NOW,
+            pods: BTreeMap::new(),
+            gone: BTreeMap::new(),
+            objects: BTreeMap::new(),
+            state: BTreeMap::new(),
+            answer: None,
+            revision: 0,
+            state_version: 0,
+            next_id: 0,
+            staged: Vec::new(),
+            staged_events: Vec::new(),
+            writes: Vec::new(),
+            events: Vec::new(),
+            reports: Vec::new(),
+            logs: Vec::new(),
+        }
+    }
+
+    /// Stores a state of a Pod as a new revision.
+    pub(super) fn put(&mut self, mut pod: Pod) {
+        self.revision += 1;
+        pod.header.resource_version = self.revision.to_string();
+        self.pods.insert((pod.header.namespace.clone(), pod.header.name.clone()), pod);
+    }
+
+    pub(super) fn remove(&mut self, name: &Name) {
+        if let Some(pod) = self.pods.remove(name) {
+            self.gone.insert(name.clone(), pod);
+        }
+    }
+
+    pub(super) fn readable(&self, namespace: &str, name: &str) -> Option<Vec<u8>> {
+        let sections = self.configuration.readable().filter(|_| self.configuration.sees(namespace))?;
+        Some(record(self.pods.get(&(namespace.to_owned(), name.to_owned()))?, sections))
+    }
+
+    pub(super) fn matching<'a>(&'a self, query: &'a Query) -> impl Iterator<Item = &'a Pod> {
+        let readable = self.configuration.readable().is_some();
+        self.pods.values().filter(move |pod| {
+            readable
+                && self.configuration.sees(&pod.header.namespace)
+                && query.namespace.as_ref().is_none_or(|namespace| *namespace == pod.header.namespace)
+                && query.node.as_ref().is_none_or(|node| pod.spec.node_name.as_ref() == Some(node))
+                && query.owner_uid.as_ref().is_none_or(|uid| pod.owners.iter().any(|owner| owner.uid == *uid))
+                && query.labels.iter().all(|requirement| matches(requirement, pod))
+        })
+    }
+
+    pub(super) fn page(&self, query: &Query, limit: u32, after: Option<&str>) -> Page {
+        let sections = self.configuration.sections();
+        let cursor = |pod: &Pod| format!("{}/{}", pod.header.namespace, pod.header.name);
+        let key =
+            |cursor: &str| cursor.split_once('/').map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
+        let after = after.and_then(key);
+        let behind = |pod: &&Pod| {
+            after.as_ref().is_none_or(|after| (&pod.header.namespace, &pod.header.name) > (&after.0, &after.1))
+        };
+        let limit = PAGE.min(limit as usize);
+        let mut found = self.matching(query).filter(behind);
+        let mut page = Page::default();
+        for pod in found.by_ref().take(limit) {
+            let bytes = record(pod, sections);
+            page.pods.extend((bytes.len() as u32).to_le_bytes());
+            page.pods.extend(bytes);
+            page.next = Some(cursor(pod));
+        }
+        if found.next().is_none() {
+            page.next = None;
+        }
+        page
+    }
+
+    pub(super) fn is_terminating(&self, target: &PodKey) -> bool {
+        let name = (target.namespace.clone(), target.name.clone());
+        self.pods.get(&name).is_some_and(|pod| pod.lifecycle.deletion_timestamp.is_some())
+    }
+
+    pub(super) fn in_scope(&self, namespace: &str) -> Result<(), Refused> {
+        if self.configuration.sees(namespace) { Ok(()) } else { Err(Refused::NotGranted) }
+    }
+
+    pub(super) fn object_granted(&self, object: &ObjectRef) -> Result<(), Refused> {
+        let of = |kind: &super::configuration::ObjectKind| {
+            kind.api_version == object.api_version && kind.kind == object.kind
+        };
+        self.configuration.granted(|grants| grants.write.objects.iter().any(of))?;
+        match &object.namespace {
+            Some(namespace) => self.in_scope(namespace),
+            None if self.configuration.namespace.is_some() => Err(Refused::NotGranted),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn stage(&mut self, pod: Option<&PodKey>, write: Write) -> Result<u32, Refused> {
+        if let Some(pod) = pod {
+            self.in_scope(&pod.namespace)?;
+        }
+        if self.next_id as usize >= self.configuration.writes {
+            return Err(Refused::OverBudget);
+        }
+        let id = self.next_id;
+        self.next_id += 1;
+        self.staged.push(Staged { id, pod: pod.cloned(), write });
+        Ok(id)
+    }
+
+    pub(super) fn stage_event(&mut self, target: &PodKey, event: &Event) {
+        self.staged_events.push(Emitted { pod: pod_name(target), event: event.clone() });
+    }
+
+    /// Does what is staged and tells what became of it.
+    pub(super) fn send(&mut self) -> Vec<WriteReport> {
+        let mut reports = Vec::new();
+        for Staged { id, pod, write } in std::mem::take(&mut self.staged) {
+            let became = match self.answer.clone() {
+                Some(answer) => answer,
+                None => self.apply(pod.as_ref(), &write),
+            };
+            reports.push(WriteReport { id, what: write.describe(), became: became.clone() });
+            if !matches!(became, WriteResult::Unchanged | WriteResult::NotSent) {
+                self.writes.push(write);
+            }
+        }
+        self.events.append(&mut self.staged_events);
+        self.reports.extend(reports.clone());
+        reports
+    }
+
+    /// Forgets what the run before left here.
+    pub(super) fn begin_run(&mut self) {
+        self.next_id = 0;
+        self.drop_staged();
+        self.writes.clear();
+        self.events.clear();
+        self.reports.clear();
+        self.logs.clear();
+    }
+
+    pub(super) fn drop_staged(&mut self) {
+        self.staged.clear();
+        self.staged_events.clear();
+    }
+
+    fn apply(&mut self, target: Option<&PodKey>, write: &Write) -> WriteResult {
+        match write {
+            Write::ApplyObject { object, .. } => self.apply_object(object, target),
+            Write::DeleteObject { object, .. } => match self.objects.remove(object) {
+                Some(_) => WriteResult::Applied,
+                None => WriteResult::Gone,
+            },
+            write => target.map_or(WriteResult::Gone, |target| self.apply_pod(target, write)),
+        }
+    }
+
+    fn apply_object(&mut self, object: &Value, owner: Option<&PodKey>) -> WriteResult {
+        let name = match object_ref(object) {
+            Ok(name) => name,
+            Err(refused) => return WriteResult::Invalid(refused.to_string()),
+        };
+        let mut object = object.clone();
+        if let Some(owner) = owner {
+            object["metadata"]["ownerReferences"] =
+                json!([{ "apiVersion": "v1", "kind": "Pod", "name": owner.name, "uid": owner.uid }]);
+        }
+        if self.objects.get(&name) == Some(&object) {
+            return WriteResult::Unchanged;
+        }
+        self.objects.insert(name, object);
+        WriteResult::Applied
+    }
+
+    fn apply_pod(&mut self, target: &PodKey, write: &Write) -> WriteResult {
+        let name = (target.namespace.clone(), target.name.clone());
+        let Some(before) = self.pods.get(&name).filter(|pod| pod.header.uid == target.uid) else {
+            return WriteResult::Gone;
+        };
+        let mut pod = before.clone();
+        let deletes = change(&mut pod, write, self.now);
+        let unchanged = pod == *before;
+        let terminating = pod.lifecycle.deletion_timestamp.is_some();
+        if unchanged && !deletes {
+            return WriteResult::Unchanged;
+        }
+        self.put(pod);
+        let held = self.pods.get(&name).is_some_and(|pod| !pod.lifecycle.finalizers.is_empty());
+        if (deletes || terminating) && !held {
+            self.remove(&name);
+        }
+        WriteResult::Applied
+    }
+
+    pub(super) fn state_put(&mut self, key: &str, value: &[u8], expected: Option<u64>) -> Result<u64, PutError> {
+        self.expect_version(key, expected)?;
+        self.state_version += 1;
+        self.state.insert(key.to_owned(), Entry { value: value.to_vec(), version: self.state_version });
+        Ok(self.state_version)
+    }
+
+    pub(super) fn state_remove(&mut self, key: &str, expected: Option<u64>) -> Result<(), PutError> {
+        self.expect_version(key, expected)?;
+        self.state.remove(key);
+        Ok(())
+    }
+
+    fn expect_version(&self, key: &str, expected: Option<u64>) -> Result<(), PutError> {
+        let there = self.state.get(key);
+        let version = there.map_or(0, |entry| entry.version);
+        if expected.is_none_or(|expected| expected == version) {
+            Ok(())
+        } else {
+            Err(PutError::Conflict(there.cloned()))
+        }
+    }
+}
+
+pub(super) fn pod_name(key: &PodKey) -> String {
+    key.to_string()
+}
+
+/// The bytes that a guest would get.
+pub(super) fn record(pod: &Pod, sections: SectionSet) -> Vec<u8> {
+    #[expect(clippy::expect_used, reason = "a test's own Pod of over 4 MiB, which no API server takes")]
+    SectionBytes::encode(pod).and_then(|bytes| bytes.record(&pod.header, sections)).expect("a Pod that can be encoded")
+}
+
+fn matches(requirement: &LabelRequirement, pod: &Pod) -> bool {
+    let value = pod.labels.get(&requirement.key);
+    match requirement.operator {
+        LabelOperator::Exists => value.is_some(),
+        LabelOperator::Absent => value.is_none(),
+        LabelOperator::In => value.is_some_and(|value| requirement.values.contains(value)),
+        LabelOperator::NotIn => value.is_none_or(|value| !requirement.values.contains(value)),
+    }
+}
+
+/// Changes a Pod as the API server would; tells whether it is to go.
+fn change(pod: &mut Pod, write: &Write, now: Timestamp) -> bool {
+    match write {
+        Write::SetLabel { key, value, .. } => drop(pod.labels.insert(key.clone(), value.clone())),
+        Write::RemoveLabel { key, .. } => drop(pod.labels.remove(key)),
+        Write::SetAnnotation { key, value, .. } => drop(pod.annotations.insert(key.clone(), value.clone())),
+        Write::RemoveAnnotation { key, .. } => drop(pod.annotations.remove(key)),
+        Write::AddFinalizer { name, .. } => {
+            if !pod.lifecycle.finalizers.contains(name) {
+                pod.lifecycle.finalizers.push(name.clone());
+            }
+        }
+        Write::RemoveFinalizer { name, .. } => pod.lifecycle.finalizers.retain(|finalizer| finalizer != name),
+        Write::SetCondition { condition, .. } => {
+            let conditions = &mut pod.status.conditions;
+            match conditions.iter_mut().find(|here| here.condition_type == condition.condition_type) {
+                Some(here) if here.says_the_same(condition) => {}
+                Some(here) => {
+                    let since = if here.status == condition.status { here.last_transition_time } else { Some(now) };
+                    *here = podium_wire::Condition { last_transition_time: since, ..condition.clone() };
+                }
+                None => {
+                    conditions.push(podium_wire::Condition { last_transition_time: Some(now), ..condition.clone() })
+                }
+            }
+        }
+        Write::RemoveCondition { condition_type, .. } => {
+            pod.status.conditions.retain(|here| here.condition_type != *condition_type);
+        }
+        Write::Delete { .. } | Write::Evict { .. } => {
+            let goes = pod.lifecycle.deletion_timestamp.is_none();
+            pod.lifecycle.deletion_timestamp.get_or_insert(now);
+            return goes;
+        }
+        Write::ApplyObject { .. } | Write::DeleteObject { .. } => {}
+    }
+    false
+}

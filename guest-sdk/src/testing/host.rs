@@ -1,0 +1,177 @@
+//! [`Host`]: the stand-in as tests hold it.
+
+use std::{
+    cell::{RefCell, RefMut},
+    collections::BTreeMap,
+    rc::Rc,
+    time::Duration,
+};
+
+use podium_wire::{Pod, Timestamp};
+use serde_json::Value;
+
+use super::{
+    Run,
+    calls::Entered,
+    configuration::Configuration,
+    fake::{Fake, Name, record},
+};
+use crate::{ObjectRef, Outcome, PodKey, Request, Result, WriteReport, WriteResult, request::Subject};
+
+/// What [`Host`] takes for the present unless told otherwise: 2026-01-01T00:00:00Z.
+pub const NOW: Timestamp = Timestamp(1_767_225_600_000);
+
+/// A host in memory. Without a configuration it grants everything, everywhere, and gives no config.
+#[derive(Debug)]
+pub struct Host {
+    fake: Rc<RefCell<Fake>>,
+    /// Of Pods whose last run failed or left writes unsettled.
+    failures: BTreeMap<Name, Failure>,
+}
+
+#[derive(Debug, Default)]
+struct Failure {
+    in_a_row: u32,
+    unsettled: Vec<WriteReport>,
+}
+
+impl Host {
+    /// A host of a cluster with these Pods.
+    #[must_use]
+    pub fn with_pods(pods: impl IntoIterator<Item = impl Into<Pod>>) -> Self {
+        let mut fake = Fake::new();
+        for pod in pods {
+            fake.put(pod.into());
+        }
+        Self { fake: Rc::new(RefCell::new(fake)), failures: BTreeMap::new() }
+    }
+
+    /// Scope, grants, config and limit of writes from the plugin's own configuration file, as in production:
+    /// `host.configured_by(include_str!("../plugin.yaml"))`.
+    ///
+    /// # Panics
+    /// Where the text is no configuration of a plugin.
+    #[must_use]
+    #[track_caller]
+    pub fn configured_by(self, yaml: &str) -> Self {
+        match Configuration::from_yaml(yaml) {
+            Ok(configuration) => self.fake().configuration = configuration,
+            #[expect(clippy::panic, reason = "a test's own configuration is wrong")]
+            Err(error) => panic!("{error}"),
+        }
+        self
+    }
+
+    /// Another `spec.config`.
+    #[must_use]
+    #[expect(clippy::needless_pass_by_value, reason = "callers write json!({..})")]
+    pub fn config(self, config: Value) -> Self {
+        self.fake().configuration.config = config.to_string();
+        self
+    }
+
+    /// Another present.
+    #[must_use]
+    pub fn now(self, now: Timestamp) -> Self {
+        self.fake().now = now;
+        self
+    }
+
+    /// Lets time pass. Nothing is woken by it.
+    pub fn advance(&mut self, time: Duration) {
+        let mut fake = self.fake();
+        fake.now = fake.now + time;
+    }
+
+    /// Creates a Pod or replaces the one of its name, as the cluster would.
+    pub fn put_pod(&mut self, pod: impl Into<Pod>) {
+        self.fake().put(pod.into());
+    }
+
+    /// Removes a Pod, as the cluster would. Reconciling it then is the run for its deletion.
+    pub fn remove_pod(&mut self, namespace: &str, name: &str) {
+        self.fake().remove(&(namespace.to_owned(), name.to_owned()));
+    }
+
+    /// What has become of a Pod; none when it is gone.
+    #[must_use]
+    pub fn pod(&self, namespace: &str, name: &str) -> Option<Pod> {
+        self.fake().pods.get(&(namespace.to_owned(), name.to_owned())).cloned()
+    }
+
+    /// What has become of an object that the plugin applied.
+    #[must_use]
+    pub fn object(&self, object: &ObjectRef) -> Option<Value> {
+        self.fake().objects.get(object).cloned()
+    }
+
+    /// A restart of the host: state and what it knew of failures are lost, the cluster is as it was.
+    pub fn restart(&mut self) {
+        self.failures.clear();
+        self.fake().state.clear();
+    }
+
+    /// From now on no write is done, and this becomes of each instead; with none they are done again.
+    pub fn answer_writes(&mut self, became: Option<WriteResult>) {
+        self.fake().answer = became;
+    }
+
+    /// Runs a plugin's function for one Pod, as the host would, and does what it staged.
+    ///
+    /// # Panics
+    /// Where the function panics.
+    pub fn reconcile(&mut self, function: fn(&Request) -> Result<Outcome>, namespace: &str, name: &str) -> Run {
+        let name = (namespace.to_owned(), name.to_owned());
+        let before = self.failures.remove(&name).unwrap_or_default();
+        let attempt = before.in_a_row.saturating_add(1);
+        let result = self.call(function, &name, before);
+        let mut fake = self.fake();
+        let unsettled: Vec<_> = if result.is_ok() {
+            fake.send().into_iter().filter(|report| !report.became.is_settled()).collect()
+        } else {
+            fake.drop_staged();
+            Vec::new()
+        };
+        let run = Run {
+            writes: fake.writes.clone(),
+            events: fake.events.clone(),
+            reports: fake.reports.clone(),
+            logs: fake.logs.clone(),
+            result,
+        };
+        drop(fake);
+        if run.result.is_err() || !unsettled.is_empty() {
+            self.failures.insert(name, Failure { in_a_row: attempt, unsettled });
+        }
+        run
+    }
+
+    fn call(&self, function: fn(&Request) -> Result<Outcome>, name: &Name, before: Failure) -> Result<Outcome> {
+        let request = {
+            let mut fake = self.fake();
+            fake.begin_run();
+            let sections = fake.configuration.sections();
+            let open = |pod: &Pod| crate::Pod::open(record(pod, sections));
+            let key = |pod: &Pod| PodKey::new(&name.0, &name.1, &pod.header.uid);
+            let (key, subject) = match (fake.pods.get(name), fake.gone.get(name)) {
+                (Some(pod), _) => (key(pod), Subject::Present(open(pod)?)),
+                (None, Some(pod)) => (key(pod), Subject::Deleted(Some(open(pod)?))),
+                (None, None) => (PodKey::new(&name.0, &name.1, "unknown"), Subject::Deleted(None)),
+            };
+            Request {
+                key,
+                subject,
+                now: fake.now,
+                attempt: before.in_a_row.saturating_add(1),
+                config: fake.configuration.config.clone(),
+                unsettled: before.unsettled,
+            }
+        };
+        let _entered = Entered::new(&self.fake);
+        function(&request)
+    }
+
+    fn fake(&self) -> RefMut<'_, Fake> {
+        self.fake.borrow_mut()
+    }
+}

@@ -1,0 +1,44 @@
+//! A stand-in for the host, in memory, for a plugin's own tests under `cargo test`.
+//!
+//! ```
+//! use podium_sdk::{Outcome, Request, Result};
+//! use podium_sdk::testing::{Host, Write, pod};
+//!
+//! fn reconcile(request: &Request) -> Result<Outcome> {
+//!     if let Some(pod) = request.pod() {
+//!         pod.set_label("seen", "yes")?;
+//!     }
+//!     Ok(Outcome::settled())
+//! }
+//!
+//! let mut host = Host::with_pods([pod("shop", "cart-0"), pod("shop", "cart-1")]).configured_by(
+//!     "
+//!     kind: ReconcilePlugin
+//!     metadata: { name: seen, namespace: shop }
+//!     spec: { grants: { write: { labels: [seen] } } }
+//!     ",
+//! );
+//! let run = host.reconcile(reconcile, "shop", "cart-0");
+//! run.assert_writes([Write::set_label("shop/cart-0", "seen", "yes")]);
+//! host.reconcile(reconcile, "shop", "cart-0").assert_quiet();
+//! ```
+//!
+//! It keeps the promises that a plugin can see: a consistent snapshot, staged writes that a failure drops, writes that
+//! change nothing and cost nothing, uids, grants, the namespace of a namespaced plugin, pages, state with versions. It
+//! does not wake plugins, does not send anything, and gives no limits but that of writes: a test says which Pod is
+//! reconciled and when.
+
+pub(crate) mod calls;
+
+mod configuration;
+mod fake;
+mod host;
+mod pod;
+mod run;
+mod valid;
+mod write;
+
+pub use host::{Host, NOW};
+pub use pod::{PodBuilder, pod, pod_from_json};
+pub use run::{Emitted, LogLine, Run};
+pub use write::Write;

@@ -1,0 +1,158 @@
+//! [`PodBuilder`]: Pods for tests, in a line each.
+
+use std::time::Duration;
+
+use podium_wire::{Condition, Container, ContainerStatus, Header, Lifecycle, Owner, Pod, Timestamp, json};
+
+use super::NOW;
+
+/// A Pod with a uid of its own, created an hour before [`NOW`], and nothing else.
+#[must_use]
+pub fn pod(namespace: &str, name: &str) -> PodBuilder {
+    let header = Header {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        uid: format!("uid-{namespace}-{name}"),
+        created: Timestamp(NOW.0 - 3_600_000),
+        ..Header::default()
+    };
+    PodBuilder { pod: Pod { header, ..Pod::default() } }
+}
+
+/// A Pod as `kubectl get pod -o json` prints it.
+///
+/// # Panics
+/// Where the text is no Pod.
+#[must_use]
+#[track_caller]
+pub fn pod_from_json(text: &str) -> PodBuilder {
+    match json::decode(text.as_bytes()) {
+        Ok(pod) => PodBuilder { pod },
+        #[expect(clippy::panic, reason = "a test's own fixture is wrong")]
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Builds a Pod. What has no method here is set through [`PodBuilder::with`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub struct PodBuilder {
+    pod: Pod,
+}
+
+impl PodBuilder {
+    /// Another uid: another incarnation.
+    pub fn uid(self, uid: &str) -> Self {
+        self.with(|pod| pod.header.uid = uid.to_owned())
+    }
+
+    /// When it was created.
+    pub fn created(self, created: Timestamp) -> Self {
+        self.with(|pod| pod.header.created = created)
+    }
+
+    /// A label.
+    pub fn label(self, key: &str, value: &str) -> Self {
+        self.with(|pod| drop(pod.labels.insert(key.to_owned(), value.to_owned())))
+    }
+
+    /// An annotation.
+    pub fn annotation(self, key: &str, value: &str) -> Self {
+        self.with(|pod| drop(pod.annotations.insert(key.to_owned(), value.to_owned())))
+    }
+
+    /// The owner that manages it, with the uid `uid-<kind>-<name>`.
+    pub fn owned_by(self, kind: &str, name: &str) -> Self {
+        let api_version = match kind {
+            "Job" | "CronJob" => "batch/v1",
+            "Node" => "v1",
+            _ => "apps/v1",
+        };
+        let owner = Owner {
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            uid: format!("uid-{kind}-{name}"),
+            controller: true,
+            block_owner_deletion: true,
+        };
+        self.with(|pod| pod.owners.push(owner))
+    }
+
+    /// A finalizer.
+    pub fn finalizer(self, name: &str) -> Self {
+        self.with(|pod| pod.lifecycle.finalizers.push(name.to_owned()))
+    }
+
+    /// Being deleted, with its grace ending then.
+    pub fn terminating(self, grace_ends: Timestamp) -> Self {
+        self.with(|pod| {
+            let finalizers = std::mem::take(&mut pod.lifecycle.finalizers);
+            pod.lifecycle = Lifecycle { deletion_timestamp: Some(grace_ends), finalizers, ..Lifecycle::default() };
+        })
+    }
+
+    /// The node that it is bound to.
+    pub fn node(self, node: &str) -> Self {
+        self.with(|pod| pod.spec.node_name = Some(node.to_owned()))
+    }
+
+    /// A container with this image.
+    pub fn container(self, name: &str, image: &str) -> Self {
+        let container = Container { name: name.to_owned(), image: image.to_owned(), ..Container::default() };
+        self.with(|pod| pod.spec.containers.push(container))
+    }
+
+    /// A limit of the container that was added last.
+    pub fn limit(self, resource: &str, quantity: &str) -> Self {
+        self.with(|pod| {
+            if let Some(container) = pod.spec.containers.last_mut() {
+                container.limits.insert(resource.to_owned(), quantity.to_owned());
+            }
+        })
+    }
+
+    /// `status.phase`
+    pub fn phase(self, phase: &str) -> Self {
+        self.with(|pod| pod.status.phase = phase.to_owned())
+    }
+
+    /// A condition.
+    pub fn condition(self, condition: Condition) -> Self {
+        self.with(|pod| pod.status.conditions.push(condition))
+    }
+
+    /// How a container is.
+    pub fn container_status(self, status: ContainerStatus) -> Self {
+        self.with(|pod| pod.status.container_statuses.push(status))
+    }
+
+    /// How it runs: a container's status, running since then, restarted so often.
+    pub fn running_since(self, container: &str, started_at: Timestamp, restarts: i32) -> Self {
+        self.container_status(ContainerStatus {
+            name: container.to_owned(),
+            ready: true,
+            restart_count: restarts,
+            state: podium_wire::ContainerState::Running { started_at: Some(started_at) },
+            ..ContainerStatus::default()
+        })
+    }
+
+    /// An age at [`NOW`].
+    pub fn age(self, age: Duration) -> Self {
+        let millis = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+        self.created(Timestamp(NOW.0.saturating_sub(millis)))
+    }
+
+    /// Anything else.
+    pub fn with(mut self, change: impl FnOnce(&mut Pod)) -> Self {
+        change(&mut self.pod);
+        self
+    }
+}
+
+impl From<PodBuilder> for Pod {
+    fn from(builder: PodBuilder) -> Self {
+        builder.pod
+    }
+}

@@ -1,0 +1,99 @@
+//! [`Write`]: a staged write as tests state it.
+
+use serde_json::Value;
+
+use crate::{Condition, ObjectRef};
+
+/// A staged write. `pod` is `namespace/name`, as in `Write::set_label("shop/cart-0", "team", "web")`.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "each is the function of `podium_sdk::writes` of that name, and its arguments")]
+pub enum Write {
+    SetLabel { pod: String, key: String, value: String },
+    RemoveLabel { pod: String, key: String },
+    SetAnnotation { pod: String, key: String, value: String },
+    RemoveAnnotation { pod: String, key: String },
+    AddFinalizer { pod: String, name: String },
+    RemoveFinalizer { pod: String, name: String },
+    SetCondition { pod: String, condition: Condition },
+    RemoveCondition { pod: String, condition_type: String },
+    Delete { pod: String, grace_seconds: Option<u32> },
+    Evict { pod: String },
+    ApplyObject { object: Value, owner: Option<String> },
+    DeleteObject { object: ObjectRef, uid: Option<String> },
+}
+
+/// Short forms, so that an expected write fits on a line.
+#[expect(missing_docs, reason = "each is the function of `podium_sdk::writes` of that name")]
+impl Write {
+    #[must_use]
+    pub fn set_label(pod: &str, key: &str, value: &str) -> Self {
+        Self::SetLabel { pod: pod.into(), key: key.into(), value: value.into() }
+    }
+
+    #[must_use]
+    pub fn remove_label(pod: &str, key: &str) -> Self {
+        Self::RemoveLabel { pod: pod.into(), key: key.into() }
+    }
+
+    #[must_use]
+    pub fn set_annotation(pod: &str, key: &str, value: &str) -> Self {
+        Self::SetAnnotation { pod: pod.into(), key: key.into(), value: value.into() }
+    }
+
+    #[must_use]
+    pub fn remove_annotation(pod: &str, key: &str) -> Self {
+        Self::RemoveAnnotation { pod: pod.into(), key: key.into() }
+    }
+
+    #[must_use]
+    pub fn add_finalizer(pod: &str, name: &str) -> Self {
+        Self::AddFinalizer { pod: pod.into(), name: name.into() }
+    }
+
+    #[must_use]
+    pub fn remove_finalizer(pod: &str, name: &str) -> Self {
+        Self::RemoveFinalizer { pod: pod.into(), name: name.into() }
+    }
+
+    #[must_use]
+    pub fn set_condition(pod: &str, condition: &Condition) -> Self {
+        Self::SetCondition { pod: pod.into(), condition: condition.clone() }
+    }
+
+    #[must_use]
+    pub fn remove_condition(pod: &str, condition_type: &str) -> Self {
+        Self::RemoveCondition { pod: pod.into(), condition_type: condition_type.into() }
+    }
+
+    #[must_use]
+    pub fn delete(pod: &str) -> Self {
+        Self::Delete { pod: pod.into(), grace_seconds: None }
+    }
+
+    #[must_use]
+    pub fn evict(pod: &str) -> Self {
+        Self::Evict { pod: pod.into() }
+    }
+
+    /// As a [`crate::WriteReport`] says it.
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Self::SetLabel { pod, key, value } => format!("set label {key}={value} on {pod}"),
+            Self::RemoveLabel { pod, key } => format!("remove label {key} from {pod}"),
+            Self::SetAnnotation { pod, key, .. } => format!("set annotation {key} on {pod}"),
+            Self::RemoveAnnotation { pod, key } => format!("remove annotation {key} from {pod}"),
+            Self::AddFinalizer { pod, name } => format!("add finalizer {name} to {pod}"),
+            Self::RemoveFinalizer { pod, name } => format!("remove finalizer {name} from {pod}"),
+            Self::SetCondition { pod, condition } => {
+                format!("set condition {}={:?} on {pod}", condition.condition_type, condition.status)
+            }
+            Self::RemoveCondition { pod, condition_type } => format!("remove condition {condition_type} from {pod}"),
+            Self::Delete { pod, .. } => format!("delete pod {pod}"),
+            Self::Evict { pod } => format!("evict pod {pod}"),
+            Self::ApplyObject { object, .. } => {
+                format!("apply {} {}", object["kind"], object["metadata"]["name"])
+            }
+            Self::DeleteObject { object, .. } => format!("delete {object}"),
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Staged writes by key, and their reports. For the Pod at hand, the methods of [`crate::Pod`] are the same functions.
+//!
+//! A write is authorised at the call, planned against the cache (what would change nothing is dropped) and sent in
+//! staging order after the run returned well, or by [`commit`]. A run that panics or returns an error sends nothing of
+//! what is staged. A write never reaches another incarnation than its key's uid, and never creates a Pod.
+
+use std::fmt::Display;
+
+use podium_wire::Condition;
+use serde_json::Value;
+
+use crate::{Error, ObjectRef, PodKey, Refused, Result, host};
+
+/// Names one staged write within its run, counted from 0 in staging order.
+pub type WriteId = u32;
+
+/// What became of a write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WriteReport {
+    /// As the staging function gave it.
+    pub id: WriteId,
+    /// For people, such as "set label team=web on shop/cart-0".
+    pub what: String,
+    /// What became of it.
+    pub became: WriteResult,
+}
+
+/// What became of a write, in one word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WriteResult {
+    /// Sent, and the API server took it.
+    Applied,
+    /// Nothing was sent or nothing changed: the object was already so.
+    Unchanged,
+    /// The object changed meanwhile; heals by running again on newer data.
+    Conflict,
+    /// Another manager, named here, owns the field; does not heal by itself.
+    OwnedByOther(String),
+    /// A disruption budget does not allow the eviction now.
+    Blocked(String),
+    /// This incarnation of the object is not there any more.
+    Gone,
+    /// The API server's RBAC or admission refused; its message.
+    Forbidden(String),
+    /// The API server found the write malformed; its message.
+    Invalid(String),
+    /// It was not tried, because an earlier write of the run failed or time ran out.
+    NotSent,
+    /// The answer was lost. The host finds out by reading, never by repeating.
+    Unknown,
+}
+
+impl WriteResult {
+    /// Nothing is left to do about it.
+    #[must_use]
+    pub const fn is_settled(&self) -> bool {
+        matches!(self, Self::Applied | Self::Unchanged | Self::Gone)
+    }
+}
+
+/// Sets one label, leaves the others alone. Grant: `write.labels`.
+///
+/// # Errors
+/// Where it is not granted, or key or value can never be right; so for all below.
+pub fn set_label(target: &PodKey, key: &str, value: &str) -> Result<WriteId> {
+    host::set_label(target, key, value).map_err(refused("set label", key, target, "write.labels"))
+}
+
+/// Removes one label. Grant: `write.labels`.
+///
+/// # Errors
+/// As [`set_label`].
+pub fn remove_label(target: &PodKey, key: &str) -> Result<WriteId> {
+    host::remove_label(target, key).map_err(refused("remove label", key, target, "write.labels"))
+}
+
+/// Sets one annotation. Grant: `write.annotations`.
+///
+/// # Errors
+/// As [`set_label`].
+pub fn set_annotation(target: &PodKey, key: &str, value: &str) -> Result<WriteId> {
+    host::set_annotation(target, key, value).map_err(refused("set annotation", key, target, "write.annotations"))
+}
+
+/// Removes one annotation. Grant: `write.annotations`.
+///
+/// # Errors
+/// As [`set_label`].
+pub fn remove_annotation(target: &PodKey, key: &str) -> Result<WriteId> {
+    host::remove_annotation(target, key).map_err(refused("remove annotation", key, target, "write.annotations"))
+}
+
+/// Adds a finalizer. Grant: `write.finalizers`.
+///
+/// # Errors
+/// As [`set_label`]; invalid on a Pod that is being deleted.
+pub fn add_finalizer(target: &PodKey, name: &str) -> Result<WriteId> {
+    host::add_finalizer(target, name).map_err(refused("add finalizer", name, target, "write.finalizers"))
+}
+
+/// Removes a finalizer; on the last one of a Pod being deleted, the Pod goes. Grant: `write.finalizers`.
+///
+/// # Errors
+/// As [`set_label`].
+pub fn remove_finalizer(target: &PodKey, name: &str) -> Result<WriteId> {
+    host::remove_finalizer(target, name).map_err(refused("remove finalizer", name, target, "write.finalizers"))
+}
+
+/// Sets one condition in the Pod's status; its time of transition is the host's affair. Grant: `write.conditions`.
+///
+/// # Errors
+/// As [`set_label`].
+pub fn set_condition(target: &PodKey, condition: &Condition) -> Result<WriteId> {
+    host::set_condition(target, condition).map_err(refused(
+        "set condition",
+        &condition.condition_type,
+        target,
+        "write.conditions",
+    ))
+}
+
+/// Removes one condition. Grant: `write.conditions`.
+///
+/// # Errors
+/// As [`set_label`].
+pub fn remove_condition(target: &PodKey, condition_type: &str) -> Result<WriteId> {
+    host::remove_condition(target, condition_type).map_err(refused(
+        "remove condition",
+        condition_type,
+        target,
+        "write.conditions",
+    ))
+}
+
+/// Deletes the Pod with its own grace period, or the one given. Grant: `write.delete`.
+///
+/// # Errors
+/// As [`set_label`].
+pub fn delete(target: &PodKey, grace_seconds: Option<u32>) -> Result<WriteId> {
+    host::delete_pod(target, grace_seconds).map_err(refused("delete", "pod", target, "write.delete"))
+}
+
+/// Evicts the Pod, respecting disruption budgets. Grant: `write.evict`.
+///
+/// # Errors
+/// As [`set_label`].
+pub fn evict(target: &PodKey) -> Result<WriteId> {
+    host::evict_pod(target).map_err(refused("evict", "pod", target, "write.evict"))
+}
+
+/// Server-side apply of the complete object of a granted kind, the whole of it each time. With `owner`, an owner
+/// reference to that Pod is added, so that the object goes with it. Grant: `write.objects`.
+///
+/// # Errors
+/// As [`set_label`].
+pub fn apply_object(object: &Value, owner: Option<&PodKey>) -> Result<WriteId> {
+    host::apply_object(object, owner).map_err(|refused| Error::from_refused("apply object", "write.objects", refused))
+}
+
+/// Deletes an object of a granted kind; with `uid`, only that incarnation. Grant: `write.objects`.
+///
+/// # Errors
+/// As [`set_label`].
+pub fn delete_object(object: &ObjectRef, uid: Option<&str>) -> Result<WriteId> {
+    host::delete_object(object, uid)
+        .map_err(|refused| Error::from_refused(format_args!("delete {object}"), "write.objects", refused))
+}
+
+/// Sends what is staged now, waits, and moves the run's snapshot forward past these writes. Reports come in staging
+/// order; writes that were merged into one request share their result. What was committed stays, whatever follows.
+///
+/// # Errors
+/// Where the run's budget is used up. A write that failed is no error here: it is in its report.
+pub fn commit() -> Result<Vec<WriteReport>> {
+    host::commit().map_err(|refused| Error::from_refused("commit", "write", refused))
+}
+
+fn refused(call: &str, what: &str, target: impl Display, grant: &str) -> impl FnOnce(Refused) -> Error {
+    move |refused| Error::from_refused(format_args!("{call} {what} on {target}"), grant, refused)
+}

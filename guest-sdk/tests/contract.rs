@@ -1,0 +1,303 @@
+//! What a plugin may rely on, shown against the stand-in for the host.
+
+use std::time::Duration;
+
+use podium_sdk::{
+    Condition, ConditionStatus, Error, Event, ObjectRef, Outcome, PodKey, Refused, Request, Result, WriteResult, json,
+    log, pods, state,
+    testing::{Host, NOW, Write, pod},
+    writes,
+};
+
+const LABELS_ONLY: &str = "
+kind: ReconcilePlugin
+metadata: { name: p, namespace: shop }
+spec:
+  grants:
+    read: { pods: { sections: [labels] } }
+    write: { labels: [team, 'shop.example/*'] }
+  limits: { writes: 2 }
+  config: { threshold: 5 }
+";
+
+fn run(host: &mut Host, function: fn(&Request) -> Result<Outcome>) -> podium_sdk::testing::Run {
+    host.reconcile(function, "shop", "cart-0")
+}
+
+#[test]
+fn a_section_that_is_not_granted_is_an_error_and_never_looks_empty() {
+    let mut host = Host::with_pods([pod("shop", "cart-0").label("app", "cart")]).configured_by(LABELS_ONLY);
+    let run = run(&mut host, |request| {
+        let pod = request.pod().ok_or_else(|| Error::terminal("gone"))?;
+        assert_eq!(pod.label("app")?, Some("cart"));
+        assert!(!pod.is_terminating()?);
+        pod.annotation("note")?;
+        Ok(Outcome::settled())
+    });
+    let error = run.result().as_ref().unwrap_err();
+    assert!(error.is_terminal());
+    assert_eq!(error.refused(), Some(&Refused::NotGranted));
+    assert!(error.message().contains("annotations"), "{error}");
+}
+
+#[test]
+fn a_write_that_is_not_granted_fails_at_the_call_and_names_the_grant() {
+    let mut host = Host::with_pods([pod("shop", "cart-0")]).configured_by(LABELS_ONLY);
+    let run = run(&mut host, |request| {
+        let pod = request.pod().ok_or_else(|| Error::terminal("gone"))?;
+        pod.set_label("team", "web")?;
+        pod.set_label("shop.example/tier", "1")?;
+        pod.delete()?;
+        Ok(Outcome::settled())
+    });
+    let error = run.result().as_ref().unwrap_err();
+    assert!(error.message().contains("spec.grants.write.delete"), "{error}");
+    assert_eq!(run.writes(), []);
+    assert!(host.pod("shop", "cart-0").unwrap().labels.is_empty(), "a failure drops what was staged");
+}
+
+#[test]
+fn a_namespaced_plugin_neither_sees_nor_touches_another_namespace() {
+    let mut host = Host::with_pods([pod("shop", "cart-0"), pod("bank", "vault-0")]).configured_by(LABELS_ONLY);
+    let run = run(&mut host, |_| {
+        assert!(pods::get("bank", "vault-0")?.is_none());
+        assert_eq!(pods::find().count()?, 1);
+        assert_eq!(pods::find().in_namespace("bank").into_iter().count(), 0);
+        writes::set_label(&PodKey::new("bank", "vault-0", "uid-bank-vault-0"), "team", "mine")?;
+        Ok(Outcome::settled())
+    });
+    assert_eq!(run.result().as_ref().unwrap_err().refused(), Some(&Refused::NotGranted));
+}
+
+#[test]
+fn the_budget_of_writes_is_the_configurations() {
+    let mut host = Host::with_pods([pod("shop", "cart-0")]).configured_by(LABELS_ONLY);
+    let run = run(&mut host, |request| {
+        for value in ["a", "b", "c"] {
+            writes::set_label(request.key(), "team", value)?;
+        }
+        Ok(Outcome::settled())
+    });
+    assert_eq!(run.result().as_ref().unwrap_err().refused(), Some(&Refused::OverBudget));
+}
+
+#[test]
+fn a_wrong_config_is_terminal_and_names_its_field() {
+    #[derive(Debug, serde::Deserialize)]
+    struct Config {
+        threshold: u8,
+    }
+    fn reconcile(request: &Request) -> Result<Outcome> {
+        let config: Config = request.config()?;
+        assert_eq!(config.threshold, 5);
+        Ok(Outcome::settled())
+    }
+    let host = Host::with_pods([pod("shop", "cart-0")]).configured_by(LABELS_ONLY);
+    let mut host = host;
+    run(&mut host, reconcile).assert_quiet();
+    let mut host = host.config(json!({ "threshold": "many" }));
+    let failed = run(&mut host, reconcile);
+    let error = failed.result().as_ref().unwrap_err();
+    assert!(error.is_terminal());
+    assert!(error.message().starts_with("spec.config.threshold: "), "{error}");
+}
+
+#[test]
+fn staged_writes_are_not_seen_until_they_are_committed() {
+    let mut host = Host::with_pods([pod("shop", "cart-0")]);
+    run(&mut host, |request| {
+        let pod = request.pod().ok_or_else(|| Error::terminal("gone"))?;
+        let first = pod.set_label("team", "web")?;
+        let second = pod.set_label("team", "web")?;
+        let read = || pods::get("shop", "cart-0")?.ok_or_else(|| Error::terminal("gone"));
+        assert_eq!(read()?.label("team")?, None);
+        let reports = writes::commit()?;
+        let became: Vec<_> = reports.into_iter().map(|report| (report.id, report.became)).collect();
+        assert_eq!(became, [(first, WriteResult::Applied), (second, WriteResult::Unchanged)]);
+        assert_eq!(read()?.label("team")?, Some("web"));
+        Ok(Outcome::settled())
+    })
+    .assert_writes([Write::set_label("shop/cart-0", "team", "web")]);
+}
+
+#[test]
+fn what_was_committed_stays_and_what_was_staged_after_is_dropped_by_a_failure() {
+    let mut host = Host::with_pods([pod("shop", "cart-0")]);
+    let run = run(&mut host, |request| {
+        writes::set_label(request.key(), "a", "1")?;
+        writes::commit()?;
+        writes::set_label(request.key(), "b", "1")?;
+        Err(Error::retry("later"))
+    });
+    assert_eq!(run.writes(), [Write::set_label("shop/cart-0", "a", "1")]);
+}
+
+#[test]
+fn a_write_to_another_incarnation_is_gone_and_changes_nothing() {
+    let mut host = Host::with_pods([pod("shop", "cart-0").uid("new")]);
+    let run = run(&mut host, |_| {
+        writes::delete(&PodKey::new("shop", "cart-0", "old"), None)?;
+        Ok(Outcome::settled())
+    });
+    assert_eq!(run.reports()[0].became, WriteResult::Gone);
+    assert!(host.pod("shop", "cart-0").is_some());
+}
+
+#[test]
+fn a_write_that_did_not_settle_comes_back_with_the_next_attempt_and_only_there() {
+    fn reconcile(request: &Request) -> Result<Outcome> {
+        log::info("run", &[("attempt", &request.attempt()), ("unsettled", &request.unsettled().len())]);
+        writes::set_label(request.key(), "team", "web")?;
+        Ok(Outcome::settled())
+    }
+    let mut host = Host::with_pods([pod("shop", "cart-0")]);
+    let seen = |run: &podium_sdk::testing::Run| {
+        run.logs()[0].fields.iter().map(|(_, value)| value.clone()).collect::<Vec<_>>()
+    };
+    host.answer_writes(Some(WriteResult::Conflict));
+    assert_eq!(seen(&run(&mut host, reconcile)), ["1", "0"]);
+    host.answer_writes(None);
+    assert_eq!(seen(&run(&mut host, reconcile)), ["2", "1"]);
+    assert_eq!(seen(&run(&mut host, reconcile)), ["1", "0"]);
+}
+
+#[test]
+fn a_deletion_is_delivered_with_the_last_known_state() {
+    let mut host = Host::with_pods([pod("shop", "cart-0").label("app", "cart")]);
+    host.remove_pod("shop", "cart-0");
+    let reconcile: fn(&Request) -> Result<Outcome> = |request| {
+        assert!(request.pod().is_none());
+        assert_eq!(request.key().uid, "uid-shop-cart-0");
+        assert_eq!(request.deleted().map(|pod| pod.label("app")).transpose()?, Some(Some("cart")));
+        Ok(Outcome::settled())
+    };
+    run(&mut host, reconcile).assert_quiet();
+}
+
+#[test]
+fn queries_turn_pages_in_order_and_hold_every_requirement() {
+    let member = |namespace: &str, name: &str| pod(namespace, name).owned_by("ReplicaSet", "web").label("app", "web");
+    let mut host = Host::with_pods([
+        member("shop", "e").node("n1"),
+        member("shop", "d").label("tier", "gold").node("n2"),
+        member("shop", "c"),
+        member("bank", "z"),
+        member("shop", "b"),
+        member("shop", "a").label("tier", "tin"),
+        pod("shop", "cart-0"),
+    ]);
+    run(&mut host, |_| {
+        let names =
+            |query: pods::Query| query.into_iter().map(|pod| Ok(pod?.name().to_owned())).collect::<Result<Vec<_>>>();
+        let web = || pods::find().label("app", "web");
+        assert_eq!(names(web())?, ["z", "a", "b", "c", "d", "e"]);
+        assert_eq!(names(web().in_namespace("shop"))?, ["a", "b", "c", "d", "e"]);
+        assert_eq!(names(pods::find().owned_by("uid-ReplicaSet-web").on_node("n2"))?, ["d"]);
+        assert_eq!(names(web().label_exists("tier"))?, ["a", "d"]);
+        assert_eq!(names(web().label_in("tier", ["tin", "iron"]))?, ["a"]);
+        assert_eq!(names(web().in_namespace("shop").label_not_in("tier", ["tin"]))?, ["b", "c", "d", "e"]);
+        assert_eq!(names(pods::find().label_absent("app"))?, ["cart-0"]);
+        assert_eq!(web().count()?, 6);
+        Ok(Outcome::settled())
+    })
+    .assert_quiet();
+}
+
+#[test]
+fn state_survives_runs_swaps_by_version_and_is_lost_with_the_host() {
+    #[derive(serde::Serialize, serde::Deserialize, Default)]
+    struct Memo {
+        runs: u32,
+    }
+    fn reconcile(_: &Request) -> Result<Outcome> {
+        let memo = state::update::<Memo>("memo", |memo| Memo { runs: memo.unwrap_or_default().runs + 1 })?;
+        log::info("runs", &[("n", &memo.runs)]);
+        Ok(Outcome::settled())
+    }
+    let mut host = Host::with_pods([pod("shop", "cart-0")]);
+    let count = |host: &mut Host| run(host, reconcile).logs()[0].fields[0].1.clone();
+    assert_eq!((count(&mut host), count(&mut host)), ("1".into(), "2".into()));
+    host.restart();
+    assert_eq!(count(&mut host), "1");
+    run(&mut host, |_| {
+        let entry = state::entry::<Memo>("memo")?.ok_or_else(|| Error::terminal("absent"))?;
+        assert!(state::put_if("memo", &Memo { runs: 7 }, entry.version)?);
+        assert!(!state::put_if("memo", &Memo { runs: 8 }, entry.version)?, "the version has moved on");
+        assert!(!state::put_if("memo", &Memo { runs: 9 }, 0)?, "the key is not absent");
+        assert!(!state::remove_if("memo", entry.version)?);
+        assert_eq!(state::get::<Memo>("memo")?.map(|memo| memo.runs), Some(7));
+        assert!(state::get::<(String, String)>("memo")?.is_none(), "another type counts as vanished");
+        state::remove("memo")?;
+        assert!(state::get::<Memo>("memo")?.is_none());
+        Ok(Outcome::settled())
+    })
+    .assert_quiet();
+}
+
+#[test]
+fn conditions_and_objects_that_say_the_same_cost_no_write() {
+    fn reconcile(request: &Request) -> Result<Outcome> {
+        let pod = request.pod().ok_or_else(|| Error::terminal("gone"))?;
+        let condition = Condition::new("shop.example/Checked", ConditionStatus::True).because("Fine", "all is well");
+        if !pod.has_condition(&condition)? {
+            pod.set_condition(&condition)?;
+            pod.emit(Event::normal("Checked", "all is well"))?;
+        }
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "namespace": "shop", "name": "summary" }, "data": { "checked": "yes" },
+        });
+        writes::apply_object(&object, Some(pod.key()))?;
+        Ok(Outcome::requeue_after(Duration::from_secs(60)))
+    }
+    let mut host = Host::with_pods([pod("shop", "cart-0")]);
+    let first = run(&mut host, reconcile);
+    assert_eq!(first.writes().len(), 2);
+    first.assert_events(["Checked"]).assert_outcome(Outcome::requeue_after(Duration::from_secs(60)));
+    let object = host.object(&ObjectRef::new("v1", "ConfigMap", "shop", "summary")).unwrap();
+    assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], "uid-shop-cart-0");
+    let condition = host.pod("shop", "cart-0").unwrap().status.conditions[0].clone();
+    assert_eq!(condition.last_transition_time, Some(NOW));
+    host.advance(Duration::from_secs(60));
+    run(&mut host, reconcile).assert_quiet();
+}
+
+#[test]
+fn a_finalizer_holds_a_deleted_pod_until_it_is_removed() {
+    let mut host = Host::with_pods([pod("shop", "cart-0").finalizer("shop.example/hold")]);
+    let delete: fn(&Request) -> Result<Outcome> = |request| {
+        writes::delete(request.key(), None)?;
+        Ok(Outcome::settled())
+    };
+    run(&mut host, delete).assert_writes([Write::delete("shop/cart-0")]);
+    run(&mut host, delete).assert_quiet();
+    let release: fn(&Request) -> Result<Outcome> = |request| {
+        assert!(request.pod().is_some_and(|pod| pod.is_terminating() == Ok(true)));
+        assert!(writes::add_finalizer(request.key(), "shop.example/more").is_err());
+        writes::remove_finalizer(request.key(), "shop.example/hold")?;
+        Ok(Outcome::settled())
+    };
+    run(&mut host, release).assert_outcome(Outcome::settled());
+    assert!(host.pod("shop", "cart-0").is_none());
+}
+
+#[test]
+fn what_the_api_server_would_refuse_for_its_form_is_refused_at_the_call() {
+    let mut host = Host::with_pods([pod("shop", "cart-0")]);
+    run(&mut host, |request| {
+        let pod = request.pod().ok_or_else(|| Error::terminal("gone"))?;
+        assert!(pod.set_label("team", &"x".repeat(64)).is_err());
+        assert!(pod.set_label("team", "-x").is_err());
+        assert!(pod.set_label("Team.Example/x", "x").is_err());
+        assert!(pod.set_annotation("a/b/c", "x").is_err());
+        assert!(pod.emit(Event::normal("two words", "x")).is_err());
+        assert!(pod.emit(Event::normal("Word", "x".repeat(1025))).is_err());
+        Ok(Outcome::settled())
+    })
+    .assert_quiet();
+}
+
+#[test]
+fn a_host_call_outside_of_a_run_is_unavailable() {
+    assert!(matches!(pods::find().count().unwrap_err().refused(), Some(Refused::Unavailable(_))));
+}
