@@ -7,7 +7,6 @@ use podium_wire::{Condition, Container, ContainerStatus, Header, Lifecycle, Owne
 use super::NOW;
 
 /// A Pod with a uid of its own, created an hour before [`NOW`], and nothing else.
-#[must_use]
 pub fn pod(namespace: &str, name: &str) -> PodBuilder {
     let header = Header {
         namespace: namespace.to_owned(),
@@ -23,7 +22,6 @@ pub fn pod(namespace: &str, name: &str) -> PodBuilder {
 ///
 /// # Panics
 /// Where the text is no Pod.
-#[must_use]
 #[track_caller]
 pub fn pod_from_json(text: &str) -> PodBuilder {
     match json::decode(text.as_bytes()) {

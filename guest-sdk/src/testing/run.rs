@@ -37,7 +37,6 @@ pub struct LogLine {
 
 impl Run {
     /// What the function returned.
-    #[must_use]
     pub fn result(&self) -> &Result<Outcome> {
         &self.result
     }

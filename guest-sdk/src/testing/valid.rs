@@ -11,7 +11,7 @@ fn ensure(holds: bool, message: impl FnOnce() -> String) -> Check {
 /// A key of labels, annotations, finalizers and conditions: an optional DNS subdomain and `/` before a name.
 pub(super) fn key(key: &str) -> Check {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
-    let holds = !name.is_empty() && is_name(name, 63) && prefix.is_none_or(|prefix| is_subdomain(prefix));
+    let holds = !name.is_empty() && is_name(name, 63) && prefix.is_none_or(is_subdomain);
     ensure(holds, || format!("key {key:?} is no qualified name"))
 }
 

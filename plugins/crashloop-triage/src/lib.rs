@@ -1,1 +1,106 @@
-//! crashloop-triage
+//! Says on a Pod why it keeps crashing: an annotation such as `web=OOMKilled` and an Event when it is first known or
+//! becomes worse, so that the on-call engineer need not read the status of every container.
+//!
+//! The diagnosis names a class, never a count, and only ever becomes worse while a container crashes, so the restarts of
+//! a crash loop cost no writes. It is taken back when the containers have run for a while.
+
+mod cause;
+mod config;
+mod diagnosis;
+mod memo;
+
+use std::collections::BTreeMap;
+
+use podium_sdk::{ContainerState, ContainerStatus, Event, Outcome, Pod, Request, Result, Timestamp, reconciler};
+
+use cause::Cause;
+pub use config::Config;
+use memo::Memo;
+
+/// The annotation: container=class, separated by commas.
+pub const DIAGNOSIS: &str = "triage.podium.dev/diagnosis";
+
+reconciler!(reconcile);
+
+/// # Errors
+/// Where annotations or status are not granted, or the configuration is not a [`Config`].
+pub fn reconcile(request: &Request) -> Result<Outcome> {
+    let config: Config = request.config()?;
+    let Some(pod) = request.pod() else {
+        memo::forget(request.key())?;
+        return Ok(Outcome::settled());
+    };
+    if pod.is_terminating()? || pod.is_finished()? {
+        return Ok(Outcome::settled());
+    }
+    let memo = Memo::of(pod, request.now(), config.window())?;
+    let said = diagnosis::parse(pod.annotation(DIAGNOSIS)?.unwrap_or_default());
+    let mut found = BTreeMap::new();
+    let mut recheck: Option<Timestamp> = None;
+    for container in containers(pod)? {
+        let before = said.get(container.name.as_str()).copied();
+        let well_at = well_at(container, &config);
+        let well = well_at.is_some_and(|well_at| well_at <= request.now());
+        let cause = if well { None } else { before.max(cause(container, &memo, &config)) };
+        if let Some(cause) = cause {
+            found.insert(container.name.as_str(), cause);
+            recheck = [recheck, well_at].into_iter().flatten().min();
+        }
+    }
+    say(pod, &said, &found)?;
+    // Nothing changes about a container that just goes on running, so somebody has to come back for its recovery.
+    Ok(recheck.map_or(Outcome::settled(), |recheck| Outcome::requeue_after(recheck.since(request.now()))))
+}
+
+/// Init containers crash as well as others.
+fn containers(pod: &Pod) -> Result<impl Iterator<Item = &ContainerStatus>> {
+    let status = pod.status()?;
+    Ok(status.init_container_statuses.iter().chain(&status.container_statuses))
+}
+
+/// When a container that runs now counts as recovered; none for one that does not run.
+fn well_at(container: &ContainerStatus, config: &Config) -> Option<Timestamp> {
+    match container.state {
+        ContainerState::Running { started_at } => Some(started_at? + config.recovery()),
+        _ => None,
+    }
+}
+
+/// Why this container crashes, if it crashes often enough to be worth a word.
+fn cause(container: &ContainerStatus, memo: &Memo, config: &Config) -> Option<Cause> {
+    let cause = Cause::of(container)?;
+    let restarts = container.restart_count;
+    let threshold = if cause == Cause::OomKilled { config.oom_threshold } else { config.threshold };
+    let down = match &container.state {
+        ContainerState::Waiting { reason, .. } => reason.as_deref() == Some("CrashLoopBackOff"),
+        ContainerState::Terminated { .. } => true,
+        _ => false,
+    };
+    // A container that is up between two crashes counts by what was seen of it lately: its restarts of last year do not.
+    let crashes = if down || cause == Cause::OomKilled { restarts } else { memo.restarts_lately(container) };
+    (restarts > 0 && crashes >= threshold).then_some(cause)
+}
+
+/// Writes where the diagnosis differs from what the Pod says, and an Event where a container's is new or worse.
+fn say(pod: &Pod, said: &BTreeMap<&str, Cause>, found: &BTreeMap<&str, Cause>) -> Result<()> {
+    if found.is_empty() {
+        // What stands there may be no diagnosis at all, so its absence is what is asked for.
+        if pod.annotation(DIAGNOSIS)?.is_some() {
+            pod.remove_annotation(DIAGNOSIS)?;
+        }
+        return Ok(());
+    }
+    let text = diagnosis::format(found);
+    if pod.annotation(DIAGNOSIS)? == Some(&text) {
+        return Ok(());
+    }
+    pod.set_annotation(DIAGNOSIS, &text)?;
+    let worse = found.iter().filter(|(container, cause)| said.get(*container) < Some(cause));
+    let notes: Vec<_> = worse.map(|(container, cause)| format!("container {container}: {}", cause.advice())).collect();
+    if !notes.is_empty() {
+        let note = notes.join("; ");
+        let end = note.floor_char_boundary(note.len().min(diagnosis::LONGEST_NOTE));
+        pod.emit(Event::warning("CrashLoopDiagnosed", &note[..end]).action("Diagnose"))?;
+    }
+    Ok(())
+}

@@ -1,1 +1,39 @@
-//! image-policy
+//! Says on the Pod itself when its images can change under the same name, or its containers have no limits: the
+//! condition `podium.dev/ImagePolicy`, and one Event when it begins.
+//!
+//! It judges; it stops nothing. A Pod that never broke the policy gets no condition, so a tidy cluster costs no write.
+
+mod image;
+mod policy;
+
+use podium_sdk::{Condition, ConditionStatus, Event, Outcome, Request, Result, reconciler};
+pub use policy::Policy;
+
+/// The type of the condition: true means that the Pod keeps the policy.
+pub const CONDITION: &str = "podium.dev/ImagePolicy";
+
+reconciler!(reconcile);
+
+/// # Errors
+/// Where spec or status are not granted, or the configuration is not a [`Policy`].
+pub fn reconcile(request: &Request) -> Result<Outcome> {
+    let policy: Policy = request.config()?;
+    let Some(pod) = request.pod() else { return Ok(Outcome::settled()) };
+    if pod.is_terminating()? || pod.is_finished()? {
+        return Ok(Outcome::settled());
+    }
+    let violations = policy.violations(pod.spec()?);
+    let Some((reason, message)) = policy::summary(&violations) else {
+        if pod.condition(CONDITION)?.is_some() {
+            let kept = Condition::new(CONDITION, ConditionStatus::True);
+            pod.set_condition(&kept.because("Kept", "images are pinned and limits are set"))?;
+        }
+        return Ok(Outcome::settled());
+    };
+    let broken = Condition::new(CONDITION, ConditionStatus::False).because(reason, &message);
+    if !pod.has_condition(&broken)? {
+        pod.set_condition(&broken)?;
+        pod.emit(Event::warning(reason, message).action("CheckImages"))?;
+    }
+    Ok(Outcome::settled())
+}

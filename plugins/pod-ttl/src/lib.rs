@@ -1,1 +1,54 @@
-//! pod-ttl
+//! Deletes finished Pods some time after they finished, so that they do not pile up until the garbage collector's
+//! threshold of thousands.
+//!
+//! Nothing is polled: a run on a finished Pod asks to be run again when its time has come. It deletes the very
+//! incarnation that it saw, never a new Pod of the same name.
+
+mod finished;
+
+use std::time::Duration;
+
+use podium_sdk::{Outcome, Request, Result, log, reconciler};
+use serde::Deserialize;
+
+/// The plugin's configuration. None keeps such Pods for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Config {
+    /// How long a Pod that succeeded is kept, in seconds after it finished.
+    pub succeeded_seconds: Option<u64>,
+    /// The same for one that failed; longer, because somebody may want to look.
+    pub failed_seconds: Option<u64>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { succeeded_seconds: Some(3_600), failed_seconds: Some(86_400) }
+    }
+}
+
+reconciler!(reconcile);
+
+/// # Errors
+/// Where status is not granted, or the configuration is not a [`Config`].
+pub fn reconcile(request: &Request) -> Result<Outcome> {
+    let config: Config = request.config()?;
+    let Some(pod) = request.pod() else { return Ok(Outcome::settled()) };
+    let ttl = match pod.phase()? {
+        "Succeeded" => config.succeeded_seconds,
+        "Failed" => config.failed_seconds,
+        _ => None,
+    };
+    let Some(ttl) = ttl.map(Duration::from_secs) else { return Ok(Outcome::settled()) };
+    if pod.is_terminating()? {
+        return Ok(Outcome::settled());
+    }
+    let finished = finished::at(pod.status()?).unwrap_or(pod.created());
+    let left = (finished + ttl).since(request.now());
+    if !left.is_zero() {
+        return Ok(Outcome::requeue_after(left));
+    }
+    log::info("deleting a finished pod", &[("pod", pod.key()), ("phase", &pod.phase()?)]);
+    pod.delete()?;
+    Ok(Outcome::settled())
+}
