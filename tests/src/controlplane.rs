@@ -1,1 +1,300 @@
-//! A real etcd, kube-apiserver, controller manager, scheduler and KWOK, on free ports.
+//! A real Kubernetes control plane of version 1.36.3 on free ports of 127.0.0.1: etcd, kube-apiserver and
+//! kube-controller-manager; with nodes also kube-scheduler and KWOK, which lets Pods live by `controlplane/stages.yaml`.
+//!
+//! No containers and no root. All is gone when the value is dropped. It is for tests: etcd does not sync to disk.
+
+mod audit;
+mod kubeconfig;
+mod program;
+
+pub use audit::{Audit, AuditedWrite};
+pub use kubeconfig::client_of;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::core::v1::{Node, ServiceAccount};
+use kube::{
+    Api, Client,
+    api::{ListParams, ObjectMeta, PostParams},
+};
+use tempfile::TempDir;
+use tokio::sync::Mutex;
+
+use crate::{process::Process, wait::until};
+use program::Program;
+
+const STAGES: &str = include_str!("../controlplane/stages.yaml");
+const AUDIT_POLICY: &str = include_str!("../controlplane/audit-policy.yaml");
+
+/// 2.3 s alone on two cores; the machine may be busy building.
+const READY_WITHIN: Duration = Duration::from_secs(120);
+/// Between choosing free ports and binding them another process may take one: then all is started anew.
+const ATTEMPTS: usize = 3;
+
+/// What is started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Simulated nodes, ready when the start returns. With 0 Pods stay Pending: no scheduler, no KWOK.
+    pub nodes: usize,
+}
+
+/// A running control plane.
+#[derive(Debug)]
+pub struct ControlPlane {
+    // Dropped in this order: those that talk, then those that are talked to, then their files.
+    clients: Vec<Process>,
+    apiserver: Process,
+    etcd: Process,
+    program: Program,
+    etcd_address: SocketAddr,
+    address: SocketAddr,
+    directory: TempDir,
+}
+
+impl ControlPlane {
+    /// None where Go is missing, said loudly on stderr: the suite is skipped.
+    ///
+    /// # Errors
+    /// When it cannot be built or does not become ready; in CI (`CI=true`) also where Go is missing.
+    pub async fn start(options: Options) -> Result<Option<Self>> {
+        let Some(program) = Program::build().await? else { return Ok(None) };
+        for _ in 1..ATTEMPTS {
+            match Self::start_once(&program, options).await {
+                Err(error) if format!("{error:#}").contains("address already in use") => {}
+                done => return done.map(Some),
+            }
+        }
+        Self::start_once(&program, options).await.map(Some)
+    }
+
+    /// The one that the tests of this binary share, as long as one of them holds it. The first decides on the options.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn shared(options: Options) -> Result<Option<Arc<Self>>> {
+        static SHARED: Mutex<Weak<ControlPlane>> = Mutex::const_new(Weak::new());
+        let mut shared = SHARED.lock().await;
+        if let Some(running) = shared.upgrade() {
+            return Ok(Some(running));
+        }
+        let started = Self::start(options).await?.map(Arc::new);
+        if let Some(started) = &started {
+            *shared = Arc::downgrade(started);
+        }
+        Ok(started)
+    }
+
+    async fn start_once(program: &Program, options: Options) -> Result<Self> {
+        let directory = tempfile::Builder::new().prefix("podium-controlplane-").tempdir()?;
+        let path = |name: &str| directory.path().join(name);
+        let [etcd_address, etcd_peers, address] = free_addresses()?;
+        fs::write(path("stages.yaml"), STAGES)?;
+        fs::write(path("audit-policy.yaml"), AUDIT_POLICY)?;
+        fs::write(path("service-account.key"), program.new_signing_key()?)?;
+        fs::write(path("tokens.csv"), kubeconfig::TOKEN_FILE)?;
+        fs::write(path("admin.kubeconfig"), kubeconfig::admin(address, &path(kubeconfig::CERTIFICATE)))?;
+
+        let mut etcd = program.command("etcd");
+        etcd.arg("--data-dir").arg(path("etcd")).args(["--unsafe-no-fsync", "--log-level=warn"]);
+        for (flag, address) in [("client", etcd_address), ("peer", etcd_peers)] {
+            let advertise = if flag == "peer" { "initial-advertise-peer" } else { "advertise-client" };
+            etcd.arg(format!("--listen-{flag}-urls=http://{address}"));
+            etcd.arg(format!("--{advertise}-urls=http://{address}"));
+        }
+        etcd.arg(format!("--initial-cluster=default=http://{etcd_peers}"));
+        let etcd = Process::spawn("etcd", &mut etcd, path("etcd.log"))?;
+        let apiserver = start_apiserver(program, directory.path(), etcd_address, address)?;
+
+        let program = program.clone();
+        let mut plane = Self { clients: Vec::new(), apiserver, etcd, program, etcd_address, address, directory };
+        plane.apiserver_ready().await?;
+        plane.start_clients(options)?;
+        plane.make_nodes(options.nodes).await?;
+        plane.default_account_ready().await?;
+        Ok(plane)
+    }
+
+    fn start_clients(&mut self, options: Options) -> Result<()> {
+        let kubeconfig = self.kubeconfig_path();
+        let path = |name: &str| self.directory.path().join(name);
+        let flag = |name: &str, path: &Path| format!("--{name}={}", path.display());
+        let mut manager = self.program.command("kube-controller-manager");
+        manager.arg(flag("service-account-private-key-file", &path("service-account.key")));
+        manager.args(["--use-service-account-credentials", "--concurrent-gc-syncs=4"]);
+        let mut commands = vec![("kube-controller-manager", manager)];
+        if options.nodes > 0 {
+            commands.push(("kube-scheduler", self.program.command("kube-scheduler")));
+        }
+        for (_, command) in &mut commands {
+            command.args(["--leader-elect=false", "--secure-port=0", "--kube-api-qps=500", "--kube-api-burst=1000"]);
+            for name in ["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"] {
+                command.arg(flag(name, &kubeconfig));
+            }
+        }
+        if options.nodes > 0 {
+            let mut kwok = self.program.command("kwok");
+            kwok.arg(flag("kubeconfig", &kubeconfig)).arg(flag("config", &path("stages.yaml")));
+            kwok.args([
+                "--manage-all-nodes=true",
+                "--node-port=0",
+                "--node-lease-duration-seconds=40",
+                "--node-ip=10.1.0.1",
+                "--cidr=10.64.0.0/12",
+            ]);
+            kwok.env("HOME", self.directory.path());
+            commands.push(("kwok", kwok));
+        }
+        for (name, mut command) in commands {
+            let log = path(&format!("{name}.log"));
+            self.clients.push(Process::spawn(name, &mut command, log)?);
+        }
+        Ok(())
+    }
+
+    async fn apiserver_ready(&mut self) -> Result<()> {
+        let kubeconfig = self.kubeconfig_path();
+        until("the API server", READY_WITHIN, async || {
+            self.etcd.check_running()?;
+            self.apiserver.check_running()?;
+            // The certificate is made by the API server as it starts.
+            let client = client_of(&kubeconfig).await?;
+            let answer = client.request_text(http::Request::get("/readyz").body(Vec::new())?);
+            tokio::time::timeout(Duration::from_secs(5), answer).await??;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn make_nodes(&mut self, count: usize) -> Result<()> {
+        let nodes: Api<Node> = Api::all(self.client().await?);
+        for index in 0..count {
+            let name = format!("node-{index:02}");
+            let labels = BTreeMap::from([("kubernetes.io/hostname".to_owned(), name.clone())]);
+            let metadata = ObjectMeta { name: Some(name), labels: Some(labels), ..Default::default() };
+            nodes.create(&PostParams::default(), &Node { metadata, ..Default::default() }).await?;
+        }
+        until("all nodes to be ready", READY_WITHIN, async || {
+            self.check_running()?;
+            let listed = nodes.list(&ListParams::default()).await?;
+            let ready = listed.items.iter().filter(|node| is_schedulable(node)).count();
+            ensure!(ready == count, "{ready} of {count} are");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Pods are not admitted to a namespace before its default ServiceAccount is there.
+    async fn default_account_ready(&mut self) -> Result<()> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client().await?, "default");
+        until("the default ServiceAccount", READY_WITHIN, async || {
+            self.check_running()?;
+            accounts.get("default").await.map(drop).map_err(Into::into)
+        })
+        .await
+    }
+
+    /// # Errors
+    /// When one of its programs has ended: with the end of its log.
+    pub fn check_running(&mut self) -> Result<()> {
+        let all = [&mut self.etcd, &mut self.apiserver].into_iter().chain(&mut self.clients);
+        all.map(Process::check_running).collect()
+    }
+
+    /// Ends the API server and starts it again on the same port and data.
+    ///
+    /// # Errors
+    /// When it does not come back.
+    pub async fn restart_apiserver(&mut self) -> Result<()> {
+        self.apiserver.signal("KILL")?;
+        self.apiserver.ended(READY_WITHIN).await?;
+        self.apiserver = start_apiserver(&self.program, self.directory.path(), self.etcd_address, self.address)?;
+        self.apiserver_ready().await
+    }
+
+    /// A kubeconfig with all rights.
+    #[must_use]
+    pub fn kubeconfig_path(&self) -> PathBuf {
+        self.directory.path().join("admin.kubeconfig")
+    }
+
+    /// A kubectl of the API server's own version.
+    #[must_use]
+    pub fn kubectl_path(&self) -> PathBuf {
+        self.program.kubectl()
+    }
+
+    /// The writes that the API server has answered.
+    #[must_use]
+    pub fn audit(&self) -> Audit {
+        Audit::new(self.directory.path().join("audit.log"))
+    }
+
+    /// A client with all rights that retries nothing. Each belongs to the runtime that it is made on.
+    ///
+    /// # Errors
+    /// When the kubeconfig cannot be read.
+    pub async fn client(&self) -> Result<Client> {
+        client_of(&self.kubeconfig_path()).await
+    }
+
+    /// A kubeconfig with the token of a ServiceAccount, which must exist.
+    ///
+    /// # Errors
+    /// When the API server gives no token.
+    pub async fn kubeconfig_of(&self, namespace: &str, account: &str) -> Result<PathBuf> {
+        let token = kubeconfig::token(self.client().await?, namespace, account).await?;
+        let path = self.directory.path().join(format!("{namespace}.{account}.kubeconfig"));
+        let text = kubeconfig::with_token(self.address, &self.directory.path().join(kubeconfig::CERTIFICATE), &token);
+        fs::write(&path, text).context("write a kubeconfig")?;
+        Ok(path)
+    }
+}
+
+fn start_apiserver(program: &Program, directory: &Path, etcd: SocketAddr, own: SocketAddr) -> Result<Process> {
+    let path = |name: &str| directory.join(name).display().to_string();
+    let mut command = program.command("kube-apiserver");
+    command.args([
+        format!("--etcd-servers=http://{etcd}"),
+        format!("--bind-address={}", own.ip()),
+        format!("--advertise-address={}", own.ip()),
+        format!("--secure-port={}", own.port()),
+        format!("--cert-dir={}", path("certificates")),
+        format!("--token-auth-file={}", path("tokens.csv")),
+        format!("--service-account-key-file={}", path("service-account.key")),
+        format!("--service-account-signing-key-file={}", path("service-account.key")),
+        format!("--audit-policy-file={}", path("audit-policy.yaml")),
+        format!("--audit-log-path={}", path("audit.log")),
+    ]);
+    command.args([
+        "--service-account-issuer=https://kubernetes.default.svc",
+        "--authorization-mode=RBAC",
+        "--service-cluster-ip-range=10.0.0.0/24",
+        "--endpoint-reconciler-type=none",
+    ]);
+    Process::spawn("kube-apiserver", &mut command, directory.join("kube-apiserver.log"))
+}
+
+fn is_schedulable(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let tainted = node.spec.as_ref().and_then(|spec| spec.taints.as_ref()).is_some_and(|taints| !taints.is_empty());
+    !tainted && conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// Ports that were free a moment ago, all different.
+fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
+    let listeners: Vec<TcpListener> =
+        (0..N).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<_, _>>()?;
+    let addresses: Vec<SocketAddr> = listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?;
+    match addresses.try_into() {
+        Ok(addresses) => Ok(addresses),
+        Err(_) => bail!("as many addresses as listeners"),
+    }
+}

@@ -3,3 +3,4 @@
 pub mod controlplane;
 pub mod guests;
 pub mod process;
+pub mod wait;

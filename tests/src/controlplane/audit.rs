@@ -1,0 +1,108 @@
+//! The API server's audit log: who wrote what, counted where it cannot be missed.
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+/// The audit log of a control plane. Holds writes alone, see `controlplane/audit-policy.yaml`.
+#[derive(Debug, Clone)]
+pub struct Audit {
+    path: PathBuf,
+}
+
+/// One answered write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditedWrite {
+    /// As authenticated, before impersonation.
+    pub user: String,
+    /// Whose rights counted, where that is another.
+    pub impersonated: Option<String>,
+    /// `create`, `patch`, `update`, `delete`.
+    pub verb: String,
+    /// `pods`, `pods/status`, `events`.
+    pub resource: String,
+    pub namespace: String,
+    pub name: String,
+    /// The HTTP status of the answer.
+    pub code: u16,
+}
+
+/// A point in the log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark(usize);
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Line {
+    verb: String,
+    user: User,
+    impersonated_user: Option<User>,
+    object_ref: Option<Object>,
+    response_status: Option<Status>,
+}
+
+#[derive(Deserialize)]
+struct User {
+    username: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Object {
+    resource: String,
+    subresource: String,
+    namespace: String,
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    #[serde(default)]
+    code: u16,
+}
+
+impl Audit {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn now(&self) -> Result<Mark> {
+        Ok(Mark(self.read()?.len()))
+    }
+
+    /// The writes of `user` that were answered after `mark`, in order.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn writes_of(&self, user: &str, mark: Mark) -> Result<Vec<AuditedWrite>> {
+        let text = self.read()?;
+        let new = text.get(mark.0..).context("the audit log is shorter than before")?;
+        let writes = new.lines().map(parse).collect::<Result<Vec<_>>>()?;
+        Ok(writes.into_iter().filter(|write| write.user == user).collect())
+    }
+
+    /// Complete lines only: the last may still be being written.
+    fn read(&self) -> Result<String> {
+        let mut text = fs::read_to_string(&self.path).context("read the audit log")?;
+        text.truncate(text.rfind('\n').map_or(0, |end| end + 1));
+        Ok(text)
+    }
+}
+
+fn parse(line: &str) -> Result<AuditedWrite> {
+    let line: Line = serde_json::from_str(line).with_context(|| format!("a line of the audit log: {line}"))?;
+    let object = line.object_ref.unwrap_or_default();
+    let slash = if object.subresource.is_empty() { "" } else { "/" };
+    Ok(AuditedWrite {
+        user: line.user.username,
+        impersonated: line.impersonated_user.map(|user| user.username),
+        verb: line.verb,
+        resource: format!("{}{slash}{}", object.resource, object.subresource),
+        namespace: object.namespace,
+        name: object.name,
+        code: line.response_status.map_or(0, |status| status.code),
+    })
+}

@@ -1,0 +1,58 @@
+//! How to reach the control plane: kubeconfigs with a token each, clients made of them.
+
+use std::{net::SocketAddr, path::Path};
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::{authentication::v1::TokenRequest, core::v1::ServiceAccount};
+use kube::{
+    Api, Client, Config,
+    api::PostParams,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::json;
+
+const ADMIN_TOKEN: &str = "admin-of-a-throw-away-cluster";
+/// `--token-auth-file`: token, user, uid, groups.
+pub(super) const TOKEN_FILE: &str = "admin-of-a-throw-away-cluster,admin,admin,system:masters\n";
+/// Made by the API server itself; the file holds its authority too.
+pub(super) const CERTIFICATE: &str = "certificates/apiserver.crt";
+
+pub(super) fn admin(address: SocketAddr, certificate: &Path) -> String {
+    with_token(address, certificate, ADMIN_TOKEN)
+}
+
+/// A kubeconfig as JSON, which is YAML.
+pub(super) fn with_token(address: SocketAddr, certificate: &Path, token: &str) -> String {
+    let cluster = json!({ "server": format!("https://{address}"), "certificate-authority": certificate });
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{ "name": "suite", "cluster": cluster }],
+        "users": [{ "name": "user", "user": { "token": token } }],
+        "contexts": [{ "name": "suite", "context": { "cluster": "suite", "user": "user" } }],
+        "current-context": "suite",
+    })
+    .to_string()
+}
+
+/// A token of a ServiceAccount.
+pub(super) async fn token(client: Client, namespace: &str, account: &str) -> Result<String> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client, namespace);
+    let request = TokenRequest::default();
+    let answer = accounts.create_token_request(account, &PostParams::default(), &request).await?;
+    answer.status.and_then(|status| status.token).context("a TokenRequest without a token")
+}
+
+/// A client of a kubeconfig. It retries nothing and proxies nothing.
+///
+/// # Errors
+/// When the file or the certificate that it names cannot be read.
+pub async fn client_of(kubeconfig: &Path) -> Result<Client> {
+    // One provider for the whole process; a second call finds it installed.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    config.default_retry = false;
+    config.proxy_url = None;
+    Ok(Client::try_from(config)?)
+}

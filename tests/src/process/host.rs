@@ -1,0 +1,194 @@
+//! The host as a child process, found beside the tests' own binaries.
+
+use std::{
+    env, fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus},
+    sync::OnceLock,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use http_body_util::{BodyExt, Empty};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use tempfile::TempDir;
+
+use super::Process;
+use crate::wait::until;
+
+/// From the start of the process until the first list is in the cache and all plugins are compiled (in a debug build).
+const READY_WITHIN: Duration = Duration::from_secs(60);
+/// What the host promises after SIGTERM.
+const DRAINED_WITHIN: Duration = Duration::from_secs(10);
+
+/// How the host is started.
+#[derive(Debug, Clone, Default)]
+pub struct HostOptions {
+    pub kubeconfig: PathBuf,
+    /// Directories or files of plugin configurations.
+    pub plugins: Vec<PathBuf>,
+    /// Further flags.
+    pub arguments: Vec<String>,
+}
+
+/// A running host.
+#[derive(Debug)]
+pub struct Host {
+    process: Process,
+    address: SocketAddr,
+    /// Holds the log.
+    _directory: TempDir,
+}
+
+impl Host {
+    /// Starts the host and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it cannot be built, ends early or does not become ready in time.
+    pub async fn spawn(options: &HostOptions) -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let mut command = Command::new(binary()?);
+        command.arg("--kubeconfig").arg(&options.kubeconfig).args(["--bind-address", "127.0.0.1:0"]);
+        command.args(["--log-format", "text"]);
+        for plugins in &options.plugins {
+            command.arg("--plugins").arg(plugins);
+        }
+        command.args(&options.arguments);
+        let mut process = Process::spawn("podium-host", &mut command, directory.path().join("host.log"))?;
+        let address = until("the host to listen", READY_WITHIN, async || {
+            process.check_running()?;
+            listening_address(&process.log())
+        })
+        .await?;
+        let mut host = Self { process, address, _directory: directory };
+        until("the host to be ready", READY_WITHIN, async || {
+            host.process.check_running()?;
+            host.get("/readyz").await.map(drop)
+        })
+        .await?;
+        Ok(host)
+    }
+
+    /// The body of a GET on the host's own port.
+    ///
+    /// # Errors
+    /// When there is no answer, or none with status 200.
+    pub async fn get(&self, path: &str) -> Result<String> {
+        let client: Client<HttpConnector, Empty<bytes::Bytes>> =
+            Client::builder(TokioExecutor::new()).build(HttpConnector::new());
+        let url = format!("http://{}{path}", self.address).parse()?;
+        let answer = tokio::time::timeout(Duration::from_secs(5), client.get(url)).await??;
+        let status = answer.status();
+        let body = String::from_utf8_lossy(&answer.into_body().collect().await?.to_bytes()).into_owned();
+        ensure!(status.is_success(), "{path} answered {status}: {body}");
+        Ok(body)
+    }
+
+    /// The sum of a metric's samples whose labels contain every part of `labels`, such as `result="forbidden"`.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn metric(&self, name: &str, labels: &[&str]) -> Result<f64> {
+        let text = self.get("/metrics").await?;
+        let samples = text.lines().filter(|line| {
+            line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
+                && labels.iter().all(|label| line.contains(label))
+        });
+        Ok(samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
+    }
+
+    /// Everything it has logged.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.process.log()
+    }
+
+    /// SIGTERM; waits for the orderly end.
+    ///
+    /// # Errors
+    /// When it does not end within the 10 s that it promises.
+    pub async fn terminate(mut self) -> Result<ExitStatus> {
+        self.process.signal("TERM")?;
+        self.process.ended(DRAINED_WITHIN).await
+    }
+
+    /// SIGKILL: nothing is told to the process.
+    ///
+    /// # Errors
+    /// When it had ended before.
+    pub async fn kill(mut self) -> Result<()> {
+        self.process.check_running()?;
+        self.process.signal("KILL")?;
+        self.process.ended(DRAINED_WITHIN).await.map(drop)
+    }
+}
+
+/// The host says where it listens, as port 0 was asked for.
+fn listening_address(log: &str) -> Result<SocketAddr> {
+    let (_, rest) = log.split_once("listening on http://").context("the log does not tell the address")?;
+    let end = rest.find(|letter: char| !(letter.is_ascii_hexdigit() || ".:[]".contains(letter))).unwrap_or(rest.len());
+    rest[..end].parse().context("the log tells a strange address")
+}
+
+/// The host's binary, built once per test binary in the same profile and target directory. Cargo holds no lock on
+/// that directory while tests run; the whole workspace is selected so that no dependency changes its features.
+fn binary() -> Result<&'static Path> {
+    static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    BINARY
+        .get_or_init(|| build().map_err(|error| format!("{error:#}")))
+        .as_deref()
+        .map_err(|error| anyhow::anyhow!("{error}"))
+}
+
+fn build() -> Result<PathBuf> {
+    let profile = profile_dir()?;
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["build", "--quiet", "--workspace", "--bin", "podium-host", "--target-dir"]);
+    command.arg(target_dir()?).current_dir(workspace_dir());
+    if profile.file_name().is_some_and(|name| name == "release") {
+        command.arg("--release");
+    }
+    ensure!(command.status().context("start cargo")?.success(), "podium-host does not build");
+    fs::canonicalize(profile.join("podium-host")).context("cargo built no podium-host")
+}
+
+/// Where the workspace's Cargo.toml is.
+#[must_use]
+pub fn workspace_dir() -> &'static Path {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests.parent().unwrap_or(tests)
+}
+
+/// Cargo's directory of the profile that this test was built in: `target/debug`.
+fn profile_dir() -> Result<PathBuf> {
+    let executable = env::current_exe()?;
+    let profile = executable.ancestors().skip_while(|path| !path.ends_with("deps")).nth(1);
+    Ok(profile.context("the test does not run from cargo's target directory")?.to_owned())
+}
+
+/// Cargo's target directory.
+///
+/// # Errors
+/// When the test's binary was moved out of it.
+pub fn target_dir() -> Result<PathBuf> {
+    Ok(profile_dir()?.parent().context("no target directory")?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::listening_address;
+
+    #[test]
+    fn the_address_is_read_from_a_line_of_either_log_format() {
+        let text = "INFO podium: listening on http://127.0.0.1:41873 workers=2\n";
+        let json = r#"{"message":"listening on http://127.0.0.1:41873"}"#;
+        for log in [text, json] {
+            assert_eq!(listening_address(log).unwrap().port(), 41873, "{log}");
+        }
+        assert!(listening_address("starting").is_err());
+    }
+}

@@ -1,0 +1,39 @@
+//! Waiting for a condition with a deadline. No suite sleeps to make a race pass: it says what it waits for.
+
+use std::{error::Error, fmt, time::Duration};
+
+use anyhow::{Result, anyhow};
+use tokio::time::{Instant, sleep};
+
+/// How long after a failed probe the next one is made.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What a probe says when no further one can succeed: the program waited for has ended.
+#[derive(Debug)]
+pub struct Hopeless(pub String);
+
+impl fmt::Display for Hopeless {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+impl Error for Hopeless {}
+
+/// Probes until it succeeds.
+///
+/// # Errors
+/// When `within` is over: `what` was waited for and what the last probe said; at once when a probe is [`Hopeless`].
+pub async fn until<T>(what: &str, within: Duration, mut probe: impl AsyncFnMut() -> Result<T>) -> Result<T> {
+    let deadline = Instant::now() + within;
+    loop {
+        match probe().await {
+            Ok(value) => return Ok(value),
+            Err(error) if error.is::<Hopeless>() => return Err(error.context(format!("while waiting for {what}"))),
+            Err(error) if Instant::now() >= deadline => {
+                return Err(anyhow!("waited {within:?} for {what}, at last: {error:#}"));
+            }
+            Err(_) => sleep(PAUSE).await,
+        }
+    }
+}
