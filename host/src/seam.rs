@@ -72,7 +72,14 @@ pub trait Reconcile: Send + Sync {
 
 /// Sends authorised writes. Implemented by `writeback`, called by dispatch.
 pub trait Deliver: Send + Sync {
-    fn deliver<'a>(&'a self, sender: &'a Sender, view: &'a dyn PodView, staged: Staged) -> BoxFuture<'a, Sent>;
+    /// Plans against `view` and sends; `now_millis` dates conditions and Events.
+    fn deliver<'a>(
+        &'a self,
+        sender: &'a Sender,
+        view: &'a dyn PodView,
+        staged: Staged,
+        now_millis: u64,
+    ) -> BoxFuture<'a, Sent>;
 }
 
 /// In whose name writes are sent.

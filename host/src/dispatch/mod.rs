@@ -1,1 +1,201 @@
-//! One run from key to settled.
+//! One run from key to settled: takes a key from the queue, runs the plugin on the present, sends what it staged, and
+//! decides whether the key rests, comes back or backs off.
+//!
+//! It knows neither the engine nor the API server; both stand behind the traits of `seam`.
+
+mod debts;
+mod registry;
+mod state;
+mod world;
+
+pub use debts::Debts;
+pub use registry::{Lane, Loaded, Registry};
+pub use state::State;
+
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use futures::FutureExt;
+use tokio::time::Instant;
+use tracing::Instrument;
+
+use crate::{
+    cache::Reader,
+    clock::Clock,
+    model::{
+        BoxFuture, CachedPod, Failure, FailureKind, Outcome, PodKey, PodView, Request, RunReport, Subject, Usage,
+        WriteReport,
+    },
+    queue::{Job, Next, Queue},
+    seam::{Deliver, Live, Sent, Staged},
+};
+
+use debts::Gate;
+use world::RunWorld;
+
+/// Namespace and name of a Pod; at most one run at a time for each plugin.
+pub type Slot = (Arc<str>, Arc<str>);
+/// Slots of Pods' names, items are their uids.
+pub type PodQueue = Queue<Lane, Slot, Arc<str>>;
+type PodJob = Job<Lane, Slot, Arc<str>>;
+
+/// How soon a run that waits for the cache to see the plugin's own deletion looks again. An event looks at once.
+const GATE_PAUSE: Duration = Duration::from_millis(250);
+
+/// Where Pods that the API server answered with come home: into the cache, by its one writer.
+pub trait Home: Send + Sync {
+    /// Returns once readers see them.
+    fn written(&self, pods: Vec<Arc<CachedPod>>) -> BoxFuture<'_, ()>;
+}
+
+/// What a worker needs; shared by all workers.
+pub struct Dispatch {
+    pub queue: Arc<PodQueue>,
+    pub registry: Arc<Registry>,
+    pub debts: Arc<Debts>,
+    pub reader: Reader,
+    pub deliver: Arc<dyn Deliver>,
+    pub live: Arc<dyn Live>,
+    pub home: Arc<dyn Home>,
+    pub clock: Clock,
+    pub seed: u64,
+    /// Numbers the runs; with the seed it seeds a WASI guest's random numbers.
+    pub runs: AtomicU64,
+}
+
+impl Dispatch {
+    /// Runs keys one after another until the queue is closed.
+    pub async fn work(self: Arc<Self>) {
+        while let Some(job) = self.queue.next().await {
+            let next = match self.registry.get(job.lane) {
+                Some(plugin) => self.clone().run(&job, &plugin).await,
+                None => Next::Settled,
+            };
+            self.queue.done(&job, next);
+        }
+    }
+
+    async fn run(self: Arc<Self>, job: &PodJob, plugin: &Arc<Loaded>) -> Next {
+        let key = PodKey { namespace: job.slot.0.clone(), name: job.slot.1.clone(), uid: job.item.clone() };
+        let snapshot = self.reader.snapshot();
+        match self.debts.gate(job.lane, &key, &*snapshot, Instant::now()) {
+            Gate::Open => {}
+            Gate::Wait => return Next::Postponed(GATE_PAUSE),
+            Gate::AskLive => {
+                let answer = self.live.get(&key.namespace, &key.name).await;
+                self.debts.answer(job.lane, &key, answer, Instant::now());
+                return Next::Postponed(GATE_PAUSE);
+            }
+        }
+        let number = self.runs.fetch_add(1, Relaxed);
+        let subject = match snapshot.by_uid(&key.uid) {
+            Some(pod) => Subject::Present(pod),
+            None => Subject::Deleted(self.debts.tombstone(job.lane, &key.uid)),
+        };
+        let generation = match &subject {
+            Subject::Present(pod) | Subject::Deleted(Some(pod)) => pod.header().generation,
+            Subject::Deleted(None) => 0,
+        };
+        let gone = matches!(subject, Subject::Deleted(_));
+        let span = tracing::info_span!(
+            "reconcile",
+            run = number,
+            plugin = %plugin.spec.id,
+            namespace = %key.namespace,
+            pod = %key.name,
+            uid = %key.uid,
+            generation,
+            attempt = job.attempt,
+        );
+        let request = Request {
+            key: key.clone(),
+            subject,
+            now_millis: self.clock.now_millis(),
+            attempt: job.attempt,
+            unsettled: self.debts.take_unsettled(job.lane, &key.uid),
+            seed: self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        };
+        let next = self.clone().attempt(job, plugin, request, snapshot).instrument(span).await;
+        if gone && next == Next::Settled {
+            self.debts.forget(job.lane, &key.uid);
+        }
+        next
+    }
+
+    async fn attempt(
+        self: Arc<Self>,
+        job: &PodJob,
+        plugin: &Arc<Loaded>,
+        request: Request,
+        snapshot: Arc<dyn PodView>,
+    ) -> Next {
+        let started = Instant::now();
+        plugin.status.begin(started - job.queued, job.attempt);
+        let uid = request.key.uid.clone();
+        let world = RunWorld::new(self.clone(), plugin.clone(), job.queued, snapshot);
+        let run = AssertUnwindSafe(plugin.reconcile.reconcile(request, Box::new(world))).catch_unwind();
+        let report = run.await.unwrap_or_else(|panic| RunReport {
+            result: Err(Failure { kind: FailureKind::Host, message: format!("the host panicked: {}", said(&*panic)) }),
+            staged: Staged::default(),
+            usage: Usage::default(),
+        });
+        let mut unsettled = Vec::new();
+        if report.result.is_ok() && !(report.staged.writes.is_empty() && report.staged.events.is_empty()) {
+            let view = self.reader.snapshot();
+            let reports = self.send(plugin, job.queued, &*view, report.staged).await;
+            unsettled = reports.into_iter().filter(|report| !report.became.is_settled()).collect();
+        }
+        let took = started.elapsed();
+        let result = plugin.status.end(&report.result, unsettled.len(), took);
+        tracing::debug!(
+            result = result.name(),
+            micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+            fuel = report.usage.fuel,
+            host_calls = report.usage.host_calls,
+            "ran"
+        );
+        let failed = !unsettled.is_empty();
+        for report in &unsettled {
+            tracing::warn!(write = report.what, became = ?report.became, "a write did not settle");
+        }
+        self.debts.owe_unsettled(job.lane, &uid, unsettled);
+        match report.result {
+            Ok(_) if failed => Next::Failed,
+            Ok(Outcome::RequeueAfter(delay)) => Next::After(delay),
+            Ok(Outcome::Settled | Outcome::Stop) => Next::Settled,
+            Err(failure) => {
+                tracing::warn!(reason = failure.kind.name(), error = failure.message, "run failed");
+                if failure.kind == FailureKind::Terminal { Next::Settled } else { Next::Failed }
+            }
+        }
+    }
+
+    /// Sends staged writes and brings their answers home before anyone runs on them.
+    async fn send(&self, plugin: &Loaded, event: Instant, view: &dyn PodView, staged: Staged) -> Vec<WriteReport> {
+        let now = self.clock.now_millis();
+        let Sent { reports, pods, deleted, requests } = self.deliver.deliver(&plugin.sender, view, staged, now).await;
+        if requests > 0 {
+            plugin.status.event_to_write.record(event.elapsed());
+        }
+        plugin.status.wrote(&reports, requests);
+        self.debts.expect_deletions(plugin.lane, &deleted, Instant::now());
+        if !pods.is_empty() {
+            self.home.written(pods).await;
+        }
+        reports
+    }
+}
+
+fn said(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+#[cfg(test)]
+mod tests;

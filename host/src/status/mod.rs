@@ -76,6 +76,7 @@ pub struct PluginStatus {
     failures: Mutex<BTreeMap<&'static str, u64>>,
     panics: AtomicU64,
     retries: AtomicU64,
+    adds: AtomicU64,
     active: AtomicI64,
     writes: Mutex<BTreeMap<&'static str, u64>>,
     requests: AtomicU64,
@@ -89,6 +90,11 @@ pub struct PluginStatus {
 }
 
 impl PluginStatus {
+    /// The plugin was woken for so many Pods.
+    pub fn added(&self, items: u64) {
+        self.adds.fetch_add(items, Relaxed);
+    }
+
     /// A run begins; `waited` since the event.
     pub fn begin(&self, waited: Duration, attempt: u32) {
         self.active.fetch_add(1, Relaxed);
@@ -154,6 +160,11 @@ impl PluginStatus {
     #[must_use]
     pub fn retries(&self) -> u64 {
         self.retries.load(Relaxed)
+    }
+    /// Wake-ups, those that collapsed into one run included.
+    #[must_use]
+    pub fn adds(&self) -> u64 {
+        self.adds.load(Relaxed)
     }
     #[must_use]
     pub fn active(&self) -> i64 {

@@ -1,1 +1,7 @@
-//! Logs and metrics.
+//! Logs and metrics, in the forms that operators' tools already read.
+
+mod logs;
+mod metrics;
+
+pub use logs::{LogFormat, LogsError, init as init_logs};
+pub use metrics::{CacheFigures, Depth, Metrics};

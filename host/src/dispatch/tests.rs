@@ -1,0 +1,272 @@
+//! Claims about a worker, with closures for plugins and scripted answers for the API server, under paused time.
+
+use std::{
+    collections::VecDeque,
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
+};
+
+use parking_lot::Mutex;
+
+use super::*;
+use crate::{
+    authz::authorize,
+    cache,
+    model::{
+        Action, Grants, KeyPattern, Limits, Phase, PluginId, PluginSpec, PodEvent, Refused, WatchSpec, Write,
+        WriteResult,
+    },
+    queue::Backoff,
+    seam::{Reconcile, Sender, World},
+    status::PluginStatus,
+};
+
+type Body = dyn Fn(Request, Box<dyn World>) -> RunReport<Staged> + Send + Sync;
+
+struct Closure(Box<Body>);
+
+impl Reconcile for Closure {
+    fn reconcile(&self, request: Request, world: Box<dyn World>) -> BoxFuture<'_, RunReport<Staged>> {
+        Box::pin(async move { (self.0)(request, world) })
+    }
+}
+
+/// Answers each staged write with the next result of the script; then with `applied`.
+#[derive(Default)]
+struct Script {
+    results: Mutex<VecDeque<WriteResult>>,
+    sent: Mutex<Vec<String>>,
+}
+
+impl Deliver for Script {
+    fn deliver<'a>(&'a self, _: &'a Sender, _: &'a dyn PodView, staged: Staged, _: u64) -> BoxFuture<'a, Sent> {
+        Box::pin(async move {
+            let mut sent = Sent::default();
+            for write in staged.writes {
+                let Write { id, action } = write.into_inner();
+                self.sent.lock().push(action.describe());
+                let became = self.results.lock().pop_front().unwrap_or(WriteResult::Applied);
+                if let (Action::DeletePod { target, .. }, WriteResult::Applied) = (&action, &became) {
+                    sent.deleted.push(target.clone());
+                }
+                sent.reports.push(WriteReport { id, what: action.describe(), became });
+                sent.requests += 1;
+            }
+            sent
+        })
+    }
+}
+
+#[derive(Default)]
+struct Server {
+    pod: Mutex<Option<Arc<CachedPod>>>,
+    asked: AtomicBool,
+}
+
+impl Live for Server {
+    fn get<'a>(&'a self, _: &'a str, _: &'a str) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
+        self.asked.store(true, SeqCst);
+        Box::pin(async { Ok(self.pod.lock().clone()) })
+    }
+}
+
+struct Nowhere;
+
+impl Home for Nowhere {
+    fn written(&self, _: Vec<Arc<CachedPod>>) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
+}
+
+struct Rig {
+    dispatch: Arc<Dispatch>,
+    writer: cache::Writer,
+    lane: Lane,
+    script: Arc<Script>,
+    server: Arc<Server>,
+    status: Arc<PluginStatus>,
+}
+
+fn spec() -> PluginSpec {
+    PluginSpec {
+        id: PluginId { namespace: Some("shop".into()), name: "tidy".into() },
+        source: "tidy.wasm".into(),
+        impersonate: None,
+        watch: WatchSpec::default(),
+        grants: Grants::default(),
+        limits: Limits::default(),
+        phase: Phase::Main,
+        after: Vec::new(),
+        config: "{}".into(),
+    }
+}
+
+fn rig(body: impl Fn(Request, Box<dyn World>) -> RunReport<Staged> + Send + Sync + 'static) -> Rig {
+    let (writer, reader) = cache::new();
+    let registry = Arc::new(Registry::default());
+    let status = Arc::new(PluginStatus::default());
+    let sender = Sender { manager: "podium/shop/tidy".into(), impersonate: None };
+    let lane = registry.put(spec(), Arc::new(Closure(Box::new(body))), sender, status.clone());
+    let (script, server) = (Arc::new(Script::default()), Arc::new(Server::default()));
+    let dispatch = Arc::new(Dispatch {
+        queue: Arc::new(Queue::new(Backoff::default(), 1)),
+        registry,
+        debts: Arc::default(),
+        reader,
+        deliver: script.clone(),
+        live: server.clone(),
+        home: Arc::new(Nowhere),
+        clock: Clock::starting_at(1_000),
+        seed: 1,
+        runs: 0.into(),
+    });
+    Rig { dispatch, writer, lane, script, server, status }
+}
+
+fn pod(revision: u64) -> Arc<CachedPod> {
+    let mut pod = podium_wire::Pod::default();
+    (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), "cart-0".into(), "u1".into());
+    pod.header.resource_version = revision.to_string();
+    Arc::new(CachedPod::new(&pod).unwrap())
+}
+
+impl Rig {
+    fn add(&self) {
+        self.dispatch.queue.add([(self.lane, ("shop".into(), "cart-0".into()), "u1".into())]);
+    }
+
+    /// Takes the next job, when it is due, and runs it.
+    async fn turn(&self) -> Next {
+        let job = self.dispatch.queue.next().await.unwrap();
+        let plugin = self.dispatch.registry.get(job.lane).unwrap();
+        let next = self.dispatch.clone().run(&job, &plugin).await;
+        self.dispatch.queue.done(&job, next);
+        next
+    }
+}
+
+fn report(result: Result<Outcome, Failure>, actions: Vec<Action>) -> RunReport<Staged> {
+    let pattern = || vec![KeyPattern("team".into())];
+    let mut grants = Grants::default();
+    (grants.write.labels, grants.write.delete) = (pattern(), true);
+    let writes =
+        (0..).zip(actions).map(|(id, action)| authorize(&spec().scope(), &grants, Write { id, action }).unwrap());
+    RunReport { result, staged: Staged { writes: writes.collect(), events: Vec::new() }, usage: Usage::default() }
+}
+
+fn label(request: &Request) -> Action {
+    Action::SetLabel { target: request.key.clone(), key: "team".into(), value: "web".into() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_did_not_settle_is_told_to_the_next_run_which_backs_off() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let seen = told.clone();
+    let mut rig = rig(move |request, _| {
+        seen.lock().push((request.attempt, request.unsettled.clone()));
+        report(Ok(Outcome::Settled), vec![label(&request)])
+    });
+    rig.writer.apply(vec![PodEvent::Applied(pod(5))]);
+    rig.script.results.lock().push_back(WriteResult::Forbidden("no patch".into()));
+    rig.add();
+    assert_eq!(rig.turn().await, Next::Failed);
+    assert_eq!(rig.turn().await, Next::Settled);
+    let told = told.lock();
+    assert_eq!((told[0].0, told[0].1.len()), (1, 0));
+    assert_eq!((told[1].0, &told[1].1[0].became), (2, &WriteResult::Forbidden("no patch".into())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_fails_sends_nothing_of_what_it_staged() {
+    let mut rig = rig(|request, _| {
+        let failure = Failure { kind: FailureKind::Retry, message: "later".into() };
+        report(Err(failure), vec![label(&request)])
+    });
+    rig.writer.apply(vec![PodEvent::Applied(pod(5))]);
+    rig.add();
+    assert_eq!(rig.turn().await, Next::Failed);
+    assert!(rig.script.sent.lock().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_brings_the_last_state_until_it_has_settled() {
+    let fail = Arc::new(AtomicBool::new(true));
+    let failing = fail.clone();
+    let rig = rig(move |request, _| {
+        let Subject::Deleted(Some(last)) = &request.subject else { panic!("{:?}", request.subject) };
+        assert_eq!(last.revision.0, 5);
+        let failure = Failure { kind: FailureKind::Retry, message: "later".into() };
+        let result = if failing.load(SeqCst) { Err(failure) } else { Ok(Outcome::Settled) };
+        report(result, Vec::new())
+    });
+    rig.dispatch.debts.bury(rig.lane, &pod(5));
+    rig.add();
+    assert_eq!(rig.turn().await, Next::Failed);
+    fail.store(false, SeqCst);
+    assert_eq!(rig.turn().await, Next::Settled);
+    assert!(rig.dispatch.debts.tombstone(rig.lane, &"u1".into()).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_its_own_deletion_a_plugin_is_not_run_again_until_the_cache_shows_it() {
+    let mut rig = rig(|request, _| match request.subject {
+        Subject::Present(_) => {
+            let target = request.key;
+            report(Ok(Outcome::Settled), vec![Action::DeletePod { target, grace_seconds: None }])
+        }
+        Subject::Deleted(_) => report(Ok(Outcome::Settled), Vec::new()),
+    });
+    rig.writer.apply(vec![PodEvent::Applied(pod(5))]);
+    rig.add();
+    assert_eq!(rig.turn().await, Next::Settled);
+    rig.add();
+    // The cache lags for long, and the API server, when asked at last, says that the Pod is gone.
+    for _ in 0..100 {
+        assert_eq!(rig.turn().await, Next::Postponed(GATE_PAUSE));
+    }
+    assert!(rig.server.asked.load(SeqCst));
+    rig.writer.apply(vec![PodEvent::Deleted(pod(6))]);
+    assert_eq!(rig.turn().await, Next::Settled);
+    assert_eq!((rig.script.sent.lock().len(), rig.status.runs()), (1, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_never_was_opens_the_gate_after_a_live_read() {
+    let mut rig = rig(|request, _| {
+        let target = request.key;
+        report(Ok(Outcome::Settled), vec![Action::DeletePod { target, grace_seconds: None }])
+    });
+    rig.writer.apply(vec![PodEvent::Applied(pod(5))]);
+    *rig.server.pod.lock() = Some(pod(5));
+    rig.add();
+    assert_eq!(rig.turn().await, Next::Settled);
+    rig.add();
+    while rig.turn().await != Next::Settled {}
+    assert_eq!(rig.script.sent.lock().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_the_host_is_a_counted_failure_and_the_key_is_not_lost() {
+    let mut rig = rig(|_, _| panic!("a bug"));
+    rig.writer.apply(vec![PodEvent::Applied(pod(5))]);
+    rig.add();
+    assert_eq!(rig.turn().await, Next::Failed);
+    assert_eq!(rig.status.failures_by(FailureKind::Host), 1);
+    assert_eq!(rig.status.last_failure().as_deref(), Some("the host panicked: a bug"));
+    assert_eq!(rig.turn().await, Next::Failed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_run_remembers_the_next_one_finds() {
+    let mut rig = rig(|request, mut world| {
+        match request.attempt {
+            1 => drop(world.state_put("k", b"v".to_vec(), Some(0)).unwrap()),
+            _ => assert_eq!(world.state_get("k").unwrap().value, b"v"),
+        }
+        let failure = Failure { kind: FailureKind::Retry, message: "later".into() };
+        report(if request.attempt == 1 { Err(failure) } else { Ok(Outcome::Settled) }, Vec::new())
+    });
+    rig.writer.apply(vec![PodEvent::Applied(pod(5))]);
+    rig.add();
+    assert_eq!(rig.turn().await, Next::Failed);
+    assert_eq!(rig.turn().await, Next::Settled);
+}

@@ -1,0 +1,76 @@
+//! The world of one run: a snapshot, the plugin's memory and log, and the way out for its writes.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::{Dispatch, Loaded};
+use crate::{
+    model::{BoxFuture, CachedPod, PodView, Refused, WriteReport},
+    seam::{LogLevel, Staged, StateEntry, StateError, World},
+};
+
+pub(super) struct RunWorld {
+    dispatch: Arc<Dispatch>,
+    plugin: Arc<Loaded>,
+    /// Of the event that the run answers.
+    event: Instant,
+    snapshot: Arc<dyn PodView>,
+}
+
+impl RunWorld {
+    pub(super) fn new(
+        dispatch: Arc<Dispatch>,
+        plugin: Arc<Loaded>,
+        event: Instant,
+        snapshot: Arc<dyn PodView>,
+    ) -> Self {
+        Self { dispatch, plugin, event, snapshot }
+    }
+}
+
+impl World for RunWorld {
+    fn view(&self) -> &dyn PodView {
+        &*self.snapshot
+    }
+
+    fn live<'a>(
+        &'a mut self,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
+        self.dispatch.live.get(namespace, name)
+    }
+
+    fn commit(&mut self, staged: Staged) -> BoxFuture<'_, Vec<WriteReport>> {
+        Box::pin(async {
+            // Planned against the present, not against the run's snapshot: what others did meanwhile counts.
+            let view = self.dispatch.reader.snapshot();
+            let reports = self.dispatch.send(&self.plugin, self.event, &*view, staged).await;
+            self.snapshot = self.dispatch.reader.snapshot();
+            reports
+        })
+    }
+
+    fn state_get(&mut self, key: &str) -> Option<StateEntry> {
+        self.plugin.state.lock().get(key)
+    }
+
+    fn state_put(&mut self, key: &str, value: Vec<u8>, expected: Option<u64>) -> Result<u64, StateError> {
+        self.plugin.state.lock().put(key, value, expected)
+    }
+
+    fn state_remove(&mut self, key: &str, expected: Option<u64>) -> Result<(), StateError> {
+        self.plugin.state.lock().remove(key, expected)
+    }
+
+    fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]) {
+        let fields = fields.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ");
+        match level {
+            LogLevel::Debug => tracing::debug!(target: "podium::plugin", fields, "{message}"),
+            LogLevel::Info => tracing::info!(target: "podium::plugin", fields, "{message}"),
+            LogLevel::Warn => tracing::warn!(target: "podium::plugin", fields, "{message}"),
+            LogLevel::Error => tracing::error!(target: "podium::plugin", fields, "{message}"),
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! /metrics: the figures of `status` under the names that controller-runtime's dashboards use, with `controller` = plugin.
+//!
+//! Nothing is counted here; a scrape reads what the rooms count. Labels are plugins and results, never a Pod's name, so
+//! the number of series is bounded by the configuration.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric, text::encode},
+    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
+    registry::{Registry, Unit},
+};
+
+use crate::{
+    model::PluginId,
+    status::{Histogram, PluginStatus, RunResult, Status},
+};
+
+/// Upper ends in seconds: from a warm run's microseconds to a run that is cut at its deadline.
+const BOUNDS: [f64; 14] =
+    [0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0];
+
+/// What the cache shows of itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheFigures {
+    pub pods: usize,
+    pub stale: bool,
+    /// The newest revision seen; how fast it grows shows that the watch is alive.
+    pub revision: u64,
+}
+
+/// How many keys of a plugin wait to be run.
+pub type Depth = dyn Fn(&PluginId) -> usize + Send + Sync;
+
+/// Renders metrics on demand.
+pub struct Metrics {
+    registry: Registry,
+}
+
+impl Metrics {
+    #[must_use]
+    pub fn new(status: Arc<Status>, depth: Arc<Depth>, cache: Arc<dyn Fn() -> CacheFigures + Send + Sync>) -> Self {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Figures { status, depth, cache }));
+        Self { registry }
+    }
+
+    /// In the OpenMetrics text format.
+    ///
+    /// # Errors
+    /// Never while memory lasts.
+    pub fn render(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+struct Figures {
+    status: Arc<Status>,
+    depth: Arc<Depth>,
+    cache: Arc<dyn Fn() -> CacheFigures + Send + Sync>,
+}
+
+impl fmt::Debug for Figures {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Figures").field("status", &self.status).finish_non_exhaustive()
+    }
+}
+
+type Plugins = [(PluginId, Arc<PluginStatus>)];
+
+impl Collector for Figures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let plugins = self.status.plugins();
+        let encoder = &mut encoder;
+        by_result(encoder, &plugins, "controller_runtime_reconcile", "Runs by result", |status| {
+            RunResult::ALL.iter().map(|result| (result.name(), status.runs_by(*result))).collect()
+        })?;
+        by_result(encoder, &plugins, "podium_writes", "Writes by what became of them", |status| {
+            status.writes().into_iter().collect()
+        })?;
+        by_result(encoder, &plugins, "podium_run_failures", "Failed runs by reason", |status| {
+            status.failures().into_iter().collect()
+        })?;
+        let error = |status: &PluginStatus| status.runs_by(RunResult::Error);
+        counter(encoder, &plugins, "controller_runtime_reconcile_errors", "Runs that failed", error)?;
+        let panics = "Runs that trapped or were cut at a limit";
+        counter(encoder, &plugins, "controller_runtime_reconcile_panics", panics, PluginStatus::panics)?;
+        counter(encoder, &plugins, "workqueue_adds", "Wake-ups", PluginStatus::adds)?;
+        counter(encoder, &plugins, "workqueue_retries", "Runs that were not a first attempt", PluginStatus::retries)?;
+        let requests = "Requests sent to the API server for a plugin's writes";
+        counter(encoder, &plugins, "podium_write_requests", requests, PluginStatus::requests)?;
+        gauge(encoder, &plugins, "controller_runtime_active_workers", "Runs under way", |_, status| status.active())?;
+        gauge(encoder, &plugins, "workqueue_depth", "Keys that wait to be run", |id, _| {
+            i64::try_from((self.depth)(id)).unwrap_or(i64::MAX)
+        })?;
+        let run = "Time of a run, its writes included";
+        histogram(encoder, &plugins, "controller_runtime_reconcile_time", run, |status| &status.run_time)?;
+        histogram(encoder, &plugins, "workqueue_work_duration", run, |status| &status.run_time)?;
+        let queue = "Time from an event to the run that answers it";
+        histogram(encoder, &plugins, "workqueue_queue_duration", queue, |status| &status.queue_time)?;
+        let write = "Time from an event to the API server's answer to the write";
+        histogram(encoder, &plugins, "podium_event_to_write", write, |status| &status.event_to_write)?;
+        let cache = (self.cache)();
+        alone(encoder, "podium_cache_pods", "Pods in the cache", i64::try_from(cache.pods).unwrap_or(i64::MAX))?;
+        let revision = i64::try_from(cache.revision).unwrap_or(i64::MAX);
+        alone(encoder, "podium_cache_revision", "The newest revision seen", revision)?;
+        alone(encoder, "podium_cache_stale", "1 while the watch is cut off", cache.stale.into())
+    }
+}
+
+fn alone(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: i64) -> fmt::Result {
+    let gauge = ConstGauge::new(value);
+    gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
+}
+
+fn by_result(
+    encoder: &mut DescriptorEncoder<'_>,
+    plugins: &Plugins,
+    name: &str,
+    help: &str,
+    figures: impl Fn(&PluginStatus) -> Vec<(&'static str, u64)>,
+) -> fmt::Result {
+    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (id, status) in plugins {
+        let id = id.to_string();
+        for (result, count) in figures(status) {
+            let labels = [("controller", id.as_str()), ("result", result)];
+            ConstCounter::new(count).encode(metric.encode_family(&labels)?)?;
+        }
+    }
+    Ok(())
+}
+
+fn counter(
+    encoder: &mut DescriptorEncoder<'_>,
+    plugins: &Plugins,
+    name: &str,
+    help: &str,
+    figure: impl Fn(&PluginStatus) -> u64,
+) -> fmt::Result {
+    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (id, status) in plugins {
+        let id = id.to_string();
+        let labels = [("controller", id.as_str()), ("name", id.as_str())];
+        ConstCounter::new(figure(status)).encode(metric.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+fn gauge(
+    encoder: &mut DescriptorEncoder<'_>,
+    plugins: &Plugins,
+    name: &str,
+    help: &str,
+    figure: impl Fn(&PluginId, &PluginStatus) -> i64,
+) -> fmt::Result {
+    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (plugin, status) in plugins {
+        let id = plugin.to_string();
+        let labels = [("controller", id.as_str()), ("name", id.as_str())];
+        ConstGauge::new(figure(plugin, status)).encode(metric.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+fn histogram(
+    encoder: &mut DescriptorEncoder<'_>,
+    plugins: &Plugins,
+    name: &str,
+    help: &str,
+    figure: impl Fn(&PluginStatus) -> &Histogram,
+) -> fmt::Result {
+    let mut metric = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
+    let bounds = BOUNDS.map(Duration::from_secs_f64);
+    for (id, status) in plugins {
+        let id = id.to_string();
+        let labels = [("controller", id.as_str()), ("name", id.as_str())];
+        let times = figure(status);
+        let cumulative = times.cumulative(&bounds);
+        let count = times.count().max(cumulative.last().copied().unwrap_or_default());
+        let mut below = 0;
+        let mut buckets: Vec<(f64, u64)> = Vec::with_capacity(BOUNDS.len() + 1);
+        for (bound, upto) in BOUNDS.iter().zip(cumulative) {
+            buckets.push((*bound, upto - below));
+            below = upto;
+        }
+        buckets.push((f64::INFINITY, count - below));
+        let mut family = metric.encode_family(&labels)?;
+        family.encode_histogram::<prometheus_client::encoding::NoLabelSet>(
+            times.sum().as_secs_f64(),
+            count,
+            &buckets,
+            None,
+        )?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Failure, FailureKind};
+
+    fn render(status: &Arc<Status>) -> String {
+        let cache = Arc::new(|| CacheFigures { pods: 7, stale: true, revision: 9 });
+        Metrics::new(status.clone(), Arc::new(|_: &PluginId| 3), cache).render().unwrap()
+    }
+
+    #[test]
+    fn stock_dashboards_find_their_series_from_the_start_with_zeros() {
+        let status = Arc::new(Status::default());
+        status.plugin(&PluginId { namespace: Some("shop".into()), name: "tidy".into() });
+        let text = render(&status);
+        for line in [
+            r#"controller_runtime_reconcile_total{controller="shop/tidy",result="success"} 0"#,
+            r#"controller_runtime_reconcile_errors_total{controller="shop/tidy",name="shop/tidy"} 0"#,
+            r#"workqueue_depth{controller="shop/tidy",name="shop/tidy"} 3"#,
+            r#"controller_runtime_reconcile_time_seconds_count{controller="shop/tidy",name="shop/tidy"} 0"#,
+            "podium_cache_pods 7",
+            "podium_cache_stale 1",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn buckets_are_cumulative_and_end_with_the_count() {
+        let status = Arc::new(Status::default());
+        let plugin = status.plugin(&PluginId { namespace: None, name: "tidy".into() });
+        for millis in [1, 20, 90_000] {
+            plugin.begin(Duration::ZERO, 1);
+            let failure = Failure { kind: FailureKind::Cpu, message: String::new() };
+            let _ = plugin.end(&Err(failure), 0, Duration::from_millis(millis));
+        }
+        let text = render(&status);
+        for line in [
+            r#"controller_runtime_reconcile_time_seconds_bucket{le="0.0025",controller="tidy",name="tidy"} 1"#,
+            r#"controller_runtime_reconcile_time_seconds_bucket{le="0.025",controller="tidy",name="tidy"} 2"#,
+            r#"controller_runtime_reconcile_time_seconds_bucket{le="+Inf",controller="tidy",name="tidy"} 3"#,
+            r#"podium_run_failures_total{controller="tidy",result="cpu"} 3"#,
+            r#"controller_runtime_reconcile_panics_total{controller="tidy",name="tidy"} 3"#,
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+}
