@@ -1,1 +1,108 @@
-//! From authorised writes to the fewest API requests (plan, pure) and back with reports (apply, IO).
+//! From authorised writes to the fewest API requests (plan, pure) and back with reports (apply, IO); Events beside them.
+//!
+//! Of one delivery, requests go out one after the other, in the order of the plan. After one that did not do what it
+//! should:
+//! - later requests on the same object are `not-sent`, for they were staged on the belief that it would; where the
+//!   incarnation is gone, they are `gone`;
+//! - requests on other objects go on, as each is right by itself;
+//! - where the API server cannot be reached or lost an answer, everything after it is `not-sent`: time is running out.
+//!
+//! Nothing is ever sent twice. An answer that was lost is looked for by one read, and is `unknown` where that does not
+//! decide; then the plugin is run again on newer data.
+
+mod answer;
+mod apply;
+mod digest;
+mod discovery;
+mod events;
+mod http;
+mod memory;
+mod objects;
+mod plan;
+
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use crate::{
+    api::Api,
+    model::{BoxFuture, PluginId, PodView, WriteReport, WriteResult},
+    seam::{Deliver, Sender, Sent, Staged},
+};
+
+use digest::Digest;
+
+/// How long one request may take.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// The API server refuses a longer `fieldManager`.
+const MAX_MANAGER_BYTES: usize = 128;
+
+/// The manager's name of a plugin, for [`Sender::manager`]: `podium/` and the plugin, readable; what is longer than the
+/// API server takes is cut, with a digest of the whole at its end.
+#[must_use]
+pub fn manager_name(plugin: &PluginId) -> String {
+    let mut name = format!("podium/{plugin}");
+    if name.len() > MAX_MANAGER_BYTES {
+        let digest = Digest::of(&[&name]).short();
+        let end = name.floor_char_boundary(MAX_MANAGER_BYTES - 1 - digest.len());
+        name.truncate(end);
+        name = format!("{name}-{digest}");
+    }
+    name
+}
+
+/// Sends authorised writes and Events.
+pub struct Writeback {
+    api: Api,
+    objects: objects::Objects,
+    events: events::Events,
+}
+
+impl Writeback {
+    /// Each request gets 5 s, whatever the deadline of `api`.
+    #[must_use]
+    pub fn new(api: &Api) -> Self {
+        let (objects, events) = (objects::Objects::new(), events::Events::new());
+        Self { api: api.with_deadline(DEADLINE), objects, events }
+    }
+
+    async fn run(&self, sender: &Sender, view: &dyn PodView, staged: Staged, now_millis: u64) -> Sent {
+        let plan = plan::plan(&staged.writes, view, now_millis);
+        let mut became: BTreeMap<u32, WriteResult> = plan.became;
+        let mut sent = Sent::default();
+        let mut delivery = apply::Delivery::new(&self.api, &self.objects, sender, now_millis);
+        for planned in plan.requests {
+            let result = delivery.send(&planned.request, &mut sent).await;
+            became.extend(planned.ids.into_iter().map(|id| (id, result.clone())));
+        }
+        // Events go with changes; see `events`.
+        let changed = became.values().any(|result| *result == WriteResult::Applied);
+        if !staged.events.is_empty() && (changed || staged.writes.is_empty()) {
+            sent.requests += self.events.send(&self.api, sender, &staged.events, now_millis).await;
+        }
+        sent.reports = staged
+            .writes
+            .iter()
+            .map(|write| {
+                let (id, what) = (write.get().id, write.get().action.describe());
+                // The plan names every write.
+                let became = became.remove(&id).unwrap_or(WriteResult::NotSent);
+                WriteReport { id, what, became }
+            })
+            .collect();
+        sent
+    }
+}
+
+impl Deliver for Writeback {
+    fn deliver<'a>(
+        &'a self,
+        sender: &'a Sender,
+        view: &'a dyn PodView,
+        staged: Staged,
+        now_millis: u64,
+    ) -> BoxFuture<'a, Sent> {
+        Box::pin(self.run(sender, view, staged, now_millis))
+    }
+}

@@ -1,0 +1,106 @@
+//! What an answer of the API server means for a write. Pure.
+
+use serde_json::Value;
+
+use crate::{
+    api::ApiError,
+    model::{CachedPod, WriteResult},
+};
+
+use super::plan::{MetaPatch, Request};
+
+/// What an error says.
+#[derive(Debug, PartialEq)]
+pub(super) enum Verdict {
+    Became(WriteResult),
+    /// Nothing went out, and for the rest of the run nothing will.
+    Unreachable,
+    /// It may have been done: read, never repeat.
+    Ambiguous,
+}
+
+/// Where the meanings are from: the API server's own answers, tried on 1.36.
+pub(super) fn judge(request: &Request, error: &ApiError) -> Verdict {
+    let ApiError::Status { code, message, causes, .. } = error else {
+        return match error {
+            ApiError::Transport { sent: false, .. } => Verdict::Unreachable,
+            _ => Verdict::Ambiguous,
+        };
+    };
+    let told = || message.clone();
+    let names_uid = causes.iter().any(|cause| cause.field == "metadata.uid");
+    let removal = matches!(request, Request::Delete { .. } | Request::Evict { .. } | Request::DeleteObject { .. });
+    let result = match code {
+        422 if names_uid => WriteResult::Gone,
+        // A uid of another incarnation.
+        409 if removal => WriteResult::Gone,
+        409 if error.has_cause("FieldManagerConflict") => WriteResult::OwnedByOther(told()),
+        409 => WriteResult::Conflict,
+        // An apply creates, so what is missing is the namespace.
+        404 if matches!(request, Request::Apply { .. }) => WriteResult::Invalid(told()),
+        404 => WriteResult::Gone,
+        429 if error.has_cause("DisruptionBudget") => WriteResult::Blocked(told()),
+        // Turned away before anything was done.
+        429 => WriteResult::NotSent,
+        401 | 403 => WriteResult::Forbidden(told()),
+        400..=499 => WriteResult::Invalid(told()),
+        _ => return Verdict::Ambiguous,
+    };
+    Verdict::Became(result)
+}
+
+/// What a read after a lost answer says of a write to a Pod: `Applied` where the Pod shows it, `Gone` where there is
+/// another or none, else it cannot be known. `now` is the Pod of the same name as it is.
+pub(super) fn resolve(request: &Request, now: Option<&CachedPod>) -> WriteResult {
+    let (Request::PatchMeta { key, .. }
+    | Request::PatchStatus { key, .. }
+    | Request::Delete { key, .. }
+    | Request::Evict { key }) = request
+    else {
+        return WriteResult::Unknown;
+    };
+    let Some(pod) = now.filter(|pod| pod.key == *key) else { return WriteResult::Gone };
+    let shown = match request {
+        Request::PatchMeta { patch, .. } => shows(pod, patch),
+        Request::PatchStatus { conditions, .. } => pod.status().is_ok_and(|status| {
+            conditions.iter().all(|(condition_type, wanted)| {
+                let held = status.conditions.iter().find(|held| held.condition_type == *condition_type);
+                match (held, wanted) {
+                    (None, None) => true,
+                    (Some(held), Some(wanted)) => {
+                        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+                        held.status == wanted.status
+                            && text(&held.reason) == text(&wanted.reason)
+                            && text(&held.message) == text(&wanted.message)
+                    }
+                    _ => false,
+                }
+            })
+        }),
+        _ => pod.lifecycle().is_ok_and(|lifecycle| lifecycle.deletion_timestamp.is_some()),
+    };
+    if shown { WriteResult::Applied } else { WriteResult::Unknown }
+}
+
+fn shows(pod: &CachedPod, patch: &MetaPatch) -> bool {
+    let (Ok(labels), Ok(annotations), Ok(lifecycle)) = (pod.labels(), pod.annotations(), pod.lifecycle()) else {
+        return false;
+    };
+    patch.labels.iter().all(|(key, value)| labels.get(key) == value.as_ref())
+        && patch.annotations.iter().all(|(key, value)| annotations.get(key) == value.as_ref())
+        && patch.add_finalizers.iter().all(|name| lifecycle.finalizers.contains(name))
+        && !patch.remove_finalizers.iter().any(|name| lifecycle.finalizers.contains(name))
+}
+
+/// True where `live` holds all that `wanted` says: objects by key, lists of the same length entry by entry.
+pub(super) fn holds(live: &Value, wanted: &Value) -> bool {
+    match (live, wanted) {
+        (Value::Object(live), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, wanted)| live.get(key).is_some_and(|live| holds(live, wanted)))
+        }
+        (Value::Array(live), Value::Array(wanted)) => {
+            live.len() == wanted.len() && live.iter().zip(wanted).all(|(live, wanted)| holds(live, wanted))
+        }
+        _ => live == wanted,
+    }
+}

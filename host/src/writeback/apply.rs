@@ -1,0 +1,142 @@
+//! Sends the requests of one plan: thin. What to send is `http`'s, what an answer means is `answer`'s.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde_json::Value;
+
+use crate::{
+    api::{Api, ApiError},
+    model::{CachedPod, PodKey, WriteResult},
+    seam::{Sender, Sent},
+};
+
+use super::{
+    answer::{self, Verdict},
+    http,
+    objects::Objects,
+    plan::{Request, Subject},
+};
+
+/// The requests of one run's plan, and what already went wrong among them.
+pub(super) struct Delivery<'a> {
+    api: &'a Api,
+    objects: &'a Objects,
+    sender: &'a Sender,
+    now_millis: u64,
+    /// What later requests on a subject become without being sent.
+    closed: BTreeMap<Subject, WriteResult>,
+    cut_off: bool,
+}
+
+impl<'a> Delivery<'a> {
+    pub(super) fn new(api: &'a Api, objects: &'a Objects, sender: &'a Sender, now_millis: u64) -> Self {
+        Self { api, objects, sender, now_millis, closed: BTreeMap::new(), cut_off: false }
+    }
+
+    pub(super) async fn send(&mut self, request: &Request, sent: &mut Sent) -> WriteResult {
+        if self.cut_off {
+            return WriteResult::NotSent;
+        }
+        let subject = request.subject();
+        if let Some(result) = self.closed.get(&subject) {
+            return result.clone();
+        }
+        let result = match &subject {
+            Subject::Pod(key) => self.to_pod(key, request, sent).await,
+            Subject::Object(_) => {
+                let (result, wrote) = self.objects.send(self.api, self.sender, request, self.now_millis).await;
+                sent.requests += u32::from(wrote);
+                result.unwrap_or_else(|verdict| self.failed(verdict))
+            }
+        };
+        match &result {
+            WriteResult::Applied | WriteResult::Unchanged => {}
+            WriteResult::Gone => drop(self.closed.insert(subject, WriteResult::Gone)),
+            _ => drop(self.closed.insert(subject, WriteResult::NotSent)),
+        }
+        result
+    }
+
+    fn failed(&mut self, verdict: Verdict) -> WriteResult {
+        match verdict {
+            Verdict::Became(result) => result,
+            Verdict::Unreachable => {
+                self.cut_off = true;
+                WriteResult::NotSent
+            }
+            Verdict::Ambiguous => {
+                self.cut_off = true;
+                WriteResult::Unknown
+            }
+        }
+    }
+
+    async fn to_pod(&mut self, key: &PodKey, request: &Request, sent: &mut Sent) -> WriteResult {
+        let wire = match request {
+            Request::PatchMeta { patch, .. } => http::patch_meta(key, patch, self.sender),
+            Request::PatchStatus { conditions, .. } => http::patch_status(key, conditions, self.sender),
+            Request::Delete { grace_seconds, .. } => http::delete(key, *grace_seconds, self.sender),
+            Request::Evict { .. } => http::evict(key, self.sender),
+            Request::Apply { .. } | Request::DeleteObject { .. } => return WriteResult::NotSent,
+        };
+        let wire = match wire {
+            Ok(wire) => wire,
+            Err(error) => return WriteResult::Invalid(error.to_string()),
+        };
+        sent.requests += 1;
+        let removal = matches!(request, Request::Delete { .. } | Request::Evict { .. });
+        let result = match self.api.json(wire).await {
+            // The answer of a deletion is never written through: it may carry the very revision of the deletion.
+            Ok(_) if removal => WriteResult::Applied,
+            Ok(answer) => {
+                sent.pods.extend(through(&answer, key));
+                WriteResult::Applied
+            }
+            Err(error) => match answer::judge(request, &error) {
+                Verdict::Ambiguous => self.look(key, request, sent).await,
+                verdict => self.failed(verdict),
+            },
+        };
+        if removal && result == WriteResult::Applied {
+            sent.deleted.push(key.clone());
+        }
+        result
+    }
+
+    /// The one read after a lost answer.
+    async fn look(&mut self, key: &PodKey, request: &Request, sent: &mut Sent) -> WriteResult {
+        let Ok(wire) = http::get_pod(key) else { return self.failed(Verdict::Ambiguous) };
+        let result = match self.api.json(wire).await {
+            Ok(answer) => match pod(&answer) {
+                Some(pod) => {
+                    let result = answer::resolve(request, Some(&pod));
+                    if result == WriteResult::Applied {
+                        sent.pods.extend(through(&answer, key));
+                    }
+                    result
+                }
+                None => WriteResult::Unknown,
+            },
+            Err(ApiError::Status { code: 404, .. }) => answer::resolve(request, None),
+            Err(_) => WriteResult::Unknown,
+        };
+        match result {
+            WriteResult::Unknown => self.failed(Verdict::Ambiguous),
+            result => result,
+        }
+    }
+}
+
+fn pod(answer: &Value) -> Option<CachedPod> {
+    let pod = podium_wire::json::decode_value(answer).ok()?;
+    CachedPod::new(&pod).ok()
+}
+
+/// The Pod of an answer for the write-through; none where it is another's, or already gone with its last finalizer, for
+/// which the API server answers with an unchanged revision.
+fn through(answer: &Value, key: &PodKey) -> Option<Arc<CachedPod>> {
+    let pod = pod(answer).filter(|pod| pod.key == *key)?;
+    let lifecycle = pod.lifecycle().ok()?;
+    let gone = lifecycle.deletion_timestamp.is_some() && lifecycle.finalizers.is_empty();
+    (!gone).then(|| Arc::new(pod))
+}

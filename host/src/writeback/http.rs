@@ -1,0 +1,149 @@
+//! Requests of the plan as HTTP requests: paths, queries, headers and bodies in the shapes that are right for the API
+//! server. Pure; what cannot be a request is an error with its reason.
+
+use http::Method;
+use podium_wire::{Condition, ConditionStatus, json::format_timestamp};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    model::{PodKey, syntax},
+    seam::Sender,
+};
+
+use super::plan::MetaPatch;
+
+const MERGE: &str = "application/strategic-merge-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
+const JSON: &str = "application/json";
+
+pub(super) type Request = http::Request<Vec<u8>>;
+
+/// `path` holds nothing but names that `authz` let through.
+fn request(method: Method, path: String, content: &str, body: &Value, sender: &Sender) -> Result<Request, http::Error> {
+    let mut request = http::Request::builder().method(method).uri(path);
+    if let Some(user) = &sender.impersonate {
+        request = request.header("impersonate-user", user);
+    }
+    request = request.header(http::header::CONTENT_TYPE, content);
+    let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+    request.body(body)
+}
+
+fn pod_path(key: &PodKey) -> String {
+    format!("/api/v1/namespaces/{}/pods/{}", key.namespace, key.name)
+}
+
+/// The query that names the manager of the fields.
+fn manager(sender: &Sender) -> String {
+    let encode = |byte: u8| match byte {
+        byte if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) => char::from(byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    };
+    format!("fieldManager={}", sender.manager.bytes().map(encode).collect::<String>())
+}
+
+/// As the host itself: what it reads to find out what became of a write is not the plugin's to see.
+pub(super) fn get_pod(key: &PodKey) -> Result<Request, http::Error> {
+    http::Request::get(pod_path(key)).body(Vec::new())
+}
+
+pub(super) fn get(path: &str, sender: &Sender) -> Result<Request, http::Error> {
+    request(Method::GET, path.to_owned(), JSON, &Value::Null, sender)
+}
+
+pub(super) fn patch_meta(key: &PodKey, patch: &MetaPatch, sender: &Sender) -> Result<Request, http::Error> {
+    let mut metadata = Map::new();
+    metadata.insert("uid".into(), json!(*key.uid));
+    if !patch.labels.is_empty() {
+        metadata.insert("labels".into(), json!(patch.labels));
+    }
+    if !patch.annotations.is_empty() {
+        metadata.insert("annotations".into(), json!(patch.annotations));
+    }
+    if !patch.add_finalizers.is_empty() {
+        metadata.insert("finalizers".into(), json!(patch.add_finalizers));
+    }
+    if !patch.remove_finalizers.is_empty() {
+        metadata.insert("$deleteFromPrimitiveList/finalizers".into(), json!(patch.remove_finalizers));
+    }
+    let path = format!("{}?{}", pod_path(key), manager(sender));
+    request(Method::PATCH, path, MERGE, &json!({ "metadata": metadata }), sender)
+}
+
+/// Carries nothing but the uid and the conditions: through /status labels and finalizers could be changed too.
+pub(super) fn patch_status<'a>(
+    key: &PodKey,
+    conditions: impl IntoIterator<Item = (&'a String, &'a Option<Condition>)>,
+    sender: &Sender,
+) -> Result<Request, http::Error> {
+    let conditions: Vec<Value> = conditions.into_iter().map(|(name, wanted)| condition(name, wanted)).collect();
+    let body = json!({ "metadata": { "uid": *key.uid }, "status": { "conditions": conditions } });
+    request(Method::PATCH, format!("{}/status?{}", pod_path(key), manager(sender)), MERGE, &body, sender)
+}
+
+fn condition(condition_type: &str, wanted: &Option<Condition>) -> Value {
+    let Some(wanted) = wanted else { return json!({ "type": condition_type, "$patch": "delete" }) };
+    let status = match wanted.status {
+        ConditionStatus::True => "True",
+        ConditionStatus::False => "False",
+        ConditionStatus::Unknown => "Unknown",
+    };
+    // Empty texts are sent, because a merge keeps what it does not name.
+    json!({
+        "type": condition_type,
+        "status": status,
+        "reason": wanted.reason.as_deref().unwrap_or_default(),
+        "message": wanted.message.as_deref().unwrap_or_default(),
+        "lastTransitionTime": wanted.last_transition_time.map(format_timestamp),
+    })
+}
+
+fn delete_options(uid: Option<&str>, grace_seconds: Option<u32>) -> Value {
+    let mut options = json!({ "apiVersion": "v1", "kind": "DeleteOptions" });
+    if let Some(uid) = uid {
+        options["preconditions"] = json!({ "uid": uid });
+    }
+    if let Some(seconds) = grace_seconds {
+        options["gracePeriodSeconds"] = json!(seconds);
+    }
+    options
+}
+
+pub(super) fn delete(key: &PodKey, grace_seconds: Option<u32>, sender: &Sender) -> Result<Request, http::Error> {
+    request(Method::DELETE, pod_path(key), JSON, &delete_options(Some(&key.uid), grace_seconds), sender)
+}
+
+pub(super) fn evict(key: &PodKey, sender: &Sender) -> Result<Request, http::Error> {
+    let body = json!({
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": { "namespace": *key.namespace, "name": *key.name },
+        "deleteOptions": { "preconditions": { "uid": *key.uid } },
+    });
+    request(Method::POST, format!("{}/eviction", pod_path(key)), JSON, &body, sender)
+}
+
+/// Never with force: fields of another manager stay the other's.
+pub(super) fn apply(path: &str, body: &Value, sender: &Sender) -> Result<Request, http::Error> {
+    request(Method::PATCH, format!("{path}?{}&force=false", manager(sender)), APPLY, body, sender)
+}
+
+/// Without `Background` some kinds would leave behind what they own.
+pub(super) fn delete_object(path: &str, uid: Option<&str>, sender: &Sender) -> Result<Request, http::Error> {
+    let mut options = delete_options(uid, None);
+    options["propagationPolicy"] = json!("Background");
+    request(Method::DELETE, path.to_owned(), JSON, &options, sender)
+}
+
+pub(super) fn create(path: &str, body: &Value, sender: &Sender) -> Result<Request, http::Error> {
+    request(Method::POST, format!("{path}?{}", manager(sender)), JSON, body, sender)
+}
+
+pub(super) fn merge(path: &str, body: &Value, sender: &Sender) -> Result<Request, http::Error> {
+    request(Method::PATCH, format!("{path}?{}", manager(sender)), "application/merge-patch+json", body, sender)
+}
+
+/// True for the name of a resource that can stand in a path; discovery is the server's word, so it is not trusted.
+pub(super) fn is_resource(plural: &str) -> bool {
+    syntax::dns_label(plural).is_ok()
+}

@@ -1,0 +1,439 @@
+//! From staged writes to the fewest requests. Pure: the same writes on the same view at the same time make the same plan.
+//!
+//! - Writes to one Pod become at most one patch of its metadata and one of its status; the last one wins per key. A write
+//!   that depends on order keeps it: nothing moves across a deletion, an eviction, or the removal of a finalizer that was
+//!   staged after a condition.
+//! - What would change nothing on the Pod as cached is reported `unchanged` and dropped. Later requests are compared with
+//!   the Pod as the earlier ones of the same plan leave it.
+//! - A target that the cache does not hold, or holds with another uid, is `gone`: a plugin learns of Pods from the cache
+//!   alone, so what it names and the cache lacks is no more.
+//!
+//! Objects of other kinds are not cached, so whether an apply would change something is `apply`'s question.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use podium_wire::{Condition, ConditionStatus as Held, Timestamp};
+use serde_json::Value;
+
+use crate::{
+    authz::Authorized,
+    model::{Action, CachedPod, ConditionStatus, ObjectRef, PodKey, PodView, Write, WriteResult},
+};
+
+/// One request to the API server.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Request {
+    PatchMeta {
+        key: PodKey,
+        patch: MetaPatch,
+    },
+    /// None removes the condition.
+    PatchStatus {
+        key: PodKey,
+        conditions: BTreeMap<String, Option<Condition>>,
+    },
+    Delete {
+        key: PodKey,
+        grace_seconds: Option<u32>,
+    },
+    Evict {
+        key: PodKey,
+    },
+    Apply {
+        object: ObjectRef,
+        body: Value,
+        owner: Option<PodKey>,
+    },
+    DeleteObject {
+        object: ObjectRef,
+        uid: Option<String>,
+    },
+}
+
+/// None removes the key.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct MetaPatch {
+    pub labels: BTreeMap<String, Option<String>>,
+    pub annotations: BTreeMap<String, Option<String>>,
+    pub add_finalizers: BTreeSet<String>,
+    pub remove_finalizers: BTreeSet<String>,
+}
+
+impl MetaPatch {
+    fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+            && self.annotations.is_empty()
+            && self.add_finalizers.is_empty()
+            && self.remove_finalizers.is_empty()
+    }
+}
+
+/// What a request is about: requests on one subject depend on each other.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Subject {
+    Pod(PodKey),
+    Object(ObjectRef),
+}
+
+impl Request {
+    pub(super) fn subject(&self) -> Subject {
+        match self {
+            Self::PatchMeta { key, .. }
+            | Self::PatchStatus { key, .. }
+            | Self::Delete { key, .. }
+            | Self::Evict { key } => Subject::Pod(key.clone()),
+            Self::Apply { object, .. } | Self::DeleteObject { object, .. } => Subject::Object(object.clone()),
+        }
+    }
+}
+
+/// A request and the writes that it carries.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Planned {
+    pub request: Request,
+    pub ids: Vec<u32>,
+}
+
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Plan {
+    pub requests: Vec<Planned>,
+    /// What became of writes that need no request.
+    pub became: BTreeMap<u32, WriteResult>,
+}
+
+/// A value that several writes may have set, the last one winning.
+type Slot<T> = (T, Vec<u32>);
+
+fn put<T>(slots: &mut BTreeMap<String, Slot<T>>, key: &str, value: T, id: u32) {
+    let mut ids = slots.remove(key).map(|(_, ids)| ids).unwrap_or_default();
+    ids.push(id);
+    slots.insert(key.to_owned(), (value, ids));
+}
+
+/// A request while writes still join it.
+enum Draft {
+    Meta {
+        key: PodKey,
+        labels: BTreeMap<String, Slot<Option<String>>>,
+        annotations: BTreeMap<String, Slot<Option<String>>>,
+        /// True adds.
+        finalizers: BTreeMap<String, Slot<bool>>,
+    },
+    Status {
+        key: PodKey,
+        conditions: BTreeMap<String, Slot<Option<Wanted>>>,
+    },
+    Whole(Request, Vec<u32>),
+}
+
+struct Wanted {
+    status: Held,
+    reason: String,
+    message: String,
+}
+
+/// Drafts in the order of sending, and where writes to a Pod may still join.
+#[derive(Default)]
+struct Drafts {
+    drafts: Vec<Draft>,
+    meta: BTreeMap<PodKey, usize>,
+    status: BTreeMap<PodKey, usize>,
+}
+
+impl Drafts {
+    fn meta(&mut self, key: &PodKey) -> &mut Draft {
+        let index = *self.meta.entry(key.clone()).or_insert(self.drafts.len());
+        if index == self.drafts.len() {
+            let (labels, annotations, finalizers) = Default::default();
+            self.drafts.push(Draft::Meta { key: key.clone(), labels, annotations, finalizers });
+        }
+        &mut self.drafts[index]
+    }
+
+    fn status(&mut self, key: &PodKey) -> &mut Draft {
+        let index = *self.status.entry(key.clone()).or_insert(self.drafts.len());
+        if index == self.drafts.len() {
+            self.drafts.push(Draft::Status { key: key.clone(), conditions: BTreeMap::new() });
+        }
+        &mut self.drafts[index]
+    }
+
+    fn label(&mut self, target: &PodKey, key: &str, value: Option<String>, id: u32) {
+        if let Draft::Meta { labels, .. } = self.meta(target) {
+            put(labels, key, value, id);
+        }
+    }
+
+    fn annotation(&mut self, target: &PodKey, key: &str, value: Option<String>, id: u32) {
+        if let Draft::Meta { annotations, .. } = self.meta(target) {
+            put(annotations, key, value, id);
+        }
+    }
+
+    fn finalizer(&mut self, target: &PodKey, name: &str, add: bool, id: u32) {
+        // The Pod may go with its last finalizer, so a condition staged before goes out before.
+        let behind = self.status.get(target) > self.meta.get(target) && self.meta.contains_key(target);
+        if !add && behind {
+            self.meta.remove(target);
+        }
+        if let Draft::Meta { finalizers, .. } = self.meta(target) {
+            put(finalizers, name, add, id);
+        }
+    }
+
+    fn condition(&mut self, target: &PodKey, condition_type: &str, wanted: Option<Wanted>, id: u32) {
+        if let Draft::Status { conditions, .. } = self.status(target) {
+            put(conditions, condition_type, wanted, id);
+        }
+    }
+
+    /// A request that nothing joins, save the very same one staged right after it, and that no later write to the Pod
+    /// passes.
+    fn whole(&mut self, request: Request, id: u32) {
+        if let Subject::Pod(key) = request.subject() {
+            self.meta.remove(&key);
+            self.status.remove(&key);
+        }
+        match self.drafts.last_mut() {
+            Some(Draft::Whole(last, ids)) if *last == request => ids.push(id),
+            _ => self.drafts.push(Draft::Whole(request, vec![id])),
+        }
+    }
+
+    fn stage(&mut self, write: &Write) {
+        let id = write.id;
+        match &write.action {
+            Action::SetLabel { target, key, value } => self.label(target, key, Some(value.clone()), id),
+            Action::RemoveLabel { target, key } => self.label(target, key, None, id),
+            Action::SetAnnotation { target, key, value } => self.annotation(target, key, Some(value.clone()), id),
+            Action::RemoveAnnotation { target, key } => self.annotation(target, key, None, id),
+            Action::AddFinalizer { target, name } => self.finalizer(target, name, true, id),
+            Action::RemoveFinalizer { target, name } => self.finalizer(target, name, false, id),
+            Action::SetCondition { target, condition_type, status, reason, message } => {
+                let status = match status {
+                    ConditionStatus::True => Held::True,
+                    ConditionStatus::False => Held::False,
+                    ConditionStatus::Unknown => Held::Unknown,
+                };
+                let wanted = Wanted { status, reason: reason.clone(), message: message.clone() };
+                self.condition(target, condition_type, Some(wanted), id);
+            }
+            Action::RemoveCondition { target, condition_type } => self.condition(target, condition_type, None, id),
+            Action::DeletePod { target, grace_seconds } => {
+                self.whole(Request::Delete { key: target.clone(), grace_seconds: *grace_seconds }, id);
+            }
+            Action::EvictPod { target } => self.whole(Request::Evict { key: target.clone() }, id),
+            Action::ApplyObject { object, body, owner } => {
+                let (object, body, owner) = (object.clone(), body.clone(), owner.clone());
+                self.whole(Request::Apply { object, body, owner }, id);
+            }
+            Action::DeleteObject { object, uid } => {
+                self.whole(Request::DeleteObject { object: object.clone(), uid: uid.clone() }, id);
+            }
+        }
+    }
+}
+
+/// What of a Pod can be written, as cached, then as the plan leaves it.
+struct Present {
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+    finalizers: Vec<String>,
+    conditions: BTreeMap<String, Condition>,
+    /// Being deleted, with this grace in seconds.
+    going: Option<i64>,
+}
+
+impl Present {
+    fn of(pod: &CachedPod) -> Self {
+        // What cannot be decoded, which never happens to what the cache encoded, counts as absent: then too much is
+        // sent, not too little.
+        let lifecycle = pod.lifecycle().unwrap_or_default();
+        let conditions = pod.status().unwrap_or_default().conditions;
+        Self {
+            labels: pod.labels().unwrap_or_default(),
+            annotations: pod.annotations().unwrap_or_default(),
+            finalizers: lifecycle.finalizers,
+            conditions: conditions.into_iter().map(|held| (held.condition_type.clone(), held)).collect(),
+            going: lifecycle.deletion_timestamp.map(|_| lifecycle.deletion_grace_period_seconds.unwrap_or(0)),
+        }
+    }
+
+    /// True when the deletion asked for is under way already, and no slower.
+    fn goes_within(&self, grace_seconds: Option<u32>) -> bool {
+        self.going.is_some_and(|going| grace_seconds.is_none_or(|asked| going <= i64::from(asked)))
+    }
+}
+
+/// Keeps what differs from `held`, and takes it over there; the rest goes to `unchanged`.
+fn differing(
+    slots: BTreeMap<String, Slot<Option<String>>>,
+    held: &mut BTreeMap<String, String>,
+    changed: &mut Vec<u32>,
+    unchanged: &mut Vec<u32>,
+) -> BTreeMap<String, Option<String>> {
+    let mut patch = BTreeMap::new();
+    for (key, (value, ids)) in slots {
+        if held.get(&key) == value.as_ref() {
+            unchanged.extend(ids);
+            continue;
+        }
+        changed.extend(ids);
+        match &value {
+            Some(value) => held.insert(key.clone(), value.clone()),
+            None => held.remove(&key),
+        };
+        patch.insert(key, value);
+    }
+    patch
+}
+
+/// The fewest requests for the writes, in the order in which they may be sent.
+pub(super) fn plan(writes: &[Authorized<Write>], view: &dyn PodView, now_millis: u64) -> Plan {
+    let mut drafts = Drafts::default();
+    for write in writes {
+        drafts.stage(write.get());
+    }
+    let now = Timestamp(i64::try_from(now_millis).unwrap_or(i64::MAX));
+    let mut plan = Plan::default();
+    let mut pods: BTreeMap<PodKey, Option<Present>> = BTreeMap::new();
+    for draft in drafts.drafts {
+        let subject = match &draft {
+            Draft::Meta { key, .. } | Draft::Status { key, .. } => Some(key.clone()),
+            Draft::Whole(request, _) => match request.subject() {
+                Subject::Pod(key) => Some(key),
+                Subject::Object(_) => None,
+            },
+        };
+        let Some(key) = subject else {
+            if let Draft::Whole(request, ids) = draft {
+                plan.requests.push(Planned { request, ids });
+            }
+            continue;
+        };
+        let present = pods.entry(key.clone()).or_insert_with(|| {
+            let pod = view.get(&key.namespace, &key.name).filter(|pod| pod.key == key);
+            pod.map(|pod| Present::of(&pod))
+        });
+        match present {
+            Some(present) => plan.settle(draft, present, now),
+            None => plan.report(draft.ids(), &WriteResult::Gone),
+        }
+    }
+    plan
+}
+
+impl Draft {
+    fn ids(self) -> Vec<u32> {
+        fn all<T>(slots: BTreeMap<String, Slot<T>>) -> Vec<u32> {
+            slots.into_values().flat_map(|(_, ids)| ids).collect()
+        }
+        match self {
+            Self::Meta { labels, annotations, finalizers, .. } => {
+                [all(labels), all(annotations), all(finalizers)].concat()
+            }
+            Self::Status { conditions, .. } => all(conditions),
+            Self::Whole(_, ids) => ids,
+        }
+    }
+}
+
+impl Plan {
+    fn report(&mut self, ids: Vec<u32>, result: &WriteResult) {
+        self.became.extend(ids.into_iter().map(|id| (id, result.clone())));
+    }
+
+    fn send(&mut self, request: Request, mut ids: Vec<u32>) {
+        ids.sort_unstable();
+        self.requests.push(Planned { request, ids });
+    }
+
+    /// Compares a draft with the Pod and makes of it a request, or none.
+    fn settle(&mut self, draft: Draft, present: &mut Present, now: Timestamp) {
+        let (mut changed, mut unchanged) = (Vec::new(), Vec::new());
+        match draft {
+            Draft::Meta { key, labels, annotations, finalizers } => {
+                let mut patch = MetaPatch {
+                    labels: differing(labels, &mut present.labels, &mut changed, &mut unchanged),
+                    annotations: differing(annotations, &mut present.annotations, &mut changed, &mut unchanged),
+                    ..MetaPatch::default()
+                };
+                for (name, (add, ids)) in finalizers {
+                    if present.finalizers.contains(&name) == add {
+                        unchanged.extend(ids);
+                    } else if !add {
+                        changed.extend(ids);
+                        present.finalizers.retain(|held| *held != name);
+                        patch.remove_finalizers.insert(name);
+                    } else if present.going.is_some() {
+                        let text = "a finalizer cannot be added to a Pod that is being deleted".to_owned();
+                        self.report(ids, &WriteResult::Invalid(text));
+                    } else {
+                        changed.extend(ids);
+                        present.finalizers.push(name.clone());
+                        patch.add_finalizers.insert(name);
+                    }
+                }
+                if !patch.is_empty() {
+                    self.send(Request::PatchMeta { key, patch }, changed);
+                }
+            }
+            Draft::Status { key, conditions: slots } => {
+                let mut conditions = BTreeMap::new();
+                for (condition_type, (wanted, ids)) in slots {
+                    let wanted = wanted.map(|wanted| wanted.condition(&condition_type, present, now));
+                    if present.conditions.get(&condition_type).map(normal) == wanted {
+                        unchanged.extend(ids);
+                        continue;
+                    }
+                    changed.extend(ids);
+                    match &wanted {
+                        Some(wanted) => present.conditions.insert(condition_type.clone(), wanted.clone()),
+                        None => present.conditions.remove(&condition_type),
+                    };
+                    conditions.insert(condition_type, wanted);
+                }
+                if !conditions.is_empty() {
+                    self.send(Request::PatchStatus { key, conditions }, changed);
+                }
+            }
+            Draft::Whole(request, ids) => {
+                let grace = match &request {
+                    Request::Delete { grace_seconds, .. } => *grace_seconds,
+                    _ => None,
+                };
+                if present.goes_within(grace) {
+                    unchanged.extend(ids);
+                } else {
+                    self.send(request, ids);
+                }
+            }
+        }
+        self.report(unchanged, &WriteResult::Unchanged);
+    }
+}
+
+/// An empty text and none are one to the API server.
+fn normal(condition: &Condition) -> Condition {
+    let filled = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    Condition { reason: filled(&condition.reason), message: filled(&condition.message), ..condition.clone() }
+}
+
+impl Wanted {
+    /// The server sets no transition time: it is kept while the status is the same, and else is now.
+    fn condition(self, condition_type: &str, present: &Present, now: Timestamp) -> Condition {
+        let held = present.conditions.get(condition_type).filter(|held| held.status == self.status);
+        let whole_second = Timestamp(now.0 - now.0.rem_euclid(1_000));
+        normal(&Condition {
+            condition_type: condition_type.to_owned(),
+            status: self.status,
+            reason: Some(self.reason),
+            message: Some(self.message),
+            last_transition_time: Some(held.and_then(|held| held.last_transition_time).unwrap_or(whole_second)),
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;
