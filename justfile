@@ -1,0 +1,41 @@
+# What people and CI run. Each recipe is one command of the README or a step of .ci/run, so that there is one way to do it.
+
+# List the recipes
+default:
+    @just --list --unsorted
+
+# Show the whole thing at work on a cluster in the process, and check the outcome
+demo *ARGS:
+    cargo demo {{ARGS}}
+
+# A cluster in the process, the host, and plugins that are swapped when their source changes
+dev *ARGS:
+    cargo podium dev {{ARGS}}
+
+# Every test; the suites that need Go or Python say so where those are missing
+test *ARGS:
+    cargo test --workspace {{ARGS}}
+
+# The suites on a real control plane
+test-cluster *ARGS:
+    cargo test --package podium-tests --test cluster --test conformance {{ARGS}}
+
+# Format, clippy, and the offline checks of dependencies
+lint:
+    bash .ci/run lint
+
+# Release builds; figures on standard output
+bench *ARGS:
+    cargo bench --package podium-tests {{ARGS}}
+
+# The Rust plugins as components, in target/plugins
+build-plugins:
+    for plugin in plugins/*/Cargo.toml; do cargo podium build "$(dirname "$plugin")" --out "target/plugins/$(basename "$(dirname "$plugin")" | tr - _).wasm"; done
+
+# The Python plugin as a component, in target/python-plugin
+build-python:
+    bash plugins/pod-age-python/build.sh
+
+# All that CI runs
+ci:
+    bash .ci/run

@@ -1,0 +1,214 @@
+//! The direction of imports: which room of the host may know which, as ARCHITECTURE.md draws it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Room -> (rooms it may know, heavy crates it may know). Light crates (std, serde, serde_json, thiserror, tracing,
+/// futures' combinators, parking_lot, bytes, rand) are free to all.
+const ROOMS: &[(&str, &[&str], &[&str])] = &[
+    ("model", &[], &[]),
+    ("authz", &["model"], &[]),
+    ("seam", &["model", "authz"], &[]),
+    ("clock", &[], &["tokio::time"]),
+    ("wake", &["model"], &[]),
+    ("status", &["model"], &[]),
+    ("queue", &[], &["tokio::time", "tokio::sync", "tokio::select"]),
+    ("cache", &["model"], &["tokio::sync", "arc_swap", "imbl"]),
+    ("api", &["model"], &["kube", "tokio::time", "http", "http_body_util", "hyper", "hyper_util"]),
+    ("watch", &["model", "api"], &["kube", "tokio", "http", "http_body_util"]),
+    ("live", &["model", "seam", "api"], &["kube", "http"]),
+    ("writeback", &["model", "authz", "seam", "api"], &["kube", "tokio", "http", "jiff"]),
+    ("runtime", &["model", "authz", "seam"], &["wasmtime", "wasmtime_wasi", "wasmparser", "tokio"]),
+    ("dispatch", &["model", "authz", "seam", "queue", "cache", "status", "clock"], &["tokio::time"]),
+    ("config", &["model"], &["serde_saphyr"]),
+    ("telemetry", &["model", "status"], &["prometheus_client", "tracing_subscriber"]),
+    ("admin", &["telemetry"], &["axum", "tokio"]),
+];
+/// Built by main alone; it may know everything.
+const APP: &str = "app";
+const HEAVY: &[&str] = &[
+    "kube",
+    "k8s_openapi",
+    "wasmtime",
+    "wasmtime_wasi",
+    "wasmparser",
+    "tokio",
+    "axum",
+    "http",
+    "http_body_util",
+    "hyper",
+    "hyper_util",
+    "tower",
+    "prometheus_client",
+    "tracing_subscriber",
+    "arc_swap",
+    "imbl",
+    "serde_saphyr",
+    "clap",
+    "jiff",
+    "rustls",
+    "anyhow",
+];
+/// One door each: spawning tasks and threads.
+const SPAWNS: &[(&str, &[&str])] =
+    &[("tokio::spawn", &[APP]), ("thread::spawn", &[APP, "runtime"]), ("thread::Builder", &["runtime"])];
+
+fn source() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/src")
+}
+
+/// The production files of a room: tests of a room may use what they like.
+fn files(room: &str) -> Vec<PathBuf> {
+    let (file, folder) = (source().join(format!("{room}.rs")), source().join(room));
+    let mut files = if file.exists() { vec![file] } else { Vec::new() };
+    let mut folders = vec![folder];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") && !is_test(&path) {
+                files.push(path);
+            }
+        }
+    }
+    assert!(!files.is_empty(), "room {room} has no files");
+    files.sort();
+    files
+}
+
+/// A file that its parent includes under `#[cfg(test)]`.
+fn is_test(path: &Path) -> bool {
+    let stem = path.file_stem().unwrap().to_string_lossy().into_owned();
+    let mut parents = vec![path.with_file_name("mod.rs")];
+    if let Some(folder) = path.parent() {
+        parents.push(folder.with_extension("rs"));
+    }
+    parents.iter().filter(|parent| *parent != path).any(|parent| {
+        let text = fs::read_to_string(parent).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        lines.windows(2).any(|pair| pair[0] == "#[cfg(test)]" && pair[1] == format!("mod {stem};"))
+    })
+}
+
+/// Code without comments, and without the module of tests at its end.
+fn code(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap();
+    let text = text.split("\n#[cfg(test)]\nmod ").next().unwrap_or_default();
+    text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+/// Every path that the code names: `a::b::c`, and each leaf of `use a::{b, c::d}`.
+fn paths(code: &str) -> BTreeSet<String> {
+    let mut paths = BTreeSet::new();
+    let is_word = |character: char| character.is_alphanumeric() || character == '_' || character == ':';
+    for word in code.split(|character: char| !is_word(character)).filter(|word| word.contains("::")) {
+        paths.insert(word.trim_start_matches(':').to_owned());
+    }
+    for statement in code.split(';') {
+        // The last `use` before the semicolon; `use` in a word does not follow white space.
+        let Some(at) = statement.rfind("use ") else { continue };
+        if statement[..at].chars().last().is_none_or(char::is_whitespace) {
+            leaves("", statement[at + 4..].trim(), &mut paths);
+        }
+    }
+    paths
+}
+
+fn leaves(prefix: &str, tree: &str, paths: &mut BTreeSet<String>) {
+    let Some((head, rest)) = tree.split_once('{') else {
+        let leaf = tree.split(" as ").next().unwrap_or_default().trim();
+        paths.insert(format!("{prefix}{leaf}"));
+        return;
+    };
+    let inner = rest.rsplit_once('}').map_or(rest, |(inner, _)| inner);
+    let prefix = format!("{prefix}{}", head.trim());
+    let (mut depth, mut start) = (0, 0);
+    for (at, character) in inner.char_indices().chain([(inner.len(), ',')]) {
+        match character {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                if !inner[start..at].trim().is_empty() {
+                    leaves(&prefix, inner[start..at].trim(), paths);
+                }
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+}
+
+fn breaches(room: &str, rooms: &[&str], crates: &[&str], code: &str) -> Vec<String> {
+    let mut breaches = Vec::new();
+    for path in paths(code) {
+        let mut parts = path.split("::");
+        let first = parts.next().unwrap_or_default();
+        if first == "crate" {
+            let other = parts.next().unwrap_or_default();
+            // The root of a use tree, `crate::`, is judged by its leaves.
+            if !other.is_empty() && other != room && !rooms.contains(&other) {
+                breaches.push(path);
+            }
+        } else if HEAVY.contains(&first) {
+            let second = format!("{first}::{}", parts.next().unwrap_or_default());
+            let is_root = path.ends_with("::");
+            if !is_root && !crates.contains(&first) && !crates.contains(&second.as_str()) {
+                breaches.push(path);
+            }
+        }
+    }
+    breaches
+}
+
+#[test]
+fn no_room_of_the_host_knows_more_than_the_map_allows() {
+    let mut found = BTreeMap::new();
+    for (room, rooms, crates) in ROOMS {
+        for file in files(room) {
+            let breaches = breaches(room, rooms, crates, &code(&file));
+            if !breaches.is_empty() {
+                found.insert(file.strip_prefix(source()).unwrap().to_owned(), breaches);
+            }
+        }
+    }
+    assert!(found.is_empty(), "these lines break ARCHITECTURE.md's map: {found:#?}");
+}
+
+#[test]
+fn every_room_is_on_the_map() {
+    let lib = fs::read_to_string(source().join("lib.rs")).unwrap();
+    let declared = lib.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
+    let unknown: Vec<_> =
+        declared.filter(|room| *room != APP && !ROOMS.iter().any(|(known, ..)| known == room)).collect();
+    assert!(unknown.is_empty(), "not on the map: {unknown:?}");
+}
+
+#[test]
+fn tasks_and_threads_are_spawned_through_their_one_door() {
+    let rooms = ROOMS.iter().map(|(room, ..)| *room).chain([APP]);
+    for room in rooms {
+        for file in files(room) {
+            let code = code(&file);
+            for (call, doors) in SPAWNS {
+                assert!(!code.contains(call) || doors.contains(&room), "{call} in {}", file.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_map_is_not_blind() {
+    let breach = |room, code| {
+        let (_, rooms, crates) = ROOMS.iter().find(|(known, ..)| *known == room).unwrap();
+        breaches(room, rooms, crates, code)
+    };
+    assert_eq!(breach("cache", "use crate::{model::{Change, Page}, queue::Queue};"), ["crate::queue::Queue"]);
+    assert_eq!(breach("wake", "fn f() { kube::Client::try_default(); }"), ["kube::Client::try_default"]);
+    assert_eq!(breach("queue", "use tokio::{sync::Notify, net::TcpListener};"), ["tokio::net::TcpListener"]);
+    assert_eq!(breach("dispatch", "use wasmtime as engine;"), ["wasmtime"]);
+    assert!(breach("watch", "use crate::{api::Api, model::Observation}; use kube::Client;").is_empty());
+}
