@@ -1,1 +1,167 @@
-//! Plugin configuration from files: parsed, checked, with errors that name file and field.
+//! Plugin configuration from files: parsed, checked, with errors that name file, line and field.
+//!
+//! A plugin that is wrong is left out and told of; the others load. Whether a component's imports fit its grants is
+//! `runtime`'s question. docs/configuration.md is for people what this is for the host.
+
+mod node;
+mod order;
+mod plugin;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::BTreeMap,
+    fmt, fs,
+    path::{Path, PathBuf},
+};
+
+use crate::model::{PluginId, PluginSpec};
+
+use node::{Node, Problem};
+
+/// Far above any configuration that people write.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// What the files say.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// In the order of the files and of the documents in them.
+    pub plugins: Vec<(PathBuf, PluginSpec)>,
+    /// Each left a plugin or a file out.
+    pub errors: Vec<ConfigError>,
+    /// These left nothing out.
+    pub warnings: Vec<ConfigError>,
+}
+
+/// One thing that is wrong in one file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct ConfigError {
+    pub file: PathBuf,
+    /// Counted from 1; none where it is about the file.
+    pub line: Option<u64>,
+    /// Such as `spec.limits.memoryMiB`; empty where it is about the file.
+    pub field: String,
+    /// What is wrong, and what to do about it.
+    pub message: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", self.file.display())?;
+        if let Some(line) = self.line {
+            write!(formatter, ":{line}")?;
+        }
+        if !self.field.is_empty() {
+            write!(formatter, ": {}", self.field)?;
+        }
+        write!(formatter, ": {}", self.message)
+    }
+}
+
+impl ConfigError {
+    fn file(file: &Path, line: Option<u64>, message: String) -> Self {
+        Self { file: file.to_owned(), line, field: String::new(), message }
+    }
+}
+
+/// A plugin, and where its file defines it.
+#[derive(Debug)]
+struct Defined {
+    file: PathBuf,
+    line: u64,
+    spec: PluginSpec,
+}
+
+/// Reads files and, of directories, every `*.yaml` and `*.yml` in the order of their names. A file may hold several
+/// documents.
+#[must_use]
+pub fn load(paths: &[PathBuf]) -> Loaded {
+    let mut loaded = Loaded::default();
+    let mut defined = Vec::new();
+    for path in paths {
+        for file in files(path, &mut loaded.errors) {
+            match read(&file) {
+                Ok(text) => parse(&file, &text, &mut defined, &mut loaded.errors),
+                Err(message) => loaded.errors.push(ConfigError::file(&file, None, message)),
+            }
+        }
+    }
+    let defined = without_duplicates(defined, &mut loaded.errors);
+    let defined = order::check(defined, &mut loaded.errors, &mut loaded.warnings);
+    loaded.plugins = defined.into_iter().map(|defined| (defined.file, defined.spec)).collect();
+    loaded
+}
+
+fn files(path: &Path, errors: &mut Vec<ConfigError>) -> Vec<PathBuf> {
+    if !path.is_dir() {
+        return vec![path.to_owned()];
+    }
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) => {
+            errors.push(ConfigError::file(path, None, format!("cannot be read: {error}")));
+            return Vec::new();
+        }
+    };
+    let yaml = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
+    let mut files: Vec<PathBuf> = entries.filter_map(Result::ok).map(|entry| entry.path()).filter(yaml).collect();
+    files.sort();
+    files
+}
+
+fn read(file: &Path) -> Result<String, String> {
+    let size = fs::metadata(file).map_err(|error| format!("cannot be read: {error}"))?.len();
+    if size > MAX_FILE_BYTES {
+        return Err(format!("is {size} bytes long; a configuration has at most {MAX_FILE_BYTES}"));
+    }
+    fs::read_to_string(file).map_err(|error| format!("cannot be read: {error}"))
+}
+
+/// One file's documents.
+fn parse(file: &Path, text: &str, defined: &mut Vec<Defined>, errors: &mut Vec<ConfigError>) {
+    let documents: Vec<Node> = match serde_saphyr::from_multiple(text) {
+        Ok(documents) => documents,
+        Err(error) => {
+            let line = error.location().map(|location| location.line());
+            // The error shows the place in several lines; its first says what is wrong.
+            let message = error.without_snippet().to_string();
+            let message = message.lines().next().unwrap_or_default();
+            errors.push(ConfigError::file(file, line, format!("is not valid YAML: {message}")));
+            return;
+        }
+    };
+    let directory = file.parent().unwrap_or(Path::new(""));
+    for document in documents.iter().filter(|document| !document.is_null()) {
+        match plugin::read(document, directory) {
+            Ok(spec) => defined.push(Defined { file: file.to_owned(), line: document.line(), spec }),
+            Err(problems) => errors.extend(problems.into_iter().map(|Problem { line, field, message }| ConfigError {
+                file: file.to_owned(),
+                line,
+                field,
+                message,
+            })),
+        }
+    }
+}
+
+fn without_duplicates(defined: Vec<Defined>, errors: &mut Vec<ConfigError>) -> Vec<Defined> {
+    let mut first: BTreeMap<PluginId, PathBuf> = BTreeMap::new();
+    let mut kept = Vec::new();
+    for plugin in defined {
+        match first.get(&plugin.spec.id) {
+            Some(other) => errors.push(ConfigError {
+                message: format!("{} is already defined in {}; rename one", plugin.spec.id, other.display()),
+                file: plugin.file,
+                line: Some(plugin.line),
+                field: "metadata.name".to_owned(),
+            }),
+            None => {
+                first.insert(plugin.spec.id.clone(), plugin.file.clone());
+                kept.push(plugin);
+            }
+        }
+    }
+    kept
+}

@@ -1,0 +1,70 @@
+//! `spec.after` among all plugins: names that nobody has are warned of, cycles are errors that name the cycle.
+
+use std::collections::BTreeMap;
+
+use crate::model::PluginId;
+
+use super::{ConfigError, Defined};
+
+/// Leaves out the plugins that stand on a cycle.
+pub(super) fn check(
+    defined: Vec<Defined>,
+    errors: &mut Vec<ConfigError>,
+    warnings: &mut Vec<ConfigError>,
+) -> Vec<Defined> {
+    let mut before: BTreeMap<PluginId, Vec<PluginId>> = BTreeMap::new();
+    for plugin in &defined {
+        let id = &plugin.spec.id;
+        let named = plugin.spec.after.iter().map(|name| PluginId { name: name.as_str().into(), ..id.clone() });
+        before.insert(id.clone(), named.collect());
+    }
+    let (mut kept, mut cut) = (Vec::new(), Vec::new());
+    for plugin in defined {
+        let field = || "spec.after".to_owned();
+        for unknown in before[&plugin.spec.id].iter().filter(|named| !before.contains_key(*named)) {
+            let message = format!("names {unknown}, which is not configured; it is not waited for");
+            warnings.push(ConfigError { file: plugin.file.clone(), line: Some(plugin.line), field: field(), message });
+        }
+        match cycle(&plugin.spec.id, &before) {
+            Some(cycle) => cut.push((plugin, cycle)),
+            None => kept.push(plugin),
+        }
+    }
+    for (plugin, cycle) in cut {
+        let names: Vec<String> = cycle.iter().map(PluginId::to_string).collect();
+        let message = format!("makes a cycle: {}; remove one of these", names.join(" after "));
+        let (file, line, field) = (plugin.file, Some(plugin.line), "spec.after".to_owned());
+        errors.push(ConfigError { file, line, field, message });
+    }
+    kept
+}
+
+/// The shortest way from a plugin back to itself.
+fn cycle(start: &PluginId, before: &BTreeMap<PluginId, Vec<PluginId>>) -> Option<Vec<PluginId>> {
+    let mut came_from: BTreeMap<&PluginId, &PluginId> = BTreeMap::new();
+    let mut frontier = vec![start];
+    while !frontier.is_empty() {
+        let mut next = Vec::new();
+        for at in frontier {
+            for named in before.get(at).into_iter().flatten() {
+                if named == start {
+                    let mut way = vec![start.clone(), at.clone()];
+                    let mut step = at;
+                    while step != start {
+                        step = came_from.get(step)?;
+                        way.push(step.clone());
+                    }
+                    // It was found from its end.
+                    way.reverse();
+                    return Some(way);
+                }
+                if !came_from.contains_key(named) {
+                    came_from.insert(named, at);
+                    next.push(named);
+                }
+            }
+        }
+        frontier = next;
+    }
+    None
+}
