@@ -436,4 +436,4 @@ impl Wanted {
 
 #[cfg(test)]
 #[path = "plan_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -1,1 +1,227 @@
+use std::sync::Arc;
 
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    authz::authorize,
+    model::{Cursor, Grants, KeyPattern, Page, PodQuery, Revision, Scope, WriteGrants},
+};
+
+pub(in crate::writeback) struct View(pub Vec<Arc<CachedPod>>);
+
+impl PodView for View {
+    fn get(&self, namespace: &str, name: &str) -> Option<Arc<CachedPod>> {
+        self.0.iter().find(|pod| &*pod.key.namespace == namespace && &*pod.key.name == name).cloned()
+    }
+    fn by_uid(&self, uid: &str) -> Option<Arc<CachedPod>> {
+        self.0.iter().find(|pod| &*pod.key.uid == uid).cloned()
+    }
+    fn find(&self, _: &PodQuery, _: usize, _: Option<&Cursor>) -> Page {
+        Page::default()
+    }
+    fn count(&self, _: &PodQuery) -> u64 {
+        0
+    }
+    fn revision(&self) -> Revision {
+        Revision(0)
+    }
+}
+
+pub(in crate::writeback) fn key() -> PodKey {
+    PodKey::new("shop", "cart-0", "u1")
+}
+
+/// Labels a=1, finalizer x.example/f, condition x.example/C False since the second 1.
+pub(in crate::writeback) fn cached(edit: fn(&mut podium_wire::Pod)) -> View {
+    let mut pod = podium_wire::Pod::default();
+    pod.header.namespace = "shop".into();
+    pod.header.name = "cart-0".into();
+    pod.header.uid = "u1".into();
+    pod.header.resource_version = "5".into();
+    pod.labels.insert("a".into(), "1".into());
+    pod.lifecycle.finalizers.push("x.example/f".into());
+    pod.status.conditions.push(Condition {
+        condition_type: "x.example/C".into(),
+        status: Held::False,
+        reason: Some("R".into()),
+        message: None,
+        last_transition_time: Some(Timestamp(1_000)),
+    });
+    edit(&mut pod);
+    View(vec![Arc::new(CachedPod::new(&pod).unwrap())])
+}
+
+pub(in crate::writeback) fn authorised(actions: impl IntoIterator<Item = Action>) -> Vec<Authorized<Write>> {
+    let patterns: Vec<_> = ["a", "b", "c", "x.example/*"].map(|pattern| KeyPattern(pattern.into())).into();
+    let write = WriteGrants {
+        labels: patterns.clone(),
+        annotations: patterns.clone(),
+        finalizers: patterns.clone(),
+        conditions: patterns,
+        events: true,
+        delete: true,
+        evict: true,
+        objects: vec![crate::model::ObjectGrant { api_version: "v1".into(), kind: "ConfigMap".into() }],
+    };
+    let grants = Grants { read: None, write };
+    let write = |(id, action)| authorize(&Scope::Cluster, &grants, Write { id, action }).unwrap();
+    (0..).zip(actions).map(write).collect()
+}
+
+pub(in crate::writeback) fn label(key_: &str, value: &str) -> Action {
+    Action::SetLabel { target: key(), key: key_.into(), value: value.into() }
+}
+
+fn condition(status: ConditionStatus, reason: &str) -> Action {
+    let (condition_type, reason, message) = ("x.example/C".into(), reason.into(), String::new());
+    Action::SetCondition { target: key(), condition_type, status, reason, message }
+}
+
+fn finalizer(add: bool, name: &str) -> Action {
+    let (target, name) = (key(), name.into());
+    if add { Action::AddFinalizer { target, name } } else { Action::RemoveFinalizer { target, name } }
+}
+
+fn planned(view: &View, actions: impl IntoIterator<Item = Action>) -> Plan {
+    plan(&authorised(actions), view, 7_500)
+}
+
+#[test]
+fn writes_to_one_pod_become_one_patch_and_the_last_one_wins() {
+    let plan = planned(&cached(|_| ()), [label("a", "2"), label("b", "1"), label("a", "3")]);
+    let labels = [("a".into(), Some("3".into())), ("b".into(), Some("1".into()))].into();
+    let patch = MetaPatch { labels, ..MetaPatch::default() };
+    assert_eq!(plan.requests, [Planned { request: Request::PatchMeta { key: key(), patch }, ids: vec![0, 1, 2] }]);
+    assert!(plan.became.is_empty());
+}
+
+#[test]
+fn what_the_pod_already_is_makes_no_request() {
+    let actions = [
+        label("a", "1"),
+        Action::RemoveLabel { target: key(), key: "b".into() },
+        Action::RemoveAnnotation { target: key(), key: "b".into() },
+        finalizer(true, "x.example/f"),
+        finalizer(false, "x.example/g"),
+        condition(ConditionStatus::False, "R"),
+        Action::RemoveCondition { target: key(), condition_type: "x.example/D".into() },
+    ];
+    let plan = planned(&cached(|_| ()), actions);
+    assert_eq!(plan.requests, []);
+    assert_eq!(plan.became.len(), 7);
+    assert!(plan.became.values().all(|result| *result == WriteResult::Unchanged));
+}
+
+#[test]
+fn another_incarnation_or_none_is_gone_without_a_request() {
+    for view in [View(Vec::new()), cached(|pod| pod.header.uid = "u2".into())] {
+        let plan = planned(&view, [label("a", "2"), Action::EvictPod { target: key() }]);
+        assert_eq!(plan.requests, []);
+        assert_eq!(plan.became, [(0, WriteResult::Gone), (1, WriteResult::Gone)].into());
+    }
+}
+
+fn only_condition(plan: &Plan) -> Condition {
+    match &plan.requests[..] {
+        [Planned { request: Request::PatchStatus { conditions, .. }, .. }] => {
+            conditions["x.example/C"].clone().unwrap()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_transition_time_moves_with_the_status_alone() {
+    let same = planned(&cached(|_| ()), [condition(ConditionStatus::False, "Other")]);
+    assert_eq!(only_condition(&same).last_transition_time, Some(Timestamp(1_000)));
+    let moved = planned(&cached(|_| ()), [condition(ConditionStatus::True, "R")]);
+    assert_eq!(only_condition(&moved).last_transition_time, Some(Timestamp(7_000)));
+}
+
+#[test]
+fn a_deletion_stays_between_what_was_staged_before_and_after_it() {
+    let delete = Action::DeletePod { target: key(), grace_seconds: None };
+    let plan = planned(&cached(|_| ()), [label("a", "2"), delete, label("a", "3")]);
+    let ids: Vec<_> = plan.requests.iter().map(|planned| planned.ids.clone()).collect();
+    assert_eq!(ids, [[0], [1], [2]]);
+    assert!(matches!(plan.requests[1].request, Request::Delete { .. }));
+}
+
+#[test]
+fn a_condition_goes_out_before_the_finalizer_whose_removal_was_staged_after_it() {
+    let actions = [label("a", "2"), condition(ConditionStatus::True, "R"), finalizer(false, "x.example/f")];
+    let plan = planned(&cached(|_| ()), actions);
+    let ids: Vec<_> = plan.requests.iter().map(|planned| planned.ids.clone()).collect();
+    assert_eq!(ids, [[0], [1], [2]]);
+}
+
+#[test]
+fn a_pod_that_is_going_takes_no_finalizer_and_no_slower_deletion() {
+    let going = cached(|pod| {
+        pod.lifecycle.deletion_timestamp = Some(Timestamp(9_000));
+        pod.lifecycle.deletion_grace_period_seconds = Some(30);
+    });
+    let delete = |grace_seconds| Action::DeletePod { target: key(), grace_seconds };
+    let plan = planned(&going, [finalizer(true, "x.example/g"), delete(None), delete(Some(60)), delete(Some(5))]);
+    assert!(matches!(plan.became[&0], WriteResult::Invalid(_)));
+    assert_eq!((&plan.became[&1], &plan.became[&2]), (&WriteResult::Unchanged, &WriteResult::Unchanged));
+    assert_eq!(plan.requests.len(), 1);
+    assert_eq!(plan.requests[0].request, Request::Delete { key: key(), grace_seconds: Some(5) });
+}
+
+#[test]
+fn the_later_of_two_patches_is_compared_with_what_the_earlier_leaves() {
+    let actions =
+        [finalizer(true, "x.example/g"), condition(ConditionStatus::True, "R"), finalizer(false, "x.example/g")];
+    let plan = planned(&cached(|_| ()), actions);
+    assert_eq!(plan.requests.len(), 3, "{plan:?}");
+}
+
+proptest! {
+    /// Sent one by one or as planned, labels and finalizers end up the same; every write is accounted for once.
+    #[test]
+    fn a_plan_does_what_its_writes_would_do_one_by_one(steps in proptest::collection::vec((0..5_u8, 0..3_usize, 0..2_u8), 0..12)) {
+        let view = cached(|_| ());
+        let names = ["a", "b", "c"];
+        let actions = steps.iter().map(|(verb, name, value)| match verb {
+            0 => label(names[*name], &value.to_string()),
+            1 => Action::RemoveLabel { target: key(), key: names[*name].into() },
+            2 => finalizer(true, &format!("x.example/{name}")),
+            3 => finalizer(false, &format!("x.example/{name}")),
+            _ => condition(ConditionStatus::True, &format!("R{value}")),
+        });
+        let actions: Vec<Action> = actions.collect();
+        let mut labels = BTreeMap::from([("a".to_owned(), "1".to_owned())]);
+        let mut finalizers = BTreeSet::from(["x.example/f".to_owned()]);
+        for action in &actions {
+            match action {
+                Action::SetLabel { key, value, .. } => drop(labels.insert(key.clone(), value.clone())),
+                Action::RemoveLabel { key, .. } => drop(labels.remove(key)),
+                Action::AddFinalizer { name, .. } => drop(finalizers.insert(name.clone())),
+                Action::RemoveFinalizer { name, .. } => drop(finalizers.remove(name)),
+                _ => {}
+            }
+        }
+        let plan = planned(&view, actions.clone());
+        let mut ids: Vec<u32> = plan.requests.iter().flat_map(|planned| planned.ids.clone()).collect();
+        ids.extend(plan.became.keys());
+        ids.sort_unstable();
+        prop_assert_eq!(ids, (0..actions.len() as u32).collect::<Vec<_>>());
+        let mut sent_labels = BTreeMap::from([("a".to_owned(), "1".to_owned())]);
+        let mut sent_finalizers = BTreeSet::from(["x.example/f".to_owned()]);
+        for planned in &plan.requests {
+            if let Request::PatchMeta { patch, .. } = &planned.request {
+                for (key, value) in &patch.labels {
+                    match value {
+                        Some(value) => drop(sent_labels.insert(key.clone(), value.clone())),
+                        None => drop(sent_labels.remove(key)),
+                    }
+                }
+                sent_finalizers.extend(patch.add_finalizers.iter().cloned());
+                sent_finalizers.retain(|name| !patch.remove_finalizers.contains(name));
+            }
+        }
+        prop_assert_eq!((sent_labels, sent_finalizers), (labels, finalizers));
+    }
+}

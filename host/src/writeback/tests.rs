@@ -1,1 +1,336 @@
+//! Against a fake of the wire: every request is recorded, every answer is scripted.
 
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex},
+};
+
+use ::http::Response;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use kube::client::Body;
+use serde_json::{Value, json};
+use tower::service_fn;
+
+use super::{
+    plan::tests::{View, authorised, cached, key, label},
+    *,
+};
+use crate::model::{Action, Event, EventType, Grants, ObjectRef, Scope, WriteGrants};
+
+#[derive(Debug, Clone)]
+struct Seen {
+    method: String,
+    uri: String,
+    content: String,
+    user: Option<String>,
+    body: Value,
+}
+
+/// None: no answer ever.
+type Answer = Option<(u16, Value)>;
+
+#[derive(Clone, Default)]
+struct Wire {
+    seen: Arc<Mutex<Vec<Seen>>>,
+    answers: Arc<Mutex<VecDeque<Answer>>>,
+}
+
+impl Wire {
+    fn answering(answers: impl IntoIterator<Item = Answer>) -> Self {
+        Self { answers: Arc::new(Mutex::new(answers.into_iter().collect())), ..Self::default() }
+    }
+
+    fn writeback(&self) -> Writeback {
+        let wire = self.clone();
+        let service = service_fn(move |request: ::http::Request<Body>| {
+            let wire = wire.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await.unwrap().to_bytes();
+                let header = |name: &str| parts.headers.get(name).map(|value| value.to_str().unwrap().to_owned());
+                wire.seen.lock().unwrap().push(Seen {
+                    method: parts.method.to_string(),
+                    uri: parts.uri.path_and_query().unwrap().to_string(),
+                    content: header("content-type").unwrap_or_default(),
+                    user: header("impersonate-user"),
+                    body: serde_json::from_slice(&body).unwrap_or_default(),
+                });
+                let answer = wire.answers.lock().unwrap().pop_front().expect("a request too many");
+                let Some((code, body)) = answer else { return std::future::pending().await };
+                let body = Full::new(Bytes::from(body.to_string()));
+                Ok::<_, ::http::Error>(Response::builder().status(code).body(body)?)
+            }
+        });
+        Writeback::new(&Api::new(kube::Client::new(service, "default"), Duration::from_secs(60)))
+    }
+
+    fn seen(&self) -> Vec<Seen> {
+        assert!(self.answers.lock().unwrap().is_empty(), "an answer was not asked for");
+        self.seen.lock().unwrap().clone()
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.seen().iter().map(|seen| format!("{} {}", seen.method, seen.uri)).collect()
+    }
+}
+
+fn sender() -> Sender {
+    Sender { manager: "podium/shop/a".into(), impersonate: Some("system:serviceaccount:shop:a".into()) }
+}
+
+fn status(code: u16, cause_field: &str, cause: &str) -> Answer {
+    let causes = json!([{ "field": cause_field, "reason": cause, "message": "because" }]);
+    let body = json!({ "kind": "Status", "code": code, "message": "told", "details": { "causes": causes } });
+    Some((code, body))
+}
+
+fn pod(uid: &str, label: &str) -> Answer {
+    let metadata =
+        json!({ "namespace": "shop", "name": "cart-0", "uid": uid, "resourceVersion": "6", "labels": { "a": label } });
+    Some((200, json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {}, "status": {} })))
+}
+
+async fn deliver(wire: &Wire, actions: impl IntoIterator<Item = Action>) -> Sent {
+    let staged = Staged { writes: authorised(actions), events: Vec::new() };
+    wire.writeback().deliver(&sender(), &cached(|_| ()), staged, 7_500).await
+}
+
+fn results(sent: &Sent) -> Vec<WriteResult> {
+    sent.reports.iter().map(|report| report.became.clone()).collect()
+}
+
+fn delete() -> Action {
+    Action::DeletePod { target: key(), grace_seconds: Some(3) }
+}
+
+fn evict() -> Action {
+    Action::EvictPod { target: key() }
+}
+
+fn condition() -> Action {
+    let (condition_type, reason, message) = ("x.example/C".into(), "R".into(), "m".into());
+    let status = crate::model::ConditionStatus::True;
+    Action::SetCondition { target: key(), condition_type, status, reason, message }
+}
+
+#[tokio::test]
+async fn a_patch_carries_uid_manager_and_user_and_its_answer_is_written_through() {
+    let wire = Wire::answering([pod("u1", "2")]);
+    let sent =
+        deliver(&wire, [label("a", "2"), Action::RemoveFinalizer { target: key(), name: "x.example/f".into() }]).await;
+    assert_eq!(results(&sent), [WriteResult::Applied, WriteResult::Applied]);
+    assert_eq!((sent.pods.len(), sent.requests), (1, 1));
+    let seen = &wire.seen()[0];
+    assert_eq!(seen.uri, "/api/v1/namespaces/shop/pods/cart-0?fieldManager=podium/shop/a");
+    assert_eq!((&*seen.method, &*seen.content), ("PATCH", "application/strategic-merge-patch+json"));
+    assert_eq!(seen.user.as_deref(), Some("system:serviceaccount:shop:a"));
+    let finalizers = json!(["x.example/f"]);
+    let metadata = json!({"uid": "u1", "labels": {"a": "2"}, "$deleteFromPrimitiveList/finalizers": finalizers});
+    assert_eq!(seen.body, json!({ "metadata": metadata }));
+}
+
+#[tokio::test]
+async fn conditions_go_to_status_with_nothing_but_the_uid_beside_them() {
+    let wire = Wire::answering([pod("u1", "1")]);
+    deliver(&wire, [condition()]).await;
+    let seen = &wire.seen()[0];
+    assert_eq!(seen.uri, "/api/v1/namespaces/shop/pods/cart-0/status?fieldManager=podium/shop/a");
+    let condition = json!({"type": "x.example/C", "status": "True", "reason": "R", "message": "m",
+        "lastTransitionTime": "1970-01-01T00:00:07Z"});
+    assert_eq!(seen.body, json!({"metadata": {"uid": "u1"}, "status": {"conditions": [condition]}}));
+}
+
+#[tokio::test]
+async fn a_deletion_and_an_eviction_are_for_one_incarnation_and_are_never_written_through() {
+    let wire = Wire::answering([pod("u1", "1")]);
+    let sent = deliver(&wire, [delete()]).await;
+    assert_eq!((sent.pods.len(), &sent.deleted), (0, &vec![key()]));
+    let seen = &wire.seen()[0];
+    assert_eq!((&seen.body["preconditions"]["uid"], &seen.body["gracePeriodSeconds"]), (&json!("u1"), &json!(3)));
+    let wire = Wire::answering([Some((201, json!({})))]);
+    assert_eq!(results(&deliver(&wire, [evict()]).await), [WriteResult::Applied]);
+    let seen = &wire.seen()[0];
+    assert_eq!(seen.uri, "/api/v1/namespaces/shop/pods/cart-0/eviction");
+    assert_eq!(seen.body["deleteOptions"]["preconditions"]["uid"], "u1");
+}
+
+#[tokio::test]
+async fn refusals_mean_what_the_table_says() {
+    let told = || "told".to_owned();
+    let table = [
+        (label("a", "2"), status(422, "metadata.uid", "FieldValueInvalid"), WriteResult::Gone),
+        (label("a", "2"), status(422, "metadata.labels", ""), WriteResult::Invalid(told())),
+        (label("a", "2"), status(409, "", ""), WriteResult::Conflict),
+        (label("a", "2"), status(404, "", ""), WriteResult::Gone),
+        (label("a", "2"), status(403, "", ""), WriteResult::Forbidden(told())),
+        (label("a", "2"), status(429, "", ""), WriteResult::NotSent),
+        (label("a", "2"), status(400, "", ""), WriteResult::Invalid(told())),
+        (delete(), status(409, "", ""), WriteResult::Gone),
+        (evict(), status(409, "", ""), WriteResult::Gone),
+        (evict(), status(429, "", "DisruptionBudget"), WriteResult::Blocked(told())),
+    ];
+    for (action, answer, expected) in table {
+        let wire = Wire::answering([answer.clone()]);
+        let sent = deliver(&wire, [action]).await;
+        assert_eq!(results(&sent), [expected], "{answer:?}");
+        assert!(sent.deleted.is_empty() && sent.pods.is_empty());
+        wire.seen();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_is_resolved_by_one_read_and_nothing_is_repeated() {
+    let table = [
+        (pod("u1", "2"), WriteResult::Applied),
+        (pod("u1", "1"), WriteResult::Unknown),
+        (pod("u2", "2"), WriteResult::Gone),
+        (status(404, "", ""), WriteResult::Gone),
+        (status(503, "", ""), WriteResult::Unknown),
+        (None, WriteResult::Unknown),
+    ];
+    for lost in [None, status(504, "", "")] {
+        for (read, expected) in table.clone() {
+            let wire = Wire::answering([lost.clone(), read]);
+            assert_eq!(results(&deliver(&wire, [label("a", "2")]).await), [expected]);
+            assert_eq!(wire.lines()[1], "GET /api/v1/namespaces/shop/pods/cart-0");
+            assert_eq!(wire.seen()[1].user, None);
+        }
+    }
+}
+
+#[tokio::test]
+async fn after_a_failure_the_same_pod_is_left_alone_and_after_a_loss_everything() {
+    let wire = Wire::answering([status(403, "", "")]);
+    let sent = deliver(&wire, [label("a", "2"), condition()]).await;
+    assert_eq!(results(&sent), [WriteResult::Forbidden("told".into()), WriteResult::NotSent]);
+    wire.seen();
+    let wire = Wire::answering([status(404, "", "")]);
+    assert_eq!(results(&deliver(&wire, [label("a", "2"), condition()]).await), [WriteResult::Gone, WriteResult::Gone]);
+    let wire = Wire::answering([status(503, "", ""), status(503, "", "")]);
+    let object = apply(&[]);
+    assert_eq!(results(&deliver(&wire, [label("a", "2"), object]).await), [WriteResult::Unknown, WriteResult::NotSent]);
+}
+
+#[tokio::test]
+async fn a_pod_gone_with_its_last_finalizer_is_not_written_through() {
+    let Some((code, mut body)) = pod("u1", "2") else { unreachable!("an answer") };
+    body["metadata"]["deletionTimestamp"] = "2025-01-01T00:00:00Z".into();
+    let wire = Wire::answering([Some((code, body))]);
+    let sent = deliver(&wire, [label("a", "2")]).await;
+    assert_eq!((results(&sent), sent.pods.len()), (vec![WriteResult::Applied], 0));
+}
+
+fn apply(data: &[(&str, &str)]) -> Action {
+    let object = ObjectRef {
+        api_version: "v1".into(),
+        kind: "ConfigMap".into(),
+        namespace: Some("shop".into()),
+        name: "summary".into(),
+    };
+    let data: BTreeMap<_, _> = data.iter().copied().collect();
+    let metadata = json!({"namespace": "shop", "name": "summary"});
+    let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
+    Action::ApplyObject { object, body, owner: Some(key()) }
+}
+
+fn discovery() -> Answer {
+    let config_maps = json!({"name": "configmaps", "kind": "ConfigMap", "namespaced": true});
+    let sub = json!({"name": "configmaps/status", "kind": "ConfigMap", "namespaced": true});
+    Some((200, json!({ "resources": [sub, config_maps] })))
+}
+
+async fn apply_with(writeback: &Writeback, data: &[(&str, &str)], now_millis: u64) -> (WriteResult, u32) {
+    let staged = Staged { writes: authorised([apply(data)]), events: Vec::new() };
+    let sent = writeback.deliver(&sender(), &cached(|_| ()), staged, now_millis).await;
+    (sent.reports[0].became.clone(), sent.requests)
+}
+
+#[tokio::test]
+async fn an_object_is_applied_when_it_changes_and_after_a_restart_not_again() {
+    let wire = Wire::answering([discovery(), status(404, "", ""), Some((201, json!({}))), Some((200, json!({})))]);
+    let writeback = wire.writeback();
+    assert_eq!(apply_with(&writeback, &[("k", "1")], 0).await, (WriteResult::Applied, 1));
+    assert_eq!(apply_with(&writeback, &[("k", "1")], 1).await, (WriteResult::Unchanged, 0));
+    assert_eq!(apply_with(&writeback, &[("k", "2")], 2).await, (WriteResult::Applied, 1));
+    let seen = wire.seen();
+    let path = "/api/v1/namespaces/shop/configmaps/summary";
+    assert_eq!(wire.lines()[..2], [String::from("GET /api/v1"), format!("GET {path}")]);
+    assert_eq!(seen[3].uri, format!("{path}?fieldManager=podium/shop/a&force=false"));
+    assert_eq!(seen[3].content, "application/apply-patch+yaml");
+    assert_eq!(seen[3].body["metadata"]["ownerReferences"][0]["uid"], "u1");
+
+    let restarted = Wire::answering([discovery(), Some((200, seen[3].body.clone()))]);
+    assert_eq!(apply_with(&restarted.writeback(), &[("k", "2")], 3).await, (WriteResult::Unchanged, 0));
+    // A field that the body has lost is taken away, though the live object holds all that is left.
+    let shrunk = Wire::answering([discovery(), Some((200, seen[3].body.clone())), Some((200, json!({})))]);
+    assert_eq!(apply_with(&shrunk.writeback(), &[], 3).await, (WriteResult::Applied, 1));
+}
+
+#[tokio::test]
+async fn a_field_of_another_manager_and_a_kind_that_is_not_served_are_told_apart() {
+    let wire = Wire::answering([discovery(), status(404, "", ""), status(409, ".data.k", "FieldManagerConflict")]);
+    let owned = WriteResult::OwnedByOther("told".into());
+    assert_eq!(apply_with(&wire.writeback(), &[("k", "1")], 0).await, (owned, 1));
+    let wire = Wire::answering([status(404, "", "")]);
+    let (result, requests) = apply_with(&wire.writeback(), &[], 0).await;
+    assert!(matches!(result, WriteResult::Invalid(text) if text.contains("not served")) && requests == 0);
+}
+
+fn staged_event(actions: Vec<Action>) -> Staged {
+    let grants = Grants { read: None, write: WriteGrants { events: true, ..WriteGrants::default() } };
+    let (reason, action, note) = ("CrashLoop".into(), "Diagnose".into(), "it crashes".into());
+    let event = Event { target: key(), event_type: EventType::Warning, reason, action, note };
+    let event = crate::authz::authorize(&Scope::Cluster, &grants, event).unwrap();
+    Staged { writes: authorised(actions), events: vec![event] }
+}
+
+async fn say(wire: &Wire, actions: Vec<Action>) -> u32 {
+    wire.writeback().deliver(&sender(), &cached(|_| ()), staged_event(actions), 7_500).await.requests
+}
+
+#[tokio::test]
+async fn an_event_goes_with_a_change_and_a_restart_does_not_say_it_again() {
+    let wire = Wire::answering([pod("u1", "2"), status(404, "", ""), Some((201, json!({})))]);
+    assert_eq!(say(&wire, vec![label("a", "2")]).await, 2);
+    let event = &wire.seen()[2];
+    assert_eq!(event.body["regarding"]["uid"], "u1");
+    assert_eq!(
+        (&event.body["action"], &event.body["reportingController"]),
+        (&json!("Diagnose"), &json!("podium.dev/host"))
+    );
+    // All unchanged: a repeat, without so much as a read.
+    assert_eq!(say(&Wire::default(), vec![label("a", "1")]).await, 0);
+    // Not done: the run is repeated and says it then.
+    assert_eq!(say(&Wire::answering([status(403, "", "")]), vec![label("a", "2")]).await, 1);
+    // Without writes it is looked for first.
+    let name = event.body["metadata"]["name"].as_str().unwrap();
+    let found = Wire::answering([Some((200, json!({})))]);
+    assert_eq!(say(&found, Vec::new()).await, 0);
+    assert_eq!(found.lines(), [format!("GET /apis/events.k8s.io/v1/namespaces/shop/events/{name}")]);
+}
+
+#[tokio::test]
+async fn an_event_that_fails_fails_no_write() {
+    let wire = Wire::answering([pod("u1", "2"), status(404, "", ""), status(403, "", "")]);
+    let sent = wire.writeback().deliver(&sender(), &cached(|_| ()), staged_event(vec![label("a", "2")]), 0).await;
+    assert_eq!(results(&sent), [WriteResult::Applied]);
+}
+
+#[tokio::test]
+async fn without_the_pod_nothing_is_sent() {
+    let wire = Wire::default();
+    let staged = Staged { writes: authorised([label("a", "2")]), events: Vec::new() };
+    let sent = wire.writeback().deliver(&sender(), &View(Vec::new()), staged, 0).await;
+    assert_eq!((results(&sent), sent.requests), (vec![WriteResult::Gone], 0));
+}
+
+#[test]
+fn a_managers_name_is_readable_bounded_and_never_shared() {
+    let name =
+        |namespace: &str, name: &str| manager_name(&PluginId { namespace: Some(namespace.into()), name: name.into() });
+    assert_eq!(name("shop", "a"), "podium/shop/a");
+    let long = "a".repeat(200);
+    assert_eq!(name("shop", &long).len(), 128);
+    assert_ne!(name("shop", &long), name("shop", &format!("{long}b")));
+}
