@@ -1,1 +1,258 @@
+use std::{fs, time::Duration};
 
+use podium_wire::{Section, SectionSet};
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::{LimitClass, Phase, Scope};
+
+const WHOLE: &str = r#"
+apiVersion: podium.dev/v1alpha1
+kind: ReconcilePlugin
+metadata: { name: crashloop-triage, namespace: shop }
+spec:
+  source: { file: plugin.wasm }
+  serviceAccountName: podium-crashloop
+  watch: { selector: { matchLabels: { app: web } }, sections: [status], resyncSeconds: 600 }
+  grants:
+    read:  { pods: { sections: [labels, owners, status], live: true } }
+    write: { labels: ["triage.shop.example/*"], annotations: [], finalizers: [], conditions: [], events: true, delete: false, evict: false, objects: [{ apiVersion: v1, kind: ConfigMap }] }
+  limits: { class: interpreter, memoryMiB: 64, cpuMillis: 30, wallMillis: 3000, hostCalls: 500, writes: 10, logKiB: 4 }
+  phase: after
+  after: []
+  config: { threshold: 5, nested: { list: [a, 1.5, true, null] } }
+"#;
+
+/// Loads texts as files `0.yaml`, `1.yaml` beside a component.
+fn load_texts(texts: &[&str]) -> Loaded {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("plugin.wasm"), b"").unwrap();
+    for (index, text) in texts.iter().enumerate() {
+        fs::write(directory.path().join(format!("{index}.yaml")), text).unwrap();
+    }
+    load(&[directory.path().to_owned()])
+}
+
+fn minimal(name: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: podium.dev/v1alpha1\nkind: ReconcilePlugin\nmetadata: {{ name: {name}, namespace: shop }}\nspec:\n  source: {{ file: plugin.wasm }}\n{spec}"
+    )
+}
+
+/// The errors as `file:line: field: message`, without the directory.
+fn errors(texts: &[&str]) -> Vec<String> {
+    let loaded = load_texts(texts);
+    let told = |error: ConfigError| {
+        let file = error.file.file_name().unwrap().into();
+        ConfigError { file, ..error }.to_string()
+    };
+    loaded.errors.into_iter().map(told).collect()
+}
+
+fn only_error(spec: &str) -> String {
+    match &errors(&[&minimal("a", spec)])[..] {
+        [error] => error.clone(),
+        other => panic!("{other:#?}"),
+    }
+}
+
+#[test]
+fn the_documented_example_is_read_field_by_field() {
+    let loaded = load_texts(&[WHOLE]);
+    assert_eq!(loaded.errors, []);
+    let spec = &loaded.plugins[0].1;
+    assert_eq!(spec.id.to_string(), "shop/crashloop-triage");
+    assert_eq!(spec.scope(), Scope::Namespace("shop".into()));
+    assert!(spec.source.ends_with("plugin.wasm") && spec.source.is_absolute());
+    assert_eq!(spec.impersonate.as_deref(), Some("system:serviceaccount:shop:podium-crashloop"));
+    assert_eq!(spec.watch.sections, SectionSet::EMPTY.with(Section::Status));
+    assert_eq!(spec.watch.resync, Some(Duration::from_secs(600)));
+    assert!(spec.watch.selector.matches(&[("app".to_owned(), "web".to_owned())].into()));
+    assert!(!spec.watch.selector.matches(&BTreeMap::new()));
+    assert!(spec.grants.read.as_ref().is_some_and(|read| read.live));
+    assert!(spec.grants.write.events && !spec.grants.write.delete);
+    assert_eq!(spec.grants.write.objects[0].kind, "ConfigMap");
+    assert_eq!((spec.limits.class, spec.limits.memory_bytes), (LimitClass::Interpreter, 64 << 20));
+    assert_eq!((spec.limits.host_calls, spec.limits.writes, spec.limits.log_bytes), (500, 10, 4 << 10));
+    assert_eq!(spec.limits.cpu, Duration::from_millis(30));
+    assert_eq!(spec.phase, Phase::After);
+    let config: serde_json::Value = serde_json::from_str(&spec.config).unwrap();
+    assert_eq!(config, serde_json::json!({"threshold": 5, "nested": {"list": ["a", 1.5, true, null]}}));
+}
+
+#[test]
+fn what_is_left_out_grants_nothing_and_watches_lifecycle() {
+    let loaded = load_texts(&[&minimal("a", "")]);
+    assert_eq!(loaded.errors, []);
+    let spec = &loaded.plugins[0].1;
+    assert_eq!(spec.grants, crate::model::Grants::default());
+    assert_eq!(spec.limits, crate::model::Limits::default());
+    assert_eq!(spec.watch.sections, SectionSet::EMPTY.with(Section::Lifecycle));
+    assert_eq!((&*spec.config, &spec.impersonate), ("{}", &None));
+}
+
+#[test]
+fn every_error_names_file_line_field_and_the_next_step() {
+    let table = [
+        ("  colour: red", "0.yaml:6: spec.colour: is not a known field; known here: after, config, grants"),
+        ("  limits: { memoryMb: 3 }", "0.yaml:6: spec.limits.memoryMb: is not a known field"),
+        ("  limits:\n    memoryMiB: 0", "0.yaml:7: spec.limits.memoryMiB: must be a whole number from 1 to 512"),
+        ("  limits: { cpuMillis: 1.5 }", "spec.limits.cpuMillis: must be a whole number from 1 to 10000"),
+        ("  limits: { wallMillis: -1 }", "spec.limits.wallMillis: must be a whole number from 10 to 60000"),
+        ("  limits: { hostCalls: many }", "spec.limits.hostCalls: must be a whole number from 1 to 1000000"),
+        ("  limits: { writes: 1001 }", "spec.limits.writes: must be a whole number from 0 to 1000"),
+        ("  limits: { logKiB: 1025 }", "spec.limits.logKiB: must be a whole number from 0 to 1024"),
+        ("  limits: { cpuMillis: 100, wallMillis: 50 }", "spec.limits.cpuMillis: is more than wallMillis"),
+        ("  limits: { class: huge }", "spec.limits.class: \"huge\" is not known; use one of native, interpreter"),
+        ("  phase: late", "spec.phase: \"late\" is not known; use one of before, main, after"),
+        ("  after: main", "spec.after: must be a list"),
+        ("  config: 5", "spec.config: must be a mapping"),
+        ("  serviceAccountName: A", "spec.serviceAccountName: \"A\" must consist of lower case"),
+        ("  serviceAccountNamespace: a", "spec.serviceAccountNamespace: is not a known field"),
+        ("  watch: { resyncSeconds: 1 }", "spec.watch.resyncSeconds: must be a whole number from 10 to 604800"),
+        (
+            "  watch: { sections: [status] }",
+            "spec.watch.sections: status cannot be watched without being granted; add it to",
+        ),
+        ("  watch: { sections: [full] }", "spec.watch.sections[0]: full objects are not kept"),
+        ("  watch: { selector: { matchLabels: { a: b c } } }", "matchLabels.a: \"b c\" must consist of"),
+        ("  watch: { selector: { matchLabels: { app: 1 } } }", "matchLabels.app: must be a text; put it in quotes"),
+        ("  watch: { selector: { matchExpressions: [{ key: a, operator: In }] } }", "[0].values: In and NotIn need"),
+        ("  watch: { selector: { matchExpressions: [{ key: a, operator: Exists, values: [b] }] } }", "take no values"),
+        (
+            "  watch: { selector: { matchExpressions: [{ key: a, operator: Near }] } }",
+            "operator: \"Near\" is not known",
+        ),
+        ("  grants: { read: { pods: { sections: [body] } } }", "sections[0]: \"body\" is not known; use one of labels"),
+        ("  grants: { read: { pods: { live: yes please } } }", "spec.grants.read.pods.live: must be true or false"),
+        (
+            "  grants: { write: { labels: ['*'] } }",
+            "spec.grants.write.labels[0]: \"*\" may have a '*' only after a domain",
+        ),
+        ("  grants: { write: { labels: ['te*'] } }", "\"te*\" may have a '*' only after a domain"),
+        ("  grants: { write: { labels: ['a.example/*/b'] } }", "may have a '*' only at its end"),
+        ("  grants: { write: { labels: ['a.example/**'] } }", "may have a '*' only at its end"),
+        ("  grants: { write: { labels: ['*/*'] } }", "may have a '*' only at its end"),
+        ("  grants: { write: { labels: ['app.kubernetes.io/*'] } }", "keys are granted one by one"),
+        ("  grants: { write: { labels: ['a b'] } }", "labels[0]: \"a b\" must be a name"),
+        (
+            "  grants: { write: { annotations: [kubectl.kubernetes.io/last-applied-configuration] } }",
+            "belongs to kubectl",
+        ),
+        ("  grants: { write: { finalizers: [mine] } }", "must have a domain, such as"),
+        ("  grants: { write: { conditions: [Ready] } }", "belongs to Kubernetes"),
+        ("  grants: { write: { objects: [{ apiVersion: v1, kind: Pod }] } }", "objects[0].kind: Pods are not written"),
+        ("  grants: { write: { objects: [{ apiVersion: v1 }] } }", "objects[0].kind: is missing"),
+        (
+            "  grants: { write: { objects: [{ apiVersion: a/b/c, kind: A }] } }",
+            "objects[0].apiVersion: \"a/b/c\" must be",
+        ),
+    ];
+    for (spec, expected) in table {
+        let error = only_error(spec);
+        assert!(error.starts_with("0.yaml:") && error.contains(expected), "{spec}\n{error}");
+    }
+}
+
+#[test]
+fn a_document_is_told_all_that_is_wrong_with_it_at_once() {
+    let told = errors(&[&minimal("A", "  phase: late\n  colour: red")]);
+    assert_eq!(told.len(), 3, "{told:#?}");
+}
+
+#[test]
+fn kind_metadata_and_source_are_checked() {
+    let table = [
+        ("kind: ReconcilePlugin", "kind: Plugin", "kind: \"Plugin\" is not known; use one of ReconcilePlugin, Cluster"),
+        ("kind: ReconcilePlugin\n", "", "kind: is missing"),
+        ("podium.dev/v1alpha1", "podium.dev/v2", "apiVersion: must be podium.dev/v1alpha1"),
+        (", namespace: shop", "", "metadata.namespace: is missing: a ReconcilePlugin lives in a namespace"),
+        ("kind: Rec", "kind: ClusterRec", "metadata.namespace: a ClusterReconcilePlugin has no namespace"),
+        ("name: a,", "", "metadata.name: is missing"),
+        ("file: plugin.wasm", "file: none.wasm", "none.wasm is not a file; build the component with `podium build`"),
+        ("file: plugin.wasm", "", "spec.source.file: is missing"),
+        ("file: plugin.wasm", "oci: { image: a }", "spec.source.oci: images are not supported by this release"),
+    ];
+    for (from, to, expected) in table {
+        let told = errors(&[&minimal("a", "").replace(from, to)]);
+        assert!(told.len() == 1 && told[0].contains(expected), "{to}: {told:#?}");
+    }
+}
+
+#[test]
+fn a_cluster_plugin_names_the_namespace_of_its_account() {
+    let cluster =
+        |spec: &str| minimal("a", spec).replace("kind: Rec", "kind: ClusterRec").replace(", namespace: shop", "");
+    let loaded = load_texts(&[&cluster("  serviceAccountName: a\n  serviceAccountNamespace: ops")]);
+    assert_eq!(loaded.plugins[0].1.impersonate.as_deref(), Some("system:serviceaccount:ops:a"));
+    assert_eq!(loaded.plugins[0].1.scope(), Scope::Cluster);
+    let told = errors(&[&cluster("  serviceAccountName: a")]);
+    assert!(
+        told[0].contains("spec.serviceAccountNamespace: serviceAccountName and serviceAccountNamespace go together")
+    );
+}
+
+#[test]
+fn one_bad_document_leaves_the_others_in_its_file_and_directory() {
+    let two = format!("{}\n---\n{}\n---\n", minimal("a", ""), minimal("b", "  phase: late"));
+    let loaded = load_texts(&[&two, "a: [", &minimal("c", "")]);
+    let names: Vec<String> = loaded.plugins.iter().map(|(_, spec)| spec.id.to_string()).collect();
+    assert_eq!(names, ["shop/a", "shop/c"]);
+    assert_eq!(loaded.errors.len(), 2);
+    assert!(loaded.errors[1].message.starts_with("is not valid YAML: "), "{}", loaded.errors[1]);
+}
+
+#[test]
+fn a_key_given_twice_and_a_document_that_is_no_mapping_are_errors() {
+    assert!(errors(&[&minimal("a", "  phase: main\n  phase: main")])[0].contains("is not valid YAML"));
+    assert!(!errors(&["just text"]).is_empty());
+}
+
+#[test]
+fn a_plugin_defined_twice_is_kept_once_and_both_files_are_named() {
+    let told = errors(&[&minimal("a", ""), &minimal("a", "")]);
+    assert!(told.len() == 1 && told[0].starts_with("1.yaml:1: metadata.name: shop/a is already defined in"));
+    assert!(told[0].contains("0.yaml"), "{told:?}");
+}
+
+#[test]
+fn a_cycle_is_named_and_takes_nobody_else_along() {
+    let after = |name: &str, after: &str| minimal(name, &format!("  after: [{after}]"));
+    let texts = [after("a", "b"), after("b", "c"), after("c", "a"), after("d", "a"), after("e", "e")];
+    let loaded = load_texts(&texts.each_ref().map(String::as_str));
+    assert_eq!(loaded.plugins.len(), 1);
+    assert_eq!(&*loaded.plugins[0].1.id.name, "d");
+    let messages: Vec<&str> = loaded.errors.iter().map(|error| &*error.message).collect();
+    assert!(messages[0].contains("shop/a after shop/b after shop/c after shop/a"), "{messages:?}");
+    assert!(messages[3].contains("shop/e after shop/e"), "{messages:?}");
+}
+
+#[test]
+fn an_unknown_name_in_after_is_a_warning() {
+    let loaded = load_texts(&[&minimal("a", "  after: [nobody]")]);
+    assert_eq!((loaded.plugins.len(), loaded.errors.len()), (1, 0));
+    assert!(loaded.warnings[0].to_string().contains("spec.after: names shop/nobody, which is not configured"));
+}
+
+#[test]
+fn a_missing_path_and_a_huge_file_are_errors() {
+    let loaded = load(&[PathBuf::from("nowhere/at/all.yaml")]);
+    assert!(loaded.errors[0].to_string().starts_with("nowhere/at/all.yaml: cannot be read: "));
+    let huge = "#".repeat(1 << 21);
+    assert!(errors(&[&huge])[0].contains("a configuration has at most 1048576"));
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_are_an_error_or_a_plugin_but_never_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let text = String::from_utf8_lossy(&bytes);
+        parse(Path::new("a.yaml"), &text, &mut Vec::new(), &mut Vec::new());
+    }
+
+    #[test]
+    fn an_edited_example_is_an_error_or_a_plugin_but_never_a_panic(at in 0..WHOLE.len(), cut in 0..40_usize, insert in "[-a-z0-9:{}\\[\\]*&!|>'\"# \n]{0,8}") {
+        let end = (at + cut).min(WHOLE.len());
+        let text = format!("{}{insert}{}", &WHOLE[..at], &WHOLE[end..]);
+        parse(Path::new("a.yaml"), &text, &mut Vec::new(), &mut Vec::new());
+    }
+}
