@@ -290,8 +290,8 @@ fn an_event_is_granted_in_scope_and_within_the_api_servers_bounds() {
 /// Labels by the words of Kubernetes' documentation, written without a look at the code above: characters counted one
 /// by one, no shared helper.
 fn reference_allows_label(scope: &Scope, granted: &[KeyPattern], target: &PodKey, key: &str, value: &str) -> bool {
-    let alphanumeric = |c: char| c.is_ascii_digit() || ('a'..='z').contains(&c) || ('A'..='Z').contains(&c);
-    let lower = |c: char| c.is_ascii_digit() || ('a'..='z').contains(&c);
+    let alphanumeric = |c: char| c.is_ascii_alphanumeric();
+    let lower = |c: char| c.is_ascii_digit() || c.is_ascii_lowercase();
     let ends_well = |text: &str, edge: &dyn Fn(char) -> bool| {
         text.chars().next().is_some_and(edge) && text.chars().next_back().is_some_and(edge)
     };

@@ -42,7 +42,7 @@ impl<'a> Delivery<'a> {
             return result.clone();
         }
         let result = match &subject {
-            Subject::Pod(key) => self.to_pod(key, request, sent).await,
+            Subject::Pod(key) => self.write_pod(key, request, sent).await,
             Subject::Object(_) => {
                 let (result, wrote) = self.objects.send(self.api, self.sender, request, self.now_millis).await;
                 sent.requests += u32::from(wrote);
@@ -71,7 +71,7 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    async fn to_pod(&mut self, key: &PodKey, request: &Request, sent: &mut Sent) -> WriteResult {
+    async fn write_pod(&mut self, key: &PodKey, request: &Request, sent: &mut Sent) -> WriteResult {
         let wire = match request {
             Request::PatchMeta { patch, .. } => http::patch_meta(key, patch, self.sender),
             Request::PatchStatus { conditions, .. } => http::patch_status(key, conditions, self.sender),
