@@ -6,7 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let start_millis = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())?;
+    #[expect(clippy::disallowed_methods, reason = "a program for people: the cluster shows the time of their clock")]
+    let now = SystemTime::now();
+    let start_millis = i64::try_from(now.duration_since(UNIX_EPOCH)?.as_millis())?;
     let cluster = Cluster::start(Options { start_millis, ..Options::default() })?;
     let server = cluster.listen("127.0.0.1:0".parse()?).await?;
     print!("{}", server.kubeconfig());

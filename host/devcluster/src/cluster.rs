@@ -89,7 +89,12 @@ impl Cluster {
             cluster.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))?;
         }
         for index in 0..options.nodes {
-            cluster.create(sim::node(index, &core.clock.now()))?;
+            let node = cluster.create(sim::node(index, &core.clock.now()))?;
+            cluster.create(json!({
+                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                "metadata": {"name": meta::name(&node), "namespace": "kube-node-lease"},
+                "spec": {"holderIdentity": meta::name(&node), "leaseDurationSeconds": 40},
+            }))?;
         }
         cluster.tasks.push(runtime.spawn(gc::run(core.clone())));
         if options.simulate {

@@ -185,7 +185,7 @@ pub(crate) fn remove(value: &mut Value, path: &[String]) {
                 }
             }
         }
-        (Value::Array(items), Some(("v:", text))) => items.retain(|item| item.to_string() != text),
+        (Value::Array(items), Some(("v:", text))) => items.retain(|item| item.to_string().as_str() != text),
         (Value::Array(items), Some(("k:", text))) => {
             let Ok(Value::Object(keys)) = serde_json::from_str(text) else { return };
             let names: Vec<&str> = keys.keys().map(String::as_str).collect();

@@ -4,9 +4,11 @@
 use crate::core::Core;
 use crate::delete::{self, Options};
 use crate::kinds::Kind;
+use crate::managed::Author;
 use crate::meta::{self, Object};
 use crate::state::State;
 use crate::store::Key;
+use crate::write::{self, Write};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -60,6 +62,9 @@ impl Collector {
                 if !meta::list(&object, &["metadata", "ownerReferences"]).is_empty() {
                     suspects.push((kind.clone(), key.clone()));
                 }
+                if kind.is("namespaces") && !meta::is_terminating(&object) {
+                    default_account(state, core, &key.name);
+                }
                 if meta::is_terminating(&object) && (kind.is("namespaces") || waits_for_dependents(&object)) {
                     self.waiting.insert((resource.clone(), key));
                 }
@@ -81,6 +86,26 @@ impl Collector {
                 self.waiting.remove(&(resource, key));
             }
         }
+    }
+}
+
+/// Every Namespace has a ServiceAccount that Pods use when they name none.
+fn default_account(state: &mut State, core: &Core, namespace: &str) {
+    let Some(kind) = state.kinds.find("", "v1", "serviceaccounts") else { return };
+    if state.store.get("serviceaccounts", &Key::new(namespace, "default")).is_some() {
+        return;
+    }
+    let author = Author {
+        manager: "kube-controller-manager".into(),
+        apply: false,
+        subresource: String::new(),
+        api_version: kind.api_version(),
+        time: core.clock.now(),
+    };
+    let account = json!({"metadata": {"name": "default"}});
+    let write = Write { kind, author, dry_run: false };
+    if let Err(failure) = write::create(state, &core.clock, &write, Some(namespace), account) {
+        tracing::debug!(namespace, ?failure, "the default ServiceAccount was refused");
     }
 }
 

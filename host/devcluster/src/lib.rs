@@ -21,6 +21,7 @@ mod meta;
 mod patch;
 mod pods;
 mod present;
+mod protobuf;
 mod rbac;
 mod read;
 mod request;

@@ -2,11 +2,14 @@
 
 use crate::failure::Failure;
 use crate::kinds::{Kind, Kinds};
+use crate::protobuf::{self, Unreadable};
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// The verbs of RBAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -149,7 +152,12 @@ impl Request {
 }
 
 fn decode_object(body: &[u8], content_type: &str) -> Result<Value, Failure> {
-    let value: Value = if content_type.ends_with("yaml") {
+    let value: Value = if content_type == PROTOBUF {
+        protobuf::decode(body).map_err(|unreadable| match unreadable {
+            Unreadable::Kind(_) => Failure::unsupported_media(&["application/json", "application/yaml"]),
+            Unreadable::Malformed => Failure::bad_request(unreadable.to_string()),
+        })?
+    } else if content_type.ends_with("yaml") {
         let text = std::str::from_utf8(body).map_err(|e| Failure::bad_request(e.to_string()))?;
         serde_saphyr::from_str(text).map_err(|e| Failure::bad_request(format!("error decoding YAML: {e}")))?
     } else if content_type.is_empty() || content_type.ends_with("json") {

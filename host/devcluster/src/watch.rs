@@ -274,7 +274,5 @@ impl Running {
 }
 
 fn line(event: &str, object: &Value) -> Vec<u8> {
-    let mut text = json!({"type": event, "object": object}).to_string().into_bytes();
-    text.push(b'\n');
-    text
+    format!("{{\"type\":\"{event}\",\"object\":{object}}}\n").into_bytes()
 }

@@ -61,7 +61,14 @@ pub(crate) fn create(
     if kind.has_generation() {
         meta::set(&mut object, &["metadata", "generation"], 1);
     }
+    if kind.status {
+        meta::remove(&mut object, &["status"]);
+    }
     meta::tidy(&mut object);
+    rules::default(kind, &mut object);
+    if !write.author.apply {
+        managed::record(None, &mut object, schema(kind), &write.author);
+    }
     rules::prepare_create(kind, &mut object, &clock.now());
     let causes = rules::check_create(kind, &object);
     if !causes.is_empty() {
@@ -73,14 +80,6 @@ pub(crate) fn create(
     }
     let uid = state.uid();
     meta::set(&mut object, &["metadata", "uid"], uid);
-    if !write.author.apply {
-        // The first status is the server's, not the author's.
-        let status = if kind.status { meta::remove(&mut object, &["status"]) } else { None };
-        managed::record(None, &mut object, schema(kind), &write.author);
-        if let Some(status) = status {
-            meta::set(&mut object, &["status"], status);
-        }
-    }
     if write.dry_run {
         return Ok(Arc::new(object));
     }

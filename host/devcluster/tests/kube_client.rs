@@ -1,5 +1,7 @@
 //! kube clients take the cluster for a real one: typed calls and watchers, in the process and on a socket.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic is how a test fails")]
+
 mod common;
 
 use common::{alive, pod, still};

@@ -73,7 +73,7 @@ impl Schema<'_> {
 
     pub(crate) fn apply(&self, path: &[String]) -> Merge {
         if let Self::Custom(Some(schema)) = self
-            && !path.first().is_some_and(|p| p == "metadata")
+            && path.first().is_none_or(|p| p != "metadata")
         {
             return custom(schema, path);
         }

@@ -9,23 +9,29 @@ mod small;
 
 pub(crate) use events::{from_view, to_view};
 pub(crate) use pods::is_ready;
+pub(crate) use small::base64;
 
 use crate::failure::Cause;
 use crate::kinds::Kind;
 use crate::meta;
 use serde_json::Value;
 
-/// Defaults of a new object and what the server alone says about it.
+/// Defaults that the API server's types have: they belong to whoever writes the object.
+pub(crate) fn default(kind: &Kind, object: &mut Value) {
+    match kind.resource().as_str() {
+        "pods" => pods::default_spec(object),
+        "secrets" => small::secret(object),
+        _ => {}
+    }
+}
+
+/// What the server itself says about a new object, and nobody owns.
 pub(crate) fn prepare_create(kind: &Kind, object: &mut Value, now: &str) {
     match kind.resource().as_str() {
         "pods" => pods::prepare_create(object),
         "namespaces" => small::namespace(object),
-        "secrets" => small::secret(object),
         "poddisruptionbudgets.policy" => small::budget(object),
         "customresourcedefinitions.apiextensions.k8s.io" => definitions::prepare_create(object, now),
-        _ if kind.custom && kind.status => {
-            meta::remove(object, &["status"]);
-        }
         _ => {}
     }
 }
@@ -58,11 +64,9 @@ pub(crate) fn prepare_update(kind: &Kind, subresource: &str, old: &Value, new: &
         }
         _ => {}
     }
-    match kind.resource().as_str() {
-        "pods" => pods::default_spec(new),
-        "secrets" => small::secret(new),
-        "namespaces" if subresource != "finalize" => meta::copy(old, new, &["spec", "finalizers"]),
-        _ => {}
+    default(kind, new);
+    if kind.is("namespaces") && subresource != "finalize" {
+        meta::copy(old, new, &["spec", "finalizers"]);
     }
 }
 

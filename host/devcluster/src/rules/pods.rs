@@ -10,7 +10,6 @@ const UPDATABLE: &str = "pod updates may not change fields other than `spec.cont
     tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 pub(super) fn prepare_create(pod: &mut Value) {
-    default_spec(pod);
     let spec = &mut pod["spec"];
     let account = match meta::text(spec, &["serviceAccountName"]) {
         "" => "default".to_owned(),
@@ -44,7 +43,7 @@ pub(super) fn prepare_create(pod: &mut Value) {
     meta::set(pod, &["status"], status);
 }
 
-/// Defaults that the server fills in at every write.
+/// Defaults of the types, filled in at every write.
 pub(super) fn default_spec(pod: &mut Value) {
     let spec = meta::object(pod).entry("spec").or_insert(Value::Null);
     for (field, value) in [
@@ -176,6 +175,7 @@ mod tests {
 
     fn pod() -> Value {
         let mut pod = json!({"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "x/y:1"}]}});
+        default_spec(&mut pod);
         prepare_create(&mut pod);
         pod
     }

@@ -51,7 +51,8 @@ pub(super) fn check_lease(lease: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-fn base64(bytes: &[u8]) -> String {
+/// Standard, with padding.
+pub(crate) fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {

@@ -2,6 +2,7 @@
 //! something is due; everything it does follows from the Pods, the seed and the clock.
 
 mod containers;
+mod events;
 mod step;
 
 use crate::core::Core;
@@ -183,6 +184,9 @@ impl Kubelet {
         let Some(kind) = state.kinds.find("", "v1", "pods") else { return Ok(()) };
         let Some(pod) = state.store.get("pods", &life.key).cloned() else { return Ok(()) };
         let now = core.clock.now();
+        if let Some(words) = events::of(life.step) {
+            events::emit(state, core, &pod, words);
+        }
         match life.step {
             Step::Bind => self.schedule(state, core, &kind, &life.key, uid, &pod),
             Step::Terminate => {
@@ -225,10 +229,14 @@ impl Kubelet {
             let due = core.clock.now_millis() + 1000;
             self.lives.insert(uid.to_owned(), Life { key: key.clone(), step: Step::Bind, due });
             let now = core.clock.now();
+            events::emit(state, core, pod, events::UNSCHEDULABLE);
             return report(state, core, kind, key, |pod| containers::unschedulable(pod, &now));
         };
         self.turn = self.turn.wrapping_add(1);
-        pods::assign(state, &author(core, kind, "kube-scheduler", ""), key, node)
+        pods::assign(state, &author(core, kind, "kube-scheduler", ""), key, node)?;
+        let message = format!("Successfully assigned {}/{} to {node}", key.namespace, key.name);
+        events::emit(state, core, pod, ("Normal", "Scheduled", "default-scheduler", &message));
+        Ok(())
     }
 }
 

@@ -17,14 +17,14 @@ pub(super) fn human(seconds: i64) -> String {
         if small == 0 { format!("{big}{unit}") } else { format!("{big}{unit}{small}{smaller}") }
     };
     match seconds {
-        ..120 => format!("{seconds}s"),
-        ..600 => pair(minutes, 'm', seconds % 60, 's'),
-        ..10_800 => format!("{minutes}m"),
-        ..28_800 => pair(hours, 'h', minutes % 60, 'm'),
-        ..172_800 => format!("{hours}h"),
-        ..691_200 => pair(days, 'd', hours % 24, 'h'),
-        ..63_072_000 => format!("{days}d"),
-        ..252_288_000 => pair(days / 365, 'y', days % 365, 'd'),
+        ..=119 => format!("{seconds}s"),
+        120..600 => pair(minutes, 'm', seconds % 60, 's'),
+        600..10_800 => format!("{minutes}m"),
+        10_800..28_800 => pair(hours, 'h', minutes % 60, 'm'),
+        28_800..172_800 => format!("{hours}h"),
+        172_800..691_200 => pair(days, 'd', hours % 24, 'h'),
+        691_200..63_072_000 => format!("{days}d"),
+        63_072_000..252_288_000 => pair(days / 365, 'y', days % 365, 'd'),
         _ => format!("{}y", days / 365),
     }
 }

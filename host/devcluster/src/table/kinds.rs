@@ -4,7 +4,8 @@ use super::age;
 use crate::meta;
 use serde_json::{Value, json};
 
-type Row = fn(&Value, i64) -> Vec<Value>;
+/// The cells of an object at a time in milliseconds.
+pub(super) type Row = fn(&Value, i64) -> Vec<Value>;
 
 pub(super) fn printer(resource: &str) -> (&'static [&'static str], Row) {
     match resource {

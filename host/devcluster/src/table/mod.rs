@@ -49,7 +49,7 @@ pub(crate) fn printer(kind: &Kind) -> Printer<'_> {
     if kind.custom {
         return Printer { columns: custom::columns(&kind.columns), row: Row::Custom(&kind.columns) };
     }
-    let (words, row): (&[&str], fn(&Value, i64) -> Vec<Value>) = match kind.resource().as_str() {
+    let (words, row): (&[&str], kinds::Row) = match kind.resource().as_str() {
         "pods" => (pods::COLUMNS, pods::row),
         other => kinds::printer(other),
     };

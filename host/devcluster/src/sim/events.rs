@@ -1,0 +1,69 @@
+//! The Events that scheduler and kubelet leave beside a Pod; a repeated one is counted, not written again.
+
+use super::step::Step;
+use crate::core::Core;
+use crate::managed::Author;
+use crate::meta;
+use crate::state::State;
+use crate::store::Key;
+use crate::write::{self, Write};
+use serde_json::{Value, json};
+
+/// Type, reason, component, message.
+type Words<'a> = (&'a str, &'a str, &'a str, &'a str);
+
+pub(super) const UNSCHEDULABLE: Words<'static> =
+    ("Warning", "FailedScheduling", "default-scheduler", "0 nodes are available.");
+
+/// What the kubelet says about a step; the scheduler's words name the node.
+pub(super) fn of(step: Step) -> Option<Words<'static>> {
+    match step {
+        Step::Start | Step::Restart => Some(("Normal", "Started", "kubelet", "Container started")),
+        Step::BackOff => Some(("Warning", "BackOff", "kubelet", "Back-off restarting failed container")),
+        Step::Terminate => Some(("Normal", "Killing", "kubelet", "Stopping containers")),
+        Step::Bind | Step::Exit => None,
+    }
+}
+
+pub(super) fn emit(state: &mut State, core: &Core, pod: &Value, (kind, reason, component, message): Words<'_>) {
+    let Some(events) = state.kinds.find("", "v1", "events") else { return };
+    let now = core.clock.now();
+    let uid = meta::uid(pod);
+    // One Event for a Pod's life and a reason; the uid tells lives apart.
+    let name = format!("{}.{}.{}", meta::name(pod), uid.get(..8).unwrap_or(uid), reason.to_lowercase());
+    let key = Key::new(meta::namespace(pod), &name);
+    let write = Write {
+        author: Author {
+            manager: component.into(),
+            apply: false,
+            subresource: String::new(),
+            api_version: events.api_version(),
+            time: now.clone(),
+        },
+        kind: events,
+        dry_run: false,
+    };
+    let written = if state.store.get("events", &key).is_some() {
+        write::update(state, &write, &key, |old| {
+            let mut new = old.clone();
+            meta::set(&mut new, &["count"], old["count"].as_u64().unwrap_or(1) + 1);
+            meta::set(&mut new, &["lastTimestamp"], now);
+            Ok(new)
+        })
+    } else {
+        let event = json!({
+            "metadata": {"name": name},
+            "involvedObject": {
+                "apiVersion": "v1", "kind": "Pod", "namespace": key.namespace, "name": meta::name(pod), "uid": uid,
+                "resourceVersion": meta::revision(pod),
+            },
+            "type": kind, "reason": reason, "message": message, "count": 1, "firstTimestamp": now,
+            "lastTimestamp": now, "source": {"component": component}, "reportingComponent": component,
+        });
+        write::create(state, &core.clock, &write, Some(&key.namespace), event)
+    };
+    if let Err(failure) = written {
+        // A Namespace that is being emptied takes no new Events.
+        tracing::debug!(name, ?failure, "an Event was refused");
+    }
+}

@@ -1,0 +1,203 @@
+//! kubectl takes the cluster for a real one. Skipped, and loudly, where there is no kubectl.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic is how a test fails")]
+
+mod common;
+
+use common::{Client, PODS, alive, pod};
+use podium_devcluster::{Cluster, Server};
+use serde_json::json;
+use std::io::Write as _;
+use std::process::Stdio;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+
+struct Kubectl {
+    cluster: Cluster,
+    server: Server,
+    home: TempDir,
+}
+
+impl Kubectl {
+    /// `None` where kubectl is missing.
+    async fn new() -> Option<Self> {
+        let found = Command::new("kubectl").args(["version", "--client"]).stdout(Stdio::null()).status().await;
+        if found.is_err() {
+            let missing = "SKIPPED: kubectl is not installed, so nothing shows that it works against the cluster\n";
+            std::io::stderr().write_all(missing.as_bytes()).unwrap();
+            assert!(std::env::var_os("CI").is_none(), "CI must have kubectl");
+            return None;
+        }
+        let cluster = alive();
+        let server = cluster.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let home = TempDir::new().unwrap();
+        std::fs::write(home.path().join("config"), server.kubeconfig()).unwrap();
+        Some(Self { cluster, server, home })
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let mut command = Command::new("kubectl");
+        command
+            .args(line.split_whitespace())
+            .env("HOME", self.home.path())
+            .env("KUBECONFIG", self.home.path().join("config"))
+            .current_dir(self.home.path())
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        command
+    }
+
+    /// Output and error output; whether it went well is the flag.
+    async fn run(&self, line: &str) -> (bool, String) {
+        let running = self.command(line).output();
+        let output = tokio::time::timeout(Duration::from_secs(60), running).await.expect("kubectl hangs").unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(text).unwrap())
+    }
+
+    async fn ok(&self, line: &str) -> String {
+        let (success, text) = self.run(line).await;
+        assert!(success, "kubectl {line}: {text}");
+        text
+    }
+
+    fn file(&self, name: &str, object: &serde_json::Value) {
+        std::fs::write(self.home.path().join(name), object.to_string()).unwrap();
+    }
+
+    async fn end(self) {
+        self.server.stop().await;
+        self.cluster.shutdown().await;
+    }
+}
+
+/// The line that begins with the word, as words.
+fn row<'a>(table: &'a str, name: &str) -> Vec<&'a str> {
+    let line = table.lines().find(|line| line.split_whitespace().next() == Some(name));
+    line.unwrap_or_else(|| panic!("no row {name} in {table}")).split_whitespace().collect()
+}
+
+#[tokio::test]
+async fn apply_wait_get_describe_label_annotate_and_delete_work() {
+    let Some(kubectl) = Kubectl::new().await else { return };
+    kubectl.file("pod.json", &pod("web"));
+    assert!(kubectl.ok("apply -f pod.json").await.contains("pod/web created"));
+    kubectl.ok("wait --for=condition=Ready pod/web --timeout=30s").await;
+    let table = kubectl.ok("get pods -o wide").await;
+    assert_eq!(row(&table, "web")[1..4], ["1/1", "Running", "0"]);
+    assert!(row(&table, "web")[5].starts_with("10.244."), "{table}");
+    assert!(row(&table, "web")[6].starts_with("node-"), "{table}");
+    assert!(kubectl.ok("apply -f pod.json").await.contains("unchanged"));
+    let mut newer = pod("web");
+    newer["spec"]["containers"][0]["image"] = json!("registry.example/c:2");
+    kubectl.file("pod.json", &newer);
+    let applied = kubectl.ok("apply -f pod.json").await;
+    assert!(applied.contains("configured") && !applied.to_lowercase().contains("warning"), "{applied}");
+    assert!(kubectl.ok("get pod web -o jsonpath={.spec.containers[0].image}").await.ends_with(":2"));
+    kubectl.ok("label pod web tier=front").await;
+    kubectl.ok("annotate pod web note=x").await;
+    let described = kubectl.ok("describe pod web").await;
+    for expected in ["tier=front", "note: x", "Scheduled", "Successfully assigned"] {
+        assert!(described.contains(expected), "{expected} is not in {described}");
+    }
+    kubectl.ok("label pod web tier-").await;
+    assert!(kubectl.ok("get pods -l tier=front").await.contains("No resources found"));
+    assert!(kubectl.ok("delete pod web").await.contains("deleted"));
+    assert!(kubectl.run("get pod web").await.1.contains("NotFound"));
+    kubectl.end().await;
+}
+
+#[tokio::test]
+async fn server_side_apply_shows_conflicts_and_takes_over_when_forced() {
+    let Some(kubectl) = Kubectl::new().await else { return };
+    let map = |value: &str| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"},
+        "data": {"k": value}})
+    };
+    kubectl.file("map.json", &map("1"));
+    kubectl.ok("apply --server-side --field-manager=one -f map.json").await;
+    kubectl.file("map.json", &map("2"));
+    let (success, text) = kubectl.run("apply --server-side --field-manager=two -f map.json").await;
+    assert!(!success && text.contains("conflict with \"one\": .data.k"), "{text}");
+    kubectl.ok("apply --server-side --field-manager=two --force-conflicts -f map.json").await;
+    assert_eq!(kubectl.ok("get cm c -o jsonpath={.data.k}").await, "2");
+    kubectl.file("pod.json", &pod("web"));
+    kubectl.ok("apply -f pod.json").await;
+    let moved = kubectl.ok("apply --server-side -f pod.json").await;
+    assert!(moved.contains("serverside-applied") && !moved.contains("Warning"), "{moved}");
+    kubectl.end().await;
+}
+
+#[tokio::test]
+async fn a_watch_prints_each_state_and_events_are_listed() {
+    let Some(kubectl) = Kubectl::new().await else { return };
+    let mut watching = kubectl.command("get pods --watch --no-headers").stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+    kubectl.cluster.create(pod("web")).unwrap();
+    let reading = async {
+        while let Some(line) = lines.next_line().await.unwrap() {
+            if line.contains("1/1") && line.contains("Running") {
+                return;
+            }
+        }
+        panic!("the watch ended");
+    };
+    tokio::time::timeout(Duration::from_secs(60), reading).await.expect("the watch never showed the running Pod");
+    watching.kill().await.unwrap();
+    let events = kubectl.ok("get events").await;
+    assert!(events.contains("pod/web") && events.contains("Scheduled"), "{events}");
+    assert!(kubectl.ok("events --for pod/web").await.contains("Started"));
+    kubectl.end().await;
+}
+
+#[tokio::test]
+async fn typed_commands_that_speak_protobuf_work() {
+    let Some(kubectl) = Kubectl::new().await else { return };
+    kubectl.ok("create namespace shop").await;
+    kubectl.ok("create configmap c -n shop --from-literal=a=b").await;
+    kubectl.ok("create secret generic s -n shop --from-literal=a=b").await;
+    assert_eq!(kubectl.ok("get secret s -n shop -o jsonpath={.data.a}").await, "Yg==");
+    kubectl.ok("create serviceaccount plugin -n shop").await;
+    kubectl.ok("create role r -n shop --verb=get --resource=pods").await;
+    kubectl.ok("create rolebinding r -n shop --role=r --serviceaccount=shop:plugin").await;
+    let can = |verb: &str| format!("auth can-i {verb} pods -n shop --as=system:serviceaccount:shop:plugin");
+    assert!(kubectl.ok(&can("get")).await.starts_with("yes"));
+    assert!(kubectl.run(&can("patch")).await.1.starts_with("no"));
+    assert!(kubectl.ok("auth whoami").await.contains("admin"));
+    kubectl.ok("delete namespace shop --timeout=30s").await;
+    assert!(kubectl.run("get cm c -n shop").await.1.contains("NotFound"));
+    kubectl.end().await;
+}
+
+#[tokio::test]
+async fn nodes_are_cordoned_and_drained_and_definitions_established() {
+    let Some(kubectl) = Kubectl::new().await else { return };
+    let client = Client::new(&kubectl.cluster);
+    kubectl.cluster.create(pod("web")).unwrap();
+    let bound = client.until(&format!("{PODS}/web"), |_, pod| pod["status"]["phase"] == "Running").await;
+    let node = bound["spec"]["nodeName"].as_str().unwrap();
+    kubectl.ok(&format!("drain {node} --force --timeout=30s")).await;
+    assert!(row(&kubectl.ok("get nodes").await, node)[1].contains("SchedulingDisabled"));
+    assert!(kubectl.ok("get pods").await.contains("No resources found"));
+    kubectl.ok(&format!("uncordon {node}")).await;
+    assert!(kubectl.ok(&format!("describe node {node}")).await.contains("KubeletReady"));
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "things.podium.dev"},
+        "spec": {"group": "podium.dev", "scope": "Namespaced",
+            "names": {"plural": "things", "kind": "Thing", "shortNames": ["th"]},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "additionalPrinterColumns": [{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}],
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]},
+    });
+    kubectl.file("crd.json", &definition);
+    kubectl.ok("apply -f crd.json").await;
+    kubectl.ok("wait --for=condition=Established crd/things.podium.dev --timeout=30s").await;
+    let thing = json!({"apiVersion": "podium.dev/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": {"size": 3}});
+    kubectl.file("thing.json", &thing);
+    kubectl.ok("apply -f thing.json").await;
+    assert_eq!(row(&kubectl.ok("get th").await, "t")[1], "3");
+    kubectl.end().await;
+}
