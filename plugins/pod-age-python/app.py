@@ -1,0 +1,51 @@
+"""The plugin as the host calls it: JSON in, staged writes out. What it decides stands in age.py."""
+
+import json
+
+from componentize_py_types import Err
+from wit_world import exports
+from wit_world.exports.reconciler_json import Request, Subject_Present
+from wit_world.imports import writes
+from wit_world.imports.types import (
+    Failure_Retry,
+    Failure_Terminal,
+    Outcome,
+    Outcome_RequeueAfterMillis,
+    Outcome_Settled,
+    PodKey,
+    Refused_Invalid,
+    Refused_NotGranted,
+)
+
+import age
+
+
+class ReconcilerJson(exports.ReconcilerJson):
+    def reconcile(self, request: Request) -> Outcome:
+        if not isinstance(request.subject, Subject_Present):
+            return Outcome_Settled()
+        try:
+            decision = age.decide(json.loads(request.subject.value), request.now_millis, json.loads(request.config))
+        except age.ConfigError as error:
+            raise Err(Failure_Terminal(str(error))) from error
+        if decision is None:
+            return Outcome_Settled()
+        if decision.changes:
+            set_label(request.key, decision.label)
+        if decision.next_millis is None:
+            return Outcome_Settled()
+        return Outcome_RequeueAfterMillis(decision.next_millis)
+
+
+def set_label(key: PodKey, value: str | None) -> None:
+    """Stages the label, or with None its removal. What was refused becomes a failure; otherwise it would be a trap."""
+    try:
+        if value is None:
+            writes.remove_label(key, age.LABEL)
+        else:
+            writes.set_label(key, age.LABEL, value)
+    except Err as error:
+        message = f"label {age.LABEL} on {key.namespace}/{key.name}: {error.value}"
+        if isinstance(error.value, (Refused_NotGranted, Refused_Invalid)):
+            raise Err(Failure_Terminal(message)) from error
+        raise Err(Failure_Retry(message)) from error
