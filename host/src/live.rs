@@ -8,12 +8,12 @@ use http::Request;
 
 use crate::{
     api::{Api, ApiError},
-    model::{BoxFuture, CachedPod, Refused},
+    model::{
+        BoxFuture, CachedPod, Refused,
+        syntax::{dns_label, dns_subdomain, quoted},
+    },
     seam::Live,
 };
-
-/// The longest name of a Pod, in bytes.
-const MAX_NAME: usize = 253;
 
 /// Pods by GET.
 #[derive(Clone)]
@@ -30,11 +30,9 @@ impl LivePods {
 
     async fn read(&self, namespace: &str, name: &str) -> Result<Option<Arc<CachedPod>>, Refused> {
         // Guests choose both, and both become part of a path.
-        for part in [namespace, name] {
-            if !is_name(part) {
-                return Err(Refused::Invalid(format!("{part:?} is no name of a Kubernetes object")));
-            }
-        }
+        let invalid = |what: &str, text: &str, reason| Refused::Invalid(format!("{what} {} {reason}", quoted(text)));
+        dns_label(namespace).map_err(|reason| invalid("namespace", namespace, reason))?;
+        dns_subdomain(name).map_err(|reason| invalid("pod name", name, reason))?;
         let unavailable = |reason: &dyn std::fmt::Display| Refused::Unavailable(format!("API server: {reason}"));
         let request = Request::get(format!("/api/v1/namespaces/{namespace}/pods/{name}")).body(Vec::new());
         let request = request.map_err(|error| unavailable(&error))?;
@@ -56,16 +54,6 @@ impl Live for LivePods {
     fn get<'a>(&'a self, namespace: &'a str, name: &'a str) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
         Box::pin(self.read(namespace, name))
     }
-}
-
-/// A DNS subdomain, as far as a path needs it: no slash, no escape, no "..".
-fn is_name(text: &str) -> bool {
-    let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let bytes = text.as_bytes();
-    bytes.len() <= MAX_NAME
-        && bytes.first().is_some_and(inner)
-        && bytes.last().is_some_and(inner)
-        && bytes.iter().all(|byte| inner(byte) || *byte == b'-' || *byte == b'.')
 }
 
 #[cfg(test)]

@@ -259,6 +259,7 @@ proptest! {
             let page = snapshot.find(&query, limit, after.as_ref());
             prop_assert!(page.pods.len() <= limit);
             found.extend(page.pods);
+            prop_assert!(found.len() <= expected.len());
             after = page.next;
             if after.is_none() {
                 break;

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     cache::{self, Reader, Writer, testing::told},
-    model::{Observation, PodView},
+    model::{ListedPod, Observation, PodView},
 };
 
 struct Rig {
@@ -23,9 +23,13 @@ struct Rig {
 }
 
 fn rig(answers: Vec<Answer>) -> Rig {
+    rig_with(answers, WatchOptions::default())
+}
+
+fn rig_with(answers: Vec<Answer>, options: WatchOptions) -> Rig {
     let (api, requests) = wire(answers);
     let (writer, reader) = cache::new();
-    let watch = Watch::new(api, WatchOptions::default(), Arc::new(reader.clone()), 7);
+    let watch = Watch::new(api, options, Arc::new(reader.clone()), 7);
     let counters = watch.counters();
     let (sender, observations) = mpsc::channel(16);
     let task = tokio::spawn(watch.run(sender));
@@ -320,6 +324,29 @@ async fn a_pod_that_cannot_be_decoded_is_not_taken_for_gone_by_a_list_and_is_whe
     ]);
     rig.expect(&["list of 1 at 10: +a-uid@5", "stale: 410 : ", "list of 1 at 20:", "live"]).await;
     rig.expect(&["stale: the deletion of shop/a cannot be decoded", "list of 0 at 25: -a-uid@5", "live"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_does_not_decode_what_the_cache_holds_at_the_same_revision() {
+    let mut rig = rig(vec![
+        listing(10, &[pod("a", 5), pod("b", 6)]),
+        answer(410),
+        listing(20, &[pod("a", 5), pod("b", 16), pod("c", 17)]),
+    ]);
+    rig.expect(&["list of 2 at 10: +a-uid@5 +b-uid@6", "stale: 410 : "]).await;
+    let Some(Observation::Relisted { pods, .. }) = rig.observations.recv().await else { panic!("no list") };
+    let held = |pod: &ListedPod| matches!(pod, ListedPod::Held(_));
+    assert_eq!(pods.iter().map(held).collect::<Vec<_>>(), [true, false, false]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_of_one_namespace_asks_for_no_other() {
+    let options = WatchOptions { namespace: Some("shop".to_owned()), ..WatchOptions::default() };
+    let mut rig = rig_with(vec![answer(400), answer(200).bytes(&page(10, "", &[])), watching().hang()], options);
+    rig.expect(&["list of 0 at 10:", "live"]).await;
+    for (_, target) in rig.requests() {
+        assert!(target.starts_with("/api/v1/namespaces/shop/pods?"), "{target}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

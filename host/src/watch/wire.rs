@@ -66,7 +66,7 @@ impl Answer {
     }
 }
 
-/// When since the start, in tokio's time, and what: the query of a request.
+/// When since the start, in tokio's time, and what: the query of a request for all Pods, or the whole of another's target.
 pub(super) type Requests = Arc<Mutex<Vec<(Duration, String)>>>;
 
 /// An API server that gives these answers in turn and then none at all.
@@ -76,8 +76,9 @@ pub(super) fn wire(answers: Vec<Answer>) -> (Api, Requests) {
     let begun = Instant::now();
     let log = Arc::clone(&requests);
     let service = tower::service_fn(move |request: Request<Body>| {
-        assert_eq!(request.uri().path(), "/api/v1/pods");
-        log.lock().push((begun.elapsed(), request.uri().query().unwrap_or_default().to_owned()));
+        let target = request.uri().to_string();
+        let query = target.strip_prefix("/api/v1/pods?").unwrap_or(&target);
+        log.lock().push((begun.elapsed(), query.to_owned()));
         let answer = answers.lock().pop_front();
         async move {
             let Some(answer) = answer else { return std::future::pending().await };
