@@ -1,8 +1,8 @@
 //! The Pods: one [`Writer`], many [`Reader`]s, immutable [`Snapshot`]s.
 //!
 //! A reader takes the present snapshot without waiting and may hold it for as long as it likes: it stays what it was.
-//! The writer is told what the watch saw ([`Writer::observe`]) and what the API server answered
-//! to our own writes ([`Writer::write_through`]), lets time go forward alone, publishes once per
+//! The writer is told what the watch saw ([`Writer::apply`], [`Writer::relist`], [`Writer::bookmark`]) and what the
+//! API server answered to our own writes ([`Writer::write_through`]), lets time go forward alone, publishes once per
 //! call, and says what changed. Who is woken by a change is not its affair.
 
 mod find;

@@ -13,7 +13,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{Snapshot, reader::Published};
-use crate::model::{CachedPod, Change, ListedPod, Observation, PodEvent, PodKey, Revision, Staleness};
+use crate::model::{CachedPod, Change, ListedPod, PodEvent, PodKey, Revision, Staleness};
 
 #[derive(Debug)]
 pub struct Writer {
@@ -29,19 +29,6 @@ impl Writer {
         let mut writer = Self { next: Snapshot::default(), published, rewound: false };
         writer.set_stale(Staleness { reason: "nothing was listed yet".to_owned() });
         writer
-    }
-
-    /// Takes whatever the watch told.
-    pub fn observe(&mut self, observation: Observation) -> Vec<Change> {
-        match observation {
-            Observation::Relisted { pods, revision } => return self.relist(pods, revision),
-            Observation::Events(events) => return self.apply(events),
-            Observation::Rewound => self.rewind(),
-            Observation::Bookmark(revision) => self.bookmark(revision),
-            Observation::Live => self.set_live(),
-            Observation::Stale(staleness) => self.set_stale(staleness),
-        }
-        Vec::new()
     }
 
     /// Takes events of the watch in their order.

@@ -49,8 +49,16 @@ impl Rig {
             Observation::Rewound => "rewound".to_owned(),
             Observation::Stale(staleness) => format!("stale: {}", staleness.reason),
         };
-        let changes = told(&self.writer.observe(observation));
-        changes.iter().fold(what, |what, change| format!("{what} {change}"))
+        let mut changes = Vec::new();
+        match observation {
+            Observation::Relisted { pods, revision } => changes = self.writer.relist(pods, revision),
+            Observation::Events(events) => changes = self.writer.apply(events),
+            Observation::Rewound => self.writer.rewind(),
+            Observation::Bookmark(revision) => self.writer.bookmark(revision),
+            Observation::Live => self.writer.set_live(),
+            Observation::Stale(staleness) => self.writer.set_stale(staleness),
+        }
+        told(&changes).iter().fold(what, |what, change| format!("{what} {change}"))
     }
 
     async fn expect(&mut self, expected: &[&str]) {
@@ -261,16 +269,16 @@ async fn a_replica_that_is_behind_is_waited_for_without_a_list() {
 async fn a_history_that_was_set_back_is_announced_and_taken() {
     let behind = || answer(504).bytes(&status(504, "Timeout", "ResourceVersionTooLarge"));
     let mut rig = rig(vec![
-        listing(100, &[pod("a", 50), pod("b", 60)]),
+        listing(100, &[pod("a", 50), pod("b", 60), pod("c", 20)]),
         behind(),
         behind(),
         behind(),
         behind(),
-        listing(40, &[pod("a", 30)]),
+        listing(40, &[pod("a", 30), pod("c", 20).replace(r#""at":"20""#, r#""at":"another 20""#)]),
         watching().line(&event("MODIFIED", &pod("a", 41))).hang(),
     ]);
-    rig.expect(&["list of 2 at 100: +a-uid@50 +b-uid@60", "stale: 504 Timeout: no", "rewound"]).await;
-    rig.expect(&["list of 1 at 40: -b-uid@60 a-uid@50>30", "live", "1 events: a-uid@30>41"]).await;
+    rig.expect(&["list of 3 at 100: +a-uid@50 +b-uid@60 +c-uid@20", "stale: 504 Timeout: no", "rewound"]).await;
+    rig.expect(&["list of 2 at 40: -b-uid@60 a-uid@50>30 c-uid@20>20", "live", "1 events: a-uid@30>41"]).await;
 }
 
 #[tokio::test(start_paused = true)]
