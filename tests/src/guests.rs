@@ -1,1 +1,50 @@
-//! Plugins and misbehaving guests as components, built once per run into a target directory of their own.
+//! The misbehaving guests of `tests/guests` as components: each built when a suite first asks for it, into a target
+//! directory of their own, one build at a time over all test processes.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::Write,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
+
+use anyhow::Context;
+use podium_cli::build::{self, Options, Target};
+
+/// The component of one guest, by the name of its crate.
+///
+/// # Errors
+/// When there is no such guest or it does not build.
+pub fn component(name: &str) -> anyhow::Result<Arc<[u8]>> {
+    static BUILT: OnceLock<Mutex<BTreeMap<String, Arc<[u8]>>>> = OnceLock::new();
+    let mut built = BUILT.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(component) = built.get(name) {
+        return Ok(Arc::clone(component));
+    }
+    let path = path(name)?;
+    let bytes = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let component: Arc<[u8]> = bytes.into();
+    built.insert(name.to_owned(), Arc::clone(&component));
+    Ok(component)
+}
+
+/// Builds one guest, and gives its component's file.
+///
+/// # Errors
+/// As [`component`].
+pub fn path(name: &str) -> anyhow::Result<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let target_dir = here.join("../target/guests");
+    std::fs::create_dir_all(&target_dir)?;
+    // Released when the file is closed, also by a killed process.
+    let lock = File::create(target_dir.join("podium.lock"))?;
+    lock.lock()?;
+    // The test harness hides what a passing test prints; this is for whoever waits.
+    writeln!(std::io::stderr(), "building guest {name}")?;
+    let mut options = Options::new(here.join("guests").join(name));
+    options.target_dir = Some(target_dir);
+    options.quiet = true;
+    options.target = if name.starts_with("wasi") { Target::Wasip2 } else { Target::UnknownUnknown };
+    Ok(build::build(&options).with_context(|| format!("guest {name}"))?.component)
+}

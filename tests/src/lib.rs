@@ -3,4 +3,5 @@
 pub mod controlplane;
 pub mod guests;
 pub mod process;
+pub mod sandbox;
 pub mod wait;

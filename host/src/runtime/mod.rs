@@ -1,1 +1,31 @@
 //! The sandbox: the only room that knows wasmtime.
+//!
+//! [`Engine::compile`] turns a component and its plugin's configuration into a [`Plugin`], or says why it will not:
+//! what a plugin could do beyond its grants is refused at load, before any of its code has run. [`Plugin`] implements
+//! [`Reconcile`](crate::seam::Reconcile): every run has a sandbox of its own, thrown away afterwards.
+//!
+//! This room decides nothing about when to run, and sends nothing: it asks the [`World`](crate::seam::World) that it is
+//! given. Compilation is bounded in time and size but happens in this process: a bug of the compiler that a hostile
+//! component could provoke is not contained here.
+
+mod bindings;
+mod convert;
+mod engine;
+mod failure;
+mod function;
+mod hostcalls;
+mod inspect;
+mod invoke;
+mod limits;
+mod linking;
+mod plugin;
+mod reads;
+mod run;
+mod text;
+mod validate;
+mod wasi;
+
+pub use engine::{Engine, EngineError, EngineOptions};
+pub use inspect::{Import, InspectError, inspect};
+pub use plugin::Plugin;
+pub use validate::{LoadError, LoadProblem};

@@ -1,0 +1,233 @@
+//! One type owns the compiler, the pool of sandboxes and the thread that ticks the epoch.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use tokio::sync::Semaphore;
+use wasmtime::{Config, InstanceAllocationStrategy, PoolingAllocationConfig, component::Linker};
+
+use super::{LoadError, Plugin, limits, linking, plugin, run::Run};
+use crate::model::PluginSpec;
+
+/// What the engine is built for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// Runs at the same time; further ones wait for a sandbox. A free sandbox costs address space and little else.
+    pub concurrent_runs: u32,
+    /// The most memory that any plugin may be given, in bytes. Address space is set aside for it.
+    pub memory_bytes: usize,
+    /// How often a running guest lets other tasks of its thread run. None starts no thread: guests then never yield and
+    /// are cut by fuel alone, as a simulation wants it, because the epoch is real time.
+    pub tick: Option<Duration>,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self { concurrent_runs: 32, memory_bytes: 256 << 20, tick: Some(Duration::from_millis(1)) }
+    }
+}
+
+/// The engine cannot be built: the options are out of range, or the machine gives no address space or thread.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot start the WebAssembly engine: {0}")]
+pub struct EngineError(String);
+
+/// Compiles components. Plugins made by it share its pool and its tick, and keep them alive.
+#[derive(Debug)]
+pub struct Engine {
+    core: Arc<Core>,
+}
+
+impl Engine {
+    /// # Errors
+    /// See [`EngineError`].
+    pub fn new(options: EngineOptions) -> Result<Arc<Self>, EngineError> {
+        let failed = |error: wasmtime::Error| EngineError(format!("{error:#}"));
+        let engine = wasmtime::Engine::new(&config(options)).map_err(failed)?;
+        let linker = linking::linker(&engine).map_err(failed)?;
+        let ticker = options.tick.map(|tick| Ticker::start(engine.clone(), tick)).transpose()?;
+        let slots = Semaphore::new(options.concurrent_runs as usize);
+        Ok(Arc::new(Self { core: Arc::new(Core { engine, linker, slots, ticker, options }) }))
+    }
+
+    /// Checks, compiles and links a component. Takes seconds of processor time on all cores for a large one: call it
+    /// where blocking is allowed.
+    ///
+    /// The time limit of the plugin's class ends the waiting; the compiler itself cannot be interrupted and finishes on
+    /// a thread of its own. Its memory is bounded by the component's size alone.
+    ///
+    /// # Errors
+    /// When the file is no component, asks for more than its grants or limits, or cannot be compiled.
+    pub fn compile(&self, spec: &PluginSpec, wasm: &[u8]) -> Result<Plugin, LoadError> {
+        plugin::compile(&self.core, spec, wasm)
+            .map_err(|problem| LoadError { file: spec.source.clone(), problem: Box::new(problem) })
+    }
+}
+
+/// What an engine and its plugins share.
+pub(super) struct Core {
+    pub(super) engine: wasmtime::Engine,
+    pub(super) linker: Linker<Run>,
+    /// One permit for each sandbox of the pool, so that a run waits for one instead of failing.
+    pub(super) slots: Semaphore,
+    ticker: Option<Ticker>,
+    pub(super) options: EngineOptions,
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Core").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Core {
+    /// Keeps the epoch ticking while it lives.
+    pub(super) fn ticking(&self) -> Option<Ticking<'_>> {
+        self.ticker.as_ref().map(Ticker::ticking)
+    }
+}
+
+fn config(options: EngineOptions) -> Config {
+    let runs = options.concurrent_runs;
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(runs)
+        .total_core_instances(runs.saturating_mul(limits::MAX_INSTANCES))
+        .max_core_instances_per_component(limits::MAX_INSTANCES)
+        // An interpreter's component has a memory or two, and a table in each of a few dozen linked libraries at most.
+        .max_memories_per_component(4)
+        .total_memories(runs.saturating_mul(4))
+        .max_tables_per_component(limits::MAX_INSTANCES)
+        .total_tables(runs.saturating_mul(limits::MAX_INSTANCES))
+        .table_elements(limits::MAX_TABLE_ELEMENTS)
+        .total_stacks(runs)
+        .max_memory_size(options.memory_bytes)
+        // What a small guest touches stays mapped between runs and is wiped by writing; the rest is given back to the
+        // system, so that a freed sandbox holds 128 KiB at most, and only as many as were ever used at once.
+        .linear_memory_keep_resident(64 << 10)
+        .table_keep_resident(16 << 10)
+        .async_stack_keep_resident(48 << 10)
+        .max_unused_warm_slots(runs);
+
+    let mut config = Config::new();
+    config
+        .wasm_component_model(true)
+        .concurrency_support(false)
+        .consume_fuel(true)
+        .epoch_interruption(true)
+        .wasm_tail_call(false)
+        .wasm_relaxed_simd(false)
+        .wasm_multi_memory(false)
+        .wasm_memory64(false)
+        // The same bits on every machine, so that a run can be repeated elsewhere.
+        .cranelift_nan_canonicalization(true)
+        .max_wasm_stack(512 << 10)
+        .async_stack_size(2 << 20)
+        // A stack is reused by another tenant's run.
+        .async_stack_zeroing(true)
+        .allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+    config
+}
+
+/// Moves the epoch, on a thread of its own: a task would starve with the guests that it is there to interrupt. Rests
+/// while nothing runs.
+struct Ticker {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    running: AtomicU32,
+    resting: AtomicBool,
+    stop: AtomicBool,
+}
+
+/// Ticks without a run before the ticker rests: a wake-up costs a system call, a busy host should not pay it per run.
+const IDLE_TICKS: u32 = 100;
+
+impl Ticker {
+    fn start(engine: wasmtime::Engine, tick: Duration) -> Result<Self, EngineError> {
+        let shared = Arc::new(Shared::default());
+        let seen = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("podium-epoch".into())
+            .spawn(move || seen.tick(&engine, tick))
+            .map_err(|error| EngineError(format!("no thread for the epoch: {error}")))?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    fn ticking(&self) -> Ticking<'_> {
+        self.shared.running.fetch_add(1, Ordering::SeqCst);
+        // Either this sees that the ticker rests, or the ticker, which looks again after saying so, sees this run.
+        if self.shared.resting.load(Ordering::SeqCst) {
+            self.wake();
+        }
+        Ticking(&self.shared)
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+}
+
+impl Shared {
+    fn tick(&self, engine: &wasmtime::Engine, tick: Duration) {
+        let mut idle = 0;
+        while !self.stop.load(Ordering::SeqCst) {
+            idle = if self.running.load(Ordering::SeqCst) == 0 { idle + 1 } else { 0 };
+            if idle < IDLE_TICKS {
+                std::thread::park_timeout(tick);
+                engine.increment_epoch();
+                continue;
+            }
+            self.resting.store(true, Ordering::SeqCst);
+            if self.running.load(Ordering::SeqCst) == 0 && !self.stop.load(Ordering::SeqCst) {
+                std::thread::park();
+            }
+            self.resting.store(false, Ordering::SeqCst);
+            idle = 0;
+        }
+    }
+}
+
+impl Drop for Ticker {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.wake();
+        if let Some(thread) = self.thread.take() {
+            // It cannot have panicked, and a drop could do nothing about it.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One run in progress.
+#[must_use]
+pub(super) struct Ticking<'a>(&'a Shared);
+
+impl Drop for Ticking<'_> {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dropping_the_engine_joins_its_thread_also_while_it_rests() {
+        let engine = Engine::new(EngineOptions { concurrent_runs: 1, ..EngineOptions::default() }).unwrap();
+        let shared = Arc::clone(&engine.core.ticker.as_ref().unwrap().shared);
+        drop(engine);
+        assert_eq!(Arc::strong_count(&shared), 1, "the thread has let go of it");
+    }
+}

@@ -1,0 +1,88 @@
+//! From an error of the engine to the kind of failure that people and back-off act on.
+
+use std::any::Any;
+
+use wasmtime::{PoolConcurrencyLimitError, Trap, WasmBacktrace};
+
+use super::{
+    limits::Cut,
+    text::{cut, escape},
+};
+use crate::model::{Failure, FailureKind};
+
+/// A failure's text is shown in events and metrics' logs; more would not be read.
+const MESSAGE_BYTES: usize = 2 << 10;
+const FRAMES: usize = 8;
+const FRAME_BYTES: usize = 120;
+
+pub(super) fn failure(kind: FailureKind, message: &str) -> Failure {
+    Failure { kind, message: escape(cut(message, MESSAGE_BYTES)) }
+}
+
+/// `last_words` are the newest errors that the guest logged or printed: a panic's text is among them, if anywhere.
+pub(super) fn of_error(error: &wasmtime::Error, last_words: Option<String>) -> Failure {
+    let kind = kind_of(error);
+    let mut message = match (error.downcast_ref::<Cut>(), error.downcast_ref::<Trap>()) {
+        (Some(cut), _) => cut.to_string(),
+        (None, Some(Trap::OutOfFuel)) => "used up its limit of processor time".to_owned(),
+        (None, Some(trap)) => trap.to_string(),
+        (None, None) => error.root_cause().to_string(),
+    };
+    if let Some(words) = last_words {
+        message = format!("{message}: {words}");
+    }
+    if let Some(frames) = error.downcast_ref::<WasmBacktrace>().map(frames_of).filter(|frames| !frames.is_empty()) {
+        message = format!("{} (in {frames})", cut(&message, MESSAGE_BYTES / 2));
+    }
+    failure(kind, &message)
+}
+
+fn kind_of(error: &wasmtime::Error) -> FailureKind {
+    match error.downcast_ref::<Cut>() {
+        Some(Cut::Memory { .. } | Cut::Tables { .. }) => return FailureKind::Memory,
+        Some(Cut::Backstop { .. }) => return FailureKind::Cpu,
+        Some(Cut::Exit(_) | Cut::Random(_)) => return FailureKind::Trap,
+        None => {}
+    }
+    match error.downcast_ref::<Trap>() {
+        Some(Trap::OutOfFuel | Trap::Interrupt) => return FailureKind::Cpu,
+        Some(Trap::AllocationTooLarge) => return FailureKind::Memory,
+        Some(_) => return FailureKind::Trap,
+        None => {}
+    }
+    if error.is::<PoolConcurrencyLimitError>() {
+        return FailureKind::Host;
+    }
+    // wasmtime gives this one no type.
+    if error.chain().any(|cause| cause.to_string().starts_with("resource limit exceeded")) {
+        return FailureKind::Memory;
+    }
+    // What is left is the guest breaking the component model's rules, such as text that is no UTF-8.
+    FailureKind::Trap
+}
+
+/// Names of the guest's functions, innermost first; nothing where the component was stripped of them.
+fn frames_of(backtrace: &WasmBacktrace) -> String {
+    if backtrace.frames().iter().all(|frame| frame.func_name().is_none()) {
+        return String::new();
+    }
+    // Only its text has the names demangled: "  0:   0x1f2 - module!crate::function".
+    let text = backtrace.to_string();
+    let names = text.lines().filter_map(|line| line.split_once(" - ")).map(|(_, name)| cut(name, FRAME_BYTES));
+    names.filter(|name| !is_runtime(name)).take(FRAMES).collect::<Vec<_>>().join(" < ")
+}
+
+/// Rust's own machinery, through which every panic goes. The crate's name is followed by `::`, or by `[` and its hash.
+fn is_runtime(name: &str) -> bool {
+    let path = name.split_once('!').map_or(name, |(_, path)| path).trim_start_matches('<');
+    ["std", "core", "alloc", "__rustc"]
+        .iter()
+        .any(|own| path.strip_prefix(own).is_some_and(|rest| rest.starts_with("::") || rest.starts_with('[')))
+}
+
+/// A panic of the host inside a host call ends the run, not the process.
+pub(super) fn of_panic(panic: &(dyn Any + Send)) -> Failure {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
+    failure(FailureKind::Host, &format!("a host call panicked: {text}"))
+}

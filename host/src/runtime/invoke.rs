@@ -1,0 +1,156 @@
+//! One run: a fresh sandbox, one call, and its end told apart.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures::FutureExt;
+use tokio::time::Instant;
+use wasmtime::{Store, UpdateDeadline};
+
+use super::{
+    bindings::{
+        json::exports::podium::reconcile::reconciler_json, native::exports::podium::reconcile::reconciler, types,
+    },
+    failure::{failure, of_error, of_panic},
+    limits::{self, Cut},
+    linking::{Json, Records},
+    plugin::{Linked, Plugin},
+    reads::Format,
+    run::{Run, Terms},
+};
+use crate::{
+    model::{Failure, FailureKind, Outcome, Refused, Request, RunReport, Subject, Usage},
+    seam::{Staged, World},
+};
+
+/// What the host copies for one host call, arguments and all: an object to apply is 1 MiB at most.
+const HOSTCALL_BYTES: usize = 4 << 20;
+/// Handles that a guest can hold at once; none but WASI guests hold any.
+const COMPONENT_HANDLES: usize = 256;
+/// A longer wait than a month is a month: timers further away overflow.
+const LONGEST_REQUEUE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// What the guest answered, or why there is no answer.
+type Answer = Result<Result<types::Outcome, types::Failure>, wasmtime::Error>;
+
+impl Plugin {
+    /// Dropping the future ends the guest where it waits, and frees its sandbox.
+    pub(super) async fn run(&self, request: Request, world: Box<dyn World>) -> RunReport<Staged> {
+        // Waiting for a sandbox is the host's affair, so the plugin's deadline begins behind it.
+        let Ok(_slot) = self.core.slots.acquire().await else {
+            return failed(failure(FailureKind::Host, "the engine is shut down"));
+        };
+        let _ticking = self.core.ticking();
+        let limits = self.terms.limits;
+        let started = Instant::now();
+        let mut store = match self.store(&request, world) {
+            Ok(store) => store,
+            Err(error) => return failed(failure(FailureKind::Host, &format!("no sandbox: {error:#}"))),
+        };
+        let call = AssertUnwindSafe(self.call(&mut store, request)).catch_unwind();
+        let ended = tokio::time::timeout(limits.wall, call).await;
+        let fuel = limits::fuel(limits.cpu).saturating_sub(store.get_fuel().unwrap_or_default());
+        let mut run = store.into_data();
+        // The world may be what panicked.
+        let logged = std::panic::catch_unwind(AssertUnwindSafe(|| run.close_log()));
+        let result = match ended {
+            Err(_elapsed) => Err(failure(FailureKind::Deadline, &format!("ran longer than {:?}", limits.wall))),
+            Ok(Err(panic)) => Err(of_panic(&*panic)),
+            Ok(Ok(Err(refused))) => Err(failure(FailureKind::Host, &refused.to_string())),
+            Ok(Ok(Ok(answer))) => settle(answer, &run),
+        };
+        let result = logged.map_err(|panic| of_panic(&*panic)).and(result);
+        let usage = Usage { fuel, host_calls: run.ledger.host_calls, wall: started.elapsed() };
+        let staged = if result.is_ok() { run.staged } else { Staged::default() };
+        RunReport { result, staged, usage }
+    }
+
+    fn store(&self, request: &Request, world: Box<dyn World>) -> wasmtime::Result<Store<Run>> {
+        let limits = self.terms.limits;
+        let run = Run::new(Arc::clone(&self.terms), world, request.now_millis, request.seed);
+        let mut store = Store::try_new(&self.core.engine, run)?;
+        store.limiter(|run| &mut run.limiter);
+        store.set_fuel(limits::fuel(limits.cpu))?;
+        store.set_hostcall_fuel(HOSTCALL_BYTES);
+        store.set_max_component_handles(COMPONENT_HANDLES);
+        // Without a ticker the epoch never moves, and this never fires.
+        let tick = self.core.options.tick.unwrap_or(Duration::from_millis(1));
+        let most = limits::backstop_ticks(limits.cpu, tick);
+        store.set_epoch_deadline(1);
+        store.epoch_deadline_callback(move |mut store| {
+            let run = store.data_mut();
+            run.ticks += 1;
+            if run.ticks > most {
+                return Err(Cut::Backstop { ticks: run.ticks }.into());
+            }
+            Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
+        });
+        Ok(store)
+    }
+
+    /// The error is the host's: the Pod cannot be rendered.
+    async fn call(&self, store: &mut Store<Run>, request: Request) -> Result<Answer, Refused> {
+        Ok(match &self.linked {
+            Linked::Native(linked) => {
+                let request = native_request(&self.terms, request)?;
+                match linked.instantiate_async(&mut *store).await {
+                    Ok(plugin) => plugin.podium_reconcile_reconciler().call_reconcile(store, &request).await,
+                    Err(error) => Err(error),
+                }
+            }
+            Linked::Json(linked) => {
+                let request = json_request(&self.terms, request)?;
+                match linked.instantiate_async(&mut *store).await {
+                    Ok(plugin) => plugin.podium_reconcile_reconciler_json().call_reconcile(store, &request).await,
+                    Err(error) => Err(error),
+                }
+            }
+        })
+    }
+}
+
+fn native_request(terms: &Terms, request: Request) -> Result<reconciler::Request, Refused> {
+    let render = |pod: &_| Records::pod(pod, terms.sections);
+    Ok(reconciler::Request {
+        key: (&request.key).into(),
+        subject: match &request.subject {
+            Subject::Present(pod) => reconciler::Subject::Present(render(pod)?),
+            Subject::Deleted(pod) => reconciler::Subject::Deleted(pod.as_deref().map(render).transpose()?),
+        },
+        now_millis: request.now_millis,
+        attempt: request.attempt,
+        config: terms.config.clone(),
+        unsettled: request.unsettled.into_iter().map(Into::into).collect(),
+    })
+}
+
+fn json_request(terms: &Terms, request: Request) -> Result<reconciler_json::Request, Refused> {
+    let render = |pod: &_| Json::pod(pod, terms.sections);
+    Ok(reconciler_json::Request {
+        key: (&request.key).into(),
+        subject: match &request.subject {
+            Subject::Present(pod) => reconciler_json::Subject::Present(render(pod)?),
+            Subject::Deleted(pod) => reconciler_json::Subject::Deleted(pod.as_deref().map(render).transpose()?),
+        },
+        now_millis: request.now_millis,
+        attempt: request.attempt,
+        config: terms.config.clone(),
+        unsettled: request.unsettled.into_iter().map(Into::into).collect(),
+    })
+}
+
+fn settle(answer: Answer, run: &Run) -> Result<Outcome, Failure> {
+    match answer {
+        Ok(Ok(types::Outcome::Settled)) => Ok(Outcome::Settled),
+        Ok(Ok(types::Outcome::Stop)) => Ok(Outcome::Stop),
+        Ok(Ok(types::Outcome::RequeueAfterMillis(millis))) => {
+            Ok(Outcome::RequeueAfter(Duration::from_millis(millis).min(LONGEST_REQUEUE)))
+        }
+        Ok(Err(types::Failure::Retry(text))) => Err(failure(FailureKind::Retry, &text)),
+        Ok(Err(types::Failure::Terminal(text))) => Err(failure(FailureKind::Terminal, &text)),
+        Err(error) => Err(of_error(&error, run.ledger.last_words())),
+    }
+}
+
+fn failed(failure: Failure) -> RunReport<Staged> {
+    RunReport { result: Err(failure), staged: Staged::default(), usage: Usage::default() }
+}

@@ -1,0 +1,113 @@
+//! From a component's bytes to something that can be run: compiled once, linked once.
+
+use std::{
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+use wasmtime::component::Component;
+
+use super::{
+    bindings::{json::PluginJsonPre, native::PluginPre},
+    engine::Core,
+    inspect::Import,
+    limits,
+    run::{Run, Terms},
+    validate::{LoadProblem, World, validate},
+};
+use crate::{
+    model::{BoxFuture, PluginSpec, Request, RunReport},
+    seam::{self, Reconcile, Staged},
+};
+
+/// A plugin that can be run, any number of times and at the same time.
+pub struct Plugin {
+    pub(super) core: Arc<Core>,
+    pub(super) terms: Arc<Terms>,
+    pub(super) linked: Linked,
+    imports: Vec<Import>,
+}
+
+/// Linked to one of the two worlds.
+pub(super) enum Linked {
+    Native(PluginPre<Run>),
+    Json(PluginJsonPre<Run>),
+}
+
+impl Plugin {
+    /// What the component imports, WASI included, in its order.
+    #[must_use]
+    pub fn imports(&self) -> &[Import] {
+        &self.imports
+    }
+}
+
+impl std::fmt::Debug for Plugin {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Plugin").field("id", &self.terms.id).field("imports", &self.imports).finish()
+    }
+}
+
+impl Reconcile for Plugin {
+    fn reconcile(&self, request: Request, world: Box<dyn seam::World>) -> BoxFuture<'_, RunReport<Staged>> {
+        Box::pin(self.run(request, world))
+    }
+}
+
+pub(super) fn compile(core: &Arc<Core>, spec: &PluginSpec, wasm: &[u8]) -> Result<Plugin, LoadProblem> {
+    if spec.limits.memory_bytes > core.options.memory_bytes {
+        let (asked, most) = (spec.limits.memory_bytes >> 20, core.options.memory_bytes >> 20);
+        return Err(LoadProblem::Limits(format!("limits.memoryMiB is {asked}; this host gives at most {most}")));
+    }
+    let (world, imports) = validate(spec, wasm)?;
+    let component = compile_within(&core.engine, wasm, limits::of_class(spec.limits.class).compile)?;
+    check_initial_memory(spec, &component)?;
+    let link = |error: wasmtime::Error| LoadProblem::Link(format!("{error:#}"));
+    let instance = core.linker.instantiate_pre(&component).map_err(link)?;
+    let linked = match world {
+        World::Native => Linked::Native(PluginPre::new(instance).map_err(link)?),
+        World::Json => Linked::Json(PluginJsonPre::new(instance).map_err(link)?),
+    };
+    let terms = Terms {
+        id: spec.id.clone(),
+        scope: spec.scope(),
+        sections: spec.grants.sections(),
+        grants: spec.grants.clone(),
+        limits: spec.limits,
+        config: spec.config.clone(),
+    };
+    Ok(Plugin { core: Arc::clone(core), terms: Arc::new(terms), linked, imports })
+}
+
+/// The compiler cannot be interrupted: past the limit it is left to finish on its thread, and nobody waits for it.
+fn compile_within(engine: &wasmtime::Engine, wasm: &[u8], limit: Duration) -> Result<Component, LoadProblem> {
+    let (done, result) = mpsc::sync_channel(1);
+    let (engine, wasm) = (engine.clone(), wasm.to_vec());
+    std::thread::Builder::new()
+        .name("podium-compile".into())
+        .spawn(move || {
+            // The receiver may have given up.
+            let _ = done.send(Component::new(&engine, &wasm));
+        })
+        .map_err(|error| LoadProblem::Compile(format!("no thread: {error}")))?;
+    match result.recv_timeout(limit) {
+        Ok(compiled) => compiled.map_err(|error| LoadProblem::Compile(format!("{error:#}"))),
+        Err(mpsc::RecvTimeoutError::Timeout) => Err(LoadProblem::TooSlow { limit }),
+        Err(mpsc::RecvTimeoutError::Disconnected) => Err(LoadProblem::Compile("the compiler panicked".to_owned())),
+    }
+}
+
+const WASM_PAGE_BYTES: u64 = 64 << 10;
+
+/// Otherwise each run would fail before its first instruction.
+fn check_initial_memory(spec: &PluginSpec, component: &Component) -> Result<(), LoadProblem> {
+    let pages = component.resources_required().and_then(|resources| resources.max_initial_memory_size);
+    match pages.map(|pages| pages.saturating_mul(WASM_PAGE_BYTES)) {
+        Some(needed) if needed > spec.limits.memory_bytes as u64 => Err(LoadProblem::Limits(format!(
+            "needs {} KiB of memory to start; limits.memoryMiB gives {} KiB",
+            needed >> 10,
+            spec.limits.memory_bytes >> 10
+        ))),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,213 @@
+//! Reads of Pods, for both worlds: scope and grants bound what is found, bytes and numbers bound a page.
+
+use std::sync::Arc;
+
+use podium_wire::{Record, SectionSet};
+
+use super::{
+    bindings::types,
+    function::Function,
+    hostcalls::Admission,
+    linking::{Json, Records},
+    run::Run,
+    text::at_most,
+};
+use crate::model::{CachedPod, Cursor, LabelOperator, PodQuery, Refused, Scope};
+
+/// Pods of one page.
+const PAGE_PODS: u32 = 500;
+/// Bytes of one page; a first Pod that alone is larger is a page by itself.
+const PAGE_BYTES: usize = 1 << 20;
+const NAME_BYTES: usize = 253;
+const KEY_BYTES: usize = 317;
+const REQUIREMENTS: usize = 32;
+const VALUES: usize = 64;
+
+/// How a world wants to see Pods.
+pub(super) trait Format {
+    type Pod;
+    type Page: Default;
+    /// # Errors
+    /// [`Refused::Unavailable`] when the Pod does not fit the form; a real API server's does.
+    fn pod(pod: &CachedPod, sections: SectionSet) -> Result<Self::Pod, Refused>;
+    fn size(pod: &Self::Pod) -> usize;
+    fn page(pods: Vec<Self::Pod>) -> Self::Page;
+}
+
+impl Format for Records {
+    type Pod = Vec<u8>;
+    type Page = Vec<u8>;
+
+    fn pod(pod: &CachedPod, sections: SectionSet) -> Result<Vec<u8>, Refused> {
+        pod.record(sections).map_err(|error| Refused::Unavailable(format!("{}: {error}", pod.key)))
+    }
+    fn size(pod: &Vec<u8>) -> usize {
+        4 + pod.len()
+    }
+    fn page(pods: Vec<Vec<u8>>) -> Vec<u8> {
+        let mut page = Vec::with_capacity(pods.iter().map(Self::size).sum());
+        for pod in pods {
+            // A record's sections are below 4 MiB each, so its length fits.
+            page.extend(u32::try_from(pod.len()).unwrap_or(u32::MAX).to_le_bytes());
+            page.extend(pod);
+        }
+        page
+    }
+}
+
+impl Format for Json {
+    type Pod = String;
+    type Page = String;
+
+    fn pod(pod: &CachedPod, sections: SectionSet) -> Result<String, Refused> {
+        let record = Record::open(Records::pod(pod, sections)?);
+        let json = record.and_then(|record| podium_wire::json::render(&record));
+        json.map(|json| json.to_string()).map_err(|error| Refused::Unavailable(format!("{}: {error}", pod.key)))
+    }
+    fn size(pod: &String) -> usize {
+        1 + pod.len()
+    }
+    fn page(pods: Vec<String>) -> String {
+        format!("[{}]", pods.join(","))
+    }
+}
+
+impl Run {
+    pub(super) fn get_pod<F: Format>(&mut self, namespace: &str, name: &str) -> Result<Option<F::Pod>, Refused> {
+        self.call(Function::Get, |run| {
+            if !run.terms.scope.contains(namespace) {
+                return Ok(None);
+            }
+            let pod = run.world.view().get(namespace, name);
+            pod.map(|pod| F::pod(&pod, run.terms.sections)).transpose()
+        })
+    }
+
+    pub(super) async fn get_live_pod<F: Format>(
+        &mut self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<F::Pod>, Refused> {
+        let admission = self.admit(Function::GetLive).and_then(|admission| self.account_live(admission));
+        let answer = match admission {
+            Ok(Admission::Admitted) if self.terms.scope.contains(namespace) => self.world.live(namespace, name).await,
+            Ok(_) => Ok(None),
+            Err(refused) => Err(refused),
+        };
+        self.record(Function::GetLive, answer.as_ref().err());
+        answer?.map(|pod| F::pod(&pod, self.terms.sections)).transpose()
+    }
+
+    fn account_live(&mut self, admission: Admission) -> Result<Admission, Refused> {
+        self.ledger.live_reads_left = self.ledger.live_reads_left.checked_sub(1).ok_or(Refused::OverBudget)?;
+        Ok(admission)
+    }
+
+    /// A page, and the text that continues behind it.
+    pub(super) fn find_pods<F: Format>(
+        &mut self,
+        query: types::PodQuery,
+        limit: u32,
+        after: Option<String>,
+    ) -> Result<(F::Page, Option<String>), Refused> {
+        self.call(Function::Find, |run| {
+            if limit == 0 {
+                return Err(Refused::Invalid("limit: must be at least 1".to_owned()));
+            }
+            let after = after.as_deref().map(parse_cursor).transpose()?;
+            let Some(query) = run.query(query)? else { return Ok((F::page(Vec::new()), None)) };
+            let page = run.world.view().find(&query, limit.min(PAGE_PODS) as usize, after.as_ref());
+            let (mut pods, mut bytes, mut last) = (Vec::with_capacity(page.pods.len()), 0, None);
+            for pod in &page.pods {
+                let rendered = F::pod(pod, run.terms.sections)?;
+                bytes += F::size(&rendered);
+                if bytes > PAGE_BYTES && last.is_some() {
+                    return Ok((F::page(pods), last));
+                }
+                pods.push(rendered);
+                last = Some(cursor_of(pod));
+            }
+            Ok((F::page(pods), page.next.map(|next| format_cursor(&next))))
+        })
+    }
+
+    pub(super) fn count_pods(&mut self, query: types::PodQuery) -> Result<u64, Refused> {
+        self.call(Function::Count, |run| {
+            let query = run.query(query)?;
+            Ok(query.map_or(0, |query| run.world.view().count(&query)))
+        })
+    }
+
+    /// The query within the plugin's scope; none when nothing can match.
+    fn query(&self, query: types::PodQuery) -> Result<Option<PodQuery>, Refused> {
+        let mut query = PodQuery::from(query);
+        check_query(&query)?;
+        if let Scope::Namespace(own) = &self.terms.scope {
+            if query.namespace.as_ref().is_some_and(|asked| asked != own) {
+                return Ok(None);
+            }
+            query.namespace = Some(Arc::clone(own));
+        }
+        Ok(Some(query))
+    }
+}
+
+fn check_query(query: &PodQuery) -> Result<(), Refused> {
+    for (name, value) in [("namespace", &query.namespace), ("node", &query.node), ("owner-uid", &query.owner_uid)] {
+        at_most(name, value.as_deref().unwrap_or_default(), NAME_BYTES)?;
+    }
+    let requirements = &query.labels.0;
+    if requirements.len() > REQUIREMENTS {
+        return Err(Refused::Invalid(format!("labels: {} requirements, at most {REQUIREMENTS}", requirements.len())));
+    }
+    for requirement in requirements {
+        at_most("labels: key", &requirement.key, KEY_BYTES)?;
+        let takes_values = matches!(requirement.operator, LabelOperator::In | LabelOperator::NotIn);
+        let values = requirement.values.len();
+        if takes_values == requirement.values.is_empty() || values > VALUES {
+            let wants = if takes_values { "1 to 64 values" } else { "no values" };
+            return Err(Refused::Invalid(format!("labels: {:?} takes {wants}, not {values}", requirement.operator)));
+        }
+        for value in &requirement.values {
+            at_most("labels: value", value, NAME_BYTES)?;
+        }
+    }
+    Ok(())
+}
+
+fn cursor_of(pod: &CachedPod) -> String {
+    format!("{}/{}", pod.key.namespace, pod.key.name)
+}
+
+fn format_cursor(cursor: &Cursor) -> String {
+    format!("{}/{}", cursor.namespace, cursor.name)
+}
+
+/// The text is the guest's to keep, and anything may come back.
+fn parse_cursor(text: &str) -> Result<Cursor, Refused> {
+    let is_name = |part: &str| {
+        !part.is_empty()
+            && part.len() <= NAME_BYTES
+            && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte))
+    };
+    match text.split_once('/') {
+        Some((namespace, name)) if is_name(namespace) && is_name(name) => {
+            Ok(Cursor { namespace: namespace.into(), name: name.into() })
+        }
+        _ => Err(Refused::Invalid("after: not the `next` of a page".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_text_of_a_page_continues_it() {
+        let cursor = Cursor { namespace: "shop".into(), name: "cart-0".into() };
+        assert_eq!(parse_cursor(&format_cursor(&cursor)), Ok(cursor));
+        for hostile in ["", "/", "a/", "/b", "shop", "a/b/c", "a/../b", "A/b", "a/b\0", &"a/".repeat(500)] {
+            assert!(matches!(parse_cursor(hostile), Err(Refused::Invalid(_))), "{hostile:?}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The state of one run: who runs, what the run may still use, what it has staged. It is the store's data, and dies with
+//! the sandbox.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use parking_lot::Mutex;
+use wasmtime::component::ResourceTable;
+
+use super::{
+    limits::Limiter,
+    text::{cut, escape},
+    wasi::{Clock, Output, Random},
+};
+use crate::{
+    model::{Grants, Limits, PluginId, Scope},
+    seam::{LogLevel, Staged, World},
+};
+use podium_wire::SectionSet;
+
+/// What a plugin's runs have in common.
+#[derive(Debug)]
+pub(super) struct Terms {
+    pub(super) id: PluginId,
+    pub(super) scope: Scope,
+    pub(super) grants: Grants,
+    pub(super) limits: Limits,
+    pub(super) sections: SectionSet,
+    pub(super) config: String,
+}
+
+pub(super) struct Run {
+    pub(super) terms: Arc<Terms>,
+    pub(super) world: Box<dyn World>,
+    pub(super) ledger: Ledger,
+    pub(super) staged: Staged,
+    pub(super) limiter: Limiter,
+    /// Callbacks of the epoch so far.
+    pub(super) ticks: u32,
+    pub(super) table: ResourceTable,
+    pub(super) output: Arc<Mutex<Output>>,
+    pub(super) clock: Clock,
+    pub(super) random: Random,
+}
+
+/// Live reads of one run: each is a request to the API server.
+const LIVE_READS: u32 = 10;
+/// Handles of a WASI guest: streams and pollables.
+const RESOURCES: usize = 64;
+/// Fields of one line of the log.
+const LOG_FIELDS: usize = 32;
+/// What is kept of a guest's last errors, to say why it trapped.
+const LAST_WORDS_BYTES: usize = 512;
+
+/// What the run has used.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    pub(super) host_calls: u32,
+    /// Of writes and Events together.
+    pub(super) writes: u32,
+    pub(super) live_reads_left: u32,
+    /// Of the next write.
+    pub(super) next_write: u32,
+    log_bytes_left: usize,
+    log_bytes_dropped: usize,
+    /// The newest errors of its log, at most [`LAST_WORDS_BYTES`].
+    last_words: VecDeque<String>,
+}
+
+impl Run {
+    pub(super) fn new(terms: Arc<Terms>, world: Box<dyn World>, now_millis: u64, seed: u64) -> Self {
+        let limits = terms.limits;
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(RESOURCES);
+        Self {
+            world,
+            ledger: Ledger {
+                host_calls: 0,
+                writes: 0,
+                live_reads_left: LIVE_READS,
+                next_write: 0,
+                log_bytes_left: limits.log_bytes,
+                log_bytes_dropped: 0,
+                last_words: VecDeque::new(),
+            },
+            staged: Staged::default(),
+            limiter: Limiter::new(limits.memory_bytes, limits.class),
+            ticks: 0,
+            table,
+            output: Arc::new(Mutex::new(Output::new(limits.log_bytes))),
+            clock: Clock::new(now_millis),
+            random: Random::new(seed),
+            terms,
+        }
+    }
+
+    /// One line of the plugin's log, cut to what is left of the budget.
+    pub(super) fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]) {
+        let asked = fields.iter().fold(message.len(), |sum, (key, value)| sum + key.len() + value.len());
+        let mut left = self.ledger.log_bytes_left;
+        if left == 0 {
+            self.ledger.log_bytes_dropped = self.ledger.log_bytes_dropped.saturating_add(asked);
+            return;
+        }
+        let mut take = |text: &str| {
+            let taken = cut(text, left);
+            left -= taken.len();
+            escape(taken)
+        };
+        let message = take(message);
+        let fields: Vec<_> = fields.iter().take(LOG_FIELDS).map(|(key, value)| (take(key), take(value))).collect();
+        let used = self.ledger.log_bytes_left - left;
+        if used < asked {
+            // A cut line ends the log: what follows would only look complete.
+            left = 0;
+        }
+        self.ledger.log_bytes_dropped = self.ledger.log_bytes_dropped.saturating_add(asked - used);
+        self.ledger.log_bytes_left = left;
+        if level == LogLevel::Error {
+            self.ledger.remember(&message);
+        }
+        self.world.log(level, &message, &fields);
+    }
+
+    /// What a WASI guest printed since the last host call goes the way of its log.
+    pub(super) fn drain_output(&mut self) {
+        loop {
+            let Some((level, line)) = self.output.lock().next_line() else { return };
+            if level == LogLevel::Warn {
+                self.ledger.remember(&line);
+            }
+            self.log(level, &line, &[]);
+        }
+    }
+
+    /// The end of the log: unfinished lines, and how much was dropped.
+    pub(super) fn close_log(&mut self) {
+        let printed_too_much = self.output.lock().finish();
+        self.drain_output();
+        let dropped = self.ledger.log_bytes_dropped.saturating_add(printed_too_much);
+        if dropped > 0 {
+            let fields = [("dropped_bytes".to_owned(), dropped.to_string())];
+            self.world.log(LogLevel::Warn, "the run's log budget was used up", &fields);
+        }
+    }
+}
+
+impl Ledger {
+    fn remember(&mut self, line: &str) {
+        self.last_words.push_back(cut(line, LAST_WORDS_BYTES).to_owned());
+        while self.last_words.iter().map(String::len).sum::<usize>() > LAST_WORDS_BYTES {
+            self.last_words.pop_front();
+        }
+    }
+
+    /// The newest errors of the log, oldest first.
+    pub(super) fn last_words(&self) -> Option<String> {
+        let words: Vec<_> = self.last_words.iter().map(String::as_str).collect();
+        (!words.is_empty()).then(|| words.join(" | "))
+    }
+}

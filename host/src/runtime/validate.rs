@@ -1,0 +1,189 @@
+//! What is refused at load: what is no component of ours, and what asks for more than the configuration grants.
+
+use std::path::PathBuf;
+
+use super::{
+    function::{Function, INTERFACES, Need},
+    inspect::{Import, InspectError, Inspection, inspect_all},
+    limits, wasi,
+};
+use crate::model::{LimitClass, PluginSpec};
+
+const PACKAGE: &str = "podium:reconcile/";
+const VERSION: &str = "@0.1.0";
+
+/// A plugin that was not loaded; the text names its file.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {problem}", file.display())]
+pub struct LoadError {
+    pub file: PathBuf,
+    pub problem: Box<LoadProblem>,
+}
+
+/// Why a component is not loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadProblem {
+    /// Larger than the limit of its class.
+    #[error("the component has {bytes} bytes, class {class} may have {limit}{}", class_hint(class))]
+    TooLarge { bytes: usize, limit: usize, class: &'static str },
+    #[error(transparent)]
+    Inspect(#[from] InspectError),
+    /// It exports neither world's function.
+    #[error(
+        "exports neither podium:reconcile/reconciler@0.1.0 (world plugin) nor podium:reconcile/reconciler-json@0.1.0 \
+         (world plugin-json); it exports {}",
+        list(exports)
+    )]
+    NoWorld { exports: Vec<String> },
+    /// Imports that no plugin can have.
+    #[error(
+        "imports {}, which no world of podium:reconcile@0.1.0 has; a plugin can import {}",
+        list(imports),
+        list(offered)
+    )]
+    Unknown { imports: Vec<String>, offered: Vec<String> },
+    /// Imports that this plugin is not granted.
+    #[error("imports more than it is granted: {}; granted are {}", list(imports), list(granted))]
+    ExceedsGrants { imports: Vec<String>, granted: Vec<String> },
+    /// Its limits are more than the host gives, or less than the component needs before its first instruction.
+    #[error("{0}")]
+    Limits(String),
+    /// The compiler refused it.
+    #[error("cannot be compiled: {0}")]
+    Compile(String),
+    /// Compilation took too long.
+    #[error("compilation took more than the {} s of its class", limit.as_secs())]
+    TooSlow { limit: std::time::Duration },
+    /// The types of its imports or exports are not the contract's.
+    #[error("does not fit the contract: {0}")]
+    Link(String),
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
+}
+
+fn class_hint(class: &str) -> &'static str {
+    if class == class_name(LimitClass::Native) { " (limits.class: interpreter allows 32 MiB)" } else { "" }
+}
+
+const fn class_name(class: LimitClass) -> &'static str {
+    match class {
+        LimitClass::Native => "native",
+        LimitClass::Interpreter => "interpreter",
+    }
+}
+
+/// Which of the two worlds a component is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum World {
+    Native,
+    Json,
+}
+
+/// Everything that can be said before compiling.
+pub(super) fn validate(spec: &PluginSpec, wasm: &[u8]) -> Result<(World, Vec<Import>), LoadProblem> {
+    let limit = limits::of_class(spec.limits.class).component_bytes;
+    if wasm.len() > limit {
+        return Err(LoadProblem::TooLarge { bytes: wasm.len(), limit, class: class_name(spec.limits.class) });
+    }
+    let inspection = inspect_all(wasm)?;
+    let world = world_of(&inspection)?;
+    check_known(&inspection.imports)?;
+    check_grants(spec, world, &inspection.imports)?;
+    Ok((world, inspection.imports))
+}
+
+fn world_of(inspection: &Inspection) -> Result<World, LoadProblem> {
+    let exports = |name: &str| inspection.exports.iter().any(|export| *export == format!("{PACKAGE}{name}{VERSION}"));
+    if exports("reconciler") {
+        Ok(World::Native)
+    } else if exports("reconciler-json") {
+        Ok(World::Json)
+    } else {
+        Err(LoadProblem::NoWorld { exports: inspection.exports.clone() })
+    }
+}
+
+/// The contract's interface that an import names, without package and version.
+fn own_interface(import: &Import) -> Option<&str> {
+    let interface = import.interface.strip_prefix(PACKAGE)?.strip_suffix(VERSION)?;
+    INTERFACES.contains(&interface).then_some(interface)
+}
+
+fn is_wasi(import: &Import) -> bool {
+    let Some((name, version)) = import.interface.split_once('@') else { return false };
+    version.starts_with("0.2.") && wasi::INTERFACES.contains(&name)
+}
+
+fn check_known(imports: &[Import]) -> Result<(), LoadProblem> {
+    let mut unknown = Vec::new();
+    // What imports nothing but types can do nothing.
+    for import in imports.iter().filter(|import| !import.functions.is_empty()) {
+        match own_interface(import) {
+            Some(interface) => {
+                let unheard = import.functions.iter().filter(|name| Function::by_name(interface, name).is_none());
+                unknown.extend(unheard.map(|name| format!("{}.{name}", import.interface)));
+            }
+            None if is_wasi(import) => {}
+            None => unknown.push(import.interface.clone()),
+        }
+    }
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let own = INTERFACES.iter().map(|interface| format!("{PACKAGE}{interface}{VERSION}"));
+    let offered = own.chain(wasi::INTERFACES.iter().map(|interface| format!("{interface}@0.2"))).collect();
+    Err(LoadProblem::Unknown { imports: unknown, offered })
+}
+
+/// Function by function for a native guest, whose imports are exactly what it uses. An interpreter imports all of its
+/// world, so what counts there is the interface, and single functions are refused at the call.
+fn check_grants(spec: &PluginSpec, world: World, imports: &[Import]) -> Result<(), LoadProblem> {
+    let by_function = world == World::Native && spec.limits.class == LimitClass::Native;
+    let mut excess = Vec::new();
+    for import in imports.iter().filter(|import| !import.functions.is_empty()) {
+        let Some(interface) = own_interface(import) else { continue };
+        let used = import.functions.iter().filter_map(|name| Function::by_name(interface, name));
+        if by_function {
+            let lacking = used.filter(|function| !function.need().is_met(&spec.grants));
+            excess.extend(lacking.map(|function| {
+                format!("{PACKAGE}{interface}.{} (needs grants.{})", function.name(), function.need().field())
+            }));
+        } else if !interface_granted(spec, interface) {
+            excess.push(format!("{PACKAGE}{interface} (needs one of {})", needs_of(interface)));
+        }
+    }
+    if excess.is_empty() {
+        return Ok(());
+    }
+    Err(LoadProblem::ExceedsGrants { imports: excess, granted: granted_list(spec, world, by_function) })
+}
+
+/// An interface is granted when one of its functions that needs a grant is, or when none needs one.
+fn interface_granted(spec: &PluginSpec, interface: &str) -> bool {
+    let mut needs = Function::of(interface).map(Function::need).filter(|need| *need != Need::Nothing).peekable();
+    needs.peek().is_none() || needs.any(|need| need.is_met(&spec.grants))
+}
+
+fn needs_of(interface: &str) -> String {
+    let mut fields: Vec<_> = Function::of(interface).map(|function| function.need().field()).collect();
+    fields.retain(|field| !field.is_empty());
+    fields.dedup();
+    fields.iter().map(|field| format!("grants.{field}")).collect::<Vec<_>>().join(", ")
+}
+
+fn granted_list(spec: &PluginSpec, world: World, by_function: bool) -> Vec<String> {
+    let other = match world {
+        World::Native => "pods-json",
+        World::Json => "pods",
+    };
+    let interfaces = INTERFACES.into_iter().filter(|interface| *interface != other);
+    if !by_function {
+        let granted = interfaces.filter(|interface| interface_granted(spec, interface));
+        return granted.map(|interface| format!("{PACKAGE}{interface}")).collect();
+    }
+    let functions = interfaces.flat_map(|interface| Function::of(interface).map(move |function| (interface, function)));
+    let granted = functions.filter(|(_, function)| function.need().is_met(&spec.grants));
+    granted.map(|(interface, function)| format!("{PACKAGE}{interface}.{}", function.name())).collect()
+}

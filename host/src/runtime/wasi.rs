@@ -1,0 +1,376 @@
+//! What a guest built for wasm32-wasip2 finds: printing goes to the plugin's log, clocks show the request's time, random
+//! numbers come from the run's seed, the environment is empty, standard input is at its end, and exit is a trap.
+//!
+//! Nothing of filesystem, sockets or HTTP is linked; load refuses such imports by name. No answer depends on anything
+//! but the request, so that a WASI guest's run can be repeated too. The streams' and pollables' own methods are
+//! wasmtime-wasi's, over the run's table.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use wasmtime::component::{HasData, HasSelf, Linker, Resource, ResourceTable};
+use wasmtime_wasi::{
+    async_trait,
+    p2::{
+        DynInputStream, DynOutputStream, DynPollable, OutputStream, Pollable, StreamError, StreamResult,
+        bindings::{
+            cli::{
+                environment, exit, stderr, stdin, stdout, terminal_input, terminal_output, terminal_stderr,
+                terminal_stdin, terminal_stdout,
+            },
+            clocks::{monotonic_clock, wall_clock},
+            io::{error, poll, streams},
+            random::{insecure, insecure_seed, random},
+        },
+        pipe::ClosedInputStream,
+        subscribe,
+    },
+};
+
+use super::{limits::Cut, run::Run, text::cut};
+use crate::seam::LogLevel;
+
+/// What is linked, without versions: every 0.2 does.
+pub(super) const INTERFACES: [&str; 18] = [
+    "wasi:io/error",
+    "wasi:io/poll",
+    "wasi:io/streams",
+    "wasi:cli/environment",
+    "wasi:cli/exit",
+    "wasi:cli/stdin",
+    "wasi:cli/stdout",
+    "wasi:cli/stderr",
+    "wasi:cli/terminal-input",
+    "wasi:cli/terminal-output",
+    "wasi:cli/terminal-stdin",
+    "wasi:cli/terminal-stdout",
+    "wasi:cli/terminal-stderr",
+    "wasi:clocks/monotonic-clock",
+    "wasi:clocks/wall-clock",
+    "wasi:random/random",
+    "wasi:random/insecure",
+    "wasi:random/insecure-seed",
+];
+
+struct HasTable;
+
+impl HasData for HasTable {
+    type Data<'a> = &'a mut ResourceTable;
+}
+
+pub(super) fn add_to_linker(linker: &mut Linker<Run>) -> wasmtime::Result<()> {
+    type Me = HasSelf<Run>;
+    error::add_to_linker::<Run, HasTable>(linker, |run| &mut run.table)?;
+    poll::add_to_linker::<Run, HasTable>(linker, |run| &mut run.table)?;
+    streams::add_to_linker::<Run, HasTable>(linker, |run| &mut run.table)?;
+    environment::add_to_linker::<Run, Me>(linker, |run| run)?;
+    exit::add_to_linker::<Run, Me>(linker, |run| run)?;
+    stdin::add_to_linker::<Run, Me>(linker, |run| run)?;
+    stdout::add_to_linker::<Run, Me>(linker, |run| run)?;
+    stderr::add_to_linker::<Run, Me>(linker, |run| run)?;
+    terminal_input::add_to_linker::<Run, Me>(linker, |run| run)?;
+    terminal_output::add_to_linker::<Run, Me>(linker, |run| run)?;
+    terminal_stdin::add_to_linker::<Run, Me>(linker, |run| run)?;
+    terminal_stdout::add_to_linker::<Run, Me>(linker, |run| run)?;
+    terminal_stderr::add_to_linker::<Run, Me>(linker, |run| run)?;
+    monotonic_clock::add_to_linker::<Run, Me>(linker, |run| run)?;
+    wall_clock::add_to_linker::<Run, Me>(linker, |run| run)?;
+    random::add_to_linker::<Run, Me>(linker, |run| run)?;
+    insecure::add_to_linker::<Run, Me>(linker, |run| run)?;
+    insecure_seed::add_to_linker::<Run, Me>(linker, |run| run)?;
+    Ok(())
+}
+
+/// Printed bytes, cut into lines. Streams write here, because they cannot reach the run; the run drains it.
+#[derive(Debug)]
+pub(super) struct Output {
+    lines: VecDeque<(LogLevel, String)>,
+    unfinished: [Vec<u8>; 2],
+    /// Bytes that may still be kept; the run's budget of log is counted again where lines join the log.
+    left: usize,
+    dropped: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Channel {
+    Stdout = 0,
+    Stderr = 1,
+}
+
+impl Channel {
+    const fn level(self) -> LogLevel {
+        match self {
+            Self::Stdout => LogLevel::Info,
+            Self::Stderr => LogLevel::Warn,
+        }
+    }
+}
+
+impl Output {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { lines: VecDeque::new(), unfinished: [Vec::new(), Vec::new()], left: limit, dropped: 0 }
+    }
+
+    fn write(&mut self, channel: Channel, bytes: &[u8]) {
+        let kept = &bytes[..bytes.len().min(self.left)];
+        self.left -= kept.len();
+        self.dropped = self.dropped.saturating_add(bytes.len() - kept.len());
+        for piece in kept.split_inclusive(|byte| *byte == b'\n') {
+            self.unfinished[channel as usize].extend(piece);
+            if piece.ends_with(b"\n") {
+                self.end_line(channel);
+            }
+        }
+    }
+
+    fn end_line(&mut self, channel: Channel) {
+        let line = std::mem::take(&mut self.unfinished[channel as usize]);
+        let line = String::from_utf8_lossy(&line);
+        let line = line.trim_end_matches(['\n', '\r']);
+        if !line.is_empty() {
+            // Broken UTF-8 grows threefold.
+            self.lines.push_back((channel.level(), cut(line, 64 << 10).to_owned()));
+        }
+    }
+
+    pub(super) fn next_line(&mut self) -> Option<(LogLevel, String)> {
+        self.lines.pop_front()
+    }
+
+    /// Ends the lines that were not; gives the bytes dropped.
+    pub(super) fn finish(&mut self) -> usize {
+        self.end_line(Channel::Stdout);
+        self.end_line(Channel::Stderr);
+        self.dropped
+    }
+}
+
+struct Printer {
+    output: Arc<Mutex<Output>>,
+    channel: Channel,
+}
+
+#[async_trait]
+impl Pollable for Printer {
+    async fn ready(&mut self) {}
+}
+
+#[async_trait]
+impl OutputStream for Printer {
+    fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
+        self.output.lock().write(self.channel, &bytes);
+        Ok(())
+    }
+    fn flush(&mut self) -> StreamResult<()> {
+        Ok(())
+    }
+    fn check_write(&mut self) -> Result<usize, StreamError> {
+        Ok(4 << 10)
+    }
+}
+
+impl Run {
+    fn printer(&mut self, channel: Channel) -> wasmtime::Result<Resource<DynOutputStream>> {
+        let printer: DynOutputStream = Box::new(Printer { output: Arc::clone(&self.output), channel });
+        Ok(self.table.push(printer)?)
+    }
+}
+
+impl environment::Host for Run {
+    fn get_environment(&mut self) -> wasmtime::Result<Vec<(String, String)>> {
+        Ok(Vec::new())
+    }
+    fn get_arguments(&mut self) -> wasmtime::Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+    fn initial_cwd(&mut self) -> wasmtime::Result<Option<String>> {
+        Ok(None)
+    }
+}
+
+impl exit::Host for Run {
+    fn exit(&mut self, status: Result<(), ()>) -> wasmtime::Result<()> {
+        Err(Cut::Exit(u8::from(status.is_err())).into())
+    }
+    fn exit_with_code(&mut self, status: u8) -> wasmtime::Result<()> {
+        Err(Cut::Exit(status).into())
+    }
+}
+
+impl stdin::Host for Run {
+    fn get_stdin(&mut self) -> wasmtime::Result<Resource<DynInputStream>> {
+        let empty: DynInputStream = Box::new(ClosedInputStream);
+        Ok(self.table.push(empty)?)
+    }
+}
+
+impl stdout::Host for Run {
+    fn get_stdout(&mut self) -> wasmtime::Result<Resource<DynOutputStream>> {
+        self.printer(Channel::Stdout)
+    }
+}
+
+impl stderr::Host for Run {
+    fn get_stderr(&mut self) -> wasmtime::Result<Resource<DynOutputStream>> {
+        self.printer(Channel::Stderr)
+    }
+}
+
+impl terminal_input::Host for Run {}
+impl terminal_input::HostTerminalInput for Run {
+    fn drop(&mut self, terminal: Resource<terminal_input::TerminalInput>) -> wasmtime::Result<()> {
+        self.table.delete(terminal)?;
+        Ok(())
+    }
+}
+impl terminal_output::Host for Run {}
+impl terminal_output::HostTerminalOutput for Run {
+    fn drop(&mut self, terminal: Resource<terminal_output::TerminalOutput>) -> wasmtime::Result<()> {
+        self.table.delete(terminal)?;
+        Ok(())
+    }
+}
+impl terminal_stdin::Host for Run {
+    fn get_terminal_stdin(&mut self) -> wasmtime::Result<Option<Resource<terminal_input::TerminalInput>>> {
+        Ok(None)
+    }
+}
+impl terminal_stdout::Host for Run {
+    fn get_terminal_stdout(&mut self) -> wasmtime::Result<Option<Resource<terminal_output::TerminalOutput>>> {
+        Ok(None)
+    }
+}
+impl terminal_stderr::Host for Run {
+    fn get_terminal_stderr(&mut self) -> wasmtime::Result<Option<Resource<terminal_output::TerminalOutput>>> {
+        Ok(None)
+    }
+}
+
+/// The time of the request. It stands still for the wall clock; the monotonic clock moves by a microsecond for each
+/// reading, and by a sleep's length for each sleep, which is over at once: a run has nothing to wait for.
+#[derive(Debug)]
+pub(super) struct Clock {
+    now_millis: u64,
+    monotonic_nanos: u64,
+}
+
+impl Clock {
+    pub(super) fn new(now_millis: u64) -> Self {
+        Self { now_millis, monotonic_nanos: now_millis.saturating_mul(1_000_000) }
+    }
+}
+
+struct Over;
+
+#[async_trait]
+impl Pollable for Over {
+    async fn ready(&mut self) {}
+}
+
+impl wall_clock::Host for Run {
+    fn now(&mut self) -> wasmtime::Result<wall_clock::Datetime> {
+        let millis = self.clock.now_millis;
+        let nanoseconds = u32::try_from(millis % 1_000).unwrap_or_default() * 1_000_000;
+        Ok(wall_clock::Datetime { seconds: millis / 1_000, nanoseconds })
+    }
+    fn resolution(&mut self) -> wasmtime::Result<wall_clock::Datetime> {
+        Ok(wall_clock::Datetime { seconds: 0, nanoseconds: 1_000_000 })
+    }
+}
+
+impl monotonic_clock::Host for Run {
+    fn now(&mut self) -> wasmtime::Result<u64> {
+        self.clock.monotonic_nanos = self.clock.monotonic_nanos.saturating_add(1_000);
+        Ok(self.clock.monotonic_nanos)
+    }
+    fn resolution(&mut self) -> wasmtime::Result<u64> {
+        Ok(1_000)
+    }
+    fn subscribe_instant(&mut self, when: u64) -> wasmtime::Result<Resource<DynPollable>> {
+        self.clock.monotonic_nanos = self.clock.monotonic_nanos.max(when);
+        let over = self.table.push(Over)?;
+        subscribe(&mut self.table, over)
+    }
+    fn subscribe_duration(&mut self, duration: u64) -> wasmtime::Result<Resource<DynPollable>> {
+        let when = self.clock.monotonic_nanos.saturating_add(duration);
+        self.subscribe_instant(when)
+    }
+}
+
+/// SplitMix64: the same numbers from the same seed for ever. Not for keys or tokens, whatever the interface's name says:
+/// whoever knows the seed knows them all.
+#[derive(Debug)]
+pub(super) struct Random(u64);
+
+/// At once; a guest that wants more asks again.
+const RANDOM_BYTES: u64 = 64 << 10;
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn bytes(&mut self, length: u64) -> wasmtime::Result<Vec<u8>> {
+        if length > RANDOM_BYTES {
+            return Err(Cut::Random(length).into());
+        }
+        let words = std::iter::repeat_with(|| self.next().to_le_bytes());
+        Ok(words.flatten().take(usize::try_from(length)?).collect())
+    }
+}
+
+impl random::Host for Run {
+    fn get_random_bytes(&mut self, length: u64) -> wasmtime::Result<Vec<u8>> {
+        self.random.bytes(length)
+    }
+    fn get_random_u64(&mut self) -> wasmtime::Result<u64> {
+        Ok(self.random.next())
+    }
+}
+
+impl insecure::Host for Run {
+    fn get_insecure_random_bytes(&mut self, length: u64) -> wasmtime::Result<Vec<u8>> {
+        self.random.bytes(length)
+    }
+    fn get_insecure_random_u64(&mut self) -> wasmtime::Result<u64> {
+        Ok(self.random.next())
+    }
+}
+
+impl insecure_seed::Host for Run {
+    fn insecure_seed(&mut self) -> wasmtime::Result<(u64, u64)> {
+        Ok((self.random.next(), self.random.next()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn printing_becomes_lines_and_ends_at_the_limit() {
+        let mut output = Output::new(12);
+        output.write(Channel::Stdout, b"one\ntw");
+        output.write(Channel::Stderr, b"bad");
+        output.write(Channel::Stdout, b"o\nthree\n");
+        assert_eq!(output.finish(), 5);
+        let lines: Vec<_> = std::iter::from_fn(|| output.next_line()).map(|(_, line)| line).collect();
+        assert_eq!(lines, ["one", "two", "t", "bad"]);
+    }
+
+    #[test]
+    fn one_seed_gives_the_same_numbers_for_ever() {
+        let mut random = Random::new(0);
+        assert_eq!(random.next(), 0xe220_a839_7b1d_cdaf);
+        assert_eq!(random.next(), 0x6e78_9e6a_a1b9_65f4);
+    }
+}

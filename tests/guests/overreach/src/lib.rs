@@ -1,0 +1,12 @@
+//! Can delete Pods, which nobody granted it.
+
+use bindings::{Failure, Outcome, Request, pods, writes};
+
+bindings::guest!(reconcile);
+
+fn reconcile(request: Request) -> Result<Outcome, Failure> {
+    let _ =
+        pods::count(&bindings::types::PodQuery { namespace: None, node: None, owner_uid: None, labels: Vec::new() });
+    let _ = writes::delete_pod(&request.key, None);
+    Ok(Outcome::Settled)
+}

@@ -1,0 +1,94 @@
+//! Makes the host calls that its configuration lists, one a line, and logs what each answered.
+
+use bindings::{
+    Failure, Outcome, Request, Subject, events, log, pods, state,
+    types::{ConditionStatus, EventType, LabelOperator, LabelRequirement, ObjectRef, PodQuery},
+    writes,
+};
+
+bindings::guest!(reconcile);
+
+fn reconcile(request: Request) -> Result<Outcome, Failure> {
+    // The configuration is one JSON string.
+    let script = request.config.trim_matches('"').replace("\\n", "\n").replace("\\\"", "\"");
+    for line in script.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let answer = match answer(&request, &words) {
+            Some(answer) => answer,
+            None => return finish(&words),
+        };
+        log::write(log::Level::Info, &answer, &[]);
+    }
+    Ok(Outcome::Settled)
+}
+
+fn finish(words: &[&str]) -> Result<Outcome, Failure> {
+    match words {
+        ["retry", text] => Err(Failure::Retry((*text).to_owned())),
+        ["terminal", text] => Err(Failure::Terminal((*text).to_owned())),
+        ["stop"] => Ok(Outcome::Stop),
+        ["requeue", millis] => Ok(Outcome::RequeueAfterMillis(millis.parse().unwrap())),
+        other => Err(Failure::Terminal(format!("probe does not know {other:?}"))),
+    }
+}
+
+fn query(namespace: &str) -> PodQuery {
+    let namespace = (namespace != "*").then(|| namespace.to_owned());
+    PodQuery { namespace, node: None, owner_uid: None, labels: Vec::new() }
+}
+
+fn answer(request: &Request, words: &[&str]) -> Option<String> {
+    let key = &request.key;
+    Some(match words {
+        ["subject"] => match &request.subject {
+            Subject::Present(record) => format!("present {}", record.len()),
+            Subject::Deleted(record) => format!("deleted {:?}", record.as_ref().map(Vec::len)),
+        },
+        ["unsettled"] => format!("{:?}", request.unsettled),
+        ["get", namespace, name] => format!("{:?}", pods::get(namespace, name).map(|pod| pod.map(|pod| pod.len()))),
+        ["live", namespace, name] => {
+            format!("{:?}", pods::get_live(namespace, name).map(|pod| pod.map(|pod| pod.len())))
+        }
+        ["find", namespace, limit, after @ ..] => {
+            let page = pods::find(&query(namespace), limit.parse().unwrap(), after.first().copied());
+            format!("{:?}", page.map(|page| (page.pods.len(), page.next)))
+        }
+        ["find-in-nothing"] => {
+            let mut query = query("*");
+            query.labels = vec![LabelRequirement { key: "a".into(), operator: LabelOperator::In, values: Vec::new() }];
+            format!("{:?}", pods::find(&query, 1, None).map(|_| ()))
+        }
+        ["count", namespace] => format!("{:?}", pods::count(&query(namespace))),
+        ["label", name, value] => format!("{:?}", writes::set_label(key, name, value)),
+        ["unlabel", name] => format!("{:?}", writes::remove_label(key, name)),
+        ["annotate", name, value] => format!("{:?}", writes::set_annotation(key, name, value)),
+        ["unannotate", name] => format!("{:?}", writes::remove_annotation(key, name)),
+        ["finalize", name] => format!("{:?}", writes::add_finalizer(key, name)),
+        ["unfinalize", name] => format!("{:?}", writes::remove_finalizer(key, name)),
+        ["condition", name] => {
+            format!("{:?}", writes::set_condition(key, name, ConditionStatus::True, "Probed", "by a probe"))
+        }
+        ["uncondition", name] => format!("{:?}", writes::remove_condition(key, name)),
+        ["delete"] => format!("{:?}", writes::delete_pod(key, Some(0))),
+        ["evict"] => format!("{:?}", writes::evict_pod(key)),
+        ["apply", object @ ..] => format!("{:?}", writes::apply_object(&object.join(" "), None)),
+        ["drop", kind, name] => {
+            let object = ObjectRef {
+                api_version: "v1".into(),
+                kind: (*kind).into(),
+                namespace: Some(key.namespace.clone()),
+                name: (*name).into(),
+            };
+            format!("{:?}", writes::delete_object(&object, None))
+        }
+        ["commit"] => format!("{:?}", writes::commit()),
+        ["event", reason] => format!("{:?}", events::emit(key, EventType::Normal, reason, "Probe", "a note")),
+        ["state-get", name] => format!("{:?}", state::get(name)),
+        ["state-put", name, bytes, expected @ ..] => {
+            let expected = expected.first().map(|expected| expected.parse().unwrap());
+            format!("{:?}", state::put(name, &vec![7; bytes.parse().unwrap()], expected))
+        }
+        ["state-remove", name] => format!("{:?}", state::remove(name, None)),
+        _ => return None,
+    })
+}

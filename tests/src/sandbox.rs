@@ -1,0 +1,267 @@
+//! A small world around one run, for what tests the sandbox alone: three Pods, notes of what it was asked, and specs that
+//! grant little. Guests are built by [`guests`](crate::guests).
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is how a test fails")]
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use crate::guests;
+use podium_host::{
+    model::{
+        BoxFuture, CachedPod, Cursor, Failure, FailureKind, Grants, KeyPattern, LimitClass, Limits, ObjectGrant, Page,
+        Phase, PluginId, PluginSpec, PodQuery, PodView, ReadGrants, Refused, Request, Revision, RunReport, Subject,
+        WatchSpec, WriteGrants, WriteReport, WriteResult,
+    },
+    runtime::{Engine, EngineOptions, LoadError, Plugin},
+    seam::{LogLevel, Reconcile, Staged, StateEntry, StateError, World},
+};
+use podium_wire::{Header, Pod, Section, SectionSet};
+
+/// 2026-01-02T03:04:05.678Z.
+pub const NOW_MILLIS: u64 = 1_767_323_045_678;
+
+pub fn engine() -> Arc<Engine> {
+    // Tests run side by side on few cores, each with an engine of its own: small pools.
+    Engine::new(EngineOptions { concurrent_runs: 4, ..EngineOptions::default() }).unwrap()
+}
+
+/// Limits that a slow machine does not reach by being slow.
+pub fn spec(name: &str) -> PluginSpec {
+    PluginSpec {
+        id: PluginId { namespace: Some("shop".into()), name: name.into() },
+        source: PathBuf::from(format!("{name}.wasm")),
+        impersonate: None,
+        watch: WatchSpec::default(),
+        grants: Grants {
+            read: Some(ReadGrants { sections: SectionSet::EMPTY.with(Section::Labels), live: false }),
+            write: WriteGrants { labels: vec![KeyPattern("guests.example/*".into())], ..WriteGrants::default() },
+        },
+        limits: Limits { wall: Duration::from_secs(20), ..Limits::default() },
+        phase: Phase::Main,
+        after: Vec::new(),
+        config: "{}".into(),
+    }
+}
+
+/// A spec whose plugin is checked by interface at load, so that single functions are refused at the call.
+pub fn probe(script: &[&str]) -> PluginSpec {
+    let mut spec = spec("probe");
+    spec.limits.class = LimitClass::Interpreter;
+    spec.grants = everything();
+    spec.config = serde_json::to_string(&script.join("\n")).unwrap();
+    spec
+}
+
+pub fn everything() -> Grants {
+    let keys = || vec![KeyPattern("guests.example/*".into())];
+    Grants {
+        read: Some(ReadGrants { sections: SectionSet::EMPTY.with(Section::Labels), live: true }),
+        write: WriteGrants {
+            labels: keys(),
+            annotations: keys(),
+            finalizers: keys(),
+            conditions: keys(),
+            events: true,
+            delete: true,
+            evict: true,
+            objects: vec![ObjectGrant { api_version: "v1".into(), kind: "ConfigMap".into() }],
+        },
+    }
+}
+
+pub fn load(engine: &Engine, spec: &PluginSpec) -> Result<Plugin, LoadError> {
+    let guest = spec.source.file_stem().unwrap().to_str().unwrap();
+    engine.compile(spec, &guests::component(guest).unwrap())
+}
+
+pub fn pod(namespace: &str, name: &str) -> Arc<CachedPod> {
+    pod_with_label(namespace, name, "cart")
+}
+
+/// With the label `app`.
+pub fn pod_with_label(namespace: &str, name: &str, app: &str) -> Arc<CachedPod> {
+    let header = Header {
+        namespace: namespace.into(),
+        name: name.into(),
+        uid: format!("uid-of-{name}"),
+        resource_version: "7".into(),
+        ..Header::default()
+    };
+    let labels = [("app".to_owned(), app.to_owned())].into();
+    let annotations = [("secret".to_owned(), "not granted".to_owned())].into();
+    Arc::new(CachedPod::new(&Pod { header, labels, annotations, ..Pod::default() }).unwrap())
+}
+
+pub fn request() -> Request {
+    let pod = pod("shop", "cart-0");
+    Request {
+        key: pod.key.clone(),
+        subject: Subject::Present(pod),
+        now_millis: NOW_MILLIS,
+        attempt: 1,
+        unsettled: Vec::new(),
+        seed: 42,
+    }
+}
+
+/// A line of the log: level, message, fields.
+pub type Line = (LogLevel, String, Vec<(String, String)>);
+
+/// What the world was asked.
+#[derive(Debug, Default, Clone)]
+pub struct Notes {
+    pub log: Vec<Line>,
+    pub committed: Vec<u32>,
+    pub live: u32,
+}
+
+impl Notes {
+    pub fn lines(&self) -> Vec<&str> {
+        self.log.iter().map(|(_, message, _)| message.as_str()).collect()
+    }
+}
+
+/// Two Pods of the plugin's own namespace, one of another.
+pub struct FakeWorld {
+    pub notes: Arc<Mutex<Notes>>,
+    pods: Pods,
+    /// What live reads do.
+    pub live: LiveReads,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LiveReads {
+    Answer,
+    NeverAnswer,
+    Panic,
+}
+
+pub struct Pods {
+    pods: Vec<Arc<CachedPod>>,
+    /// Each `get` keeps the processor busy for a few milliseconds.
+    slow: bool,
+}
+
+impl Pods {
+    fn matching<'a>(&'a self, query: &'a PodQuery) -> impl Iterator<Item = &'a Arc<CachedPod>> {
+        self.pods.iter().filter(|pod| query.namespace.as_ref().is_none_or(|namespace| *namespace == pod.key.namespace))
+    }
+}
+
+impl PodView for Pods {
+    fn get(&self, namespace: &str, name: &str) -> Option<Arc<CachedPod>> {
+        if self.slow {
+            for turn in 0..2_000_000_u32 {
+                std::hint::black_box(turn);
+            }
+        }
+        self.pods.iter().find(|pod| &*pod.key.namespace == namespace && &*pod.key.name == name).cloned()
+    }
+    fn by_uid(&self, uid: &str) -> Option<Arc<CachedPod>> {
+        self.pods.iter().find(|pod| &*pod.key.uid == uid).cloned()
+    }
+    fn find(&self, query: &PodQuery, limit: usize, after: Option<&Cursor>) -> Page {
+        let place = |pod: &CachedPod| Cursor { namespace: pod.key.namespace.clone(), name: pod.key.name.clone() };
+        let mut rest = self.matching(query).filter(|pod| after.is_none_or(|after| place(pod) > *after));
+        let pods: Vec<_> = rest.by_ref().take(limit).cloned().collect();
+        let more = rest.next().is_some();
+        Page { next: pods.last().filter(|_| more).map(|pod| place(pod)), pods }
+    }
+    fn count(&self, query: &PodQuery) -> u64 {
+        self.matching(query).count() as u64
+    }
+    fn revision(&self) -> Revision {
+        Revision(7)
+    }
+}
+
+impl Default for FakeWorld {
+    fn default() -> Self {
+        Self::with_pods(vec![pod("bank", "vault-0"), pod("shop", "cart-0"), pod("shop", "cart-1")])
+    }
+}
+
+impl FakeWorld {
+    pub fn with_pods(pods: Vec<Arc<CachedPod>>) -> Self {
+        Self { notes: Arc::default(), pods: Pods { pods, slow: false }, live: LiveReads::Answer }
+    }
+    pub fn slow_reads(&mut self) {
+        self.pods.slow = true;
+    }
+}
+
+impl World for FakeWorld {
+    fn view(&self) -> &dyn PodView {
+        &self.pods
+    }
+    fn live<'a>(
+        &'a mut self,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
+        self.notes.lock().unwrap().live += 1;
+        Box::pin(async move {
+            match self.live {
+                LiveReads::Answer => Ok(self.pods.get(namespace, name)),
+                LiveReads::NeverAnswer => std::future::pending().await,
+                LiveReads::Panic => panic!("the world fell over"),
+            }
+        })
+    }
+    fn commit(&mut self, staged: Staged) -> BoxFuture<'_, Vec<WriteReport>> {
+        let writes = staged.writes.iter().map(|write| write.get());
+        let reports: Vec<_> = writes
+            .map(|write| WriteReport { id: write.id, what: write.action.describe(), became: WriteResult::Applied })
+            .collect();
+        self.notes.lock().unwrap().committed.extend(reports.iter().map(|report| report.id));
+        Box::pin(async move { reports })
+    }
+    fn state_get(&mut self, key: &str) -> Option<StateEntry> {
+        (key == "there").then(|| StateEntry { value: vec![1], version: 3 })
+    }
+    fn state_put(&mut self, key: &str, _: Vec<u8>, expected: Option<u64>) -> Result<u64, StateError> {
+        let there = self.state_get(key);
+        let version = there.as_ref().map_or(0, |entry| entry.version);
+        if expected.is_some_and(|expected| expected != version) {
+            return Err(StateError::Conflict(there));
+        }
+        Ok(version + 1)
+    }
+    fn state_remove(&mut self, _: &str, _: Option<u64>) -> Result<(), StateError> {
+        Ok(())
+    }
+    fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]) {
+        self.notes.lock().unwrap().log.push((level, message.to_owned(), fields.to_vec()));
+    }
+}
+
+pub async fn run_in(plugin: &Plugin, request: Request, world: FakeWorld) -> (RunReport<Staged>, Notes) {
+    let notes = Arc::clone(&world.notes);
+    let report = plugin.reconcile(request, Box::new(world)).await;
+    let notes = notes.lock().unwrap().clone();
+    (report, notes)
+}
+
+pub async fn run(spec: &PluginSpec) -> (RunReport<Staged>, Notes) {
+    let engine = engine();
+    run_in(&load(&engine, spec).unwrap(), request(), FakeWorld::default()).await
+}
+
+/// The answers that a probe logged.
+pub async fn answers(spec: &PluginSpec) -> Vec<String> {
+    let (report, notes) = run(spec).await;
+    assert!(report.result.is_ok(), "{:?}", report.result);
+    notes.lines().into_iter().map(str::to_owned).collect()
+}
+
+#[track_caller]
+pub fn failed(report: RunReport<Staged>, kind: FailureKind) -> Failure {
+    let failure = report.result.unwrap_err();
+    assert_eq!(failure.kind, kind, "{}", failure.message);
+    assert!(report.staged.writes.is_empty() && report.staged.events.is_empty(), "a failed run sends nothing");
+    failure
+}

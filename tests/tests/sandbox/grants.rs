@@ -1,0 +1,215 @@
+//! What is refused at load and at the call, and that a read cannot tell what exists from what is not granted.
+
+use podium_host::{
+    model::{Grants, LimitClass, PluginSpec},
+    runtime::inspect,
+};
+use podium_tests::guests;
+
+use podium_tests::sandbox::*;
+
+fn refusal(spec: &PluginSpec) -> String {
+    load(&engine(), spec).unwrap_err().to_string()
+}
+
+#[tokio::test]
+async fn imports_beyond_the_grants_are_refused_function_by_function_with_both_lists() {
+    let mut overreach = spec("overreach");
+    let error = refusal(&overreach);
+    assert!(error.starts_with("overreach.wasm: imports more than it is granted: "), "{error}");
+    assert!(error.contains("podium:reconcile/writes.delete-pod (needs grants.write.delete);"), "{error}");
+    let granted = error.split_once("granted are ").unwrap().1;
+    assert!(granted.contains("podium:reconcile/writes.set-label") && granted.contains("pods.count"), "{error}");
+    assert!(!granted.contains("delete-pod") && !granted.contains("get-live"), "{error}");
+
+    overreach.grants.write.delete = true;
+    assert!(load(&engine(), &overreach).is_ok());
+    overreach.grants.read = None;
+    assert!(refusal(&overreach).contains("podium:reconcile/pods.count (needs grants.read.pods)"));
+}
+
+#[tokio::test]
+async fn an_interpreter_is_checked_by_interface_and_refused_at_the_call() {
+    let mut overreach = spec("overreach");
+    overreach.limits.class = LimitClass::Interpreter;
+    assert!(load(&engine(), &overreach).is_ok(), "the grant of labels opens the interface");
+    overreach.grants.write = Grants::default().write;
+    assert!(refusal(&overreach).contains("podium:reconcile/writes (needs one of grants.write.labels"), "by interface");
+}
+
+#[tokio::test]
+async fn every_write_is_refused_at_the_call_where_nothing_covers_it() {
+    let script = [
+        "label guests.example/a 1",
+        "label other.example/a 1",
+        "unlabel other.example/a",
+        "annotate guests.example/a 1",
+        "unannotate guests.example/a",
+        "finalize guests.example/a",
+        "unfinalize guests.example/a",
+        "condition guests.example/a",
+        "uncondition guests.example/a",
+        "delete",
+        "evict",
+        "apply {\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"a\",\"namespace\":\"shop\"}}",
+        "drop ConfigMap a",
+    ];
+    let mut probe = probe(&script);
+    probe.grants.write =
+        podium_host::model::WriteGrants { labels: everything().write.labels, events: true, ..Default::default() };
+    let answers = answers(&probe).await;
+    assert_eq!(answers[0], "Ok(0)");
+    assert_eq!(answers.len(), script.len());
+    for (answer, line) in answers.iter().zip(script).skip(1) {
+        assert_eq!(answer, "Err(Refused::NotGranted)", "{line}");
+    }
+}
+
+#[tokio::test]
+async fn every_write_is_staged_in_order_where_it_is_granted() {
+    let script = [
+        "label guests.example/a 1",
+        "unlabel guests.example/a",
+        "annotate guests.example/a 1",
+        "unannotate guests.example/a",
+        "finalize guests.example/a",
+        "unfinalize guests.example/a",
+        "condition guests.example/a",
+        "uncondition guests.example/a",
+        "delete",
+        "evict",
+        "apply {\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"a\",\"namespace\":\"shop\"}}",
+        "drop ConfigMap a",
+    ];
+    let (report, notes) = run(&probe(&script)).await;
+    let expected: Vec<_> = (0..script.len()).map(|id| format!("Ok({id})")).collect();
+    assert_eq!(notes.lines(), expected);
+    let staged: Vec<_> = report.staged.writes.iter().map(|write| write.get().action.describe()).collect();
+    assert_eq!(staged[0], "set label guests.example/a=1 on shop/cart-0");
+    assert_eq!(staged[8], "delete pod shop/cart-0");
+    assert_eq!(staged[10], "apply v1 ConfigMap shop/a");
+    let ids: Vec<_> = report.staged.writes.iter().map(|write| write.get().id).collect();
+    assert_eq!(ids, (0..12).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn the_kind_of_an_applied_object_is_read_from_what_is_sent() {
+    let secret = "apply {\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"kind\":\"Secret\",\"metadata\":{\"name\":\"a\",\"namespace\":\"shop\"}}";
+    let answers = answers(&probe(&[secret, "apply {", "apply []"])).await;
+    assert_eq!(answers[0], "Err(Refused::NotGranted)", "the last kind counts, here as at the API server");
+    assert!(answers[1].starts_with("Err(Refused::Invalid(\"object: EOF"), "{}", answers[1]);
+    assert!(answers[2].starts_with("Err(Refused::Invalid(\"object: apiVersion"), "{}", answers[2]);
+}
+
+#[tokio::test]
+async fn a_read_of_what_is_not_granted_looks_like_a_read_of_nothing() {
+    let script = ["get shop cart-1", "find * 10", "count *", "live shop cart-1", "get shop no-such"];
+    let nothing = ["Ok(None)", "Ok((0, None))", "Ok(0)", "Ok(None)", "Ok(None)"];
+    let mut blind = probe(&script);
+    blind.grants.read = None;
+    let mut spec = blind.clone();
+    // The interface itself is refused at load without the grant, so the probe comes as a guest that may import it.
+    assert!(refusal(&spec).contains("podium:reconcile/pods (needs one of grants.read.pods, grants.read.pods.live)"));
+    spec.grants.read = Some(podium_host::model::ReadGrants::default());
+    spec.config = serde_json::to_string(
+        &["get bank vault-0", "find bank 10", "count bank", "live shop cart-1", "live bank vault-0"].join("\n"),
+    )
+    .unwrap();
+    let (report, notes) = run(&spec).await;
+    assert!(report.result.is_ok());
+    assert_eq!(notes.lines(), nothing);
+    assert_eq!(notes.live, 0, "the world was not even asked");
+}
+
+#[tokio::test]
+async fn a_namespaced_plugin_finds_its_own_namespace_only_and_a_cluster_plugin_all() {
+    let mut probe = probe(&["find * 10", "count *", "find shop 1", "find shop 1 shop/cart-0"]);
+    let own = answers(&probe).await;
+    assert_eq!(own[1], "Ok(2)");
+    assert!(own[2].ends_with("Some(\"shop/cart-0\")))"), "{}", own[2]);
+    assert!(own[3].ends_with("None))"), "{}", own[3]);
+    probe.id.namespace = None;
+    assert_eq!(answers(&probe).await[1], "Ok(3)");
+}
+
+#[tokio::test]
+async fn hostile_arguments_of_reads_are_invalid() {
+    let answers = answers(&probe(&["find * 0", "find * 1 ../../etc", "find-in-nothing", "find * 4294967295"])).await;
+    assert!(answers[0].contains("limit: must be at least 1"), "{}", answers[0]);
+    assert!(answers[1].contains("after: not the `next` of a page"), "{}", answers[1]);
+    assert!(answers[2].contains("labels: In takes 1 to 64 values, not 0"), "{}", answers[2]);
+    assert!(answers[3].starts_with("Ok("), "{}", answers[3]);
+}
+
+#[tokio::test]
+async fn a_page_is_bounded_in_pods_and_in_bytes_and_goes_on_where_it_ended() {
+    let engine = engine();
+    let many: Vec<_> = (0..600).map(|index| pod("shop", &format!("cart-{index:03}"))).collect();
+    let mut probe = probe(&["find shop 4294967295", "find shop 600 shop/cart-499"]);
+    probe.limits.cpu = std::time::Duration::from_secs(1);
+    let plugin = load(&engine, &probe).unwrap();
+    let (_, notes) = run_in(&plugin, request(), FakeWorld::with_pods(many)).await;
+    assert!(notes.lines()[0].ends_with("Some(\"shop/cart-499\")))"), "{}", notes.lines()[0]);
+    assert!(notes.lines()[1].ends_with("None))"), "{}", notes.lines()[1]);
+
+    // Three of 600 KiB: two would be more than 1 MiB; one of 2 MiB is a page by itself.
+    let large = "x".repeat(600 << 10);
+    let mut pods: Vec<_> = (0..3).map(|index| pod_with_label("shop", &format!("cart-{index}"), &large)).collect();
+    pods.push(pod_with_label("shop", "cart-3", &"x".repeat(2 << 20)));
+    probe.config = serde_json::to_string("find shop 4\nfind shop 4 shop/cart-2").unwrap();
+    let plugin = load(&engine, &probe).unwrap();
+    let (_, notes) = run_in(&plugin, request(), FakeWorld::with_pods(pods)).await;
+    assert!(
+        notes.lines()[0].starts_with("Ok((614") && notes.lines()[0].ends_with("Some(\"shop/cart-0\")))"),
+        "{notes:?}"
+    );
+    assert!(notes.lines()[1].starts_with("Ok((2097") && notes.lines()[1].ends_with("None))"), "{notes:?}");
+}
+
+#[tokio::test]
+async fn state_has_bounds_and_tells_a_conflict_from_a_refusal() {
+    let script = [
+        "state-get there",
+        "state-put there 65536",
+        "state-put there 65537",
+        "state-put there 1 9",
+        "state-remove there",
+    ];
+    let answers = answers(&probe(&script)).await;
+    assert!(answers[0].contains("version: 3"), "{}", answers[0]);
+    assert_eq!(answers[1], "Ok(4)");
+    assert!(answers[2].contains("value: 65537 bytes, at most 65536"), "{}", answers[2]);
+    assert!(answers[3].contains("Conflict"), "{}", answers[3]);
+    assert_eq!(answers[4], "Ok(())");
+}
+
+#[tokio::test]
+async fn what_is_no_plugin_is_refused_with_the_reason() {
+    let engine = engine();
+    let refuse = |wasm: &[u8]| engine.compile(&spec("good"), wasm).unwrap_err().to_string();
+    assert!(refuse(b"\0asm\x01\0\0\0").contains("good.wasm: this is a core WebAssembly module"));
+    assert!(refuse(b"\0asm\x0d\0\x01\0").contains("exports neither podium:reconcile/reconciler@0.1.0"));
+    assert!(refuse(b"apiVersion: v1").contains("not a WebAssembly component"));
+}
+
+#[test]
+fn an_import_of_no_world_is_refused_by_name() {
+    let error = refusal(&spec("wasi-files"));
+    assert!(error.starts_with("wasi-files.wasm: imports wasi:filesystem/"), "{error}");
+    assert!(error.contains("wasi:filesystem/types@0.2") && error.contains("wasi:filesystem/preopens@0.2"), "{error}");
+    assert!(error.contains("a plugin can import podium:reconcile/pods@0.1.0, "), "{error}");
+}
+
+#[test]
+fn imports_are_listed_without_compiling() {
+    let imports = inspect(&guests::component("good").unwrap()).unwrap();
+    let with_functions: Vec<_> = imports
+        .iter()
+        .filter(|import| !import.functions.is_empty())
+        .map(|import| (import.interface.as_str(), import.functions.join(",")))
+        .collect();
+    assert_eq!(
+        with_functions,
+        [("podium:reconcile/pods@0.1.0", "get".to_owned()), ("podium:reconcile/writes@0.1.0", "set-label".to_owned())]
+    );
+}
