@@ -1,7 +1,7 @@
 //! A whole cluster: started, looked at, broken and shut down through one handle.
 
 use crate::clock::Clock;
-use crate::core::Core;
+use crate::core::{Core, Offer};
 use crate::failure::Failure;
 use crate::faults::Faults;
 use crate::gc;
@@ -36,11 +36,24 @@ pub struct Options {
     /// The cluster's time at the start, in milliseconds since the epoch; from there it moves with tokio's clock.
     pub start_millis: i64,
     pub pace: Pace,
+    /// Resources that clients may know of, as in `pods` or `leases.coordination.k8s.io`; empty for all. The others
+    /// answer 404 and are missing from discovery.
+    pub only: Vec<String>,
+    /// Whether a watch may begin with a streaming list. Servers before 1.34 refuse that with 422.
+    pub streaming_lists: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { seed: 0, nodes: 3, simulate: true, start_millis: DEFAULT_START, pace: Pace::default() }
+        Self {
+            seed: 0,
+            nodes: 3,
+            simulate: true,
+            start_millis: DEFAULT_START,
+            pace: Pace::default(),
+            only: Vec::new(),
+            streaming_lists: true,
+        }
     }
 }
 
@@ -81,7 +94,8 @@ impl Cluster {
     /// Outside a runtime.
     pub fn start(options: Options) -> Result<Self, StartError> {
         let runtime = Handle::try_current()?;
-        let core = Arc::new(Core::new(options.seed, Clock::new(options.start_millis)));
+        let offer = Offer { only: options.only, streaming_lists: options.streaming_lists };
+        let core = Arc::new(Core::new(options.seed, Clock::new(options.start_millis), offer));
         let paused = watch::Sender::new(false);
         let mut cluster =
             Self { core: core.clone(), simulation: Simulation { paused: paused.clone() }, tasks: Vec::new() };

@@ -2,6 +2,7 @@
 
 use crate::clock::Clock;
 use crate::faults::Switches;
+use crate::kinds::Kinds;
 use crate::requests::RequestLog;
 use crate::state::State;
 use parking_lot::Mutex;
@@ -18,10 +19,19 @@ pub(crate) struct Core {
     pub(crate) faults: Switches,
     pub(crate) log: RequestLog,
     pub(crate) stopping: CancellationToken,
+    pub(crate) offer: Offer,
+}
+
+/// What of the API is offered to clients; what is not is still there for the cluster itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Offer {
+    /// Resources as error messages name them; empty for all.
+    pub(crate) only: Vec<String>,
+    pub(crate) streaming_lists: bool,
 }
 
 impl Core {
-    pub(crate) fn new(seed: u64, clock: Clock) -> Self {
+    pub(crate) fn new(seed: u64, clock: Clock, offer: Offer) -> Self {
         Self {
             state: Mutex::new(State::new(seed)),
             revision: watch::Sender::new(0),
@@ -29,7 +39,17 @@ impl Core {
             faults: Switches::default(),
             log: RequestLog::default(),
             stopping: CancellationToken::new(),
+            offer,
         }
+    }
+
+    /// The kinds that clients may know of.
+    pub(crate) fn offered(&self) -> Kinds {
+        let mut kinds = self.state.lock().kinds.clone();
+        if !self.offer.only.is_empty() {
+            kinds.retain(|kind| self.offer.only.contains(&kind.qualified()));
+        }
+        kinds
     }
 
     /// Changes the state and wakes who waits for changes.

@@ -44,17 +44,17 @@ pub(crate) enum Deleted {
 }
 
 impl Deleted {
-    /// The body of the answer.
-    pub(crate) fn answer(&self, kind: &Kind) -> Value {
+    /// The body of the answer, as JSON.
+    pub(crate) fn answer(&self, kind: &Kind) -> String {
         match self {
             Self::Gone(object) if !kind.returns_deleted() => {
                 let mut details = json!({"name": meta::name(object), "kind": kind.plural, "uid": meta::uid(object)});
                 if !kind.group.is_empty() {
                     details["group"] = json!(kind.group);
                 }
-                failure::success(Some(details))
+                failure::success(Some(details)).to_string()
             }
-            Self::Gone(object) | Self::Waiting(object) => Value::clone(&rules::to_view(kind, object)),
+            Self::Gone(object) | Self::Waiting(object) => rules::to_view(kind, object).to_string(),
         }
     }
 }

@@ -26,7 +26,8 @@ const APPLY_PATCH: &str = "application/apply-patch+yaml";
 /// An answer that is not a watch.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    Json(u16, Value),
+    /// A code and JSON text.
+    Json(u16, String),
     Text(String),
 }
 
@@ -53,11 +54,11 @@ pub(crate) fn handle(core: &Core, request: &Request, shape: Shape) -> Result<Ans
         }
         Verb::Create if target.kind.review => {
             let body = request.object()?;
-            Ok(Answer::Json(201, review::answer(&core.state.lock(), request, body)))
+            Ok(Answer::Json(201, review::answer(&core.state.lock(), request, body).to_string()))
         }
         Verb::Create => core.write(|state| match target.subresource.as_str() {
-            "eviction" => pods::evict(state, core, request, &key).map(|status| Answer::Json(201, status)),
-            "binding" => pods::bind(state, core, request, &key).map(|status| Answer::Json(201, status)),
+            "eviction" => pods::evict(state, core, request, &key).map(|status| Answer::Json(201, status.to_string())),
+            "binding" => pods::bind(state, core, request, &key).map(|status| Answer::Json(201, status.to_string())),
             _ => create(state, core, request).map(|object| show(201, &object)),
         }),
         Verb::Update => core.write(|state| replace(state, core, request, &key)).map(|object| show(200, &object)),

@@ -174,6 +174,10 @@ impl Kinds {
         self.kinds.iter()
     }
 
+    pub(crate) fn retain(&mut self, offered: impl Fn(&Kind) -> bool) {
+        self.kinds.retain(|kind| offered(kind));
+    }
+
     /// Storage names, each with one kind that serves it.
     pub(crate) fn stored(&self) -> Vec<Arc<Kind>> {
         let mut seen = std::collections::BTreeSet::new();

@@ -44,4 +44,4 @@ pub use request::Verb;
 pub use requests::{Logged, RequestLog};
 pub use serve::Server;
 pub use service::Api;
-pub use sim::{Pace, Simulation};
+pub use sim::{BEHAVIOUR, Pace, Simulation};

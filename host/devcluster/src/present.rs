@@ -60,81 +60,89 @@ impl Presenter {
     }
 
     /// One object; a table of one row where tables are asked for.
-    pub(crate) fn one(&mut self, object: &Object, now_millis: i64) -> Value {
+    pub(crate) fn one(&mut self, object: &Object, now_millis: i64) -> String {
         match self.shape {
-            Shape::Whole => Value::clone(object),
+            Shape::Whole => object.to_string(),
             Shape::Metadata => partial(object),
             Shape::Table => {
                 let metadata = json!({"resourceVersion": meta::revision(object)});
                 let columns = !std::mem::replace(&mut self.columns_sent, true);
-                self.table(metadata, std::slice::from_ref(object), columns, now_millis)
+                self.table(&metadata, std::slice::from_ref(object), columns, now_millis)
             }
         }
     }
 
-    pub(crate) fn list(&self, page: &Page, now_millis: i64) -> Value {
+    pub(crate) fn list(&self, page: &Page, now_millis: i64) -> String {
+        let metadata = page.metadata();
         match self.shape {
-            Shape::Table => self.table(page.metadata(), &page.items, true, now_millis),
-            Shape::Whole => json!({
-                "kind": format!("{}List", self.kind.kind),
-                "apiVersion": self.kind.api_version(),
-                "metadata": page.metadata(),
-                "items": page.items.iter().map(|object| self.item(object)).collect::<Vec<_>>(),
-            }),
-            Shape::Metadata => json!({
-                "kind": "PartialObjectMetadataList",
-                "apiVersion": "meta.k8s.io/v1",
-                "metadata": page.metadata(),
-                "items": page.items.iter().map(|object| partial(object)).collect::<Vec<_>>(),
-            }),
+            Shape::Table => self.table(&metadata, &page.items, true, now_millis),
+            Shape::Whole => {
+                let items = join(page.items.iter().map(|object| self.item(object)));
+                let (kind, version) = (&self.kind.kind, self.kind.api_version());
+                format!(
+                    "{{\"kind\":\"{kind}List\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":[{items}]}}"
+                )
+            }
+            Shape::Metadata => {
+                let items = join(page.items.iter().map(|object| partial(object)));
+                format!(
+                    "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{metadata},\"items\":[{items}]}}"
+                )
+            }
         }
     }
 
     /// A bookmark in this shape; `object` has kind and metadata alone.
-    pub(crate) fn bookmark(&self, object: Value) -> Value {
+    pub(crate) fn bookmark(&self, object: &Value) -> String {
         match self.shape {
-            Shape::Whole => object,
-            Shape::Metadata => partial(&object),
+            Shape::Whole => object.to_string(),
+            Shape::Metadata => partial(object),
             Shape::Table => {
-                let metadata = json!({"resourceVersion": meta::revision(&object)});
-                let row = json!({"cells": [], "object": partial(&object)});
-                json!({
-                    "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "columnDefinitions": [],
-                    "rows": [row],
-                })
+                let metadata = json!({"resourceVersion": meta::revision(object)});
+                table_of(&metadata, "", &format!("{{\"cells\":[],\"object\":{}}}", partial(object)))
             }
         }
     }
 
     /// Items of a list of a built-in kind do not repeat kind and version; those of a custom resource do.
-    fn item(&self, object: &Object) -> Value {
-        let mut item = Value::clone(object);
-        if !self.kind.custom {
-            meta::remove(&mut item, &["kind"]);
-            meta::remove(&mut item, &["apiVersion"]);
-        }
-        item
+    fn item(&self, object: &Object) -> String {
+        let Some(fields) = object.as_object().filter(|_| !self.kind.custom) else { return object.to_string() };
+        let said = fields.iter().filter(|(name, _)| *name != "kind" && *name != "apiVersion");
+        format!("{{{}}}", join(said.map(|(name, value)| format!("{}:{value}", json!(name)))))
     }
 
-    fn table(&self, metadata: Value, objects: &[Object], columns: bool, now_millis: i64) -> Value {
+    fn table(&self, metadata: &Value, objects: &[Object], columns: bool, now_millis: i64) -> String {
         let printer = table::printer(&self.kind);
-        let rows: Vec<Value> = objects
-            .iter()
-            .map(|object| {
-                let shown = if self.whole_rows { Value::clone(object) } else { partial(object) };
-                json!({"cells": printer.cells(object, now_millis), "object": shown})
-            })
-            .collect();
-        json!({
-            "kind": "Table",
-            "apiVersion": "meta.k8s.io/v1",
-            "metadata": metadata,
-            "columnDefinitions": if columns { printer.columns() } else { Vec::new() },
-            "rows": rows,
-        })
+        let rows = objects.iter().map(|object| {
+            let shown = if self.whole_rows { object.to_string() } else { partial(object) };
+            format!("{{\"cells\":{},\"object\":{shown}}}", Value::Array(printer.cells(object, now_millis)))
+        });
+        let columns = if columns { join(printer.columns().iter().map(Value::to_string)) } else { String::new() };
+        table_of(metadata, &columns, &join(rows))
     }
 }
 
-fn partial(object: &Value) -> Value {
-    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
+// Text is put together here instead of values: a list of thousands would be copied for every client.
+
+fn join(parts: impl Iterator<Item = String>) -> String {
+    let mut joined = String::new();
+    for part in parts {
+        if !joined.is_empty() {
+            joined.push(',');
+        }
+        joined.push_str(&part);
+    }
+    joined
+}
+
+fn table_of(metadata: &Value, columns: &str, rows: &str) -> String {
+    format!(
+        "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{metadata},\"columnDefinitions\":[{columns}],\
+         \"rows\":[{rows}]}}"
+    )
+}
+
+fn partial(object: &Value) -> String {
+    let metadata = &object["metadata"];
+    format!("{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{metadata}}}")
 }

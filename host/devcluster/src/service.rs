@@ -70,18 +70,11 @@ where
 async fn respond(core: &Arc<Core>, stop: &CancellationToken, parts: Parts, body: Bytes) -> Response<Body> {
     let query_text = parts.uri.query().unwrap_or_default().to_owned();
     let query = Query::parse(&query_text);
-    let target = {
-        let state = core.state.lock();
-        match request::route(&state.kinds, &parts.method, parts.uri.path(), &query) {
-            Some(target) => target,
-            None => {
-                let accept = parts.headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
-                return match discovery::answer(&state.kinds, parts.uri.path(), accept) {
-                    Some(found) => found,
-                    None => failed(&Failure::no_route()),
-                };
-            }
-        }
+    let kinds = core.offered();
+    let Some(target) = request::route(&kinds, &parts.method, parts.uri.path(), &query) else {
+        let accept = parts.headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        let found = discovery::answer(&kinds, parts.uri.path(), accept);
+        return found.unwrap_or_else(|| failed(&Failure::no_route()));
     };
     let target = match target {
         Ok(target) => target,
@@ -92,7 +85,7 @@ async fn respond(core: &Arc<Core>, stop: &CancellationToken, parts: Parts, body:
         Err(failure) => failed(&failure),
         Ok(shape) if request.target.verb == Verb::Watch => watch(core, stop, &request, shape),
         Ok(shape) => match handle::handle(core, &request, shape) {
-            Ok(Answer::Json(code, value)) => json(code, value.to_string()),
+            Ok(Answer::Json(code, text)) => json(code, text),
             Ok(Answer::Text(text)) => text_plain(text),
             Err(failure) => failed(&failure),
         },

@@ -2,7 +2,7 @@
 //! reads what came after from the store's history, so nothing is queued for a slow client and nothing is lost.
 
 use crate::core::Core;
-use crate::failure::Failure;
+use crate::failure::{Cause, Failure};
 use crate::kinds::Kind;
 use crate::meta::{self, Object};
 use crate::present::{Presenter, Shape};
@@ -46,8 +46,15 @@ impl Watch {
         let kind = request.target.kind.clone();
         let initial = match query.get("sendInitialEvents") {
             "" => false,
+            _ if !core.offer.streaming_lists => {
+                let cause = Cause::forbidden(
+                    "sendInitialEvents",
+                    "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled",
+                );
+                return Err(Failure::invalid_of("meta.k8s.io", "ListOptions", "", &[cause]));
+            }
             _ if query.get("resourceVersionMatch") != "NotOlderThan" => {
-                let cause = crate::failure::Cause::forbidden(
+                let cause = Cause::forbidden(
                     "resourceVersionMatch",
                     "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
                 );
@@ -130,7 +137,7 @@ impl Watch {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
         let object = json!({"kind": self.kind.kind, "apiVersion": self.kind.api_version(), "metadata": metadata});
-        line("BOOKMARK", &self.presenter.bookmark(object))
+        line("BOOKMARK", &self.presenter.bookmark(&object))
     }
 
     /// The lines of everything after the revision shown so far.
@@ -222,7 +229,7 @@ impl Running {
                     self.hold_back().await;
                     return Ok((lines.into(), false));
                 }
-                Err(failure) => return Ok((line("ERROR", &failure.to_value()).into(), true)),
+                Err(failure) => return Ok((line("ERROR", &failure.to_value().to_string()).into(), true)),
             }
             tokio::select! {
                 biased;
@@ -250,7 +257,7 @@ impl Running {
     fn open(&mut self, first: First) -> (Vec<u8>, bool) {
         match first {
             First::Nothing => (Vec::new(), false),
-            First::Refused(failure) => (line("ERROR", &failure.to_value()), true),
+            First::Refused(failure) => (line("ERROR", &failure.to_value().to_string()), true),
             First::Objects(objects, revision) => {
                 let mut lines = Vec::new();
                 for object in &objects {
@@ -273,6 +280,6 @@ impl Running {
     }
 }
 
-fn line(event: &str, object: &Value) -> Vec<u8> {
+fn line(event: &str, object: &str) -> Vec<u8> {
     format!("{{\"type\":\"{event}\",\"object\":{object}}}\n").into_bytes()
 }

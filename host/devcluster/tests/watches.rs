@@ -5,6 +5,7 @@
 mod common;
 
 use common::{Client, PODS, STRATEGIC, pod, revision, still};
+use podium_devcluster::{Cluster, Options};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -143,4 +144,22 @@ async fn field_selectors_select_and_unknown_ones_are_refused() {
     assert_eq!(list["items"].as_array().unwrap().len(), 1);
     let (code, status) = client.get(&format!("{PODS}?fieldSelector=spec.image%3Dx")).await;
     assert_eq!((code, &status["reason"]), (400, &json!("BadRequest")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_older_and_smaller_server_refuses_streaming_lists_and_knows_nothing_but_pods() {
+    let options = Options { only: vec!["pods".into()], streaming_lists: false, ..Options::default() };
+    let cluster = Cluster::start(options).unwrap();
+    let client = Client::new(&cluster);
+    let (code, status) = client.get(&format!("{PODS}?{STREAM}")).await;
+    assert_eq!((code, common::cause(&status)), (422, "sendInitialEvents"));
+    assert_eq!(client.get(PODS).await.0, 200);
+    assert_eq!(client.get("/api/v1/namespaces").await.0, 404);
+    let (_, groups) = client.get("/apis").await;
+    assert_eq!(groups["groups"], json!([]));
+    let (_, resources) = client.get("/api/v1").await;
+    let resources = resources["resources"].as_array().unwrap();
+    assert!(resources.iter().all(|r| r["name"].as_str().unwrap().starts_with("pods")));
+    cluster.create(pod("a")).unwrap();
+    client.until(&format!("{PODS}/a"), |_, pod| pod["status"]["phase"] == "Running").await;
 }

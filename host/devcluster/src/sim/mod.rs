@@ -25,7 +25,7 @@ use tokio::sync::watch;
 /// How a Pod behaves is said by this annotation: `crash` (exits with 1, again and again), `oom` (the same, killed for
 /// its memory), `finish` (exits with 0), `fail` (exits with 1 and is not restarted), `pending` (is never scheduled).
 /// Without it the Pod runs until it is deleted.
-pub(crate) const BEHAVIOUR: &str = "devcluster.podium.dev/behaviour";
+pub const BEHAVIOUR: &str = "devcluster.podium.dev/behaviour";
 
 /// How long each step of a Pod's life takes.
 #[derive(Clone, Debug)]
