@@ -1,1 +1,5 @@
-fn main() {}
+//! `podium-host`: what runs in the cluster. See [`podium_host::app::process`].
+
+fn main() -> std::process::ExitCode {
+    podium_host::app::process::main()
+}

@@ -1,1 +1,239 @@
-//! Builds the rooms, spawns, joins, shuts down.
+//! Builds the rooms, spawns their tasks, joins them, shuts down. The only room that knows them all.
+//!
+//! The clock's start, the seed and the API server's client come in from outside, so that a host can be run in a
+//! simulation as well as in a process ([`process`]).
+
+mod ingest;
+pub mod process;
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::Context;
+use tokio::{sync::mpsc, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    admin,
+    api::Api,
+    cache::{self, Reader},
+    clock::Clock,
+    dispatch::{Debts, Dispatch, PodQueue, Registry},
+    live::LivePods,
+    model::{PluginId, PluginSpec, PodView},
+    queue::{Backoff, Queue},
+    runtime::{Engine, EngineOptions},
+    seam::Sender,
+    status::Status,
+    telemetry::{CacheFigures, Metrics},
+    watch::{Watch, WatchOptions},
+    writeback::{Writeback, manager_name},
+};
+
+use ingest::{Door, Ingest};
+
+/// For one answer of the API server; a page of a list has longer.
+const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
+/// Observations that wait for the ingest loop. A relist is one; events come in batches.
+const OBSERVATIONS: usize = 16;
+/// How long runs that are under way may take to end at shutdown, before they are dropped. With the time to stop the
+/// rest it stays below the 10 s that are promised, and far below Kubernetes' usual 30 s of grace.
+const DRAIN: Duration = Duration::from_secs(8);
+
+/// What a host is made of.
+pub struct Options {
+    /// Made by [`crate::api::client`], or over a service in the process.
+    pub client: kube::Client,
+    /// None: all namespaces.
+    pub namespace: Option<String>,
+    /// Runs at the same time. The tokio runtime should have one thread more.
+    pub workers: usize,
+    /// Where /healthz, /readyz and /metrics are served; none: nowhere.
+    pub bind_address: Option<SocketAddr>,
+    pub seed: u64,
+    /// Epoch milliseconds now.
+    pub now_millis: u64,
+}
+
+/// A host at work. Dropping it ends its tasks without draining; [`App::shutdown`] drains.
+#[must_use]
+pub struct App {
+    engine: Arc<Engine>,
+    dispatch: Arc<Dispatch>,
+    status: Arc<Status>,
+    door: Door,
+    address: Option<SocketAddr>,
+    workers: JoinSet<()>,
+    services: JoinSet<anyhow::Result<()>>,
+    stop: CancellationToken,
+}
+
+impl App {
+    /// Starts the watch and the workers; plugins come with [`App::load`]. Does not wait for the API server.
+    ///
+    /// # Errors
+    /// When the address cannot be bound or the engine cannot be made.
+    pub async fn start(options: Options) -> anyhow::Result<Self> {
+        let api = Api::new(options.client, REQUEST_DEADLINE);
+        let workers = options.workers.max(1);
+        let concurrent_runs = u32::try_from(workers).unwrap_or(u32::MAX);
+        let engine = Engine::new(EngineOptions { concurrent_runs, ..EngineOptions::default() })
+            .context("cannot set up the WebAssembly engine")?;
+        let clock = Clock::starting_at(options.now_millis);
+        let (writer, reader) = cache::new();
+        let registry = Arc::new(Registry::default());
+        let queue: Arc<PodQueue> = Arc::new(Queue::new(Backoff::default(), options.seed));
+        let debts = Arc::new(Debts::default());
+        let status = Arc::new(Status::default());
+
+        let mut services = JoinSet::new();
+        let stop = CancellationToken::new();
+        let (observed, observations) = mpsc::channel(OBSERVATIONS);
+        let watch_options = WatchOptions { namespace: options.namespace, ..WatchOptions::default() };
+        let watch = Watch::new(api.clone(), watch_options, Arc::new(reader.clone()), options.seed);
+        services.spawn(async move {
+            watch.run(observed).await;
+            anyhow::bail!("the watch ended")
+        });
+        let (ingest, door) =
+            Ingest::new((writer, reader.clone()), observations, registry.clone(), queue.clone(), debts.clone());
+        services.spawn(async move {
+            ingest.run().await;
+            anyhow::bail!("the ingest loop ended")
+        });
+
+        let dispatch = Arc::new(Dispatch {
+            queue: queue.clone(),
+            registry: registry.clone(),
+            debts,
+            reader: reader.clone(),
+            deliver: Arc::new(Writeback::new(&api)),
+            live: Arc::new(LivePods::new(api)),
+            home: Arc::new(door.clone()),
+            clock,
+            seed: options.seed,
+            runs: 0.into(),
+        });
+
+        let mut address = None;
+        if let Some(wanted) = options.bind_address {
+            let bound = admin::bind(wanted)
+                .await
+                .with_context(|| format!("cannot listen on {wanted}; choose another --bind-address"))?;
+            address = Some(bound.address());
+            let metrics = metrics(&status, &registry, &queue, &reader);
+            let serve = bound.serve(Arc::new(move || unready(&reader)), metrics, stop.clone());
+            services.spawn(async move { serve.await.context("the operator's port failed") });
+        }
+
+        let mut tasks = JoinSet::new();
+        for _ in 0..workers {
+            tasks.spawn(dispatch.clone().work());
+        }
+        Ok(Self { engine, dispatch, status, door, address, workers: tasks, services, stop })
+    }
+
+    /// Reads, checks and compiles a plugin and runs it on every Pod that it watches. One of that name is replaced: its
+    /// runs under way end as they are, its memory and its queue stay.
+    ///
+    /// # Errors
+    /// When the file cannot be read, is no plugin, or wants more than its grants; then nothing changes.
+    pub async fn load(&self, spec: PluginSpec) -> anyhow::Result<()> {
+        let file = spec.source.clone();
+        let wasm = tokio::fs::read(&file).await.with_context(|| format!("cannot read {}", file.display()))?;
+        let engine = self.engine.clone();
+        let compiled = tokio::task::spawn_blocking(move || engine.compile(&spec, &wasm).map(|plugin| (spec, plugin)));
+        let (spec, plugin) = compiled.await.context("compiling was cut off")??;
+        let sender = Sender { manager: manager_name(&spec.id), impersonate: spec.impersonate.clone() };
+        let status = self.status.plugin(&spec.id);
+        let id = spec.id.clone();
+        let lane = self.dispatch.registry.put(spec, Arc::new(plugin), sender, status);
+        self.door.plugins_changed(Some(lane)).await;
+        tracing::info!(plugin = %id, file = %file.display(), "plugin loaded");
+        Ok(())
+    }
+
+    /// Takes a plugin out; its runs under way end as they are. False: there was none of that name.
+    pub async fn unload(&self, id: &PluginId) -> bool {
+        let Some(lane) = self.dispatch.registry.remove(id) else { return false };
+        self.door.plugins_changed(None).await;
+        self.dispatch.queue.remove_lane(lane);
+        self.dispatch.debts.forget_lane(lane);
+        self.status.remove(id);
+        tracing::info!(plugin = %id, "plugin unloaded");
+        true
+    }
+
+    /// What runs and writes have come to, by plugin.
+    #[must_use]
+    pub fn status(&self) -> Arc<Status> {
+        self.status.clone()
+    }
+
+    /// The cache.
+    #[must_use]
+    pub fn reader(&self) -> Reader {
+        self.dispatch.reader.clone()
+    }
+
+    /// Where the operator's port listens.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Why readers may see old data; none when all is well.
+    #[must_use]
+    pub fn unready(&self) -> Option<String> {
+        unready(&self.dispatch.reader)
+    }
+
+    /// True when nothing is due and nothing runs; what waits for a delay or a back-off does not count.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.dispatch.queue.is_idle()
+    }
+
+    /// Waits until a task ends that never should, and says why it did. Cancel safe.
+    pub async fn failed(&mut self) -> anyhow::Error {
+        let ended = tokio::select! {
+            biased;
+            Some(ended) = self.services.join_next() => ended,
+            Some(ended) = self.workers.join_next() => ended.map(|()| Err(anyhow::anyhow!("a worker ended"))),
+            else => return anyhow::anyhow!("nothing is running"),
+        };
+        match ended {
+            Ok(Ok(())) => anyhow::anyhow!("a service ended"),
+            Ok(Err(error)) => error,
+            Err(error) => anyhow::Error::new(error).context("a task panicked"),
+        }
+    }
+
+    /// No new runs; those under way finish and send what they staged, or are dropped after 8 s. Then the rest stops.
+    pub async fn shutdown(mut self) {
+        self.dispatch.queue.close();
+        let drained = async { while self.workers.join_next().await.is_some() {} };
+        if tokio::time::timeout(DRAIN, drained).await.is_err() {
+            tracing::warn!(seconds = DRAIN.as_secs(), "runs under way did not end and are dropped");
+            self.workers.shutdown().await;
+        }
+        self.stop.cancel();
+        self.services.shutdown().await;
+    }
+}
+
+fn unready(reader: &Reader) -> Option<String> {
+    reader.staleness().map(|staleness| format!("the cache is stale: {}", staleness.reason))
+}
+
+fn metrics(status: &Arc<Status>, registry: &Arc<Registry>, queue: &Arc<PodQueue>, reader: &Reader) -> Arc<Metrics> {
+    let (registry, queue, reader) = (registry.clone(), queue.clone(), reader.clone());
+    let depth = move |id: &PluginId| {
+        let loaded = registry.all().into_iter().find(|loaded| loaded.spec.id == *id);
+        loaded.map_or(0, |loaded| queue.depth(loaded.lane))
+    };
+    let cache = move || {
+        let snapshot = reader.snapshot();
+        CacheFigures { pods: snapshot.len(), stale: reader.staleness().is_some(), revision: snapshot.revision().0 }
+    };
+    Arc::new(Metrics::new(status.clone(), Arc::new(depth), Arc::new(cache)))
+}

@@ -1,0 +1,218 @@
+//! The ingest loop: watch -> cache -> wake -> queue, and our own writes back into the cache. It owns the cache's writer,
+//! so every change of the cache happens here, one after the other, and wakes whom it concerns.
+//!
+//! It never waits for a plugin.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
+
+use crate::{
+    cache::{Reader, Writer},
+    dispatch::{Debts, Home, Lane, PodQueue, Registry},
+    model::{BoxFuture, CachedPod, Change, Observation},
+    wake::Wake,
+};
+
+/// Messages that wait for the loop. Each comes from a worker that waits for its answer.
+const MESSAGES: usize = 64;
+
+enum Message {
+    Written { pods: Vec<Arc<CachedPod>>, done: oneshot::Sender<()> },
+    Plugins { fresh: Option<Lane>, done: oneshot::Sender<()> },
+}
+
+/// The way into the loop.
+#[derive(Clone)]
+pub(super) struct Door(mpsc::Sender<Message>);
+
+impl Door {
+    /// The registry changed; `fresh` is run on every Pod that it watches.
+    pub(super) async fn plugins_changed(&self, fresh: Option<Lane>) {
+        self.pass(|done| Message::Plugins { fresh, done }).await;
+    }
+
+    /// Returns when the message was dealt with, or when the loop has ended and nothing matters any more.
+    async fn pass(&self, message: impl FnOnce(oneshot::Sender<()>) -> Message) {
+        let (done, dealt_with) = oneshot::channel();
+        if self.0.send(message(done)).await.is_ok() {
+            // An error means that the loop has ended.
+            let _ = dealt_with.await;
+        }
+    }
+}
+
+impl Home for Door {
+    fn written(&self, pods: Vec<Arc<CachedPod>>) -> BoxFuture<'_, ()> {
+        Box::pin(self.pass(|done| Message::Written { pods, done }))
+    }
+}
+
+pub(super) struct Ingest {
+    writer: Writer,
+    reader: Reader,
+    observations: mpsc::Receiver<Observation>,
+    messages: mpsc::Receiver<Message>,
+    registry: Arc<Registry>,
+    queue: Arc<PodQueue>,
+    debts: Arc<Debts>,
+    wake: Wake<Lane>,
+    /// When a plugin is to be run on all its Pods again, and how often.
+    resyncs: BTreeMap<(Instant, Lane), Duration>,
+}
+
+impl Ingest {
+    pub(super) fn new(
+        (writer, reader): (Writer, Reader),
+        observations: mpsc::Receiver<Observation>,
+        registry: Arc<Registry>,
+        queue: Arc<PodQueue>,
+        debts: Arc<Debts>,
+    ) -> (Self, Door) {
+        let (door, messages) = mpsc::channel(MESSAGES);
+        let wake = Wake::new([]);
+        let resyncs = BTreeMap::new();
+        (Self { writer, reader, observations, messages, registry, queue, debts, wake, resyncs }, Door(door))
+    }
+
+    /// Runs until the watch ends.
+    pub(super) async fn run(mut self) {
+        loop {
+            let resync = self.resyncs.first_key_value().map(|((due, _), _)| *due);
+            let resync_due = async {
+                match resync {
+                    Some(due) => tokio::time::sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                Some(message) = self.messages.recv() => self.hear(message),
+                observation = self.observations.recv() => match observation {
+                    Some(observation) => self.observe(observation),
+                    None => return,
+                },
+                () = resync_due => self.resync(),
+            }
+        }
+    }
+
+    fn observe(&mut self, observation: Observation) {
+        let changes = match observation {
+            Observation::Relisted { pods, revision } => {
+                tracing::info!(pods = pods.len(), %revision, "pods listed");
+                self.writer.relist(pods, revision)
+            }
+            Observation::Events(events) => self.writer.apply(events),
+            Observation::Bookmark(revision) => {
+                self.writer.bookmark(revision);
+                return;
+            }
+            Observation::Rewound => {
+                tracing::warn!("the API server's history was set back; revisions start afresh");
+                self.writer.rewind();
+                return;
+            }
+            Observation::Live => {
+                self.writer.set_live();
+                return;
+            }
+            Observation::Stale(staleness) => {
+                self.writer.set_stale(staleness);
+                return;
+            }
+        };
+        self.wake(&changes);
+    }
+
+    fn hear(&mut self, message: Message) {
+        let done = match message {
+            Message::Written { pods, done } => {
+                let changes: Vec<Change> = pods.into_iter().filter_map(|pod| self.writer.write_through(pod)).collect();
+                self.wake(&changes);
+                done
+            }
+            Message::Plugins { fresh, done } => {
+                self.plugins_changed(fresh);
+                done
+            }
+        };
+        // The one who waited may have been cut at its deadline.
+        let _ = done.send(());
+    }
+
+    /// Queues what the changes concern, all in one step. Deletions leave the last state behind first, so that no run
+    /// on them can come too early to find it.
+    fn wake(&self, changes: &[Change]) {
+        let mut items = Vec::new();
+        for change in changes {
+            let Some(key) = change.key() else { continue };
+            for lane in self.wake.concerned(change) {
+                if let (Some(last), None) = (&change.old, &change.new) {
+                    self.debts.bury(lane, last);
+                }
+                items.push((lane, (key.namespace.clone(), key.name.clone()), key.uid.clone()));
+            }
+        }
+        self.count(items.iter().map(|(lane, ..)| *lane));
+        self.queue.add(items);
+    }
+
+    fn count(&self, lanes: impl Iterator<Item = Lane>) {
+        let mut counts: BTreeMap<Lane, u64> = BTreeMap::new();
+        lanes.for_each(|lane| *counts.entry(lane).or_default() += 1);
+        for (lane, count) in counts {
+            if let Some(loaded) = self.registry.get(lane) {
+                loaded.status.added(count);
+            }
+        }
+    }
+
+    fn plugins_changed(&mut self, fresh: Option<Lane>) {
+        let plugins = self.registry.all();
+        self.wake = Wake::new(plugins.iter().map(|loaded| (loaded.lane, &loaded.spec)));
+        self.resyncs.retain(|(_, lane), _| Some(*lane) != fresh && plugins.iter().any(|loaded| loaded.lane == *lane));
+        if let Some(lane) = fresh {
+            self.plan_resync(lane);
+            self.run_on_all(lane);
+        }
+    }
+
+    fn plan_resync(&mut self, lane: Lane) {
+        if let Some(every) = self.registry.get(lane).and_then(|loaded| loaded.spec.watch.resync) {
+            self.resyncs.insert((Instant::now() + every, lane), every);
+        }
+    }
+
+    fn resync(&mut self) {
+        let now = Instant::now();
+        while let Some(entry) = self.resyncs.first_entry() {
+            let (due, lane) = *entry.key();
+            if due > now {
+                return;
+            }
+            entry.remove();
+            self.run_on_all(lane);
+            self.plan_resync(lane);
+        }
+    }
+
+    /// Queues every Pod that the plugin watches.
+    fn run_on_all(&self, lane: Lane) {
+        let Some(loaded) = self.registry.get(lane) else { return };
+        let alone = Wake::new([(lane, &loaded.spec)]);
+        let snapshot = self.reader.snapshot();
+        let concerned = |pod: &&Arc<CachedPod>| {
+            let added = Change::between(None, Some((*pod).clone()));
+            added.is_some_and(|added| !alone.concerned(&added).is_empty())
+        };
+        let pods = snapshot.iter().filter(concerned);
+        let items: Vec<_> =
+            pods.map(|pod| (lane, (pod.key.namespace.clone(), pod.key.name.clone()), pod.key.uid.clone())).collect();
+        loaded.status.added(items.len() as u64);
+        self.queue.add(items);
+    }
+}

@@ -1,0 +1,179 @@
+//! The host as a process: flags, logs, configuration, signals, exit codes.
+
+use std::{
+    hash::{BuildHasher, Hasher, RandomState},
+    net::SocketAddr,
+    path::PathBuf,
+    process::ExitCode,
+    thread::available_parallelism,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::Context;
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{App, Options};
+use crate::{
+    api, config,
+    telemetry::{LogFormat, init_logs},
+};
+
+/// The configuration or the flags are wrong: trying again will not help.
+const MISCONFIGURED: u8 = 2;
+
+/// Runs reconcile plugins, as sandboxed WebAssembly components, on the Pods of a cluster.
+///
+/// One process, one watch, one cache; each plugin reads and writes what its configuration grants and nothing else.
+#[derive(Debug, Parser)]
+#[command(name = "podium-host", version, max_term_width = 100, after_help = EXAMPLES)]
+pub struct Flags {
+    /// Kubeconfig of the cluster. Without it: the Pod's ServiceAccount in a cluster, else $KUBECONFIG or ~/.kube/config
+    #[arg(long, env = "PODIUM_KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Plugin configurations: files, or directories whose .yaml and .yml files are read
+    #[arg(long, env = "PODIUM_PLUGINS", value_name = "DIR|FILE", num_args = 1.., required = true)]
+    plugins: Vec<PathBuf>,
+    /// Watch the Pods of this namespace alone; the host then needs rights there alone
+    #[arg(long, env = "PODIUM_NAMESPACE", value_name = "NAME")]
+    namespace: Option<String>,
+    /// Where /healthz, /readyz and /metrics are served; port 0 picks a free one
+    #[arg(long, env = "PODIUM_BIND_ADDRESS", value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    bind_address: SocketAddr,
+    /// error, warn, info, debug, trace, or directives such as info,podium_host=debug
+    #[arg(long, env = "PODIUM_LOG_LEVEL", value_name = "LEVEL", default_value = "info")]
+    log_level: String,
+    /// text or json
+    #[arg(long, env = "PODIUM_LOG_FORMAT", value_name = "FORMAT", default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+    /// Runs at the same time [default: the processors that the container may use]
+    #[arg(long, env = "PODIUM_WORKERS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: Option<u16>,
+    /// Exit with code 2 when any plugin cannot be loaded, instead of going on with the others
+    #[arg(long, env = "PODIUM_STRICT")]
+    strict: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  podium-host --plugins plugins/
+  podium-host --kubeconfig ~/.kube/config --plugins team-a.yaml team-b.yaml --namespace shop --log-format json
+
+Exit codes: 0 after SIGTERM or SIGINT, 1 when the host fails, 2 when flags or configuration are wrong.";
+
+/// What `podium-host` does: parses the process's arguments and runs until it is told to end.
+#[must_use]
+pub fn main() -> ExitCode {
+    let flags = Flags::parse();
+    match run(flags) {
+        Ok(code) => code,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(flags: Flags) -> anyhow::Result<ExitCode> {
+    if let Err(error) = init_logs(&flags.log_level, flags.log_format) {
+        #[expect(clippy::print_stderr, reason = "there are no logs yet")]
+        {
+            eprintln!("podium-host: {error}");
+        }
+        return Ok(ExitCode::from(MISCONFIGURED));
+    }
+    // Two providers may be linked one day; naming one keeps that from being a panic at the first connection.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let workers = flags.workers.map_or_else(|| available_parallelism().map_or(1, usize::from), usize::from);
+    // One thread more than guests: the watch and the port go on while every guest computes.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers + 1).enable_all().build()?;
+    let code = runtime.block_on(serve(flags, workers));
+    // A compilation that was cut off by the shutdown is not waited for.
+    runtime.shutdown_timeout(Duration::from_millis(500));
+    code
+}
+
+async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+
+    let config::Loaded { plugins, errors, warnings } = config::load(&flags.plugins);
+    for warning in &warnings {
+        tracing::warn!("{warning}");
+    }
+    for error in &errors {
+        tracing::error!("{error}");
+    }
+    let mut bad = errors.len();
+    if plugins.is_empty() || (flags.strict && bad > 0) {
+        tracing::error!(bad, good = plugins.len(), "no plugins to run; mend the configuration named above");
+        return Ok(ExitCode::from(MISCONFIGURED));
+    }
+    let client = api::client(kube_config(flags.kubeconfig.as_deref()).await?).map_err(|error| *error)?;
+    let mut app = App::start(Options {
+        client,
+        namespace: flags.namespace,
+        workers,
+        bind_address: Some(flags.bind_address),
+        seed: seed(),
+        now_millis: now_millis(),
+    })
+    .await?;
+    if let Some(address) = app.address() {
+        tracing::info!("listening on http://{address}");
+    }
+    let good = plugins.len();
+    for (file, spec) in plugins {
+        let id = spec.id.clone();
+        if let Err(error) = app.load(spec).await {
+            tracing::error!("{}: plugin {id}: {error:#}", file.display());
+            bad += 1;
+        }
+    }
+    if bad >= good + errors.len() || (flags.strict && bad > 0) {
+        tracing::error!(bad, "plugins could not be loaded; mend what is named above");
+        app.shutdown().await;
+        return Ok(ExitCode::from(MISCONFIGURED));
+    }
+    let failed = tokio::select! {
+        biased;
+        _ = terminate.recv() => None,
+        _ = interrupt.recv() => None,
+        error = app.failed() => Some(error),
+    };
+    tracing::info!("draining");
+    app.shutdown().await;
+    match failed {
+        None => Ok(ExitCode::SUCCESS),
+        Some(error) => Err(error),
+    }
+}
+
+async fn kube_config(file: Option<&std::path::Path>) -> anyhow::Result<kube::Config> {
+    match file {
+        Some(file) => {
+            let kubeconfig = kube::config::Kubeconfig::read_from(file)
+                .with_context(|| format!("--kubeconfig {} cannot be used", file.display()))?;
+            let options = kube::config::KubeConfigOptions::default();
+            let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
+            config.with_context(|| format!("--kubeconfig {} cannot be used", file.display()))
+        }
+        None => match kube::Config::incluster() {
+            Ok(config) => Ok(config),
+            Err(_) => kube::Config::infer()
+                .await
+                .context("no cluster: not in a Pod with a ServiceAccount, and no kubeconfig; pass --kubeconfig FILE"),
+        },
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place where the wall clock is read")]
+fn now_millis() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Differs between hosts that start in the same moment, so that their waits do too.
+fn seed() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
