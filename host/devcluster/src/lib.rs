@@ -3,7 +3,24 @@
 //! and is the same again from the same seed.
 //!
 //! It is a tool and no cluster: nothing is encrypted, everyone is the administrator (unless they impersonate somebody),
-//! and no container runs. A small scheduler and kubelet make Pods look alive.
+//! and no container runs. A small scheduler and kubelet make Pods look alive; how a Pod behaves is said by the annotation
+//! [`BEHAVIOUR`].
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use podium_devcluster::{Cluster, Options};
+//!
+//! let cluster = Cluster::start(Options { seed: 1, nodes: 2, ..Options::default() })?;
+//! // In the process: `kube::Client::new(cluster.service(), "default")`. For kubectl:
+//! let server = cluster.listen("127.0.0.1:0".parse()?).await?;
+//! println!("{}", server.kubeconfig());
+//! server.stop().await;
+//! assert!(cluster.requests().writes().is_empty());
+//! cluster.shutdown().await;
+//! # Ok(())
+//! # }
+//! ```
 
 mod clock;
 mod cluster;
@@ -18,6 +35,7 @@ mod handle;
 mod kinds;
 mod managed;
 mod meta;
+mod options;
 mod patch;
 mod pods;
 mod present;

@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::kinds::Kind;
 use crate::meta::{self, Object};
+use crate::options;
 use crate::request::Request;
 use crate::rules;
 use crate::selector::{Fields, Labels};
@@ -65,6 +66,7 @@ pub(crate) fn list(state: &State, request: &Request) -> Result<Page, Failure> {
     let kind = &request.target.kind;
     let scope = Scope::of(request)?;
     let query = &request.query;
+    options::check_list(query)?;
     let limit = query.number("limit")?.filter(|limit| *limit > 0).unwrap_or(u64::MAX);
     let token = query.get("continue");
     let asked = query.number("resourceVersion")?;

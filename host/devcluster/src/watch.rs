@@ -2,9 +2,10 @@
 //! reads what came after from the store's history, so nothing is queued for a slow client and nothing is lost.
 
 use crate::core::Core;
-use crate::failure::{Cause, Failure};
+use crate::failure::Failure;
 use crate::kinds::Kind;
 use crate::meta::{self, Object};
+use crate::options;
 use crate::present::{Presenter, Shape};
 use crate::read::Scope;
 use crate::request::Request;
@@ -44,24 +45,8 @@ impl Watch {
     pub(crate) fn new(core: &Core, request: &Request, shape: Shape) -> Result<Self, Failure> {
         let query = &request.query;
         let kind = request.target.kind.clone();
-        let initial = match query.get("sendInitialEvents") {
-            "" => false,
-            _ if !core.offer.streaming_lists => {
-                let cause = Cause::forbidden(
-                    "sendInitialEvents",
-                    "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled",
-                );
-                return Err(Failure::invalid_of("meta.k8s.io", "ListOptions", "", &[cause]));
-            }
-            _ if query.get("resourceVersionMatch") != "NotOlderThan" => {
-                let cause = Cause::forbidden(
-                    "resourceVersionMatch",
-                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-                );
-                return Err(Failure::invalid_of("meta.k8s.io", "ListOptions", "", &[cause]));
-            }
-            word => word == "true",
-        };
+        options::check_watch(query, core.offer.streaming_lists)?;
+        let initial = query.flag("sendInitialEvents");
         let asked = query.number("resourceVersion")?;
         let newest = core.state.lock().store.revision();
         // Without a revision, or with 0, the present state comes first.

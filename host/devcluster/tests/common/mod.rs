@@ -50,13 +50,7 @@ impl Client {
         client
     }
 
-    async fn open(
-        &self,
-        method: Method,
-        path: &str,
-        media: &str,
-        body: String,
-    ) -> http::Response<axum::body::Body> {
+    async fn open(&self, method: Method, path: &str, media: &str, body: String) -> http::Response<axum::body::Body> {
         let mut request = Request::builder().method(method).uri(path).header("content-type", media);
         for (name, value) in &self.headers {
             request = request.header(*name, value);

@@ -1,0 +1,90 @@
+//! Which options of lists and watches go together: `ListOptions` as the API server checks them.
+
+use crate::failure::{Cause, Failure};
+use crate::request::Query;
+
+const MATCH: &str = "resourceVersionMatch";
+const INITIAL: &str = "sendInitialEvents";
+
+pub(crate) fn check_list(query: &Query) -> Result<(), Failure> {
+    let (revision, wanted) = (query.get("resourceVersion"), query.get(MATCH));
+    let mut causes = Vec::new();
+    if !query.get(INITIAL).is_empty() {
+        causes.push(Cause::forbidden(INITIAL, "sendInitialEvents is forbidden for list"));
+    }
+    if !query.get("continue").is_empty() {
+        if !wanted.is_empty() {
+            causes.push(Cause::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+        } else if !revision.is_empty() && revision != "0" {
+            let message = "specifying resource version is not allowed when using continue";
+            return Err(Failure::bad_request(message));
+        }
+    } else if !wanted.is_empty() {
+        match (wanted, revision) {
+            (_, "") => {
+                let detail = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+                causes.push(Cause::forbidden(MATCH, detail));
+            }
+            ("Exact", "0") => {
+                let detail = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+                causes.push(Cause::forbidden(MATCH, detail));
+            }
+            ("Exact" | "NotOlderThan", _) => {}
+            (other, _) => causes.push(Cause::unsupported(MATCH, &other.into(), &["Exact", "NotOlderThan", ""])),
+        }
+    }
+    finish(&causes)
+}
+
+pub(crate) fn check_watch(query: &Query, streaming_lists: bool) -> Result<(), Failure> {
+    let wanted = query.get(MATCH);
+    let mut causes = Vec::new();
+    if query.get(INITIAL).is_empty() {
+        if !wanted.is_empty() {
+            let detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+            causes.push(Cause::forbidden(MATCH, detail));
+        }
+    } else if !streaming_lists {
+        let detail = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
+        causes.push(Cause::forbidden(INITIAL, detail));
+    } else if wanted != "NotOlderThan" {
+        let detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+        causes.push(Cause::forbidden(MATCH, detail));
+    }
+    finish(&causes)
+}
+
+fn finish(causes: &[Cause]) -> Result<(), Failure> {
+    if causes.is_empty() { Ok(()) } else { Err(Failure::invalid_of("meta.k8s.io", "ListOptions", "", causes)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(query: &str) -> u16 {
+        check_list(&Query::parse(query)).map_or_else(|failure| failure.code, |()| 200)
+    }
+
+    #[test]
+    fn lists_take_only_options_that_go_together() {
+        assert_eq!(list("resourceVersion=5&resourceVersionMatch=Exact"), 200);
+        assert_eq!(list("resourceVersion=0&resourceVersionMatch=Exact"), 422);
+        assert_eq!(list("resourceVersionMatch=Exact"), 422);
+        assert_eq!(list("resourceVersion=5&resourceVersionMatch=Older"), 422);
+        assert_eq!(list("continue=x&resourceVersion=5"), 400);
+        assert_eq!(list("continue=x&resourceVersion=0"), 200);
+        assert_eq!(list("sendInitialEvents=true"), 422);
+    }
+
+    #[test]
+    fn watches_take_streaming_lists_only_with_their_match_and_where_they_are_offered() {
+        let code = |query: &str, offered| check_watch(&Query::parse(query), offered).map_or_else(|f| f.code, |()| 200);
+        let stream = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+        assert_eq!(code(stream, true), 200);
+        assert_eq!(code(stream, false), 422);
+        assert_eq!(code("sendInitialEvents=true", true), 422);
+        assert_eq!(code("resourceVersionMatch=NotOlderThan", true), 422);
+        assert_eq!(code("", false), 200);
+    }
+}
