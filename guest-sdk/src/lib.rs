@@ -76,7 +76,7 @@ pub use outcome::Outcome;
 pub use pod::Pod;
 pub use podium_wire::{
     Annotations, Condition, ConditionStatus, Container, ContainerState, ContainerStatus, Labels, Lifecycle, Owner,
-    Port, RestartPolicy, Section, Spec, Status, Timestamp, Toleration, Volume,
+    Port, RestartPolicy, Spec, Status, Timestamp, Toleration, Volume,
 };
 pub use request::Request;
 pub use serde_json::{Value, json};

@@ -81,7 +81,7 @@ fn cause(container: &ContainerStatus, memo: &Memo, config: &Config) -> Option<Ca
     (restarts > 0 && crashes >= threshold).then_some(cause)
 }
 
-/// Writes where the diagnosis differs from what the Pod says, and an Event where a container's is new or worse.
+/// Stages the diagnosis, and an Event where a container's is new or worse.
 fn say(pod: &Pod, said: &BTreeMap<&str, Cause>, found: &BTreeMap<&str, Cause>) -> Result<()> {
     if found.is_empty() {
         // What stands there may be no diagnosis at all, so its absence is what is asked for.
@@ -90,11 +90,8 @@ fn say(pod: &Pod, said: &BTreeMap<&str, Cause>, found: &BTreeMap<&str, Cause>) -
         }
         return Ok(());
     }
-    let text = diagnosis::format(found);
-    if pod.annotation(DIAGNOSIS)? == Some(&text) {
-        return Ok(());
-    }
-    pod.set_annotation(DIAGNOSIS, &text)?;
+    // Where it says so already, the host drops the write, and nothing is worse.
+    pod.set_annotation(DIAGNOSIS, &diagnosis::format(found))?;
     let worse = found.iter().filter(|(container, cause)| said.get(*container) < Some(cause));
     let notes: Vec<_> = worse.map(|(container, cause)| format!("container {container}: {}", cause.advice())).collect();
     if !notes.is_empty() {

@@ -53,7 +53,7 @@ fn annotated(value: &str) -> Write {
 
 /// The Pod's next state, with the annotations that it has.
 fn moves_on(host: &mut Host, next: PodBuilder) {
-    let annotations = host.pod("shop", "web").unwrap().annotations;
+    let annotations = host.pod("shop", "web").map(|pod| pod.annotations).unwrap_or_default();
     host.put_pod(next.with(|pod| pod.annotations = annotations));
 }
 
