@@ -86,3 +86,47 @@ pub(super) fn of_panic(panic: &(dyn Any + Send)) -> Failure {
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
     failure(FailureKind::Host, &format!("a host call panicked: {text}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use wasmtime::{
+        Store,
+        component::{Component, Linker},
+    };
+
+    use super::{super::limits::Limiter, *};
+    use crate::model::LimitClass;
+
+    /// A component that instantiates an empty module so many times.
+    fn instances(count: u8) -> Vec<u8> {
+        let mut component = b"\0asm\x0d\0\x01\0\x01\x08\0asm\x01\0\0\0".to_vec();
+        component.extend([2, 1 + 3 * count, count]);
+        component.extend([0, 0, 0].repeat(usize::from(count)));
+        component
+    }
+
+    #[test]
+    fn more_instances_than_the_class_allows_count_as_memory() {
+        let engine = wasmtime::Engine::default();
+        let instantiate = |count| {
+            let component = Component::new(&engine, instances(count)).unwrap();
+            let mut store = Store::new(&engine, Limiter::new(1 << 20, LimitClass::Native));
+            store.limiter(|limiter| limiter);
+            Linker::new(&engine).instantiate(&mut store, &component).map(drop)
+        };
+        assert!(instantiate(16).is_ok());
+        let failure = of_error(&instantiate(17).unwrap_err(), None);
+        assert_eq!(failure.kind, FailureKind::Memory, "{}", failure.message);
+    }
+
+    #[test]
+    fn frames_of_rusts_own_machinery_are_left_out() {
+        for own in ["a.wasm!std::panicking::begin", "a.wasm!core[0f]::panicking", "a.wasm!<alloc::vec::Vec<u8>>::push"]
+        {
+            assert!(is_runtime(own), "{own}");
+        }
+        for guest in ["a.wasm!stdlib::f", "a.wasm!plugin::core::f", "a.wasm!reconcile"] {
+            assert!(!is_runtime(guest), "{guest}");
+        }
+    }
+}

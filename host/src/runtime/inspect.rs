@@ -112,4 +112,43 @@ mod tests {
         assert_eq!(inspect(b"\0asm\x0d\0\x01\0"), Ok(Vec::new()));
         assert!(matches!(inspect(b"\0asm\x0d\0\x01\0\x07\xff"), Err(InspectError::Invalid(_))));
     }
+
+    /// A component around a core module of these sections.
+    fn component(sections: &[&[u8]]) -> Vec<u8> {
+        let module = [b"\0asm\x01\0\0\0".as_slice(), &sections.concat()].concat();
+        let length = u8::try_from(module.len()).unwrap();
+        [b"\0asm\x0d\0\x01\0\x01".as_slice(), &[length], &module].concat()
+    }
+
+    /// One function without parameters, with this body.
+    fn function(body: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(body.len() + 2).unwrap();
+        let code = [&[0x0a, length + 2, 1, length, 0], body, &[0x0b]].concat();
+        component(&[&[1, 4, 1, 0x60, 0, 0], &[3, 2, 1, 0], &code])
+    }
+
+    #[test]
+    fn every_proposal_that_plugins_do_not_need_is_refused() {
+        let vector = [[0xfd, 0x0c].as_slice(), &[0; 16]].concat();
+        let swizzle = |opcode: &[u8]| function(&[&vector, &vector, opcode, &[0x1a]].concat());
+        assert_eq!(inspect(&component(&[&[5, 3, 1, 0, 1]])), Ok(Vec::new()), "a memory");
+        assert_eq!(inspect(&function(&[0x10, 0])), Ok(Vec::new()), "a call");
+        assert_eq!(inspect(&swizzle(&[0xfd, 0x0e])), Ok(Vec::new()), "a vector");
+        for (proposal, wasm) in [
+            ("threads", component(&[&[5, 4, 1, 3, 1, 1]])),
+            ("memory64", component(&[&[5, 3, 1, 4, 1]])),
+            ("multi-memory", component(&[&[5, 5, 2, 0, 1, 0, 1]])),
+            ("exceptions", component(&[&[1, 4, 1, 0x60, 0, 0], &[0x0d, 3, 1, 0, 0]])),
+            ("gc", component(&[&[1, 3, 1, 0x5f, 0]])),
+            ("function-references", component(&[&[1, 9, 2, 0x60, 0, 0, 0x60, 1, 0x64, 0, 0]])),
+            ("tail-call", function(&[0x12, 0])),
+            ("relaxed-simd", swizzle(&[0xfd, 0x80, 0x02])),
+        ] {
+            assert!(
+                Validator::new_with_features(WasmFeatures::all()).validate_all(&wasm).is_ok(),
+                "{proposal} is valid"
+            );
+            assert!(matches!(inspect(&wasm), Err(InspectError::Invalid(_))), "{proposal}: {:?}", inspect(&wasm));
+        }
+    }
 }

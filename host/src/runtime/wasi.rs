@@ -5,15 +5,15 @@
 //! but the request, so that a WASI guest's run can be repeated too. The streams' and pollables' own methods are
 //! wasmtime-wasi's, over the run's table.
 
-use std::{collections::VecDeque, sync::Arc};
+mod output;
 
-use bytes::Bytes;
-use parking_lot::Mutex;
+use std::sync::Arc;
+
 use wasmtime::component::{HasData, HasSelf, Linker, Resource, ResourceTable};
 use wasmtime_wasi::{
     async_trait,
     p2::{
-        DynInputStream, DynOutputStream, DynPollable, OutputStream, Pollable, StreamError, StreamResult,
+        DynInputStream, DynOutputStream, DynPollable, Pollable,
         bindings::{
             cli::{
                 environment, exit, stderr, stdin, stdout, terminal_input, terminal_output, terminal_stderr,
@@ -28,8 +28,10 @@ use wasmtime_wasi::{
     },
 };
 
-use super::{limits::Cut, run::Run, text::cut};
-use crate::seam::LogLevel;
+pub(super) use output::Output;
+use output::{Channel, Printer};
+
+use super::{limits::Cut, run::Run};
 
 /// What is linked, without versions: every 0.2 does.
 pub(super) const INTERFACES: [&str; 18] = [
@@ -80,94 +82,6 @@ pub(super) fn add_to_linker(linker: &mut Linker<Run>) -> wasmtime::Result<()> {
     insecure::add_to_linker::<Run, Me>(linker, |run| run)?;
     insecure_seed::add_to_linker::<Run, Me>(linker, |run| run)?;
     Ok(())
-}
-
-/// Printed bytes, cut into lines. Streams write here, because they cannot reach the run; the run drains it.
-#[derive(Debug)]
-pub(super) struct Output {
-    lines: VecDeque<(LogLevel, String)>,
-    unfinished: [Vec<u8>; 2],
-    /// Bytes that may still be kept; the run's budget of log is counted again where lines join the log.
-    left: usize,
-    dropped: usize,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Channel {
-    Stdout = 0,
-    Stderr = 1,
-}
-
-impl Channel {
-    const fn level(self) -> LogLevel {
-        match self {
-            Self::Stdout => LogLevel::Info,
-            Self::Stderr => LogLevel::Warn,
-        }
-    }
-}
-
-impl Output {
-    pub(super) fn new(limit: usize) -> Self {
-        Self { lines: VecDeque::new(), unfinished: [Vec::new(), Vec::new()], left: limit, dropped: 0 }
-    }
-
-    fn write(&mut self, channel: Channel, bytes: &[u8]) {
-        let kept = &bytes[..bytes.len().min(self.left)];
-        self.left -= kept.len();
-        self.dropped = self.dropped.saturating_add(bytes.len() - kept.len());
-        for piece in kept.split_inclusive(|byte| *byte == b'\n') {
-            self.unfinished[channel as usize].extend(piece);
-            if piece.ends_with(b"\n") {
-                self.end_line(channel);
-            }
-        }
-    }
-
-    fn end_line(&mut self, channel: Channel) {
-        let line = std::mem::take(&mut self.unfinished[channel as usize]);
-        let line = String::from_utf8_lossy(&line);
-        let line = line.trim_end_matches(['\n', '\r']);
-        if !line.is_empty() {
-            // Broken UTF-8 grows threefold.
-            self.lines.push_back((channel.level(), cut(line, 64 << 10).to_owned()));
-        }
-    }
-
-    pub(super) fn next_line(&mut self) -> Option<(LogLevel, String)> {
-        self.lines.pop_front()
-    }
-
-    /// Ends the lines that were not; gives the bytes dropped.
-    pub(super) fn finish(&mut self) -> usize {
-        self.end_line(Channel::Stdout);
-        self.end_line(Channel::Stderr);
-        self.dropped
-    }
-}
-
-struct Printer {
-    output: Arc<Mutex<Output>>,
-    channel: Channel,
-}
-
-#[async_trait]
-impl Pollable for Printer {
-    async fn ready(&mut self) {}
-}
-
-#[async_trait]
-impl OutputStream for Printer {
-    fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
-        self.output.lock().write(self.channel, &bytes);
-        Ok(())
-    }
-    fn flush(&mut self) -> StreamResult<()> {
-        Ok(())
-    }
-    fn check_write(&mut self) -> Result<usize, StreamError> {
-        Ok(4 << 10)
-    }
 }
 
 impl Run {
@@ -355,17 +269,6 @@ impl insecure_seed::Host for Run {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn printing_becomes_lines_and_ends_at_the_limit() {
-        let mut output = Output::new(12);
-        output.write(Channel::Stdout, b"one\ntw");
-        output.write(Channel::Stderr, b"bad");
-        output.write(Channel::Stdout, b"o\nthree\n");
-        assert_eq!(output.finish(), 5);
-        let lines: Vec<_> = std::iter::from_fn(|| output.next_line()).map(|(_, line)| line).collect();
-        assert_eq!(lines, ["one", "two", "t", "bad"]);
-    }
 
     #[test]
     fn one_seed_gives_the_same_numbers_for_ever() {

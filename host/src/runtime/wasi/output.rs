@@ -1,0 +1,116 @@
+//! What a WASI guest prints, as lines for its log.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use wasmtime_wasi::{
+    async_trait,
+    p2::{OutputStream, Pollable, StreamError, StreamResult},
+};
+
+use crate::{runtime::text::cut, seam::LogLevel};
+
+/// Printed bytes, cut into lines. Streams write here, because they cannot reach the run; the run drains it.
+#[derive(Debug)]
+pub(in crate::runtime) struct Output {
+    lines: VecDeque<(LogLevel, String)>,
+    unfinished: [Vec<u8>; 2],
+    /// Bytes that may still be kept; the run's budget of log is counted again where lines join the log.
+    left: usize,
+    dropped: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Channel {
+    Stdout = 0,
+    Stderr = 1,
+}
+
+impl Channel {
+    const fn level(self) -> LogLevel {
+        match self {
+            Self::Stdout => LogLevel::Info,
+            Self::Stderr => LogLevel::Warn,
+        }
+    }
+}
+
+impl Output {
+    pub(in crate::runtime) fn new(limit: usize) -> Self {
+        Self { lines: VecDeque::new(), unfinished: [Vec::new(), Vec::new()], left: limit, dropped: 0 }
+    }
+
+    fn write(&mut self, channel: Channel, bytes: &[u8]) {
+        let kept = &bytes[..bytes.len().min(self.left)];
+        self.left -= kept.len();
+        self.dropped = self.dropped.saturating_add(bytes.len() - kept.len());
+        for piece in kept.split_inclusive(|byte| *byte == b'\n') {
+            self.unfinished[channel as usize].extend(piece);
+            if piece.ends_with(b"\n") {
+                self.end_line(channel);
+            }
+        }
+    }
+
+    fn end_line(&mut self, channel: Channel) {
+        let line = std::mem::take(&mut self.unfinished[channel as usize]);
+        let line = String::from_utf8_lossy(&line);
+        let line = line.trim_end_matches(['\n', '\r']);
+        if !line.is_empty() {
+            // Broken UTF-8 grows threefold.
+            self.lines.push_back((channel.level(), cut(line, 64 << 10).to_owned()));
+        }
+    }
+
+    pub(in crate::runtime) fn next_line(&mut self) -> Option<(LogLevel, String)> {
+        self.lines.pop_front()
+    }
+
+    /// Ends the lines that were not; gives the bytes dropped.
+    pub(in crate::runtime) fn finish(&mut self) -> usize {
+        self.end_line(Channel::Stdout);
+        self.end_line(Channel::Stderr);
+        self.dropped
+    }
+}
+
+pub(super) struct Printer {
+    pub(super) output: Arc<Mutex<Output>>,
+    pub(super) channel: Channel,
+}
+
+#[async_trait]
+impl Pollable for Printer {
+    async fn ready(&mut self) {}
+}
+
+#[async_trait]
+impl OutputStream for Printer {
+    fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
+        self.output.lock().write(self.channel, &bytes);
+        Ok(())
+    }
+    fn flush(&mut self) -> StreamResult<()> {
+        Ok(())
+    }
+    fn check_write(&mut self) -> Result<usize, StreamError> {
+        Ok(4 << 10)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn printing_becomes_lines_and_ends_at_the_limit() {
+        let mut output = Output::new(12);
+        output.write(Channel::Stdout, b"one\ntw");
+        output.write(Channel::Stderr, b"bad");
+        output.write(Channel::Stdout, b"o\nthree\n");
+        assert_eq!(output.finish(), 5);
+        let lines: Vec<_> = std::iter::from_fn(|| output.next_line()).map(|(_, line)| line).collect();
+        assert_eq!(lines, ["one", "two", "t", "bad"]);
+    }
+}
