@@ -53,11 +53,8 @@ pub enum Output {
     after_help = "Example:\n  podium new hello && cd hello && podium dev"
 )]
 pub struct New {
-    /// The plugin's name: lower case letters, digits and '-'; also the folder's
-    pub name: String,
-    /// The folder that the new one is made in
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    pub parent: PathBuf,
+    /// The folder to make; its name is the plugin's: lower case letters, digits and '-'
+    pub path: PathBuf,
     /// Where podium-sdk is; by default, the checkout that podium was built from
     #[arg(long, value_name = "DIR")]
     pub sdk: Option<PathBuf>,
@@ -97,7 +94,7 @@ pub struct Build {
 #[command(
     long_about = "Run plugins on a Kubernetes API server in this process and rebuild them on every save.\n\n\
         A path is the folder of a crate, or a folder of such folders. Beside Cargo.toml, plugin.yaml says what the \
-        plugin watches and may touch; without one it may, here and only here, do all that it imports.",
+        plugin watches and may touch; where it is missing, one to begin with is printed.",
     after_help = "Examples:\n  \
         podium dev                              the crate in this folder\n  \
         podium dev plugins                      every crate in that folder\n  \
@@ -116,10 +113,10 @@ pub struct Dev {
     #[arg(long, short, value_name = "NAME")]
     pub namespace: Option<String>,
     /// Nodes of the cluster in this process
-    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub nodes: u32,
+    #[arg(long, value_name = "COUNT", default_value_t = 3)]
+    pub nodes: usize,
     /// What the host logs, as in RUST_LOG
-    #[arg(long, value_name = "FILTER", env = "PODIUM_LOG", default_value = "warn")]
+    #[arg(long, value_name = "FILTER", env = "PODIUM_LOG", default_value = "warn,podium::plugin=debug")]
     pub log: String,
 }
 

@@ -5,6 +5,8 @@ use std::{io::IsTerminal, time::Duration};
 use anyhow::Context;
 use comfy_table::{ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
 
 /// Prints an error with its causes to stderr.
 pub fn error(error: &anyhow::Error) {
@@ -17,16 +19,52 @@ pub fn interactive() -> bool {
     std::io::stderr().is_terminal()
 }
 
-/// The runtime that `dev` and `demo` run on.
-pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")
+/// Waits for Ctrl-C, or for the signal by which other programs ask for an end.
+pub(crate) async fn stopped() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
+    tokio::select! {
+        biased;
+        interrupted = tokio::signal::ctrl_c() => interrupted.context("cannot wait for Ctrl-C"),
+        _ = terminate.recv() => Ok(()),
+    }
 }
 
-/// A table for people, with one line under its head.
-pub(crate) fn table(head: &[&str]) -> Table {
+/// Runs of plugins at the same time, in `dev` and `demo`.
+pub(crate) const WORKERS: usize = 8;
+
+/// Runs `dev` or `demo`. A build that is still under way when it ends is not waited for.
+pub(crate) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    // The host's watch and the cluster go on while every guest computes.
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(WORKERS + 2).enable_all().build().context("cannot start threads")?;
+    let result = runtime.block_on(future);
+    runtime.shutdown_background();
+    result
+}
+
+/// Log lines go to stderr, one line each, filtered as by RUST_LOG.
+pub(crate) fn log(filter: &str) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(filter).with_context(|| format!("{filter:?} is no filter of logs"))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(interactive())
+        .try_init()
+        .map_err(|error| anyhow::anyhow!("cannot log: {error}"))
+}
+
+/// A table for people, as kubectl prints them: columns two spaces apart, nothing round them.
+pub(crate) fn table<const COLUMNS: usize>(
+    head: [&str; COLUMNS],
+    rows: impl IntoIterator<Item = [String; COLUMNS]>,
+) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled).set_header(head);
-    table
+    table.add_rows(rows);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table.trim_fmt()
 }
 
 /// A bar of `length` steps on stderr; hidden when nobody looks on.

@@ -1,6 +1,8 @@
 //! From a crate in an empty folder to a component, and what is said when that cannot be. Crates here have no
 //! dependencies, so that nothing but themselves is compiled.
 
+#![expect(clippy::unwrap_used, reason = "a test whose set-up fails has failed")]
+
 use std::{path::Path, process::Command};
 
 use podium_cli::build::{self, Options, Target};

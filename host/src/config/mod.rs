@@ -78,12 +78,19 @@ struct Defined {
 /// documents.
 #[must_use]
 pub fn load(paths: &[PathBuf]) -> Loaded {
+    load_built(paths, None)
+}
+
+/// As [`load`], with every `source.file` looked for in the folder `components`, not beside its configuration: where
+/// plugins are built and run in one go, components are with what cargo makes.
+#[must_use]
+pub fn load_built(paths: &[PathBuf], components: Option<&Path>) -> Loaded {
     let mut loaded = Loaded::default();
     let mut defined = Vec::new();
     for path in paths {
         for file in files(path, &mut loaded.errors) {
             match read(&file) {
-                Ok(text) => parse(&file, &text, &mut defined, &mut loaded.errors),
+                Ok(text) => parse(&file, components, &text, &mut defined, &mut loaded.errors),
                 Err(message) => loaded.errors.push(ConfigError::file(&file, None, message)),
             }
         }
@@ -120,7 +127,13 @@ fn read(file: &Path) -> Result<String, String> {
 }
 
 /// One file's documents.
-fn parse(file: &Path, text: &str, defined: &mut Vec<Defined>, errors: &mut Vec<ConfigError>) {
+fn parse(
+    file: &Path,
+    components: Option<&Path>,
+    text: &str,
+    defined: &mut Vec<Defined>,
+    errors: &mut Vec<ConfigError>,
+) {
     let documents: Vec<Node> = match serde_saphyr::from_multiple(text) {
         Ok(documents) => documents,
         Err(error) => {
@@ -132,7 +145,7 @@ fn parse(file: &Path, text: &str, defined: &mut Vec<Defined>, errors: &mut Vec<C
             return;
         }
     };
-    let directory = file.parent().unwrap_or(Path::new(""));
+    let directory = components.or(file.parent()).unwrap_or(Path::new(""));
     for document in documents.iter().filter(|document| !document.is_null()) {
         match plugin::read(document, directory) {
             Ok(spec) => defined.push(Defined { file: file.to_owned(), line: document.line(), spec }),

@@ -43,7 +43,20 @@ impl Histogram {
     /// The upper end of the bucket in which the quantile lies, so at most an eighth too high; none without times.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Option<Duration> {
-        let counts: Vec<u64> = self.buckets.iter().map(|bucket| bucket.load(Relaxed)).collect();
+        self.quantile_since(&[], quantile)
+    }
+
+    /// What was counted so far, for [`Histogram::quantile_since`].
+    #[must_use]
+    pub fn counts(&self) -> Vec<u64> {
+        self.buckets.iter().map(|bucket| bucket.load(Relaxed)).collect()
+    }
+
+    /// As [`Histogram::quantile`], of the times that came after `earlier` was counted.
+    #[must_use]
+    pub fn quantile_since(&self, earlier: &[u64], quantile: f64) -> Option<Duration> {
+        let mut counts = self.counts();
+        counts.iter_mut().zip(earlier).for_each(|(count, earlier)| *count = count.saturating_sub(*earlier));
         let wanted = (counts.iter().sum::<u64>() as f64 * quantile).ceil().max(1.0) as u64;
         let mut seen = 0;
         counts.iter().enumerate().find_map(|(at, count)| {
@@ -92,6 +105,17 @@ mod tests {
             assert!(found >= truth && found <= truth * 1.125 + 1.0, "{quantile}: {found}");
         }
         assert_eq!(histogram.count(), 1_000);
+    }
+
+    #[test]
+    fn what_was_counted_before_does_not_move_a_later_quantile() {
+        let histogram = Histogram::default();
+        histogram.record(Duration::from_secs(10));
+        let earlier = histogram.counts();
+        assert_eq!(histogram.quantile_since(&earlier, 0.99), None);
+        histogram.record(Duration::from_millis(1));
+        assert!(histogram.quantile_since(&earlier, 0.99) < Some(Duration::from_millis(2)));
+        assert!(histogram.quantile(0.99) > Some(Duration::from_secs(9)));
     }
 
     #[test]

@@ -52,11 +52,8 @@ fn text(built: &Built) -> String {
     if built.imports.is_empty() {
         return text + "It imports nothing: it can read no other Pod and write nothing.\n";
     }
-    let mut table = ui::table(&["IMPORTS", "FUNCTIONS"]);
-    for import in &built.imports {
-        table.add_row([import.interface.as_str(), &import.functions.join(", ")]);
-    }
-    text += &table.trim_fmt();
+    let rows = built.imports.iter().map(|import| [import.interface.clone(), import.functions.join(", ")]);
+    text += &ui::table(["IMPORTS", "FUNCTIONS"], rows);
     text + "\n"
 }
 

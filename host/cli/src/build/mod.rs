@@ -121,6 +121,14 @@ pub fn build_with(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::
     })
 }
 
+/// Where cargo puts what it makes of this crate, unless told otherwise.
+///
+/// # Errors
+/// When there is no crate that could become a component.
+pub fn target_directory(path: &std::path::Path) -> anyhow::Result<PathBuf> {
+    Ok(cargo::package(path)?.target_directory)
+}
+
 /// Writes beside and renames, so that a host that reads the file meanwhile sees the old component or the new one.
 fn write_whole(path: &std::path::Path, bytes: &[u8]) -> anyhow::Result<()> {
     let directory = path.parent().context("a file has a directory")?;

@@ -1,5 +1,170 @@
 //! `podium demo`: the whole thing at work, checked against the cluster.
-use std::process::ExitCode;
-pub async fn run(_: crate::args::Demo) -> anyhow::Result<ExitCode> {
-    Ok(ExitCode::SUCCESS)
+
+mod checks;
+mod latency;
+mod plugins;
+mod script;
+mod table;
+mod world;
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::Context;
+use podium_devcluster::Pace;
+use podium_host::app::{self, App};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use crate::{
+    args::{self, Output},
+    cluster::Local,
+    ui,
+};
+use checks::{Result, Witness};
+use script::Script;
+use table::{Board, Row, Screen};
+use world::World;
+
+const NODES: usize = 6;
+/// Everything after the build is over by then.
+const DEADLINE: Duration = Duration::from_secs(55);
+/// How often the table is drawn.
+const TICK: Duration = Duration::from_millis(200);
+
+/// As shells have it for what Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
+
+/// What the demo tells a program, as the last line of stdout.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    ok: bool,
+    checks: Vec<Result>,
+    plugins: Vec<Row>,
+}
+
+/// Plays the demo and tells how it went.
+///
+/// # Errors
+/// When it could not begin: a plugin does not build, the cluster or the host does not start.
+pub async fn run(arguments: args::Demo, now_millis: u64) -> anyhow::Result<ExitCode> {
+    ui::log(&arguments.log)?;
+    let played = tokio::select! {
+        biased;
+        stopped = ui::stopped() => return stopped.map(|()| ExitCode::from(INTERRUPTED)),
+        played = play(&arguments, now_millis) => played,
+    };
+    let (report, stage) = match played {
+        Ok(played) => played,
+        Err(error) if arguments.output == Output::Json => {
+            let check = Result { name: "the demo begins", ok: false, detail: format!("{error:#}") };
+            println!("{}", serde_json::to_string(&Report { checks: vec![check], ..Report::default() })?);
+            return Err(error);
+        }
+        Err(error) => return Err(error),
+    };
+    if arguments.keep {
+        eprintln!(
+            "\nStill running, until Ctrl-C. Look around:\n\n    export KUBECONFIG={}\n",
+            stage.kubeconfig.display()
+        );
+        ui::stopped().await?;
+    }
+    stage.app.shutdown().await;
+    Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What goes on after the checks when it is asked for.
+struct Stage {
+    app: App,
+    kubeconfig: PathBuf,
+    _local: Local,
+    _directory: tempfile::TempDir,
+}
+
+async fn play(arguments: &args::Demo, now_millis: u64) -> anyhow::Result<(Report, Stage)> {
+    let cast = tokio::task::spawn_blocking(plugins::build).await??;
+    let began = Instant::now();
+    let screen = Screen::new();
+    screen.step("a Kubernetes API server in this process, and 200 Pods of four tenants");
+    let options = podium_devcluster::Options {
+        seed: arguments.seed,
+        nodes: NODES,
+        start_millis: i64::try_from(now_millis)?,
+        // A crash loop that need not be waited for.
+        pace: Pace { run: Duration::from_secs(1), back_off: Duration::from_secs(1), ..Pace::default() },
+        ..<_>::default()
+    };
+    let local = Local::start(options).await?;
+    let directory = tempfile::tempdir()?;
+    let kubeconfig = local.write_kubeconfig(directory.path())?;
+    let world = World::connect(local.client().await?).await?;
+    let pods = world.seed().await?;
+    screen.note(&format!("{pods} Pods in 6 namespaces on {NODES} nodes"));
+
+    let app = App::start(app::Options {
+        client: local.client().await?,
+        namespace: None,
+        workers: ui::WORKERS,
+        bind_address: None,
+        seed: arguments.seed,
+        now_millis,
+    })
+    .await?;
+    screen.step("the host compiles five plugins");
+    for spec in cast.plugins {
+        let name = spec.id.to_string();
+        app.load(spec).await.with_context(|| format!("plugin {name}"))?;
+    }
+    let began_sync = Instant::now();
+    script::until_labelled(&world).await?;
+    screen.note(&format!("a first sync of {pods} Pods took {:.1?}", began_sync.elapsed()));
+    let board = Board::new(app.status());
+    let script =
+        Script { local: &local, world: &world, app: &app, board: &board, spinner: cast.spinner, screen: &screen };
+    let performance = async {
+        let mut results = Vec::new();
+        let witness = script.play().await.unwrap_or_else(|error| {
+            results.push(Result { name: "the demo runs to its end", ok: false, detail: format!("{error:#}") });
+            Witness::default()
+        });
+        screen.step("reading the cluster back");
+        results.splice(0..0, checks::all(&world.client(), witness).await);
+        results
+    };
+    let drawing = async {
+        let mut ticks = tokio::time::interval(TICK);
+        loop {
+            ticks.tick().await;
+            screen.rows(&board.rows());
+        }
+    };
+    let results = tokio::select! {
+        biased;
+        results = tokio::time::timeout(DEADLINE, performance) => results.unwrap_or_else(|_| {
+            vec![Result { name: "the demo ends in time", ok: false, detail: format!("not after {DEADLINE:?}") }]
+        }),
+        () = drawing => Vec::new(),
+    };
+    screen.finish();
+    let report = Report { ok: results.iter().all(|result| result.ok), checks: results, plugins: board.rows() };
+    tell(arguments.output, &report, began.elapsed())?;
+    Ok((report, Stage { app, kubeconfig, _local: local, _directory: directory }))
+}
+
+fn tell(output: Output, report: &Report, took: Duration) -> anyhow::Result<()> {
+    let (rows, list) = (table::table(&report.plugins), table::list(&report.checks));
+    let failed = report.checks.iter().filter(|check| !check.ok).count();
+    let end = match failed {
+        0 => format!("All {} checks hold, {:.1} s after the build.", report.checks.len(), took.as_secs_f64()),
+        failed => format!("{failed} of {} checks failed.", report.checks.len()),
+    };
+    let text = format!("\n{rows}\n\n{list}\n{end}");
+    match output {
+        Output::Table => println!("{text}"),
+        Output::Json => {
+            eprintln!("{text}");
+            println!("{}", serde_json::to_string(report)?);
+        }
+    }
+    Ok(())
 }

@@ -22,32 +22,32 @@ const FILES: [(&str, &str); 4] = [
 /// # Errors
 /// When the name cannot be a plugin's, the folder exists, or podium-sdk is not found.
 pub fn run(arguments: &args::New) -> anyhow::Result<ExitCode> {
-    let directory = write(&arguments.name, &arguments.parent, &sdk(arguments.sdk.as_deref())?)?;
-    println!("{} is written. Next:\n\n    cd {0} && podium dev", directory.display());
+    write(&arguments.path, &sdk(arguments.sdk.as_deref())?)?;
+    println!("{} is written. Next:\n\n    podium dev {0}", arguments.path.display());
     Ok(ExitCode::SUCCESS)
 }
 
-fn write(name: &str, parent: &Path, sdk: &Path) -> anyhow::Result<PathBuf> {
-    if !is_plugin_name(name) {
+fn write(directory: &Path, sdk: &Path) -> anyhow::Result<()> {
+    let name = directory.file_name().unwrap_or_default().to_string_lossy();
+    if !is_plugin_name(&name) {
         bail!(
             "a plugin cannot be named {name:?}: lower case letters, digits and '-', a letter first, no '-' last, at \
              most 63 of them"
         );
     }
-    let directory = parent.join(name);
     if directory.exists() {
         bail!("{} is there already", directory.display());
     }
     for (file, template) in FILES {
         let path = directory.join(file);
         let text = template
-            .replace("{{name}}", name)
+            .replace("{{name}}", &name)
             .replace("{{library}}", &name.replace('-', "_"))
             .replace("{{sdk}}", &sdk.display().to_string());
         std::fs::create_dir_all(path.parent().context("a file has a directory")?)?;
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    Ok(directory)
+    Ok(())
 }
 
 /// A DNS label that also is a crate's name.
@@ -82,14 +82,15 @@ mod tests {
     fn a_folder_that_is_there_is_left_alone() {
         let parent = tempfile::tempdir().unwrap();
         std::fs::create_dir(parent.path().join("hello")).unwrap();
-        assert!(write("hello", parent.path(), Path::new("/sdk")).is_err());
+        assert!(write(&parent.path().join("hello"), Path::new("/sdk")).is_err());
         assert_eq!(std::fs::read_dir(parent.path().join("hello")).unwrap().count(), 0);
     }
 
     #[test]
     fn nothing_is_left_to_fill_in() {
         let parent = tempfile::tempdir().unwrap();
-        let directory = write("hello", parent.path(), Path::new("/sdk")).unwrap();
+        let directory = parent.path().join("hello");
+        write(&directory, Path::new("/sdk")).unwrap();
         for (file, _) in FILES {
             let text = std::fs::read_to_string(directory.join(file)).unwrap();
             assert!(!text.contains("{{"), "{file}: {text}");

@@ -1,0 +1,47 @@
+//! The cluster that `dev` and `demo` bring along: started, listening, with a kubeconfig that kubectl takes.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use podium_devcluster::{Cluster, Options, Server};
+
+/// A cluster in this process, on a port of its own of this machine alone. Gone when dropped.
+pub(crate) struct Local {
+    cluster: Cluster,
+    server: Server,
+}
+
+impl Local {
+    pub(crate) async fn start(options: Options) -> anyhow::Result<Self> {
+        let cluster = Cluster::start(options).context("cannot start the cluster")?;
+        let server = cluster.listen("127.0.0.1:0".parse()?).await.context("cannot listen on 127.0.0.1")?;
+        Ok(Self { cluster, server })
+    }
+
+    pub(crate) fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    pub(crate) async fn client(&self) -> anyhow::Result<Client> {
+        client(Kubeconfig::from_yaml(&self.server.kubeconfig())?).await
+    }
+
+    /// Writes the kubeconfig, so that kubectl can be pointed at it.
+    pub(crate) fn write_kubeconfig(&self, directory: &Path) -> anyhow::Result<PathBuf> {
+        let path = directory.join("kubeconfig");
+        std::fs::write(&path, self.server.kubeconfig()).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(path)
+    }
+}
+
+/// A client of the cluster in a kubeconfig, by its current context.
+pub(crate) async fn client(kubeconfig: Kubeconfig) -> anyhow::Result<Client> {
+    // The second caller finds it installed already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    podium_host::api::client(config).map_err(|error| *error).context("cannot make a client")
+}

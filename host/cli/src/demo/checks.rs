@@ -1,0 +1,385 @@
+//! What must be true of the cluster at the end. Each check is a function of what the API server tells, and nothing
+//! here asks the host.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures::TryFutureExt;
+use k8s_openapi::api::{core::v1::Pod, events::v1::Event};
+use kube::{Api, Client, ResourceExt, api::ListParams};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::{
+    latency::Sample,
+    world::{CRASHING, CROWDED, EXPIRED, FINISHED, UNPINNED, UNWATCHED, WEB_AFTER, WEB_BEFORE, Workload},
+};
+
+/// How long the cluster is given to become as it should; all checks together.
+const DEADLINE: Duration = Duration::from_secs(20);
+const INTERVAL: Duration = Duration::from_millis(250);
+
+/// The spinner's label: staged before it spins, so it must never arrive.
+const SPUN: &str = "spinner.podium.dev/ran";
+
+/// What the plugins leave behind, by their sample configurations.
+pub(super) const WORKLOAD: &str = "podium.dev/workload";
+const DIAGNOSIS: &str = "triage.podium.dev/diagnosis";
+const CRASH_REASON: &str = "CrashLoopDiagnosed";
+const IMAGE_CONDITION: &str = "podium.dev/ImagePolicy";
+const IMAGE_VIOLATED: &str = "False";
+const IMAGE_REASON: &str = "MutableImage";
+const CROWDING: &str = "podium.dev/crowded";
+
+/// Why a check does or does not hold, for people.
+type Verdict = std::result::Result<String, String>;
+
+/// A claim about the cluster.
+pub(super) struct Check {
+    name: &'static str,
+    holds: fn(&Observed) -> Verdict,
+}
+
+/// What became of a check.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Result {
+    pub(super) name: &'static str,
+    pub(super) ok: bool,
+    pub(super) detail: String,
+}
+
+/// What the API server told at the end, and before.
+#[derive(Debug, Default)]
+pub(super) struct Observed {
+    pods: BTreeMap<(String, String), Pod>,
+    events: Vec<Event>,
+    witness: Witness,
+}
+
+/// What was seen on the way, and cannot be seen at the end.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Witness {
+    /// The uid of the Pod that was to finish: that it is gone means little unless it was there.
+    pub(super) finished: Option<String>,
+    /// From a change to the write that answers it, without and with the plugin that spins.
+    pub(super) alone: Sample,
+    pub(super) beside: Sample,
+    /// Runs of the spinner that were cut.
+    pub(super) cut: u64,
+}
+
+/// In the order in which the demo lets things happen.
+pub(super) const CHECKS: [Check; 11] = [
+    Check { name: "every Pod carries its workload's name", holds: labelled },
+    Check { name: "a rollout: new Pods carry it too, without the template's hash", holds: rolled_out },
+    Check { name: "a crash loop is diagnosed, with an Event", holds: crash_loop },
+    Check { name: "an unpinned image is a condition and one Event", holds: unpinned_image },
+    Check { name: "a finished Pod is deleted after its time", holds: finished },
+    Check { name: "a workload crowded on one node is marked", holds: crowded },
+    Check { name: "Pods with nothing wrong are left alone", holds: left_alone },
+    Check { name: "a plugin that spins for ever is cut, and nothing of it arrives", holds: spinner_cut },
+    Check { name: "another plugin's p99 beside it is at most twice that without", holds: undisturbed },
+    Check { name: "a lost watch connection loses no change", holds: |seen| answered(seen, &UNWATCHED) },
+    Check { name: "a revision that expired (410) loses no change", holds: |seen| answered(seen, &EXPIRED) },
+];
+
+/// Reads the cluster again and again until all checks hold or time is up.
+pub(super) async fn all(client: &Client, witness: Witness) -> Vec<Result> {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        let results = match observe(client, witness.clone()).await {
+            Ok(observed) => judge(&observed),
+            Err(error) => {
+                let detail = format!("the cluster could not be read: {error}");
+                CHECKS.iter().map(|check| Result { name: check.name, ok: false, detail: detail.clone() }).collect()
+            }
+        };
+        if results.iter().all(|result| result.ok) || Instant::now() >= deadline {
+            return results;
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+async fn observe(client: &Client, witness: Witness) -> kube::Result<Observed> {
+    let everything = ListParams::default();
+    let (pods, events) = (Api::<Pod>::all(client.clone()), Api::<Event>::all(client.clone()));
+    let (pods, events) =
+        futures::try_join!(pods.list(&everything), events.list(&everything).map_ok(|list| list.items))?;
+    let pods = pods.into_iter().map(|pod| ((pod.namespace().unwrap_or_default(), pod.name_any()), pod)).collect();
+    Ok(Observed { pods, events, witness })
+}
+
+fn judge(observed: &Observed) -> Vec<Result> {
+    let judged = |check: &Check| {
+        let verdict = (check.holds)(observed);
+        let ok = verdict.is_ok();
+        let (Ok(detail) | Err(detail)) = verdict;
+        Result { name: check.name, ok, detail }
+    };
+    CHECKS.iter().map(judged).collect()
+}
+
+impl Observed {
+    /// Each Pod of a workload by its name; none where it is not there.
+    fn of<'a>(&'a self, workload: &Workload) -> impl Iterator<Item = (String, Option<&'a Pod>)> + use<'a> {
+        workload.pod_names().map(|(namespace, name)| {
+            let key = (namespace.to_owned(), name);
+            let pod = self.pods.get(&key);
+            (key.1, pod)
+        })
+    }
+
+    /// The only Pod of an incident.
+    fn one(&self, workload: &Workload) -> std::result::Result<(String, &Pod), String> {
+        match self.of(workload).next() {
+            Some((name, Some(pod))) => Ok((name, pod)),
+            Some((name, None)) => Err(format!("Pod {name} is not there")),
+            None => Err(format!("{} has no Pods", workload.name)),
+        }
+    }
+
+    /// Events about a Pod with this reason.
+    fn events(&self, pod: &Pod, reason: &str) -> Vec<&Event> {
+        let about = |event: &&Event| {
+            event.reason.as_deref() == Some(reason)
+                && event.regarding.as_ref().is_some_and(|regarding| regarding.uid == pod.metadata.uid)
+        };
+        self.events.iter().filter(about).collect()
+    }
+}
+
+fn labelled(seen: &Observed) -> Verdict {
+    let without: Vec<_> = seen
+        .pods
+        .values()
+        .filter(|pod| {
+            pod.metadata.deletion_timestamp.is_none() && pod.labels().get(WORKLOAD) != pod.labels().get("app")
+        })
+        .map(ResourceExt::name_any)
+        .collect();
+    match without.first() {
+        None if seen.pods.is_empty() => Err("there are no Pods".to_owned()),
+        None => Ok(format!("{} Pods, each with {WORKLOAD}", seen.pods.len())),
+        Some(first) => Err(format!("{} Pods lack {WORKLOAD} or have another's, {first} among them", without.len())),
+    }
+}
+
+fn rolled_out(seen: &Observed) -> Verdict {
+    for (name, pod) in seen.of(&WEB_AFTER) {
+        let label = pod.and_then(|pod| pod.labels().get(WORKLOAD));
+        if label.map(String::as_str) != Some(WEB_AFTER.name) {
+            return Err(format!("Pod {name} has {WORKLOAD}={label:?}"));
+        }
+    }
+    match seen.of(&WEB_BEFORE).find(|(_, pod)| pod.is_some()) {
+        Some((name, _)) => Err(format!("old Pod {name} is still there")),
+        None => Ok(format!("{} new Pods, each with {WORKLOAD}={}", seen.of(&WEB_AFTER).count(), WEB_AFTER.name)),
+    }
+}
+
+fn crash_loop(seen: &Observed) -> Verdict {
+    let (name, pod) = seen.one(&CRASHING.pod)?;
+    let diagnosis = pod.annotations().get(DIAGNOSIS).ok_or_else(|| format!("Pod {name} has no {DIAGNOSIS}"))?;
+    if seen.events(pod, CRASH_REASON).is_empty() {
+        return Err(format!("no Event {CRASH_REASON} about Pod {name}"));
+    }
+    Ok(format!("{name}: {diagnosis}"))
+}
+
+fn unpinned_image(seen: &Observed) -> Verdict {
+    let (name, pod) = seen.one(&UNPINNED.pod)?;
+    let message = violation(pod).ok_or_else(|| format!("Pod {name} has no condition {IMAGE_CONDITION}"))?;
+    match seen.events(pod, IMAGE_REASON).len() {
+        1 => Ok(format!("{name}: {message}")),
+        count => Err(format!("{count} Events {IMAGE_REASON} about Pod {name}")),
+    }
+}
+
+fn finished(seen: &Observed) -> Verdict {
+    let uid = seen.witness.finished.as_deref().ok_or("no such Pod was ever there")?;
+    match seen.pods.values().find(|pod| pod.uid().as_deref() == Some(uid)) {
+        Some(pod) => {
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("unknown");
+            Err(format!("Pod {} is still there, {phase}", pod.name_any()))
+        }
+        None => Ok(format!("the Pod of {} is gone", FINISHED.pod.name)),
+    }
+}
+
+fn crowded(seen: &Observed) -> Verdict {
+    let mut text = String::new();
+    for (name, pod) in seen.of(&CROWDED.pod) {
+        let pod = pod.ok_or_else(|| format!("Pod {name} is not there"))?;
+        text = pod.annotations().get(CROWDING).ok_or_else(|| format!("Pod {name} has no {CROWDING}"))?.clone();
+    }
+    Ok(format!("{}: {CROWDING}={text}", CROWDED.pod.name))
+}
+
+fn left_alone(seen: &Observed) -> Verdict {
+    let struck = |workload: &Workload, pod: &Pod| pod.labels().get("app").is_some_and(|app| app == workload.name);
+    let mut well = 0;
+    for ((_, name), pod) in &seen.pods {
+        let annotated = |key: &str, incident: &Workload| pod.annotations().contains_key(key) && !struck(incident, pod);
+        if annotated(DIAGNOSIS, &CRASHING.pod) {
+            return Err(format!("Pod {name} is called crash-looping"));
+        }
+        if annotated(CROWDING, &CROWDED.pod) {
+            return Err(format!("Pod {name} is called crowded"));
+        }
+        if violation(pod).is_some() && !struck(&UNPINNED.pod, pod) {
+            return Err(format!("Pod {name} is said to violate the image policy"));
+        }
+        well += 1;
+    }
+    if well == 0 {
+        Err("there are no Pods".to_owned())
+    } else {
+        Ok(format!("{well} Pods, none accused without reason"))
+    }
+}
+
+fn spinner_cut(seen: &Observed) -> Verdict {
+    if let Some((_, name)) = seen.pods.iter().find(|(_, pod)| pod.labels().contains_key(SPUN)).map(|(key, _)| key) {
+        return Err(format!("Pod {name} has what a run that was cut had staged"));
+    }
+    match seen.witness.cut {
+        0 => Err("it never was cut".to_owned()),
+        cut => Ok(format!("cut {cut} times; no Pod carries {SPUN}")),
+    }
+}
+
+fn undisturbed(seen: &Observed) -> Verdict {
+    let Witness { alone, beside, .. } = &seen.witness;
+    let (without, with) = (alone.percentile(99), beside.percentile(99));
+    let text = format!(
+        "p99 {} alone ({} changes), {} beside it ({})",
+        millis(without),
+        alone.len(),
+        millis(with),
+        beside.len()
+    );
+    if alone.len() > 0 && beside.len() > 0 && with <= 2 * without { Ok(text) } else { Err(text) }
+}
+
+fn answered(seen: &Observed, workload: &Workload) -> Verdict {
+    let (name, pod) = seen.one(workload)?;
+    match pod.labels().get(WORKLOAD) {
+        Some(label) if label == workload.name => Ok(format!("{name}, made meanwhile, has {WORKLOAD}={label}")),
+        other => Err(format!("Pod {name}, made meanwhile, has {WORKLOAD}={other:?}")),
+    }
+}
+
+/// The message of the condition that image-policy sets on a Pod that violates it.
+fn violation(pod: &Pod) -> Option<&str> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let condition = conditions.iter().find(|condition| condition.type_ == IMAGE_CONDITION)?;
+    (condition.status == IMAGE_VIOLATED).then(|| condition.message.as_deref().unwrap_or_default())
+}
+
+fn millis(duration: Duration) -> String {
+    format!("{:.1} ms", duration.as_secs_f64() * 1_000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::{ObjectReference, PodCondition, PodStatus};
+    use serde_json::json;
+
+    fn key(workload: &Workload) -> (String, String) {
+        workload.pod_names().next().map(|(namespace, name)| (namespace.to_owned(), name)).unwrap()
+    }
+
+    fn event(pod: &Pod, reason: &str) -> Event {
+        let regarding = ObjectReference { uid: pod.metadata.uid.clone(), ..<_>::default() };
+        Event { reason: Some(reason.into()), regarding: Some(regarding), ..<_>::default() }
+    }
+
+    /// A cluster of which everything is true.
+    fn well() -> Observed {
+        let mut seen = Observed::default();
+        for workload in [&WEB_AFTER, &CRASHING.pod, &UNPINNED.pod, &CROWDED.pod, &UNWATCHED, &EXPIRED] {
+            for mut pod in workload.pods(None, None).unwrap() {
+                let key = (pod.namespace().unwrap(), pod.name_any());
+                pod.metadata.uid = Some(format!("uid-{}", key.1));
+                pod.labels_mut().insert(WORKLOAD.into(), workload.name.into());
+                if workload.name == CROWDED.pod.name {
+                    pod.annotations_mut().insert(CROWDING.into(), "node-0".into());
+                }
+                seen.pods.insert(key, pod);
+            }
+        }
+        let crashing = seen.pods.get_mut(&key(&CRASHING.pod)).unwrap();
+        crashing.annotations_mut().insert(DIAGNOSIS.into(), "main=Error".into());
+        seen.events.push(event(crashing, CRASH_REASON));
+        let unpinned = seen.pods.get_mut(&key(&UNPINNED.pod)).unwrap();
+        unpinned.status = Some(violated());
+        seen.events.push(event(unpinned, IMAGE_REASON));
+        seen.witness = Witness { finished: Some("uid-finished".into()), cut: 3, ..Witness::default() };
+        for millis in 1..=100 {
+            seen.witness.alone.add(Duration::from_millis(millis));
+            seen.witness.beside.add(Duration::from_millis(2 * millis));
+        }
+        seen
+    }
+
+    fn violated() -> PodStatus {
+        let condition = PodCondition { type_: IMAGE_CONDITION.into(), status: IMAGE_VIOLATED.into(), ..<_>::default() };
+        PodStatus { conditions: Some(vec![condition]), ..<_>::default() }
+    }
+
+    fn change(seen: &mut Observed, workload: &Workload, change: impl FnOnce(&mut Pod)) {
+        change(seen.pods.get_mut(&key(workload)).unwrap());
+    }
+
+    #[test]
+    fn all_hold_of_a_cluster_of_which_everything_is_true() {
+        for result in judge(&well()) {
+            assert!(result.ok, "{result:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_holds_of_an_empty_cluster() {
+        let ok: Vec<_> = judge(&Observed::default()).into_iter().filter(|result| result.ok).collect();
+        assert_eq!(ok, []);
+    }
+
+    #[test]
+    fn each_check_fails_when_what_it_claims_is_not_so() {
+        type Break = fn(&mut Observed);
+        let breaks: [(usize, Break); 14] = [
+            (0, |seen| change(seen, &EXPIRED, |pod| drop(pod.labels_mut().insert(WORKLOAD.into(), "other".into())))),
+            (1, |seen| change(seen, &WEB_AFTER, |pod| drop(pod.labels_mut().insert(WORKLOAD.into(), "web-7c".into())))),
+            (1, |seen| drop(seen.pods.insert(key(&WEB_BEFORE), WEB_BEFORE.pods(None, None).unwrap().remove(0)))),
+            (2, |seen| change(seen, &CRASHING.pod, |pod| pod.annotations_mut().clear())),
+            (2, |seen| seen.events.retain(|event| event.reason.as_deref() != Some(CRASH_REASON))),
+            (3, |seen| change(seen, &UNPINNED.pod, |pod| pod.status = None)),
+            (3, |seen| seen.events.extend_from_within(..)),
+            (4, |seen| change(seen, &EXPIRED, |pod| pod.metadata.uid = Some("uid-finished".into()))),
+            (5, |seen| change(seen, &CROWDED.pod, |pod| pod.annotations_mut().clear())),
+            (6, |seen| change(seen, &EXPIRED, |pod| pod.status = Some(violated()))),
+            (7, |seen| change(seen, &EXPIRED, |pod| drop(pod.labels_mut().insert(SPUN.into(), "true".into())))),
+            (8, |seen| seen.witness.beside.add(Duration::from_secs(1))),
+            (9, |seen| drop(seen.pods.remove(&key(&UNWATCHED)))),
+            (10, |seen| drop(seen.pods.remove(&key(&EXPIRED)))),
+        ];
+        for (index, (check, spoil)) in breaks.into_iter().enumerate() {
+            let mut seen = well();
+            spoil(&mut seen);
+            if check == 8 {
+                spoil(&mut seen);
+            }
+            assert!(!judge(&seen)[check].ok, "break {index} of {:?} was not seen", CHECKS[check].name);
+        }
+    }
+
+    #[test]
+    fn the_result_is_told_as_promised() {
+        let result = judge(&well()).remove(0);
+        let value = serde_json::to_value(&result).unwrap();
+        assert_eq!(value["name"], json!(CHECKS[0].name));
+        assert_eq!(value["ok"], json!(true));
+        assert!(value["detail"].is_string());
+    }
+}

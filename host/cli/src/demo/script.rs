@@ -1,0 +1,166 @@
+//! What happens in the demo, step by step. Whether it went well is for the checks to say.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, Patch, PatchParams},
+};
+use podium_host::{
+    app::App,
+    model::{FailureKind, PluginSpec},
+};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::{
+    checks::{WORKLOAD, Witness},
+    latency::{self, Sample},
+    table::{Board, Screen},
+    world::{self, World},
+};
+use crate::cluster::Local;
+
+/// Waiting for one thing to become true.
+const DEADLINE: Duration = Duration::from_secs(15);
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// Changes per measurement: enough that the 99th percentile leaves two out.
+const PROBES: usize = 200;
+/// A measurement that the machine disturbed is made again, but none begins later than this.
+const MEASURING: Duration = Duration::from_secs(15);
+/// Where the Pods are that are measured.
+const MEASURED_NAMESPACE: &str = "bank-ledger";
+/// How often the Pods that wake the spinner change.
+const POKE: Duration = Duration::from_millis(200);
+
+/// The stage and who is on it.
+pub(super) struct Script<'a> {
+    pub(super) local: &'a Local,
+    pub(super) world: &'a World,
+    pub(super) app: &'a App,
+    pub(super) board: &'a Board,
+    pub(super) spinner: PluginSpec,
+    pub(super) screen: &'a Screen,
+}
+
+impl Script<'_> {
+    /// All of it, in order; gives what cannot be seen at the end.
+    pub(super) async fn play(&self) -> anyhow::Result<Witness> {
+        self.screen.step("a rollout, a crash loop, an unpinned image, a finished Pod, a crowded workload");
+        for incident in [&world::CRASHING, &world::UNPINNED, &world::FINISHED, &world::CROWDED] {
+            self.world.strike(incident).await?;
+        }
+        let finished = self.world.uid(&world::FINISHED.pod).await?;
+        self.world.roll_out().await?;
+        self.screen.note("12 Pods of shop-front/web made place for 12 new ones; four incidents are under way");
+
+        let witness = Witness { finished: Some(finished), ..self.measure().await? };
+        self.lose_the_watch().await?;
+        self.expire_the_revision().await?;
+        Ok(witness)
+    }
+
+    /// One plugin's latency without the spinner, beside it, and without it again, under the same changes: what else the
+    /// machine does meanwhile falls on both.
+    async fn measure(&self) -> anyhow::Result<Witness> {
+        let last = Instant::now() + MEASURING;
+        let mut cut = 0;
+        loop {
+            self.screen.step("from a change to a plugin's write, with and without a plugin that spins for ever");
+            let mut alone = self.probe(PROBES / 2).await.context("without the plugin that spins")?;
+            self.app.load(self.spinner.clone()).await.context("the plugin that spins")?;
+            let beside = self.probe(PROBES).await.context("beside the plugin that spins");
+            cut += self.app.status().plugin(&self.spinner.id).failures_by(FailureKind::Cpu);
+            // Its last row stays on the screen.
+            self.board.rows();
+            self.app.unload(&self.spinner.id).await;
+            let beside = beside?;
+            alone.extend(&self.probe(PROBES / 2).await.context("without the plugin that spins")?);
+            if beside.percentile(99) <= 2 * alone.percentile(99) || Instant::now() >= last {
+                self.screen.note(&format!("the spinner was cut {cut} times"));
+                return Ok(Witness { finished: None, alone, beside, cut });
+            }
+            self.screen.note("the machine was busy elsewhere; measuring again");
+        }
+    }
+
+    async fn probe(&self, count: usize) -> anyhow::Result<Sample> {
+        let pods = self.world.pods(MEASURED_NAMESPACE);
+        let probing = latency::probe(&pods, WORKLOAD, count);
+        // Ends by being dropped, when the probes are done.
+        tokio::select! {
+            biased;
+            sample = probing => sample,
+            error = self.poke() => Err(error),
+        }
+    }
+
+    /// Changes Pods where the spinner is, for ever, so that it never lacks a reason to run.
+    async fn poke(&self) -> anyhow::Error {
+        let pods = self.world.pods(world::SPINNING_NAMESPACE);
+        let poke = async {
+            let names: Vec<_> = pods.list(&ListParams::default()).await?.iter().map(ResourceExt::name_any).collect();
+            for (turn, name) in names.iter().cycle().enumerate() {
+                let label = Patch::Merge(json!({ "metadata": { "labels": { "poked": turn.to_string() } } }));
+                pods.patch(name, &PatchParams::default(), &label).await?;
+                tokio::time::sleep(POKE).await;
+            }
+            bail!("there is no Pod in {}", world::SPINNING_NAMESPACE)
+        };
+        let result: anyhow::Result<std::convert::Infallible> = poke.await;
+        match result {
+            Ok(never) => match never {},
+            Err(error) => error,
+        }
+    }
+
+    async fn lose_the_watch(&self) -> anyhow::Result<()> {
+        self.screen.step("the watch connection is lost, and a Pod is made meanwhile");
+        self.local.cluster().faults().disconnect_watches();
+        self.world.create(&world::UNWATCHED).await?;
+        self.until_answered(&world::UNWATCHED).await
+    }
+
+    async fn expire_the_revision(&self) -> anyhow::Result<()> {
+        self.screen.step("the watch is lost again, and its revision has expired: 410");
+        let faults = self.local.cluster().faults();
+        faults.next_watch_gone();
+        faults.disconnect_watches();
+        self.world.create(&world::EXPIRED).await?;
+        faults.compact();
+        self.until_answered(&world::EXPIRED).await
+    }
+
+    async fn until_answered(&self, workload: &world::Workload) -> anyhow::Result<()> {
+        let began = Instant::now();
+        let app = format!("app={}", workload.name);
+        until(self.world, workload.name, &app).await?;
+        self.screen.note(&format!("Pod {} was answered after {:.1?}", workload.name, began.elapsed()));
+        Ok(())
+    }
+}
+
+/// Waits until every Pod carries its workload's name.
+pub(super) async fn until_labelled(world: &World) -> anyhow::Result<()> {
+    until(world, "every Pod is labelled", "").await
+}
+
+/// Waits until each Pod with these labels, at least one, carries its workload's name.
+async fn until(world: &World, what: &str, labels: &str) -> anyhow::Result<()> {
+    let deadline = Instant::now() + DEADLINE;
+    let pods: Api<Pod> = Api::all(world.client());
+    loop {
+        let listed = pods.list(&ListParams::default().labels(labels)).await?;
+        let left = listed.iter().filter(|pod| !pod.labels().contains_key(WORKLOAD)).count();
+        if !listed.items.is_empty() && left == 0 {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            bail!("{what}: {left} of {} Pods not yet after {DEADLINE:?}", listed.items.len());
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}

@@ -1,0 +1,156 @@
+//! What the demo shows while it runs and at its end: steps, a row for each plugin, checks.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use podium_host::{model::PluginId, status::Status};
+use serde::Serialize;
+
+use super::checks::Result;
+use crate::ui;
+
+/// How one plugin fares.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) runs: u64,
+    /// Writes that the API server took.
+    pub(super) writes: u64,
+    /// Runs that ended badly.
+    pub(super) failures: u64,
+    /// From the event's arrival to the answer to the write that followed, in milliseconds; none before the first.
+    pub(super) p50_ms: Option<f64>,
+    pub(super) p99_ms: Option<f64>,
+}
+
+/// The rows of all plugins that ever ran: one that was unloaded keeps its last.
+pub(super) struct Board {
+    status: Arc<Status>,
+    rows: Mutex<BTreeMap<PluginId, Row>>,
+    /// Latencies of the first sync, which are those of a queue of 200 and of no single event.
+    before: BTreeMap<PluginId, Vec<u64>>,
+}
+
+impl Board {
+    /// A board whose latencies count from now on; runs and writes from the start.
+    pub(super) fn new(status: Arc<Status>) -> Self {
+        let before = status.plugins().into_iter().map(|(id, status)| (id, status.event_to_write.counts())).collect();
+        Self { status, rows: Mutex::default(), before }
+    }
+
+    /// As they are now, in the order of their names.
+    pub(super) fn rows(&self) -> Vec<Row> {
+        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        for (id, status) in self.status.plugins() {
+            let before = self.before.get(&id).map_or([].as_slice(), Vec::as_slice);
+            let millis = |quantile| {
+                status.event_to_write.quantile_since(before, quantile).map(|time| time.as_secs_f64() * 1_000.0)
+            };
+            let row = Row {
+                name: id.to_string(),
+                runs: status.runs(),
+                writes: status.writes_applied(),
+                failures: status.failures().values().sum(),
+                p50_ms: millis(0.5),
+                p99_ms: millis(0.99),
+            };
+            rows.insert(id, row);
+        }
+        rows.values().cloned().collect()
+    }
+}
+
+/// Steps and rows on a terminal that people look at; steps alone, a line each, elsewhere. All on stderr.
+pub(super) struct Screen {
+    lines: MultiProgress,
+    step: ProgressBar,
+    rows: ProgressBar,
+}
+
+impl Screen {
+    pub(super) fn new() -> Self {
+        let target =
+            if ui::interactive() { ProgressDrawTarget::stderr_with_hz(8) } else { ProgressDrawTarget::hidden() };
+        let lines = MultiProgress::with_draw_target(target);
+        let line = |template: &str| {
+            let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner());
+            lines.add(ProgressBar::new_spinner().with_style(style))
+        };
+        let (step, rows) = (line("\n{spinner} {msg}"), line("{msg}"));
+        step.enable_steady_tick(Duration::from_millis(120));
+        Self { lines, step, rows }
+    }
+
+    /// What happens now.
+    pub(super) fn step(&self, what: &str) {
+        if ui::interactive() {
+            self.step.set_message(what.to_owned());
+        } else {
+            eprintln!("{what}");
+        }
+    }
+
+    /// What came of it; stays on the screen.
+    pub(super) fn note(&self, what: &str) {
+        if ui::interactive() {
+            // A terminal that went away loses a line, not the demo.
+            let _ = self.lines.println(format!("  {what}"));
+        } else {
+            eprintln!("  {what}");
+        }
+    }
+
+    pub(super) fn rows(&self, rows: &[Row]) {
+        self.rows.set_message(table(rows));
+    }
+
+    pub(super) fn finish(&self) {
+        self.step.finish_and_clear();
+        self.rows.finish_and_clear();
+    }
+}
+
+/// The rows for people.
+pub(super) fn table(rows: &[Row]) -> String {
+    let cells = |row: &Row| {
+        let (p50, p99) = (millis(row.p50_ms), millis(row.p99_ms));
+        [row.name.clone(), row.runs.to_string(), row.writes.to_string(), row.failures.to_string(), p50, p99]
+    };
+    ui::table(["PLUGIN", "RUNS", "WRITES", "FAILURES", "P50", "P99"], rows.iter().map(cells))
+}
+
+fn millis(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1} ms"))
+}
+
+/// The checks for people.
+pub(super) fn list(results: &[Result]) -> String {
+    let mut text = String::new();
+    for result in results {
+        let mark = if result.ok { "ok    " } else { "FAILED" };
+        text += &format!("{mark}  {}\n        {}\n", result.name, result.detail);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plugin_that_wrote_nothing_has_no_latency() {
+        let row = Row { name: "idle".into(), runs: 3, writes: 0, failures: 0, p50_ms: None, p99_ms: None };
+        let text = table(&[row]);
+        assert!(text.lines().nth(1).unwrap().ends_with('-'), "{text}");
+    }
+
+    #[test]
+    fn a_failed_check_stands_out_with_its_detail() {
+        let text = list(&[Result { name: "a rollout", ok: false, detail: "web-0 is still there".into() }]);
+        assert!(text.contains("FAILED  a rollout\n        web-0 is still there"), "{text}");
+    }
+}

@@ -1,0 +1,81 @@
+//! Saves, as the file system tells of them: many events of one save become one list of the crates concerned.
+
+use std::{collections::BTreeSet, path::PathBuf, time::Duration};
+
+use anyhow::Context;
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::mpsc;
+
+use super::crates::Crate;
+
+/// Editors write, rename and touch in one go; after this much silence the save is over.
+const QUIET: Duration = Duration::from_millis(150);
+
+/// The files below some crates.
+pub(super) struct Changes {
+    /// Stops when dropped.
+    _watcher: RecommendedWatcher,
+    paths: mpsc::UnboundedReceiver<PathBuf>,
+}
+
+impl Changes {
+    pub(super) fn of(crates: &[Crate]) -> anyhow::Result<Self> {
+        let (sender, paths) = mpsc::unbounded_channel();
+        let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            // An event that only tells of a read would make each build follow from the last.
+            let Ok(event) = event else { return };
+            if !event.kind.is_access() {
+                // Nobody listens any more when `dev` is ending.
+                event.paths.into_iter().for_each(|path| drop(sender.send(path)));
+            }
+        })
+        .context("cannot watch files")?;
+        for one in crates {
+            // The folder itself for its manifest and configuration, `src` with all below: not `target`.
+            watcher
+                .watch(&one.directory, RecursiveMode::NonRecursive)
+                .and_then(|()| watcher.watch(&one.directory.join("src"), RecursiveMode::Recursive))
+                .with_context(|| format!("cannot watch {}", one.directory.display()))?;
+        }
+        Ok(Self { _watcher: watcher, paths })
+    }
+
+    /// The crates that were saved, by their place in `crates`, once it is quiet again. None when the watcher died.
+    pub(super) async fn next(&mut self, crates: &[Crate]) -> Option<BTreeSet<usize>> {
+        let mut changed = BTreeSet::new();
+        while changed.is_empty() {
+            note(&mut changed, crates, &self.paths.recv().await?);
+        }
+        while let Ok(path) = tokio::time::timeout(QUIET, self.paths.recv()).await {
+            note(&mut changed, crates, &path?);
+        }
+        Some(changed)
+    }
+}
+
+fn note(changed: &mut BTreeSet<usize>, crates: &[Crate], path: &std::path::Path) {
+    changed.extend(crates.iter().enumerate().filter(|(_, one)| one.concerns(path)).map(|(index, _)| index));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_save_of_many_files_is_one_change_of_the_crate_concerned() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let crates: Vec<_> = ["a", "b"].iter().map(|name| Crate { directory: folder.join(name) }).collect();
+        for one in &crates {
+            std::fs::create_dir_all(one.directory.join("src")).unwrap();
+        }
+        let mut changes = Changes::of(&crates).unwrap();
+        for file in ["lib.rs", "more.rs"] {
+            std::fs::write(crates[1].directory.join("src").join(file), "").unwrap();
+        }
+        assert_eq!(changes.next(&crates).await, Some(BTreeSet::from([1])));
+        std::fs::write(crates[0].directory.join("Cargo.lock"), "").unwrap();
+        std::fs::write(crates[0].directory.join("Cargo.toml"), "").unwrap();
+        assert_eq!(changes.next(&crates).await, Some(BTreeSet::from([0])));
+    }
+}

@@ -1,0 +1,77 @@
+//! A plugin's configuration joined with the component that was just built for it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+use podium_host::{config, model::PluginSpec};
+
+/// The plugins that a configuration file describes, each with the file, for messages. Their source is looked for where
+/// the component is.
+///
+/// # Errors
+/// Everything that is wrong with the file, one line each; and a source that is not this component.
+pub(crate) fn specs(file: &Path, component: &Path) -> anyhow::Result<Vec<(PathBuf, PluginSpec)>> {
+    let config::Loaded { plugins, errors, warnings } = config::load_built(&[file.to_owned()], component.parent());
+    for warning in warnings {
+        eprintln!("warning: {warning}");
+    }
+    if !errors.is_empty() {
+        bail!("{}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+    }
+    if plugins.is_empty() {
+        bail!("{} describes no plugin", file.display());
+    }
+    if let Some((_, spec)) = plugins.iter().find(|(_, spec)| spec.source != component) {
+        bail!(
+            "{}: spec.source.file of {} is {}, but the crate builds {}",
+            file.display(),
+            spec.id,
+            spec.source.display(),
+            component.file_name().unwrap_or_default().display()
+        );
+    }
+    Ok(plugins)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLUGIN: &str = "apiVersion: podium.dev/v1alpha1\nkind: ClusterReconcilePlugin\nmetadata: { name: hello }\n\
+        spec: { source: { file: hello.wasm }, watch: { sections: [labels] }, \
+        grants: { read: { pods: { sections: [labels] } } } }\n";
+
+    /// A crate's folder and a target folder with components.
+    fn folders(components: &[&str]) -> (tempfile::TempDir, tempfile::TempDir) {
+        let (source, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(source.path().join("plugin.yaml"), PLUGIN).unwrap();
+        for component in components {
+            std::fs::write(target.path().join(component), "").unwrap();
+        }
+        (source, target)
+    }
+
+    #[test]
+    fn the_source_is_the_component_that_was_built_wherever_cargo_put_it() {
+        let (source, target) = folders(&["hello.wasm"]);
+        let component = target.path().join("hello.wasm");
+        let specs = specs(&source.path().join("plugin.yaml"), &component).unwrap();
+        assert_eq!(specs[0].1.source, component);
+    }
+
+    #[test]
+    fn a_configuration_that_names_another_component_is_refused() {
+        let (source, target) = folders(&["hello.wasm", "other.wasm"]);
+        let error = specs(&source.path().join("plugin.yaml"), &target.path().join("other.wasm")).unwrap_err();
+        assert!(error.to_string().ends_with("but the crate builds other.wasm"), "{error}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_file_and_line() {
+        let (source, target) = folders(&["hello.wasm"]);
+        let file = source.path().join("plugin.yaml");
+        std::fs::write(&file, PLUGIN.replace("labels] }, grants", "lables] }, grants")).unwrap();
+        let error = specs(&file, &target.path().join("hello.wasm")).unwrap_err().to_string();
+        assert!(error.contains("plugin.yaml:4") && error.contains("lables"), "{error}");
+    }
+}
