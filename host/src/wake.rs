@@ -1,7 +1,7 @@
 //! Which plugins a change concerns. Pure.
 //!
-//! A plugin is woken if the old or the new state is in its scope and matches its selector, and a section that it
-//! watches differs. So a Pod that leaves a selector wakes the plugin once more.
+//! A plugin is woken if a Pod in its scope enters or leaves its selector, whatever made it so, or if a Pod that stays in
+//! it differs in a section that the plugin watches. An addition enters, a deletion leaves.
 
 use std::{cell::OnceCell, collections::HashMap, sync::Arc};
 
@@ -52,11 +52,12 @@ impl<L: Copy> Wake<L> {
         let Some(key) = change.key() else { return Vec::new() };
         let old = Lazy::new(change.old.as_deref());
         let new = Lazy::new(change.new.as_deref());
-        let mut woken: Vec<_> = self
-            .near(&key.namespace)
-            .filter(|interest| interest.sections.intersects(change.sections))
-            .filter(|interest| old.matches(&interest.selector) || new.matches(&interest.selector))
-            .collect();
+        let concerns =
+            |interest: &&Interest<L>| match (old.matches(&interest.selector), new.matches(&interest.selector)) {
+                (true, true) => interest.sections.intersects(change.sections),
+                (was, is) => was != is,
+            };
+        let mut woken: Vec<_> = self.near(&key.namespace).filter(concerns).collect();
         woken.sort_by_key(|interest| interest.rank);
         woken.into_iter().map(|interest| interest.lane).collect()
     }
@@ -159,9 +160,10 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_leaves_the_selector_wakes_once_more() {
-        let specs = [spec(None, "a", SectionSet::ALL, Some("web"))];
+    fn a_pod_that_enters_or_leaves_the_selector_wakes_also_when_no_watched_section_differs() {
+        let specs = [spec(None, "a", SectionSet::EMPTY.with(Section::Status), Some("web"))];
         assert_eq!(woken(&specs, Some(pod("web", "Running")), Some(pod("api", "Running"))), [0]);
+        assert_eq!(woken(&specs, Some(pod("api", "Running")), Some(pod("web", "Running"))), [0]);
         assert!(woken(&specs, Some(pod("api", "Running")), Some(pod("api", "Failed"))).is_empty());
     }
 

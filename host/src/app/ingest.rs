@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use parking_lot::RwLock;
 use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
@@ -59,21 +60,33 @@ pub(super) struct Ingest {
     registry: Arc<Registry>,
     queue: Arc<PodQueue>,
     debts: Arc<Debts>,
-    wake: Wake<Lane>,
+    /// Shared with the writer's witness, which runs within this loop's own calls.
+    wake: Arc<RwLock<Wake<Lane>>>,
     /// When a plugin is to be run on all its Pods again, and how often.
     resyncs: BTreeMap<(Instant, Lane), Duration>,
 }
 
 impl Ingest {
     pub(super) fn new(
-        (writer, reader): (Writer, Reader),
+        (mut writer, reader): (Writer, Reader),
         observations: mpsc::Receiver<Observation>,
         registry: Arc<Registry>,
         queue: Arc<PodQueue>,
         debts: Arc<Debts>,
     ) -> (Self, Door) {
         let (door, messages) = mpsc::channel(MESSAGES);
-        let wake = Wake::new([]);
+        let wake: Arc<RwLock<Wake<Lane>>> = Arc::new(RwLock::new(Wake::new([])));
+        // Before readers miss a Pod its last state is in place: no run on its deletion can come too early to find it.
+        let (interests, tombstones) = (wake.clone(), debts.clone());
+        writer.tell_first(move |changes| {
+            let interests = interests.read();
+            for change in changes {
+                if let (Some(last), None) = (&change.old, &change.new) {
+                    let now = Instant::now();
+                    interests.concerned(change).into_iter().for_each(|lane| tombstones.bury(lane, last, now));
+                }
+            }
+        });
         let resyncs = BTreeMap::new();
         (Self { writer, reader, observations, messages, registry, queue, debts, wake, resyncs }, Door(door))
     }
@@ -144,19 +157,20 @@ impl Ingest {
         let _ = done.send(());
     }
 
-    /// Queues what the changes concern, all in one step. Deletions leave the last state behind first, so that no run
-    /// on them can come too early to find it.
+    /// Queues what the changes concern, all in one step.
     fn wake(&self, changes: &[Change]) {
         let mut items = Vec::new();
+        let wake = self.wake.read();
         for change in changes {
             let Some(key) = change.key() else { continue };
-            for lane in self.wake.concerned(change) {
-                if let (Some(last), None) = (&change.old, &change.new) {
-                    self.debts.bury(lane, last);
-                }
+            for lane in wake.concerned(change) {
                 items.push((lane, (key.namespace.clone(), key.name.clone()), key.uid.clone()));
             }
+            if change.new.is_none() {
+                self.debts.seen_gone(&key.uid);
+            }
         }
+        drop(wake);
         self.count(items.iter().map(|(lane, ..)| *lane));
         self.queue.add(items);
     }
@@ -173,7 +187,7 @@ impl Ingest {
 
     fn plugins_changed(&mut self, fresh: Option<Lane>) {
         let plugins = self.registry.all();
-        self.wake = Wake::new(plugins.iter().map(|loaded| (loaded.lane, &loaded.spec)));
+        *self.wake.write() = Wake::new(plugins.iter().map(|loaded| (loaded.lane, &loaded.spec)));
         self.resyncs.retain(|(_, lane), _| Some(*lane) != fresh && plugins.iter().any(|loaded| loaded.lane == *lane));
         if let Some(lane) = fresh {
             self.plan_resync(lane);

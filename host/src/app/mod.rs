@@ -9,7 +9,10 @@ pub mod process;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -45,7 +48,8 @@ pub struct Options {
     pub client: kube::Client,
     /// None: all namespaces.
     pub namespace: Option<String>,
-    /// Runs at the same time. The tokio runtime should have one thread more.
+    /// Keys worked on at the same time, of which one plugin gets at most half. The tokio runtime should have one thread
+    /// more, so that the watch goes on while every guest computes.
     pub workers: usize,
     /// Where /healthz, /readyz and /metrics are served; none: nowhere.
     pub bind_address: Option<SocketAddr>,
@@ -65,6 +69,15 @@ pub struct App {
     workers: JoinSet<()>,
     services: JoinSet<anyhow::Result<()>>,
     stop: CancellationToken,
+    progress: watch::Sender<Phase>,
+}
+
+/// What /readyz tells beside the cache's state.
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    Loading,
+    Serving,
+    Draining,
 }
 
 impl App {
@@ -81,7 +94,7 @@ impl App {
         let clock = Clock::starting_at(options.now_millis);
         let (writer, reader) = cache::new();
         let registry = Arc::new(Registry::default());
-        let queue: Arc<PodQueue> = Arc::new(Queue::new(Backoff::default(), options.seed));
+        let queue: Arc<PodQueue> = Arc::new(Queue::new(Backoff::default(), (workers / 2).max(1), options.seed));
         let debts = Arc::new(Debts::default());
         let status = Arc::new(Status::default());
 
@@ -114,6 +127,7 @@ impl App {
             runs: 0.into(),
         });
 
+        let (progress, phase) = watch::channel(Phase::Loading);
         let mut address = None;
         if let Some(wanted) = options.bind_address {
             let bound = admin::bind(wanted)
@@ -121,7 +135,13 @@ impl App {
                 .with_context(|| format!("cannot listen on {wanted}; choose another --bind-address"))?;
             address = Some(bound.address());
             let metrics = metrics(&status, &registry, &queue, &reader);
-            let serve = bound.serve(Arc::new(move || unready(&reader)), metrics, stop.clone());
+            let (phase, reader) = (phase.clone(), reader.clone());
+            let ready = move || match *phase.borrow() {
+                Phase::Loading => Some("plugins are being loaded".to_owned()),
+                Phase::Serving => unready(&reader),
+                Phase::Draining => Some("draining".to_owned()),
+            };
+            let serve = bound.serve(Arc::new(ready), metrics, stop.clone());
             services.spawn(async move { serve.await.context("the operator's port failed") });
         }
 
@@ -129,7 +149,7 @@ impl App {
         for _ in 0..workers {
             tasks.spawn(dispatch.clone().work());
         }
-        Ok(Self { engine, dispatch, status, door, address, workers: tasks, services, stop })
+        Ok(Self { engine, dispatch, status, door, address, workers: tasks, services, stop, progress })
     }
 
     /// Reads, checks and compiles a plugin and runs it on every Pod that it watches. One of that name is replaced: its
@@ -150,6 +170,11 @@ impl App {
         self.door.plugins_changed(Some(lane)).await;
         tracing::info!(plugin = %id, file = %file.display(), "plugin loaded");
         Ok(())
+    }
+
+    /// All plugins that there are at the start are loaded: /readyz may say so.
+    pub fn started(&self) {
+        self.progress.send_replace(Phase::Serving);
     }
 
     /// Takes a plugin out; its runs under way end as they are. False: there was none of that name.
@@ -210,6 +235,7 @@ impl App {
 
     /// No new runs; those under way finish and send what they staged, or are dropped after 8 s. Then the rest stops.
     pub async fn shutdown(mut self) {
+        self.progress.send_replace(Phase::Draining);
         self.dispatch.queue.close();
         let drained = async { while self.workers.join_next().await.is_some() {} };
         if tokio::time::timeout(DRAIN, drained).await.is_err() {

@@ -16,6 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{App, Options};
 use crate::{
     api, config,
+    model::PluginSpec,
     telemetry::{LogFormat, init_logs},
 };
 
@@ -46,7 +47,8 @@ pub struct Flags {
     /// text or json
     #[arg(long, env = "PODIUM_LOG_FORMAT", value_name = "FORMAT", default_value_t = LogFormat::Text)]
     log_format: LogFormat,
-    /// Runs at the same time [default: the processors that the container may use]
+    /// Keys worked on at the same time, of which one plugin gets at most half [default: 4 for each processor that the
+    /// container may use]
     #[arg(long, env = "PODIUM_WORKERS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
     /// Exit with code 2 when any plugin cannot be loaded, instead of going on with the others
@@ -84,7 +86,7 @@ fn run(flags: Flags) -> anyhow::Result<ExitCode> {
     }
     // Two providers may be linked one day; naming one keeps that from being a panic at the first connection.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let workers = flags.workers.map_or_else(|| available_parallelism().map_or(1, usize::from), usize::from);
+    let workers = flags.workers.map_or_else(|| 4 * available_parallelism().map_or(1, usize::from), usize::from);
     // One thread more than guests: the watch and the port go on while every guest computes.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers + 1).enable_all().build()?;
     let code = runtime.block_on(serve(flags, workers));
@@ -104,7 +106,7 @@ async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
     for error in &errors {
         tracing::error!("{error}");
     }
-    let mut bad = errors.len();
+    let bad = errors.len();
     if plugins.is_empty() || (flags.strict && bad > 0) {
         tracing::error!(bad, good = plugins.len(), "no plugins to run; mend the configuration named above");
         return Ok(ExitCode::from(MISCONFIGURED));
@@ -123,23 +125,34 @@ async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
         tracing::info!("listening on http://{address}");
     }
     let good = plugins.len();
-    for (file, spec) in plugins {
-        let id = spec.id.clone();
-        if let Err(error) = app.load(spec).await {
-            tracing::error!("{}: plugin {id}: {error:#}", file.display());
-            bad += 1;
+    let stopped = async {
+        tokio::select! {
+            biased;
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
         }
-    }
-    if bad >= good + errors.len() || (flags.strict && bad > 0) {
-        tracing::error!(bad, "plugins could not be loaded; mend what is named above");
-        app.shutdown().await;
-        return Ok(ExitCode::from(MISCONFIGURED));
-    }
-    let failed = tokio::select! {
+    };
+    tokio::pin!(stopped);
+    let loaded = tokio::select! {
         biased;
-        _ = terminate.recv() => None,
-        _ = interrupt.recv() => None,
-        error = app.failed() => Some(error),
+        () = &mut stopped => None,
+        loaded = load(&app, plugins) => Some(loaded),
+    };
+    let failed = match loaded {
+        None => None,
+        Some(loaded) if loaded == 0 || (flags.strict && loaded < good) => {
+            tracing::error!(loaded, bad = bad + good - loaded, "plugins could not be loaded; mend what is named above");
+            app.shutdown().await;
+            return Ok(ExitCode::from(MISCONFIGURED));
+        }
+        Some(_) => {
+            app.started();
+            tokio::select! {
+                biased;
+                () = &mut stopped => None,
+                error = app.failed() => Some(error),
+            }
+        }
     };
     tracing::info!("draining");
     app.shutdown().await;
@@ -147,6 +160,19 @@ async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
         None => Ok(ExitCode::SUCCESS),
         Some(error) => Err(error),
     }
+}
+
+/// Gives how many could be loaded; what is wrong with the others is in the log.
+async fn load(app: &App, plugins: Vec<(PathBuf, PluginSpec)>) -> usize {
+    let mut loaded = 0;
+    for (file, spec) in plugins {
+        let id = spec.id.clone();
+        match app.load(spec).await {
+            Ok(()) => loaded += 1,
+            Err(error) => tracing::error!("{}: plugin {id}: {error:#}", file.display()),
+        }
+    }
+    loaded
 }
 
 async fn kube_config(file: Option<&std::path::Path>) -> anyhow::Result<kube::Config> {

@@ -15,20 +15,27 @@ use std::{collections::BTreeSet, sync::Arc};
 use super::{Snapshot, reader::Published};
 use crate::model::{CachedPod, Change, ListedPod, PodEvent, PodKey, Revision, Staleness};
 
-#[derive(Debug)]
 pub struct Writer {
     /// The next snapshot; the published one is a clone.
     next: Snapshot,
     published: Published,
     /// The next list is of a history that was set back: revisions held are not comparable with it.
     rewound: bool,
+    /// Told of changes before readers see them.
+    witness: Box<dyn FnMut(&[Change]) + Send>,
 }
 
 impl Writer {
     pub(super) fn new(published: Published) -> Self {
-        let mut writer = Self { next: Snapshot::default(), published, rewound: false };
+        let mut writer = Self { next: Snapshot::default(), published, rewound: false, witness: Box::new(|_| {}) };
         writer.set_stale(Staleness { reason: "nothing was listed yet".to_owned() });
         writer
+    }
+
+    /// From now on `witness` is called with the changes of a step before readers see them: what must be known of a
+    /// deletion by whoever misses the Pod can be put in place there.
+    pub fn tell_first(&mut self, witness: impl FnMut(&[Change]) + Send + 'static) {
+        self.witness = Box::new(witness);
     }
 
     /// Takes events of the watch in their order.
@@ -43,6 +50,7 @@ impl Writer {
             }
             self.next.revision = self.next.revision.max(revision);
         }
+        (self.witness)(&changes);
         self.publish();
         changes
     }
@@ -79,6 +87,7 @@ impl Writer {
             }
         }
         self.next.revision = if rewound { revision } else { self.next.revision.max(revision) };
+        (self.witness)(&changes);
         self.publish();
         changes
     }

@@ -3,13 +3,20 @@
 //!
 //! In memory: a restart of the host forgets it, as the contract says.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::Lane;
-use crate::model::{CachedPod, PodKey, PodView, Refused, WriteReport};
+use crate::{
+    cache::Reader,
+    model::{CachedPod, PodKey, PodView, Refused, WriteReport},
+};
 
 /// How long the cache may lag behind a deletion before the API server itself is asked.
 const GATE_PATIENCE: Duration = Duration::from_secs(5);
@@ -18,10 +25,25 @@ type Owed<T> = Mutex<HashMap<(Lane, Arc<str>), T>>;
 
 #[derive(Debug, Default)]
 pub struct Debts {
-    tombstones: Owed<Arc<CachedPod>>,
+    tombstones: Owed<Tombstone>,
     unsettled: Owed<Vec<WriteReport>>,
-    /// Deletions that the API server accepted, and when to ask it whether the Pod is still there.
-    deletions: Owed<Instant>,
+    /// By uid, deletions that the API server accepted, and when each plugin asks it whether the Pod is still there.
+    deletions: Mutex<HashMap<Arc<str>, BTreeMap<Lane, Instant>>>,
+}
+
+#[derive(Debug)]
+struct Tombstone {
+    last: Arc<CachedPod>,
+    buried: Instant,
+}
+
+/// Whether the view shows what follows a deletion: the Pod is gone, or says that it is going.
+pub(super) fn is_gone_or_going(view: &dyn PodView, key: &PodKey) -> bool {
+    view.by_uid(&key.uid).is_none_or(|pod| is_going(&pod))
+}
+
+fn is_going(pod: &CachedPod) -> bool {
+    pod.lifecycle().is_ok_and(|lifecycle| lifecycle.deletion_timestamp.is_some())
 }
 
 /// Whether a run may start.
@@ -36,12 +58,18 @@ pub(super) enum Gate {
 
 impl Debts {
     /// Keeps the last state of a Pod that is gone, until the plugin's run on its deletion has settled.
-    pub fn bury(&self, lane: Lane, last: &Arc<CachedPod>) {
-        self.tombstones.lock().insert((lane, last.key.uid.clone()), last.clone());
+    pub fn bury(&self, lane: Lane, last: &Arc<CachedPod>, now: Instant) {
+        let tombstone = Tombstone { last: last.clone(), buried: now };
+        self.tombstones.lock().insert((lane, last.key.uid.clone()), tombstone);
     }
 
     pub(super) fn tombstone(&self, lane: Lane, uid: &Arc<str>) -> Option<Arc<CachedPod>> {
-        self.tombstones.lock().get(&(lane, uid.clone())).cloned()
+        self.tombstones.lock().get(&(lane, uid.clone())).map(|tombstone| tombstone.last.clone())
+    }
+
+    /// None: nothing is known of it any more.
+    pub(super) fn gone_for(&self, lane: Lane, uid: &Arc<str>, now: Instant) -> Option<Duration> {
+        self.tombstones.lock().get(&(lane, uid.clone())).map(|tombstone| now - tombstone.buried)
     }
 
     pub(super) fn owe_unsettled(&self, lane: Lane, uid: &Arc<str>, reports: Vec<WriteReport>) {
@@ -54,54 +82,79 @@ impl Debts {
         self.unsettled.lock().remove(&(lane, uid.clone())).unwrap_or_default()
     }
 
-    pub(super) fn expect_deletions(&self, lane: Lane, keys: &[PodKey], now: Instant) {
+    /// The plugin waits for these deletions, but for those that readers see already.
+    pub(super) fn expect_deletions(&self, lane: Lane, keys: &[PodKey], reader: &Reader, now: Instant) {
         let mut deletions = self.deletions.lock();
         for key in keys {
-            deletions.insert((lane, key.uid.clone()), now + GATE_PATIENCE);
+            // Asked under the lock, so that `seen_gone` of the same Pod comes before or after, not between.
+            if !is_gone_or_going(&*reader.snapshot(), key) {
+                deletions.entry(key.uid.clone()).or_default().insert(lane, now + GATE_PATIENCE);
+            }
         }
+    }
+
+    /// Readers see that the Pod is gone: nobody waits for it any more.
+    pub fn seen_gone(&self, uid: &str) {
+        self.deletions.lock().remove(uid);
     }
 
     /// A run sees what the plugin last did to the Pod, or does not start. Patches came home with their answer; a
     /// deletion is seen when the Pod is gone or going.
     pub(super) fn gate(&self, lane: Lane, key: &PodKey, view: &dyn PodView, now: Instant) -> Gate {
         let mut deletions = self.deletions.lock();
-        let entry = (lane, key.uid.clone());
-        let Some(ask) = deletions.get(&entry) else { return Gate::Open };
-        let going = |pod: Arc<CachedPod>| pod.lifecycle().is_ok_and(|lifecycle| lifecycle.deletion_timestamp.is_some());
-        if view.by_uid(&key.uid).is_none_or(going) {
-            deletions.remove(&entry);
+        let Some(ask) = deletions.get(&key.uid).and_then(|lanes| lanes.get(&lane)).copied() else { return Gate::Open };
+        if is_gone_or_going(view, key) {
+            expect_no_more(&mut deletions, lane, &key.uid);
             return Gate::Open;
         }
-        if now < *ask { Gate::Wait } else { Gate::AskLive }
+        if now < ask { Gate::Wait } else { Gate::AskLive }
     }
 
     /// What a live read said of a deletion that the cache does not show.
     pub(super) fn answer(&self, lane: Lane, key: &PodKey, live: Result<Option<Arc<CachedPod>>, Refused>, now: Instant) {
         let mut deletions = self.deletions.lock();
-        let entry = (lane, key.uid.clone());
-        let alive = |pod: &CachedPod| {
-            pod.key.uid == key.uid && pod.lifecycle().is_ok_and(|lifecycle| lifecycle.deletion_timestamp.is_none())
-        };
         match live {
             // It was not deleted after all, so there is nothing to wait for.
-            Ok(Some(pod)) if alive(&pod) => drop(deletions.remove(&entry)),
+            Ok(Some(pod)) if pod.key.uid == key.uid && !is_going(&pod) => {
+                expect_no_more(&mut deletions, lane, &key.uid);
+            }
             // It is gone or going, or nobody knows: the cache will show it. The gate never opens by time alone.
-            _ => drop(deletions.insert(entry, now + GATE_PATIENCE)),
+            _ => {
+                if let Some(ask) = deletions.get_mut(&key.uid).and_then(|lanes| lanes.get_mut(&lane)) {
+                    *ask = now + GATE_PATIENCE;
+                }
+            }
         }
     }
 
-    /// The deletion has settled.
+    /// The plugin's key has settled: nothing is owed about it.
     pub(super) fn forget(&self, lane: Lane, uid: &Arc<str>) {
         let entry = (lane, uid.clone());
         self.tombstones.lock().remove(&entry);
         self.unsettled.lock().remove(&entry);
-        self.deletions.lock().remove(&entry);
+    }
+
+    #[cfg(test)]
+    pub(super) fn waits(&self) -> usize {
+        self.deletions.lock().len()
     }
 
     /// The plugin was unloaded.
     pub fn forget_lane(&self, lane: Lane) {
         self.tombstones.lock().retain(|(of, _), _| *of != lane);
         self.unsettled.lock().retain(|(of, _), _| *of != lane);
-        self.deletions.lock().retain(|(of, _), _| *of != lane);
+        self.deletions.lock().retain(|_, lanes| {
+            lanes.remove(&lane);
+            !lanes.is_empty()
+        });
+    }
+}
+
+fn expect_no_more(deletions: &mut HashMap<Arc<str>, BTreeMap<Lane, Instant>>, lane: Lane, uid: &str) {
+    if let Some(lanes) = deletions.get_mut(uid) {
+        lanes.remove(&lane);
+        if lanes.is_empty() {
+            deletions.remove(uid);
+        }
     }
 }

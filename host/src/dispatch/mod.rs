@@ -48,6 +48,14 @@ type PodJob = Job<Lane, Slot, Arc<str>>;
 /// How soon a run that waits for the cache to see the plugin's own deletion looks again. An event looks at once.
 const GATE_PAUSE: Duration = Duration::from_millis(250);
 
+/// For how long a plugin may ask to be run again on a Pod that is gone, or fail on it. What is kept for it has an end,
+/// whatever the plugin does; a day is long enough to mend a plugin.
+const GIVE_UP: Duration = Duration::from_secs(24 * 3_600);
+/// A requeue-after is at least this: "at once" means soon, not as fast as a worker can turn.
+const LEAST_REQUEUE: Duration = Duration::from_millis(100);
+/// How long a commit waits for the watch to show what it deleted.
+const SEE_DELETION: Duration = Duration::from_secs(2);
+
 /// Where Pods that the API server answered with come home: into the cache, by its one writer.
 pub trait Home: Send + Sync {
     /// Returns once readers see them.
@@ -73,12 +81,27 @@ impl Dispatch {
     /// Runs keys one after another until the queue is closed.
     pub async fn work(self: Arc<Self>) {
         while let Some(job) = self.queue.next().await {
-            let next = match self.registry.get(job.lane) {
-                Some(plugin) => self.clone().run(&job, &plugin).await,
-                None => Next::Settled,
-            };
-            self.queue.done(&job, next);
+            self.clone().one(&job).await;
         }
+    }
+
+    /// Runs a job and gives it back, whatever happens in between.
+    async fn one(self: Arc<Self>, job: &PodJob) -> Next {
+        let next = match self.registry.get(job.lane) {
+            Some(plugin) => {
+                let run = AssertUnwindSafe(self.clone().run(job, &plugin)).catch_unwind();
+                run.await.unwrap_or_else(|panic| {
+                    tracing::error!(plugin = %plugin.spec.id, error = said(&*panic), "the host panicked beside a run");
+                    Next::Failed
+                })
+            }
+            None => Next::Settled,
+        };
+        if self.queue.done(job, next) {
+            // Of a Pod that is there this forgets nothing that is still owed: a run that settled was told it all.
+            self.debts.forget(job.lane, &job.item);
+        }
+        next
     }
 
     async fn run(self: Arc<Self>, job: &PodJob, plugin: &Arc<Loaded>) -> Next {
@@ -102,7 +125,8 @@ impl Dispatch {
             Subject::Present(pod) | Subject::Deleted(Some(pod)) => pod.header().generation,
             Subject::Deleted(None) => 0,
         };
-        let gone = matches!(subject, Subject::Deleted(_));
+        let gone =
+            matches!(subject, Subject::Deleted(_)).then(|| self.debts.gone_for(job.lane, &key.uid, Instant::now()));
         let span = tracing::info_span!(
             "reconcile",
             run = number,
@@ -122,10 +146,14 @@ impl Dispatch {
             seed: self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
         };
         let next = self.clone().attempt(job, plugin, request, snapshot).instrument(span).await;
-        if gone && next == Next::Settled {
-            self.debts.forget(job.lane, &key.uid);
+        match next {
+            Next::After(_) | Next::Failed if gone.is_some_and(|gone| gone.is_none_or(|gone| gone >= GIVE_UP)) => {
+                tracing::warn!(plugin = %plugin.spec.id, pod = %key, uid = %key.uid, "gave up on a pod that is long gone");
+                Next::Settled
+            }
+            Next::After(delay) => Next::After(delay.max(LEAST_REQUEUE)),
+            next => next,
         }
-        next
     }
 
     async fn attempt(
@@ -148,7 +176,7 @@ impl Dispatch {
         let mut unsettled = Vec::new();
         if report.result.is_ok() && !(report.staged.writes.is_empty() && report.staged.events.is_empty()) {
             let view = self.reader.snapshot();
-            let reports = self.send(plugin, job.queued, &*view, report.staged).await;
+            let (reports, _) = self.send(plugin, job.queued, &*view, report.staged).await;
             unsettled = reports.into_iter().filter(|report| !report.became.is_settled()).collect();
         }
         let took = started.elapsed();
@@ -161,10 +189,14 @@ impl Dispatch {
             "ran"
         );
         let failed = !unsettled.is_empty();
+        // An unloaded plugin is owed nothing.
+        let loaded = self.registry.get(job.lane).is_some();
         for report in &unsettled {
             tracing::warn!(write = report.what, became = ?report.became, "a write did not settle");
         }
-        self.debts.owe_unsettled(job.lane, &uid, unsettled);
+        if loaded {
+            self.debts.owe_unsettled(job.lane, &uid, unsettled);
+        }
         match report.result {
             Ok(_) if failed => Next::Failed,
             Ok(Outcome::RequeueAfter(delay)) => Next::After(delay),
@@ -176,19 +208,26 @@ impl Dispatch {
         }
     }
 
-    /// Sends staged writes and brings their answers home before anyone runs on them.
-    async fn send(&self, plugin: &Loaded, event: Instant, view: &dyn PodView, staged: Staged) -> Vec<WriteReport> {
+    /// Sends staged writes and brings their answers home before anyone runs on them. Gives the reports and the Pods
+    /// whose deletion the API server accepted.
+    async fn send(
+        &self,
+        plugin: &Loaded,
+        event: Instant,
+        view: &dyn PodView,
+        staged: Staged,
+    ) -> (Vec<WriteReport>, Vec<PodKey>) {
         let now = self.clock.now_millis();
         let Sent { reports, pods, deleted, requests } = self.deliver.deliver(&plugin.sender, view, staged, now).await;
         if requests > 0 {
             plugin.status.event_to_write.record(event.elapsed());
         }
         plugin.status.wrote(&reports, requests);
-        self.debts.expect_deletions(plugin.lane, &deleted, Instant::now());
+        self.debts.expect_deletions(plugin.lane, &deleted, &self.reader, Instant::now());
         if !pods.is_empty() {
             self.home.written(pods).await;
         }
-        reports
+        (reports, deleted)
     }
 }
 

@@ -108,7 +108,7 @@ fn rig(body: impl Fn(Request, Box<dyn World>) -> RunReport<Staged> + Send + Sync
     let lane = registry.put(spec(), Arc::new(Closure(Box::new(body))), sender, status.clone());
     let (script, server) = (Arc::new(Script::default()), Arc::new(Server::default()));
     let dispatch = Arc::new(Dispatch {
-        queue: Arc::new(Queue::new(Backoff::default(), 1)),
+        queue: Arc::new(Queue::new(Backoff::default(), 1, 1)),
         registry,
         debts: Arc::default(),
         reader,
@@ -137,10 +137,7 @@ impl Rig {
     /// Takes the next job, when it is due, and runs it.
     async fn turn(&self) -> Next {
         let job = self.dispatch.queue.next().await.unwrap();
-        let plugin = self.dispatch.registry.get(job.lane).unwrap();
-        let next = self.dispatch.clone().run(&job, &plugin).await;
-        self.dispatch.queue.done(&job, next);
-        next
+        self.dispatch.clone().one(&job).await
     }
 }
 
@@ -198,7 +195,7 @@ async fn a_deletion_brings_the_last_state_until_it_has_settled() {
         let result = if failing.load(SeqCst) { Err(failure) } else { Ok(Outcome::Settled) };
         report(result, Vec::new())
     });
-    rig.dispatch.debts.bury(rig.lane, &pod(5));
+    rig.dispatch.debts.bury(rig.lane, &pod(5), Instant::now());
     rig.add();
     assert_eq!(rig.turn().await, Next::Failed);
     fail.store(false, SeqCst);
@@ -269,4 +266,25 @@ async fn what_a_run_remembers_the_next_one_finds() {
     rig.add();
     assert_eq!(rig.turn().await, Next::Failed);
     assert_eq!(rig.turn().await, Next::Settled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_never_settles_on_a_pod_that_is_gone_is_given_up_after_a_day() {
+    let rig = rig(|_, _| report(Ok(Outcome::RequeueAfter(Duration::ZERO)), Vec::new()));
+    rig.dispatch.debts.bury(rig.lane, &pod(5), Instant::now());
+    rig.add();
+    assert_eq!(rig.turn().await, Next::After(LEAST_REQUEUE));
+    tokio::time::advance(GIVE_UP).await;
+    assert_eq!(rig.turn().await, Next::Settled);
+    assert!(rig.dispatch.queue.is_idle() && rig.dispatch.debts.tombstone(rig.lane, &"u1".into()).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_seen_before_its_answer_leaves_nothing_to_wait_for() {
+    let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
+    rig.writer.apply(vec![PodEvent::Applied(pod(5))]);
+    rig.writer.apply(vec![PodEvent::Deleted(pod(6))]);
+    let (dispatch, key) = (&rig.dispatch, pod(5).key.clone());
+    dispatch.debts.expect_deletions(rig.lane, &[key], &dispatch.reader, Instant::now());
+    assert_eq!(dispatch.debts.waits(), 0);
 }

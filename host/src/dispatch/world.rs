@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{Dispatch, Loaded};
+use super::{Dispatch, Loaded, SEE_DELETION, debts::is_gone_or_going};
 use crate::{
     model::{BoxFuture, CachedPod, PodView, Refused, WriteReport},
     seam::{LogLevel, Staged, StateEntry, StateError, World},
@@ -46,7 +46,13 @@ impl World for RunWorld {
         Box::pin(async {
             // Planned against the present, not against the run's snapshot: what others did meanwhile counts.
             let view = self.dispatch.reader.snapshot();
-            let reports = self.dispatch.send(&self.plugin, self.event, &*view, staged).await;
+            let (reports, deleted) = self.dispatch.send(&self.plugin, self.event, &*view, staged).await;
+            if !deleted.is_empty() {
+                // Deletions come home through the watch alone. Where it is cut off, the run goes on without.
+                let mut reader = self.dispatch.reader.clone();
+                let seen = reader.wait_for(|snapshot| deleted.iter().all(|key| is_gone_or_going(snapshot, key)));
+                let _ = tokio::time::timeout(SEE_DELETION, seen).await;
+            }
             self.snapshot = self.dispatch.reader.snapshot();
             reports
         })

@@ -55,13 +55,15 @@ where
     S: Clone + Eq + Hash,
     I: Clone + Eq,
 {
+    /// `lane_limit`: jobs that one lane may have at a time, so that none takes every worker.
     #[must_use]
-    pub fn new(backoff: Backoff, seed: u64) -> Self {
-        Self { slots: Mutex::new(Slots::new(backoff, seed)), wake: Notify::new() }
+    pub fn new(backoff: Backoff, lane_limit: usize, seed: u64) -> Self {
+        Self { slots: Mutex::new(Slots::new(backoff, lane_limit, seed)), wake: Notify::new() }
     }
 
     /// Adds items in one step: what was added together is seen together. An item that waits for a delay or a back-off
-    /// becomes due now; one that is running runs once more. Items of one slot run in the order they were first added.
+    /// becomes due now; one that is running runs once more. Items of one slot are first tried in the order they were
+    /// added; what is tried again does not hold up those behind it.
     pub fn add(&self, items: impl IntoIterator<Item = (L, S, I)>) {
         let now = Instant::now();
         let mut added = false;
@@ -109,10 +111,11 @@ where
         }
     }
 
-    /// Gives a job back.
-    pub fn done(&self, job: &Job<L, S, I>, next: Next) {
-        self.slots.lock().done(job, next, Instant::now());
+    /// Gives a job back. True when its item is forgotten: it settled and was not added meanwhile.
+    pub fn done(&self, job: &Job<L, S, I>, next: Next) -> bool {
+        let forgotten = self.slots.lock().done(job, next, Instant::now());
         self.wake.notify_one();
+        forgotten
     }
 
     /// Forgets what waits in a lane; what is running is not added again.

@@ -1,8 +1,7 @@
 //! The queue's bookkeeping, without waiting: every call is given the time.
 
 use std::{
-    cmp::Reverse,
-    collections::{BinaryHeap, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     hash::Hash,
 };
 
@@ -18,18 +17,25 @@ pub(super) struct Slots<L, S, I> {
     turns: VecDeque<L>,
     /// Due slots by lane, in the order they became due.
     ready: HashMap<L, VecDeque<S>>,
-    /// Slots that become due later. An entry whose number is not its slot's is out of date and passed over.
-    delayed: BinaryHeap<Reverse<Delayed<L, S>>>,
-    running: usize,
+    /// Slots that become due later, each once.
+    delayed: BTreeMap<Due, (L, S)>,
+    /// Jobs given out, by lane.
+    running: HashMap<L, usize>,
+    /// How many jobs one lane may have at a time.
+    lane_limit: usize,
     numbers: u64,
     closed: bool,
     backoff: Backoff,
     random: SmallRng,
 }
 
+/// When a slot becomes due; the number tells slots of one instant apart.
+type Due = (Instant, u64);
+
 #[derive(Debug)]
 struct Slot<I> {
-    /// In the order first added. Only the first may run.
+    /// In the order first added. The first that is due runs, so a new incarnation waits for the first attempt at the
+    /// old one's deletion, but not for its retries.
     items: VecDeque<Item<I>>,
     at: At,
 }
@@ -37,7 +43,7 @@ struct Slot<I> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
     Ready,
-    Delayed(u64),
+    Delayed(Due),
     Running,
     /// Its lane was removed while it was running.
     Orphaned,
@@ -49,33 +55,8 @@ struct Item<I> {
     due: Instant,
     queued: Instant,
     failures: u32,
-    /// Added while it was running.
+    /// When it was added while it was running.
     again: Option<Instant>,
-}
-
-#[derive(Debug)]
-struct Delayed<L, S> {
-    due: Instant,
-    number: u64,
-    lane: L,
-    slot: S,
-}
-
-impl<L, S> PartialEq for Delayed<L, S> {
-    fn eq(&self, other: &Self) -> bool {
-        (self.due, self.number) == (other.due, other.number)
-    }
-}
-impl<L, S> Eq for Delayed<L, S> {}
-impl<L, S> PartialOrd for Delayed<L, S> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl<L, S> Ord for Delayed<L, S> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.due, self.number).cmp(&(other.due, other.number))
-    }
 }
 
 impl<L, S, I> Slots<L, S, I>
@@ -84,13 +65,14 @@ where
     S: Clone + Eq + Hash,
     I: Clone + Eq,
 {
-    pub(super) fn new(backoff: Backoff, seed: u64) -> Self {
+    pub(super) fn new(backoff: Backoff, lane_limit: usize, seed: u64) -> Self {
         Self {
             slots: HashMap::new(),
             turns: VecDeque::new(),
             ready: HashMap::new(),
-            delayed: BinaryHeap::new(),
-            running: 0,
+            delayed: BTreeMap::new(),
+            running: HashMap::new(),
+            lane_limit: lane_limit.max(1),
             numbers: 0,
             closed: false,
             backoff,
@@ -99,14 +81,16 @@ where
     }
 
     pub(super) fn add(&mut self, lane: L, slot: S, item: I, now: Instant) {
+        let key = (lane, slot);
         let fresh = Item { item, due: now, queued: now, failures: 0, again: None };
-        let Some(state) = self.slots.get_mut(&(lane, slot.clone())) else {
-            self.slots.insert((lane, slot.clone()), Slot { items: [fresh].into(), at: At::Ready });
-            self.push_ready(lane, slot);
+        let Some(state) = self.slots.get_mut(&key) else {
+            self.slots.insert(key.clone(), Slot { items: [fresh].into(), at: At::Ready });
+            self.push_ready(key.0, key.1);
             return;
         };
         let running = matches!(state.at, At::Running | At::Orphaned);
         match state.items.iter_mut().position(|waiting| waiting.item == fresh.item) {
+            // The running item stands first, see `take`.
             Some(0) if running => state.items[0].again = state.items[0].again.or(Some(now)),
             Some(at) => {
                 let waiting = &mut state.items[at];
@@ -114,19 +98,24 @@ where
                 if waiting.due > now {
                     (waiting.due, waiting.queued) = (now, now);
                 }
-                if at == 0 && matches!(state.at, At::Delayed(_)) {
-                    state.at = At::Ready;
-                    self.push_ready(lane, slot);
-                }
             }
             None => state.items.push_back(fresh),
+        }
+        if let At::Delayed(due) = state.at {
+            self.delayed.remove(&due);
+            self.place(key, now);
         }
     }
 
     pub(super) fn take(&mut self, now: Instant) -> Option<Job<L, S, I>> {
         self.promote(now);
-        while let Some(lane) = self.turns.pop_front() {
-            let ready = self.ready.get_mut(&lane)?;
+        for _ in 0..self.turns.len() {
+            let Some(lane) = self.turns.pop_front() else { return None };
+            if self.running.get(&lane).is_some_and(|running| *running >= self.lane_limit) {
+                self.turns.push_back(lane);
+                continue;
+            }
+            let Some(ready) = self.ready.get_mut(&lane) else { continue };
             let slot = ready.pop_front();
             if ready.is_empty() {
                 self.ready.remove(&lane);
@@ -135,68 +124,85 @@ where
             }
             let Some(slot) = slot else { continue };
             let Some(state) = self.slots.get_mut(&(lane, slot.clone())) else { continue };
-            let Some(first) = state.items.front() else { continue };
+            let Some(item) = state.items.iter().position(|item| item.due <= now) else { continue };
+            let Some(item) = state.items.remove(item) else { continue };
+            let job = Job {
+                lane,
+                slot,
+                item: item.item.clone(),
+                attempt: item.failures.saturating_add(1),
+                queued: item.queued,
+            };
+            state.items.push_front(item);
             state.at = At::Running;
-            self.running += 1;
-            let (item, attempt, queued) = (first.item.clone(), first.failures.saturating_add(1), first.queued);
-            return Some(Job { lane, slot, item, attempt, queued });
+            *self.running.entry(lane).or_default() += 1;
+            return Some(job);
         }
         None
     }
 
-    pub(super) fn done(&mut self, job: &Job<L, S, I>, next: Next, now: Instant) {
+    /// True when the item is forgotten: it settled and was not added meanwhile.
+    pub(super) fn done(&mut self, job: &Job<L, S, I>, next: Next, now: Instant) -> bool {
         let key = (job.lane, job.slot.clone());
-        let Some(state) = self.slots.get_mut(&key) else { return };
-        self.running = self.running.saturating_sub(1);
+        if let Some(running) = self.running.get_mut(&job.lane) {
+            *running -= 1;
+            if *running == 0 {
+                self.running.remove(&job.lane);
+            }
+        }
+        let Some(state) = self.slots.get_mut(&key) else { return true };
         if state.at == At::Orphaned {
             self.slots.remove(&key);
-            return;
+            return true;
         }
-        let Some(mut first) = state.items.pop_front() else { return };
-        let (keep, due) = match next {
-            Next::Settled => {
-                first.failures = 0;
-                (false, now)
-            }
-            Next::After(delay) => {
-                first.failures = 0;
-                (true, now + delay)
-            }
-            Next::Failed => {
-                first.failures = first.failures.saturating_add(1);
-                (true, now + self.backoff.delay(first.failures, &mut self.random))
-            }
-            Next::Postponed(delay) => (true, now + delay),
+        let Some(mut item) = state.items.pop_front() else { return true };
+        let delay = match next {
+            Next::Settled => None,
+            Next::After(delay) | Next::Postponed(delay) => Some(delay),
+            Next::Failed => Some(self.backoff.delay(item.failures.saturating_add(1), &mut self.random)),
         };
-        match first.again.take() {
-            Some(event) => {
-                (first.due, first.queued) = (now, event);
-                state.items.push_front(first);
-            }
-            None if keep => {
-                (first.due, first.queued) = (due, due);
-                state.items.push_front(first);
-            }
-            None => {}
+        match next {
+            Next::Settled | Next::After(_) => item.failures = 0,
+            Next::Failed => item.failures = item.failures.saturating_add(1),
+            Next::Postponed(_) => {}
         }
+        let forgotten = match (item.again.take(), delay) {
+            (Some(event), _) => {
+                // What failed still answers the event that it answered before.
+                let queued = if matches!(next, Next::Failed | Next::Postponed(_)) { item.queued } else { event };
+                (item.due, item.queued) = (now, queued);
+                state.items.push_front(item);
+                false
+            }
+            (None, Some(delay)) => {
+                item.due = now + delay;
+                if matches!(next, Next::After(_)) {
+                    item.queued = item.due;
+                }
+                state.items.push_front(item);
+                false
+            }
+            (None, None) => true,
+        };
         self.place(key, now);
+        forgotten
     }
 
-    /// Puts a slot that is not running where its first item belongs.
+    /// Puts a slot that is not running where its items belong.
     fn place(&mut self, key: (L, S), now: Instant) {
         let Some(state) = self.slots.get_mut(&key) else { return };
-        let Some(first) = state.items.front() else {
+        let Some(due) = state.items.iter().map(|item| item.due).min() else {
             self.slots.remove(&key);
             return;
         };
-        let (lane, slot) = key;
-        if first.due <= now {
+        if due <= now {
             state.at = At::Ready;
-            self.push_ready(lane, slot);
+            self.push_ready(key.0, key.1);
         } else {
             self.numbers += 1;
-            state.at = At::Delayed(self.numbers);
-            self.delayed.push(Reverse(Delayed { due: first.due, number: self.numbers, lane, slot }));
+            let due = (due, self.numbers);
+            state.at = At::Delayed(due);
+            self.delayed.insert(due, key);
         }
     }
 
@@ -209,14 +215,9 @@ where
     }
 
     fn promote(&mut self, now: Instant) {
-        while let Some(Reverse(delayed)) = self.delayed.peek() {
-            if delayed.due > now {
-                return;
-            }
-            let Some(Reverse(Delayed { number, lane, slot, .. })) = self.delayed.pop() else { return };
-            if let Some(state) = self.slots.get_mut(&(lane, slot.clone()))
-                && state.at == At::Delayed(number)
-            {
+        while let Some(first) = self.delayed.first_entry().filter(|first| first.key().0 <= now) {
+            let (lane, slot) = first.remove();
+            if let Some(state) = self.slots.get_mut(&(lane, slot.clone())) {
                 state.at = At::Ready;
                 self.push_ready(lane, slot);
             }
@@ -224,7 +225,12 @@ where
     }
 
     pub(super) fn next_due(&self) -> Option<Instant> {
-        self.delayed.peek().map(|Reverse(delayed)| delayed.due)
+        self.delayed.first_key_value().map(|((due, _), _)| *due)
+    }
+
+    #[cfg(test)]
+    pub(super) fn delays(&self) -> usize {
+        self.delayed.len()
     }
 
     pub(super) fn has_ready(&self) -> bool {
@@ -232,7 +238,7 @@ where
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.turns.is_empty() && self.running == 0
+        self.turns.is_empty() && self.running.is_empty()
     }
 
     pub(super) fn depth(&self, lane: L) -> usize {
@@ -247,6 +253,7 @@ where
             *of != lane || slot.at == At::Orphaned
         });
         self.ready.remove(&lane);
+        self.delayed.retain(|_, (of, _)| *of != lane);
         self.turns.retain(|turn| *turn != lane);
     }
 

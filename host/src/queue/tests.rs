@@ -13,7 +13,7 @@ use super::*;
 type TestQueue = Queue<u8, &'static str, u32>;
 
 fn queue() -> TestQueue {
-    Queue::new(Backoff::default(), 1)
+    Queue::new(Backoff::default(), usize::MAX, 1)
 }
 
 /// What is due now, if anything; never waits.
@@ -44,17 +44,61 @@ async fn an_event_during_a_run_is_another_run_after_it_and_none_beside_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_items_of_a_slot_run_in_order_and_the_second_waits_for_the_first_to_settle() {
+async fn the_items_of_a_slot_are_first_tried_in_order_and_one_at_a_time() {
     let queue = queue();
     queue.add([(1, "cart-0", 7), (1, "cart-0", 8)]);
     let old = now(&queue).await.unwrap();
     assert_eq!(old.item, 7);
-    queue.done(&old, Next::Failed);
-    assert_eq!(now(&queue).await, None);
-    let old = queue.next().await.unwrap();
-    assert_eq!((old.item, old.attempt), (7, 2));
-    queue.done(&old, Next::Settled);
+    assert_eq!(now(&queue).await, None, "two at once in one slot");
+    assert!(queue.done(&old, Next::Settled), "forgotten");
     assert_eq!(now(&queue).await.unwrap().item, 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_item_that_fails_or_waits_does_not_starve_its_successor() {
+    for next in [Next::Failed, Next::After(Duration::from_secs(600))] {
+        let queue = queue();
+        queue.add([(1, "cart-0", 7), (1, "cart-0", 8)]);
+        let old = now(&queue).await.unwrap();
+        assert!(!queue.done(&old, next), "forgotten");
+        let new = now(&queue).await.unwrap();
+        assert_eq!(new.item, 8);
+        queue.done(&new, Next::Settled);
+        assert_eq!(queue.next().await.unwrap().item, 7, "and it is not lost");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_successor_added_while_the_old_item_waits_runs_at_once() {
+    let queue = queue();
+    queue.add([(1, "cart-0", 7)]);
+    let old = now(&queue).await.unwrap();
+    queue.done(&old, Next::After(Duration::from_secs(600)));
+    queue.add([(1, "cart-0", 8)]);
+    assert_eq!(now(&queue).await.unwrap().item, 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_still_answers_the_event_of_its_first_attempt() {
+    let queue = queue();
+    let event = Instant::now();
+    queue.add([(1, "cart-0", 7)]);
+    for _ in 0..5 {
+        let job = queue.next().await.unwrap();
+        assert_eq!(job.queued, event);
+        queue.done(&job, Next::Failed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn delays_that_events_overtook_leave_nothing_behind() {
+    let queue = queue();
+    for _ in 0..100 {
+        queue.add([(1, "cart-0", 7)]);
+        let job = now(&queue).await.unwrap();
+        queue.done(&job, Next::After(Duration::from_secs(3_600)));
+    }
+    assert_eq!(queue.slots.lock().delays(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -108,7 +152,7 @@ async fn failures_back_off_from_5_ms_to_5_min_and_success_resets() {
 
 #[tokio::test(start_paused = true)]
 async fn lanes_take_turns_so_that_a_backlog_does_not_starve_a_neighbour() {
-    let queue: Queue<u8, u32, ()> = Queue::new(Backoff::default(), 1);
+    let queue: Queue<u8, u32, ()> = Queue::new(Backoff::default(), usize::MAX, 1);
     queue.add((0..1_000).map(|slot| (1, slot, ())));
     queue.add([(2, 0, ())]);
     let lanes: Vec<u8> = [queue.next().await, queue.next().await].into_iter().flatten().map(|job| job.lane).collect();
@@ -116,8 +160,26 @@ async fn lanes_take_turns_so_that_a_backlog_does_not_starve_a_neighbour() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lane_at_its_limit_waits_and_its_neighbour_does_not() {
+    let queue: Queue<u8, u32, ()> = Queue::new(Backoff::default(), 2, 1);
+    queue.add((0..10).map(|slot| (1, slot, ())));
+    queue.add([(2, 0, ())]);
+    let mut jobs = Vec::new();
+    for _ in 0..3 {
+        jobs.push(queue.next().await.unwrap());
+    }
+    assert_eq!(jobs.iter().filter(|job| job.lane == 1).count(), 2);
+    let waiting = std::pin::pin!(queue.next());
+    let none = tokio::select! { biased; job = waiting => job, () = std::future::ready(()) => None };
+    assert_eq!(none, None, "the limit is not kept");
+    let first = jobs.iter().find(|job| job.lane == 1).unwrap();
+    queue.done(first, Next::Settled);
+    assert_eq!(queue.next().await.unwrap().lane, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_notification_for_many_items_wakes_as_many_workers() {
-    let queue = std::sync::Arc::new(Queue::<u8, u32, ()>::new(Backoff::default(), 1));
+    let queue = std::sync::Arc::new(Queue::<u8, u32, ()>::new(Backoff::default(), usize::MAX, 1));
     let workers: Vec<_> = (0..3)
         .map(|_| {
             tokio::spawn({
@@ -186,7 +248,7 @@ proptest! {
     fn whatever_happens_slots_never_overlap_and_no_wake_up_is_lost(steps in prop::collection::vec(step(), 1..120)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
-            let queue: Queue<u8, u8, u32> = Queue::new(Backoff::default(), 1);
+            let queue: Queue<u8, u8, u32> = Queue::new(Backoff::default(), usize::MAX, 1);
             let mut running: Vec<Job<u8, u8, u32>> = Vec::new();
             // Added and not yet seen by a run that began later.
             let mut owed: HashMap<(u8, u8), HashSet<u32>> = HashMap::new();
