@@ -10,6 +10,10 @@ use crate::store::Key;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
+/// Finalizers by which a deletion asks something of the garbage collector.
+pub(crate) const ORPHAN: &str = "orphan";
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+
 /// `DeleteOptions` as far as they are heeded.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
@@ -68,65 +72,91 @@ pub(crate) fn delete(
 ) -> Result<Deleted, Failure> {
     let old = state.store.get(&kind.resource(), key).cloned().ok_or_else(|| Failure::not_found(kind, &key.name))?;
     check_preconditions(kind, &old, options)?;
-    if options.dry_run {
-        return Ok(Deleted::Waiting(old));
-    }
-    if options.propagation == "Orphan" {
-        orphan(state, meta::uid(&old));
-    }
     let mut new = Value::clone(&old);
-    if options.propagation == "Foreground" {
-        let finalizers = meta::array(meta::object(&mut new["metadata"]).entry("finalizers").or_insert(json!([])));
-        if !finalizers.iter().any(|f| f == "foregroundDeletion") {
-            finalizers.push(json!("foregroundDeletion"));
+    if kind.is("pods") && meta::is_terminating(&old) {
+        let current = grace_left(&old);
+        if current > 0 {
+            match options.grace_seconds.map(at_least_one) {
+                Some(seconds) if seconds < current => shorten(&mut new, current, seconds),
+                // Only a shorter grace counts.
+                _ => return Ok(Deleted::Waiting(old)),
+            }
         }
     }
-    let grace = if kind.is("pods") { grace_of(&old, options) } else { 0 };
+    for_collector(&mut new, &options.propagation);
     let held = !meta::finalizers(&new).is_empty() || is_held_namespace(kind, &old);
-    if meta::is_terminating(&old) {
-        let current = meta::at(&old, &["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_i64).unwrap_or(0);
-        let shorter = options.grace_seconds.is_some() && grace < current;
-        if (shorter && grace == 0 || current == 0) && !held {
-            return Ok(gone(state, kind, key, old));
-        }
-        if shorter {
-            let at = clock::parse(meta::text(&old, &["metadata", "deletionTimestamp"])).unwrap_or_default();
-            let at = at.saturating_sub(current.saturating_sub(grace).saturating_mul(1000));
-            meta::set(&mut new, &["metadata", "deletionTimestamp"], clock::time(at));
-            meta::set(&mut new, &["metadata", "deletionGracePeriodSeconds"], grace);
-        }
-        return Ok(Deleted::Waiting(if new == *old { old } else { state.put(kind, new) }));
+    if !meta::is_terminating(&old) && (kind.is("pods") || held) {
+        mark(kind, &mut new, clock, if kind.is("pods") { grace_of(&old, options) } else { 0 });
     }
-    if grace == 0 && !held {
-        return Ok(gone(state, kind, key, old));
+    let gone = !held && grace_left(&new) == 0;
+    if options.dry_run {
+        let shown = Arc::new(new);
+        return Ok(if gone { Deleted::Gone(shown) } else { Deleted::Waiting(shown) });
     }
+    // Of a Pod also its last change is told, even when it is deleted at once.
+    let told = kind.is("pods") || !gone;
+    let last = if told && new != *old { state.put(kind, new) } else { old };
+    if gone { Ok(Deleted::Gone(state.remove(kind, key).unwrap_or(last))) } else { Ok(Deleted::Waiting(last)) }
+}
+
+/// Makes the object a terminating one.
+fn mark(kind: &Kind, object: &mut Value, clock: &Clock, grace: i64) {
     let at = clock.now_millis().saturating_add(grace.saturating_mul(1000));
-    meta::set(&mut new, &["metadata", "deletionTimestamp"], clock::time(at));
-    meta::set(&mut new, &["metadata", "deletionGracePeriodSeconds"], grace);
-    if kind.has_generation() {
-        let generation = meta::at(&old, &["metadata", "generation"]).and_then(Value::as_i64).unwrap_or(0) + 1;
-        meta::set(&mut new, &["metadata", "generation"], generation);
-    }
+    meta::set(object, &["metadata", "deletionTimestamp"], clock::time(at));
     if kind.is("namespaces") {
-        meta::remove(&mut new, &["metadata", "deletionGracePeriodSeconds"]);
-        meta::set(&mut new, &["status", "phase"], "Terminating");
+        meta::set(object, &["status", "phase"], "Terminating");
+    } else {
+        meta::set(object, &["metadata", "deletionGracePeriodSeconds"], grace);
     }
-    Ok(Deleted::Waiting(state.put(kind, new)))
+    if kind.has_generation() {
+        let generation = meta::at(object, &["metadata", "generation"]).and_then(Value::as_i64).unwrap_or(0);
+        meta::set(object, &["metadata", "generation"], generation.saturating_add(1));
+    }
+}
+
+/// Moves the end of a terminating Pod from `current` to `seconds` after its deletion.
+fn shorten(pod: &mut Value, current: i64, seconds: i64) {
+    let at = clock::parse(meta::text(pod, &["metadata", "deletionTimestamp"])).unwrap_or_default();
+    let at = at.saturating_sub(current.saturating_sub(seconds).saturating_mul(1000));
+    meta::set(pod, &["metadata", "deletionTimestamp"], clock::time(at));
+    meta::set(pod, &["metadata", "deletionGracePeriodSeconds"], seconds);
+}
+
+/// What the garbage collector has to do before the end is asked of it by a finalizer; without a policy, what was asked
+/// before stays.
+fn for_collector(object: &mut Value, propagation: &str) {
+    let asked = match propagation {
+        "Orphan" => Some(ORPHAN),
+        "Foreground" => Some(FOREGROUND),
+        "Background" => None,
+        _ => return,
+    };
+    let before = meta::finalizers(object);
+    let mut finalizers: Vec<Value> = before.iter().filter(|f| *f != ORPHAN && *f != FOREGROUND).cloned().collect();
+    finalizers.extend(asked.map(Value::from));
+    if finalizers != before {
+        meta::set(object, &["metadata", "finalizers"], finalizers);
+        meta::tidy(object);
+    }
+}
+
+fn grace_left(object: &Value) -> i64 {
+    meta::at(object, &["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_i64).unwrap_or(0)
+}
+
+/// A negative grace counts as one second.
+fn at_least_one(seconds: i64) -> i64 {
+    if seconds < 0 { 1 } else { seconds }
 }
 
 /// Whether an update of a terminating object took away the last thing that held it.
 pub(crate) fn is_due(old: &Value, new: &Value) -> bool {
-    let grace = meta::at(new, &["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_i64).unwrap_or(0);
     let namespace_held = !meta::list(new, &["spec", "finalizers"]).is_empty() && new["kind"] == "Namespace";
-    meta::is_terminating(old) && meta::finalizers(new).is_empty() && grace == 0 && !namespace_held
+    meta::is_terminating(old) && meta::finalizers(new).is_empty() && grace_left(new) == 0 && !namespace_held
 }
 
 fn is_held_namespace(kind: &Kind, object: &Value) -> bool {
     kind.is("namespaces") && !meta::list(object, &["spec", "finalizers"]).is_empty()
-}
-
-fn gone(state: &mut State, kind: &Kind, key: &Key, old: Object) -> Deleted {
-    Deleted::Gone(state.remove(kind, key).unwrap_or(old))
 }
 
 /// Seconds a Pod is given: none where no kubelet runs it.
@@ -136,42 +166,26 @@ fn grace_of(pod: &Value, options: &Options) -> i64 {
         return 0;
     }
     let own = meta::at(pod, &["spec", "terminationGracePeriodSeconds"]).and_then(Value::as_i64).unwrap_or(30);
-    let grace = options.grace_seconds.unwrap_or(own);
-    if grace < 0 { 1 } else { grace }
+    at_least_one(options.grace_seconds.unwrap_or(own))
 }
 
 pub(crate) fn check_preconditions(kind: &Kind, object: &Value, options: &Options) -> Result<(), Failure> {
-    let refuse = |field: &str, said: &str, is: &str| {
-        let why = format!("Precondition failed: {field} in precondition: {said}, {field} in object meta: {is}");
-        Err(Failure::conflict(kind, meta::name(object), &why))
+    let refuse = |field: &str, said: &str, is: &str, perhaps: &str| {
+        let why = format!(
+            "the {field} in the precondition ({said}) does not match the {field} in record ({is}). The object might have \
+             been {perhaps}"
+        );
+        Err(Failure::precondition(kind, meta::name(object), &why))
     };
     if let Some(uid) = &options.uid
         && uid != meta::uid(object)
     {
-        return refuse("UID", uid, meta::uid(object));
+        return refuse("UID", uid, meta::uid(object), "deleted and then recreated");
     }
     if let Some(revision) = &options.revision
         && revision != meta::revision(object)
     {
-        return refuse("ResourceVersion", revision, meta::revision(object));
+        return refuse("ResourceVersion", revision, meta::revision(object), "modified");
     }
     Ok(())
-}
-
-/// Dependents stay, without the reference to what is deleted.
-fn orphan(state: &mut State, uid: &str) {
-    for kind in state.kinds.stored() {
-        let owned: Vec<Object> = state
-            .store
-            .iter(&kind.resource(), None)
-            .filter(|(_, o)| meta::list(o, &["metadata", "ownerReferences"]).iter().any(|r| r["uid"] == uid))
-            .map(|(_, o)| Arc::clone(o))
-            .collect();
-        for object in owned {
-            let mut kept = Value::clone(&object);
-            meta::array(&mut kept["metadata"]["ownerReferences"]).retain(|r| r["uid"] != uid);
-            meta::tidy(&mut kept);
-            state.put(&kind, kept);
-        }
-    }
 }

@@ -87,7 +87,10 @@ fn group(name: &str, kinds: &[Arc<Kind>]) -> Value {
 }
 
 fn verbs(kind: &Kind) -> Vec<&'static str> {
-    if kind.review { vec!["create"] } else { READ_WRITE.to_vec() }
+    if kind.review {
+        return vec!["create"];
+    }
+    READ_WRITE.into_iter().filter(|verb| *verb != "deletecollection" || kind.has_delete_collection()).collect()
 }
 
 fn resources(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {

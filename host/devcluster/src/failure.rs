@@ -2,12 +2,14 @@
 //! Only the shapes; when each is due is decided where the rule lives.
 
 use crate::kinds::Kind;
+use crate::meta;
 use serde_json::{Value, json};
 
 /// A refused request.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u16,
+    /// Empty for none.
     reason: &'static str,
     message: String,
     details: Value,
@@ -60,6 +62,33 @@ impl Cause {
         }
     }
 
+    pub(crate) fn too_many(field: impl Into<String>, count: u64, most: u64) -> Self {
+        Self {
+            reason: "FieldValueTooMany",
+            message: format!("Too many: {count}: must have at most {most} items"),
+            field: field.into(),
+        }
+    }
+
+    /// A value of another type than its schema says; both types in OpenAPI's words.
+    pub(crate) fn of_type(field: &str, found: &str, expected: &str) -> Self {
+        Self {
+            reason: "FieldValueTypeInvalid",
+            message: format!("Invalid value: \"{found}\": {field} in body must be of type {expected}: \"{found}\""),
+            field: field.into(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn field(&self) -> &str {
+        &self.field
+    }
+
+    #[cfg(test)]
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     fn to_value(&self) -> Value {
         json!({"reason": self.reason, "message": self.message, "field": self.field})
     }
@@ -97,6 +126,15 @@ impl Failure {
         Self::new(409, "Conflict", message, Self::about(kind, name))
     }
 
+    /// A deletion's precondition does not hold: told of the kind, not of the resource.
+    pub(crate) fn precondition(kind: &Kind, name: &str, why: &str) -> Self {
+        let qualified = if kind.group.is_empty() { kind.kind.clone() } else { format!("{}.{}", kind.kind, kind.group) };
+        let mut details = Self::about(kind, name);
+        details["kind"] = json!(kind.kind);
+        let message = format!("Operation cannot be fulfilled on {qualified} \"{name}\": {why}");
+        Self::new(409, "Conflict", message, details)
+    }
+
     pub(crate) fn modified(kind: &Kind, name: &str) -> Self {
         Self::conflict(
             kind,
@@ -120,7 +158,8 @@ impl Failure {
                 let mut last = "";
                 for (manager, field) in several {
                     if manager != last {
-                        text.push_str(&format!(" conflicts with {manager}:"));
+                        let gap = if last.is_empty() { ' ' } else { '\n' };
+                        text.push_str(&format!("{gap}conflicts with {manager}:"));
                         last = manager;
                     }
                     text.push_str(&format!("\n- {field}"));
@@ -132,11 +171,19 @@ impl Failure {
     }
 
     pub(crate) fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Self {
-        Self::invalid_of(&kind.group, &kind.kind, name, causes)
+        // Both views of an Event are told of as the core group's.
+        let group = if kind.resource() == "events" { "" } else { &kind.group };
+        Self::invalid_of(group, &kind.kind, name, causes)
     }
 
     pub(crate) fn invalid_of(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
-        let mut lines: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
+        let mut lines: Vec<String> = Vec::new();
+        for cause in causes {
+            let line = format!("{}: {}", cause.field, cause.message);
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
         let text = if lines.len() == 1 { lines.remove(0) } else { format!("[{}]", lines.join(", ")) };
         let full = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
         let causes: Vec<Value> = causes.iter().map(Cause::to_value).collect();
@@ -145,6 +192,21 @@ impl Failure {
             details["group"] = json!(group);
         }
         Self::new(422, "Invalid", format!("{full} \"{name}\" is invalid: {text}"), details)
+    }
+
+    /// An update without a revision of a kind that needs one: told of the resource, not of the kind.
+    pub(crate) fn unconditional(kind: &Kind, name: &str) -> Self {
+        let cause = Cause::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
+        Self::invalid_of(&kind.group, &kind.plural, name, &[cause])
+    }
+
+    /// A patch whose result is no object of its kind; `patch` as the server shows it.
+    pub(crate) fn unpatchable(patch: &str, why: &str) -> Self {
+        let cause = Cause::invalid("patch", &patch.into(), why);
+        let mut failure = Self::invalid_of("", "", "", &[cause]);
+        meta::remove(&mut failure.details, &["name"]);
+        meta::remove(&mut failure.details, &["kind"]);
+        failure
     }
 
     /// What a failed JSON-patch operation answers: without any detail.
@@ -218,8 +280,9 @@ impl Failure {
         Self::new(429, "TooManyRequests", message, json!({"causes": [cause]}))
     }
 
-    pub(crate) fn internal(message: impl Into<String>) -> Self {
-        Self::new(500, "InternalError", message, Value::Null)
+    /// An error of the server that it has no reason for.
+    pub(crate) fn unexpected(message: impl Into<String>) -> Self {
+        Self::new(500, "", message, Value::Null)
     }
 
     /// Seconds after which trying again makes sense, where the server says so.
@@ -235,9 +298,11 @@ impl Failure {
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
             "code": self.code,
         });
+        if !self.reason.is_empty() {
+            status["reason"] = json!(self.reason);
+        }
         if !self.details.is_null() {
             status["details"] = self.details.clone();
         }

@@ -1,5 +1,5 @@
 //! What the controller manager does for every cluster: objects whose owners are all gone are collected, foreground
-//! deletions wait for dependents, terminating Namespaces are emptied.
+//! deletions wait for dependents, orphans are let go, terminating Namespaces are emptied.
 
 use crate::core::Core;
 use crate::delete::{self, Options};
@@ -65,7 +65,7 @@ impl Collector {
                 if kind.is("namespaces") && !meta::is_terminating(&object) {
                     default_account(state, core, &key.name);
                 }
-                if meta::is_terminating(&object) && (kind.is("namespaces") || waits_for_dependents(&object)) {
+                if meta::is_terminating(&object) && (kind.is("namespaces") || waits_for_collector(&object)) {
                     self.waiting.insert((resource.clone(), key));
                 }
             }
@@ -95,6 +95,14 @@ fn default_account(state: &mut State, core: &Core, namespace: &str) {
     if state.store.get("serviceaccounts", &Key::new(namespace, "default")).is_some() {
         return;
     }
+    let account = json!({"metadata": {"name": "default"}});
+    let write = write_of(core, &kind);
+    if let Err(failure) = write::create(state, &core.clock, &write, Some(namespace), account) {
+        tracing::debug!(namespace, ?failure, "the default ServiceAccount was refused");
+    }
+}
+
+fn write_of(core: &Core, kind: &Arc<Kind>) -> Write {
     let author = Author {
         manager: "kube-controller-manager".into(),
         apply: false,
@@ -102,19 +110,29 @@ fn default_account(state: &mut State, core: &Core, namespace: &str) {
         api_version: kind.api_version(),
         time: core.clock.now(),
     };
-    let account = json!({"metadata": {"name": "default"}});
-    let write = Write { kind, author, dry_run: false };
-    if let Err(failure) = write::create(state, &core.clock, &write, Some(namespace), account) {
-        tracing::debug!(namespace, ?failure, "the default ServiceAccount was refused");
-    }
+    Write { kind: kind.clone(), author, dry_run: false }
 }
 
 fn owners(object: &Value) -> impl Iterator<Item = &Value> {
     meta::list(object, &["metadata", "ownerReferences"]).iter()
 }
 
-fn waits_for_dependents(object: &Value) -> bool {
-    meta::finalizers(object).iter().any(|finalizer| finalizer == "foregroundDeletion")
+fn waits_for_collector(object: &Value) -> bool {
+    meta::finalizers(object).iter().any(|finalizer| finalizer == delete::FOREGROUND || finalizer == delete::ORPHAN)
+}
+
+/// Dependents stay, without the reference to what is deleted.
+fn orphan(state: &mut State, core: &Core, dependents: &[Place], uid: &str) {
+    for (kind, key) in dependents {
+        let released = write::update(state, &write_of(core, kind), key, |old| {
+            let mut kept = old.clone();
+            meta::array(&mut kept["metadata"]["ownerReferences"]).retain(|reference| reference["uid"] != uid);
+            Ok(kept)
+        });
+        if let Err(failure) = released {
+            tracing::debug!(resource = kind.qualified(), name = key.name, ?failure, "an orphan was not let go");
+        }
+    }
 }
 
 fn places(state: &State, kinds: &[Arc<Kind>], fits: impl Fn(&Value) -> bool) -> Vec<Place> {
@@ -161,12 +179,16 @@ fn finish(state: &mut State, core: &Core, kinds: &[Arc<Kind>], kind: &Kind, key:
     if !meta::is_terminating(&object) {
         return true;
     }
-    let content = if kind.is("namespaces") {
+    let mut content = if kind.is("namespaces") {
         places(state, kinds, |content| meta::namespace(content) == key.name)
     } else {
         let uid = meta::uid(&object);
         places(state, kinds, |dependent| owners(dependent).any(|owner| owner["uid"] == uid))
     };
+    if meta::finalizers(&object).iter().any(|finalizer| finalizer == delete::ORPHAN) {
+        orphan(state, core, &content, meta::uid(&object));
+        content.clear();
+    }
     for (kind, key) in &content {
         let terminating = state.store.get(&kind.resource(), key).is_some_and(|object| meta::is_terminating(object));
         if !terminating {
@@ -181,7 +203,7 @@ fn finish(state: &mut State, core: &Core, kinds: &[Arc<Kind>], kind: &Kind, key:
     if kind.is("namespaces") {
         meta::set(&mut released, &["spec", "finalizers"], json!([]));
     } else {
-        meta::array(&mut released["metadata"]["finalizers"]).retain(|f| f != "foregroundDeletion");
+        meta::array(&mut released["metadata"]["finalizers"]).retain(|f| f != delete::FOREGROUND && f != delete::ORPHAN);
     }
     meta::tidy(&mut released);
     if delete::is_due(&object, &released) {

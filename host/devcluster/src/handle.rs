@@ -159,6 +159,10 @@ fn patch(state: &mut State, core: &Core, request: &Request, key: &Key) -> Result
             _ => strategic::merge(&mut new, &body, write::schema(&kind))
                 .map_err(|malformed| Failure::bad_request(malformed.to_string()))?,
         }
+        write::decodable(&new).map_err(|why| {
+            let shown = if content_type == STRATEGIC_PATCH { strategic::as_go(&body) } else { new.to_string() };
+            Failure::unpatchable(&shown, &why)
+        })?;
         write::check_body(&kind, &key.name, &new)?;
         Ok(new)
     })?;
@@ -177,6 +181,7 @@ fn server_side_apply(state: &mut State, core: &Core, request: &Request, key: &Ke
         return Err(Failure::bad_request("the body of an apply patch must be an object with its kind"));
     }
     write::check_body(kind, &key.name, &config)?;
+    write::decodable(&config).map_err(Failure::bad_request)?;
     if !meta::list(&config, &["metadata", "managedFields"]).is_empty() {
         return Err(Failure::bad_request("metadata.managedFields must be nil"));
     }
@@ -208,16 +213,17 @@ fn server_side_apply(state: &mut State, core: &Core, request: &Request, key: &Ke
     Ok((201, rules::to_view(kind, &created)))
 }
 
+/// Options in a body make those of the query count for nothing.
 pub(crate) fn delete_options(request: &Request) -> Result<Options, Failure> {
-    let mut options = if request.body.is_empty() { Options::default() } else { Options::read(&request.object()?) };
-    if let Some(seconds) = request.query.number("gracePeriodSeconds")? {
-        options.grace_seconds = i64::try_from(seconds).ok();
+    if !request.body.is_empty() {
+        return Ok(Options::read(&request.object()?));
     }
-    if !request.query.get("propagationPolicy").is_empty() {
-        options.propagation = request.query.get("propagationPolicy").to_owned();
-    }
-    options.dry_run |= request.query.dry_run();
-    Ok(options)
+    Ok(Options {
+        grace_seconds: request.query.number("gracePeriodSeconds")?.and_then(|seconds| i64::try_from(seconds).ok()),
+        propagation: request.query.get("propagationPolicy").to_owned(),
+        dry_run: request.query.dry_run(),
+        ..Options::default()
+    })
 }
 
 fn delete_collection(core: &Core, request: &Request, shape: Shape) -> Result<Answer, Failure> {

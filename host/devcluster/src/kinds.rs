@@ -76,6 +76,11 @@ impl Kind {
         !(self.custom || self.group == "coordination.k8s.io" || self.group == "policy")
     }
 
+    /// Whether all of them, or those of a selector, are deleted by one request.
+    pub(crate) fn has_delete_collection(&self) -> bool {
+        !self.is("namespaces")
+    }
+
     /// Whether a deletion that is done at once answers with the object instead of a `Status`.
     pub(crate) fn returns_deleted(&self) -> bool {
         self.is("pods") || self.is("namespaces") || self.is("serviceaccounts")

@@ -40,7 +40,7 @@ impl Author {
             text.push_str(&format!(" with subresource \"{}\"", self.subresource));
         }
         if !self.apply {
-            text.push_str(&format!(" using {} at {}", self.api_version, self.time));
+            text.push_str(&format!(" using {}", self.api_version));
         }
         text
     }
@@ -68,6 +68,10 @@ pub(crate) fn store(object: &mut Value, mut entries: Vec<Entry>) {
     entries.sort_by(|a, b| {
         (b.author.apply, &a.author.time, &a.author.manager).cmp(&(a.author.apply, &b.author.time, &b.author.manager))
     });
+    if entries.is_empty() {
+        meta::remove(object, &["metadata", "managedFields"]);
+        return;
+    }
     let list: Vec<Value> = entries
         .into_iter()
         .map(|entry| {

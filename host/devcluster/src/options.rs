@@ -7,33 +7,32 @@ const MATCH: &str = "resourceVersionMatch";
 const INITIAL: &str = "sendInitialEvents";
 
 pub(crate) fn check_list(query: &Query) -> Result<(), Failure> {
-    let (revision, wanted) = (query.get("resourceVersion"), query.get(MATCH));
+    let (revision, wanted, token) = (query.get("resourceVersion"), query.get(MATCH), query.get("continue"));
     let mut causes = Vec::new();
+    if !wanted.is_empty() {
+        if revision.is_empty() {
+            let detail = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+            causes.push(Cause::forbidden(MATCH, detail));
+        }
+        if !token.is_empty() {
+            causes.push(Cause::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+        }
+        if !matches!(wanted, "Exact" | "NotOlderThan") {
+            causes.push(Cause::unsupported(MATCH, &wanted.into(), &["Exact", "NotOlderThan", ""]));
+        }
+        if wanted == "Exact" && revision == "0" {
+            let detail = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+            causes.push(Cause::forbidden(MATCH, detail));
+        }
+    }
     if !query.get(INITIAL).is_empty() {
         causes.push(Cause::forbidden(INITIAL, "sendInitialEvents is forbidden for list"));
     }
-    if !query.get("continue").is_empty() {
-        if !wanted.is_empty() {
-            causes.push(Cause::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
-        } else if !revision.is_empty() && revision != "0" {
-            let message = "specifying resource version is not allowed when using continue";
-            return Err(Failure::bad_request(message));
-        }
-    } else if !wanted.is_empty() {
-        match (wanted, revision) {
-            (_, "") => {
-                let detail = "resourceVersionMatch is forbidden unless resourceVersion is provided";
-                causes.push(Cause::forbidden(MATCH, detail));
-            }
-            ("Exact", "0") => {
-                let detail = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-                causes.push(Cause::forbidden(MATCH, detail));
-            }
-            ("Exact" | "NotOlderThan", _) => {}
-            (other, _) => causes.push(Cause::unsupported(MATCH, &other.into(), &["Exact", "NotOlderThan", ""])),
-        }
+    finish(&causes)?;
+    if !token.is_empty() && !revision.is_empty() && revision != "0" {
+        return Err(Failure::bad_request("specifying resource version is not allowed when using continue"));
     }
-    finish(&causes)
+    Ok(())
 }
 
 pub(crate) fn check_watch(query: &Query, streaming_lists: bool) -> Result<(), Failure> {

@@ -4,6 +4,7 @@ use crate::core::Core;
 use crate::delete::{self, Options};
 use crate::failure::{self, Failure};
 use crate::handle;
+use crate::kinds::Kind;
 use crate::managed::Author;
 use crate::meta;
 use crate::request::Request;
@@ -13,6 +14,9 @@ use crate::state::State;
 use crate::store::Key;
 use crate::write::{self, Write};
 use serde_json::{Value, json};
+
+/// The reason of an evicted Pod's condition.
+const EVICTED: &str = "EvictionByEvictionAPI";
 
 pub(crate) fn evict(state: &mut State, core: &Core, request: &Request, key: &Key) -> Result<Value, Failure> {
     let kind = &request.target.kind;
@@ -29,10 +33,31 @@ pub(crate) fn evict(state: &mut State, core: &Core, request: &Request, key: &Key
     if disturbs {
         check_budgets(state, &pod)?;
     }
+    if !options.dry_run {
+        disrupt(state, core, kind, &pod);
+        // The deletion is of what the condition has made of the Pod.
+        options.revision = None;
+    }
     delete::delete(state, &core.clock, kind, key, &options)?;
     let mut status = failure::success(None);
     status["code"] = json!(201);
     Ok(status)
+}
+
+/// Says in the Pod's status why it ends. The server itself does, so nobody owns the condition.
+fn disrupt(state: &mut State, core: &Core, kind: &Kind, pod: &Value) {
+    let mut new = pod.clone();
+    let conditions = meta::array(meta::object(&mut new["status"]).entry("conditions").or_insert(Value::Null));
+    let told = |c: &Value| c["type"] == "DisruptionTarget" && c["status"] == "True" && c["reason"] == EVICTED;
+    if conditions.iter().any(told) {
+        return;
+    }
+    conditions.retain(|c| c["type"] != "DisruptionTarget");
+    conditions.push(json!({
+        "type": "DisruptionTarget", "status": "True", "reason": EVICTED, "message": "Eviction API: evicting",
+        "lastTransitionTime": core.clock.now(),
+    }));
+    state.put(kind, new);
 }
 
 fn check_budgets(state: &State, pod: &Value) -> Result<(), Failure> {

@@ -42,12 +42,20 @@ impl Shape {
     }
 }
 
+/// What a table's row has of its object besides the cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rows {
+    Nothing,
+    Metadata,
+    Whole,
+}
+
 /// Shows objects of one kind in one shape.
 #[derive(Debug)]
 pub(crate) struct Presenter {
     kind: Arc<Kind>,
     shape: Shape,
-    whole_rows: bool,
+    rows: Rows,
     /// A watch sends a table's columns once.
     columns_sent: bool,
     /// Whether a watch marks the end of its initial events.
@@ -56,7 +64,12 @@ pub(crate) struct Presenter {
 
 impl Presenter {
     pub(crate) fn new(kind: Arc<Kind>, shape: Shape, include_object: &str) -> Self {
-        Self { kind, shape, whole_rows: include_object == "Object", columns_sent: false, mark_end: false }
+        let rows = match include_object {
+            "None" => Rows::Nothing,
+            "Object" => Rows::Whole,
+            _ => Rows::Metadata,
+        };
+        Self { kind, shape, rows, columns_sent: false, mark_end: false }
     }
 
     /// One object; a table of one row where tables are asked for.
@@ -114,7 +127,11 @@ impl Presenter {
     fn table(&self, metadata: &Value, objects: &[Object], columns: bool, now_millis: i64) -> String {
         let printer = table::printer(&self.kind);
         let rows = objects.iter().map(|object| {
-            let shown = if self.whole_rows { object.to_string() } else { partial(object) };
+            let shown = match self.rows {
+                Rows::Nothing => "null".to_owned(),
+                Rows::Metadata => partial(object),
+                Rows::Whole => object.to_string(),
+            };
             format!("{{\"cells\":{},\"object\":{shown}}}", Value::Array(printer.cells(object, now_millis)))
         });
         let columns = if columns { join(printer.columns().iter().map(Value::to_string)) } else { String::new() };

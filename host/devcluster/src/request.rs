@@ -168,6 +168,16 @@ fn decode_object(body: &[u8], content_type: &str) -> Result<Value, Failure> {
     if value.is_object() { Ok(value) } else { Err(Failure::bad_request("the body of the request is no object")) }
 }
 
+/// The group and version that a path is about.
+pub(crate) fn group_version(path: &str) -> Option<(&str, &str)> {
+    let mut segments = path.split('/').filter(|segment| !segment.is_empty());
+    match segments.next()? {
+        "api" => Some(("", segments.next()?)),
+        "apis" => Some((segments.next()?, segments.next()?)),
+        _ => None,
+    }
+}
+
 /// Takes a path apart. `None` when nothing is served there.
 pub(crate) fn route(kinds: &Kinds, method: &Method, path: &str, query: &Query) -> Option<Result<Target, Failure>> {
     let segments: Vec<String> = path.split('/').filter(|s| !s.is_empty()).map(decode).collect();
@@ -211,7 +221,7 @@ pub(crate) fn route(kinds: &Kinds, method: &Method, path: &str, query: &Query) -
         ("PUT", false) => Verb::Update,
         ("PATCH", false) => Verb::Patch,
         ("DELETE", false) if subresource.is_empty() => Verb::Delete,
-        ("DELETE", true) => Verb::DeleteCollection,
+        ("DELETE", true) if kind.has_delete_collection() => Verb::DeleteCollection,
         _ => return Some(Err(Failure::method_not_allowed())),
     };
     let target = Target { verb, kind, namespace, name: name.to_owned(), subresource: subresource.to_owned() };

@@ -74,7 +74,13 @@ async fn respond(core: &Arc<Core>, stop: &CancellationToken, parts: Parts, body:
     let Some(target) = request::route(&kinds, &parts.method, parts.uri.path(), &query) else {
         let accept = parts.headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
         let found = discovery::answer(&kinds, parts.uri.path(), accept);
-        return found.unwrap_or_else(|| failed(&Failure::no_route()));
+        return found.unwrap_or_else(|| {
+            // Within a built-in group its own router answers; nobody is responsible for the rest.
+            let known = request::group_version(parts.uri.path()).is_some_and(|(group, version)| {
+                kinds.iter().any(|kind| !kind.custom && kind.group == group && kind.version == version)
+            });
+            if known { failed(&Failure::no_route()) } else { typed(404, "text/plain", "404 page not found\n") }
+        });
     };
     let target = match target {
         Ok(target) => target,

@@ -47,7 +47,13 @@ impl Watch {
         let kind = request.target.kind.clone();
         options::check_watch(query, core.offer.streaming_lists)?;
         let initial = query.flag("sendInitialEvents");
-        let asked = query.number("resourceVersion")?;
+        let asked = match query.get("resourceVersion") {
+            "" => None,
+            text => Some(text.parse::<u64>().map_err(|_| {
+                let why = format!("strconv.ParseUint: parsing \"{text}\": invalid syntax");
+                Failure::unexpected(format!("resourceVersion: Invalid value: \"{text}\": {why}"))
+            })?),
+        };
         let newest = core.state.lock().store.revision();
         // Without a revision, or with 0, the present state comes first.
         let synthetic = initial || (query.get("sendInitialEvents").is_empty() && asked.unwrap_or(0) == 0);

@@ -3,7 +3,7 @@
 
 use crate::clock::Clock;
 use crate::delete;
-use crate::failure::{Cause, Failure};
+use crate::failure::Failure;
 use crate::kinds::Kind;
 use crate::managed::{self, Author};
 use crate::meta::{self, Object};
@@ -38,7 +38,7 @@ pub(crate) fn create(
 ) -> Result<Object, Failure> {
     let kind = &*write.kind;
     let mut object = rules::from_view(kind, object);
-    decodable(&object)?;
+    decodable(&object).map_err(Failure::bad_request)?;
     place(kind, namespace, &mut object)?;
     if meta::name(&object).is_empty() {
         let prefix = meta::text(&object, &["metadata", "generateName"]).to_owned();
@@ -48,7 +48,7 @@ pub(crate) fn create(
         }
     }
     if !meta::revision(&object).is_empty() {
-        return Err(Failure::internal("resourceVersion should not be set on objects to be created"));
+        return Err(Failure::unexpected("resourceVersion should not be set on objects to be created"));
     }
     let name = meta::name(&object).to_owned();
     if kind.namespaced {
@@ -99,8 +99,10 @@ pub(crate) fn update(
     let subresource = write.author.subresource.as_str();
     let old = state.store.get(&resource, key).cloned().ok_or_else(|| Failure::not_found(kind, &key.name))?;
     let mut new = rules::from_view(kind, change(&rules::to_view(kind, &old))?);
-    decodable(&new)?;
     let revision = meta::revision(&new);
+    if !revision.is_empty() && revision.parse::<u64>().is_err() {
+        return Err(Failure::unexpected(format!("strconv.ParseUint: parsing \"{revision}\": invalid syntax")));
+    }
     if !revision.is_empty() && revision != meta::revision(&old) {
         return Err(Failure::modified(kind, &key.name));
     }
@@ -159,11 +161,9 @@ fn spec_differs(kind: &Kind, old: &Value, new: &Value) -> bool {
     rest(old) != rest(new)
 }
 
-fn decodable(object: &Value) -> Result<(), Failure> {
-    match rules::metadata::undecodable(object) {
-        Some(why) => Err(Failure::bad_request(why)),
-        None => Ok(()),
-    }
+/// Why an object could not even be decoded, if it could not.
+pub(crate) fn decodable(object: &Value) -> Result<(), String> {
+    rules::metadata::undecodable(object).map_or(Ok(()), Err)
 }
 
 /// Puts the request's namespace into the object, or refuses another one.
@@ -213,17 +213,29 @@ pub(crate) fn check_body(kind: &Kind, name: &str, object: &Value) -> Result<(), 
     Ok(())
 }
 
+fn storage_key(kind: &Kind, object: &Value) -> String {
+    let resource = if kind.custom { format!("{}/{}", kind.group, kind.plural) } else { kind.plural.clone() };
+    let place = if kind.namespaced { format!("{}/", meta::namespace(object)) } else { String::new() };
+    format!("/registry/{resource}/{place}{}", meta::name(object))
+}
+
 /// PUT: the whole object.
 pub(crate) fn replace(kind: &Kind, old: &Value, mut new: Value) -> Result<Value, Failure> {
+    decodable(&new).map_err(Failure::bad_request)?;
     let name = meta::name(old);
     let uid = meta::uid(&new);
     if !uid.is_empty() && uid != meta::uid(old) {
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", meta::uid(old));
+        // The storage layer's own words, which name its key.
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: \
+             UID in precondition: {uid}, UID in object meta: {}",
+            storage_key(kind, old),
+            meta::uid(old)
+        );
         return Err(Failure::conflict(kind, name, &why));
     }
     if meta::revision(&new).is_empty() && !kind.allows_unconditional_update() {
-        let cause = Cause::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
-        return Err(Failure::invalid(kind, name, &[cause]));
+        return Err(Failure::unconditional(kind, name));
     }
     meta::default(&mut new, &["metadata", "name"], name);
     Ok(new)

@@ -109,7 +109,7 @@ async fn a_custom_resource_is_served_while_its_definition_is_there() {
         "metadata": {"name": "things.podium.dev"},
         "spec": {"group": "podium.dev", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
             "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object"}}}]},
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]},
     });
     let (code, made) = client.post(definitions, definition).await;
     assert_eq!(code, 201);

@@ -167,14 +167,22 @@ async fn a_failed_json_test_says_no_more_than_422() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grace_0_deletion_answers_with_the_revision_that_the_watch_shows() {
+async fn a_grace_0_deletion_is_told_as_a_change_and_a_deletion_whose_revision_it_answers_with() {
     let (_cluster, client, pod) = with_pod().await;
     let mut watch = client.watch(&format!("{PODS}?watch=1&resourceVersion={}", revision(&pod))).await;
     let (code, deleted) = client.delete(A, json!({"gracePeriodSeconds": 0})).await;
     assert_eq!((code, &deleted["kind"]), (200, &json!("Pod")));
     assert!(revision(&deleted) > revision(&pod));
+    let (event, changed) = watch.event().await;
+    assert_eq!(event, "MODIFIED");
+    assert!(revision(&changed) < revision(&deleted));
     let (event, object) = watch.event().await;
-    assert_eq!((event.as_str(), revision(&object)), ("DELETED", revision(&deleted)));
+    assert_eq!((event.as_str(), &object), ("DELETED", &deleted));
+    for shown in [&changed, &deleted] {
+        let metadata = &shown["metadata"];
+        assert!(metadata["deletionTimestamp"].is_string());
+        assert_eq!((&metadata["deletionGracePeriodSeconds"], &metadata["generation"]), (&json!(0), &json!(2)));
+    }
     assert_eq!(client.get(A).await.0, 404);
 }
 
@@ -227,7 +235,12 @@ async fn an_eviction_is_201_and_a_disruption_budget_answers_429() {
     client.delete(&format!("{budgets}/b"), Value::Null).await;
     let (code, status) = client.post(&format!("{A}/eviction"), eviction).await;
     assert_eq!((code, &status["status"]), (201, &json!("Success")));
-    assert!(client.get(A).await.1["metadata"]["deletionTimestamp"].is_string());
+    let (_, evicted) = client.get(A).await;
+    assert!(evicted["metadata"]["deletionTimestamp"].is_string());
+    let conditions = evicted["status"]["conditions"].as_array().unwrap();
+    let told = conditions.iter().find(|c| c["type"] == "DisruptionTarget").unwrap();
+    assert_eq!((&told["status"], &told["reason"]), (&json!("True"), &json!("EvictionByEvictionAPI")));
+    assert_eq!(told["message"], "Eviction API: evicting");
 }
 
 #[tokio::test(start_paused = true)]
@@ -240,7 +253,15 @@ async fn what_a_pod_needs_and_may_not_change_is_refused_by_field() {
     let (code, status) = client.patch(A, MERGE, json!({"metadata": {"labels": {"k": "not ok"}}})).await;
     assert_eq!((code, cause(&status)), (422, "metadata.labels"));
     let (code, status) = client.patch(A, MERGE, json!({"metadata": {"labels": {"k": 3}}})).await;
-    assert_eq!((code, &status["reason"]), (400, &json!("BadRequest")));
+    assert_eq!((code, cause(&status)), (422, "patch"));
+    let (code, status) = client.patch(A, STRATEGIC, json!({"metadata": {"labels": {"k": 3}}})).await;
+    assert_eq!(code, 422);
+    let message = " \"\" is invalid: patch: Invalid value: \"map[metadata:map[labels:map[k:3]]]\": cannot convert int64 to \
+        string";
+    assert_eq!(status["message"], message);
+    let mut unreadable = common::pod("y");
+    unreadable["metadata"]["labels"] = json!({"k": 3});
+    assert_eq!(client.post(PODS, unreadable).await.0, 400);
     let (code, status) = client.post(PODS, common::pod("a")).await;
     assert_eq!((code, &status["reason"]), (409, &json!("AlreadyExists")));
     let (code, status) = client.post("/api/v1/namespaces/nowhere/pods", common::pod("a")).await;

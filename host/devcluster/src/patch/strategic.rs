@@ -66,9 +66,13 @@ fn object(
                 let place = target.entry(key.clone()).or_insert_with(|| Value::Object(Map::new()));
                 object(meta::object(place), change, schema, path)?;
             }
-            Value::Array(changes) => {
+            Value::Array(items) => {
+                let order = match changes.get(&format!("{ORDER}{key}")) {
+                    None => items,
+                    Some(order) => order.as_array().ok_or_else(|| Malformed::NoList(key.clone()))?,
+                };
                 let place = target.entry(key.clone()).or_insert_with(|| Value::Array(Vec::new()));
-                list(meta::array(place), changes, schema, path)?;
+                list(meta::array(place), items, order, schema, path)?;
             }
             scalar => {
                 target.insert(key.clone(), scalar.clone());
@@ -78,11 +82,13 @@ fn object(
     }
     for (key, order) in changes {
         if let Some(field) = key.strip_prefix(ORDER)
+            && !changes.contains_key(field)
             && let Some(items) = target.get_mut(field).and_then(Value::as_array_mut)
         {
             path.push(field.to_owned());
             let order = order.as_array().ok_or_else(|| Malformed::NoList(key.clone()))?;
-            reorder(items, order, schema.strategic(path));
+            let before = items.clone();
+            reorder(items, order, &before, schema.strategic(path));
             path.pop();
         }
     }
@@ -92,13 +98,16 @@ fn object(
 fn list(
     target: &mut Vec<Value>,
     changes: &[Value],
+    order: &[Value],
     schema: Schema<'_>,
     path: &mut Vec<String>,
 ) -> Result<(), Malformed> {
-    match schema.strategic(path) {
+    let merge = schema.strategic(path);
+    let mut before = target.clone();
+    match merge {
         Merge::Atomic => {
             *target = changes.to_vec();
-            Ok(())
+            return Ok(());
         }
         Merge::Set => {
             for change in changes {
@@ -106,12 +115,12 @@ fn list(
                     target.push(change.clone());
                 }
             }
-            Ok(())
         }
         Merge::Map(keys) => {
             let key = keys.first().copied().unwrap_or_default();
             if changes.iter().any(|c| c["$patch"] == "replace") {
                 target.clear();
+                before.clear();
             }
             for change in changes {
                 if change["$patch"] == "replace" && change.get(key).is_none() {
@@ -131,38 +140,55 @@ fn list(
                     object(meta::object(item), change, schema, path)?;
                 }
             }
-            Ok(())
         }
     }
+    reorder(target, order, &before, merge);
+    Ok(())
 }
 
-/// Puts the named entries in the named order; entries that the patch does not name keep their place relative to the
-/// entries that were before and after them.
-fn reorder(items: &mut Vec<Value>, order: &[Value], merge: Merge) {
-    let place = |item: &Value| match merge {
-        Merge::Map(keys) => {
-            let key = keys.first().copied().unwrap_or_default();
-            order.iter().position(|o| o.get(key) == item.get(key))
-        }
-        _ => order.iter().position(|o| o == item),
+/// Puts the entries that `order` names in its order, the others in the order of `before`. Of two from either side the
+/// named one comes first, unless both were there before in the other order.
+fn reorder(items: &mut Vec<Value>, order: &[Value], before: &[Value], merge: Merge) {
+    let key = match merge {
+        Merge::Map(keys) => keys.first().copied(),
+        _ => None,
     };
-    let mut named: Vec<(usize, usize, Value)> = Vec::new();
-    let mut others: Vec<(usize, Value)> = Vec::new();
-    for (index, item) in std::mem::take(items).into_iter().enumerate() {
-        match place(&item) {
-            Some(position) => named.push((position, index, item)),
-            None => others.push((index, item)),
-        }
-    }
-    named.sort_by_key(|(position, ..)| *position);
+    let place = |list: &[Value], item: &Value| {
+        list.iter().position(|other| match key {
+            Some(key) => other.get(key) == item.get(key),
+            None => other == item,
+        })
+    };
+    let (mut named, mut others): (Vec<Value>, Vec<Value>) =
+        std::mem::take(items).into_iter().partition(|item| place(order, item).is_some());
+    named.sort_by_key(|item| place(order, item));
+    others.sort_by_key(|item| place(before, item));
     let mut others = others.into_iter().peekable();
-    for (_, index, item) in named {
-        while let Some((_, other)) = others.next_if(|(other, _)| *other < index) {
+    for item in named {
+        let was = place(before, &item);
+        while let Some(other) = others.next_if(|other| was.is_some_and(|was| place(before, other) < Some(was))) {
             items.push(other);
         }
         items.push(item);
     }
-    items.extend(others.map(|(_, item)| item));
+    items.extend(others);
+}
+
+/// A patch as Go prints it, which is how the server quotes one that it cannot take.
+pub(crate) fn as_go(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".into(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => format!("[{}]", items.iter().map(as_go).collect::<Vec<_>>().join(" ")),
+        Value::Object(map) => {
+            let mut fields: Vec<(&String, &Value)> = map.iter().collect();
+            fields.sort_by_key(|(name, _)| *name);
+            let fields: Vec<String> =
+                fields.into_iter().map(|(name, value)| format!("{name}:{}", as_go(value))).collect();
+            format!("map[{}]", fields.join(" "))
+        }
+        scalar => scalar.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -191,6 +217,30 @@ mod tests {
         let once = patched(json!({"metadata": {"finalizers": ["a"]}}), patch.clone());
         assert_eq!(once, json!({"metadata": {"finalizers": ["b"]}}));
         assert_eq!(patched(once.clone(), patch), once);
+    }
+
+    #[test]
+    fn what_a_patch_adds_comes_before_what_it_does_not_name() {
+        let pod = json!({
+            "metadata": {"finalizers": ["a"]}, "status": {"conditions": [{"type": "Ready"}, {"type": "Mine"}]},
+        });
+        let added = patched(
+            pod,
+            json!({
+                "metadata": {"finalizers": ["b"]},
+                "status": {"conditions": [{"type": "New"}, {"type": "Mine", "status": "True"}]},
+            }),
+        );
+        assert_eq!(added["metadata"]["finalizers"], json!(["b", "a"]));
+        let types: Vec<_> =
+            added["status"]["conditions"].as_array().unwrap().iter().map(|c| c["type"].clone()).collect();
+        assert_eq!(types, ["New", "Ready", "Mine"]);
+    }
+
+    #[test]
+    fn a_patch_is_quoted_as_go_prints_it() {
+        let patch = json!({"b": [1, null], "a": {"k": "v", "t": true}});
+        assert_eq!(as_go(&patch), "map[a:map[k:v t:true] b:[1 <nil>]]");
     }
 
     #[test]

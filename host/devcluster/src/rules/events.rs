@@ -1,5 +1,6 @@
 //! Events: one thing with two views, `v1` (stored) and `events.k8s.io/v1`.
 
+use super::metadata;
 use crate::failure::Cause;
 use crate::kinds::Kind;
 use crate::meta::{self, Object};
@@ -57,41 +58,69 @@ fn rename(object: &mut Value, direction: impl Fn((&'static str, &'static str)) -
     }
 }
 
-/// `event` is in the stored form. The new form has rules that the old never had; an old one with an eventTime is held to
-/// them too.
+/// `event` is in the stored form, whose fields the causes name. One with an eventTime is held to newer rules, and one
+/// that comes in the newer view to the strictest.
 pub(super) fn check_create(kind: &Kind, event: &Value, causes: &mut Vec<Cause>) {
-    let new_form = kind.group == "events.k8s.io";
-    let namespace = meta::text(event, &["involvedObject", "namespace"]);
-    let about = if namespace.is_empty() { "default" } else { namespace };
-    if meta::namespace(event) != about {
-        let detail = "does not match event.namespace";
-        causes.push(Cause::invalid("involvedObject.namespace", &namespace.into(), detail));
+    let text = |field: &str| meta::text(event, &[field]);
+    let (own, about) = (meta::namespace(event), meta::text(event, &["involvedObject", "namespace"]));
+    let timed = !text("eventTime").is_empty();
+    let fits = match (timed, about) {
+        (false, "") => own == "default",
+        (false, about) => own == about,
+        (true, "") => matches!(own, "default" | "kube-system"),
+        (true, _) => true,
+    };
+    if !fits {
+        causes.push(Cause::invalid("involvedObject.namespace", &about.into(), "does not match event.namespace"));
     }
-    let timed = !meta::text(event, &["eventTime"]).is_empty();
-    if !new_form && !timed {
-        return;
+    if timed {
+        let controller = text("reportingComponent");
+        if controller.is_empty() {
+            causes.push(Cause::required("reportingController", ""));
+        }
+        for detail in metadata::unqualified(controller) {
+            causes.push(Cause::invalid("reportingController", &controller.into(), &detail));
+        }
+        for (field, required, most) in
+            [("reportingInstance", true, 128), ("action", true, 128), ("reason", true, 128), ("message", false, 1024)]
+        {
+            if required && text(field).is_empty() {
+                causes.push(Cause::required(field, ""));
+            }
+            if text(field).len() > most {
+                causes.push(Cause::invalid(field, &"".into(), &format!("can have at most {most} characters")));
+            }
+        }
+    }
+    if kind.group == "events.k8s.io" {
+        check_strictly(event, timed, causes);
+    }
+}
+
+fn check_strictly(event: &Value, timed: bool, causes: &mut Vec<Cause>) {
+    let wrong = |field: &str, detail: &str| Cause::invalid(field, &"".into(), detail);
+    if let Some(series) = event.get("series") {
+        if series["count"].as_i64().unwrap_or(0) < 2 {
+            causes.push(wrong("series.count", "should be at least 2"));
+        }
+        if meta::text(series, &["lastObservedTime"]).is_empty() {
+            causes.push(Cause::required("series.lastObservedTime", ""));
+        }
     }
     if !timed {
         causes.push(Cause::required("eventTime", ""));
     }
-    for (stored, shown) in [
-        ("reportingComponent", "reportingController"),
-        ("reportingInstance", "reportingInstance"),
-        ("action", "action"),
-        ("reason", "reason"),
-    ] {
-        if meta::text(event, &[stored]).is_empty() {
-            causes.push(Cause::required(shown, ""));
+    let kind = meta::text(event, &["type"]);
+    if !matches!(kind, "Normal" | "Warning") {
+        causes.push(wrong("type", &format!("has invalid value: {kind}")));
+    }
+    for field in ["firstTimestamp", "lastTimestamp", "count"] {
+        if event.get(field).is_some_and(|value| *value != 0) {
+            causes.push(wrong(field, "needs to be unset"));
         }
     }
-    for (field, stored, most) in [("action", "action", 128), ("reason", "reason", 128), ("note", "message", 1024)] {
-        if meta::text(event, &[stored]).len() > most {
-            let detail = format!("can have at most {most} characters");
-            causes.push(Cause::invalid(field, &"".into(), &detail));
-        }
-    }
-    if !matches!(meta::text(event, &["type"]), "Normal" | "Warning") {
-        causes.push(Cause::invalid("type", &event["type"], "has invalid value"));
+    if ["component", "host"].iter().any(|field| !meta::text(event, &["source", field]).is_empty()) {
+        causes.push(wrong("source", "needs to be unset"));
     }
 }
 

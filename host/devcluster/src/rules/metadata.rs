@@ -5,8 +5,8 @@ use crate::kinds::Kind;
 use crate::meta;
 use serde_json::Value;
 
-const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end \
-    with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
+const QUALIFIED: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
+    alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
     '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or \
     '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex \
@@ -24,32 +24,27 @@ pub(crate) fn undecodable(object: &Value) -> Option<String> {
             None | Some(Value::Null) => {}
             Some(Value::Object(map)) => {
                 if let Some((_, value)) = map.iter().find(|(_, v)| !v.is_string() && !v.is_null()) {
-                    return Some(format!(
-                        "json: cannot unmarshal {} into Go struct field ObjectMeta.metadata.{field} of type string",
-                        type_name(value)
-                    ));
+                    return Some(format!("cannot convert {} to string", type_name(value)));
                 }
             }
             Some(value) => {
-                return Some(format!(
-                    "json: cannot unmarshal {} into Go struct field ObjectMeta.metadata.{field} of type \
-                     map[string]string",
-                    type_name(value)
-                ));
+                return Some(format!("cannot restore map from {}", type_name(value)));
             }
         }
     }
     None
 }
 
+/// What Go calls the type.
 fn type_name(value: &Value) -> &'static str {
     match value {
-        Value::Null => "null",
+        Value::Null => "nil",
         Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
         Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
     }
 }
 
@@ -80,14 +75,16 @@ pub(super) fn check(kind: &Kind, object: &Value) -> Vec<Cause> {
     if bytes > ANNOTATIONS_BYTES {
         causes.push(Cause::too_long("metadata.annotations", ANNOTATIONS_BYTES));
     }
-    for finalizer in meta::finalizers(object) {
-        let text = finalizer.as_str().unwrap_or_default();
-        let standard = matches!(text, "orphan" | "foregroundDeletion" | "kubernetes");
-        if !is_qualified(text) {
-            causes.push(Cause::invalid("metadata.finalizers", finalizer, QUALIFIED));
-        } else if !text.contains('/') && !standard {
+    let finalizers = meta::finalizers(object).iter().map(|finalizer| finalizer.as_str().unwrap_or_default());
+    for finalizer in finalizers.clone() {
+        check_key("metadata.finalizers", finalizer, &mut causes);
+    }
+    // Custom resources are checked by the generic rules alone.
+    for (index, finalizer) in finalizers.enumerate().filter(|_| !kind.custom) {
+        let standard = matches!(finalizer, "orphan" | "foregroundDeletion" | "kubernetes");
+        if !finalizer.contains('/') && !standard {
             let detail = "name is neither a standard finalizer name nor is it fully qualified";
-            causes.push(Cause::invalid("metadata.finalizers", finalizer, detail));
+            causes.push(Cause::invalid(format!("metadata.finalizers[{index}]"), &finalizer.into(), detail));
         }
     }
     for (index, owner) in meta::list(object, &["metadata", "ownerReferences"]).iter().enumerate() {
@@ -131,22 +128,41 @@ fn map<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = (&'a String, 
 }
 
 fn check_key(field: &str, key: &str, causes: &mut Vec<Cause>) {
-    if !is_qualified(key) {
-        causes.push(Cause::invalid(field, &key.into(), QUALIFIED));
-    }
+    causes.extend(unqualified(key).iter().map(|detail| Cause::invalid(field, &key.into(), detail)));
 }
 
-fn is_qualified(key: &str) -> bool {
-    match key.split_once('/') {
-        Some((prefix, name)) => is_subdomain(prefix) && is_name_part(name),
-        None => is_name_part(key),
+/// What is wrong with a name that may have a DNS subdomain and `/` in front.
+pub(super) fn unqualified(key: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let name = match key.split('/').collect::<Vec<_>>().as_slice() {
+        [prefix, name] => {
+            if prefix.is_empty() {
+                wrong.push("prefix part must be non-empty".into());
+            } else if !is_subdomain(prefix) {
+                wrong.push(format!("prefix part {SUBDOMAIN}"));
+            }
+            *name
+        }
+        [name] => *name,
+        _ => {
+            let detail = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
+            return vec![format!("a valid label key {QUALIFIED} {detail}")];
+        }
+    };
+    if name.is_empty() {
+        wrong.push("name part must be non-empty".into());
+    } else if name.len() > 63 {
+        wrong.push("name part must be no more than 63 bytes".into());
     }
+    if !is_name_part(name) {
+        wrong.push(format!("name part {QUALIFIED}"));
+    }
+    wrong
 }
 
 fn is_name_part(text: &str) -> bool {
     let alphanumeric = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    text.len() <= 63
-        && alphanumeric(text.chars().next())
+    alphanumeric(text.chars().next())
         && alphanumeric(text.chars().last())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }

@@ -5,6 +5,7 @@ mod definitions;
 mod events;
 pub(crate) mod metadata;
 mod pods;
+mod schema;
 mod small;
 
 pub(crate) use events::{from_view, to_view};
@@ -18,9 +19,14 @@ use serde_json::Value;
 
 /// Defaults that the API server's types have: they belong to whoever writes the object.
 pub(crate) fn default(kind: &Kind, object: &mut Value) {
+    if let Some(schema) = &kind.schema {
+        schema::shape(schema, object);
+    }
     match kind.resource().as_str() {
         "pods" => pods::default_spec(object),
         "secrets" => small::secret(object),
+        "configmaps" => small::config_map(object),
+        "namespaces" => small::label_namespace(object),
         _ => {}
     }
 }
@@ -72,6 +78,9 @@ pub(crate) fn prepare_update(kind: &Kind, subresource: &str, old: &Value, new: &
 
 pub(crate) fn check_create(kind: &Kind, object: &Value) -> Vec<Cause> {
     let mut causes = metadata::check(kind, object);
+    if let Some(schema) = &kind.schema {
+        schema::check(schema, None, object, &mut causes);
+    }
     match kind.resource().as_str() {
         "pods" => pods::check_create(object, &mut causes),
         "events" => events::check_create(kind, object, &mut causes),
@@ -84,7 +93,14 @@ pub(crate) fn check_create(kind: &Kind, object: &Value) -> Vec<Cause> {
 
 pub(crate) fn check_update(kind: &Kind, subresource: &str, old: &Value, new: &Value) -> Vec<Cause> {
     let mut causes = metadata::check(kind, new);
+    if kind.is("pods") {
+        // Both passes over a Pod look at metadata, and both tell.
+        causes.extend(causes.clone());
+    }
     metadata::check_update(old, new, &mut causes);
+    if let Some(schema) = &kind.schema {
+        schema::check(schema, Some(old), new, &mut causes);
+    }
     match kind.resource().as_str() {
         "pods" if subresource.is_empty() => pods::check_update(old, new, &mut causes),
         "configmaps" | "secrets" => small::check_immutable(old, new, &mut causes),

@@ -4,9 +4,13 @@ use crate::failure::Cause;
 use crate::meta;
 use serde_json::{Value, json};
 
-pub(super) fn namespace(object: &mut Value) {
+/// The label that the server adds counts as written by whoever makes the Namespace.
+pub(super) fn label_namespace(object: &mut Value) {
     let name = meta::name(object).to_owned();
     meta::set(object, &["metadata", "labels", "kubernetes.io/metadata.name"], name);
+}
+
+pub(super) fn namespace(object: &mut Value) {
     meta::set(object, &["spec", "finalizers"], json!(["kubernetes"]));
     meta::set(object, &["status"], json!({"phase": "Active"}));
 }
@@ -18,6 +22,16 @@ pub(super) fn secret(object: &mut Value) {
         for (key, value) in plain {
             let encoded = base64(value.as_str().unwrap_or_default().as_bytes());
             meta::set(object, &["data", &key], encoded);
+        }
+    }
+    config_map(object);
+}
+
+/// An empty map of data is none, and nobody owns it.
+pub(super) fn config_map(object: &mut Value) {
+    for field in ["data", "binaryData"] {
+        if object.get(field).and_then(Value::as_object).is_some_and(serde_json::Map::is_empty) {
+            meta::remove(object, &[field]);
         }
     }
 }

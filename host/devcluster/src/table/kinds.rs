@@ -35,14 +35,14 @@ pub(super) fn printer(resource: &str) -> (&'static [&'static str], Row) {
                 "+Source",
                 "Message",
                 "+First Seen",
-                "+#Count",
+                "+Count",
                 "+Name",
             ],
             event,
         ),
-        "configmaps" => (&["Name", "#Data", "Age"], config_map),
-        "secrets" => (&["Name", "Type", "#Data", "Age"], secret),
-        "serviceaccounts" => (&["Name", "#Secrets", "Age"], service_account),
+        "configmaps" => (&["Name", "Data", "Age"], config_map),
+        "secrets" => (&["Name", "Type", "Data", "Age"], secret),
+        "serviceaccounts" => (&["Name", "Secrets", "Age"], service_account),
         "leases.coordination.k8s.io" => (&["Name", "Holder", "Age"], lease),
         "poddisruptionbudgets.policy" => {
             (&["Name", "Min Available", "Max Unavailable", "#Allowed Disruptions", "Age"], budget)

@@ -1,0 +1,143 @@
+//! Deletions answer, wait and are told as the API server's are.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic is how a test fails")]
+
+mod common;
+
+use common::{Client, PODS, STRATEGIC, pod, revision, still, uid};
+use serde_json::{Value, json};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_terminates_goes_at_once_when_it_is_given_no_more_grace() {
+    let cluster = still();
+    let client = Client::new(&cluster);
+    let mut bound = pod("a");
+    bound["spec"]["nodeName"] = json!("node-0");
+    client.post(PODS, bound).await;
+    let path = format!("{PODS}/a");
+    let (_, marked) = client.delete(&path, json!({"gracePeriodSeconds": 20})).await;
+    let (_, longer) = client.delete(&path, json!({"gracePeriodSeconds": 60})).await;
+    assert_eq!(longer, marked, "more grace is not given");
+    let (_, sooner) = client.delete(&path, json!({"gracePeriodSeconds": 5})).await;
+    assert_eq!(sooner["metadata"]["deletionGracePeriodSeconds"], 5);
+    let mut watch = client.watch(&format!("{PODS}?watch=1&resourceVersion={}", revision(&sooner))).await;
+    client.delete(&path, json!({"gracePeriodSeconds": 0})).await;
+    for expected in ["MODIFIED", "DELETED"] {
+        let (event, object) = watch.event().await;
+        assert_eq!((event.as_str(), &object["metadata"]["deletionGracePeriodSeconds"]), (expected, &json!(0)));
+        assert_eq!(object["metadata"]["generation"], 2, "a deletion counts once");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_precondition_that_does_not_hold_is_told_of_the_kind() {
+    let cluster = still();
+    let client = Client::new(&cluster);
+    let made = cluster.create(pod("a")).unwrap();
+    let (code, status) = client.delete(&format!("{PODS}/a"), json!({"preconditions": {"uid": "other"}})).await;
+    assert_eq!((code, &status["reason"], &status["details"]["kind"]), (409, &json!("Conflict"), &json!("Pod")));
+    let why = format!("the UID in the precondition (other) does not match the UID in record ({})", uid(&made));
+    let message = format!(
+        "Operation cannot be fulfilled on Pod \"a\": {why}. The object might have been deleted and then recreated"
+    );
+    assert_eq!(status["message"], message);
+    let old = json!({"preconditions": {"resourceVersion": "1"}});
+    let (code, status) =
+        client.delete("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node-0", old).await;
+    assert_eq!((code, &status["details"]["group"]), (409, &json!("coordination.k8s.io")));
+    let message = status["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("Operation cannot be fulfilled on Lease.coordination.k8s.io \"node-0\": the ResourceV")
+    );
+    assert!(message.ends_with("The object might have been modified"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn options_in_a_body_make_those_of_the_query_count_for_nothing() {
+    let cluster = still();
+    let client = Client::new(&cluster);
+    for name in ["a", "b"] {
+        cluster.create(map(name)).unwrap();
+    }
+    client.delete(&format!("{MAPS}/a?dryRun=All"), Value::Null).await;
+    assert_eq!(client.get(&format!("{MAPS}/a")).await.0, 200);
+    client.delete(&format!("{MAPS}/b?dryRun=All"), json!({"gracePeriodSeconds": 0})).await;
+    assert_eq!(client.get(&format!("{MAPS}/b")).await.0, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_is_answered_like_the_deletion_and_changes_nothing() {
+    let cluster = still();
+    let client = Client::new(&cluster);
+    cluster.create(map("a")).unwrap();
+    cluster.create(pod("a")).unwrap();
+    let before = client.get(PODS).await.1;
+    let (code, status) = client.delete(&format!("{MAPS}/a"), json!({"dryRun": ["All"]})).await;
+    assert_eq!((code, &status["kind"], &status["status"]), (200, &json!("Status"), &json!("Success")));
+    let (code, shown) = client.delete(&format!("{PODS}/a"), json!({"dryRun": ["All"]})).await;
+    assert_eq!((code, &shown["metadata"]["deletionGracePeriodSeconds"]), (200, &json!(0)));
+    assert_eq!(client.get(PODS).await.1, before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn orphaning_waits_behind_a_finalizer_and_leaves_dependents_without_an_owner() {
+    let cluster = still();
+    let client = Client::new(&cluster);
+    let owner = cluster.create(map("owner")).unwrap();
+    let mut kept = map("kept");
+    kept["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid(&owner)}]);
+    cluster.create(kept).unwrap();
+    let (code, waiting) = client.delete(&format!("{MAPS}/owner"), json!({"propagationPolicy": "Orphan"})).await;
+    assert_eq!(
+        (code, &waiting["kind"], &waiting["metadata"]["finalizers"]),
+        (200, &json!("ConfigMap"), &json!(["orphan"]))
+    );
+    assert!(waiting["metadata"]["deletionTimestamp"].is_string());
+    client.until(&format!("{MAPS}/owner"), |code, _| code == 404).await;
+    let (_, kept) = client.get(&format!("{MAPS}/kept")).await;
+    assert_eq!(kept["metadata"].get("ownerReferences"), None);
+    assert_eq!(kept["metadata"].get("managedFields"), None, "nothing that somebody owned is left");
+    cluster.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespaces_are_deleted_one_by_one_alone() {
+    let cluster = still();
+    let client = Client::new(&cluster);
+    assert_eq!(client.delete("/api/v1/namespaces", Value::Null).await.0, 405);
+    let (_, resources) = client.get("/api/v1").await;
+    let verbs = |name: &str| {
+        let found = resources["resources"].as_array().unwrap().iter().find(|r| r["name"] == name).unwrap();
+        found["verbs"].as_array().unwrap().contains(&json!("deletecollection"))
+    };
+    assert_eq!((verbs("namespaces"), verbs("pods")), (false, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_is_two_changes_and_a_dry_one_is_none() {
+    let cluster = still();
+    let client = Client::new(&cluster);
+    let mut bound = pod("a");
+    bound["spec"]["nodeName"] = json!("node-0");
+    let (_, made) = client.post(PODS, bound).await;
+    let mut watch = client.watch(&format!("{PODS}?watch=1&resourceVersion={}", revision(&made))).await;
+    let eviction = |options: Value| json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}, "deleteOptions": options});
+    let path = format!("{PODS}/a/eviction");
+    assert_eq!(client.post(&path, eviction(json!({"dryRun": ["All"]}))).await.0, 201);
+    let held = json!({"preconditions": {"resourceVersion": made["metadata"]["resourceVersion"]}});
+    assert_eq!(client.post(&path, eviction(held)).await.0, 201);
+    let (_, told) = watch.event().await;
+    assert_eq!(told["status"]["conditions"][0]["type"], "DisruptionTarget");
+    assert_eq!(told["metadata"].get("deletionTimestamp"), None);
+    let (_, marked) = watch.event().await;
+    assert!(marked["metadata"]["deletionTimestamp"].is_string());
+    let patch = json!({"metadata": {"uid": uid(&made), "labels": {"k": "v"}}});
+    assert_eq!(client.patch(&format!("{PODS}/a"), STRATEGIC, patch).await.0, 200);
+}
