@@ -1,7 +1,7 @@
 //! Deletion: preconditions, grace of Pods, finalizers.
 
 use crate::clock::{self, Clock};
-use crate::failure::{self, Failure};
+use crate::failure::{self, Cause, Failure};
 use crate::kinds::Kind;
 use crate::meta::{self, Object};
 use crate::rules;
@@ -26,15 +26,46 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    pub(crate) fn read(value: &Value) -> Self {
+    /// # Errors
+    /// When a field is of another type, or options are unknown or do not go together.
+    pub(crate) fn read(value: &Value) -> Result<Self, Failure> {
         let word = |path: &[&str]| meta::at(value, path).and_then(Value::as_str).map(str::to_owned);
-        Self {
-            grace_seconds: value.get("gracePeriodSeconds").and_then(Value::as_i64),
+        let grace_seconds = match &value["gracePeriodSeconds"] {
+            Value::Null => None,
+            seconds => Some(seconds.as_i64().ok_or_else(|| {
+                let found = if seconds.is_string() { "string" } else { "value" };
+                let field = "Go struct field DeleteOptions.gracePeriodSeconds of type int64";
+                Failure::bad_request(format!("json: cannot unmarshal {found} into {field}"))
+            })?),
+        };
+        let mut propagation = meta::text(value, &["propagationPolicy"]);
+        let mut causes = Vec::new();
+        match value["orphanDependents"].as_bool() {
+            None => {}
+            Some(_) if !propagation.is_empty() => {
+                let detail = "orphanDependents and deletionPropagation cannot be both set";
+                causes.push(Cause::invalid("propagationPolicy", &propagation.into(), detail));
+            }
+            Some(orphan) => propagation = if orphan { "Orphan" } else { "Background" },
+        }
+        if !matches!(propagation, "" | "Foreground" | "Background" | "Orphan") {
+            let known = ["Foreground", "Background", "Orphan", "nil"];
+            causes.push(Cause::unsupported("propagationPolicy", &propagation.into(), &known));
+        }
+        let dry_run = meta::list(value, &["dryRun"]);
+        if dry_run.iter().any(|word| word != "All") {
+            causes.push(Cause::unsupported("dryRun", &json!(dry_run), &["All"]));
+        }
+        if !causes.is_empty() {
+            return Err(Failure::invalid_of("meta.k8s.io", "DeleteOptions", "", &causes));
+        }
+        Ok(Self {
+            grace_seconds,
             uid: word(&["preconditions", "uid"]),
             revision: word(&["preconditions", "resourceVersion"]),
-            propagation: meta::text(value, &["propagationPolicy"]).to_owned(),
-            dry_run: value.get("dryRun").is_some_and(|d| *d == json!(["All"])),
-        }
+            propagation: propagation.to_owned(),
+            dry_run: !dry_run.is_empty(),
+        })
     }
 }
 

@@ -219,6 +219,23 @@ impl Failure {
         Self::new(400, "BadRequest", message, Value::Null)
     }
 
+    /// A body that the kind's types cannot hold.
+    pub(crate) fn undecodable(kind: &Kind, why: &str) -> Self {
+        let (version, kind) = (&kind.version, &kind.kind);
+        Self::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
+    }
+
+    /// An applied object that the kind's schema cannot hold.
+    pub(crate) fn untyped(kind: &Kind, object: &Value, wrong: &[String]) -> Self {
+        let place =
+            format!("{}/{}; {}, Kind={}", meta::namespace(object), meta::name(object), kind.api_version(), kind.kind);
+        let wrong = match wrong {
+            [one] => one.clone(),
+            several => format!("errors:\n  {}", several.join("\n  ")),
+        };
+        Self::unexpected(format!("failed to create typed patch object ({place}): {wrong}"))
+    }
+
     pub(crate) fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
         let subject = if name.is_empty() { kind.qualified() } else { format!("{} \"{name}\"", kind.qualified()) };
         Self::new(403, "Forbidden", format!("{subject} is forbidden: {why}"), Self::about(kind, name))

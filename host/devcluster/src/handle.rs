@@ -97,6 +97,10 @@ fn check_manager(request: &Request) -> Result<(), Failure> {
     };
     let manager = request.query.get("fieldManager");
     let mut causes = Vec::new();
+    let dry_run = request.query.get("dryRun");
+    if !matches!(dry_run, "" | "All") {
+        causes.push(Cause::unsupported("dryRun", &json!([dry_run]), &["All"]));
+    }
     if manager.len() > 128 {
         causes.push(Cause::too_long("fieldManager", 128));
     } else if manager.chars().any(char::is_control) {
@@ -112,10 +116,25 @@ fn check_manager(request: &Request) -> Result<(), Failure> {
     if causes.is_empty() { Ok(()) } else { Err(Failure::invalid_of("meta.k8s.io", options, "", &causes)) }
 }
 
+/// Why the object is refused for fields that its kind does not have, where the client asked for that.
+fn unknown_fields(request: &Request, object: &Value) -> Option<String> {
+    if request.query.get("fieldValidation") != "Strict" {
+        return None;
+    }
+    let unknown = rules::unknown_fields(&request.target.kind, object);
+    let told: Vec<String> = unknown.iter().map(|field| format!("unknown field \"{field}\"")).collect();
+    (!told.is_empty()).then(|| format!("strict decoding error: {}", told.join(", ")))
+}
+
+fn check_fields(request: &Request, object: &Value) -> Result<(), Failure> {
+    unknown_fields(request, object).map_or(Ok(()), |why| Err(Failure::undecodable(&request.target.kind, &why)))
+}
+
 fn create(state: &mut State, core: &Core, request: &Request) -> Result<Object, Failure> {
     let target = &request.target;
     let mut object = request.object()?;
     write::check_body(&target.kind, "", &object)?;
+    check_fields(request, &object)?;
     meta::remove(&mut object, &["metadata", "managedFields"]);
     let write = write_of(core, request, false);
     let created = write::create(state, &core.clock, &write, target.namespace.as_deref(), object)?;
@@ -126,6 +145,7 @@ fn replace(state: &mut State, core: &Core, request: &Request, key: &Key) -> Resu
     let kind = &request.target.kind;
     let body = request.object()?;
     write::check_body(kind, &key.name, &body)?;
+    check_fields(request, &body)?;
     let write = write_of(core, request, false);
     let stored = write::update(state, &write, key, |old| write::replace(kind, old, body))?;
     Ok(rules::to_view(kind, &stored))
@@ -159,10 +179,15 @@ fn patch(state: &mut State, core: &Core, request: &Request, key: &Key) -> Result
             _ => strategic::merge(&mut new, &body, write::schema(&kind))
                 .map_err(|malformed| Failure::bad_request(malformed.to_string()))?,
         }
-        write::decodable(&new).map_err(|why| {
-            let shown = if content_type == STRATEGIC_PATCH { strategic::as_go(&body) } else { new.to_string() };
-            Failure::unpatchable(&shown, &why)
-        })?;
+        if let Some(what) = rules::metadata::undecodable(&new) {
+            return Err(match content_type {
+                STRATEGIC_PATCH => Failure::unpatchable(&strategic::as_go(&body), &what.in_merge()),
+                _ => Failure::unpatchable(&new.to_string(), &what.in_json()),
+            });
+        }
+        if let Some(why) = unknown_fields(request, &new) {
+            return Err(Failure::unpatchable(&new.to_string(), &why));
+        }
         write::check_body(&kind, &key.name, &new)?;
         Ok(new)
     })?;
@@ -181,7 +206,12 @@ fn server_side_apply(state: &mut State, core: &Core, request: &Request, key: &Ke
         return Err(Failure::bad_request("the body of an apply patch must be an object with its kind"));
     }
     write::check_body(kind, &key.name, &config)?;
-    write::decodable(&config).map_err(Failure::bad_request)?;
+    write::decodable(kind, &config)?;
+    let unknown: Vec<String> =
+        rules::unknown_fields(kind, &config).iter().map(|f| format!(".{f}: field not declared in schema")).collect();
+    if !unknown.is_empty() {
+        return Err(Failure::untyped(kind, &config, &unknown));
+    }
     if !meta::list(&config, &["metadata", "managedFields"]).is_empty() {
         return Err(Failure::bad_request("metadata.managedFields must be nil"));
     }
@@ -214,16 +244,18 @@ fn server_side_apply(state: &mut State, core: &Core, request: &Request, key: &Ke
 }
 
 /// Options in a body make those of the query count for nothing.
-pub(crate) fn delete_options(request: &Request) -> Result<Options, Failure> {
+fn delete_options(request: &Request) -> Result<Options, Failure> {
     if !request.body.is_empty() {
-        return Ok(Options::read(&request.object()?));
+        return Options::read(&request.object()?);
     }
-    Ok(Options {
-        grace_seconds: request.query.number("gracePeriodSeconds")?.and_then(|seconds| i64::try_from(seconds).ok()),
-        propagation: request.query.get("propagationPolicy").to_owned(),
-        dry_run: request.query.dry_run(),
-        ..Options::default()
-    })
+    let query = &request.query;
+    let mut options = json!({"gracePeriodSeconds": query.number("gracePeriodSeconds")?});
+    for (field, value) in [("propagationPolicy", query.get("propagationPolicy")), ("dryRun", query.get("dryRun"))] {
+        if !value.is_empty() {
+            options[field] = if field == "dryRun" { json!([value]) } else { json!(value) };
+        }
+    }
+    Options::read(&options)
 }
 
 fn delete_collection(core: &Core, request: &Request, shape: Shape) -> Result<Answer, Failure> {

@@ -26,7 +26,7 @@ pub(crate) fn evict(state: &mut State, core: &Core, request: &Request, key: &Key
         return Err(Failure::bad_request("name in URL does not match name in Eviction object"));
     }
     let pod = state.store.get("pods", key).cloned().ok_or_else(|| Failure::not_found(kind, &key.name))?;
-    let mut options = Options::read(&body["deleteOptions"]);
+    let mut options = Options::read(&body["deleteOptions"])?;
     options.dry_run |= request.query.dry_run();
     delete::check_preconditions(kind, &pod, &options)?;
     let disturbs = meta::text(&pod, &["status", "phase"]) == "Running" && !meta::is_terminating(&pod);

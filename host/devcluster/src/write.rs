@@ -38,7 +38,7 @@ pub(crate) fn create(
 ) -> Result<Object, Failure> {
     let kind = &*write.kind;
     let mut object = rules::from_view(kind, object);
-    decodable(&object).map_err(Failure::bad_request)?;
+    decodable(kind, &object)?;
     place(kind, namespace, &mut object)?;
     if meta::name(&object).is_empty() {
         let prefix = meta::text(&object, &["metadata", "generateName"]).to_owned();
@@ -161,9 +161,12 @@ fn spec_differs(kind: &Kind, old: &Value, new: &Value) -> bool {
     rest(old) != rest(new)
 }
 
-/// Why an object could not even be decoded, if it could not.
-pub(crate) fn decodable(object: &Value) -> Result<(), String> {
-    rules::metadata::undecodable(object).map_or(Ok(()), Err)
+/// Refuses what the kind's types could not hold.
+pub(crate) fn decodable(kind: &Kind, object: &Value) -> Result<(), Failure> {
+    match rules::metadata::undecodable(object) {
+        Some(what) => Err(Failure::undecodable(kind, &what.in_json())),
+        None => Ok(()),
+    }
 }
 
 /// Puts the request's namespace into the object, or refuses another one.
@@ -221,7 +224,7 @@ fn storage_key(kind: &Kind, object: &Value) -> String {
 
 /// PUT: the whole object.
 pub(crate) fn replace(kind: &Kind, old: &Value, mut new: Value) -> Result<Value, Failure> {
-    decodable(&new).map_err(Failure::bad_request)?;
+    decodable(kind, &new)?;
     let name = meta::name(old);
     let uid = meta::uid(&new);
     if !uid.is_empty() && uid != meta::uid(old) {

@@ -202,4 +202,25 @@ async fn a_custom_resource_is_held_against_its_schema_at_every_write() {
     assert_eq!((code, &status["details"]["causes"][0]["reason"]), (422, &json!("FieldValueTypeInvalid")));
     let (code, status) = client.patch(&format!("{path}/status"), MERGE, json!({"status": {"phase": 1}})).await;
     assert_eq!((code, cause(&status)), (422, "status.phase"));
+    let strict = thing(json!({"size": 2, "unknown": 1}));
+    let (code, status) = client.post(&format!("{things}?fieldValidation=Strict"), strict.clone()).await;
+    let message = "Thing in version \"v1\" cannot be handled as a Thing: strict decoding error: unknown field \
+        \"spec.unknown\"";
+    assert_eq!((code, &status["message"]), (400, &json!(message)));
+    let patch = json!({"spec": {"unknown": 1}});
+    let (code, status) = client.patch(&format!("{path}?fieldValidation=Strict"), MERGE, patch).await;
+    assert_eq!((code, cause(&status)), (422, "patch"));
+    let (code, status) = client.patch(&format!("{path}?fieldManager=m"), common::APPLY, strict).await;
+    let message = status["message"].as_str().unwrap();
+    assert!(code == 500 && message.ends_with(".spec.unknown: field not declared in schema"), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_condition_has_a_qualified_type() {
+    let cluster = still();
+    let client = Client::new(&cluster);
+    cluster.create(pod("a")).unwrap();
+    let patch = json!({"status": {"conditions": [{"type": "Shop.example/Checked", "status": "True"}]}});
+    let (code, status) = client.patch(&format!("{PODS}/a/status"), STRATEGIC, patch).await;
+    assert_eq!((code, cause(&status)), (422, "status.conditions[0].Type"));
 }

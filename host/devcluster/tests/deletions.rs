@@ -86,6 +86,31 @@ async fn a_dry_run_is_answered_like_the_deletion_and_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn options_that_are_none_delete_nothing() {
+    let cluster = still();
+    let client = Client::new(&cluster);
+    cluster.create(map("a")).unwrap();
+    let path = format!("{MAPS}/a");
+    for (options, code, field) in [
+        (json!({"dryRun": ["Some"]}), 422, "dryRun"),
+        (json!({"propagationPolicy": "Bogus"}), 422, "propagationPolicy"),
+        (json!({"propagationPolicy": "Orphan", "orphanDependents": true}), 422, "propagationPolicy"),
+        (json!({"gracePeriodSeconds": "x"}), 400, ""),
+    ] {
+        let (answered, status) = client.delete(&path, options).await;
+        assert_eq!((answered, common::cause(&status)), (code, field));
+    }
+    let (code, status) = client.delete(&format!("{path}?propagationPolicy=Bogus"), Value::Null).await;
+    let message = "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"Bogus\": supported \
+        values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"";
+    assert_eq!((code, &status["message"]), (422, &json!(message)));
+    let patch = json!({"metadata": {"labels": {"k": "v"}}});
+    let (code, status) = client.patch(&format!("{path}?dryRun=Some"), STRATEGIC, patch).await;
+    assert_eq!((code, common::cause(&status)), (422, "dryRun"));
+    assert_eq!(client.get(&path).await.1["metadata"].get("labels"), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn orphaning_waits_behind_a_finalizer_and_leaves_dependents_without_an_owner() {
     let cluster = still();
     let client = Client::new(&cluster);

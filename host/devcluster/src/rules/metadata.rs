@@ -17,35 +17,67 @@ const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower ca
 /// Keys and values of all annotations together.
 const ANNOTATIONS_BYTES: usize = 256 * 1024;
 
-/// Whether maps of strings are maps of strings: what is not cannot even be decoded.
-pub(crate) fn undecodable(object: &Value) -> Option<String> {
+/// What stands where a map of strings, or one of its strings, should: the object cannot even be decoded.
+#[derive(Clone, Debug)]
+pub(crate) struct Undecodable {
+    field: &'static str,
+    /// Inside the map, not instead of it.
+    inside: bool,
+    found: Value,
+}
+
+impl Undecodable {
+    /// In the words of who decodes a body.
+    pub(crate) fn in_json(&self) -> String {
+        let found = match &self.found {
+            Value::Null => "null",
+            Value::Bool(_) => "bool",
+            Value::Number(_) => "number",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        };
+        let wanted = if self.inside { "string" } else { "map[string]string" };
+        format!(
+            "json: cannot unmarshal {found} into Go struct field ObjectMeta.metadata.{} of type {wanted}",
+            self.field
+        )
+    }
+
+    /// In the words of who decodes what a strategic merge made.
+    pub(crate) fn in_merge(&self) -> String {
+        let found = match &self.found {
+            Value::Null => "nil",
+            Value::Bool(_) => "bool",
+            Value::Number(number) if number.is_f64() => "float64",
+            Value::Number(_) => "int64",
+            Value::String(_) => "string",
+            Value::Array(_) => "[]interface {}",
+            Value::Object(_) => "map[string]interface {}",
+        };
+        if self.inside {
+            format!("cannot convert {found} to string")
+        } else {
+            format!("cannot restore map from {found}")
+        }
+    }
+}
+
+pub(crate) fn undecodable(object: &Value) -> Option<Undecodable> {
     for field in ["labels", "annotations"] {
         match meta::at(object, &["metadata", field]) {
             None | Some(Value::Null) => {}
             Some(Value::Object(map)) => {
                 if let Some((_, value)) = map.iter().find(|(_, v)| !v.is_string() && !v.is_null()) {
-                    return Some(format!("cannot convert {} to string", type_name(value)));
+                    return Some(Undecodable { field, inside: true, found: value.clone() });
                 }
             }
             Some(value) => {
-                return Some(format!("cannot restore map from {}", type_name(value)));
+                return Some(Undecodable { field, inside: false, found: value.clone() });
             }
         }
     }
     None
-}
-
-/// What Go calls the type.
-fn type_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "nil",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
 }
 
 pub(super) fn check(kind: &Kind, object: &Value) -> Vec<Cause> {

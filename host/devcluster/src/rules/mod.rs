@@ -31,6 +31,11 @@ pub(crate) fn default(kind: &Kind, object: &mut Value) {
     }
 }
 
+/// Fields of a custom resource that its schema does not know; of the built-in kinds none is known to be unknown.
+pub(crate) fn unknown_fields(kind: &Kind, object: &Value) -> Vec<String> {
+    kind.schema.as_ref().map(|schema| schema::unknown(schema, object)).unwrap_or_default()
+}
+
 /// What the server itself says about a new object, and nobody owns.
 pub(crate) fn prepare_create(kind: &Kind, object: &mut Value, now: &str) {
     match kind.resource().as_str() {
@@ -103,6 +108,7 @@ pub(crate) fn check_update(kind: &Kind, subresource: &str, old: &Value, new: &Va
     }
     match kind.resource().as_str() {
         "pods" if subresource.is_empty() => pods::check_update(old, new, &mut causes),
+        "pods" if subresource == "status" => pods::check_status(new, &mut causes),
         "configmaps" | "secrets" => small::check_immutable(old, new, &mut causes),
         "leases.coordination.k8s.io" => small::check_lease(new, &mut causes),
         _ => {}

@@ -164,6 +164,15 @@ pub(super) fn check_update(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
+pub(super) fn check_status(pod: &Value, causes: &mut Vec<Cause>) {
+    for (index, condition) in meta::list(pod, &["status", "conditions"]).iter().enumerate() {
+        let kind = meta::text(condition, &["type"]);
+        for detail in metadata::unqualified(kind) {
+            causes.push(Cause::invalid(format!("status.conditions[{index}].Type"), &kind.into(), &detail));
+        }
+    }
+}
+
 /// Whether the Pod's Ready condition is true.
 pub(crate) fn is_ready(pod: &Value) -> bool {
     meta::condition(pod, "Ready").is_some_and(|c| c["status"] == "True")

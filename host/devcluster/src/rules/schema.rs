@@ -12,26 +12,42 @@ const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
 
 /// Takes out what the schema does not know, then fills in its defaults.
 pub(super) fn shape(schema: &Value, object: &mut Value) {
-    prune(schema, object, true);
+    prune(schema, object, true, "", &mut Vec::new());
     default(schema, object);
 }
 
+/// The paths of what the schema does not know.
+pub(super) fn unknown(schema: &Value, object: &Value) -> Vec<String> {
+    let mut unknown = Vec::new();
+    prune(schema, &mut object.clone(), true, "", &mut unknown);
+    unknown
+}
+
 /// `whole`: the value is an object of the API, which has type and metadata whatever the schema says.
-fn prune(schema: &Value, value: &mut Value, whole: bool) {
+fn prune(schema: &Value, value: &mut Value, whole: bool, path: &str, pruned: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
             let own = |name: &str| whole && matches!(name, "apiVersion" | "kind" | "metadata");
             let preserved = schema[PRESERVE] == true || schema["additionalProperties"] == true;
-            fields.retain(|name, _| own(name) || preserved || field(schema, name).is_some());
+            let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+            fields.retain(|name, _| {
+                let known = own(name) || preserved || field(schema, name).is_some();
+                if !known {
+                    pruned.push(below(name));
+                }
+                known
+            });
             for (name, value) in fields.iter_mut().filter(|(name, _)| !own(name)) {
                 if let Some(schema) = field(schema, name) {
-                    prune(schema, value, schema[EMBEDDED] == true);
+                    prune(schema, value, schema[EMBEDDED] == true, &below(name), pruned);
                 }
             }
         }
         Value::Array(items) => {
             let schema = &schema["items"];
-            items.iter_mut().for_each(|item| prune(schema, item, schema[EMBEDDED] == true));
+            for (index, item) in items.iter_mut().enumerate() {
+                prune(schema, item, schema[EMBEDDED] == true, &format!("{path}[{index}]"), pruned);
+            }
         }
         _ => {}
     }
@@ -71,21 +87,20 @@ fn value_at(schema: &Value, old: Option<&Value>, value: &Value, path: &str, caus
     if old == Some(value) || (value.is_null() && schema["nullable"] == true) {
         return;
     }
-    if let Some(expected) = schema["type"].as_str()
-        && !is_a(value, expected)
-    {
+    let either = schema[INT_OR_STRING] == true;
+    let expected = if either { Some("integer,string") } else { schema["type"].as_str() };
+    let wrong = expected.filter(|expected| !expected.split(',').any(|expected| is_a(value, expected)));
+    if let Some(expected) = wrong {
         causes.push(Cause::of_type(path, type_name(value), expected));
-        return;
-    }
-    if schema[INT_OR_STRING] == true && !value.is_string() && !is_a(value, "integer") {
-        causes.push(Cause::of_type(path, type_name(value), "integer,string"));
-        return;
     }
     let allowed = meta::list(schema, &["enum"]);
     if !allowed.is_empty() && !allowed.contains(value) {
         let words: Vec<String> =
             allowed.iter().map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned)).collect();
         causes.push(Cause::unsupported(path, value, &words.iter().map(String::as_str).collect::<Vec<_>>()));
+    }
+    if wrong.is_some() {
+        return;
     }
     match value {
         Value::Number(_) => number(schema, value, path, causes),
@@ -114,6 +129,14 @@ fn value_at(schema: &Value, old: Option<&Value>, value: &Value, path: &str, caus
         }
         Value::Object(fields) => {
             require(schema, value, path, causes);
+            let count = fields.len() as u64;
+            if schema["minProperties"].as_u64().is_some_and(|least| count < least) {
+                let detail = format!("{path} in body should have at least {} properties", schema["minProperties"]);
+                causes.push(Cause::invalid(path, &count.into(), &detail));
+            }
+            if let Some(most) = schema["maxProperties"].as_u64().filter(|most| count > *most) {
+                causes.push(Cause::too_many(path, count, most));
+            }
             for (name, value) in fields {
                 if let Some(schema) = field(schema, name) {
                     let old = old.and_then(|old| old.get(name));
