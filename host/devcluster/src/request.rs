@@ -168,12 +168,12 @@ fn decode_object(body: &[u8], content_type: &str) -> Result<Value, Failure> {
     if value.is_object() { Ok(value) } else { Err(Failure::bad_request("the body of the request is no object")) }
 }
 
-/// The group and version that a path is about.
-pub(crate) fn group_version(path: &str) -> Option<(&str, &str)> {
+/// The group that a path is about.
+pub(crate) fn group(path: &str) -> Option<&str> {
     let mut segments = path.split('/').filter(|segment| !segment.is_empty());
     match segments.next()? {
-        "api" => Some(("", segments.next()?)),
-        "apis" => Some((segments.next()?, segments.next()?)),
+        "api" => Some(""),
+        "apis" => segments.next(),
         _ => None,
     }
 }

@@ -76,9 +76,8 @@ async fn respond(core: &Arc<Core>, stop: &CancellationToken, parts: Parts, body:
         let found = discovery::answer(&kinds, parts.uri.path(), accept);
         return found.unwrap_or_else(|| {
             // Within a built-in group its own router answers; nobody is responsible for the rest.
-            let known = request::group_version(parts.uri.path()).is_some_and(|(group, version)| {
-                kinds.iter().any(|kind| !kind.custom && kind.group == group && kind.version == version)
-            });
+            let group = request::group(parts.uri.path());
+            let known = group.is_some_and(|group| kinds.iter().any(|kind| !kind.custom && kind.group == group));
             if known { failed(&Failure::no_route()) } else { typed(404, "text/plain", "404 page not found\n") }
         });
     };

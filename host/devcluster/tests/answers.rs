@@ -45,8 +45,10 @@ async fn what_nobody_serves_is_404_in_plain_text_and_what_a_group_lacks_is_a_sta
     );
     let text = response.into_body().collect().await.unwrap().to_bytes();
     assert_eq!(text, "404 page not found\n");
-    let (code, status) = client.get("/api/v1/nothings").await;
-    assert_eq!((code, &status["reason"]), (404, &json!("NotFound")));
+    for path in ["/api/v1/nothings", "/api/v2", "/apis/policy/v9/things"] {
+        let (code, status) = client.get(path).await;
+        assert_eq!((code, &status["reason"]), (404, &json!("NotFound")), "{path}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,6 +126,12 @@ async fn events_of_both_groups_are_refused_as_the_core_groups() {
         assert_eq!(status["details"].get("group"), None);
         assert!(status["message"].as_str().unwrap().starts_with("Event \"e\" is invalid: "));
     }
+    let old = json!({
+        "metadata": {"name": "old"}, "eventTime": "2026-01-01T00:00:00.000000Z", "reason": "R", "action": "Act",
+        "reportingInstance": "i", "involvedObject": {"kind": "Pod", "name": "a", "namespace": "default"},
+    });
+    let (_, status) = client.post("/api/v1/namespaces/default/events", old).await;
+    assert_eq!(cause(&status), "reportingComponent", "the core group's own view has another name");
     let mut elsewhere = event;
     elsewhere["regarding"]["namespace"] = json!("shop");
     assert_eq!(client.post(EVENTS, elsewhere.clone()).await.0, 201);

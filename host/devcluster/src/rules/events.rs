@@ -75,11 +75,12 @@ pub(super) fn check_create(kind: &Kind, event: &Value, causes: &mut Vec<Cause>) 
     }
     if timed {
         let controller = text("reportingComponent");
+        let field = if kind.group.is_empty() { "reportingComponent" } else { "reportingController" };
         if controller.is_empty() {
-            causes.push(Cause::required("reportingController", ""));
+            causes.push(Cause::required(field, ""));
         }
         for detail in metadata::unqualified(controller) {
-            causes.push(Cause::invalid("reportingController", &controller.into(), &detail));
+            causes.push(Cause::invalid(field, &controller.into(), &detail));
         }
         for (field, required, most) in
             [("reportingInstance", true, 128), ("action", true, 128), ("reason", true, 128), ("message", false, 1024)]

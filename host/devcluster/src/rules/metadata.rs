@@ -46,19 +46,13 @@ impl Undecodable {
 
     /// In the words of who decodes what a strategic merge made.
     pub(crate) fn in_merge(&self) -> String {
-        let found = match &self.found {
-            Value::Null => "nil",
-            Value::Bool(_) => "bool",
-            Value::Number(number) if number.is_f64() => "float64",
-            Value::Number(_) => "int64",
-            Value::String(_) => "string",
-            Value::Array(_) => "[]interface {}",
-            Value::Object(_) => "map[string]interface {}",
-        };
-        if self.inside {
-            format!("cannot convert {found} to string")
-        } else {
-            format!("cannot restore map from {found}")
+        match &self.found {
+            Value::Number(number) if self.inside && !number.is_f64() => "cannot convert int64 to string".to_owned(),
+            _ if self.inside => "unrecognized type: string".into(),
+            Value::Number(number) if number.is_f64() => "cannot restore map from float64".into(),
+            Value::Number(_) => "cannot restore map from int64".into(),
+            Value::Array(_) => "cannot restore map from slice".into(),
+            other => format!("cannot restore map from {}", if other.is_string() { "string" } else { "bool" }),
         }
     }
 }
@@ -101,7 +95,9 @@ pub(super) fn check(kind: &Kind, object: &Value) -> Vec<Cause> {
     }
     let mut bytes = 0;
     for (key, value) in map(object, "annotations") {
-        check_key("metadata.annotations", &key.to_lowercase(), &mut causes);
+        // Upper case counts as lower case, also in the prefix.
+        let wrong = unqualified(&key.to_lowercase());
+        causes.extend(wrong.iter().map(|detail| Cause::invalid("metadata.annotations", &key.as_str().into(), detail)));
         bytes += key.len() + value.as_str().map_or(0, str::len);
     }
     if bytes > ANNOTATIONS_BYTES {
