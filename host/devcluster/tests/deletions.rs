@@ -126,7 +126,8 @@ async fn orphaning_waits_behind_a_finalizer_and_leaves_dependents_without_an_own
     );
     assert!(waiting["metadata"]["deletionTimestamp"].is_string());
     client.until(&format!("{MAPS}/owner"), |code, _| code == 404).await;
-    let (_, kept) = client.get(&format!("{MAPS}/kept")).await;
+    let (code, kept) = client.get(&format!("{MAPS}/kept")).await;
+    assert_eq!(code, 200);
     assert_eq!(kept["metadata"].get("ownerReferences"), None);
     assert_eq!(kept["metadata"].get("managedFields"), None, "nothing that somebody owned is left");
     cluster.shutdown().await;
