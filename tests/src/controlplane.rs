@@ -7,7 +7,7 @@ mod audit;
 mod kubeconfig;
 mod program;
 
-pub use audit::{Audit, AuditedWrite};
+pub use audit::{Audit, AuditedWrite, Mark};
 pub use kubeconfig::client_of;
 
 use std::{
@@ -204,8 +204,8 @@ impl ControlPlane {
     /// # Errors
     /// When one of its programs has ended: with the end of its log.
     pub fn check_running(&mut self) -> Result<()> {
-        let all = [&mut self.etcd, &mut self.apiserver].into_iter().chain(&mut self.clients);
-        all.map(Process::check_running).collect()
+        let mut all = [&mut self.etcd, &mut self.apiserver].into_iter().chain(&mut self.clients);
+        all.try_for_each(Process::check_running)
     }
 
     /// Ends the API server and starts it again on the same port and data.

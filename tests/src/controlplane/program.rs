@@ -101,6 +101,7 @@ fn go_version() -> Result<Option<String>> {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "go is waited for on a thread of its own, in real time")]
 fn download(sources: &Path) -> Result<()> {
     tell("downloading the modules of the control plane");
     for attempt in 1..=DOWNLOAD_ATTEMPTS {
@@ -114,6 +115,7 @@ fn download(sources: &Path) -> Result<()> {
     bail!("the modules of the control plane cannot be downloaded")
 }
 
+#[expect(clippy::disallowed_methods, reason = "go is waited for on a thread of its own, in real time")]
 fn compile(sources: &Path, program: &Path) -> Result<()> {
     tell("building the control plane (minutes the first time, then cached)");
     let mut build = go(sources);

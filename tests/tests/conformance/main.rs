@@ -1,0 +1,47 @@
+//! The same operations on the API server in the process (devcluster) and on a real kube-apiserver 1.36.3, over HTTP:
+//! what both answer must be equal, but for what `normal` makes equal and what `known` lists.
+
+mod difference;
+mod exchange;
+mod known;
+mod normal;
+mod scenarios;
+
+use std::{fmt::Write as _, fs, net::Ipv4Addr, path::Path};
+
+use anyhow::{Context, Result, ensure};
+use exchange::Exchange;
+use futures::future::try_join_all;
+use known::KNOWN;
+use podium_devcluster::{Cluster, Options as DevOptions};
+use podium_tests::controlplane::{ControlPlane, Options, client_of};
+use scenarios::{SCENARIOS, Scenario};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn devcluster_answers_as_the_real_api_server_does() -> Result<()> {
+    let Some(plane) = ControlPlane::start(Options { nodes: 0 }).await? else { return Ok(()) };
+    let devcluster = Cluster::start(DevOptions { nodes: 0, simulate: false, ..Default::default() })?;
+    let server = devcluster.listen((Ipv4Addr::LOCALHOST, 0).into()).await?;
+    let directory = tempfile::tempdir()?;
+    let kubeconfig = directory.path().join("devcluster.kubeconfig");
+    fs::write(&kubeconfig, server.kubeconfig())?;
+
+    let comparisons = SCENARIOS.iter().map(|scenario| compare(scenario, &plane, &kubeconfig));
+    let report = try_join_all(comparisons).await?.concat();
+    ensure!(report.is_empty(), "- the real API server, + devcluster\n{report}");
+    Ok(())
+}
+
+/// The differences of one scenario; empty where there are none but known ones.
+async fn compare(scenario: &Scenario, plane: &ControlPlane, devcluster: &Path) -> Result<String> {
+    let Scenario { name, run } = scenario;
+    let mut real = Exchange::begin(plane.client().await?, name).await?;
+    let mut ours = Exchange::begin(client_of(devcluster).await?, name).await?;
+    let (real_ran, ours_ran) = tokio::join!(run(&mut real), run(&mut ours));
+    real_ran.with_context(|| format!("{name} on the real API server"))?;
+    let mut report = difference::between(name, real.steps(), ours.steps(), KNOWN);
+    if let Err(error) = ours_ran {
+        writeln!(report, "## {name}: cut short on devcluster: {error:#}")?;
+    }
+    Ok(report)
+}

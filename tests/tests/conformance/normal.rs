@@ -1,0 +1,172 @@
+//! Makes answers of two servers comparable. What stays is what a client can act on:
+//! - uids and revisions are named by the step that first shows them, so that equal ones stay equal; times become
+//!   `<time>`, ages in tables `<age>`;
+//! - a field that is empty and one that is absent mean the same;
+//! - of managedFields what was applied stays whole, since apply follows from it; of an update, who it was: the real
+//!   server counts empty parents among the fields and leaves out what its admission adds;
+//! - a cause that is repeated counts once: the real server may validate in several passes;
+//! - a malformed request is told in the words of Go's parsers, which are hidden; the code and the reason stay.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+/// What stands for the revision of a list or bookmark: on the real server it moves with writes to other objects.
+const OF_THE_WHOLE: &str = "<of the whole>";
+/// Answers to what could not be read, or not served in the form asked for.
+const MALFORMED: [u64; 3] = [400, 415, 500];
+
+/// Names given so far, of one server in one scenario.
+#[derive(Debug, Default)]
+pub(crate) struct Normaliser {
+    uids: BTreeMap<String, String>,
+    revisions: BTreeMap<String, String>,
+    step: usize,
+    named_in_step: usize,
+}
+
+impl Normaliser {
+    /// What is named from here on is named by a new step, so that a name more or less in one does not shift the next.
+    pub(crate) fn next_step(&mut self) {
+        self.step += 1;
+        self.named_in_step = 0;
+    }
+
+    fn name(&mut self, what: &str) -> String {
+        self.named_in_step += 1;
+        format!("{what}-{}.{}", self.step, self.named_in_step)
+    }
+
+    /// `hidden` names keys that are left out wherever they are.
+    pub(crate) fn normal(&mut self, mut answer: Value, hidden: &[&str]) -> Value {
+        let of_many = answer.get("items").is_some() || answer.get("rows").is_some();
+        let bookmark = answer.get("type").is_some_and(|kind| kind == "BOOKMARK");
+        let pointer = if bookmark { "/object/metadata/resourceVersion" } else { "/metadata/resourceVersion" };
+        if let Some(revision) = answer.pointer_mut(pointer).filter(|_| of_many || bookmark) {
+            *revision = OF_THE_WHOLE.into();
+        }
+        if let Some(token) = answer.pointer_mut("/metadata/continue").filter(|token| **token != "") {
+            *token = "<token>".into();
+        }
+        if answer["kind"] == "Status"
+            && answer["code"].as_u64().is_some_and(|code| MALFORMED.contains(&code))
+            && let Some(status) = answer.as_object_mut()
+        {
+            status.remove("message");
+        }
+        self.visit("", &mut answer, hidden);
+        answer
+    }
+
+    fn visit(&mut self, key: &str, value: &mut Value, hidden: &[&str]) {
+        match value {
+            Value::Object(map) => {
+                map.retain(|key, _| !hidden.contains(&key.as_str()));
+                for (key, value) in map.iter_mut() {
+                    self.visit(key, value, hidden);
+                }
+                map.retain(|_, value| !is_empty(value));
+            }
+            Value::Array(items) => {
+                if key == "managedFields" {
+                    items.iter_mut().for_each(without_detail);
+                    items.sort_by_key(ToString::to_string);
+                }
+                for item in items.iter_mut() {
+                    self.visit(key, item, hidden);
+                }
+                if key == "causes" {
+                    items.dedup();
+                }
+            }
+            Value::String(text) => *text = self.text(key, text),
+            _ => {}
+        }
+    }
+
+    fn text(&mut self, key: &str, text: &str) -> String {
+        if key == "resourceVersion" && !text.is_empty() && text != OF_THE_WHOLE {
+            if let Some(name) = self.revisions.get(text) {
+                return name.clone();
+            }
+            let name = self.name("revision");
+            self.revisions.insert(text.to_owned(), name.clone());
+            return name;
+        }
+        if key == "cells" && is_age(text) {
+            return "<age>".to_owned();
+        }
+        // What the scenarios write themselves is of 2020 and stays.
+        if text.parse::<jiff::Timestamp>().is_ok() && !text.starts_with("2020-") {
+            return "<time>".to_owned();
+        }
+        self.without_uids(text)
+    }
+
+    /// Uids also appear inside messages.
+    fn without_uids(&mut self, text: &str) -> String {
+        let mut rest = text;
+        let mut normal = String::new();
+        while let Some(letter) = rest.chars().next() {
+            match rest.get(..36).filter(|candidate| is_uid(candidate)) {
+                Some(uid) => {
+                    if !self.uids.contains_key(uid) {
+                        let name = self.name("uid");
+                        self.uids.insert(uid.to_owned(), name);
+                    }
+                    normal += &self.uids[uid];
+                    rest = &rest[36..];
+                }
+                None => {
+                    normal.push(letter);
+                    rest = &rest[letter.len_utf8()..];
+                }
+            }
+        }
+        normal
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+fn is_age(text: &str) -> bool {
+    text.strip_suffix('s').is_some_and(|seconds| seconds.parse::<u32>().is_ok())
+}
+
+fn without_detail(entry: &mut Value) {
+    if entry["operation"] == "Update" {
+        *entry = json!({ "operation": "Update", "manager": entry["manager"], "subresource": entry["subresource"] });
+    } else if let Some(applied) = entry.as_object_mut() {
+        // An apply that changes nothing leaves none on the real server.
+        applied.remove("time");
+    }
+}
+
+fn is_uid(text: &str) -> bool {
+    // Uids that the scenarios make up begin so, and stay.
+    !text.starts_with("00000000-")
+        && text.bytes().enumerate().all(|(index, byte)| match index {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+}
+
+#[test]
+fn equal_uids_and_revisions_stay_equal_and_others_stay_apart() {
+    let mut normaliser = Normaliser::default();
+    let object = |uid: &str, revision: &str| json!({ "metadata": { "uid": uid, "resourceVersion": revision } });
+    let first = normaliser.normal(object("8f8de2a6-4e29-4f83-8b0d-3e1c1b1f0a01", "7"), &[]);
+    let same = normaliser.normal(object("8f8de2a6-4e29-4f83-8b0d-3e1c1b1f0a01", "7"), &[]);
+    normaliser.next_step();
+    let other = normaliser.normal(object("8f8de2a6-4e29-4f83-8b0d-3e1c1b1f0a02", "8"), &[]);
+    assert_eq!(first, same);
+    assert_eq!(other, object("uid-1.2", "revision-1.1"));
+}

@@ -1,0 +1,76 @@
+//! The operations, by subject. Each scenario has a namespace of its own and knows neither server.
+
+mod applies;
+mod deletes;
+mod kinds;
+mod pods;
+mod reads;
+mod rights;
+mod watches;
+
+use anyhow::Result;
+use futures::future::LocalBoxFuture;
+use serde_json::{Value, json};
+
+use crate::exchange::Exchange;
+
+/// One subject.
+pub(crate) struct Scenario {
+    /// Also names its namespace.
+    pub(crate) name: &'static str,
+    pub(crate) run: for<'a> fn(&'a mut Exchange) -> LocalBoxFuture<'a, Result<()>>,
+}
+
+macro_rules! scenarios {
+    ($($name:literal: $run:path,)*) => {
+        &[$(Scenario { name: $name, run: |exchange| Box::pin($run(exchange)) },)*]
+    };
+}
+
+pub(crate) const SCENARIOS: &[Scenario] = scenarios! {
+    "objects": reads::objects,
+    "lists": reads::lists,
+    "tables": reads::tables,
+    "discovery": reads::discovery,
+    "watches": watches::watches,
+    "streaming lists": watches::streaming_lists,
+    "pod metadata": pods::metadata,
+    "pod finalizers": pods::finalizers,
+    "pod status": pods::status,
+    "pod preconditions": pods::preconditions,
+    "pod validation": pods::validation,
+    "deletion": deletes::deletion,
+    "graceful deletion": deletes::graceful,
+    "last finalizer": deletes::last_finalizer,
+    "eviction": deletes::eviction,
+    "garbage collection": deletes::garbage,
+    "server-side apply": applies::conflicts,
+    "apply and uid": applies::incarnations,
+    "apply on pods": applies::on_pods,
+    "events": kinds::events,
+    "leases": kinds::leases,
+    "custom resources": kinds::custom,
+    "rights": rights::rights,
+    "pods status is more than status": rights::status_gap,
+};
+
+/// A Pod that no admission plugin adds a volume to, on the node named, or on none.
+fn pod(name: &str, node: Option<&str>, labels: Value) -> Value {
+    let mut pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": name, "labels": labels },
+        "spec": {
+            "automountServiceAccountToken": false,
+            "containers": [{ "name": "main", "image": "registry.example/app:1" }],
+        },
+    });
+    if let Some(node) = node {
+        pod["spec"]["nodeName"] = node.into();
+    }
+    pod
+}
+
+fn config_map(name: &str, data: Value) -> Value {
+    json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name }, "data": data })
+}
