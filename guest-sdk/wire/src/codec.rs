@@ -41,12 +41,24 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
 /// # Errors
 /// On any other bytes. Hostile bytes never panic and never allocate more than [`MAX_ENCODED_BYTES`].
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
-    let (value, used) = bincode::serde::decode_from_slice(bytes, CONFIGURATION)
-        .map_err(|error| CodecError::Malformed(error.to_string()))?;
+    let (value, used) = decode_front(bytes)?;
     if used != bytes.len() {
         return Err(CodecError::Trailing { used, left: bytes.len() - used });
     }
     Ok(value)
+}
+
+/// Decodes the value at the front of the slice and passes over what follows: fields that a later release appended.
+///
+/// # Errors
+/// As [`decode`], but for bytes left over.
+pub(crate) fn decode_prefix<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
+    Ok(decode_front(bytes)?.0)
+}
+
+/// The value at the front, and how many bytes it takes.
+fn decode_front<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, usize), CodecError> {
+    bincode::serde::decode_from_slice(bytes, CONFIGURATION).map_err(|error| CodecError::Malformed(error.to_string()))
 }
 
 #[cfg(test)]
@@ -60,9 +72,10 @@ mod tests {
     }
 
     #[test]
-    fn trailing_bytes_are_an_error() {
+    fn trailing_bytes_are_an_error_unless_only_the_prefix_is_asked_for() {
         let mut bytes = encode(&"podium".to_owned()).unwrap();
         bytes.push(0);
         assert_eq!(decode::<String>(&bytes), Err(CodecError::Trailing { used: 14, left: 1 }));
+        assert_eq!(decode_prefix::<String>(&bytes), Ok("podium".to_owned()));
     }
 }

@@ -7,6 +7,19 @@
 //! ```
 //! Numbers are little endian. Opening a record reads the table and decodes the header; a section is decoded when
 //! somebody asks for it.
+//!
+//! # How a record grows
+//! Components outlive the release that they were built with. So within one version of the WIT package, and of the
+//! record:
+//! - [`Header`], [`Lifecycle`], [`Spec`] and [`Status`] gain fields at their end alone, the other sections gain values
+//!   after the present one; a new section has the next number. A reader passes over the bytes that follow what it
+//!   knows, and over sections that it does not know.
+//! - Nothing is removed, reordered or given another type. What stands in a list, and every enum, stays as it is, since
+//!   its bytes have others after them: more about containers, for instance, is a new list at the end of the section.
+//!
+//! The version is raised together with that of the WIT package and never by itself. The rule holds in one direction: a
+//! component that knows a field newer than its host finds the section cut off, so hosts are upgraded first. What the
+//! host decodes it has encoded itself, and exactly: [`crate::decode`]. `tests/golden.rs` holds the layout still.
 
 use serde::de::DeserializeOwned;
 
@@ -208,7 +221,8 @@ impl Record {
     /// Opens the bytes of one record.
     ///
     /// # Errors
-    /// On anything that [`SectionBytes::record`] of the same version does not make; never panics.
+    /// On anything that [`SectionBytes::record`] of this or a later release of the same version does not make; never
+    /// panics.
     pub fn open(bytes: Vec<u8>) -> Result<Self, RecordError> {
         let Some((prefix, _)) = bytes.split_first_chunk::<PREFIX>() else {
             return Err(RecordError::Malformed("shorter than its prefix"));
@@ -222,13 +236,12 @@ impl Record {
         let table = bytes.get(PREFIX..table_end).ok_or(RecordError::Malformed("table cut off"))?;
         let header_end = table_end.checked_add(header_length).ok_or(RecordError::Malformed("header too long"))?;
         let header = bytes.get(table_end..header_end).ok_or(RecordError::Malformed("header cut off"))?;
-        let header = codec::decode(header)?;
+        let header = codec::decode_prefix(header)?;
         let mut sections = [None; Section::COUNT];
         let mut start = header_end;
         let mut previous = None;
         for entry in table.chunks_exact(TABLE_ENTRY) {
             let &[section, a, b, c, d] = entry else { return Err(RecordError::Malformed("table cut off")) };
-            let section = Section::from_byte(section).ok_or(RecordError::Malformed("unknown section"))?;
             if previous.is_some_and(|previous| previous >= section) {
                 return Err(RecordError::Malformed("sections out of order"));
             }
@@ -241,7 +254,9 @@ impl Record {
             let (Ok(from), Ok(to)) = (u32::try_from(start), u32::try_from(end)) else {
                 return Err(RecordError::Malformed("longer than 4 GiB"));
             };
-            sections[section as usize] = Some((from, to));
+            if let Some(known) = Section::from_byte(section) {
+                sections[known as usize] = Some((from, to));
+            }
             start = end;
         }
         if start != bytes.len() {
@@ -255,7 +270,7 @@ impl Record {
         &self.header
     }
 
-    /// The sections that are in this record.
+    /// The sections that are in this record, as far as this build knows them.
     #[must_use]
     pub fn sections(&self) -> SectionSet {
         Section::ALL.into_iter().filter(|section| self.sections[*section as usize].is_some()).collect()
@@ -263,7 +278,7 @@ impl Record {
 
     fn section<T: DeserializeOwned>(&self, section: Section) -> Result<T, RecordError> {
         let (from, to) = self.sections[section as usize].ok_or(RecordError::NotGranted(section.name()))?;
-        Ok(codec::decode(&self.bytes[from as usize..to as usize])?)
+        Ok(codec::decode_prefix(&self.bytes[from as usize..to as usize])?)
     }
 
     /// # Errors
@@ -353,6 +368,39 @@ mod tests {
                 let _ = (record.labels(), record.spec(), record.status(), record.lifecycle());
             }
         }
+    }
+
+    /// A record with all sections, as a later release might make it: `more` after the header and every section, and a
+    /// section that this build does not know.
+    fn grown(more: &[u8]) -> Vec<u8> {
+        let grown = |bytes: &[u8]| [bytes, more].concat();
+        let sections = SectionBytes::encode(&pod()).unwrap();
+        let mut parts: Vec<_> = Section::ALL.iter().map(|section| grown(sections.get(*section))).collect();
+        parts.push(b"unknown".to_vec());
+        let header = grown(&codec::encode(&pod().header).unwrap());
+        let mut bytes = vec![CODEC_BINCODE_LEGACY, VERSION, parts.len() as u8];
+        bytes.extend(length(&header).unwrap());
+        for (section, part) in parts.iter().enumerate() {
+            bytes.push(section as u8);
+            bytes.extend(length(part).unwrap());
+        }
+        [bytes, header, parts.concat()].concat()
+    }
+
+    #[test]
+    fn a_record_of_a_later_release_reads_as_far_as_it_is_known() {
+        let record = Record::open(grown(&[0xff; 3])).unwrap();
+        assert_eq!(record.sections(), SectionSet::ALL);
+        let read = Pod {
+            header: record.header().clone(),
+            labels: record.labels().unwrap(),
+            annotations: record.annotations().unwrap(),
+            owners: record.owners().unwrap(),
+            lifecycle: record.lifecycle().unwrap(),
+            spec: record.spec().unwrap(),
+            status: record.status().unwrap(),
+        };
+        assert_eq!(read, pod());
     }
 
     #[test]
