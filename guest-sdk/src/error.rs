@@ -86,6 +86,7 @@ impl<E: std::error::Error> From<E> for Error {
 
 /// Why a host call was not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Refused {
     /// The plugin's grants do not cover it. Nothing was staged.
     NotGranted,

@@ -6,6 +6,7 @@
 /// seen on the Pod, and let that change tell the next run that the word has been said; a plugin that emits in every run
 /// never comes to rest.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Event {
     /// Normal or warning.
     pub event_type: EventType,

@@ -48,6 +48,11 @@
 //! The crate is of type `["cdylib", "rlib"]`; `podium build` makes the component. The component imports exactly the
 //! host calls that the plugin uses, and the host refuses to load one that can do more than its configuration grants.
 //!
+//! What may gain cases or fields is marked `non_exhaustive`. Structs of a Pod ([`Spec`], [`Status`], [`Lifecycle`]) are
+//! not, so that a test can write one down: end such a literal with `..Spec::default()`, and a new field breaks nothing.
+//! Names ([`PodKey`], [`ObjectRef`]), the structs inside a Pod's lists and Kubernetes' own closed sets of values stay as
+//! they are.
+//!
 //! Left out on purpose: a clock, random numbers, files and the network. A run is a function of its request and of what
 //! the host answers, so it can be recorded and replayed.
 

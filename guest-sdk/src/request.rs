@@ -39,7 +39,11 @@ impl Request {
     }
 
     /// The last known state of a Pod that is gone; none when it is present, or when nothing of it is known.
-    /// Every deletion is delivered, so this is the place to tidy up; [`Request::key`] is always there.
+    /// This is the place to tidy up; [`Request::key`] is always there.
+    ///
+    /// Deletions are delivered as long as the host runs. One that happens while it is down is not, nor one that it had
+    /// still to deliver when it went down: where that matters, set a finalizer ([`Pod::add_finalizer`]) and tidy up while
+    /// the Pod [`is_terminating`](Pod::is_terminating).
     #[must_use]
     pub fn deleted(&self) -> Option<&Pod> {
         match &self.subject {

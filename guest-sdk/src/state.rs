@@ -4,19 +4,20 @@
 //! share, oldest first): what must last belongs on the object. So also a value that cannot be read as `T` any more,
 //! because an older build of the plugin wrote it, counts as vanished.
 //!
-//! Values are encoded by `podium_wire::encode`, which does not describe itself: their types must not use serde's
-//! `skip_serializing_if`, `flatten` or `untagged`.
+//! Values are stored as JSON, which names its fields: a build with another type finds them missing, not their bytes
+//! read as something else. Fields that a new build adds need `#[serde(default)]`, if the value is to outlive the swap;
+//! a field that keeps its name and type but changes its meaning needs a new name, or the value a new key.
 
-use podium_wire::{decode, encode};
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{Error, Refused, Result, host, log};
+use crate::{Error, Refused, Result, ResultExt, host, log};
 
 /// How often [`update`] tries before it leaves the rest to a retry of the run.
 const UPDATE_ATTEMPTS: u32 = 16;
 
 /// A value and its version.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Entry<T> {
     /// The value.
     pub value: T,
@@ -50,9 +51,9 @@ pub fn entry<T: DeserializeOwned>(key: &str) -> Result<Option<Entry<T>>> {
 /// Puts a value, whatever was there.
 ///
 /// # Errors
-/// As [`get`]; and where the value cannot be encoded or exceeds the plugin's share.
+/// As [`get`]; and where the value is none of JSON, such as a map whose keys are structs, or exceeds the plugin's share.
 pub fn put<T: Serialize>(key: &str, value: &T) -> Result<()> {
-    match host::state_put(key, &encode(value)?, None) {
+    match host::state_put(key, &json(value)?, None) {
         Ok(_) => Ok(()),
         Err(error) => Err(failed("state::put", key, error)),
     }
@@ -64,7 +65,7 @@ pub fn put<T: Serialize>(key: &str, value: &T) -> Result<()> {
 /// # Errors
 /// As [`put`].
 pub fn put_if<T: Serialize>(key: &str, value: &T, expected: u64) -> Result<bool> {
-    swapped("state::put", key, host::state_put(key, &encode(value)?, Some(expected)).map(drop))
+    swapped("state::put", key, host::state_put(key, &json(value)?, Some(expected)).map(drop))
 }
 
 /// Makes a new value from the old one, also when other runs do the same at the same time: `change` may be called more
@@ -78,7 +79,7 @@ pub fn update<T: Serialize + DeserializeOwned>(key: &str, mut change: impl FnMut
         // The version is that of the bytes there, also where they are no `T` any more.
         let version = raw.as_ref().map_or(0, |entry| entry.version);
         let value = change(raw.and_then(|entry| typed(key, entry)).map(|entry| entry.value));
-        match host::state_put(key, &encode(&value)?, Some(version)) {
+        match host::state_put(key, &json(&value)?, Some(version)) {
             Ok(_) => return Ok(value),
             Err(PutError::Conflict(there)) => raw = there,
             Err(error) => return Err(failed("state::put", key, error)),
@@ -103,8 +104,13 @@ pub fn remove_if(key: &str, expected: u64) -> Result<bool> {
     swapped("state::remove", key, host::state_remove(key, Some(expected)))
 }
 
+/// A value that cannot be encoded now cannot be by running again on the same data.
+fn json<T: Serialize>(value: &T) -> Result<Vec<u8>> {
+    serde_json::to_vec(value).terminal("state: the value cannot be stored as JSON")
+}
+
 fn typed<T: DeserializeOwned>(key: &str, entry: Entry<Vec<u8>>) -> Option<Entry<T>> {
-    match decode(&entry.value) {
+    match serde_json::from_slice(&entry.value) {
         Ok(value) => Some(Entry { value, version: entry.version }),
         Err(error) => {
             log::debug(

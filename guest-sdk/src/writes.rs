@@ -16,6 +16,7 @@ pub type WriteId = u32;
 
 /// What became of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WriteReport {
     /// As the staging function gave it.
     pub id: WriteId,
@@ -27,6 +28,7 @@ pub struct WriteReport {
 
 /// What became of a write, in one word.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WriteResult {
     /// Sent, and the API server took it.
     Applied,

@@ -226,9 +226,46 @@ fn state_survives_runs_swaps_by_version_and_is_lost_with_the_host() {
         assert!(!state::put_if("memo", &Memo { runs: 9 }, 0)?, "the key is not absent");
         assert!(!state::remove_if("memo", entry.version)?);
         assert_eq!(state::get::<Memo>("memo")?.map(|memo| memo.runs), Some(7));
-        assert!(state::get::<(String, String)>("memo")?.is_none(), "another type counts as vanished");
         state::remove("memo")?;
         assert!(state::get::<Memo>("memo")?.is_none());
+        Ok(Outcome::settled())
+    })
+    .assert_quiet();
+}
+
+#[test]
+fn state_of_another_type_counts_as_vanished_and_an_added_field_does_not_lose_it() {
+    #[derive(serde::Serialize)]
+    struct Old {
+        runs: u32,
+        since: i64,
+    }
+    /// As many bytes as the old one in an encoding without names.
+    #[derive(serde::Deserialize)]
+    struct Other {
+        #[serde(rename = "until")]
+        _until: i64,
+        #[serde(rename = "failures")]
+        _failures: u32,
+    }
+    #[derive(serde::Deserialize)]
+    struct Grown {
+        #[serde(default)]
+        node: Option<String>,
+        runs: u32,
+    }
+    #[derive(serde::Serialize, PartialEq, Eq, PartialOrd, Ord)]
+    struct NoKey(Vec<u8>);
+    let mut host = Host::with_pods([pod("shop", "cart-0")]);
+    run(&mut host, |_| {
+        state::put("memo", &Old { runs: 7, since: 1 })?;
+        assert!(state::get::<Other>("memo")?.is_none());
+        assert!(state::entry::<(String, String)>("memo")?.is_none());
+        assert_eq!(state::get::<Grown>("memo")?.map(|memo| (memo.node, memo.runs)), Some((None, 7)));
+        assert_eq!(state::update::<u32>("memo", |memo| memo.unwrap_or(1))?, 1, "what is no number is replaced");
+        let unfit = state::put("memo", &std::collections::BTreeMap::from([(NoKey(vec![]), 1)]));
+        assert!(unfit.unwrap_err().is_terminal());
+        assert_eq!(state::get("memo")?, Some(1));
         Ok(Outcome::settled())
     })
     .assert_quiet();

@@ -17,6 +17,7 @@ pub struct Run {
 
 /// An Event that was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Emitted {
     /// `namespace/name`
     pub pod: String,
@@ -26,6 +27,7 @@ pub struct Emitted {
 
 /// A line of the plugin's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LogLine {
     /// How much it matters.
     pub level: Level,

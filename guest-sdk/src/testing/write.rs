@@ -6,6 +6,7 @@ use crate::{Condition, ObjectRef};
 
 /// A staged write. `pod` is `namespace/name`, as in `Write::set_label("shop/cart-0", "team", "web")`.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 #[expect(missing_docs, reason = "each is the function of `podium_sdk::writes` of that name, and its arguments")]
 pub enum Write {
     SetLabel { pod: String, key: String, value: String },

@@ -193,6 +193,7 @@ fn length(bytes: &[u8]) -> Result<[u8; 4], CodecError> {
 
 /// Why bytes are not a record, or a section cannot be read from it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RecordError {
     /// Another codec or version: host and guest were built from different releases.
     #[error("record of codec {codec}, version {version}; this build reads codec 1, version 1")]
