@@ -35,16 +35,29 @@ pub fn component(name: &str) -> anyhow::Result<Arc<[u8]>> {
 /// As [`component`].
 pub fn path(name: &str) -> anyhow::Result<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let target_dir = here.join("../target/guests");
-    std::fs::create_dir_all(&target_dir)?;
+    let mut options = Options::new(here.join("guests").join(name));
+    options.target_dir = Some(here.join("../target/guests"));
+    options.target = if name.starts_with("wasi") { Target::Wasip2 } else { Target::UnknownUnknown };
+    build_once(options)
+}
+
+/// Builds a crate when this process first asks for it, and gives its component's file.
+pub(crate) fn build_once(mut options: Options) -> anyhow::Result<PathBuf> {
+    static BUILT: Mutex<BTreeMap<PathBuf, PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(component) = built.get(&options.path) {
+        return Ok(component.clone());
+    }
+    let locks = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/guests");
+    std::fs::create_dir_all(&locks)?;
     // Released when the file is closed, also by a killed process.
-    let lock = File::create(target_dir.join("podium.lock"))?;
+    let lock = File::create(locks.join("podium.lock"))?;
     lock.lock()?;
     // The test harness hides what a passing test prints; this is for whoever waits.
-    writeln!(std::io::stderr(), "building guest {name}")?;
-    let mut options = Options::new(here.join("guests").join(name));
-    options.target_dir = Some(target_dir);
+    writeln!(std::io::stderr(), "building {}", options.path.display())?;
     options.quiet = true;
-    options.target = if name.starts_with("wasi") { Target::Wasip2 } else { Target::UnknownUnknown };
-    Ok(build::build(&options).with_context(|| format!("guest {name}"))?.component)
+    let path = options.path.clone();
+    let component = build::build(&options).with_context(|| format!("guest {}", path.display()))?.component;
+    built.insert(path, component.clone());
+    Ok(component)
 }

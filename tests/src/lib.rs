@@ -1,7 +1,10 @@
 //! What the suites share: components built once per run, the real control plane, the host as a process.
 
 pub mod controlplane;
+pub mod embedded;
 pub mod guests;
+pub mod plugins;
 pub mod process;
 pub mod sandbox;
 pub mod wait;
+pub mod wire;

@@ -86,11 +86,24 @@ impl App {
     /// # Errors
     /// When the address cannot be bound or the engine cannot be made.
     pub async fn start(options: Options) -> anyhow::Result<Self> {
+        Self::start_on(options, EngineOptions::default()).await
+    }
+
+    /// As [`App::start`], for a simulation on one thread under paused time: fuel alone cuts and interleaves runs, so that
+    /// the machine's own time decides nothing and the same seed gives the same writes.
+    ///
+    /// # Errors
+    /// As [`App::start`].
+    pub async fn start_simulated(options: Options) -> anyhow::Result<Self> {
+        Self::start_on(options, EngineOptions { tick: None, ..EngineOptions::default() }).await
+    }
+
+    async fn start_on(options: Options, engine: EngineOptions) -> anyhow::Result<Self> {
         let api = Api::new(options.client, REQUEST_DEADLINE);
         let workers = options.workers.max(1);
         let concurrent_runs = u32::try_from(workers).unwrap_or(u32::MAX);
-        let engine = Engine::new(EngineOptions { concurrent_runs, ..EngineOptions::default() })
-            .context("cannot set up the WebAssembly engine")?;
+        let engine =
+            Engine::new(EngineOptions { concurrent_runs, ..engine }).context("cannot set up the WebAssembly engine")?;
         let clock = Clock::starting_at(options.now_millis);
         let (writer, reader) = cache::new();
         let registry = Arc::new(Registry::default());

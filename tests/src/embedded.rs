@@ -1,0 +1,135 @@
+//! The whole host on the embedded cluster, in one process and without sockets: under paused time a day passes in a
+//! second, and nothing depends on how fast the machine is.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams},
+};
+use podium_devcluster::Cluster;
+use podium_host::{
+    app::{App, Options},
+    model::{PluginSpec, PodView},
+};
+use serde_json::{Value, json};
+
+use crate::wait::until;
+
+/// In the cluster's time. A host that is cut off asks again after 5 s at most; the rest is for what backs off.
+const WITHIN: Duration = Duration::from_secs(120);
+
+/// Starts a host, with plugins, that talks to the cluster through `client`.
+///
+/// # Errors
+/// When a plugin is not loaded.
+pub async fn host(cluster: &Cluster, client: kube::Client, plugins: Vec<PluginSpec>) -> Result<App> {
+    let app = App::start_simulated(options(cluster, client)).await?;
+    for spec in plugins {
+        app.load(spec).await?;
+    }
+    Ok(app)
+}
+
+/// Four workers, no port, the cluster's own time.
+#[must_use]
+pub fn options(cluster: &Cluster, client: kube::Client) -> Options {
+    let now_millis = u64::try_from(cluster.now_millis()).unwrap_or_default();
+    Options { client, namespace: None, workers: 4, bind_address: None, seed: 7, now_millis }
+}
+
+/// All Pods, or those of a namespace, past every wire.
+#[must_use]
+pub fn pods(cluster: &Cluster, namespace: Option<&str>) -> Api<Pod> {
+    let client = kube::Client::new(cluster.service(), "default");
+    namespace.map_or_else(|| Api::all(client.clone()), |namespace| Api::namespaced(client.clone(), namespace))
+}
+
+/// Makes a Pod of the namespace `default` with the label `app`, and gives its uid.
+///
+/// # Errors
+/// When the cluster refuses it.
+pub fn create_pod(cluster: &Cluster, name: &str, app: &str) -> Result<String> {
+    let pod = cluster.create(json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": app}},
+        "spec": {"containers": [{"name": "c", "image": "registry.example/c:1"}]},
+    }))?;
+    uid(&pod)
+}
+
+/// Deletes a Pod of the namespace `default` at once.
+///
+/// # Errors
+/// When there is none.
+pub async fn delete_pod(cluster: &Cluster, name: &str) -> Result<()> {
+    let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+    pods(cluster, Some("default")).delete(name, &now).await?;
+    Ok(())
+}
+
+/// # Errors
+/// When it has none.
+pub fn uid(object: &Value) -> Result<String> {
+    object["metadata"]["uid"].as_str().map(str::to_owned).context("an object without a uid")
+}
+
+/// A label of a Pod of the namespace `default`.
+///
+/// # Errors
+/// When the Pod is not there.
+pub async fn label(cluster: &Cluster, name: &str, key: &str) -> Result<Option<String>> {
+    let pod = pods(cluster, Some("default")).get(name).await?;
+    Ok(pod.metadata.labels.and_then(|mut labels| labels.remove(key)))
+}
+
+/// The annotations of a Pod of the namespace `default`.
+///
+/// # Errors
+/// When the Pod is not there.
+pub async fn annotations(cluster: &Cluster, name: &str) -> Result<BTreeMap<String, String>> {
+    Ok(pods(cluster, Some("default")).get(name).await?.metadata.annotations.unwrap_or_default())
+}
+
+/// Waits until the host's cache is what the cluster lists, and nothing is due or running: all that the host does on what
+/// has happened so far is done, but for what waits for a delay.
+///
+/// # Errors
+/// When that does not come about within two minutes of the cluster's time.
+pub async fn at_rest(cluster: &Cluster, app: &App) -> Result<()> {
+    until("the host to be at rest", WITHIN, async || {
+        let listed = listed(cluster).await?;
+        let cached = cached(app);
+        ensure!(cached == listed, "the cache has {cached:#?}, the cluster {listed:#?}");
+        ensure!(app.unready().is_none(), "{:?}", app.unready());
+        ensure!(app.is_idle(), "runs are due or under way");
+        Ok(())
+    })
+    .await
+}
+
+/// Namespace and name to uid and revision.
+type Present = BTreeMap<(String, String), (String, String)>;
+
+async fn listed(cluster: &Cluster) -> Result<Present> {
+    let list = pods(cluster, None).list(&ListParams::default()).await?;
+    let entry = |pod: Pod| {
+        let metadata = pod.metadata;
+        let text = Option::unwrap_or_default;
+        let name = (text(metadata.namespace), text(metadata.name));
+        (name, (text(metadata.uid), text(metadata.resource_version)))
+    };
+    Ok(list.items.into_iter().map(entry).collect())
+}
+
+fn cached(app: &App) -> Present {
+    let snapshot = app.reader().snapshot();
+    let entry = |pod: &std::sync::Arc<podium_host::model::CachedPod>| {
+        let name = (pod.key.namespace.to_string(), pod.key.name.to_string());
+        let held = snapshot.by_uid(&pod.key.uid).map_or_else(String::new, |pod| pod.revision.to_string());
+        (name, (pod.key.uid.to_string(), held))
+    };
+    snapshot.iter().map(entry).collect()
+}

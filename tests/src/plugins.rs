@@ -1,0 +1,67 @@
+//! Plugins as the host's own configuration reader gives them: those of `plugins/` with their sample configuration, and
+//! guests of `tests/guests` with one of the test's. Components are built when a suite first asks for them.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result, ensure};
+use podium_cli::build::Options;
+use podium_host::{config, model::PluginSpec};
+use tempfile::TempDir;
+
+use crate::guests;
+
+/// The plugins in Rust that come with Podium.
+pub const FIVE: [&str; 5] = ["crashloop-triage", "image-policy", "pod-ttl", "spread-guard", "workload-label"];
+
+/// A plugin of `plugins/` with its sample configuration.
+///
+/// # Errors
+/// When it does not build, or its sample is wrong.
+pub fn sample(name: &str) -> Result<PluginSpec> {
+    let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins").join(name);
+    let component = guests::build_once(Options::new(&crate_dir))?;
+    let text = fs::read_to_string(crate_dir.join("plugin.yaml"))?;
+    let file = component.file_name().and_then(|file| file.to_str()).context("a component without a name")?;
+    configured(&text.replace(file, &component.display().to_string()))
+}
+
+/// A guest of `tests/guests` as a plugin `name` of the whole cluster that may read labels and write the labels and
+/// annotations of `guests.example/`; `more` are further lines of `spec`, indented by two.
+///
+/// # Errors
+/// When it does not build, or `more` is wrong.
+pub fn guest(guest: &str, name: &str, more: &str) -> Result<PluginSpec> {
+    configured(&guest_yaml(guest, name, more)?)
+}
+
+/// The configuration of [`guest`] as text.
+///
+/// # Errors
+/// When it does not build.
+pub fn guest_yaml(guest: &str, name: &str, more: &str) -> Result<String> {
+    let component = guests::path(guest)?;
+    Ok(format!(
+        "apiVersion: podium.dev/v1alpha1\n\
+         kind: ClusterReconcilePlugin\n\
+         metadata: {{ name: {name} }}\n\
+         spec:\n  \
+           source: {{ file: {} }}\n  \
+           grants:\n    \
+             read: {{ pods: {{ sections: [labels] }} }}\n    \
+             write: {{ labels: [guests.example/*], annotations: [guests.example/*] }}\n\
+         {more}\n",
+        component.display()
+    ))
+}
+
+/// The one plugin of a configuration.
+///
+/// # Errors
+/// With what is wrong in it.
+pub fn configured(text: &str) -> Result<PluginSpec> {
+    let directory: TempDir = tempfile::tempdir()?;
+    fs::write(directory.path().join("plugin.yaml"), text)?;
+    let mut loaded = config::load(&[directory.path().to_owned()]);
+    ensure!(loaded.errors.is_empty(), "{:?}", loaded.errors);
+    Ok(loaded.plugins.pop().context("no plugin in the configuration")?.1)
+}

@@ -1,0 +1,143 @@
+//! What goes over the wire between a host and the embedded cluster: noted, held back, or preceded by something that
+//! happens just then.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::Method;
+use http_body_util::{BodyExt, Full};
+use podium_devcluster::{Api, Cluster};
+use tower::{Service, ServiceExt, service_fn};
+
+type Answer = <Api as Service<http::Request<Full<Bytes>>>>::Response;
+
+/// One request, before the API server sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sent {
+    pub method: Method,
+    /// Path and query.
+    pub uri: String,
+    pub body: String,
+}
+
+impl Sent {
+    /// Whether it may change the cluster.
+    #[must_use]
+    pub fn is_write(&self) -> bool {
+        self.method != Method::GET
+    }
+
+    /// Whether it opens a watch.
+    #[must_use]
+    pub fn is_watch(&self) -> bool {
+        self.uri.contains("watch=1") || self.uri.contains("watch=true")
+    }
+}
+
+/// What happens before a request reaches the API server.
+pub type Before = dyn Fn(&Sent) -> BoxFuture<'static, ()> + Send + Sync;
+
+/// The wire of one host.
+#[derive(Clone)]
+pub struct Wire(Arc<Inner>);
+
+struct Inner {
+    api: Api,
+    before: Box<Before>,
+    notes: Mutex<Notes>,
+}
+
+#[derive(Default)]
+struct Notes {
+    writes: Vec<Sent>,
+    /// Writes that were sent and not yet answered, by method and URI.
+    open: BTreeMap<(String, String), u32>,
+    overlapped: bool,
+}
+
+impl Wire {
+    #[must_use]
+    pub fn new(cluster: &Cluster) -> Self {
+        Self::with(cluster, |_| Box::pin(std::future::ready(())))
+    }
+
+    /// With something that happens before each request goes on.
+    #[must_use]
+    pub fn with(cluster: &Cluster, before: impl Fn(&Sent) -> BoxFuture<'static, ()> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(Inner { api: cluster.service(), before: Box::new(before), notes: Mutex::default() }))
+    }
+
+    /// The writes so far, in the order in which they were sent.
+    #[must_use]
+    pub fn writes(&self) -> Vec<Sent> {
+        self.0.notes().writes.clone()
+    }
+
+    /// Whether a write was ever sent while the same manager's write to the same object was not answered.
+    #[must_use]
+    pub fn overlapped(&self) -> bool {
+        self.0.notes().overlapped
+    }
+
+    /// A client whose requests go this way.
+    #[must_use]
+    pub fn client(&self) -> kube::Client {
+        let inner = Arc::clone(&self.0);
+        let service = service_fn(move |request: http::Request<kube::client::Body>| {
+            let inner = Arc::clone(&inner);
+            async move { inner.pass(request).await }
+        });
+        kube::Client::new(service, "default")
+    }
+}
+
+impl Inner {
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn pass(&self, request: http::Request<kube::client::Body>) -> Result<Answer, tower::BoxError> {
+        let (parts, body) = request.into_parts();
+        let body = body.collect().await?.to_bytes();
+        let sent = Sent {
+            method: parts.method.clone(),
+            uri: parts.uri.to_string(),
+            body: String::from_utf8_lossy(&body).into_owned(),
+        };
+        let _open = sent.is_write().then(|| Open::note(self, &sent));
+        (self.before)(&sent).await;
+        let answered = self.api.clone().oneshot(http::Request::from_parts(parts, Full::new(body))).await;
+        Ok(answered.unwrap_or_else(|never| match never {}))
+    }
+}
+
+/// A write on its way; also one whose sender gave up ends.
+struct Open<'a> {
+    inner: &'a Inner,
+    place: (String, String),
+}
+
+impl<'a> Open<'a> {
+    fn note(inner: &'a Inner, sent: &Sent) -> Self {
+        let place = (sent.method.to_string(), sent.uri.clone());
+        let mut notes = inner.notes();
+        notes.writes.push(sent.clone());
+        let open = notes.open.entry(place.clone()).or_default();
+        *open += 1;
+        notes.overlapped |= *open > 1;
+        drop(notes);
+        Self { inner, place }
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        if let Some(open) = self.inner.notes().open.get_mut(&self.place) {
+            *open -= 1;
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The whole host on the embedded cluster: real components, the real watch, cache, queue, engine and writeback, and a
+//! Kubernetes API server in the process. Time is paused where a test does not say otherwise.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic is how a test fails")]
+
+mod host {
+    mod incarnations;
+    mod labels;
+    mod quiet;
+    mod rights;
+    mod shutdown;
+    mod simulation;
+    mod spin;
+    mod swap;
+    mod watch;
+}

@@ -1,0 +1,50 @@
+//! A Pod deleted and created again under its name is another Pod.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::SeqCst},
+};
+
+use podium_devcluster::{Cluster, Options, Verb};
+use podium_host::model::WriteResult;
+use podium_tests::{embedded, plugins, wire::Wire};
+
+#[tokio::test(start_paused = true)]
+async fn a_write_to_a_pod_that_was_recreated_meanwhile_does_not_land_on_the_new_one() {
+    let cluster = Arc::new(Cluster::start(Options { simulate: false, ..Options::default() }).unwrap());
+    let old = embedded::create_pod(&cluster, "cart-0", "cart").unwrap();
+    // When the first patch is on its way, the Pod that it was meant for goes, and another one takes its name.
+    let recreated = Arc::new(AtomicBool::new(false));
+    let wire = Wire::with(&cluster, {
+        let cluster = cluster.clone();
+        move |sent| {
+            let first = sent.method == http::Method::PATCH && !recreated.swap(true, SeqCst);
+            let cluster = cluster.clone();
+            Box::pin(async move {
+                if first {
+                    embedded::delete_pod(&cluster, "cart-0").await.unwrap();
+                    embedded::create_pod(&cluster, "cart-0", "cart").unwrap();
+                }
+            })
+        }
+    });
+    let spec = plugins::guest("registrar", "registrar", "").unwrap();
+    let id = spec.id.clone();
+    let app = embedded::host(&cluster, wire.client(), vec![spec]).await.unwrap();
+    embedded::at_rest(&cluster, &app).await.unwrap();
+
+    let pods = embedded::pods(&cluster, Some("default"));
+    let new = pods.get("cart-0").await.unwrap().metadata.uid.unwrap();
+    assert_ne!(new, old);
+    // The guest labels each Pod with the uid of the one that it was run for.
+    assert_eq!(embedded::label(&cluster, "cart-0", "guests.example/seen").await.unwrap(), Some(new.clone()));
+    let writes = wire.writes();
+    assert_eq!(writes.len(), 2, "{writes:#?}");
+    assert!(writes[0].body.contains(&old) && writes[1].body.contains(&new), "{writes:#?}");
+    let patches: Vec<_> = cluster.requests().writes().into_iter().filter(|write| write.verb == Verb::Patch).collect();
+    assert_eq!(patches.iter().map(|patch| patch.code).collect::<Vec<_>>(), [422, 200]);
+    let status = app.status().plugin(&id);
+    assert_eq!(status.writes().get(WriteResult::Gone.name()), Some(&1));
+    assert_eq!(status.retries(), 0, "a write to what is gone has settled");
+    app.shutdown().await;
+}

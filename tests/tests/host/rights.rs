@@ -1,0 +1,83 @@
+//! The API server's own rights of the ServiceAccount that a plugin's writes are sent as.
+
+use std::time::Duration;
+
+use podium_devcluster::{Cluster, Logged, Options};
+use podium_host::model::WriteResult;
+use podium_tests::{embedded, plugins, wait::until, wire::Wire};
+use serde_json::{Value, json};
+
+const USER: &str = "system:serviceaccount:default:registrar";
+
+/// A Role with these rules, bound to the plugin's account.
+fn grant(cluster: &Cluster, name: &str, rule: Value) {
+    let metadata = json!({"name": name, "namespace": "default"});
+    let group = "rbac.authorization.k8s.io";
+    let role = json!({"apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": metadata, "rules": [rule]});
+    let binding = json!({
+        "apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": metadata,
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": "registrar"}],
+    });
+    cluster.create(role).unwrap();
+    cluster.create(binding).unwrap();
+}
+
+fn attempts(cluster: &Cluster) -> Vec<Logged> {
+    let writes = cluster.requests().writes();
+    writes.into_iter().filter(|write| write.name == "cart-0").collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_account_without_patch_is_forbidden_told_to_the_next_run_backed_off_and_healed_by_a_role() {
+    let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
+    let register = embedded::create_pod(&cluster, "register", "register").unwrap();
+    let uid = embedded::create_pod(&cluster, "cart-0", "cart").unwrap();
+    // What the plugin is told it can write down on the register, and nowhere else.
+    let rule = json!({"apiGroups": [""], "resources": ["pods"], "resourceNames": ["register"], "verbs": ["patch"]});
+    grant(&cluster, "register", rule);
+    let more = format!(
+        "  serviceAccountName: registrar\n  serviceAccountNamespace: default\n  \
+           watch: {{ selector: {{ matchLabels: {{ app: cart }} }}, sections: [labels] }}\n  \
+           config: {{ register: {register} }}"
+    );
+    let spec = plugins::guest("registrar", "registrar", &more).unwrap();
+    let id = spec.id.clone();
+    let wire = Wire::new(&cluster);
+    let app = embedded::host(&cluster, wire.client(), vec![spec]).await.unwrap();
+
+    let note = format!("guests.example/unsettled-{uid}");
+    let told = until("the plugin to be told", Duration::from_secs(60), async || {
+        let mut notes = embedded::annotations(&cluster, "register").await?;
+        notes.remove(&note).ok_or_else(|| anyhow::anyhow!("{notes:?}"))
+    });
+    let told = told.await.unwrap();
+    assert!(told.starts_with(&format!("set label guests.example/seen={uid} on default/cart-0: ")), "{told}");
+    assert!(told.contains("Forbidden") && told.contains("cannot patch resource"), "{told}");
+
+    // Five minutes of the cluster's time, in which nobody mends it.
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    let refused = attempts(&cluster);
+    assert!(refused.iter().all(|write| write.code == 403 && write.impersonated.as_deref() == Some(USER)));
+    assert!((10..=20).contains(&refused.len()), "{} requests in five minutes", refused.len());
+    let pauses: Vec<i64> = refused.windows(2).map(|pair| pair[1].at_millis - pair[0].at_millis).collect();
+    let long: Vec<i64> = pauses.iter().copied().filter(|millis| *millis >= 20).collect();
+    assert!(long.is_sorted_by(|shorter, longer| shorter < longer), "each pause is longer: {pauses:?}");
+    let status = app.status().plugin(&id);
+    assert_eq!(status.writes().get("forbidden"), Some(&(refused.len() as u64)));
+    assert_eq!(embedded::label(&cluster, "cart-0", "guests.example/seen").await.unwrap(), None);
+
+    grant(&cluster, "carts", json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]}));
+    // The longest back-off is 5 min.
+    until("the label", Duration::from_secs(400), async || {
+        let label = embedded::label(&cluster, "cart-0", "guests.example/seen").await?;
+        anyhow::ensure!(label.as_ref() == Some(&uid), "{label:?}");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    embedded::at_rest(&cluster, &app).await.unwrap();
+    assert_eq!(attempts(&cluster).last().map(|write| write.code), Some(200));
+    assert!(status.writes().contains_key(WriteResult::Applied.name()));
+    app.shutdown().await;
+}
