@@ -107,11 +107,21 @@ async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
         tracing::error!("{error}");
     }
     let bad = errors.len();
-    if plugins.is_empty() || (flags.strict && bad > 0) {
-        tracing::error!(bad, good = plugins.len(), "no plugins to run; mend the configuration named above");
+    if plugins.is_empty() && bad == 0 {
+        tracing::error!("{}: no plugin configuration is there", listed(&flags.plugins));
         return Ok(ExitCode::from(MISCONFIGURED));
     }
-    let client = api::client(kube_config(flags.kubeconfig.as_deref()).await?).map_err(|error| *error)?;
+    if plugins.is_empty() || (flags.strict && bad > 0) {
+        return Ok(misconfigured(bad));
+    }
+    let kube_config = match kube_config(flags.kubeconfig.as_deref()).await {
+        Ok(kube_config) => kube_config,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            return Ok(ExitCode::from(MISCONFIGURED));
+        }
+    };
+    let client = api::client(kube_config).map_err(|error| *error)?;
     let mut app = App::start(Options {
         client,
         namespace: flags.namespace,
@@ -141,9 +151,8 @@ async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
     let failed = match loaded {
         None => None,
         Some(loaded) if loaded == 0 || (flags.strict && loaded < good) => {
-            tracing::error!(loaded, bad = bad + good - loaded, "plugins could not be loaded; mend what is named above");
             app.shutdown().await;
-            return Ok(ExitCode::from(MISCONFIGURED));
+            return Ok(misconfigured(bad + good - loaded));
         }
         Some(_) => {
             app.started();
@@ -175,14 +184,24 @@ async fn load(app: &App, plugins: Vec<(PathBuf, PluginSpec)>) -> usize {
     loaded
 }
 
+/// Each mistake was told as an error of its own; this says why the process ends.
+fn misconfigured(bad: usize) -> ExitCode {
+    tracing::info!(bad, "ending: mend what is named above");
+    ExitCode::from(MISCONFIGURED)
+}
+
+fn listed(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// The errors' texts hold their causes, so these are not told again.
 async fn kube_config(file: Option<&std::path::Path>) -> anyhow::Result<kube::Config> {
     match file {
         Some(file) => {
-            let kubeconfig = kube::config::Kubeconfig::read_from(file)
-                .with_context(|| format!("--kubeconfig {} cannot be used", file.display()))?;
+            let unusable = |error| anyhow::anyhow!("--kubeconfig {} cannot be used: {error}", file.display());
+            let kubeconfig = kube::config::Kubeconfig::read_from(file).map_err(unusable)?;
             let options = kube::config::KubeConfigOptions::default();
-            let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
-            config.with_context(|| format!("--kubeconfig {} cannot be used", file.display()))
+            kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(unusable)
         }
         None => match kube::Config::incluster() {
             Ok(config) => Ok(config),

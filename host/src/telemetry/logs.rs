@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use tracing_subscriber::{EnvFilter, fmt as subscriber, prelude::*};
+use tracing_subscriber::{EnvFilter, filter::LevelFilter, fmt as subscriber, prelude::*};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LogFormat {
@@ -47,11 +47,37 @@ pub enum LogsError {
 /// # Errors
 /// When the level cannot be read, or logs were set up before.
 pub fn init(level: &str, format: LogFormat) -> Result<(), LogsError> {
-    let filter = EnvFilter::try_new(level).map_err(|_| LogsError::Level(level.to_owned()))?;
+    let filter = filter(level)?;
     let lines = subscriber::layer().with_writer(std::io::stderr);
     let lines = match format {
         LogFormat::Text => lines.with_ansi(false).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).with_span_list(false).boxed(),
     };
     tracing_subscriber::registry().with(filter).with(lines).try_init().map_err(|_| LogsError::Already)
+}
+
+/// A bare word must be a level: as a directive it would name a target, and a mistyped level would silence everything.
+fn filter(level: &str) -> Result<EnvFilter, LogsError> {
+    let refused = || LogsError::Level(level.to_owned());
+    let words = level.split(',').map(str::trim).filter(|directive| !directive.contains('='));
+    if words.clone().any(|word| word.parse::<LevelFilter>().is_err()) {
+        return Err(refused());
+    }
+    EnvFilter::try_new(level).map_err(|_| refused())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_or_directives_are_taken_and_a_mistyped_level_is_not() {
+        for level in ["info", "WARN", "off", "info,podium_host=debug", "podium_host=debug", "warn, podium::plugin=info"]
+        {
+            assert!(filter(level).is_ok(), "{level}");
+        }
+        for level in ["loud", "inof", "", "info,podium_host", "podium_host=loud"] {
+            assert!(filter(level).is_err(), "{level:?}");
+        }
+    }
 }
