@@ -51,9 +51,10 @@ impl Host {
     /// When it cannot be built, ends early or does not become ready in time.
     pub async fn spawn(options: &HostOptions) -> Result<Self> {
         let directory = tempfile::tempdir()?;
-        let mut command = Command::new(binary()?);
+        let mut command = Command::new(host_binary()?);
         command.arg("--kubeconfig").arg(&options.kubeconfig).args(["--bind-address", "127.0.0.1:0"]);
-        command.args(["--log-format", "text"]);
+        // A flag among the further arguments has precedence.
+        command.env("PODIUM_LOG_FORMAT", "text");
         for plugins in &options.plugins {
             command.arg("--plugins").arg(plugins);
         }
@@ -144,7 +145,10 @@ fn listening_address(log: &str) -> Result<SocketAddr> {
 
 /// The host's binary, built once per test binary in the same profile and target directory. Cargo holds no lock on
 /// that directory while tests run; the whole workspace is selected so that no dependency changes its features.
-fn binary() -> Result<&'static Path> {
+///
+/// # Errors
+/// When it does not build.
+pub fn host_binary() -> Result<&'static Path> {
     static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     BINARY
         .get_or_init(|| build().map_err(|error| format!("{error:#}")))

@@ -1,0 +1,237 @@
+//! `podium-host` as a process: what it says about mistakes, its exit codes, logs and signals. Against the embedded
+//! cluster on a socket, in real time.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::{
+    fs,
+    net::{Ipv4Addr, TcpListener},
+    path::PathBuf,
+    time::Duration,
+};
+
+use anyhow::ensure;
+use podium_devcluster::{Cluster, Options, Server};
+use podium_tests::{
+    embedded, guests, plugins,
+    process::{Host, HostOptions, host_binary},
+    wait::until,
+};
+use tempfile::TempDir;
+
+/// A debug build starts in a second; the machine may be busy building.
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// A cluster on a socket, and a directory for files.
+struct Place {
+    cluster: Cluster,
+    _server: Server,
+    directory: TempDir,
+}
+
+/// What a process that ended said.
+struct Ended {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Ended {
+    /// Lines of the log at the level of errors.
+    fn errors(&self) -> Vec<&str> {
+        self.stderr.lines().filter(|line| line.contains(" ERROR ")).collect()
+    }
+}
+
+impl Place {
+    async fn new(options: Options) -> Self {
+        let cluster = Cluster::start(options).unwrap();
+        let server = cluster.listen((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("kubeconfig"), server.kubeconfig()).unwrap();
+        Self { cluster, _server: server, directory }
+    }
+
+    async fn still() -> Self {
+        Self::new(Options { simulate: false, ..Options::default() }).await
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    /// Runs the host to its end, in the directory.
+    async fn run(&self, arguments: &[&str]) -> Ended {
+        let mut command = tokio::process::Command::new(host_binary().unwrap());
+        command.current_dir(self.directory.path()).args(arguments).kill_on_drop(true);
+        let output = tokio::time::timeout(WITHIN, command.output()).await.unwrap().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ended { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+    }
+
+    async fn run_with_plugins(&self, arguments: &[&str]) -> Ended {
+        let all = [&["--kubeconfig", "kubeconfig", "--bind-address", "127.0.0.1:0", "--plugins"], arguments].concat();
+        self.run(&all).await
+    }
+
+    async fn spawn(&self, plugins: &[&str], arguments: &[&str]) -> Host {
+        let options = HostOptions {
+            kubeconfig: self.path("kubeconfig"),
+            plugins: plugins.iter().map(|name| self.path(name)).collect(),
+            arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
+        };
+        Host::spawn(&options).await.unwrap()
+    }
+
+    async fn labelled(&self, name: &str) {
+        until("the label", WITHIN, async || {
+            let label = embedded::label(&self.cluster, name, "guests.example/seen").await?;
+            ensure!(label.is_some());
+            Ok(())
+        })
+        .await
+        .unwrap();
+    }
+}
+
+fn registrar(more: &str) -> String {
+    plugins::guest_yaml("registrar", "registrar", more).unwrap()
+}
+
+#[tokio::test]
+async fn help_teaches_flags_environment_examples_and_exit_codes() {
+    let place = Place::still().await;
+    let help = place.run(&["--help"]).await;
+    assert_eq!(help.code, Some(0), "{}", help.stderr);
+    for flag in ["kubeconfig", "plugins", "namespace", "bind-address", "log-level", "log-format", "workers", "strict"] {
+        assert!(help.stdout.contains(&format!("--{flag}")), "--{flag} is missing:\n{}", help.stdout);
+        let variable = format!("PODIUM_{}", flag.replace('-', "_").to_uppercase());
+        assert!(help.stdout.contains(&variable), "{variable} is missing:\n{}", help.stdout);
+    }
+    for part in ["Examples:", "Exit codes:"] {
+        assert!(help.stdout.contains(part), "{part} is missing:\n{}", help.stdout);
+    }
+}
+
+#[tokio::test]
+async fn each_mistake_in_a_configuration_is_one_error_that_names_file_and_field_and_exit_code_2() {
+    let place = Place::still().await;
+    let component = guests::path("registrar").unwrap().display().to_string();
+    let greedy = plugins::guest_yaml("overreach", "greedy", "").unwrap();
+    let mistakes = [
+        ("unknown-field.yaml", registrar("  colour: red"), "spec.colour"),
+        ("wrong-value.yaml", registrar("  phase: never"), "spec.phase"),
+        ("missing-component.yaml", registrar("").replace(&component, "nowhere.wasm"), "spec.source.file"),
+        ("more-than-granted.yaml", greedy, "grants.write.delete"),
+        ("no-yaml.yaml", "{".to_owned(), "is not valid YAML"),
+    ];
+    for (file, text, named) in mistakes {
+        place.write(file, &text);
+        let ended = place.run_with_plugins(&[file]).await;
+        assert_eq!(ended.code, Some(2), "{file}: {}", ended.stderr);
+        let [error] = ended.errors()[..] else { unreachable!("{file}: {}", ended.stderr) };
+        assert!(error.contains(file) && error.contains(named), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_not_there_and_a_folder_without_configurations_are_one_error_and_exit_code_2() {
+    let place = Place::still().await;
+    fs::create_dir(place.path("empty")).unwrap();
+    place.write("registrar.yaml", &registrar(""));
+    let nowhere = ["--plugins", "registrar.yaml", "--kubeconfig", "nowhere"];
+    for (ended, named) in [
+        (place.run_with_plugins(&["nowhere.yaml"]).await, "nowhere.yaml: cannot be read"),
+        (place.run_with_plugins(&["empty"]).await, "empty: no plugin configuration"),
+        (place.run(&nowhere).await, "--kubeconfig nowhere"),
+    ] {
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        let [error] = ended.errors()[..] else { unreachable!("{}", ended.stderr) };
+        assert!(error.contains(named), "{error}");
+        assert!(error.matches("os error 2").count() <= 1, "a cause is told once: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_flag_is_told_with_what_is_right_and_exit_code_2() {
+    let place = Place::still().await;
+    place.write("registrar.yaml", &registrar(""));
+    for (flag, value, right) in [
+        ("--log-level", "loud", "error, warn, info, debug, trace"),
+        ("--log-format", "xml", "text or json"),
+        ("--workers", "0", "1..=1024"),
+        ("--colour", "red", "--help"),
+    ] {
+        let ended = place.run_with_plugins(&["registrar.yaml", flag, value]).await;
+        assert_eq!(ended.code, Some(2), "{flag}: {}", ended.stderr);
+        assert!(ended.stderr.contains(right), "{flag}: {}", ended.stderr);
+    }
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_one_error_that_names_address_and_flag() {
+    let place = Place::still().await;
+    place.write("registrar.yaml", &registrar(""));
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let arguments = ["--kubeconfig", "kubeconfig", "--plugins", "registrar.yaml", "--bind-address", &address];
+    let ended = place.run(&arguments).await;
+    assert_eq!(ended.code, Some(1), "it may be free later: {}", ended.stderr);
+    let [error] = ended.errors()[..] else { unreachable!("{}", ended.stderr) };
+    assert!(error.contains(&address) && error.contains("--bind-address"), "{error}");
+}
+
+#[tokio::test]
+async fn a_bad_plugin_does_not_stop_the_good_ones_unless_strict_says_so() {
+    let place = Place::still().await;
+    place.write("bad.yaml", &registrar("  colour: red").replace("name: registrar", "name: bad"));
+    place.write("greedy.yaml", &plugins::guest_yaml("overreach", "greedy", "").unwrap());
+    place.write("registrar.yaml", &registrar(""));
+    for bad in ["bad.yaml", "greedy.yaml"] {
+        let ended = place.run_with_plugins(&[bad, "registrar.yaml", "--strict"]).await;
+        assert_eq!((ended.code, ended.errors().len()), (Some(2), 1), "{bad}: {}", ended.stderr);
+    }
+
+    let host = place.spawn(&["bad.yaml", "greedy.yaml", "registrar.yaml"], &[]).await;
+    embedded::create_pod(&place.cluster, "cart-0", "cart").unwrap();
+    place.labelled("cart-0").await;
+    let log = host.log();
+    assert_eq!(log.lines().filter(|line| line.contains(" ERROR ")).count(), 2, "{log}");
+    let metrics = host.get("/metrics").await.unwrap();
+    assert!(metrics.contains(r#"controller="registrar""#) && !metrics.contains("greedy"), "{metrics}");
+    assert!(host.terminate().await.unwrap().success());
+}
+
+#[tokio::test]
+async fn json_logs_are_one_object_a_line_and_sigterm_ends_with_exit_code_0() {
+    // The smallest API server that the host is for.
+    let options = Options { simulate: false, only: vec!["pods".into()], ..Options::default() };
+    let place = Place::new(options).await;
+    place.write("registrar.yaml", &registrar(""));
+    embedded::create_pod(&place.cluster, "cart-0", "cart").unwrap();
+    let json = ["--log-format", "json", "--log-level", "info,podium_host=debug"];
+    let host = place.spawn(&["registrar.yaml"], &json).await;
+    place.labelled("cart-0").await;
+    until("the run in the log", WITHIN, async || {
+        ensure!(host.log().contains("\"ran\""));
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let log = host.log();
+    for line in log.lines() {
+        let object: serde_json::Value =
+            serde_json::from_str(line).unwrap_or_else(|error| unreachable!("{error}: {line}"));
+        for field in ["timestamp", "level", "message", "target"] {
+            assert!(object[field].is_string(), "{field} in {line}");
+        }
+    }
+    let ran = log.lines().find(|line| line.contains("\"ran\"")).unwrap();
+    let ran: serde_json::Value = serde_json::from_str(ran).unwrap();
+    assert_eq!((&ran["span"]["plugin"], &ran["span"]["pod"]), (&"registrar".into(), &"cart-0".into()), "{ran}");
+    assert!(host.terminate().await.unwrap().success());
+}
