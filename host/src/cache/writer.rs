@@ -22,8 +22,10 @@ pub struct Writer {
     /// The next list is of a history that was set back: revisions held are not comparable with it.
     rewound: bool,
     /// Told of changes before readers see them.
-    witness: Box<dyn FnMut(&[Change]) + Send>,
+    witness: Box<Witness>,
 }
+
+type Witness = dyn FnMut(&[Change]) + Send;
 
 impl Writer {
     pub(super) fn new(published: Published) -> Self {

@@ -110,7 +110,7 @@ where
     pub(super) fn take(&mut self, now: Instant) -> Option<Job<L, S, I>> {
         self.promote(now);
         for _ in 0..self.turns.len() {
-            let Some(lane) = self.turns.pop_front() else { return None };
+            let lane = self.turns.pop_front()?;
             if self.running.get(&lane).is_some_and(|running| *running >= self.lane_limit) {
                 self.turns.push_back(lane);
                 continue;
