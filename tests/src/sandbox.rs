@@ -6,7 +6,7 @@
 use std::{
     path::PathBuf,
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crate::guests;
@@ -131,6 +131,8 @@ pub struct FakeWorld {
     pods: Pods,
     /// What live reads do.
     pub live: LiveReads,
+    /// How long a commit is under way.
+    pub commit_takes: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,8 +144,10 @@ pub enum LiveReads {
 
 pub struct Pods {
     pods: Vec<Arc<CachedPod>>,
-    /// Each `get` keeps the processor busy for a few milliseconds.
-    slow: bool,
+    /// Each `get` keeps the processor busy for this long.
+    busy: Duration,
+    /// Each Pod counts as so many that were looked at.
+    weight: usize,
 }
 
 impl Pods {
@@ -154,10 +158,9 @@ impl Pods {
 
 impl PodView for Pods {
     fn get(&self, namespace: &str, name: &str) -> Option<Arc<CachedPod>> {
-        if self.slow {
-            for turn in 0..2_000_000_u32 {
-                std::hint::black_box(turn);
-            }
+        let began = Instant::now();
+        while began.elapsed() < self.busy {
+            std::hint::spin_loop();
         }
         self.pods.iter().find(|pod| &*pod.key.namespace == namespace && &*pod.key.name == name).cloned()
     }
@@ -169,10 +172,14 @@ impl PodView for Pods {
         let mut rest = self.matching(query).filter(|pod| after.is_none_or(|after| place(pod) > *after));
         let pods: Vec<_> = rest.by_ref().take(limit).cloned().collect();
         let more = rest.next().is_some();
-        Page { next: pods.last().filter(|_| more).map(|pod| place(pod)), pods }
+        let examined = self.weight * pods.len();
+        Page { next: pods.last().filter(|_| more).map(|pod| place(pod)), pods, examined }
     }
     fn count(&self, query: &PodQuery) -> u64 {
         self.matching(query).count() as u64
+    }
+    fn candidates(&self, query: &PodQuery) -> usize {
+        self.weight * self.matching(query).count()
     }
     fn revision(&self) -> Revision {
         Revision(7)
@@ -187,10 +194,14 @@ impl Default for FakeWorld {
 
 impl FakeWorld {
     pub fn with_pods(pods: Vec<Arc<CachedPod>>) -> Self {
-        Self { notes: Arc::default(), pods: Pods { pods, slow: false }, live: LiveReads::Answer }
+        let pods = Pods { pods, busy: Duration::ZERO, weight: 1 };
+        Self { notes: Arc::default(), pods, live: LiveReads::Answer, commit_takes: Duration::ZERO }
     }
-    pub fn slow_reads(&mut self) {
-        self.pods.slow = true;
+    pub fn reads_compute(&mut self, busy: Duration) {
+        self.pods.busy = busy;
+    }
+    pub fn each_pod_counts_as(&mut self, weight: usize) {
+        self.pods.weight = weight;
     }
 }
 
@@ -217,8 +228,11 @@ impl World for FakeWorld {
         let reports: Vec<_> = writes
             .map(|write| WriteReport { id: write.id, what: write.action.describe(), became: WriteResult::Applied })
             .collect();
-        self.notes.lock().unwrap().committed.extend(reports.iter().map(|report| report.id));
-        Box::pin(async move { reports })
+        Box::pin(async move {
+            tokio::time::sleep(self.commit_takes).await;
+            self.notes.lock().unwrap().committed.extend(reports.iter().map(|report| report.id));
+            reports
+        })
     }
     fn state_get(&mut self, key: &str) -> Option<StateEntry> {
         (key == "there").then(|| StateEntry { value: vec![1], version: 3 })

@@ -2,7 +2,7 @@
 //!
 //! A label decides by equality or a set of values. Existence, absence and exclusion are filtered.
 
-use std::{iter::Peekable, ops::Bound, sync::Arc};
+use std::{cell::Cell, iter::Peekable, ops::Bound, sync::Arc};
 
 use super::{
     index::{Names, labels},
@@ -35,32 +35,45 @@ impl Snapshot {
         if limit == 0 {
             return Page::default();
         }
-        let mut matching = self.matching(query, after);
+        let examined = Cell::new(0);
+        let mut matching = self.matching(query, after, &examined);
         let pods: Vec<_> = matching.by_ref().take(limit).cloned().collect();
         let next = if matching.next().is_some() { pods.last() } else { None };
         let next =
             next.map(|last| Cursor { namespace: Arc::clone(&last.key.namespace), name: Arc::clone(&last.key.name) });
-        Page { pods, next }
+        Page { pods, next, examined: examined.get() }
     }
 
     pub(super) fn count_all(&self, query: &PodQuery) -> usize {
-        let PodQuery { namespace, node, owner_uid, labels } = query;
-        if node.is_none() && owner_uid.is_none() && labels.0.is_empty() {
-            return match namespace {
+        if is_known(query) {
+            return match &query.namespace {
                 Some(namespace) => self.namespaces.get(namespace).map_or(0, Namespace::len),
                 None => self.len,
             };
         }
-        self.matching(query, None).count()
+        self.matching(query, None, &Cell::new(0)).count()
     }
 
-    fn matching<'a>(&'a self, query: &'a PodQuery, after: Option<&'a Cursor>) -> Pods<'a> {
+    pub(super) fn candidates_of_count(&self, query: &PodQuery) -> usize {
+        if is_known(query) {
+            return 0;
+        }
+        match self.source(query).0 {
+            Source::Everything => self.len,
+            Source::Namespace(pods) => pods.len(),
+            Source::Index(sets) => sets.iter().map(|names| names.len()).sum(),
+        }
+    }
+
+    /// Counts into `examined` what is looked at, matching or not.
+    fn matching<'a>(&'a self, query: &'a PodQuery, after: Option<&'a Cursor>, examined: &'a Cell<usize>) -> Pods<'a> {
         let (source, decided) = self.source(query);
         let candidates = match source {
             Source::Everything => self.walk(after),
             Source::Namespace(pods) => walk_namespace(pods, query.namespace.as_ref(), after),
             Source::Index(sets) => self.walk_index(&sets, query.namespace.as_ref(), after),
         };
+        let candidates = candidates.inspect(|_| examined.set(examined.get() + 1));
         Box::new(candidates.filter(move |pod| matches(query, decided, pod)))
     }
 
@@ -124,6 +137,11 @@ impl Snapshot {
     }
 }
 
+/// How many Pods match is known without looking at any.
+fn is_known(query: &PodQuery) -> bool {
+    query.node.is_none() && query.owner_uid.is_none() && query.labels.0.is_empty()
+}
+
 fn walk_namespace<'a>(pods: &'a Namespace, namespace: Option<&Arc<str>>, after: Option<&'a Cursor>) -> Pods<'a> {
     let from = match (namespace, after) {
         (Some(namespace), Some(after)) if after.namespace == *namespace => Bound::Excluded(&*after.name),
@@ -154,5 +172,36 @@ impl<I: Iterator<Item: Ord + Copy>> Iterator for Merged<I> {
         let heads = self.0.iter_mut().enumerate().filter_map(|(at, names)| Some((*names.peek()?, at)));
         let (_, least) = heads.min()?;
         self.0[least].next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        cache::testing::{cached, pod},
+        model::{LabelOperator, LabelRequirement, LabelSelector, PodEvent, PodQuery, PodView},
+    };
+
+    #[test]
+    fn a_search_costs_the_pods_that_it_looks_at_and_not_those_that_it_gives() {
+        let (mut writer, reader) = crate::cache::new();
+        for at in 0..10 {
+            let label = if at == 0 { "rare" } else { "usual" };
+            let pod = pod(&format!("p{at}"), &format!("u{at}"), at + 1, label);
+            writer.apply(vec![PodEvent::Applied(cached(&pod))]);
+        }
+        let snapshot = reader.snapshot();
+        let key =
+            reader.snapshot().iter().next().map(|pod| super::labels(Some(pod)).into_keys().next().unwrap()).unwrap();
+        let by = |operator, values: &[&str]| {
+            let values = values.iter().map(|value| (*value).to_owned()).collect();
+            let labels = LabelSelector(vec![LabelRequirement { key: key.clone(), operator, values }]);
+            PodQuery { labels, ..PodQuery::default() }
+        };
+        let cost = |query: &PodQuery| (snapshot.candidates(query), snapshot.find(query, 100, None).examined);
+        assert_eq!(cost(&by(LabelOperator::In, &["rare"])), (1, 1), "by index");
+        assert_eq!(cost(&by(LabelOperator::NotIn, &["usual"])), (10, 10), "no index excludes");
+        assert_eq!(cost(&PodQuery::default()), (0, 10), "how many there are is known");
+        assert_eq!(snapshot.find(&PodQuery::default(), 3, None).examined, 4, "one more tells whether more follow");
     }
 }

@@ -257,7 +257,7 @@ proptest! {
         let (mut found, mut after) = (Vec::new(), None);
         loop {
             let page = snapshot.find(&query, limit, after.as_ref());
-            prop_assert!(page.pods.len() <= limit);
+            prop_assert!(page.pods.len() <= limit && page.pods.len() <= page.examined);
             found.extend(page.pods);
             prop_assert!(found.len() <= expected.len());
             after = page.next;

@@ -94,6 +94,10 @@ impl PodView for Snapshot {
         self.count_all(query) as u64
     }
 
+    fn candidates(&self, query: &PodQuery) -> usize {
+        self.candidates_of_count(query)
+    }
+
     fn revision(&self) -> Revision {
         self.revision
     }

@@ -204,7 +204,7 @@ fn limits(field: Field<'_>) -> Limits {
     let size =
         |number: Option<u64>, shift: u32, default: usize| number.map_or(default, |number| (number as usize) << shift);
     let count = |number: Option<u64>, default: u32| number.map_or(default, |number| number as u32);
-    let memory_bytes = size(number("memoryMiB", 1, 512), 20, default.memory_bytes);
+    let memory_bytes = size(number("memoryMiB", 1, (Limits::MOST_MEMORY_BYTES >> 20) as u64), 20, default.memory_bytes);
     let cpu = number("cpuMillis", 1, 10_000).map_or(default.cpu, Duration::from_millis);
     let wall = number("wallMillis", 10, 60_000).map_or(default.wall, Duration::from_millis);
     let host_calls = count(number("hostCalls", 1, 1_000_000), default.host_calls);

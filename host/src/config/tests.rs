@@ -96,7 +96,8 @@ fn every_error_names_file_line_field_and_the_next_step() {
     let table = [
         ("  colour: red", "0.yaml:6: spec.colour: is not a known field; known here: after, config, grants"),
         ("  limits: { memoryMb: 3 }", "0.yaml:6: spec.limits.memoryMb: is not a known field"),
-        ("  limits:\n    memoryMiB: 0", "0.yaml:7: spec.limits.memoryMiB: must be a whole number from 1 to 512"),
+        ("  limits:\n    memoryMiB: 0", "0.yaml:7: spec.limits.memoryMiB: must be a whole number from 1 to 256"),
+        ("  limits:\n    memoryMiB: 257", "0.yaml:7: spec.limits.memoryMiB: must be a whole number from 1 to 256"),
         ("  limits: { cpuMillis: 1.5 }", "spec.limits.cpuMillis: must be a whole number from 1 to 10000"),
         ("  limits: { wallMillis: -1 }", "spec.limits.wallMillis: must be a whole number from 10 to 60000"),
         ("  limits: { hostCalls: many }", "spec.limits.hostCalls: must be a whole number from 1 to 1000000"),

@@ -65,11 +65,16 @@ pub struct Limits {
     pub memory_bytes: usize,
     /// Time on the processor; enforced by fuel, with the epoch behind it.
     pub cpu: Duration,
-    /// From start to end, waiting included.
+    /// From start to end, waiting included; but not while the host sends.
     pub wall: Duration,
     pub host_calls: u32,
     pub writes: u32,
     pub log_bytes: usize,
+}
+
+impl Limits {
+    /// What a configuration may ask for at most, and hence what an engine sets address space aside for.
+    pub const MOST_MEMORY_BYTES: usize = 256 << 20;
 }
 
 impl Default for Limits {

@@ -69,6 +69,8 @@ pub struct Page {
     pub pods: Vec<Arc<CachedPod>>,
     /// None when nothing follows.
     pub next: Option<Cursor>,
+    /// Pods that were looked at to fill it: what it cost.
+    pub examined: usize,
 }
 
 /// One consistent view of the Pods.
@@ -78,6 +80,8 @@ pub trait PodView: Send + Sync {
     /// At most `limit` Pods behind `after`.
     fn find(&self, query: &PodQuery, limit: usize, after: Option<&Cursor>) -> Page;
     fn count(&self, query: &PodQuery) -> u64;
+    /// Pods that [`PodView::count`] looks at to answer: what it costs. 0 where the number is known.
+    fn candidates(&self, query: &PodQuery) -> usize;
     /// The newest revision that this view has seen.
     fn revision(&self) -> Revision;
 }

@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use wasmtime::{Config, InstanceAllocationStrategy, PoolingAllocationConfig, component::Linker};
 
 use super::{LoadError, Plugin, limits, linking, plugin, run::Run};
-use crate::model::PluginSpec;
+use crate::model::{Limits, PluginSpec};
 
 /// What the engine is built for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct EngineOptions {
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { concurrent_runs: 32, memory_bytes: 256 << 20, tick: Some(Duration::from_millis(1)) }
+        Self { concurrent_runs: 32, memory_bytes: Limits::MOST_MEMORY_BYTES, tick: Some(Duration::from_millis(1)) }
     }
 }
 

@@ -41,7 +41,7 @@ fn kind_of(error: &wasmtime::Error) -> FailureKind {
     match error.downcast_ref::<Cut>() {
         Some(Cut::Memory { .. } | Cut::Tables { .. }) => return FailureKind::Memory,
         Some(Cut::Backstop { .. }) => return FailureKind::Cpu,
-        Some(Cut::Exit(_) | Cut::Random(_)) => return FailureKind::Trap,
+        Some(Cut::Calls { .. } | Cut::Exit(_) | Cut::Random(_)) => return FailureKind::Trap,
         None => {}
     }
     match error.downcast_ref::<Trap>() {

@@ -46,17 +46,18 @@ impl Plugin {
             Ok(store) => store,
             Err(error) => return failed(failure(FailureKind::Host, &format!("no sandbox: {error:#}"))),
         };
+        let wall = Arc::clone(&store.data().wall);
         let call = AssertUnwindSafe(self.call(&mut store, request)).catch_unwind();
-        let ended = tokio::time::timeout(limits.wall, call).await;
+        let ended = wall.within(call).await;
         let fuel = limits::fuel(limits.cpu).saturating_sub(store.get_fuel().unwrap_or_default());
         let mut run = store.into_data();
         // The world may be what panicked.
         let logged = std::panic::catch_unwind(AssertUnwindSafe(|| run.close_log()));
         let result = match ended {
-            Err(_elapsed) => Err(failure(FailureKind::Deadline, &format!("ran longer than {:?}", limits.wall))),
-            Ok(Err(panic)) => Err(of_panic(&*panic)),
-            Ok(Ok(Err(refused))) => Err(failure(FailureKind::Host, &refused.to_string())),
-            Ok(Ok(Ok(answer))) => settle(answer, &run),
+            None => Err(failure(FailureKind::Deadline, &format!("ran longer than {:?}", limits.wall))),
+            Some(Err(panic)) => Err(of_panic(&*panic)),
+            Some(Ok(Err(refused))) => Err(failure(FailureKind::Host, &refused.to_string())),
+            Some(Ok(Ok(answer))) => settle(answer, &run),
         };
         let result = logged.map_err(|panic| of_panic(&*panic)).and(result);
         let usage = Usage { fuel, host_calls: run.ledger.host_calls, wall: started.elapsed() };
@@ -79,8 +80,9 @@ impl Plugin {
         store.epoch_deadline_callback(move |mut store| {
             let run = store.data_mut();
             run.ticks += 1;
-            if run.ticks > most {
-                return Err(Cut::Backstop { ticks: run.ticks }.into());
+            let ticks = run.ticks.saturating_add(limits::ticks(run.computed, tick));
+            if ticks > most {
+                return Err(Cut::Backstop { ticks }.into());
             }
             Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
         });
@@ -147,6 +149,10 @@ fn settle(answer: Answer, run: &Run) -> Result<Outcome, Failure> {
         }
         Ok(Err(types::Failure::Retry(text))) => Err(failure(FailureKind::Retry, &text)),
         Ok(Err(types::Failure::Terminal(text))) => Err(failure(FailureKind::Terminal, &text)),
+        Err(error) if run.shut.is_some() => {
+            let cut = Cut::Calls { limit: run.terms.limits.host_calls };
+            Err(of_error(&error.context(cut), run.ledger.last_words()))
+        }
         Err(error) => Err(of_error(&error, run.ledger.last_words())),
     }
 }

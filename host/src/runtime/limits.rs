@@ -25,8 +25,12 @@ pub(super) fn fuel(cpu: Duration) -> u64 {
 
 /// Ticks of the epoch, each at most `tick` of running, after which a run is cut.
 pub(super) fn backstop_ticks(cpu: Duration, tick: Duration) -> u32 {
-    let ticks = cpu.saturating_mul(BACKSTOP).as_micros() / tick.as_micros().max(1);
-    u32::try_from(ticks).unwrap_or(u32::MAX).max(BACKSTOP)
+    ticks(cpu.saturating_mul(BACKSTOP), tick).max(BACKSTOP)
+}
+
+/// Whole ticks in a time.
+pub(super) fn ticks(time: Duration, tick: Duration) -> u32 {
+    u32::try_from(time.as_micros() / tick.as_micros().max(1)).unwrap_or(u32::MAX)
 }
 
 /// What a class of plugins may be.
@@ -71,6 +75,8 @@ pub(super) enum Cut {
     Tables { asked: usize, limit: usize },
     #[error("ran for {ticks} ticks of the epoch, the limit of processor time {BACKSTOP} times over")]
     Backstop { ticks: u32 },
+    #[error("made more than {limit} host calls")]
+    Calls { limit: u32 },
     #[error("called wasi:cli/exit with status {0}")]
     Exit(u8),
     #[error("asked for {0} random bytes at once")]

@@ -18,11 +18,14 @@ mod inspect;
 mod invoke;
 mod limits;
 mod linking;
+mod object;
 mod plugin;
 mod reads;
 mod run;
+mod staging;
 mod text;
 mod validate;
+mod wall;
 mod wasi;
 
 pub use engine::{Engine, EngineError, EngineOptions};

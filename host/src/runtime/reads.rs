@@ -116,7 +116,9 @@ impl Run {
             }
             let after = after.as_deref().map(parse_cursor).transpose()?;
             let Some(query) = run.query(query)? else { return Ok((F::page(Vec::new()), None)) };
+            run.ledger.may_search()?;
             let page = run.world.view().find(&query, limit.min(PAGE_PODS) as usize, after.as_ref());
+            run.ledger.searched(page.examined);
             let (mut pods, mut bytes, mut last) = (Vec::with_capacity(page.pods.len()), 0, None);
             for pod in &page.pods {
                 let rendered = F::pod(pod, run.terms.sections)?;
@@ -133,8 +135,10 @@ impl Run {
 
     pub(super) fn count_pods(&mut self, query: types::PodQuery) -> Result<u64, Refused> {
         self.call(Function::Count, |run| {
-            let query = run.query(query)?;
-            Ok(query.map_or(0, |query| run.world.view().count(&query)))
+            let Some(query) = run.query(query)? else { return Ok(0) };
+            run.ledger.may_search()?;
+            run.ledger.searched(run.world.view().candidates(&query));
+            Ok(run.world.view().count(&query))
         })
     }
 

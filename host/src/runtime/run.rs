@@ -1,18 +1,20 @@
 //! The state of one run: who runs, what the run may still use, what it has staged. It is the store's data, and dies with
 //! the sandbox.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use wasmtime::component::ResourceTable;
 
 use super::{
     limits::Limiter,
+    object,
     text::{cut, escape},
+    wall::Wall,
     wasi::{Clock, Output, Random},
 };
 use crate::{
-    model::{Grants, Limits, PluginId, Scope},
+    model::{Grants, Limits, PluginId, Refused, Scope},
     seam::{LogLevel, Staged, World},
 };
 use podium_wire::SectionSet;
@@ -36,7 +38,12 @@ pub(super) struct Run {
     pub(super) limiter: Limiter,
     /// Callbacks of the epoch so far.
     pub(super) ticks: u32,
+    /// Time that the host has computed for the run. No callback of the epoch comes meanwhile.
+    pub(super) computed: Duration,
+    pub(super) wall: Arc<Wall>,
     pub(super) table: ResourceTable,
+    /// What WASI finds in place of `table` once the run has made too many calls: nothing, so that it traps.
+    pub(super) shut: Option<ResourceTable>,
     pub(super) output: Arc<Mutex<Output>>,
     pub(super) clock: Clock,
     pub(super) random: Random,
@@ -46,6 +53,12 @@ pub(super) struct Run {
 const LIVE_READS: u32 = 10;
 /// Handles of a WASI guest: streams and pollables.
 const RESOURCES: usize = 64;
+/// Pods that one run's searches may look at, matching or not: several times over all of a large cluster.
+const EXAMINED_PODS: usize = 200_000;
+/// Text in all that a run stages, sent or not.
+const STAGED_BYTES: usize = 2 << 20;
+/// What a line of the log costs besides its text.
+pub(super) const LINE_BYTES: usize = 128;
 /// Fields of one line of the log.
 const LOG_FIELDS: usize = 32;
 /// What is kept of a guest's last errors, to say why it trapped.
@@ -57,7 +70,10 @@ pub(super) struct Ledger {
     pub(super) host_calls: u32,
     /// Of writes and Events together.
     pub(super) writes: u32,
+    staged_bytes_left: usize,
+    object_values_left: usize,
     pub(super) live_reads_left: u32,
+    examined_left: usize,
     /// Of the next write.
     pub(super) next_write: u32,
     log_bytes_left: usize,
@@ -76,7 +92,10 @@ impl Run {
             ledger: Ledger {
                 host_calls: 0,
                 writes: 0,
+                staged_bytes_left: STAGED_BYTES,
+                object_values_left: object::VALUES,
                 live_reads_left: LIVE_READS,
+                examined_left: EXAMINED_PODS,
                 next_write: 0,
                 log_bytes_left: limits.log_bytes,
                 log_bytes_dropped: 0,
@@ -85,7 +104,10 @@ impl Run {
             staged: Staged::default(),
             limiter: Limiter::new(limits.memory_bytes, limits.class),
             ticks: 0,
+            computed: Duration::ZERO,
+            wall: Arc::new(Wall::new(limits.wall)),
             table,
+            shut: None,
             output: Arc::new(Mutex::new(Output::new(limits.log_bytes))),
             clock: Clock::new(now_millis),
             random: Random::new(seed),
@@ -95,12 +117,12 @@ impl Run {
 
     /// One line of the plugin's log, cut to what is left of the budget.
     pub(super) fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]) {
-        let asked = fields.iter().fold(message.len(), |sum, (key, value)| sum + key.len() + value.len());
-        let mut left = self.ledger.log_bytes_left;
-        if left == 0 {
-            self.ledger.log_bytes_dropped = self.ledger.log_bytes_dropped.saturating_add(asked);
+        let Some(mut left) = self.ledger.log_bytes_left.checked_sub(LINE_BYTES) else {
+            self.ledger.log_bytes_left = 0;
+            self.drop_line(message, fields);
             return;
-        }
+        };
+        let asked = line_bytes(message, fields);
         let mut take = |text: &str| {
             let taken = cut(text, left);
             left -= taken.len();
@@ -119,6 +141,12 @@ impl Run {
             self.ledger.remember(&message);
         }
         self.world.log(level, &message, &fields);
+    }
+
+    /// Counts a line that does not reach the log.
+    pub(super) fn drop_line(&mut self, message: &str, fields: &[(String, String)]) {
+        let dropped = self.ledger.log_bytes_dropped.saturating_add(line_bytes(message, fields));
+        self.ledger.log_bytes_dropped = dropped;
     }
 
     /// What a WASI guest printed since the last host call goes the way of its log.
@@ -144,7 +172,42 @@ impl Run {
     }
 }
 
+/// What a line takes from the budget of the log.
+fn line_bytes(message: &str, fields: &[(String, String)]) -> usize {
+    fields.iter().fold(LINE_BYTES + message.len(), |sum, (key, value)| sum + key.len() + value.len())
+}
+
+/// Takes from what is left of a budget: all or nothing.
+fn take(left: &mut usize, asked: usize) -> Result<(), Refused> {
+    *left = left.checked_sub(asked).ok_or(Refused::OverBudget)?;
+    Ok(())
+}
+
 impl Ledger {
+    /// Takes one of `limit` writes, and its text's bytes.
+    pub(super) fn take_write(&mut self, bytes: usize, limit: u32) -> Result<(), Refused> {
+        if self.writes >= limit {
+            return Err(Refused::OverBudget);
+        }
+        take(&mut self.staged_bytes_left, bytes)?;
+        self.writes += 1;
+        Ok(())
+    }
+
+    /// Takes an object's values.
+    pub(super) fn take_values(&mut self, values: usize) -> Result<(), Refused> {
+        take(&mut self.object_values_left, values)
+    }
+
+    /// Whether a search may begin. What it costs is known in full when it ends, so the last one may go beyond.
+    pub(super) fn may_search(&self) -> Result<(), Refused> {
+        if self.examined_left == 0 { Err(Refused::OverBudget) } else { Ok(()) }
+    }
+
+    pub(super) fn searched(&mut self, examined: usize) {
+        self.examined_left = self.examined_left.saturating_sub(examined);
+    }
+
     fn remember(&mut self, line: &str) {
         self.last_words.push_back(cut(line, LAST_WORDS_BYTES).to_owned());
         while self.last_words.iter().map(String::len).sum::<usize>() > LAST_WORDS_BYTES {

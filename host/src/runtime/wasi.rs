@@ -63,9 +63,9 @@ impl HasData for HasTable {
 
 pub(super) fn add_to_linker(linker: &mut Linker<Run>) -> wasmtime::Result<()> {
     type Me = HasSelf<Run>;
-    error::add_to_linker::<Run, HasTable>(linker, |run| &mut run.table)?;
-    poll::add_to_linker::<Run, HasTable>(linker, |run| &mut run.table)?;
-    streams::add_to_linker::<Run, HasTable>(linker, |run| &mut run.table)?;
+    error::add_to_linker::<Run, HasTable>(linker, Run::handles)?;
+    poll::add_to_linker::<Run, HasTable>(linker, Run::handles)?;
+    streams::add_to_linker::<Run, HasTable>(linker, Run::handles)?;
     environment::add_to_linker::<Run, Me>(linker, |run| run)?;
     exit::add_to_linker::<Run, Me>(linker, |run| run)?;
     stdin::add_to_linker::<Run, Me>(linker, |run| run)?;
@@ -85,7 +85,23 @@ pub(super) fn add_to_linker(linker: &mut Linker<Run>) -> wasmtime::Result<()> {
 }
 
 impl Run {
+    /// WASI has no word for a refusal: beyond the budget a call ends the run.
+    fn enter(&mut self) -> wasmtime::Result<()> {
+        let limit = self.terms.limits.host_calls;
+        self.account_call().map_err(|_| Cut::Calls { limit }.into())
+    }
+
+    /// The handles, for one call of a function that is not ours and cannot be stopped otherwise: beyond the budget it
+    /// finds none, and traps.
+    fn handles(&mut self) -> &mut ResourceTable {
+        match self.account_call() {
+            Ok(()) => &mut self.table,
+            Err(_) => self.shut.get_or_insert_default(),
+        }
+    }
+
     fn printer(&mut self, channel: Channel) -> wasmtime::Result<Resource<DynOutputStream>> {
+        self.enter()?;
         let printer: DynOutputStream = Box::new(Printer { output: Arc::clone(&self.output), channel });
         Ok(self.table.push(printer)?)
     }
@@ -93,12 +109,15 @@ impl Run {
 
 impl environment::Host for Run {
     fn get_environment(&mut self) -> wasmtime::Result<Vec<(String, String)>> {
+        self.enter()?;
         Ok(Vec::new())
     }
     fn get_arguments(&mut self) -> wasmtime::Result<Vec<String>> {
+        self.enter()?;
         Ok(Vec::new())
     }
     fn initial_cwd(&mut self) -> wasmtime::Result<Option<String>> {
+        self.enter()?;
         Ok(None)
     }
 }
@@ -114,6 +133,7 @@ impl exit::Host for Run {
 
 impl stdin::Host for Run {
     fn get_stdin(&mut self) -> wasmtime::Result<Resource<DynInputStream>> {
+        self.enter()?;
         let empty: DynInputStream = Box::new(ClosedInputStream);
         Ok(self.table.push(empty)?)
     }
@@ -134,29 +154,32 @@ impl stderr::Host for Run {
 impl terminal_input::Host for Run {}
 impl terminal_input::HostTerminalInput for Run {
     fn drop(&mut self, terminal: Resource<terminal_input::TerminalInput>) -> wasmtime::Result<()> {
-        self.table.delete(terminal)?;
+        self.handles().delete(terminal)?;
         Ok(())
     }
 }
 impl terminal_output::Host for Run {}
 impl terminal_output::HostTerminalOutput for Run {
     fn drop(&mut self, terminal: Resource<terminal_output::TerminalOutput>) -> wasmtime::Result<()> {
-        self.table.delete(terminal)?;
+        self.handles().delete(terminal)?;
         Ok(())
     }
 }
 impl terminal_stdin::Host for Run {
     fn get_terminal_stdin(&mut self) -> wasmtime::Result<Option<Resource<terminal_input::TerminalInput>>> {
+        self.enter()?;
         Ok(None)
     }
 }
 impl terminal_stdout::Host for Run {
     fn get_terminal_stdout(&mut self) -> wasmtime::Result<Option<Resource<terminal_output::TerminalOutput>>> {
+        self.enter()?;
         Ok(None)
     }
 }
 impl terminal_stderr::Host for Run {
     fn get_terminal_stderr(&mut self) -> wasmtime::Result<Option<Resource<terminal_output::TerminalOutput>>> {
+        self.enter()?;
         Ok(None)
     }
 }
@@ -184,24 +207,29 @@ impl Pollable for Over {
 
 impl wall_clock::Host for Run {
     fn now(&mut self) -> wasmtime::Result<wall_clock::Datetime> {
+        self.enter()?;
         let millis = self.clock.now_millis;
         let nanoseconds = u32::try_from(millis % 1_000).unwrap_or_default() * 1_000_000;
         Ok(wall_clock::Datetime { seconds: millis / 1_000, nanoseconds })
     }
     fn resolution(&mut self) -> wasmtime::Result<wall_clock::Datetime> {
+        self.enter()?;
         Ok(wall_clock::Datetime { seconds: 0, nanoseconds: 1_000_000 })
     }
 }
 
 impl monotonic_clock::Host for Run {
     fn now(&mut self) -> wasmtime::Result<u64> {
+        self.enter()?;
         self.clock.monotonic_nanos = self.clock.monotonic_nanos.saturating_add(1_000);
         Ok(self.clock.monotonic_nanos)
     }
     fn resolution(&mut self) -> wasmtime::Result<u64> {
+        self.enter()?;
         Ok(1_000)
     }
     fn subscribe_instant(&mut self, when: u64) -> wasmtime::Result<Resource<DynPollable>> {
+        self.enter()?;
         self.clock.monotonic_nanos = self.clock.monotonic_nanos.max(when);
         let over = self.table.push(Over)?;
         subscribe(&mut self.table, over)
@@ -244,24 +272,29 @@ impl Random {
 
 impl random::Host for Run {
     fn get_random_bytes(&mut self, length: u64) -> wasmtime::Result<Vec<u8>> {
+        self.enter()?;
         self.random.bytes(length)
     }
     fn get_random_u64(&mut self) -> wasmtime::Result<u64> {
+        self.enter()?;
         Ok(self.random.next())
     }
 }
 
 impl insecure::Host for Run {
     fn get_insecure_random_bytes(&mut self, length: u64) -> wasmtime::Result<Vec<u8>> {
+        self.enter()?;
         self.random.bytes(length)
     }
     fn get_insecure_random_u64(&mut self) -> wasmtime::Result<u64> {
+        self.enter()?;
         Ok(self.random.next())
     }
 }
 
 impl insecure_seed::Host for Run {
     fn insecure_seed(&mut self) -> wasmtime::Result<(u64, u64)> {
+        self.enter()?;
         Ok((self.random.next(), self.random.next()))
     }
 }

@@ -23,6 +23,9 @@ impl PodView for View {
     fn count(&self, _: &PodQuery) -> u64 {
         0
     }
+    fn candidates(&self, _: &PodQuery) -> usize {
+        0
+    }
     fn revision(&self) -> Revision {
         Revision(0)
     }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use podium_host::{
-    model::{FailureKind, LimitClass, Outcome},
+    model::{FailureKind, LimitClass, Outcome, RunReport},
     runtime::{Engine, EngineOptions},
-    seam::{LogLevel, Reconcile},
+    seam::{LogLevel, Reconcile, Staged},
 };
 
 use podium_tests::sandbox::*;
@@ -53,7 +53,7 @@ async fn time_that_fuel_does_not_see_is_cut_by_the_epoch() {
     let engine = engine();
     let plugin = load(&engine, &flood).unwrap();
     let mut world = FakeWorld::default();
-    world.slow_reads();
+    world.reads_compute(Duration::from_millis(2));
     let (report, _) = run_in(&plugin, request(), world).await;
     assert!(report.usage.fuel < 1_000_000, "nine tenths of its fuel are left: {}", report.usage.fuel);
     let failure = failed(report, FailureKind::Cpu);
@@ -121,10 +121,145 @@ async fn the_log_ends_at_its_budget_says_so_and_cannot_be_forged() {
     assert_eq!(fields[0].0, "k\\u{1b}[2J");
     let logged: usize = notes.log.iter().map(|(_, message, _)| message.len()).sum();
     assert!(logged <= (16 << 10) + 100, "{logged} bytes");
+    assert_eq!(notes.log.len(), 4, "the forged line, one whole, one cut, and what became of the rest");
     let (level, message, fields) = notes.log.last().unwrap();
     assert_eq!((*level, message.as_str()), (LogLevel::Warn, "the run's log budget was used up"));
-    // 30 bytes of the first line and 10 lines of 10,000, less 16 KiB.
-    assert_eq!(fields[0], ("dropped_bytes".to_owned(), (30 + 100_000 - (16 << 10)).to_string()));
+    // 30 bytes of the first line and 10 lines of 10,000, each line with 128 bytes of its own, less 16 KiB.
+    assert_eq!(fields[0], ("dropped_bytes".to_owned(), (30 + 100_000 + 11 * 128 - (16 << 10)).to_string()));
+}
+
+#[tokio::test]
+async fn lines_without_text_use_the_log_budget_up_as_well() {
+    let (report, notes) = run(&probe(&["log-empty 100"])).await;
+    assert_eq!(report.result, Ok(Outcome::Settled));
+    assert!(notes.log.len() <= 16 << 10 >> 7, "{} lines", notes.log.len());
+    let mut small = probe(&["log-empty 100"]);
+    small.limits.log_bytes = 1_000;
+    let (_, notes) = run(&small).await;
+    assert_eq!(notes.log.len(), 8, "seven lines of 128 bytes, and what became of the rest");
+}
+
+#[tokio::test]
+async fn lines_refused_as_host_calls_are_counted_as_dropped() {
+    let mut probe = probe(&["log-empty 50"]);
+    probe.limits.host_calls = 10;
+    let (report, notes) = run(&probe).await;
+    // Fifty and the answer's line: "done" is 4 bytes.
+    assert_eq!(report.usage.host_calls, 51);
+    let (_, message, fields) = notes.log.last().unwrap();
+    assert_eq!(message, "the run's log budget was used up");
+    assert_eq!(fields[0], ("dropped_bytes".to_owned(), (41 * 128 + 4).to_string()));
+}
+
+#[tokio::test]
+async fn a_wasi_guests_calls_count_as_host_calls_and_end_the_run_beyond_the_budget() {
+    for config in ["\"read the clock for ever\"", "\"print for ever\""] {
+        let mut wasi = spec("wasi");
+        wasi.config = config.into();
+        wasi.limits.cpu = Duration::from_secs(2);
+        let (report, _) = run(&wasi).await;
+        assert_eq!(report.usage.host_calls, 1_001, "{config}");
+        let failure = failed(report, FailureKind::Trap);
+        assert!(failure.message.contains("made more than 1000 host calls"), "{}", failure.message);
+    }
+}
+
+#[tokio::test]
+async fn a_host_call_that_computes_long_counts_for_as_long_as_it_took() {
+    let mut flood = spec("flood");
+    flood.limits.cpu = Duration::from_millis(2);
+    let engine = engine();
+    let plugin = load(&engine, &flood).unwrap();
+    let mut world = FakeWorld::default();
+    world.reads_compute(Duration::from_millis(8));
+    let (report, _) = run_in(&plugin, request(), world).await;
+    // Ten times 2 ms are over in the third call.
+    assert!(report.usage.host_calls <= 5, "{} calls", report.usage.host_calls);
+    failed(report, FailureKind::Cpu);
+}
+
+#[tokio::test]
+async fn objects_to_apply_are_bounded_before_they_are_parsed() {
+    let script = ["apply-bytes 1000000", "apply-bytes 1000000", "apply-bytes 1000000", "apply-values 10"];
+    let mut probe = probe(&script);
+    probe.limits.cpu = Duration::from_secs(1);
+    let answers_of = answers(&probe).await;
+    assert_eq!(answers_of, ["Ok(0)", "Ok(1)", "Err(Refused::OverBudget)", "Ok(2)"], "2 MiB in all");
+
+    probe.config = serde_json::to_string("apply-values 30000\napply-values 15000\napply-values 15000").unwrap();
+    let answers_of = answers(&probe).await;
+    assert!(answers_of[0].contains("object: more than 20000 values"), "{}", answers_of[0]);
+    assert_eq!(answers_of[1..], ["Ok(0)", "Err(Refused::OverBudget)"]);
+
+    // What is no JSON costs a write like what is, so that parsing cannot be had for nothing.
+    probe.config = serde_json::to_string("apply {\napply {\napply-values 1").unwrap();
+    probe.limits.writes = 2;
+    let answers_of = answers(&probe).await;
+    assert!(answers_of[1].starts_with("Err(Refused::Invalid(\"object: EOF"), "{}", answers_of[1]);
+    assert_eq!(answers_of[2], "Err(Refused::OverBudget)");
+}
+
+#[tokio::test]
+async fn staged_text_of_every_kind_shares_one_bound() {
+    let mut probe = probe(&["annotate-bytes 60000 40", "label guests.example/a 1"]);
+    probe.limits.writes = 1_000;
+    probe.limits.cpu = Duration::from_secs(1);
+    let (report, notes) = run(&probe).await;
+    assert_eq!(notes.lines()[0], "34 staged, then Refused::OverBudget", "2 MiB in all");
+    assert_eq!(notes.lines()[1], "Ok(34)", "what is small still fits");
+    assert_eq!(report.staged.writes.len(), 35);
+}
+
+#[tokio::test]
+async fn searching_ends_at_a_budget_of_pods_looked_at() {
+    let engine = engine();
+    for (script, answered) in [(["count shop"; 4], "Ok(2)"), (["find shop 1"; 4], "Ok((")] {
+        let plugin = load(&engine, &probe(&script)).unwrap();
+        let mut world = FakeWorld::default();
+        world.each_pod_counts_as(if script[0].starts_with("count") { 50_000 } else { 100_000 });
+        let (_, notes) = run_in(&plugin, request(), world).await;
+        assert!(notes.lines()[..2].iter().all(|line| line.starts_with(answered)), "{:?}", notes.lines());
+        assert_eq!(notes.lines()[2..], ["Err(Refused::OverBudget)"; 2], "200,000 in all");
+    }
+}
+
+/// On the simulation's clock, so that time passes only by waiting.
+async fn commit_under_way(script: &[&str], takes: Duration, live: LiveReads) -> (RunReport<Staged>, Notes) {
+    let engine = Engine::new(EngineOptions { concurrent_runs: 1, tick: None, ..EngineOptions::default() }).unwrap();
+    let mut probe = probe(script);
+    probe.limits.wall = Duration::from_secs(1);
+    let plugin = load(&engine, &probe).unwrap();
+    let mut world = FakeWorld::default();
+    (world.commit_takes, world.live) = (takes, live);
+    run_in(&plugin, request(), world).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wall_limit_does_not_cut_a_commit_under_way() {
+    let script = ["label guests.example/a 1", "commit", "label guests.example/b 2"];
+    let (report, notes) = commit_under_way(&script, Duration::from_secs(7), LiveReads::Answer).await;
+    assert_eq!(report.result, Ok(Outcome::Settled));
+    assert_eq!(notes.committed, [0]);
+    assert!(notes.lines()[1].contains("Applied"), "the guest was told: {:?}", notes.lines());
+    assert_eq!(report.staged.writes.len(), 1, "and went on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wall_limit_goes_on_behind_a_commit_with_what_was_left() {
+    let script = ["label guests.example/a 1", "commit", "live shop cart-0"];
+    let (report, notes) = commit_under_way(&script, Duration::from_secs(7), LiveReads::NeverAnswer).await;
+    assert_eq!(notes.committed, [0]);
+    assert_eq!(report.usage.wall.as_secs(), 8, "seven of sending, one of its own");
+    failed(report, FailureKind::Deadline);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_has_been_sending_for_long_may_not_commit_again() {
+    let script = ["label guests.example/a 1", "commit"].repeat(5);
+    let (report, notes) = commit_under_way(&script, Duration::from_secs(10), LiveReads::Answer).await;
+    assert_eq!(notes.committed, [0, 1, 2], "30 s in all");
+    assert_eq!(notes.lines()[7], "Err(Refused::OverBudget)");
+    assert_eq!(report.staged.writes.len(), 2, "what is staged is sent at the end");
 }
 
 #[tokio::test]
@@ -162,6 +297,9 @@ async fn a_component_larger_than_its_class_or_with_a_larger_memory_than_its_limi
     let mut large = spec("good");
     let error = engine.compile(&large, &vec![0; (8 << 20) + 1]).unwrap_err().to_string();
     assert!(error.starts_with("good.wasm: the component has 8388609 bytes, class native may have 8388608"), "{error}");
+    let mut most = spec("good");
+    most.limits.memory_bytes = podium_host::model::Limits::MOST_MEMORY_BYTES;
+    assert!(load(&engine, &most).is_ok(), "what a configuration may ask for, the default engine gives");
     large.limits.class = LimitClass::Interpreter;
     assert!(engine.compile(&large, &vec![0; (8 << 20) + 1]).unwrap_err().to_string().contains("not a WebAssembly"));
 

@@ -9,7 +9,10 @@ use wasmtime_wasi::{
     p2::{OutputStream, Pollable, StreamError, StreamResult},
 };
 
-use crate::{runtime::text::cut, seam::LogLevel};
+use crate::{
+    runtime::{run::LINE_BYTES, text::cut},
+    seam::LogLevel,
+};
 
 /// Printed bytes, cut into lines. Streams write here, because they cannot reach the run; the run drains it.
 #[derive(Debug)]
@@ -42,12 +45,12 @@ impl Output {
     }
 
     fn write(&mut self, channel: Channel, bytes: &[u8]) {
-        let kept = &bytes[..bytes.len().min(self.left)];
-        self.left -= kept.len();
-        self.dropped = self.dropped.saturating_add(bytes.len() - kept.len());
-        for piece in kept.split_inclusive(|byte| *byte == b'\n') {
-            self.unfinished[channel as usize].extend(piece);
-            if piece.ends_with(b"\n") {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let kept = &piece[..piece.len().min(self.left)];
+            self.left -= kept.len();
+            self.dropped = self.dropped.saturating_add(piece.len() - kept.len());
+            self.unfinished[channel as usize].extend(kept);
+            if kept.ends_with(b"\n") {
                 self.end_line(channel);
             }
         }
@@ -58,6 +61,7 @@ impl Output {
         let line = String::from_utf8_lossy(&line);
         let line = line.trim_end_matches(['\n', '\r']);
         if !line.is_empty() {
+            self.left = self.left.saturating_sub(LINE_BYTES);
             // Broken UTF-8 grows threefold.
             self.lines.push_back((channel.level(), cut(line, 64 << 10).to_owned()));
         }
@@ -105,7 +109,8 @@ mod tests {
 
     #[test]
     fn printing_becomes_lines_and_ends_at_the_limit() {
-        let mut output = Output::new(12);
+        // The two lines that end take their own share.
+        let mut output = Output::new(12 + 2 * LINE_BYTES);
         output.write(Channel::Stdout, b"one\ntw");
         output.write(Channel::Stderr, b"bad");
         output.write(Channel::Stdout, b"o\nthree\n");

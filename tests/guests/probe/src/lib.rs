@@ -32,6 +32,11 @@ fn finish(words: &[&str]) -> Result<Outcome, Failure> {
     }
 }
 
+fn apply(data: &str) -> String {
+    let head = r#""apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"shop"}"#;
+    format!("{:?}", writes::apply_object(&format!("{{{head},\"data\":{data}}}"), None))
+}
+
 fn query(namespace: &str) -> PodQuery {
     let namespace = (namespace != "*").then(|| namespace.to_owned());
     PodQuery { namespace, node: None, owner_uid: None, labels: Vec::new() }
@@ -62,6 +67,12 @@ fn answer(request: &Request, words: &[&str]) -> Option<String> {
         ["label", name, value] => format!("{:?}", writes::set_label(key, name, value)),
         ["unlabel", name] => format!("{:?}", writes::remove_label(key, name)),
         ["annotate", name, value] => format!("{:?}", writes::set_annotation(key, name, value)),
+        ["annotate-bytes", bytes, times] => {
+            let value = "x".repeat(bytes.parse().unwrap());
+            let stage = |turn: u32| writes::set_annotation(key, &format!("guests.example/{turn}"), &value).err();
+            let refused = (0..times.parse().unwrap()).find_map(|turn| stage(turn).map(|refused| (turn, refused)));
+            refused.map_or("all staged".to_owned(), |(turn, refused)| format!("{turn} staged, then {refused:?}"))
+        }
         ["unannotate", name] => format!("{:?}", writes::remove_annotation(key, name)),
         ["finalize", name] => format!("{:?}", writes::add_finalizer(key, name)),
         ["unfinalize", name] => format!("{:?}", writes::remove_finalizer(key, name)),
@@ -72,6 +83,12 @@ fn answer(request: &Request, words: &[&str]) -> Option<String> {
         ["delete"] => format!("{:?}", writes::delete_pod(key, Some(0))),
         ["evict"] => format!("{:?}", writes::evict_pod(key)),
         ["apply", object @ ..] => format!("{:?}", writes::apply_object(&object.join(" "), None)),
+        // Of so many bytes and a few; of so many values and a few.
+        ["apply-bytes", bytes] => apply(&format!("\"{}\"", "x".repeat(bytes.parse().unwrap()))),
+        ["apply-values", values] => {
+            let zeros = vec!["0"; values.parse().unwrap()];
+            apply(&format!("[{}]", zeros.join(",")))
+        }
         ["drop", kind, name] => {
             let object = ObjectRef {
                 api_version: "v1".into(),
@@ -83,6 +100,10 @@ fn answer(request: &Request, words: &[&str]) -> Option<String> {
         }
         ["commit"] => format!("{:?}", writes::commit()),
         ["event", reason] => format!("{:?}", events::emit(key, EventType::Normal, reason, "Probe", "a note")),
+        ["log-empty", times] => {
+            (0..times.parse::<u32>().unwrap()).for_each(|_| log::write(log::Level::Info, "", &[]));
+            "done".to_owned()
+        }
         ["state-get", name] => format!("{:?}", state::get(name)),
         ["state-put", name, bytes, expected @ ..] => {
             let expected = expected.first().map(|expected| expected.parse().unwrap());

@@ -1,0 +1,154 @@
+//! An object to apply, out of a guest's text: bounded before anything of it is kept. What may be applied is
+//! [`authorize`](crate::authz::authorize)'s to say.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+
+use crate::model::{ObjectRef, Refused};
+
+/// Values of JSON in all objects of a run: a value of two bytes takes hundreds in memory.
+pub(super) const VALUES: usize = 20_000;
+
+/// How many values a text has, without keeping one.
+///
+/// # Errors
+/// [`Refused::Invalid`] when it is no JSON, or has more than a run may have.
+pub(super) fn count_values(text: &str) -> Result<usize, Refused> {
+    let invalid = |error: serde_json::Error| Refused::Invalid(format!("object: {error}"));
+    let mut count = 0;
+    let mut parser = serde_json::Deserializer::from_str(text);
+    Count(&mut count).deserialize(&mut parser).map_err(invalid)?;
+    parser.end().map_err(invalid)?;
+    Ok(count)
+}
+
+/// The object and what it calls itself. What is authorised is read from the very value that is sent.
+pub(super) fn parse(text: &str) -> Result<(ObjectRef, Value), Refused> {
+    let body = serde_json::from_str(text).map_err(|error| Refused::Invalid(format!("object: {error}")))?;
+    Ok((object_ref(&body)?, body))
+}
+
+/// A namespace that is there and no text is refused, not ignored.
+fn object_ref(body: &Value) -> Result<ObjectRef, Refused> {
+    let text = |path: &str| match body.pointer(path) {
+        Some(Value::String(text)) if !text.is_empty() => Ok(text.clone()),
+        _ => Err(Refused::Invalid(format!("object: {} must be text", path.trim_start_matches('/').replace('/', ".")))),
+    };
+    let namespace = match body.pointer("/metadata/namespace") {
+        None => None,
+        Some(_) => Some(text("/metadata/namespace")?),
+    };
+    Ok(ObjectRef { api_version: text("/apiVersion")?, kind: text("/kind")?, namespace, name: text("/metadata/name")? })
+}
+
+struct Count<'a>(&'a mut usize);
+
+impl<'de> DeserializeSeed<'de> for Count<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        *self.0 += 1;
+        if *self.0 > VALUES {
+            return Err(D::Error::custom(format_args!("more than {VALUES} values")));
+        }
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Count<'_> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("JSON")
+    }
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<(), A::Error> {
+        while values.next_element_seed(Count(self.0))?.is_some() {}
+        Ok(())
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        while members.next_key_seed(Name)?.is_some() {
+            members.next_value_seed(Count(self.0))?;
+        }
+        Ok(())
+    }
+}
+
+/// A member's name. `serde_json` takes those that it reserves as a command to parse text as JSON once more, which would
+/// escape both the count and the limit of depth.
+struct Name;
+
+impl<'de> DeserializeSeed<'de> for Name {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Name {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a name")
+    }
+    fn visit_str<E: Error>(self, name: &str) -> Result<(), E> {
+        if name.starts_with("$serde_json::private::") {
+            return Err(E::custom(format_args!("{name} is no name of a field")));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_without_a_name_or_with_a_namespace_that_is_no_text_is_refused() {
+        for body in [
+            r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}}"#,
+            r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": null}}"#,
+            r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": ["b"]}}"#,
+            "[]",
+        ] {
+            assert!(matches!(parse(body), Err(Refused::Invalid(_))), "{body}");
+        }
+    }
+
+    #[test]
+    fn every_value_counts_once_and_too_many_are_refused() {
+        assert_eq!(count_values(r#"{"a": [1, -2, 3.5, "x", null, true], "b": {}}"#), Ok(9));
+        let zeros = |count| format!("[{}]", vec!["0"; count].join(","));
+        assert_eq!(count_values(&zeros(VALUES - 1)), Ok(VALUES));
+        assert!(matches!(count_values(&zeros(VALUES)), Err(Refused::Invalid(why)) if why.contains("more than 20000")));
+        assert!(count_values("{} {}").is_err() && count_values(&"[".repeat(200)).is_err());
+    }
+
+    #[test]
+    fn text_that_would_be_parsed_as_json_once_more_is_refused() {
+        let hidden = r#"{"data": {"$serde_json::private::RawValue": "[0,0,0,0]"}}"#;
+        let parsed: Value = serde_json::from_str(hidden).unwrap();
+        assert!(parsed["data"].is_array(), "or else the check can go: {parsed}");
+        assert!(matches!(count_values(hidden), Err(Refused::Invalid(_))));
+    }
+}

@@ -1,0 +1,94 @@
+//! Staging of writes and Events: accounted in number and in bytes, authorised, kept until they are sent. Whether a
+//! write's arguments are right and granted is [`authorize`]'s to say.
+
+use super::{function::Function, object, run::Run, text::at_most};
+use crate::{
+    authz::authorize,
+    model::{Action, Event, PodKey, Refused, Write},
+};
+
+/// Below what etcd takes (1.5 MiB), as JSON.
+const OBJECT_BYTES: usize = 1 << 20;
+
+impl Run {
+    /// Stages a write; gives its number.
+    pub(super) fn stage(&mut self, action: Action) -> Result<u32, Refused> {
+        self.call(function_of(&action), |run| {
+            let bytes = text_of(&action);
+            let id = run.ledger.next_write;
+            let write = authorize(&run.terms.scope, &run.terms.grants, Write { id, action })?;
+            run.ledger.take_write(bytes, run.terms.limits.writes)?;
+            run.ledger.next_write = id.saturating_add(1);
+            run.staged.writes.push(write);
+            Ok(id)
+        })
+    }
+
+    /// Stages the apply of an object given as JSON. Parsing costs the host more than the guest, so it is accounted
+    /// before, and what does not parse or is not granted has cost a write as well.
+    pub(super) fn stage_object(&mut self, text: &str, owner: Option<PodKey>) -> Result<u32, Refused> {
+        self.call(Function::ApplyObject, |run| {
+            at_most("object", text, OBJECT_BYTES)?;
+            run.ledger.take_write(text.len(), run.terms.limits.writes)?;
+            run.ledger.take_values(object::count_values(text)?)?;
+            let (object, body) = object::parse(text)?;
+            let id = run.ledger.next_write;
+            let action = Action::ApplyObject { object, body, owner };
+            let write = authorize(&run.terms.scope, &run.terms.grants, Write { id, action })?;
+            run.ledger.next_write = id.saturating_add(1);
+            run.staged.writes.push(write);
+            Ok(id)
+        })
+    }
+
+    pub(super) fn emit_event(&mut self, event: Event) -> Result<(), Refused> {
+        self.call(Function::Emit, |run| {
+            let bytes = pod_of(&event.target) + event.reason.len() + event.action.len() + event.note.len();
+            let event = authorize(&run.terms.scope, &run.terms.grants, event)?;
+            run.ledger.take_write(bytes, run.terms.limits.writes)?;
+            run.staged.events.push(event);
+            Ok(())
+        })
+    }
+}
+
+/// Bytes of the guest's text in it. An object's are taken before it is one.
+fn text_of(action: &Action) -> usize {
+    let own = match action {
+        Action::SetLabel { key, value, .. } | Action::SetAnnotation { key, value, .. } => key.len() + value.len(),
+        Action::RemoveLabel { key, .. } | Action::RemoveAnnotation { key, .. } => key.len(),
+        Action::AddFinalizer { name, .. } | Action::RemoveFinalizer { name, .. } => name.len(),
+        Action::SetCondition { condition_type, reason, message, .. } => {
+            condition_type.len() + reason.len() + message.len()
+        }
+        Action::RemoveCondition { condition_type, .. } => condition_type.len(),
+        Action::DeleteObject { object, uid } => {
+            let namespace = object.namespace.as_deref().map_or(0, str::len);
+            let names = object.api_version.len() + object.kind.len() + object.name.len();
+            names + namespace + uid.as_deref().map_or(0, str::len)
+        }
+        Action::DeletePod { .. } | Action::EvictPod { .. } | Action::ApplyObject { .. } => 0,
+    };
+    own + action.pod().map_or(0, pod_of)
+}
+
+fn pod_of(key: &PodKey) -> usize {
+    key.namespace.len() + key.name.len() + key.uid.len()
+}
+
+fn function_of(action: &Action) -> Function {
+    match action {
+        Action::SetLabel { .. } => Function::SetLabel,
+        Action::RemoveLabel { .. } => Function::RemoveLabel,
+        Action::SetAnnotation { .. } => Function::SetAnnotation,
+        Action::RemoveAnnotation { .. } => Function::RemoveAnnotation,
+        Action::AddFinalizer { .. } => Function::AddFinalizer,
+        Action::RemoveFinalizer { .. } => Function::RemoveFinalizer,
+        Action::SetCondition { .. } => Function::SetCondition,
+        Action::RemoveCondition { .. } => Function::RemoveCondition,
+        Action::DeletePod { .. } => Function::DeletePod,
+        Action::EvictPod { .. } => Function::EvictPod,
+        Action::ApplyObject { .. } => Function::ApplyObject,
+        Action::DeleteObject { .. } => Function::DeleteObject,
+    }
+}
