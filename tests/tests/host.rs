@@ -1,7 +1,7 @@
 //! The whole host on the embedded cluster: real components, the real watch, cache, queue, engine and writeback, and a
 //! Kubernetes API server in the process. Time is paused where a test does not say otherwise.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic is how a test fails")]
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod host {
     mod incarnations;
