@@ -1,33 +1,24 @@
 //! A readable difference between two conversations.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::fmt::Write as _;
 
-use crate::{exchange::Step, known::Known};
+use crate::exchange::Step;
 
 /// Unchanged lines shown around a difference.
 const CONTEXT: usize = 3;
 
-/// Empty where both are equal but for what is known, and all that is known still differs.
-pub(crate) fn between(scenario: &str, real: &[Step], ours: &[Step], known: &[Known]) -> String {
+/// Empty where both are equal.
+pub(crate) fn between(scenario: &str, real: &[Step], ours: &[Step]) -> String {
     let mut report = String::new();
-    let listed = known.iter().filter(|known| known.scenario == scenario);
-    let mut healed: BTreeMap<&str, &str> =
-        listed.flat_map(|known| known.steps.iter().map(|step| (*step, known.real))).collect();
-    let expected = healed.clone();
     for (index, step) in real.iter().enumerate() {
         let Some(other) = ours.get(index) else {
             let _ = writeln!(report, "## {scenario}: {}\nnot reached on devcluster", step.what);
             break;
         };
-        if step != other && !expected.contains_key(&*step.what) {
+        if step != other {
             let _ = writeln!(report, "## {scenario}: {}", step.what);
             report += &lines(&step.answer, &other.answer);
-        } else if step != other {
-            healed.remove(&*step.what);
         }
-    }
-    for (step, real) in healed {
-        let _ = writeln!(report, "## {scenario}: {step}\nis equal now, strike it off what is known: {real}");
     }
     report
 }
@@ -73,9 +64,7 @@ fn lines(real: &str, ours: &str) -> String {
 fn a_difference_names_the_step_and_both_lines() {
     let step = |answer: &str| vec![Step { what: "get it".into(), answer: answer.into() }];
     let (same, other) = (step("200\na\nb"), step("200\na\nc"));
-    assert_eq!(between("pods", &same, &same, &[]), "");
-    assert_eq!(between("pods", &same, &other, &[]), "## pods: get it\n  200\n  a\n- b\n+ c\n");
-    let known = [Known { scenario: "pods", real: "", steps: &["get it"] }];
-    assert_eq!(between("pods", &same, &other, &known), "");
-    assert!(between("pods", &same, &same, &known).contains("strike it off"));
+    assert_eq!(between("pods", &same, &same), "");
+    assert_eq!(between("pods", &same, &other), "## pods: get it\n  200\n  a\n- b\n+ c\n");
+    assert_eq!(between("pods", &same, &[]), "## pods: get it\nnot reached on devcluster\n");
 }

@@ -1,9 +1,8 @@
 //! The same operations on the API server in the process (devcluster) and on a real kube-apiserver 1.36.3, over HTTP:
-//! what both answer must be equal, but for what `normal` makes equal and what `known` lists.
+//! what both answer must be equal, but for what `normal` makes equal.
 
 mod difference;
 mod exchange;
-mod known;
 mod normal;
 mod scenarios;
 
@@ -12,7 +11,6 @@ use std::{fmt::Write as _, fs, net::Ipv4Addr, path::Path};
 use anyhow::{Context, Result, ensure};
 use exchange::Exchange;
 use futures::future::try_join_all;
-use known::KNOWN;
 use podium_devcluster::{Cluster, Options as DevOptions};
 use podium_tests::controlplane::{ControlPlane, Options, client_of};
 use scenarios::{SCENARIOS, Scenario};
@@ -39,7 +37,7 @@ async fn compare(scenario: &Scenario, plane: &ControlPlane, devcluster: &Path) -
     let mut ours = Exchange::begin(client_of(devcluster).await?, name).await?;
     let (real_ran, ours_ran) = tokio::join!(run(&mut real), run(&mut ours));
     real_ran.with_context(|| format!("{name} on the real API server"))?;
-    let mut report = difference::between(name, real.steps(), ours.steps(), KNOWN);
+    let mut report = difference::between(name, real.steps(), ours.steps());
     if let Err(error) = ours_ran {
         writeln!(report, "## {name}: cut short on devcluster: {error:#}")?;
     }
