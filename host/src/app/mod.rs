@@ -24,7 +24,7 @@ use crate::{
     live::LivePods,
     model::{PluginId, PluginSpec, PodView},
     queue::{Backoff, Queue},
-    runtime::{Engine, EngineOptions},
+    runtime::{Engine, EngineOptions, Plugin},
     seam::Sender,
     status::Status,
     telemetry::{CacheFigures, Metrics},
@@ -70,6 +70,13 @@ pub struct App {
     services: JoinSet<anyhow::Result<()>>,
     stop: CancellationToken,
     progress: watch::Sender<Phase>,
+}
+
+/// A plugin that was found good and does not run yet.
+#[must_use]
+pub struct Prepared {
+    spec: PluginSpec,
+    plugin: Plugin,
 }
 
 /// What /readyz tells beside the cache's state.
@@ -165,24 +172,41 @@ impl App {
         Ok(Self { engine, dispatch, status, door, address, workers: tasks, services, stop, progress })
     }
 
-    /// Reads, checks and compiles a plugin and runs it on every Pod that it watches. One of that name is replaced: its
-    /// runs under way end as they are, its memory and its queue stay.
+    /// [`App::prepare`] and [`App::install`] in one.
     ///
     /// # Errors
-    /// When the file cannot be read, is no plugin, or wants more than its grants; then nothing changes.
+    /// As [`App::prepare`].
     pub async fn load(&self, spec: PluginSpec) -> anyhow::Result<()> {
-        let file = spec.source.clone();
-        let wasm = tokio::fs::read(&file).await.with_context(|| format!("cannot read {}", file.display()))?;
+        let prepared = self.prepare(spec).await?;
+        self.install(prepared).await;
+        Ok(())
+    }
+
+    /// Reads, checks and compiles a plugin.
+    ///
+    /// # Errors
+    /// When the file cannot be read, is no plugin, or wants more than its grants.
+    pub async fn prepare(&self, spec: PluginSpec) -> anyhow::Result<Prepared> {
+        let file = &spec.source;
+        let wasm = tokio::fs::read(file).await.with_context(|| format!("cannot read {}", file.display()))?;
         let engine = self.engine.clone();
-        let compiled = tokio::task::spawn_blocking(move || engine.compile(&spec, &wasm).map(|plugin| (spec, plugin)));
-        let (spec, plugin) = compiled.await.context("compiling was cut off")??;
+        let compile = tokio::task::spawn_blocking(move || {
+            let plugin = engine.compile(&spec, &wasm)?;
+            Ok(Prepared { spec, plugin })
+        });
+        compile.await.context("compiling was cut off")?
+    }
+
+    /// Sets a plugin to work on every Pod that it watches. One of that name is replaced: its runs under way end as they
+    /// are, its memory and its queue stay.
+    pub async fn install(&self, prepared: Prepared) {
+        let Prepared { spec, plugin } = prepared;
         let sender = Sender { manager: manager_name(&spec.id), impersonate: spec.impersonate.clone() };
         let status = self.status.plugin(&spec.id);
-        let id = spec.id.clone();
+        let (id, file) = (spec.id.clone(), spec.source.clone());
         let lane = self.dispatch.registry.put(spec, Arc::new(plugin), sender, status);
         self.door.plugins_changed(Some(lane)).await;
         tracing::info!(plugin = %id, file = %file.display(), "plugin loaded");
-        Ok(())
     }
 
     /// All plugins that there are at the start are loaded: /readyz may say so.

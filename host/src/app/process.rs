@@ -146,7 +146,7 @@ async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
     let loaded = tokio::select! {
         biased;
         () = &mut stopped => None,
-        loaded = load(&app, plugins) => Some(loaded),
+        loaded = load(&app, plugins, flags.strict) => Some(loaded),
     };
     let failed = match loaded {
         None => None,
@@ -171,15 +171,28 @@ async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Gives how many could be loaded; what is wrong with the others is in the log.
-async fn load(app: &App, plugins: Vec<(PathBuf, PluginSpec)>) -> usize {
-    let mut loaded = 0;
+/// Gives how many could be loaded; what is wrong with the others is in the log. With `strict` none is set to work before
+/// all are known to be good.
+async fn load(app: &App, plugins: Vec<(PathBuf, PluginSpec)>, strict: bool) -> usize {
+    let wanted = plugins.len();
+    let (mut loaded, mut waiting) = (0, Vec::new());
     for (file, spec) in plugins {
         let id = spec.id.clone();
-        match app.load(spec).await {
-            Ok(()) => loaded += 1,
+        match app.prepare(spec).await {
+            Ok(prepared) if strict => waiting.push(prepared),
+            Ok(prepared) => {
+                app.install(prepared).await;
+                loaded += 1;
+            }
             Err(error) => tracing::error!("{}: plugin {id}: {error:#}", file.display()),
         }
+    }
+    if strict && waiting.len() < wanted {
+        return waiting.len();
+    }
+    for prepared in waiting {
+        app.install(prepared).await;
+        loaded += 1;
     }
     loaded
 }

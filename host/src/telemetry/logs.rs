@@ -59,11 +59,12 @@ pub fn init(level: &str, format: LogFormat) -> Result<(), LogsError> {
 /// A bare word must be a level: as a directive it would name a target, and a mistyped level would silence everything.
 fn filter(level: &str) -> Result<EnvFilter, LogsError> {
     let refused = || LogsError::Level(level.to_owned());
-    let words = level.split(',').map(str::trim).filter(|directive| !directive.contains('='));
-    if words.clone().any(|word| word.parse::<LevelFilter>().is_err()) {
+    let directives: Vec<&str> = level.split(',').map(str::trim).collect();
+    let mut words = directives.iter().filter(|directive| !directive.contains('='));
+    if words.any(|word| word.parse::<LevelFilter>().is_err()) {
         return Err(refused());
     }
-    EnvFilter::try_new(level).map_err(|_| refused())
+    EnvFilter::try_new(directives.join(",")).map_err(|_| refused())
 }
 
 #[cfg(test)]
