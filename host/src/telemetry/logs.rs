@@ -61,7 +61,7 @@ fn filter(level: &str) -> Result<EnvFilter, LogsError> {
     let refused = || LogsError::Level(level.to_owned());
     let directives: Vec<&str> = level.split(',').map(str::trim).collect();
     let mut words = directives.iter().filter(|directive| !directive.contains('='));
-    if words.any(|word| word.parse::<LevelFilter>().is_err()) {
+    if words.any(|word| word.is_empty() || word.parse::<LevelFilter>().is_err()) {
         return Err(refused());
     }
     EnvFilter::try_new(directives.join(",")).map_err(|_| refused())
