@@ -8,9 +8,14 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Limited};
-use kube::client::Body;
+use hyper_util::{
+    client::legacy::{self, connect::HttpConnector},
+    rt::{TokioExecutor, TokioTimer},
+};
+use kube::client::{Body, ClientBuilder, ConfigExt};
 use serde::Deserialize;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
+use tower::{BoxError, ServiceBuilder, ServiceExt};
 
 /// The most bytes of one answer, 128 MiB: a page of 500 of the largest Pods seen is a fifth of it.
 const MAX_ANSWER_BYTES: usize = 128 << 20;
@@ -18,6 +23,11 @@ const MAX_ANSWER_BYTES: usize = 128 << 20;
 const MAX_QUOTE: usize = 200;
 /// Shorter than any deadline here, so that a peer that cannot be reached is told from one that does not answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// A connection whose peer says nothing, not even that it is there, for about twice this is dead.
+const PEER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Connections that nobody uses are closed before a load balancer forgets them.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The bytes of a stream, as they come. Ends for good after an error.
 pub type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, ApiError>> + Send>>;
@@ -27,6 +37,15 @@ pub type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, ApiError>> + Send>>;
 pub struct Api {
     client: kube::Client,
     deadline: Duration,
+    /// When all requests have ended, whatever the deadline of each.
+    end: Option<Instant>,
+}
+
+/// When a request has ended.
+#[derive(Clone, Copy)]
+struct Due {
+    at: Instant,
+    within: Duration,
 }
 
 /// Why a request brought no good answer.
@@ -85,26 +104,63 @@ struct Details {
 
 /// The client that everything here is made for: no retries of its own (by default it repeats POSTs too, for up to
 /// 1,000 s), a bound on connecting, and no bound on reading, because a watch is silent for as long as nothing happens.
+/// That a peer went away without a word is found by TCP: by its keepalive, and by bytes that nobody acknowledges.
 ///
 /// # Errors
 /// When the configuration has no usable certificates, credentials or proxy.
 pub fn client(mut config: kube::Config) -> Result<kube::Client, Box<kube::Error>> {
-    config.default_retry = false;
-    config.connect_timeout = Some(CONNECT_TIMEOUT);
-    config.read_timeout = None;
-    kube::Client::try_from(config).map_err(Box::new)
+    if config.proxy_url.is_some() {
+        // Connections are the proxy's then; what it can do is kube's to say.
+        config.default_retry = false;
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        config.read_timeout = None;
+        return kube::Client::try_from(config).map_err(Box::new);
+    }
+    let https = config.rustls_https_connector_with_connector(connector())?;
+    let connect = https.map_future(|connected| {
+        Box::pin(async move { timeout(CONNECT_TIMEOUT, connected).await.unwrap_or_else(|late| Err(late.into())) })
+    });
+    let pool = legacy::Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(POOL_IDLE_TIMEOUT)
+        .build::<_, Body>(connect);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(pool);
+    Ok(ClientBuilder::new(service, config.default_namespace).build())
+}
+
+fn connector() -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_keepalive(Some(PEER_TIMEOUT));
+    connector.set_keepalive_interval(Some(PEER_TIMEOUT));
+    connector.set_keepalive_retries(Some(2));
+    #[cfg(target_os = "linux")]
+    connector.set_tcp_user_timeout(Some(PEER_TIMEOUT));
+    connector
 }
 
 impl Api {
     #[must_use]
     pub fn new(client: kube::Client, deadline: Duration) -> Self {
-        Self { client, deadline }
+        Self { client, deadline, end: None }
     }
 
     /// The same API server with another deadline.
     #[must_use]
     pub fn with_deadline(&self, deadline: Duration) -> Self {
-        Self { client: self.client.clone(), deadline }
+        Self { deadline, ..self.clone() }
+    }
+
+    /// The same API server for a piece of work that must have ended by then: a request that is under way is given up,
+    /// one that has not begun is not sent.
+    #[must_use]
+    pub fn until(&self, end: Instant) -> Self {
+        Self { end: Some(end), ..self.clone() }
     }
 
     /// The body of a 2xx answer.
@@ -112,9 +168,9 @@ impl Api {
     /// # Errors
     /// See [`ApiError`].
     pub async fn bytes(&self, request: Request<Vec<u8>>) -> Result<Bytes, ApiError> {
-        let end = Instant::now() + self.deadline;
-        let response = self.send(request, end).await?;
-        self.collect(response, end).await
+        let due = self.due()?;
+        let response = self.send(request, due).await?;
+        self.collect(response, due).await
     }
 
     /// The body of a 2xx answer as JSON.
@@ -132,15 +188,25 @@ impl Api {
     /// # Errors
     /// See [`ApiError`]; the items of the stream are `Transport` or nothing.
     pub async fn stream(&self, request: Request<Vec<u8>>) -> Result<Chunks, ApiError> {
-        let response = self.send(request, Instant::now() + self.deadline).await?;
+        let response = self.send(request, self.due()?).await?;
         let chunks = response.into_body().into_data_stream();
         Ok(Box::pin(chunks.map(|chunk| chunk.map_err(|error| transport(&error)))))
     }
 
-    async fn send(&self, request: Request<Vec<u8>>, end: Instant) -> Result<Response<Body>, ApiError> {
-        let response = match timeout_at(end, self.client.send(request.map(Body::from))).await {
+    fn due(&self) -> Result<Due, ApiError> {
+        let now = Instant::now();
+        let left = self.end.map_or(Duration::MAX, |end| end.saturating_duration_since(now));
+        if left.is_zero() {
+            return Err(ApiError::Transport { sent: false, message: "no time is left".to_owned() });
+        }
+        let within = left.min(self.deadline);
+        Ok(Due { at: now + within, within })
+    }
+
+    async fn send(&self, request: Request<Vec<u8>>, due: Due) -> Result<Response<Body>, ApiError> {
+        let response = match timeout_at(due.at, self.client.send(request.map(Body::from))).await {
             Ok(response) => response.map_err(|error| transport(&error))?,
-            Err(_) => return Err(ApiError::Timeout(self.deadline)),
+            Err(_) => return Err(ApiError::Timeout(due.within)),
         };
         if response.status().is_success() {
             return Ok(response);
@@ -149,19 +215,19 @@ impl Api {
         let header = response.headers().get(http::header::RETRY_AFTER).and_then(|value| value.to_str().ok());
         let retry_after = header.and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
         // A refusal stays one when its body cannot be read to the end.
-        let body = self.collect(response, end).await.unwrap_or_default();
+        let body = self.collect(response, due).await.unwrap_or_default();
         Err(refusal(code, retry_after, &body))
     }
 
-    async fn collect(&self, response: Response<Body>, end: Instant) -> Result<Bytes, ApiError> {
+    async fn collect(&self, response: Response<Body>, due: Due) -> Result<Bytes, ApiError> {
         let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES);
-        match timeout_at(end, body.collect()).await {
+        match timeout_at(due.at, body.collect()).await {
             Ok(Ok(body)) => Ok(body.to_bytes()),
             Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
                 Err(ApiError::Malformed(format!("longer than {MAX_ANSWER_BYTES} bytes")))
             }
             Ok(Err(error)) => Err(transport(&*error)),
-            Err(_) => Err(ApiError::Timeout(self.deadline)),
+            Err(_) => Err(ApiError::Timeout(due.within)),
         }
     }
 }
@@ -222,7 +288,7 @@ fn transport(error: &(dyn StdError + 'static)) -> ApiError {
     let mut next = Some(error);
     while let Some(error) = next {
         // Found no credentials, or no connection: nothing went out.
-        sent &= !error.downcast_ref().is_some_and(hyper_util::client::legacy::Error::is_connect);
+        sent &= !error.downcast_ref().is_some_and(legacy::Error::is_connect);
         sent &= !matches!(error.downcast_ref(), Some(kube::Error::Auth(_)));
         let text = error.to_string();
         if !message.contains(&text) {
@@ -296,6 +362,47 @@ mod tests {
         let error = api.bytes(get()).await.unwrap_err();
         assert!(matches!(error, ApiError::Transport { sent: false, .. }), "{error:?}");
         assert!(error.to_string().contains("refused"), "{error}");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_connection_that_is_silent_has_a_keepalive_of_five_seconds() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let uri = format!("http://{address}").parse().unwrap();
+        let api = Api::new(client(kube::Config::new(uri)).unwrap(), Duration::from_secs(60));
+        let silent = tokio::spawn(async move { api.bytes(get()).await });
+        let (_held, peer) = listener.accept().await.unwrap();
+        // Of the kernel's table: addresses as hexadecimal, and 02 with hundredths of a second where a keepalive is due.
+        let (peer, port) = (format!(":{:04X}", peer.port()), format!(":{:04X}", address.port()));
+        let timer = || {
+            let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+            let fields = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+            let mut ours = fields.filter(|fields| fields[1].ends_with(&peer) && fields[2].ends_with(&port));
+            ours.next().map(|fields| fields[5].to_owned()).unwrap_or_default()
+        };
+        let hundredths = timeout(Duration::from_secs(10), async {
+            loop {
+                if let Some(due) = timer().strip_prefix("02:") {
+                    return u32::from_str_radix(due, 16).unwrap();
+                }
+                tokio::task::yield_now().await;
+            }
+        });
+        let due = hundredths.await.expect("no keepalive");
+        assert!(due <= 100 * u32::try_from(PEER_TIMEOUT.as_secs()).unwrap(), "{due}");
+        silent.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_the_end_nothing_is_sent_and_before_it_no_longer_waited_than_that() {
+        let service =
+            service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Full<Bytes>>, http::Error>>());
+        let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
+        let api = api.until(Instant::now() + Duration::from_secs(7));
+        assert_eq!(api.bytes(get()).await, Err(ApiError::Timeout(Duration::from_secs(5))));
+        assert_eq!(api.bytes(get()).await, Err(ApiError::Timeout(Duration::from_secs(2))));
+        assert!(matches!(api.bytes(get()).await, Err(ApiError::Transport { sent: false, .. })));
     }
 
     #[tokio::test]
