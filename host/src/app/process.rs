@@ -67,23 +67,28 @@ Exit codes: 0 after SIGTERM or SIGINT, 1 when the host fails, 2 when flags or co
 #[must_use]
 pub fn main() -> ExitCode {
     let flags = Flags::parse();
-    match run(flags) {
-        Ok(code) => code,
+    // Held to the end: the last lines come out when it is dropped.
+    let logs = match init_logs(&flags.log_level, flags.log_format) {
+        Ok(logs) => logs,
         Err(error) => {
-            tracing::error!("{error:#}");
-            ExitCode::FAILURE
+            #[expect(clippy::print_stderr, reason = "there are no logs yet")]
+            {
+                eprintln!("podium-host: {error}");
+            }
+            return ExitCode::from(MISCONFIGURED);
         }
+    };
+    let code = run(flags).unwrap_or_else(|error| {
+        tracing::error!("{error:#}");
+        ExitCode::FAILURE
+    });
+    if logs.dropped() > 0 {
+        tracing::warn!(lines = logs.dropped(), "log lines were dropped, because standard error was not read in time");
     }
+    code
 }
 
 fn run(flags: Flags) -> anyhow::Result<ExitCode> {
-    if let Err(error) = init_logs(&flags.log_level, flags.log_format) {
-        #[expect(clippy::print_stderr, reason = "there are no logs yet")]
-        {
-            eprintln!("podium-host: {error}");
-        }
-        return Ok(ExitCode::from(MISCONFIGURED));
-    }
     // Two providers may be linked one day; naming one keeps that from being a panic at the first connection.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let workers = flags.workers.map_or_else(|| 4 * available_parallelism().map_or(1, usize::from), usize::from);

@@ -3,5 +3,5 @@
 mod logs;
 mod metrics;
 
-pub use logs::{LogFormat, LogsError, init as init_logs};
+pub use logs::{LogFormat, Logs, LogsError, init as init_logs};
 pub use metrics::{CacheFigures, Depth, Metrics};
