@@ -6,7 +6,7 @@ use crate::{
     authz::Authorized,
     model::{BoxFuture, CachedPod, Event, PodKey, PodView, Refused, Request, RunReport, Write, WriteReport},
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 /// Writes and Events of a run that were authorised and not yet sent, in staging order.
 #[derive(Debug, Default)]
@@ -72,10 +72,12 @@ pub trait Reconcile: Send + Sync {
 
 /// Sends authorised writes. Implemented by `writeback`, called by dispatch.
 pub trait Deliver: Send + Sync {
-    /// Plans against `view` and sends; `now_millis` dates conditions and Events.
+    /// Plans against `view` and sends; `now_millis` dates conditions and Events. `subject` is the Pod of the run, which
+    /// may be gone; the other Pods that Events are about must be in the view.
     fn deliver<'a>(
         &'a self,
         sender: &'a Sender,
+        subject: &'a PodKey,
         view: &'a dyn PodView,
         staged: Staged,
         now_millis: u64,
@@ -102,6 +104,8 @@ pub struct Sent {
     pub deleted: Vec<PodKey>,
     /// Requests sent.
     pub requests: u32,
+    /// How long the API server, which was overloaded, asked to be left alone; at most 60 s.
+    pub retry_after: Option<Duration>,
 }
 
 /// Reads one Pod from the API server. Implemented by `live`, called by dispatch.

@@ -165,8 +165,8 @@ impl Dispatch {
     ) -> Next {
         let started = Instant::now();
         plugin.status.begin(started - job.queued, job.attempt);
-        let uid = request.key.uid.clone();
-        let world = RunWorld::new(self.clone(), plugin.clone(), job.queued, snapshot);
+        let key = request.key.clone();
+        let world = RunWorld::new(self.clone(), plugin.clone(), key.clone(), job.queued, snapshot);
         let run = AssertUnwindSafe(plugin.reconcile.reconcile(request, Box::new(world))).catch_unwind();
         let report = run.await.unwrap_or_else(|panic| RunReport {
             result: Err(Failure { kind: FailureKind::Host, message: format!("the host panicked: {}", said(&*panic)) }),
@@ -176,7 +176,7 @@ impl Dispatch {
         let mut unsettled = Vec::new();
         if report.result.is_ok() && !(report.staged.writes.is_empty() && report.staged.events.is_empty()) {
             let view = self.reader.snapshot();
-            let (reports, _) = self.send(plugin, job.queued, &*view, report.staged).await;
+            let (reports, _) = self.send(plugin, &key, job.queued, &*view, report.staged).await;
             unsettled = reports.into_iter().filter(|report| !report.became.is_settled()).collect();
         }
         let took = started.elapsed();
@@ -195,7 +195,7 @@ impl Dispatch {
             tracing::warn!(write = report.what, became = ?report.became, "a write did not settle");
         }
         if loaded {
-            self.debts.owe_unsettled(job.lane, &uid, unsettled);
+            self.debts.owe_unsettled(job.lane, &key.uid, unsettled);
         }
         match report.result {
             Ok(_) if failed => Next::Failed,
@@ -213,12 +213,14 @@ impl Dispatch {
     async fn send(
         &self,
         plugin: &Loaded,
+        subject: &PodKey,
         event: Instant,
         view: &dyn PodView,
         staged: Staged,
     ) -> (Vec<WriteReport>, Vec<PodKey>) {
         let now = self.clock.now_millis();
-        let Sent { reports, pods, deleted, requests } = self.deliver.deliver(&plugin.sender, view, staged, now).await;
+        let sent = self.deliver.deliver(&plugin.sender, subject, view, staged, now).await;
+        let Sent { reports, pods, deleted, requests, .. } = sent;
         if requests > 0 {
             plugin.status.event_to_write.record(event.elapsed());
         }

@@ -38,7 +38,14 @@ struct Script {
 }
 
 impl Deliver for Script {
-    fn deliver<'a>(&'a self, _: &'a Sender, _: &'a dyn PodView, staged: Staged, _: u64) -> BoxFuture<'a, Sent> {
+    fn deliver<'a>(
+        &'a self,
+        _: &'a Sender,
+        _: &'a PodKey,
+        _: &'a dyn PodView,
+        staged: Staged,
+        _: u64,
+    ) -> BoxFuture<'a, Sent> {
         Box::pin(async move {
             let mut sent = Sent::default();
             for write in staged.writes {

@@ -6,13 +6,14 @@ use tokio::time::Instant;
 
 use super::{Dispatch, Loaded, SEE_DELETION, debts::is_gone_or_going};
 use crate::{
-    model::{BoxFuture, CachedPod, PodView, Refused, WriteReport},
+    model::{BoxFuture, CachedPod, PodKey, PodView, Refused, WriteReport},
     seam::{LogLevel, Staged, StateEntry, StateError, World},
 };
 
 pub(super) struct RunWorld {
     dispatch: Arc<Dispatch>,
     plugin: Arc<Loaded>,
+    subject: PodKey,
     /// Of the event that the run answers.
     event: Instant,
     snapshot: Arc<dyn PodView>,
@@ -22,10 +23,11 @@ impl RunWorld {
     pub(super) fn new(
         dispatch: Arc<Dispatch>,
         plugin: Arc<Loaded>,
+        subject: PodKey,
         event: Instant,
         snapshot: Arc<dyn PodView>,
     ) -> Self {
-        Self { dispatch, plugin, event, snapshot }
+        Self { dispatch, plugin, subject, event, snapshot }
     }
 }
 
@@ -46,7 +48,7 @@ impl World for RunWorld {
         Box::pin(async {
             // Planned against the present, not against the run's snapshot: what others did meanwhile counts.
             let view = self.dispatch.reader.snapshot();
-            let (reports, deleted) = self.dispatch.send(&self.plugin, self.event, &*view, staged).await;
+            let (reports, deleted) = self.dispatch.send(&self.plugin, &self.subject, self.event, &*view, staged).await;
             if !deleted.is_empty() {
                 // Deletions come home through the watch alone. Where it is cut off, the run goes on without.
                 let mut reader = self.dispatch.reader.clone();

@@ -1,5 +1,7 @@
 //! What an answer of the API server means for a write. Pure.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::{
@@ -15,13 +17,18 @@ pub(super) enum Verdict {
     Became(WriteResult),
     /// Nothing went out, and for the rest of the run nothing will.
     Unreachable,
+    /// The API server is overloaded and turned it away before anything was done, and asks to be left alone for so long.
+    Busy(Option<Duration>),
+    /// A removal was refused. Either the Pod or object is another one by now, or something that the removal depends on,
+    /// such as a PodDisruptionBudget, was changed meanwhile: a read decides.
+    Contested,
     /// It may have been done: read, never repeat.
     Ambiguous,
 }
 
 /// Where the meanings are from: the API server's own answers, tried on 1.36.
 pub(super) fn judge(request: &Request, error: &ApiError) -> Verdict {
-    let ApiError::Status { code, message, causes, .. } = error else {
+    let ApiError::Status { code, message, causes, retry_after, .. } = error else {
         return match error {
             ApiError::Transport { sent: false, .. } => Verdict::Unreachable,
             _ => Verdict::Ambiguous,
@@ -32,21 +39,28 @@ pub(super) fn judge(request: &Request, error: &ApiError) -> Verdict {
     let removal = matches!(request, Request::Delete { .. } | Request::Evict { .. } | Request::DeleteObject { .. });
     let result = match code {
         422 if names_uid => WriteResult::Gone,
-        // A uid of another incarnation.
-        409 if removal => WriteResult::Gone,
+        409 if removal => return Verdict::Contested,
         409 if error.has_cause("FieldManagerConflict") => WriteResult::OwnedByOther(told()),
         409 => WriteResult::Conflict,
         // An apply creates, so what is missing is the namespace.
         404 if matches!(request, Request::Apply { .. }) => WriteResult::Invalid(told()),
         404 => WriteResult::Gone,
         429 if error.has_cause("DisruptionBudget") => WriteResult::Blocked(told()),
-        // Turned away before anything was done.
-        429 => WriteResult::NotSent,
+        429 => return Verdict::Busy(*retry_after),
         401 | 403 => WriteResult::Forbidden(told()),
         400..=499 => WriteResult::Invalid(told()),
+        // Two budgets for one Pod, or one that could not be counted down: found before the deletion, and no cause says so.
+        500.. if matches!(request, Request::Evict { .. }) && message.contains("PodDisruptionBudget") => {
+            WriteResult::Blocked(told())
+        }
         _ => return Verdict::Ambiguous,
     };
     Verdict::Became(result)
+}
+
+/// What a read after a contested removal says: `uid` is that of what is there now, `wanted` that of what was to go.
+pub(super) fn contested(uid: Option<&str>, wanted: &str) -> WriteResult {
+    if uid == Some(wanted) { WriteResult::Conflict } else { WriteResult::Gone }
 }
 
 /// What a read after a lost answer says of a write to a Pod: `Applied` where the Pod shows it, `Gone` where there is

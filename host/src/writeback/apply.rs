@@ -1,6 +1,6 @@
 //! Sends the requests of one plan: thin. What to send is `http`'s, what an answer means is `answer`'s.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde_json::Value;
 
@@ -16,6 +16,9 @@ use super::{
     objects::Objects,
     plan::{Request, Subject},
 };
+
+/// The API server's word on how long to wait is taken up to here.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// The requests of one run's plan, and what already went wrong among them.
 pub(super) struct Delivery<'a> {
@@ -33,7 +36,12 @@ impl<'a> Delivery<'a> {
         Self { api, objects, sender, now_millis, closed: BTreeMap::new(), cut_off: false }
     }
 
-    pub(super) async fn send(&mut self, request: &Request, sent: &mut Sent) -> WriteResult {
+    /// True once nothing more is to be sent.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.cut_off
+    }
+
+    pub(super) async fn send(&mut self, mut request: Request, sent: &mut Sent) -> WriteResult {
         if self.cut_off {
             return WriteResult::NotSent;
         }
@@ -42,11 +50,11 @@ impl<'a> Delivery<'a> {
             return result.clone();
         }
         let result = match &subject {
-            Subject::Pod(key) => self.write_pod(key, request, sent).await,
+            Subject::Pod(key) => self.write_pod(key, &request, sent).await,
             Subject::Object(_) => {
-                let (result, wrote) = self.objects.send(self.api, self.sender, request, self.now_millis).await;
+                let (result, wrote) = self.objects.send(self.api, self.sender, &mut request, self.now_millis).await;
                 sent.requests += u32::from(wrote);
-                result.unwrap_or_else(|verdict| self.failed(verdict))
+                result.unwrap_or_else(|verdict| self.failed(verdict, sent))
             }
         };
         match &result {
@@ -57,13 +65,19 @@ impl<'a> Delivery<'a> {
         result
     }
 
-    fn failed(&mut self, verdict: Verdict) -> WriteResult {
+    fn failed(&mut self, verdict: Verdict, sent: &mut Sent) -> WriteResult {
         match verdict {
             Verdict::Became(result) => result,
             Verdict::Unreachable => {
                 self.cut_off = true;
                 WriteResult::NotSent
             }
+            Verdict::Busy(retry_after) => {
+                self.cut_off = true;
+                sent.retry_after = retry_after.map(|wait| wait.min(MAX_RETRY_AFTER));
+                WriteResult::NotSent
+            }
+            Verdict::Contested => WriteResult::Conflict,
             Verdict::Ambiguous => {
                 self.cut_off = true;
                 WriteResult::Unknown
@@ -94,7 +108,8 @@ impl<'a> Delivery<'a> {
             }
             Err(error) => match answer::judge(request, &error) {
                 Verdict::Ambiguous => self.look(key, request, sent).await,
-                verdict => self.failed(verdict),
+                Verdict::Contested => self.who(key).await,
+                verdict => self.failed(verdict, sent),
             },
         };
         if removal && result == WriteResult::Applied {
@@ -103,9 +118,19 @@ impl<'a> Delivery<'a> {
         result
     }
 
+    /// The one read after a contested removal. Where it fails, the removal still was refused.
+    async fn who(&self, key: &PodKey) -> WriteResult {
+        let Ok(wire) = http::get_pod(key) else { return WriteResult::Conflict };
+        match self.api.json(wire).await {
+            Ok(answer) => answer::contested(answer["metadata"]["uid"].as_str(), &key.uid),
+            Err(ApiError::Status { code: 404, .. }) => WriteResult::Gone,
+            Err(_) => WriteResult::Conflict,
+        }
+    }
+
     /// The one read after a lost answer.
     async fn look(&mut self, key: &PodKey, request: &Request, sent: &mut Sent) -> WriteResult {
-        let Ok(wire) = http::get_pod(key) else { return self.failed(Verdict::Ambiguous) };
+        let Ok(wire) = http::get_pod(key) else { return self.failed(Verdict::Ambiguous, sent) };
         let result = match self.api.json(wire).await {
             Ok(answer) => match pod(&answer) {
                 Some(pod) => {
@@ -121,7 +146,7 @@ impl<'a> Delivery<'a> {
             Err(_) => WriteResult::Unknown,
         };
         match result {
-            WriteResult::Unknown => self.failed(Verdict::Ambiguous),
+            WriteResult::Unknown => self.failed(Verdict::Ambiguous, sent),
             result => result,
         }
     }

@@ -1,7 +1,7 @@
 //! Digests that stay the same across restarts and releases: FNV-1a of 128 bits. Not against collisions made on purpose;
 //! what is digested always holds the plugin's own name, so that a plugin can only deceive itself.
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Digest(u128);
 
 impl Digest {

@@ -9,8 +9,9 @@
 //!   restart. (The API server forgets Events, after an hour by default; then it may be said once more.)
 //!
 //! Repeats are counted in memory and patched into the Event's series at most every [`SERIES_MILLIS`]. As in client-go,
-//! a plugin has a bucket of Events for each Pod, and many Events that differ in their note alone become one. All memories
-//! are bounded. An Event that fails is logged and never fails a run.
+//! a plugin has a bucket of Events for each Pod, and many Events that differ in their note alone become one; and it has a
+//! bucket for all its Events. All memories are bounded and each plugin has its own, so that none can push out what
+//! another has said. An Event that fails is logged and never fails a run.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +21,6 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{Api, ApiError},
-    authz::Authorized,
     model::{Event, EventType},
     seam::Sender,
 };
@@ -30,21 +30,27 @@ use super::{digest::Digest, http, memory::Memory};
 /// `reportingController`.
 const CONTROLLER: &str = "podium.dev/host";
 /// The bounds of client-go's spam filter: 25 at once, then one every 5 minutes, for each source and object.
-const BURST: u64 = 25;
-const REFILL_MILLIS: u64 = 300_000;
+const POD_RATE: Rate = Rate { burst: 25, refill_millis: 300_000 };
+/// All Events of a plugin: a restart after which there is much to say, then two a second.
+const PLUGIN_RATE: Rate = Rate { burst: 500, refill_millis: 500 };
 /// More than this many notes within the window for one reason become one Event, as in client-go.
 const SIMILAR: usize = 10;
 const SIMILAR_MILLIS: u64 = 600_000;
 /// How often a series is told to the API server: client-go ends a series after 6 minutes of silence.
 const SERIES_MILLIS: u64 = 360_000;
-/// client-go's size of its memories.
+/// client-go's size of its memories; at most some 2 MiB a plugin.
 const CAPACITY: usize = 4_096;
+/// Plugins that have said something.
+const MAX_PLUGINS: usize = 1_024;
 
 pub(super) struct Events {
-    memories: Mutex<Memories>,
+    /// By manager.
+    memories: Mutex<Memory<String, Memories>>,
 }
 
+/// What one plugin has said.
 struct Memories {
+    all: Bucket,
     said: Memory<Digest, Said>,
     buckets: Memory<Digest, Bucket>,
     similar: Memory<Digest, Similar>,
@@ -57,15 +63,42 @@ struct Said {
     told_millis: u64,
 }
 
+/// So many at once, then one each so many milliseconds.
+#[derive(Debug, Clone, Copy)]
+struct Rate {
+    burst: u64,
+    refill_millis: u64,
+}
+
 #[derive(Debug)]
 struct Bucket {
+    rate: Rate,
     tokens: u64,
     refilled_millis: u64,
 }
 
+impl Bucket {
+    fn full(rate: Rate, now_millis: u64) -> Self {
+        Self { rate, tokens: rate.burst, refilled_millis: now_millis }
+    }
+
+    fn has_any(&mut self, now_millis: u64) -> bool {
+        let refills = now_millis.saturating_sub(self.refilled_millis) / self.rate.refill_millis;
+        self.tokens = self.tokens.saturating_add(refills).min(self.rate.burst);
+        self.refilled_millis += refills * self.rate.refill_millis;
+        self.tokens > 0
+    }
+
+    fn take(&mut self, now_millis: u64) -> bool {
+        let granted = self.has_any(now_millis);
+        self.tokens = self.tokens.saturating_sub(1);
+        granted
+    }
+}
+
 #[derive(Debug)]
 struct Similar {
-    notes: BTreeSet<String>,
+    notes: BTreeSet<Digest>,
     since_millis: u64,
 }
 
@@ -85,14 +118,20 @@ enum Step {
 }
 
 impl Memories {
-    fn new() -> Self {
-        Self { said: Memory::new(CAPACITY), buckets: Memory::new(CAPACITY), similar: Memory::new(CAPACITY) }
+    fn new(now_millis: u64) -> Self {
+        let all = Bucket::full(PLUGIN_RATE, now_millis);
+        Self { all, said: Memory::new(CAPACITY), buckets: Memory::new(CAPACITY), similar: Memory::new(CAPACITY) }
     }
 
     fn step(&mut self, manager: &str, event: &Event, now_millis: u64) -> Step {
         let about = [manager, &*event.target.uid, event_type(event), &event.reason, &event.action];
         let mut note = event.note.clone();
         let mut digest = Digest::of(&[about.as_slice(), &[note.as_str()]].concat());
+        // What is not going to be said is not remembered either.
+        let may_say = self.all.has_any(now_millis);
+        if !may_say && self.said.get(&digest).is_none() {
+            return Step::Nothing;
+        }
         if self.said.get(&digest).is_none() && self.is_one_of_many(Digest::of(&about), digest, now_millis) {
             note = combined(&note);
             // Without the note: all of them are one Event.
@@ -107,7 +146,9 @@ impl Memories {
             }
             step = Step::Repeat { digest, count: said.count };
         }
-        if self.take(Digest::of(&[manager, &*event.target.uid]), now_millis) { step } else { Step::Nothing }
+        let pod = Digest::of(&[manager, &*event.target.uid]);
+        let bucket = self.buckets.entry(&pod, || Bucket::full(POD_RATE, now_millis));
+        if bucket.take(now_millis) && self.all.take(now_millis) { step } else { Step::Nothing }
     }
 
     fn is_one_of_many(&mut self, about: Digest, digest: Digest, now_millis: u64) -> bool {
@@ -116,21 +157,9 @@ impl Memories {
             *similar = Similar { notes: BTreeSet::new(), since_millis: now_millis };
         }
         if similar.notes.len() < SIMILAR {
-            similar.notes.insert(digest.short());
+            similar.notes.insert(digest);
         }
-        !similar.notes.contains(&digest.short())
-    }
-
-    fn take(&mut self, source: Digest, now_millis: u64) -> bool {
-        let bucket = self.buckets.entry(&source, || Bucket { tokens: BURST, refilled_millis: now_millis });
-        let refills = now_millis.saturating_sub(bucket.refilled_millis) / REFILL_MILLIS;
-        if refills > 0 {
-            bucket.tokens = bucket.tokens.saturating_add(refills).min(BURST);
-            bucket.refilled_millis += refills * REFILL_MILLIS;
-        }
-        let granted = bucket.tokens > 0;
-        bucket.tokens = bucket.tokens.saturating_sub(1);
-        granted
+        !similar.notes.contains(&digest)
     }
 
     fn said(&mut self, digest: Digest, count: u64, now_millis: u64) {
@@ -142,15 +171,18 @@ impl Memories {
 
 impl Events {
     pub(super) fn new() -> Self {
-        Self { memories: Mutex::new(Memories::new()) }
+        Self { memories: Mutex::new(Memory::new(MAX_PLUGINS)) }
     }
 
-    /// Gives the number of writes sent.
-    pub(super) async fn send(&self, api: &Api, sender: &Sender, events: &[Authorized<Event>], now_millis: u64) -> u32 {
+    fn with<T>(&self, sender: &Sender, now_millis: u64, f: impl FnOnce(&mut Memories) -> T) -> T {
+        f(self.memories.lock().entry(&sender.manager, || Memories::new(now_millis)))
+    }
+
+    /// Gives the number of writes sent. Ends early where the API server is not to be reached or overloaded.
+    pub(super) async fn send(&self, api: &Api, sender: &Sender, events: &[&Event], now_millis: u64) -> u32 {
         let mut writes = 0;
         for event in events {
-            let event = event.get();
-            let step = self.memories.lock().step(&sender.manager, event, now_millis);
+            let step = self.with(sender, now_millis, |memories| memories.step(&sender.manager, event, now_millis));
             let (result, digest, count, wrote) = match step {
                 Step::Nothing => continue,
                 Step::Say { digest, note } => {
@@ -163,11 +195,12 @@ impl Events {
             };
             writes += u32::from(wrote);
             match result {
-                Ok(()) => self.memories.lock().said(digest, count, now_millis),
-                Err(Failure::Gone) => self.memories.lock().said.remove(&digest),
-                Err(Failure::Other(message)) => {
-                    let (pod, reason) = (&event.target, &event.reason);
-                    tracing::warn!(manager = %sender.manager, %pod, %reason, error = %message, "Event was not sent");
+                Ok(()) => self.with(sender, now_millis, |memories| memories.said(digest, count, now_millis)),
+                Err(Failure::Gone) => self.with(sender, now_millis, |memories| memories.said.remove(&digest)),
+                Err(Failure::Refused(message)) => warn(sender, event, &message),
+                Err(Failure::Away(message)) => {
+                    warn(sender, event, &message);
+                    break;
                 }
             }
         }
@@ -178,11 +211,30 @@ impl Events {
 enum Failure {
     /// The API server has forgotten the Event; the next time it is said anew.
     Gone,
-    Other(String),
+    /// Others may be taken.
+    Refused(String),
+    /// The API server is not to be reached or overloaded; so it is for the others.
+    Away(String),
 }
 
-fn other(error: impl std::fmt::Display) -> Failure {
-    Failure::Other(error.to_string())
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Self {
+        match error.code() {
+            Some(429 | 500..) | None => Self::Away(error.to_string()),
+            Some(_) => Self::Refused(error.to_string()),
+        }
+    }
+}
+
+impl From<::http::Error> for Failure {
+    fn from(error: ::http::Error) -> Self {
+        Self::Refused(error.to_string())
+    }
+}
+
+fn warn(sender: &Sender, event: &Event, error: &str) {
+    let (pod, reason) = (&event.target, &event.reason);
+    tracing::warn!(manager = %sender.manager, %pod, %reason, error, "Event was not sent");
 }
 
 fn collection(event: &Event) -> String {
@@ -228,18 +280,20 @@ async fn say(
     let (collection, name) = (collection(event), name(event, digest));
     // A look that fails for another reason than absence, such as a right to create without a right to read, leaves it
     // to the creation, whose answer tells as well.
-    if let Ok(look) = http::get(&format!("{collection}/{name}"), sender)
-        && api.bytes(look).await.is_ok()
-    {
-        return (Ok(()), false);
+    if let Ok(look) = http::get(&format!("{collection}/{name}"), sender) {
+        match api.bytes(look).await.map_err(Failure::from) {
+            Ok(_) => return (Ok(()), false),
+            Err(away @ Failure::Away(_)) => return (Err(away), false),
+            Err(_) => {}
+        }
     }
     let create = match http::create(&collection, &body(sender, event, &name, note, now_millis), sender) {
         Ok(create) => create,
-        Err(error) => return (Err(other(error)), false),
+        Err(error) => return (Err(error.into()), false),
     };
     let result = match api.bytes(create).await {
         Ok(_) | Err(ApiError::Status { code: 409, .. }) => Ok(()),
-        Err(error) => Err(other(error)),
+        Err(error) => Err(error.into()),
     };
     (result, true)
 }
@@ -274,10 +328,10 @@ async fn repeat(
 ) -> Result<(), Failure> {
     let path = format!("{}/{}", collection(event), name(event, digest));
     let series = json!({ "series": { "count": count, "lastObservedTime": micro_time(now_millis) } });
-    match api.bytes(http::merge(&path, &series, sender).map_err(other)?).await {
+    match api.bytes(http::merge(&path, &series, sender)?).await {
         Ok(_) => Ok(()),
         Err(ApiError::Status { code: 404, .. }) => Err(Failure::Gone),
-        Err(error) => Err(other(error)),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -305,7 +359,7 @@ mod tests {
 
     #[test]
     fn repeats_are_counted_in_silence_and_told_as_a_series_after_six_minutes() {
-        let mut memories = Memories::new();
+        let mut memories = Memories::new(0);
         assert!(matches!(done(&mut memories, &event("a"), 0), Step::Say { .. }));
         for now in 1..=8 {
             assert_eq!(done(&mut memories, &event("a"), now), Step::Nothing);
@@ -316,7 +370,7 @@ mod tests {
 
     #[test]
     fn the_eleventh_note_for_one_reason_joins_a_combined_event() {
-        let mut memories = Memories::new();
+        let mut memories = Memories::new(0);
         for note in 0..10 {
             assert!(
                 matches!(done(&mut memories, &event(&note.to_string()), 0), Step::Say { note, .. } if note.len() == 1)
@@ -331,15 +385,40 @@ mod tests {
 
     #[test]
     fn a_plugin_says_25_events_of_a_pod_at_once_and_then_one_in_five_minutes() {
-        let mut memories = Memories::new();
+        let mut memories = Memories::new(0);
         let say = |memories: &mut Memories, index: usize, now| {
             let event = Event { reason: format!("Reason{index}"), ..event("a") };
             matches!(done(memories, &event, now), Step::Say { .. })
         };
         assert_eq!((0..100).filter(|index| say(&mut memories, *index, 0)).count(), 25);
-        assert!(!say(&mut memories, 100, REFILL_MILLIS - 1));
-        assert!(say(&mut memories, 101, REFILL_MILLIS));
-        assert!(!say(&mut memories, 102, REFILL_MILLIS));
+        assert!(!say(&mut memories, 100, POD_RATE.refill_millis - 1));
+        assert!(say(&mut memories, 101, POD_RATE.refill_millis));
+        assert!(!say(&mut memories, 102, POD_RATE.refill_millis));
+    }
+
+    #[test]
+    fn a_plugin_says_500_events_at_once_about_however_many_pods_and_then_two_a_second() {
+        let mut memories = Memories::new(0);
+        let say = |memories: &mut Memories, index: usize, now| {
+            let event = Event { target: PodKey::new("shop", "cart-0", &format!("u{index}")), ..event("a") };
+            matches!(done(memories, &event, now), Step::Say { .. })
+        };
+        assert_eq!((0..2_000).filter(|index| say(&mut memories, *index, 0)).count(), 500);
+        assert_eq!((2_000..2_100).filter(|index| say(&mut memories, *index, 1_000)).count(), 2);
+    }
+
+    #[test]
+    fn a_plugin_that_says_much_makes_no_other_forget() {
+        let events = Events::new();
+        let sender = |name: &str| Sender { manager: format!("podium/shop/{name}"), impersonate: None };
+        let said = |sender: &Sender| events.with(sender, 0, |memories| done(memories, &event("a"), 0)) != Step::Nothing;
+        assert!(said(&sender("quiet")));
+        let loud = sender("loud");
+        for index in 0..2 * CAPACITY {
+            let digest = Digest::of(&[&index.to_string()]);
+            events.with(&loud, 0, |memories| memories.said(digest, 1, 0));
+        }
+        assert!(!said(&sender("quiet")));
     }
 
     #[test]

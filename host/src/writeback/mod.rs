@@ -5,7 +5,8 @@
 //! - later requests on the same object are `not-sent`, for they were staged on the belief that it would; where the
 //!   incarnation is gone, they are `gone`;
 //! - requests on other objects go on, as each is right by itself;
-//! - where the API server cannot be reached or lost an answer, everything after it is `not-sent`: time is running out.
+//! - where the API server cannot be reached, is overloaded or lost an answer, everything after it is `not-sent`, and
+//!   Events are not tried. So it is with what has not been tried when the time for the whole delivery has passed.
 //!
 //! Nothing is ever sent twice. An answer that was lost is looked for by one read, and is `unknown` where that does not
 //! decide; then the plugin is run again on newer data.
@@ -27,14 +28,18 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     api::Api,
-    model::{BoxFuture, PluginId, PodView, WriteReport, WriteResult},
+    authz::Authorized,
+    model::{BoxFuture, Event, PluginId, PodKey, PodView, WriteReport, WriteResult},
     seam::{Deliver, Sender, Sent, Staged},
 };
 
 use digest::Digest;
+use tokio::time::Instant;
 
 /// How long one request may take.
 const DEADLINE: Duration = Duration::from_secs(5);
+/// How long a delivery may take, with all its writes, reads and Events: meanwhile it holds a worker.
+const DELIVERY_DEADLINE: Duration = Duration::from_secs(10);
 /// The API server refuses a longer `fieldManager`.
 const MAX_MANAGER_BYTES: usize = 128;
 
@@ -60,32 +65,42 @@ pub struct Writeback {
 }
 
 impl Writeback {
-    /// Each request gets 5 s, whatever the deadline of `api`.
+    /// Each request gets 5 s and each delivery 10 s, whatever the deadline of `api`.
     #[must_use]
     pub fn new(api: &Api) -> Self {
         let (objects, events) = (objects::Objects::new(), events::Events::new());
         Self { api: api.with_deadline(DEADLINE), objects, events }
     }
 
-    async fn run(&self, sender: &Sender, view: &dyn PodView, staged: Staged, now_millis: u64) -> Sent {
-        let plan = plan::plan(&staged.writes, view, now_millis);
+    async fn run(
+        &self,
+        sender: &Sender,
+        subject: &PodKey,
+        view: &dyn PodView,
+        staged: Staged,
+        now_millis: u64,
+    ) -> Sent {
+        let api = self.api.until(Instant::now() + DELIVERY_DEADLINE);
+        let events: Vec<&Event> =
+            staged.events.iter().map(Authorized::get).filter(|event| is_known(&event.target, subject, view)).collect();
+        let described: Vec<(u32, String)> =
+            staged.writes.iter().map(|write| (write.get().id, write.get().action.describe())).collect();
+        let plan = plan::plan(staged.writes, view, now_millis);
         let mut became: BTreeMap<u32, WriteResult> = plan.became;
         let mut sent = Sent::default();
-        let mut delivery = apply::Delivery::new(&self.api, &self.objects, sender, now_millis);
+        let mut delivery = apply::Delivery::new(&api, &self.objects, sender, now_millis);
         for planned in plan.requests {
-            let result = delivery.send(&planned.request, &mut sent).await;
+            let result = delivery.send(planned.request, &mut sent).await;
             became.extend(planned.ids.into_iter().map(|id| (id, result.clone())));
         }
         // Events go with changes; see `events`.
         let changed = became.values().any(|result| *result == WriteResult::Applied);
-        if !staged.events.is_empty() && (changed || staged.writes.is_empty()) {
-            sent.requests += self.events.send(&self.api, sender, &staged.events, now_millis).await;
+        if !events.is_empty() && !delivery.is_cut_off() && (changed || described.is_empty()) {
+            sent.requests += self.events.send(&api, sender, &events, now_millis).await;
         }
-        sent.reports = staged
-            .writes
-            .iter()
-            .map(|write| {
-                let (id, what) = (write.get().id, write.get().action.describe());
+        sent.reports = described
+            .into_iter()
+            .map(|(id, what)| {
                 // The plan names every write.
                 let became = became.remove(&id).unwrap_or(WriteResult::NotSent);
                 WriteReport { id, what, became }
@@ -95,14 +110,25 @@ impl Writeback {
     }
 }
 
+/// A plugin names the targets of its Events freely; what is no Pod is nothing to speak of, and would fill memories that
+/// are kept for each Pod.
+fn is_known(target: &PodKey, subject: &PodKey, view: &dyn PodView) -> bool {
+    let known = target == subject || view.get(&target.namespace, &target.name).is_some_and(|pod| pod.key == *target);
+    if !known {
+        tracing::debug!(pod = %target, "an Event about no known Pod was dropped");
+    }
+    known
+}
+
 impl Deliver for Writeback {
     fn deliver<'a>(
         &'a self,
         sender: &'a Sender,
+        subject: &'a PodKey,
         view: &'a dyn PodView,
         staged: Staged,
         now_millis: u64,
     ) -> BoxFuture<'a, Sent> {
-        Box::pin(self.run(sender, view, staged, now_millis))
+        Box::pin(self.run(sender, subject, view, staged, now_millis))
     }
 }

@@ -44,15 +44,15 @@ impl Objects {
         Self { discovery: Discovery::new(), applied: Mutex::new(Memory::new(MAX_OBJECTS)) }
     }
 
-    /// Sends a request of the plan for an object that is no Pod. The flag tells whether a write went out.
+    /// Sends a request of the plan for an object that is no Pod, and takes the body out of it. The flag tells whether a write went out.
     pub(super) async fn send(
         &self,
         api: &Api,
         sender: &Sender,
-        request: &Request,
+        request: &mut Request,
         now_millis: u64,
     ) -> (Result<WriteResult, Verdict>, bool) {
-        let (Request::Apply { object, .. } | Request::DeleteObject { object, .. }) = request else {
+        let (Request::Apply { object, .. } | Request::DeleteObject { object, .. }) = &*request else {
             return (Ok(WriteResult::Invalid("not an object of another kind".to_owned())), false);
         };
         let path = match self.discovery.path(api, object, sender).await {
@@ -65,14 +65,22 @@ impl Objects {
         match request {
             Request::DeleteObject { uid, .. } => {
                 self.applied.lock().remove(&remembered);
-                let result = match http::delete_object(&path, uid.as_deref(), sender) {
-                    Ok(wire) => api.json(wire).await,
+                let wire = match http::delete_object(&path, uid.as_deref(), sender) {
+                    Ok(wire) => wire,
                     Err(error) => return (Ok(WriteResult::Invalid(error.to_string())), false),
                 };
-                (result.map(|_| WriteResult::Applied).map_err(|error| answer::judge(request, &error)), true)
+                let uid = uid.clone();
+                let verdict = match api.bytes(wire).await {
+                    Ok(_) => Ok(WriteResult::Applied),
+                    Err(error) => match (answer::judge(request, &error), uid) {
+                        (Verdict::Contested, Some(uid)) => Ok(who(api, sender, &path, &uid).await),
+                        (verdict, _) => Err(verdict),
+                    },
+                };
+                (verdict, true)
             }
             Request::Apply { body, owner, .. } => {
-                let (body, digest) = complete(body, owner.as_ref(), sender);
+                let (body, digest) = complete(std::mem::take(body), owner.as_ref(), sender);
                 let held = self.applied.lock().get(&remembered).copied();
                 let fresh = held.is_some_and(|held| {
                     held.digest == digest && now_millis.saturating_sub(held.at_millis) < TRUSTED_MILLIS
@@ -115,8 +123,7 @@ fn unasked(request: &Request, error: &ApiError) -> Result<WriteResult, Verdict> 
 }
 
 /// The body as it is sent: with the owner, and with the digest of all that.
-fn complete(body: &Value, owner: Option<&PodKey>, sender: &Sender) -> (Value, Digest) {
-    let mut body = body.clone();
+fn complete(mut body: Value, owner: Option<&PodKey>, sender: &Sender) -> (Value, Digest) {
     if let Some(owner) = owner {
         body["metadata"]["ownerReferences"] = json!([{
             "apiVersion": "v1", "kind": "Pod", "name": *owner.name, "uid": *owner.uid,
@@ -129,6 +136,16 @@ fn complete(body: &Value, owner: Option<&PodKey>, sender: &Sender) -> (Value, Di
     }
     body["metadata"]["annotations"][annotation] = json!(digest.short());
     (body, digest)
+}
+
+/// The one read after a contested deletion of the object with this uid.
+async fn who(api: &Api, sender: &Sender, path: &str, uid: &str) -> WriteResult {
+    let Ok(request) = http::get(path, sender) else { return WriteResult::Conflict };
+    match api.json(request).await {
+        Ok(live) => answer::contested(live["metadata"]["uid"].as_str(), uid),
+        Err(ApiError::Status { code: 404, .. }) => WriteResult::Gone,
+        Err(_) => WriteResult::Conflict,
+    }
 }
 
 /// Whether the object is there as the body says; when it cannot be read, it is not known to be.

@@ -104,10 +104,10 @@ pub(super) struct Plan {
 /// A value that several writes may have set, the last one winning.
 type Slot<T> = (T, Vec<u32>);
 
-fn put<T>(slots: &mut BTreeMap<String, Slot<T>>, key: &str, value: T, id: u32) {
-    let mut ids = slots.remove(key).map(|(_, ids)| ids).unwrap_or_default();
+fn put<T>(slots: &mut BTreeMap<String, Slot<T>>, key: String, value: T, id: u32) {
+    let mut ids = slots.remove(&key).map(|(_, ids)| ids).unwrap_or_default();
     ids.push(id);
-    slots.insert(key.to_owned(), (value, ids));
+    slots.insert(key, (value, ids));
 }
 
 /// A request while writes still join it.
@@ -158,19 +158,19 @@ impl Drafts {
         &mut self.drafts[index]
     }
 
-    fn label(&mut self, target: &PodKey, key: &str, value: Option<String>, id: u32) {
+    fn label(&mut self, target: &PodKey, key: String, value: Option<String>, id: u32) {
         if let Draft::Meta { labels, .. } = self.meta(target) {
             put(labels, key, value, id);
         }
     }
 
-    fn annotation(&mut self, target: &PodKey, key: &str, value: Option<String>, id: u32) {
+    fn annotation(&mut self, target: &PodKey, key: String, value: Option<String>, id: u32) {
         if let Draft::Meta { annotations, .. } = self.meta(target) {
             put(annotations, key, value, id);
         }
     }
 
-    fn finalizer(&mut self, target: &PodKey, name: &str, add: bool, id: u32) {
+    fn finalizer(&mut self, target: &PodKey, name: String, add: bool, id: u32) {
         // The Pod may go with its last finalizer, so a condition staged before goes out before.
         let behind = self.status.get(target) > self.meta.get(target) && self.meta.contains_key(target);
         if !add && behind {
@@ -181,7 +181,7 @@ impl Drafts {
         }
     }
 
-    fn condition(&mut self, target: &PodKey, condition_type: &str, wanted: Option<Wanted>, id: u32) {
+    fn condition(&mut self, target: &PodKey, condition_type: String, wanted: Option<Wanted>, id: u32) {
         if let Draft::Status { conditions, .. } = self.status(target) {
             put(conditions, condition_type, wanted, id);
         }
@@ -200,36 +200,30 @@ impl Drafts {
         }
     }
 
-    fn stage(&mut self, write: &Write) {
+    fn stage(&mut self, write: Write) {
         let id = write.id;
-        match &write.action {
-            Action::SetLabel { target, key, value } => self.label(target, key, Some(value.clone()), id),
-            Action::RemoveLabel { target, key } => self.label(target, key, None, id),
-            Action::SetAnnotation { target, key, value } => self.annotation(target, key, Some(value.clone()), id),
-            Action::RemoveAnnotation { target, key } => self.annotation(target, key, None, id),
-            Action::AddFinalizer { target, name } => self.finalizer(target, name, true, id),
-            Action::RemoveFinalizer { target, name } => self.finalizer(target, name, false, id),
+        match write.action {
+            Action::SetLabel { target, key, value } => self.label(&target, key, Some(value), id),
+            Action::RemoveLabel { target, key } => self.label(&target, key, None, id),
+            Action::SetAnnotation { target, key, value } => self.annotation(&target, key, Some(value), id),
+            Action::RemoveAnnotation { target, key } => self.annotation(&target, key, None, id),
+            Action::AddFinalizer { target, name } => self.finalizer(&target, name, true, id),
+            Action::RemoveFinalizer { target, name } => self.finalizer(&target, name, false, id),
             Action::SetCondition { target, condition_type, status, reason, message } => {
                 let status = match status {
                     ConditionStatus::True => Held::True,
                     ConditionStatus::False => Held::False,
                     ConditionStatus::Unknown => Held::Unknown,
                 };
-                let wanted = Wanted { status, reason: reason.clone(), message: message.clone() };
-                self.condition(target, condition_type, Some(wanted), id);
+                self.condition(&target, condition_type, Some(Wanted { status, reason, message }), id);
             }
-            Action::RemoveCondition { target, condition_type } => self.condition(target, condition_type, None, id),
+            Action::RemoveCondition { target, condition_type } => self.condition(&target, condition_type, None, id),
             Action::DeletePod { target, grace_seconds } => {
-                self.whole(Request::Delete { key: target.clone(), grace_seconds: *grace_seconds }, id);
+                self.whole(Request::Delete { key: target, grace_seconds }, id);
             }
-            Action::EvictPod { target } => self.whole(Request::Evict { key: target.clone() }, id),
-            Action::ApplyObject { object, body, owner } => {
-                let (object, body, owner) = (object.clone(), body.clone(), owner.clone());
-                self.whole(Request::Apply { object, body, owner }, id);
-            }
-            Action::DeleteObject { object, uid } => {
-                self.whole(Request::DeleteObject { object: object.clone(), uid: uid.clone() }, id);
-            }
+            Action::EvictPod { target } => self.whole(Request::Evict { key: target }, id),
+            Action::ApplyObject { object, body, owner } => self.whole(Request::Apply { object, body, owner }, id),
+            Action::DeleteObject { object, uid } => self.whole(Request::DeleteObject { object, uid }, id),
         }
     }
 }
@@ -288,11 +282,12 @@ fn differing(
     patch
 }
 
-/// The fewest requests for the writes, in the order in which they may be sent.
-pub(super) fn plan(writes: &[Authorized<Write>], view: &dyn PodView, now_millis: u64) -> Plan {
+/// The fewest requests for the writes, in the order in which they may be sent. What they hold is moved, as an object's
+/// body may be large.
+pub(super) fn plan(writes: Vec<Authorized<Write>>, view: &dyn PodView, now_millis: u64) -> Plan {
     let mut drafts = Drafts::default();
     for write in writes {
-        drafts.stage(write.get());
+        drafts.stage(write.into_inner());
     }
     let now = Timestamp(i64::try_from(now_millis).unwrap_or(i64::MAX));
     let mut plan = Plan::default();

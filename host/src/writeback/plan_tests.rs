@@ -87,7 +87,7 @@ fn finalizer(add: bool, name: &str) -> Action {
 }
 
 fn planned(view: &View, actions: impl IntoIterator<Item = Action>) -> Plan {
-    plan(&authorised(actions), view, 7_500)
+    plan(authorised(actions), view, 7_500)
 }
 
 #[test]
@@ -97,6 +97,23 @@ fn writes_to_one_pod_become_one_patch_and_the_last_one_wins() {
     let patch = MetaPatch { labels, ..MetaPatch::default() };
     assert_eq!(plan.requests, [Planned { request: Request::PatchMeta { key: key(), patch }, ids: vec![0, 1, 2] }]);
     assert!(plan.became.is_empty());
+}
+
+#[test]
+fn the_body_of_an_object_is_moved_and_not_copied() {
+    let object = ObjectRef {
+        api_version: "v1".into(),
+        kind: "ConfigMap".into(),
+        namespace: Some("shop".into()),
+        name: "summary".into(),
+    };
+    let metadata = serde_json::json!({"namespace": "shop", "name": "summary"});
+    let body = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"k": "v"}});
+    let at = |body: &Value| body["data"]["k"].as_str().map(str::as_ptr);
+    let before = at(&body);
+    let plan = planned(&cached(|_| ()), [Action::ApplyObject { object, body, owner: None }]);
+    let [Planned { request: Request::Apply { body, .. }, .. }] = &*plan.requests else { panic!("{plan:?}") };
+    assert_eq!(at(body), before);
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn pod(uid: &str, label: &str) -> Answer {
 
 async fn deliver(wire: &Wire, actions: impl IntoIterator<Item = Action>) -> Sent {
     let staged = Staged { writes: authorised(actions), events: Vec::new() };
-    wire.writeback().deliver(&sender(), &cached(|_| ()), staged, 7_500).await
+    wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged, 7_500).await
 }
 
 fn results(sent: &Sent) -> Vec<WriteResult> {
@@ -164,10 +164,7 @@ async fn refusals_mean_what_the_table_says() {
         (label("a", "2"), status(409, "", ""), WriteResult::Conflict),
         (label("a", "2"), status(404, "", ""), WriteResult::Gone),
         (label("a", "2"), status(403, "", ""), WriteResult::Forbidden(told())),
-        (label("a", "2"), status(429, "", ""), WriteResult::NotSent),
         (label("a", "2"), status(400, "", ""), WriteResult::Invalid(told())),
-        (delete(), status(409, "", ""), WriteResult::Gone),
-        (evict(), status(409, "", ""), WriteResult::Gone),
         (evict(), status(429, "", "DisruptionBudget"), WriteResult::Blocked(told())),
     ];
     for (action, answer, expected) in table {
@@ -177,6 +174,88 @@ async fn refusals_mean_what_the_table_says() {
         assert!(sent.deleted.is_empty() && sent.pods.is_empty());
         wire.seen();
     }
+}
+
+#[tokio::test]
+async fn a_contested_removal_is_gone_only_where_a_read_shows_another_pod_or_none() {
+    let table = [
+        (pod("u1", "1"), WriteResult::Conflict),
+        (pod("u2", "1"), WriteResult::Gone),
+        (status(404, "", ""), WriteResult::Gone),
+        (status(403, "", ""), WriteResult::Conflict),
+    ];
+    for action in [delete(), evict()] {
+        for (read, expected) in table.clone() {
+            let wire = Wire::answering([status(409, "", ""), read]);
+            let sent = deliver(&wire, [action.clone()]).await;
+            assert_eq!(results(&sent), [expected]);
+            assert_eq!(wire.lines()[1], "GET /api/v1/namespaces/shop/pods/cart-0");
+            assert!(sent.deleted.is_empty());
+        }
+    }
+    let object = |uid: Option<&str>| match apply(&[]) {
+        Action::ApplyObject { object, .. } => Action::DeleteObject { object, uid: uid.map(str::to_owned) },
+        _ => unreachable!("an object"),
+    };
+    for (uid, expected) in [("u1", WriteResult::Conflict), ("u2", WriteResult::Gone)] {
+        let wire = Wire::answering([discovery(), status(409, "", ""), pod(uid, "1")]);
+        assert_eq!(results(&deliver(&wire, [object(Some("u1"))]).await), [expected]);
+    }
+    let wire = Wire::answering([discovery(), status(409, "", "")]);
+    assert_eq!(results(&deliver(&wire, [object(None)]).await), [WriteResult::Conflict]);
+}
+
+#[tokio::test]
+async fn an_eviction_that_two_budgets_forbid_is_blocked() {
+    let text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+    let answer = || Some((500, json!({ "kind": "Status", "code": 500, "message": text })));
+    let sent = deliver(&Wire::answering([answer()]), [evict()]).await;
+    assert_eq!(results(&sent), [WriteResult::Blocked(text.into())]);
+    let wire = Wire::answering([answer(), pod("u1", "1")]);
+    assert_eq!(results(&deliver(&wire, [label("a", "2")]).await), [WriteResult::Unknown]);
+}
+
+#[tokio::test]
+async fn an_overloaded_server_is_left_alone_for_as_long_as_it_asks() {
+    for (asked, expected) in [(7, Some(7)), (86_400, Some(60)), (0, None)] {
+        let body = json!({ "kind": "Status", "code": 429, "details": { "retryAfterSeconds": asked } });
+        let wire = Wire::answering([Some((429, body))]);
+        let staged = staged_event(vec![label("a", "2"), apply(&[])]);
+        let sent = wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await;
+        assert_eq!(results(&sent), [WriteResult::NotSent, WriteResult::NotSent]);
+        assert_eq!(sent.retry_after, expected.map(Duration::from_secs));
+        wire.seen();
+    }
+    let wire = Wire::answering([status(429, "", "DisruptionBudget")]);
+    assert_eq!(deliver(&wire, [evict()]).await.retry_after, None);
+}
+
+/// Everything about objects of its own, so that nothing depends on anything.
+fn objects(count: usize) -> Vec<Action> {
+    let object = |index| match apply(&[]) {
+        Action::ApplyObject { mut object, mut body, owner } => {
+            object.name = format!("summary-{index}");
+            body["metadata"]["name"] = json!(object.name);
+            Action::ApplyObject { object, body, owner }
+        }
+        _ => unreachable!("an object"),
+    };
+    (0..count).map(object).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delivery_takes_ten_seconds_at_most_and_what_was_not_tried_then_is_not_sent() {
+    // Each object is looked for in vain for 5 s, then applied.
+    let applied = || Some((201, json!({})));
+    let wire = Wire::answering([discovery(), None, applied(), None]);
+    let started = Instant::now();
+    let staged = staged_event(objects(1_000));
+    let sent = wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await;
+    assert_eq!(started.elapsed(), Duration::from_secs(10));
+    let results = results(&sent);
+    assert_eq!(results[0], WriteResult::Applied);
+    assert_eq!((results.len(), results[1..].iter().all(|result| *result == WriteResult::NotSent)), (1_000, true));
+    wire.seen();
 }
 
 #[tokio::test(start_paused = true)]
@@ -242,7 +321,7 @@ fn discovery() -> Answer {
 
 async fn apply_with(writeback: &Writeback, data: &[(&str, &str)], now_millis: u64) -> (WriteResult, u32) {
     let staged = Staged { writes: authorised([apply(data)]), events: Vec::new() };
-    let sent = writeback.deliver(&sender(), &cached(|_| ()), staged, now_millis).await;
+    let sent = writeback.deliver(&sender(), &key(), &cached(|_| ()), staged, now_millis).await;
     (sent.reports[0].became.clone(), sent.requests)
 }
 
@@ -278,15 +357,18 @@ async fn a_field_of_another_manager_and_a_kind_that_is_not_served_are_told_apart
 }
 
 fn staged_event(actions: Vec<Action>) -> Staged {
+    Staged { writes: authorised(actions), events: vec![event(key(), "CrashLoop")] }
+}
+
+fn event(target: PodKey, reason: &str) -> Authorized<Event> {
     let grants = Grants { read: None, write: WriteGrants { events: true, ..WriteGrants::default() } };
-    let (reason, action, note) = ("CrashLoop".into(), "Diagnose".into(), "it crashes".into());
-    let event = Event { target: key(), event_type: EventType::Warning, reason, action, note };
-    let event = crate::authz::authorize(&Scope::Cluster, &grants, event).unwrap();
-    Staged { writes: authorised(actions), events: vec![event] }
+    let (reason, action, note) = (reason.into(), "Diagnose".into(), "it crashes".into());
+    let event = Event { target, event_type: EventType::Warning, reason, action, note };
+    crate::authz::authorize(&Scope::Cluster, &grants, event).unwrap()
 }
 
 async fn say(wire: &Wire, actions: Vec<Action>) -> u32 {
-    wire.writeback().deliver(&sender(), &cached(|_| ()), staged_event(actions), 7_500).await.requests
+    wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged_event(actions), 7_500).await.requests
 }
 
 #[tokio::test]
@@ -313,15 +395,61 @@ async fn an_event_goes_with_a_change_and_a_restart_does_not_say_it_again() {
 #[tokio::test]
 async fn an_event_that_fails_fails_no_write() {
     let wire = Wire::answering([pod("u1", "2"), status(404, "", ""), status(403, "", "")]);
-    let sent = wire.writeback().deliver(&sender(), &cached(|_| ()), staged_event(vec![label("a", "2")]), 0).await;
+    let sent =
+        wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged_event(vec![label("a", "2")]), 0).await;
     assert_eq!(results(&sent), [WriteResult::Applied]);
+}
+
+#[tokio::test]
+async fn an_event_about_no_known_pod_is_dropped_and_one_about_the_subject_is_not() {
+    for (target, subject, said) in [
+        (PodKey::new("shop", "cart-0", "u9"), key(), false),
+        (PodKey::new("shop", "cart-9", "u1"), key(), false),
+        (PodKey::new("shop", "cart-9", "u9"), PodKey::new("shop", "cart-9", "u9"), true),
+        (key(), PodKey::new("shop", "cart-9", "u9"), true),
+    ] {
+        let answers = if said { vec![status(404, "", ""), Some((201, json!({})))] } else { Vec::new() };
+        let wire = Wire::answering(answers);
+        let staged = Staged { writes: Vec::new(), events: vec![event(target, "CrashLoop")] };
+        let sent = wire.writeback().deliver(&sender(), &subject, &cached(|_| ()), staged, 0).await;
+        assert_eq!(sent.requests, u32::from(said));
+        wire.seen();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_end_at_the_first_that_the_server_does_not_answer() {
+    let events = || ["A", "B", "C"].map(|reason| event(key(), reason)).into();
+    for (away, requests) in [
+        (vec![None], 0),
+        (vec![status(429, "", "")], 0),
+        (vec![status(404, "", ""), status(503, "", "")], 1),
+        (vec![status(404, "", ""), None], 1),
+    ] {
+        let wire = Wire::answering(away);
+        let staged = Staged { writes: Vec::new(), events: events() };
+        let sent = wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await;
+        assert_eq!(sent.requests, requests);
+        wire.seen();
+    }
+    // One that is refused says nothing of the others.
+    let refused = || [status(404, "", ""), status(403, "", "")];
+    let wire = Wire::answering([refused(), refused(), refused()].into_iter().flatten());
+    let staged = Staged { writes: Vec::new(), events: events() };
+    assert_eq!(wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await.requests, 3);
+    // After a write that was turned away, none is tried, though another was applied.
+    let wire = Wire::answering([pod("u1", "2"), discovery(), status(404, "", ""), status(429, "", "")]);
+    let staged = staged_event(vec![label("a", "2"), apply(&[])]);
+    let answer = wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await;
+    assert_eq!(results(&answer), [WriteResult::Applied, WriteResult::NotSent]);
+    wire.seen();
 }
 
 #[tokio::test]
 async fn without_the_pod_nothing_is_sent() {
     let wire = Wire::default();
     let staged = Staged { writes: authorised([label("a", "2")]), events: Vec::new() };
-    let sent = wire.writeback().deliver(&sender(), &View(Vec::new()), staged, 0).await;
+    let sent = wire.writeback().deliver(&sender(), &key(), &View(Vec::new()), staged, 0).await;
     assert_eq!((results(&sent), sent.requests), (vec![WriteResult::Gone], 0));
 }
 
