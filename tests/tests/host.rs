@@ -6,6 +6,7 @@
 mod host {
     mod incarnations;
     mod labels;
+    mod python;
     mod quiet;
     mod rights;
     mod shutdown;

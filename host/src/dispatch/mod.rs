@@ -28,10 +28,7 @@ use tracing::Instrument;
 use crate::{
     cache::Reader,
     clock::Clock,
-    model::{
-        BoxFuture, CachedPod, Failure, FailureKind, Outcome, PodKey, PodView, Request, RunReport, Subject, Usage,
-        WriteReport,
-    },
+    model::{BoxFuture, CachedPod, Failure, FailureKind, Outcome, PodKey, PodView, Request, RunReport, Subject, Usage},
     queue::{Job, Next, Queue},
     seam::{Deliver, Live, Sent, Staged},
 };
@@ -174,10 +171,12 @@ impl Dispatch {
             usage: Usage::default(),
         });
         let mut unsettled = Vec::new();
+        let mut retry_after = None;
         if report.result.is_ok() && !(report.staged.writes.is_empty() && report.staged.events.is_empty()) {
             let view = self.reader.snapshot();
-            let (reports, _) = self.send(plugin, &key, job.queued, &*view, report.staged).await;
-            unsettled = reports.into_iter().filter(|report| !report.became.is_settled()).collect();
+            let sent = self.send(plugin, &key, job.queued, &*view, report.staged).await;
+            unsettled = sent.reports.into_iter().filter(|report| !report.became.is_settled()).collect();
+            retry_after = sent.retry_after;
         }
         let took = started.elapsed();
         let result = plugin.status.end(&report.result, unsettled.len(), took);
@@ -198,7 +197,8 @@ impl Dispatch {
             self.debts.owe_unsettled(job.lane, &key.uid, unsettled);
         }
         match report.result {
-            Ok(_) if failed => Next::Failed,
+            // An API server that asks to be left alone is, for as long as it says.
+            Ok(_) if failed => retry_after.map_or(Next::Failed, Next::Postponed),
             Ok(Outcome::RequeueAfter(delay)) => Next::After(delay),
             Ok(Outcome::Settled | Outcome::Stop) => Next::Settled,
             Err(failure) => {
@@ -208,8 +208,8 @@ impl Dispatch {
         }
     }
 
-    /// Sends staged writes and brings their answers home before anyone runs on them. Gives the reports and the Pods
-    /// whose deletion the API server accepted.
+    /// Sends staged writes and brings their answers home before anyone runs on them. The Pods of what it gives back are
+    /// there already.
     async fn send(
         &self,
         plugin: &Loaded,
@@ -217,19 +217,18 @@ impl Dispatch {
         event: Instant,
         view: &dyn PodView,
         staged: Staged,
-    ) -> (Vec<WriteReport>, Vec<PodKey>) {
+    ) -> Sent {
         let now = self.clock.now_millis();
-        let sent = self.deliver.deliver(&plugin.sender, subject, view, staged, now).await;
-        let Sent { reports, pods, deleted, requests, .. } = sent;
-        if requests > 0 {
+        let mut sent = self.deliver.deliver(&plugin.sender, subject, view, staged, now).await;
+        if sent.requests > 0 {
             plugin.status.event_to_write.record(event.elapsed());
         }
-        plugin.status.wrote(&reports, requests);
-        self.debts.expect_deletions(plugin.lane, &deleted, &self.reader, Instant::now());
-        if !pods.is_empty() {
-            self.home.written(pods).await;
+        plugin.status.wrote(&sent.reports, sent.requests);
+        self.debts.expect_deletions(plugin.lane, &sent.deleted, &self.reader, Instant::now());
+        if !sent.pods.is_empty() {
+            self.home.written(std::mem::take(&mut sent.pods)).await;
         }
-        (reports, deleted)
+        sent
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
     cache,
     model::{
         Action, Grants, KeyPattern, Limits, Phase, PluginId, PluginSpec, PodEvent, Refused, WatchSpec, Write,
-        WriteResult,
+        WriteReport, WriteResult,
     },
     queue::Backoff,
     seam::{Reconcile, Sender, World},
@@ -34,6 +34,7 @@ impl Reconcile for Closure {
 #[derive(Default)]
 struct Script {
     results: Mutex<VecDeque<WriteResult>>,
+    retry_after: Mutex<Option<Duration>>,
     sent: Mutex<Vec<String>>,
 }
 
@@ -47,7 +48,7 @@ impl Deliver for Script {
         _: u64,
     ) -> BoxFuture<'a, Sent> {
         Box::pin(async move {
-            let mut sent = Sent::default();
+            let mut sent = Sent { retry_after: self.retry_after.lock().take(), ..Sent::default() };
             for write in staged.writes {
                 let Write { id, action } = write.into_inner();
                 self.sent.lock().push(action.describe());
@@ -177,6 +178,19 @@ async fn a_write_that_did_not_settle_is_told_to_the_next_run_which_backs_off() {
     let told = told.lock();
     assert_eq!((told[0].0, told[0].1.len()), (1, 0));
     assert_eq!((told[1].0, &told[1].1[0].became), (2, &WriteResult::Forbidden("no patch".into())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_asks_to_be_left_alone_is() {
+    let mut rig = rig(|request, _| report(Ok(Outcome::Settled), vec![label(&request)]));
+    rig.writer.apply(vec![PodEvent::Applied(pod(5))]);
+    rig.script.results.lock().push_back(WriteResult::NotSent);
+    *rig.script.retry_after.lock() = Some(Duration::from_secs(7));
+    rig.add();
+    let start = Instant::now();
+    assert_eq!(rig.turn().await, Next::Postponed(Duration::from_secs(7)));
+    assert_eq!(rig.turn().await, Next::Settled);
+    assert_eq!(start.elapsed().as_secs(), 7);
 }
 
 #[tokio::test(start_paused = true)]

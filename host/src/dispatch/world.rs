@@ -48,15 +48,15 @@ impl World for RunWorld {
         Box::pin(async {
             // Planned against the present, not against the run's snapshot: what others did meanwhile counts.
             let view = self.dispatch.reader.snapshot();
-            let (reports, deleted) = self.dispatch.send(&self.plugin, &self.subject, self.event, &*view, staged).await;
-            if !deleted.is_empty() {
+            let sent = self.dispatch.send(&self.plugin, &self.subject, self.event, &*view, staged).await;
+            if !sent.deleted.is_empty() {
                 // Deletions come home through the watch alone. Where it is cut off, the run goes on without.
                 let mut reader = self.dispatch.reader.clone();
-                let seen = reader.wait_for(|snapshot| deleted.iter().all(|key| is_gone_or_going(snapshot, key)));
+                let seen = reader.wait_for(|snapshot| sent.deleted.iter().all(|key| is_gone_or_going(snapshot, key)));
                 let _ = tokio::time::timeout(SEE_DELETION, seen).await;
             }
             self.snapshot = self.dispatch.reader.snapshot();
-            reports
+            sent.reports
         })
     }
 
