@@ -15,7 +15,6 @@ use std::{
     fs,
     net::{Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
-    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -26,7 +25,6 @@ use kube::{
     api::{ListParams, ObjectMeta, PostParams},
 };
 use tempfile::TempDir;
-use tokio::sync::Mutex;
 
 use crate::{process::Process, wait::until};
 use program::Program;
@@ -73,23 +71,6 @@ impl ControlPlane {
             }
         }
         Self::start_once(&program, options).await.map(Some)
-    }
-
-    /// The one that the tests of this binary share, as long as one of them holds it. The first decides on the options.
-    ///
-    /// # Errors
-    /// As [`Self::start`].
-    pub async fn shared(options: Options) -> Result<Option<Arc<Self>>> {
-        static SHARED: Mutex<Weak<ControlPlane>> = Mutex::const_new(Weak::new());
-        let mut shared = SHARED.lock().await;
-        if let Some(running) = shared.upgrade() {
-            return Ok(Some(running));
-        }
-        let started = Self::start(options).await?.map(Arc::new);
-        if let Some(started) = &started {
-            *shared = Arc::downgrade(started);
-        }
-        Ok(started)
     }
 
     async fn start_once(program: &Program, options: Options) -> Result<Self> {

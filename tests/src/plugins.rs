@@ -18,11 +18,23 @@ pub const FIVE: [&str; 5] = ["crashloop-triage", "image-policy", "pod-ttl", "spr
 /// # Errors
 /// When it does not build, or its sample is wrong.
 pub fn sample(name: &str) -> Result<PluginSpec> {
+    configured(&sample_yaml(name)?)
+}
+
+/// The configuration of [`sample`] as text, with the built component's whole path.
+///
+/// # Errors
+/// When it does not build.
+pub fn sample_yaml(name: &str) -> Result<String> {
     let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins").join(name);
-    let component = guests::build_once(Options::new(&crate_dir))?;
+    let mut options = Options::new(&crate_dir);
+    // Beside the guests, so that neither waits for a build of the host nor holds one up.
+    options.target_dir = Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/guests"));
+    let component = guests::build_once(options)?.canonicalize()?;
     let text = fs::read_to_string(crate_dir.join("plugin.yaml"))?;
     let file = component.file_name().and_then(|file| file.to_str()).context("a component without a name")?;
-    configured(&text.replace(file, &component.display().to_string()))
+    ensure!(text.contains(file), "the sample configuration of {name} does not name {file}");
+    Ok(text.replace(file, &component.display().to_string()))
 }
 
 /// A guest of `tests/guests` as a plugin `name` of the whole cluster that may read labels and write the labels and

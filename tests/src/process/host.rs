@@ -108,14 +108,6 @@ impl Host {
         self.process.log()
     }
 
-    /// Sends a signal by name: `STOP` and `CONT` for a pause.
-    ///
-    /// # Errors
-    /// When the process is gone.
-    pub fn signal(&self, signal: &str) -> Result<()> {
-        self.process.signal(signal)
-    }
-
     /// SIGTERM; waits for the orderly end.
     ///
     /// # Errors

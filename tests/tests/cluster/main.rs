@@ -1,0 +1,21 @@
+//! The host as a process on a real control plane: what it promises to a cluster, read back through the API server.
+
+mod five_plugins;
+mod plugins;
+mod small;
+mod workloads;
+
+use anyhow::Result;
+use kube::Client;
+use podium_tests::controlplane::{ControlPlane, Options};
+use tokio::sync::{Mutex, MutexGuard};
+
+/// A control plane of a test's own, for a host sees all namespaces, and the audit log names the same user for each host.
+/// One after the other, for a machine may have two processors. None where Go is missing.
+async fn cluster() -> Result<Option<(ControlPlane, Client, MutexGuard<'static, ()>)>> {
+    static TURN: Mutex<()> = Mutex::const_new(());
+    let turn = TURN.lock().await;
+    let Some(plane) = ControlPlane::start(Options { nodes: 20 }).await? else { return Ok(None) };
+    let client = plane.client().await?;
+    Ok(Some((plane, client, turn)))
+}
