@@ -18,7 +18,7 @@ test *ARGS:
 
 # The suites on a real control plane
 test-cluster *ARGS:
-    cargo test --package podium-tests --test cluster --test conformance {{ARGS}}
+    cargo test --workspace --test cluster --test conformance {{ARGS}}
 
 # Format, clippy, and the offline checks of dependencies
 lint:
@@ -26,7 +26,7 @@ lint:
 
 # Release builds; figures on standard output
 bench *ARGS:
-    cargo bench --package podium-tests {{ARGS}}
+    cargo bench --workspace {{ARGS}}
 
 # The Rust plugins as components, in target/plugins
 build-plugins:

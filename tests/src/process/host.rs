@@ -151,7 +151,7 @@ pub fn host_binary() -> Result<&'static Path> {
 fn build() -> Result<PathBuf> {
     let profile = profile_dir()?;
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["build", "--quiet", "--workspace", "--bin", "podium-host", "--target-dir"]);
+    command.args(["build", "--quiet", "--workspace", "--bins", "--target-dir"]);
     command.arg(target_dir()?).current_dir(workspace_dir());
     if profile.file_name().is_some_and(|name| name == "release") {
         command.arg("--release");

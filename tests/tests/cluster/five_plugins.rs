@@ -29,7 +29,7 @@ const POLICY: &str = "podium.dev/ImagePolicy";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_plugins_act_on_500_pods_fall_silent_and_survive_restart_and_sigkill() -> Result<()> {
-    let Some((plane, client, _turn)) = cluster().await? else { return Ok(()) };
+    let Some((plane, client, _turn)) = cluster(20).await? else { return Ok(()) };
     let directory = tempfile::tempdir()?;
     write_five(directory.path())?;
     let kubeconfig = host_account(&plane, &client).await?;

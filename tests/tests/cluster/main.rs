@@ -12,10 +12,10 @@ use tokio::sync::{Mutex, MutexGuard};
 
 /// A control plane of a test's own, for a host sees all namespaces, and the audit log names the same user for each host.
 /// One after the other, for a machine may have two processors. None where Go is missing.
-async fn cluster() -> Result<Option<(ControlPlane, Client, MutexGuard<'static, ()>)>> {
+async fn cluster(nodes: usize) -> Result<Option<(ControlPlane, Client, MutexGuard<'static, ()>)>> {
     static TURN: Mutex<()> = Mutex::const_new(());
     let turn = TURN.lock().await;
-    let Some(plane) = ControlPlane::start(Options { nodes: 20 }).await? else { return Ok(None) };
+    let Some(plane) = ControlPlane::start(Options { nodes }).await? else { return Ok(None) };
     let client = plane.client().await?;
     Ok(Some((plane, client, turn)))
 }

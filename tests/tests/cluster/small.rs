@@ -31,7 +31,7 @@ const SOON: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn labels_that_two_runs_set_both_stay_also_across_a_restart() -> Result<()> {
-    let Some((plane, client, _turn)) = cluster().await? else { return Ok(()) };
+    let Some((plane, client, _turn)) = cluster(20).await? else { return Ok(()) };
     let directory = tempfile::tempdir()?;
     let kubeconfig = host_account(&plane, &client).await?;
     namespace(&client, "two-labels").await?;
@@ -62,7 +62,7 @@ async fn labels_that_two_runs_set_both_stay_also_across_a_restart() -> Result<()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_account_without_patch_is_forbidden_and_the_plugin_backs_off() -> Result<()> {
-    let Some((plane, client, _turn)) = cluster().await? else { return Ok(()) };
+    let Some((plane, client, _turn)) = cluster(20).await? else { return Ok(()) };
     let directory = tempfile::tempdir()?;
     let kubeconfig = host_account(&plane, &client).await?;
     namespace(&client, "walled").await?;
@@ -92,7 +92,8 @@ async fn a_service_account_without_patch_is_forbidden_and_the_plugin_backs_off()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_for_a_pod_that_was_recreated_does_not_land_on_the_new_one() -> Result<()> {
-    let Some((plane, client, _turn)) = cluster().await? else { return Ok(()) };
+    // Without nodes nothing but this test touches its Pods: a simulated kubelet deletes by name, whatever the uid.
+    let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
     namespace(&client, "recreated").await?;
     let old = key_of(&pod(&client, "recreated", "a").await?)?;
     let api: Api<Pod> = Api::namespaced(client.clone(), "recreated");
