@@ -15,6 +15,7 @@ pub mod model;
 pub mod queue;
 pub mod runtime;
 pub mod seam;
+pub mod shape;
 pub mod status;
 pub mod telemetry;
 pub mod wake;

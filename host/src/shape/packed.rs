@@ -1,0 +1,135 @@
+//! One Pod as kept: its shape and its own values.
+
+use std::{borrow::Cow, sync::Arc};
+
+use podium_wire::{CodecError, Pod, Section, SectionBytes, SectionSet};
+
+use super::{
+    Identity, Shape,
+    leaf::{put_varint, varint},
+    part::{self, Part, place, sections},
+    scan::{OUTER, PARTS, SPEC, STATUS},
+};
+
+#[derive(Debug, Clone)]
+pub struct Packed {
+    pub(super) shape: Arc<Shape>,
+    /// The lengths of the first two parts' values, then those of all three.
+    own: Box<[u8]>,
+    /// Of the spec's JSON; 0 where it was not read as JSON.
+    spec_hash: u64,
+}
+
+impl AsRef<Self> for Packed {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
+impl Packed {
+    pub(super) fn new(shape: Arc<Shape>, own: [&[u8]; PARTS], spec_hash: u64) -> Self {
+        let [outer, spec, status] = own;
+        let mut bytes = Vec::with_capacity(4 + outer.len() + spec.len() + status.len());
+        put_varint(outer.len() as u64, &mut bytes);
+        put_varint(spec.len() as u64, &mut bytes);
+        own.into_iter().for_each(|own| bytes.extend_from_slice(own));
+        Self { shape, own: bytes.into(), spec_hash }
+    }
+
+    /// Keeps a Pod that is not at hand as JSON in an API server's form. It shares nothing and has no JSON.
+    ///
+    /// # Errors
+    /// When a section is too large.
+    pub fn unshared(pod: &Pod) -> Result<Self, CodecError> {
+        let bytes = SectionBytes::encode(pod)?;
+        let shape = Shape { parts: part::unshared(pod, &bytes).map(Arc::new) };
+        Ok(Self::new(Arc::new(shape), [&[]; PARTS], 0))
+    }
+
+    pub(super) fn part(&self, part: usize) -> &Arc<Part> {
+        &self.shape.parts[part]
+    }
+
+    pub(super) fn spec_hash(&self) -> u64 {
+        self.spec_hash
+    }
+
+    /// A part's own values.
+    pub(super) fn own(&self, part: usize) -> &[u8] {
+        self.split().map_or(&[], |own| own[part])
+    }
+
+    fn split(&self) -> Option<[&[u8]; PARTS]> {
+        let (outer, rest) = varint(&self.own)?;
+        let (spec, rest) = varint(rest)?;
+        let (outer, rest) = rest.split_at_checked(usize::try_from(outer).ok()?)?;
+        let (spec, status) = rest.split_at_checked(usize::try_from(spec).ok()?)?;
+        Some([outer, spec, status])
+    }
+
+    /// A section in the encoding of `podium_wire`.
+    #[must_use]
+    pub fn section(&self, identity: Identity<'_>, section: Section) -> Cow<'_, [u8]> {
+        let (part, place) = place(section);
+        match self.part(part).fixed(place) {
+            Some(bytes) => Cow::Borrowed(bytes),
+            None => Cow::Owned(self.part(part).section(place, self.own(part), identity)),
+        }
+    }
+
+    /// The sections whose bytes differ; both are states of the incarnation `name`, `uid`.
+    #[must_use]
+    pub fn changed_from(&self, old: &Self, name: &str, uid: &str) -> SectionSet {
+        // Sections hold no revision of their own Pod.
+        let identity = Identity { name, uid, revision: 0 };
+        let mut changed = SectionSet::EMPTY;
+        for part in [OUTER, SPEC, STATUS] {
+            let same = Arc::ptr_eq(self.part(part), old.part(part));
+            if same && self.own(part) == old.own(part) {
+                continue;
+            }
+            for section in sections(part) {
+                // The bytes of one part are one when nobody's own values are among them.
+                let fixed = same && self.part(part).fixed(place(section).1).is_some();
+                if !fixed && self.section(identity, section) != old.section(identity, section) {
+                    changed = changed.with(section);
+                }
+            }
+        }
+        changed
+    }
+
+    /// Milliseconds of the epoch.
+    #[must_use]
+    pub fn created(&self, identity: Identity<'_>) -> i64 {
+        self.part(OUTER).created(self.own(OUTER), identity)
+    }
+
+    #[must_use]
+    pub fn generation(&self) -> i64 {
+        self.part(OUTER).generation
+    }
+
+    /// None until scheduled.
+    #[must_use]
+    pub fn node<'a>(&'a self, identity: Identity<'a>) -> Option<&'a str> {
+        self.part(SPEC).node(self.own(SPEC), identity)
+    }
+
+    /// The whole object as the API server wrote it, without managedFields. None where it was not read as JSON.
+    #[must_use]
+    pub fn json(&self, identity: Identity<'_>) -> Option<Vec<u8>> {
+        const HEAD: &[u8] = br#"{"kind":"Pod","apiVersion":"v1","#;
+        let parts = self.shape.parts.each_ref();
+        let mut values = Vec::with_capacity(PARTS);
+        for (at, part) in parts.into_iter().enumerate() {
+            values.push(part.values(self.own(at), identity)?);
+        }
+        let rest = part::render(parts.map(|part| &*part.key), |part, leaf, out| {
+            values[part].get(leaf)?.write(out);
+            Some(())
+        })?;
+        let members = rest.strip_prefix(b"{")?;
+        Some([HEAD, members].concat())
+    }
+}

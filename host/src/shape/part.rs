@@ -1,0 +1,431 @@
+//! What Pods of one workload share of one part: its JSON and its encoded sections, with places for what is each Pod's own.
+//!
+//! How a value's way into the sections is known: the part is rendered with sentinels in the place of its values, decoded
+//! and encoded as any Pod is, and the sentinels are found in the bytes. That is sound as far as the decoder passes such
+//! values on unseen; that it did is checked on the Pod at hand, whose sections must come out as they would directly.
+
+use std::fmt;
+
+use podium_wire::{Pod, Section, SectionBytes};
+
+use super::{
+    leaf::{self, Kind, MARK, Value, Values},
+    scan::{OUTER, PARTS, SPEC, STATUS},
+};
+
+/// Whose a Pod is: what its key and its revision hold need not be kept again.
+#[derive(Debug, Clone, Copy)]
+pub struct Identity<'a> {
+    pub name: &'a str,
+    pub uid: &'a str,
+    pub revision: u64,
+}
+
+/// Sentinels are numbered through all parts.
+const MAX_LEAVES: usize = 10_000;
+const SENTINEL_DAY: &[u8] = b"2096-10-02T";
+
+/// Where a section is: its part, and its place among the part's.
+pub(super) fn place(section: Section) -> (usize, usize) {
+    match section {
+        Section::Labels => (OUTER, 0),
+        Section::Annotations => (OUTER, 1),
+        Section::Owners => (OUTER, 2),
+        Section::Lifecycle => (OUTER, 3),
+        Section::Spec => (SPEC, 0),
+        Section::Status => (STATUS, 0),
+    }
+}
+
+/// The sections of a part.
+pub(super) fn sections(part: usize) -> impl Iterator<Item = Section> {
+    Section::ALL.into_iter().filter(move |section| place(*section).0 == part)
+}
+
+/// A value that is fixed, or a leaf.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Slot<T> {
+    Fixed(T),
+    Leaf(usize),
+}
+
+pub(super) struct Part {
+    /// Empty for a part that was never JSON.
+    pub(super) key: Box<[u8]>,
+    leaves: Box<[Leaf]>,
+    templates: Box<[Template]>,
+    /// Of the outer part: milliseconds of the epoch.
+    created: Slot<i64>,
+    pub(super) generation: i64,
+    /// Of the spec.
+    node: Slot<Option<Box<str>>>,
+}
+
+impl fmt::Debug for Part {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = String::from_utf8_lossy(&self.key);
+        formatter.debug_struct("Part").field("key", &key).field("leaves", &self.leaves.len()).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Leaf {
+    kind: Kind,
+    /// For [`Kind::Same`].
+    place: u8,
+    /// How many bytes of its text come before it.
+    prefix: u32,
+}
+
+/// One encoded section: bytes, and what goes between them.
+#[derive(Debug)]
+struct Template {
+    bytes: Box<[u8]>,
+    /// By their place.
+    holes: Box<[Hole]>,
+}
+
+#[derive(Debug)]
+struct Hole {
+    /// Before this byte of the template.
+    at: u32,
+    leaf: u16,
+    what: What,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// The text.
+    Text,
+    /// The length of the text that the leaf ends, u64 little endian.
+    Length,
+    /// Milliseconds of the epoch, i64 little endian.
+    Millis,
+    /// i32 little endian.
+    Count,
+}
+
+/// The leaves of a key, in order. None where it is no key.
+fn leaves(key: &[u8]) -> Option<Box<[Leaf]>> {
+    let mut leaves = Vec::new();
+    let mut pieces = Pieces(key);
+    let mut literal: &[u8] = b"";
+    while let Some(piece) = pieces.next()? {
+        match piece {
+            Piece::Literal(bytes) => literal = bytes,
+            Piece::Leaf(kind, place) => {
+                let quote = literal.iter().rposition(|byte| *byte == b'"').map_or(0, |at| at + 1);
+                let prefix = if kind == Kind::Count { 0 } else { u32::try_from(literal.len() - quote).ok()? };
+                if kind == Kind::Same && usize::from(place) >= leaves.len() {
+                    return None;
+                }
+                leaves.push(Leaf { kind, place, prefix });
+                literal = b"";
+            }
+            Piece::Part(_) => literal = b"",
+        }
+    }
+    (leaves.len() < MAX_LEAVES).then(|| leaves.into_boxed_slice())
+}
+
+enum Piece<'a> {
+    Literal(&'a [u8]),
+    Leaf(Kind, u8),
+    Part(usize),
+}
+
+struct Pieces<'a>(&'a [u8]);
+
+impl<'a> Pieces<'a> {
+    /// The outer None: not a key. The inner: its end.
+    fn next(&mut self) -> Option<Option<Piece<'a>>> {
+        let Some(first) = self.0.first() else { return Some(None) };
+        if *first != MARK {
+            let end = self.0.iter().position(|byte| *byte == MARK).unwrap_or(self.0.len());
+            let (literal, rest) = self.0.split_at(end);
+            self.0 = rest;
+            return Some(Some(Piece::Literal(literal)));
+        }
+        let kind = Kind::from_byte(*self.0.get(1)?)?;
+        let place = if kind.has_place() { *self.0.get(2)? } else { 0 };
+        self.0 = &self.0[if kind.has_place() { 3 } else { 2 }..];
+        Some(Some(if kind == Kind::Part { Piece::Part(usize::from(place)) } else { Piece::Leaf(kind, place) }))
+    }
+}
+
+/// The values of all leaves.
+fn resolve<'a>(leaves: &[Leaf], own: &'a [u8], identity: Identity<'a>) -> Option<Vec<Value<'a>>> {
+    let mut values = Values::new(own);
+    let mut resolved = Vec::with_capacity(leaves.len());
+    for leaf in leaves {
+        resolved.push(match leaf.kind {
+            Kind::Name => Value::Text(identity.name),
+            Kind::Uid => Value::Text(identity.uid),
+            Kind::Revision => Value::Revision(identity.revision),
+            Kind::Same => *resolved.get(usize::from(leaf.place))?,
+            kind => values.next(kind)?,
+        });
+    }
+    values.is_empty().then_some(resolved)
+}
+
+/// The JSON of the outer part with the others in it. None where a key or its values do not fit.
+pub(super) fn render(
+    keys: [&[u8]; PARTS],
+    mut write: impl FnMut(usize, usize, &mut Vec<u8>) -> Option<()>,
+) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(keys.iter().map(|key| key.len()).sum::<usize>() * 2);
+    let mut counts = [0; PARTS];
+    let mut stack = vec![(OUTER, Pieces(keys[OUTER]))];
+    while let Some((part, pieces)) = stack.last_mut() {
+        let part = *part;
+        match pieces.next()? {
+            None => {
+                stack.pop();
+            }
+            Some(Piece::Literal(bytes)) => out.extend_from_slice(bytes),
+            Some(Piece::Leaf(..)) => {
+                write(part, counts[part], &mut out)?;
+                counts[part] += 1;
+            }
+            Some(Piece::Part(inner)) if part == OUTER && (SPEC..PARTS).contains(&inner) => {
+                stack.push((inner, Pieces(keys[inner])));
+            }
+            Some(Piece::Part(_)) => return None,
+        }
+    }
+    Some(out)
+}
+
+/// Writes a leaf's sentinel.
+fn write_sentinel(kind: Kind, at: usize, out: &mut Vec<u8>) {
+    match kind {
+        Kind::Time => out.extend_from_slice(&leaf::time_text(leaf::sentinel_time(at))),
+        Kind::Count | Kind::Revision => Value::Count(leaf::sentinel_count(at)).write(out),
+        _ => out.extend_from_slice(leaf::sentinel_text(at).as_bytes()),
+    }
+}
+
+/// What a leaf that refers to another is a like of.
+fn real(leaves: &[Leaf], at: usize) -> Kind {
+    let leaf = leaves[at];
+    if leaf.kind == Kind::Same { leaves[usize::from(leaf.place)].kind } else { leaf.kind }
+}
+
+/// Builds the parts of a Pod from their keys, and its own values by which they are proven. None where they are not.
+pub(super) fn build(
+    keys: [&[u8]; PARTS],
+    own: [&[u8]; PARTS],
+    identity: Identity<'_>,
+    actual: &Pod,
+) -> Option<[Part; PARTS]> {
+    let found = [leaves(keys[OUTER])?, leaves(keys[SPEC])?, leaves(keys[STATUS])?];
+    let json = render(keys, |part, at, out| {
+        write_sentinel(real(&found[part], at), part * MAX_LEAVES + at, out);
+        Some(())
+    })?;
+    let traced = podium_wire::json::decode(&json).ok()?;
+    let (traced_bytes, actual_bytes) = (SectionBytes::encode(&traced).ok()?, SectionBytes::encode(actual).ok()?);
+    let slot = |millis: i64| {
+        let at = usize::try_from(millis / 1_000 - leaf::sentinel_time(0)).ok()?;
+        (at < found[OUTER].len() && found[OUTER][at].kind == Kind::Time).then_some(at)
+    };
+    let created = slot(traced.header.created.0).map_or(Slot::Fixed(actual.header.created.0), Slot::Leaf);
+    let node = match &traced.spec.node_name {
+        Some(name) => match number_of(name.as_bytes()).and_then(|at| at.checked_sub(SPEC * MAX_LEAVES)) {
+            Some(at) if at < found[SPEC].len() => Slot::Leaf(at),
+            _ => Slot::Fixed(Some(name.as_str().into())),
+        },
+        None => Slot::Fixed(None),
+    };
+    let mut parts = Vec::with_capacity(PARTS);
+    for (part, leaves) in found.into_iter().enumerate() {
+        let values = resolve(&leaves, own[part], identity)?;
+        let mut templates = Vec::new();
+        for section in sections(part) {
+            let template = Template::trace(traced_bytes.get(section), part, &leaves)?;
+            if template.fill(&leaves, &values) != actual_bytes.get(section) {
+                return None;
+            }
+            templates.push(template);
+        }
+        parts.push(Part {
+            key: keys[part].into(),
+            leaves,
+            templates: templates.into(),
+            created: Slot::Fixed(0),
+            generation: traced.header.generation,
+            node: Slot::Fixed(None),
+        });
+    }
+    let [mut outer, mut spec, status]: [Part; PARTS] = parts.try_into().ok()?;
+    outer.created = created;
+    spec.node = node;
+    let kept = |part: &Part, at| part.time(own[OUTER], identity, at);
+    let created_is_kept = match &outer.created {
+        Slot::Leaf(at) => kept(&outer, *at) == Some(actual.header.created.0),
+        Slot::Fixed(_) => true,
+    };
+    let proven = created_is_kept
+        && outer.generation == actual.header.generation
+        && spec.node(own[SPEC], identity) == actual.spec.node_name.as_deref();
+    proven.then_some([outer, spec, status])
+}
+
+/// Parts that nobody shares, of a Pod that is not at hand as JSON.
+pub(super) fn unshared(pod: &Pod, bytes: &SectionBytes) -> [Part; PARTS] {
+    [OUTER, SPEC, STATUS].map(|part| Part {
+        key: Box::default(),
+        leaves: Box::default(),
+        templates: sections(part)
+            .map(|section| Template { bytes: bytes.get(section).into(), holes: Box::default() })
+            .collect(),
+        created: Slot::Fixed(pod.header.created.0),
+        generation: pod.header.generation,
+        node: Slot::Fixed(pod.spec.node_name.as_deref().map(Box::from)),
+    })
+}
+
+impl Part {
+    /// How many leaves a Pod of this part has.
+    pub(super) fn leaves(&self) -> usize {
+        self.leaves.len()
+    }
+
+    /// The bytes of a section, where they are the same for every Pod of this part.
+    pub(super) fn fixed(&self, place: usize) -> Option<&[u8]> {
+        let template = &self.templates[place];
+        template.holes.is_empty().then_some(&template.bytes)
+    }
+
+    /// The bytes of a section.
+    pub(super) fn section(&self, place: usize, own: &[u8], identity: Identity<'_>) -> Vec<u8> {
+        // What was kept was read by these very leaves.
+        let values = resolve(&self.leaves, own, identity).unwrap_or_default();
+        self.templates[place].fill(&self.leaves, &values)
+    }
+
+    pub(super) fn values<'a>(&self, own: &'a [u8], identity: Identity<'a>) -> Option<Vec<Value<'a>>> {
+        resolve(&self.leaves, own, identity)
+    }
+
+    pub(super) fn created(&self, own: &[u8], identity: Identity<'_>) -> i64 {
+        match self.created {
+            Slot::Fixed(millis) => millis,
+            Slot::Leaf(at) => self.time(own, identity, at).unwrap_or_default(),
+        }
+    }
+
+    fn time(&self, own: &[u8], identity: Identity<'_>, at: usize) -> Option<i64> {
+        match resolve(&self.leaves, own, identity)?.get(at)? {
+            Value::Time(seconds) => Some(seconds * 1_000),
+            _ => None,
+        }
+    }
+
+    pub(super) fn node<'a>(&'a self, own: &'a [u8], identity: Identity<'a>) -> Option<&'a str> {
+        match &self.node {
+            Slot::Fixed(node) => node.as_deref(),
+            Slot::Leaf(at) => match resolve(&self.leaves[..=*at], own, identity)?.last()? {
+                Value::Text(node) => Some(node),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// The number in the text of a sentinel.
+fn number_of(text: &[u8]) -> Option<usize> {
+    let zero = leaf::sentinel_text(0);
+    let (head, digits) = text.split_at_checked(zero.len() - 5)?;
+    (head == &zero.as_bytes()[..head.len()]).then_some(())?;
+    let digits: &[u8; 5] = digits.first_chunk()?;
+    digits.iter().try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + usize::from(digit - b'0')))
+}
+
+impl Template {
+    /// Finds the sentinels of a part in one of its sections.
+    fn trace(section: &[u8], part: usize, leaves: &[Leaf]) -> Option<Self> {
+        let sentinel = leaf::sentinel_text(0).len();
+        let here = |number: usize| number.checked_sub(part * MAX_LEAVES).filter(|at| *at < leaves.len());
+        let mut bytes = Vec::with_capacity(section.len());
+        let mut holes: Vec<Hole> = Vec::new();
+        let mut hole = |at: usize, leaf: usize, what| {
+            holes.push(Hole { at: u32::try_from(at).ok()?, leaf: u16::try_from(leaf).ok()?, what });
+            Some(())
+        };
+        let mut at = 0;
+        while let Some(byte) = section.get(at) {
+            let rest = &section[at..];
+            let text = match *byte {
+                b'~' => rest.get(..sentinel).and_then(number_of).and_then(here).map(|leaf| (leaf, sentinel)),
+                b'2' if rest.starts_with(SENTINEL_DAY) => rest
+                    .first_chunk()
+                    .and_then(leaf::time)
+                    .and_then(|time| usize::try_from(time - leaf::sentinel_time(0)).ok())
+                    .and_then(here)
+                    .map(|leaf| (leaf, 20)),
+                _ => None,
+            };
+            if let Some((leaf, length)) = text {
+                // A text with its length before it, of which the leaf is the end.
+                let prefix = leaves[leaf].prefix as usize;
+                let start = bytes.len().checked_sub(prefix + 8)?;
+                let written = u64::from_le_bytes(*bytes[start..].first_chunk()?);
+                if written != (prefix + length) as u64 {
+                    return None;
+                }
+                bytes.drain(start..start + 8);
+                hole(start, leaf, What::Length)?;
+                hole(bytes.len(), leaf, What::Text)?;
+                at += length;
+                continue;
+            }
+            let millis = rest.first_chunk().map(|bytes| i64::from_le_bytes(*bytes));
+            let seconds = millis.filter(|millis| millis % 1_000 == 0).map(|millis| millis / 1_000);
+            let timed =
+                seconds.and_then(|seconds| usize::try_from(seconds - leaf::sentinel_time(0)).ok()).and_then(here);
+            if let Some(leaf) = timed.filter(|leaf| real(leaves, *leaf) == Kind::Time) {
+                hole(bytes.len(), leaf, What::Millis)?;
+                at += 8;
+                continue;
+            }
+            let count = rest.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
+            let counted =
+                count.and_then(|count| count.checked_sub(leaf::sentinel_count(0))).and_then(|at| here(at as usize));
+            if let Some(leaf) = counted.filter(|leaf| leaves[*leaf].kind == Kind::Count) {
+                hole(bytes.len(), leaf, What::Count)?;
+                at += 4;
+                continue;
+            }
+            bytes.push(*byte);
+            at += 1;
+        }
+        Some(Self { bytes: bytes.into(), holes: holes.into() })
+    }
+
+    fn fill(&self, leaves: &[Leaf], values: &[Value<'_>]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.bytes.len() + self.holes.len() * 24);
+        let mut from = 0;
+        for hole in &self.holes {
+            let at = hole.at as usize;
+            out.extend_from_slice(&self.bytes[from..at]);
+            from = at;
+            let leaf = usize::from(hole.leaf);
+            // There is a value for each leaf, unless what was kept is not what was read.
+            let Some(value) = values.get(leaf) else { continue };
+            match (hole.what, value) {
+                (What::Text, value) => value.write(&mut out),
+                (What::Length, value) => {
+                    let length = leaves[leaf].prefix as u64 + value.len() as u64;
+                    out.extend_from_slice(&length.to_le_bytes());
+                }
+                (What::Millis, Value::Time(seconds)) => out.extend_from_slice(&(seconds * 1_000).to_le_bytes()),
+                (What::Count, Value::Count(count)) => out.extend_from_slice(&count.to_le_bytes()),
+                _ => {}
+            }
+        }
+        out.extend_from_slice(&self.bytes[from..]);
+        out
+    }
+}

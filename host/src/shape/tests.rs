@@ -1,0 +1,269 @@
+//! What is kept of a Pod is what the one decoder would have made of it, and its JSON comes back.
+
+use std::sync::Arc;
+
+use podium_wire::{Section, SectionBytes, SectionSet};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A Pod of a workload, as an API server writes it: `own` makes everything that differs between Pods of one workload.
+fn pod(workload: usize, own: u64, phase: &str) -> Value {
+    let hex = |seed: u64, digits: usize| {
+        let mut text = String::new();
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        while text.len() < digits {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            text += &format!("{:016x}", state);
+        }
+        text.truncate(digits);
+        text
+    };
+    let uuid = |seed| {
+        let text = hex(seed, 32);
+        format!("{}-{}-{}-{}-{}", &text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..])
+    };
+    let time = |offset: u64| {
+        format!("2026-03-{:02}T{:02}:{:02}:{:02}Z", 1 + own % 28, offset % 24, own % 60, (own + offset) % 60)
+    };
+    let set = format!("web-{workload}-5d9c7b8f");
+    let name = format!("{set}-{}", &hex(own, 5));
+    let address = format!("10.{}.{}.{}", own % 4, own / 7 % 256, own % 250 + 1);
+    let node = format!("node-{}", own % 17);
+    let volume = format!("kube-api-access-{}", &hex(own + 1, 5));
+    let started = json!({"running": {"startedAt": time(3)}});
+    json!({
+        "kind": "Pod", "apiVersion": "v1",
+        "metadata": {
+            "name": name, "generateName": format!("{set}-"), "namespace": "shop", "uid": uuid(own),
+            "resourceVersion": (1_000 + own).to_string(), "generation": 1, "creationTimestamp": time(1),
+            "labels": {"app": format!("web-{workload}"), "pod-template-hash": "5d9c7b8f"},
+            "annotations": {"kubectl.kubernetes.io/restartedAt": time(2), "note": "it \"quotes\" {braces}"},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set, "uid": uuid(workload as u64 + 99), "controller": true, "blockOwnerDeletion": true}],
+            "managedFields": [{"manager": "kubelet", "fieldsV1": {"f:status": {"k:{\"type\":\"Ready\"}": {}}}, "time": time(9)}],
+        },
+        "spec": {
+            "volumes": [{"name": volume, "projected": {"sources": []}}, {"name": "data", "persistentVolumeClaim": {"claimName": format!("data-{name}")}}],
+            "containers": [{
+                "name": "app", "image": "registry.example/app:1.2", "ports": [{"containerPort": 8080, "protocol": "TCP"}],
+                "env": [{"name": "A", "value": "b\\c"}], "resources": {"limits": {"cpu": "1", "memory": "1Gi"}},
+                "volumeMounts": [{"name": volume, "mountPath": "/var/run"}],
+            }],
+            "restartPolicy": "Always", "nodeName": node, "hostname": name,
+            // Behind nodeName, as affinity is where keys are in an API server's order.
+            "zone": {"nodeAffinity": {"values": [node]}},
+            "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}],
+        },
+        "status": {
+            "phase": phase, "hostIP": format!("192.168.0.{}", own % 17), "podIP": address, "podIPs": [{"ip": address}], "startTime": time(1),
+            "conditions": [
+                {"type": "Ready", "status": "True", "lastProbeTime": null, "lastTransitionTime": time(4)},
+                {"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": time(1), "futureField": [1, {"x": time(5)}]},
+            ],
+            "containerStatuses": [{
+                "name": "app", "state": started, "lastState": {}, "ready": true, "restartCount": own % 5, "image": "registry.example/app:1.2",
+                "imageID": format!("registry.example/app@sha256:{}", hex(workload as u64, 64)), "containerID": format!("containerd://{}", hex(own, 64)), "started": true,
+            }],
+            "qosClass": "Burstable",
+        },
+    })
+}
+
+fn shapes() -> (Shapes, Scratch) {
+    (Shapes::new(7), Scratch::default())
+}
+
+fn none(_: &str, _: &str, _: &str) -> Option<Packed> {
+    None
+}
+
+/// Compares a Pod as read with what the decoder gives.
+fn same_as_decoded(read: &Read<'_>, json: &[u8]) {
+    let decoded = podium_wire::json::decode(json).unwrap();
+    let expected = SectionBytes::encode(&decoded).unwrap();
+    let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+    for section in Section::ALL {
+        assert_eq!(&*read.packed.section(identity, section), expected.get(section), "{}", section.name());
+    }
+    let header = &decoded.header;
+    assert_eq!((read.namespace, read.name, read.uid), (&*header.namespace, &*header.name, &*header.uid));
+    assert_eq!(read.revision.to_string(), header.resource_version);
+    assert_eq!((read.packed.created(identity), read.packed.generation()), (header.created.0, header.generation));
+    assert_eq!(read.packed.node(identity), decoded.spec.node_name.as_deref());
+}
+
+/// The object as it comes back.
+fn without_managed_fields(json: &[u8]) -> String {
+    let mut value: Value = serde_json::from_slice(json).unwrap();
+    value["metadata"].as_object_mut().unwrap().remove("managedFields");
+    value.to_string()
+}
+
+#[test]
+fn pods_of_one_workload_share_their_parts_and_come_out_as_decoded() {
+    let (shapes, mut scratch) = shapes();
+    let mut kept = Vec::new();
+    let mut own_bytes = 0;
+    for own in 0..200 {
+        let json = pod(1, own, "Running").to_string();
+        let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+        same_as_decoded(&read, json.as_bytes());
+        let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+        let back = String::from_utf8(read.packed.json(identity).unwrap()).unwrap();
+        let back: Value = serde_json::from_str(&back).unwrap();
+        assert_eq!(back.to_string(), without_managed_fields(json.as_bytes()));
+        own_bytes += (0..PARTS).map(|part| read.packed.own(part).len()).sum::<usize>();
+        kept.push(read.packed);
+    }
+    assert_eq!(shapes.parts(), PARTS);
+    assert!(own_bytes / 200 < 100, "{} bytes a Pod", own_bytes / 200);
+    assert!(kept.iter().all(|packed| Arc::ptr_eq(&packed.shape, &kept[0].shape)));
+    drop(kept);
+    assert_eq!(shapes.parts(), 0, "parts outlive their Pods");
+}
+
+#[test]
+fn the_object_comes_back_byte_for_byte() {
+    let (shapes, mut scratch) = shapes();
+    let head = r#"{"kind":"Pod","apiVersion":"v1","#;
+    let json = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web-abcde","namespace":"shop","uid":"u","resourceVersion":"5","managedFields":[{"a":"}"}],"x":{"later":[1.0e3,"é\n"]}},"later":null,"spec":{"nodeName":"n1","b":"n1"},"status":{}}"#;
+    let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+    let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+    let expected = json.replace(r#""managedFields":[{"a":"}"}],"#, "");
+    assert_eq!(String::from_utf8(read.packed.json(identity).unwrap()).unwrap(), expected);
+    // An item of a list has neither kind nor version.
+    let item = json.replace(head, "{");
+    let read = shapes.read(item.as_bytes(), &mut scratch, none).unwrap();
+    assert_eq!(String::from_utf8(read.packed.json(identity).unwrap()).unwrap(), expected);
+}
+
+#[test]
+fn an_unchanged_spec_is_not_read_again_and_a_changed_one_is() {
+    let (shapes, mut scratch) = shapes();
+    let mut object = pod(1, 3, "Pending");
+    let first = shapes.read(object.to_string().as_bytes(), &mut scratch, none).unwrap().packed;
+    object["status"]["phase"] = "Running".into();
+    let json = object.to_string();
+    let second = shapes.read(json.as_bytes(), &mut scratch, |_, _, _| Some(&first)).unwrap();
+    assert!(scratch.parts[SPEC].key.is_empty(), "the spec was cut again");
+    same_as_decoded(&second, json.as_bytes());
+    let (name, uid) = (second.name.to_owned(), second.uid.to_owned());
+    assert_eq!(second.packed.changed_from(&first, &name, &uid), SectionSet::EMPTY.with(Section::Status));
+    object["spec"]["containers"][0]["image"] = "registry.example/app:2".into();
+    let json = object.to_string();
+    let third = shapes.read(json.as_bytes(), &mut scratch, |_, _, _| Some(&second.packed)).unwrap();
+    same_as_decoded(&third, json.as_bytes());
+    assert_eq!(third.packed.changed_from(&second.packed, &name, &uid), SectionSet::EMPTY.with(Section::Spec));
+}
+
+#[test]
+fn what_sections_do_not_hold_changes_none() {
+    let (shapes, mut scratch) = shapes();
+    let mut object = pod(1, 3, "Running");
+    let first = shapes.read(object.to_string().as_bytes(), &mut scratch, none).unwrap().packed;
+    object["metadata"]["resourceVersion"] = "99".into();
+    object["status"]["conditions"][1]["futureField"] = "2026-01-01T00:00:00Z".into();
+    let json = object.to_string();
+    let second = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+    assert_eq!(second.packed.changed_from(&first, second.name, second.uid), SectionSet::EMPTY);
+}
+
+#[test]
+fn a_mark_in_the_text_is_no_leaf() {
+    let (shapes, mut scratch) = shapes();
+    let json = pod(1, 3, "Running").to_string();
+    shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+    let address = "10.3.0.4";
+    assert!(json.contains(address));
+    let hostile = json.replacen(address, "\0\u{6}", 1);
+    assert!(matches!(shapes.read(hostile.as_bytes(), &mut scratch, none), Err(ShapeError::Json(_))));
+}
+
+#[test]
+fn a_pod_whose_values_look_like_sentinels_is_kept_as_it_is() {
+    let (shapes, mut scratch) = shapes();
+    let mut object = pod(1, 3, "Running");
+    object["metadata"]["labels"]["app"] = leaf::sentinel_text(2).into();
+    object["metadata"]["annotations"]["note"] = "2096-10-02T07:06:43Z".into();
+    object["status"]["containerStatuses"][0]["restartCount"] = leaf::sentinel_count(20_004).into();
+    let json = object.to_string();
+    let decoded = podium_wire::json::decode(json.as_bytes()).unwrap();
+    match shapes.read(json.as_bytes(), &mut scratch, none) {
+        Err(ShapeError::Unusual(pod)) => assert_eq!(*pod, decoded),
+        read => panic!("{read:?}"),
+    }
+    let packed = Packed::unshared(&decoded).unwrap();
+    let (expected, header) = (SectionBytes::encode(&decoded).unwrap(), &decoded.header);
+    let identity = Identity { name: &header.name, uid: &header.uid, revision: 1_003 };
+    for section in Section::ALL {
+        assert_eq!(&*packed.section(identity, section), expected.get(section));
+    }
+    assert_eq!(
+        (packed.created(identity), packed.node(identity)),
+        (header.created.0, decoded.spec.node_name.as_deref())
+    );
+}
+
+/// Real objects, where they are at hand.
+#[test]
+fn real_pods_come_out_as_decoded() {
+    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/corpus/pods");
+    let (shapes, mut scratch) = shapes();
+    let mut kept: Vec<Packed> = Vec::new();
+    for entry in std::fs::read_dir(corpus).into_iter().flatten() {
+        let json = std::fs::read(entry.unwrap().path()).unwrap();
+        let json = json.trim_ascii_end();
+        match shapes.read(json, &mut scratch, none) {
+            Ok(read) => {
+                same_as_decoded(&read, json);
+                let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+                let back: Value = serde_json::from_slice(&read.packed.json(identity).unwrap()).unwrap();
+                assert_eq!(back.to_string(), without_managed_fields(json));
+                kept.push(read.packed);
+            }
+            Err(ShapeError::Json(error)) => assert!(podium_wire::json::decode(json).is_err(), "{error}"),
+            Err(ShapeError::Unusual(pod)) => panic!("{} is not read", pod.header.name),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn changed_bytes_are_never_taken_for_what_the_decoder_would_not_make_of_them(
+        own in 0..6_u64,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), prop_oneof![any::<u8>(), prop::sample::select(&b"\"\\{}[],:0\0aT-Z"[..])]), 1..4),
+        cut in prop::option::weighted(0.1, any::<prop::sample::Index>()),
+        twice in prop::option::weighted(0.3, (any::<prop::sample::Index>(), any::<prop::sample::Index>())),
+    ) {
+        let (shapes, mut scratch) = shapes();
+        let first = shapes.read(pod(1, 1, "Running").to_string().as_bytes(), &mut scratch, none).unwrap().packed;
+        let mut bytes = pod(1, own, "Running").to_string().into_bytes();
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        if let Some((from, to)) = twice {
+            let (from, to) = (from.index(bytes.len()), to.index(bytes.len()));
+            let (from, to) = (from.min(to), from.max(to));
+            let piece = bytes[from..to].to_vec();
+            bytes.splice(to..to, piece);
+        }
+        match (shapes.read(&bytes, &mut scratch, |_, _, _| Some(&first)), podium_wire::json::decode(&bytes)) {
+            (Ok(read), Ok(_)) => same_as_decoded(&read, &bytes),
+            (Err(ShapeError::Unusual(pod)), Ok(decoded)) => prop_assert_eq!(*pod, decoded),
+            (Err(ShapeError::Json(_)), Err(_)) => {}
+            // What is left out is not looked at: the rest is a Pod.
+            (Ok(read), Err(_)) => {
+                let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+                same_as_decoded(&read, &read.packed.json(identity).unwrap());
+            }
+            (read, decoded) => prop_assert!(false, "{read:?} against {decoded:?}"),
+        }
+    }
+}
