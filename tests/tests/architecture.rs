@@ -11,7 +11,8 @@ use std::{
 /// Room -> (rooms it may know, heavy crates it may know). Light crates (std, serde, serde_json, thiserror, tracing,
 /// futures' combinators, parking_lot, bytes, rand) are free to all.
 const ROOMS: &[(&str, &[&str], &[&str])] = &[
-    ("model", &[], &[]),
+    ("shape", &[], &[]),
+    ("model", &["shape"], &[]),
     ("authz", &["model"], &[]),
     ("seam", &["model", "authz"], &[]),
     ("clock", &[], &["tokio::time"]),
@@ -20,9 +21,9 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ("queue", &[], &["tokio::time", "tokio::sync", "tokio::select"]),
     ("cache", &["model"], &["tokio::sync", "arc_swap", "imbl"]),
     ("api", &["model"], &["kube", "tokio::time", "http", "http_body_util", "hyper", "hyper_util", "tower"]),
-    ("watch", &["model", "api"], &["kube", "tokio", "http", "http_body_util"]),
+    ("watch", &["model", "shape", "api"], &["kube", "tokio", "http", "http_body_util"]),
     ("live", &["model", "seam", "api"], &["kube", "http"]),
-    ("writeback", &["model", "authz", "seam", "api"], &["kube", "tokio", "http", "jiff"]),
+    ("writeback", &["model", "shape", "authz", "seam", "api"], &["kube", "tokio", "http", "jiff"]),
     ("runtime", &["model", "authz", "seam"], &["wasmtime", "wasmtime_wasi", "wasmparser", "tokio"]),
     ("dispatch", &["model", "authz", "seam", "queue", "cache", "status", "clock"], &["tokio::time"]),
     ("config", &["model"], &["serde_saphyr"]),

@@ -147,6 +147,12 @@ impl SectionBytes {
 }
 
 impl<B: AsRef<[u8]>> SectionBytes<B> {
+    /// Sections that somebody else encoded.
+    #[must_use]
+    pub fn from_fn(section: impl FnMut(Section) -> B) -> Self {
+        Self(Section::ALL.map(section))
+    }
+
     #[must_use]
     pub fn get(&self, section: Section) -> &[u8] {
         self.0[section as usize].as_ref()

@@ -26,6 +26,7 @@ use crate::{
     queue::{Backoff, Queue},
     runtime::{Engine, EngineOptions, Plugin},
     seam::Sender,
+    shape::Shapes,
     status::Status,
     telemetry::{CacheFigures, Metrics},
     watch::{Watch, WatchOptions},
@@ -113,6 +114,7 @@ impl App {
             Engine::new(EngineOptions { concurrent_runs, ..engine }).context("cannot set up the WebAssembly engine")?;
         let clock = Clock::starting_at(options.now_millis);
         let (writer, reader) = cache::new();
+        let shapes = Arc::new(Shapes::new(options.seed));
         let registry = Arc::new(Registry::default());
         let queue: Arc<PodQueue> = Arc::new(Queue::new(Backoff::default(), (workers / 2).max(1), options.seed));
         let debts = Arc::new(Debts::default());
@@ -122,7 +124,7 @@ impl App {
         let stop = CancellationToken::new();
         let (observed, observations) = mpsc::channel(OBSERVATIONS);
         let watch_options = WatchOptions { namespace: options.namespace, ..WatchOptions::default() };
-        let watch = Watch::new(api.clone(), watch_options, Arc::new(reader.clone()), options.seed);
+        let watch = Watch::new(api.clone(), watch_options, shapes.clone(), Arc::new(reader.clone()), options.seed);
         services.spawn(async move {
             watch.run(observed).await;
             anyhow::bail!("the watch ended")
@@ -139,7 +141,7 @@ impl App {
             registry: registry.clone(),
             debts,
             reader: reader.clone(),
-            deliver: Arc::new(Writeback::new(&api)),
+            deliver: Arc::new(Writeback::new(&api, shapes)),
             live: Arc::new(LivePods::new(api)),
             home: Arc::new(door.clone()),
             clock,

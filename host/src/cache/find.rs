@@ -154,8 +154,9 @@ fn walk_namespace<'a>(pods: &'a Namespace, namespace: Option<&Arc<str>>, after: 
 fn matches(query: &PodQuery, decided: Decided, pod: &CachedPod) -> bool {
     let PodQuery { namespace, node, owner_uid, labels: selector } = query;
     namespace.as_ref().is_none_or(|namespace| pod.key.namespace == *namespace)
-        && (decided == Decided::Node || node.as_ref().is_none_or(|node| pod.node() == Some(node)))
-        && (decided == Decided::Owner || owner_uid.as_ref().is_none_or(|uid| pod.owner_uids().contains(uid)))
+        && (decided == Decided::Node || node.as_ref().is_none_or(|node| pod.node() == Some(&**node)))
+        && (decided == Decided::Owner
+            || owner_uid.as_ref().is_none_or(|uid| pod.owner_uids().iter().any(|owner| **owner == **uid)))
         && match (selector.0.len(), decided) {
             (0, _) | (1, Decided::Label(_)) => true,
             _ => selector.matches(&labels(Some(pod))),

@@ -3,7 +3,7 @@
 //! They hold names, not Pods, so an event that moves no Pod between values leaves them alone. All are persistent:
 //! a clone shares everything, and a change copies one path.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use imbl::{OrdMap, OrdSet};
 
@@ -73,10 +73,9 @@ impl Indexes {
             from.into_iter().for_each(|node| self.nodes.remove(node, name));
             to.into_iter().for_each(|node| self.nodes.insert(node, name));
         }
-        let (from, to) = (owner_uids(old), owner_uids(new));
-        if from != to {
-            from.iter().for_each(|uid| self.owners.remove(uid, name));
-            to.iter().for_each(|uid| self.owners.insert(uid, name));
+        if owner_bytes(old) != owner_bytes(new) {
+            owner_uids(old).iter().for_each(|uid| self.owners.remove(uid, name));
+            owner_uids(new).iter().for_each(|uid| self.owners.insert(uid, name));
         }
         if label_bytes(old) != label_bytes(new) {
             self.replace_labels(name, &labels(old), &labels(new));
@@ -110,10 +109,14 @@ pub(super) fn labels(pod: Option<&CachedPod>) -> Labels {
     pod.and_then(|pod| pod.labels().ok()).unwrap_or_default()
 }
 
-fn label_bytes(pod: Option<&CachedPod>) -> Option<&[u8]> {
-    pod.map(|pod| pod.sections().get(Section::Labels))
+fn label_bytes(pod: Option<&CachedPod>) -> Option<Cow<'_, [u8]>> {
+    pod.map(|pod| pod.section_bytes(Section::Labels))
 }
 
-fn owner_uids(pod: Option<&CachedPod>) -> &[Arc<str>] {
-    pod.map_or(&[], CachedPod::owner_uids)
+fn owner_bytes(pod: Option<&CachedPod>) -> Option<Cow<'_, [u8]>> {
+    pod.map(|pod| pod.section_bytes(Section::Owners))
+}
+
+fn owner_uids(pod: Option<&CachedPod>) -> Vec<String> {
+    pod.map(CachedPod::owner_uids).unwrap_or_default()
 }

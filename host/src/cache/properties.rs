@@ -11,8 +11,8 @@ use super::{
     testing::{cached, pod},
 };
 use crate::model::{
-    CachedPod, Change, LabelOperator, LabelRequirement, LabelSelector, ListedPod, PodEvent, PodQuery, PodView,
-    Revision, RevisionKnown,
+    CachedPod, Change, Known, LabelOperator, LabelRequirement, LabelSelector, ListedPod, PodEvent, PodQuery, PodView,
+    Revision,
 };
 
 /// What happens to one of few names; the labels are few, so that values meet.
@@ -111,7 +111,7 @@ impl Rig {
             let believed = self.believed.get(name);
             prop_assert_eq!(believed.map(|pod| &pod.key), old.as_ref().map(|pod| &pod.key));
             if let Some(old) = old {
-                prop_assert_eq!(believed.unwrap().sections(), old.sections());
+                prop_assert!(believed.unwrap().changed_from(old).is_empty());
             }
             match new {
                 Some(new) => {
@@ -132,7 +132,8 @@ impl Rig {
         let snapshot = self.reader.snapshot();
         prop_assert_eq!(snapshot.len(), expected.len());
         for (pod, expected) in snapshot.iter().zip(expected.values()) {
-            prop_assert_eq!((&pod.key, pod.sections()), (&expected.key, expected.sections()));
+            prop_assert_eq!(&pod.key, &expected.key);
+            prop_assert!(pod.changed_from(expected).is_empty());
             let by_uid = snapshot.by_uid(&pod.key.uid);
             prop_assert_eq!(by_uid.as_ref(), Some(pod));
         }
@@ -186,9 +187,12 @@ fn run(steps: &[Step], deliveries: &[Delivery]) -> Result<(), TestCaseError> {
 }
 
 fn list(pods: &Pods, known: &Reader, ask: bool) -> Vec<ListedPod> {
-    let list = |pod: &Arc<CachedPod>| match ask && known.holds(&pod.key, pod.revision) {
-        true => ListedPod::Held(pod.key.clone()),
-        false => ListedPod::Read(Arc::clone(pod)),
+    let list = |pod: &Arc<CachedPod>| {
+        let held = known.held(&pod.key.namespace, &pod.key.name);
+        match held.filter(|held| ask && held.key == pod.key && held.revision == pod.revision) {
+            Some(held) => ListedPod::Held(held.key.clone()),
+            None => ListedPod::Read(Arc::clone(pod)),
+        }
     };
     pods.values().map(list).collect()
 }
@@ -209,8 +213,8 @@ fn queries() -> impl Strategy<Value = PodQuery> {
 
 fn matches(query: &PodQuery, pod: &CachedPod) -> bool {
     query.namespace.as_ref().is_none_or(|namespace| *namespace == pod.key.namespace)
-        && query.node.as_ref().is_none_or(|node| Some(node) == pod.node())
-        && query.owner_uid.as_ref().is_none_or(|uid| pod.owner_uids().contains(uid))
+        && query.node.as_ref().is_none_or(|node| Some(&**node) == pod.node())
+        && query.owner_uid.as_ref().is_none_or(|uid| pod.owner_uids().iter().any(|owner| **owner == **uid))
         && query.labels.matches(&pod.labels().unwrap())
 }
 

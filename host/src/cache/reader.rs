@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
 use super::Snapshot;
-use crate::model::{PodKey, PodView, Revision, RevisionKnown, Staleness};
+use crate::model::{CachedPod, Known, PodView, Revision, Staleness};
 
 /// The writer's end: the place where the present snapshot is.
 #[derive(Debug)]
@@ -69,8 +69,8 @@ impl Reader {
     }
 }
 
-impl RevisionKnown for Reader {
-    fn holds(&self, key: &PodKey, revision: Revision) -> bool {
-        self.present.load().holds(key, revision)
+impl Known for Reader {
+    fn held(&self, namespace: &str, name: &str) -> Option<Arc<CachedPod>> {
+        self.present.load().get(namespace, name)
     }
 }

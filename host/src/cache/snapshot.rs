@@ -5,7 +5,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use super::index::Indexes;
-use crate::model::{CachedPod, Cursor, Page, PodKey, PodQuery, PodView, Revision, RevisionKnown, Staleness};
+use crate::model::{CachedPod, Cursor, Page, PodKey, PodQuery, PodView, Revision, Staleness};
 
 /// The Pods of one namespace by name.
 pub(super) type Namespace = OrdMap<Arc<str>, Arc<CachedPod>>;
@@ -100,11 +100,5 @@ impl PodView for Snapshot {
 
     fn revision(&self) -> Revision {
         self.revision
-    }
-}
-
-impl RevisionKnown for Snapshot {
-    fn holds(&self, key: &PodKey, revision: Revision) -> bool {
-        self.entry(&key.namespace, &key.name).is_some_and(|pod| pod.key.uid == key.uid && pod.revision == revision)
     }
 }

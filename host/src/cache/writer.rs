@@ -194,7 +194,7 @@ mod tests {
         self,
         testing::{cached, pod, told},
     };
-    use crate::model::{PodView, RevisionKnown};
+    use crate::model::PodView;
 
     fn applied(uid: &str, revision: u64, label: &str) -> PodEvent {
         PodEvent::Applied(cached(&pod("cart", uid, revision, label)))
@@ -227,8 +227,8 @@ mod tests {
         writer.apply(vec![applied("a", 5, "x")]);
         assert!(writer.apply(vec![applied("a", 6, "x")]).is_empty());
         let key = PodKey::new("shop", "cart", "a");
-        assert!(reader.holds(&key, Revision(6)) && !reader.holds(&key, Revision(5)));
-        assert!(!reader.holds(&PodKey::new("shop", "cart", "b"), Revision(6)));
+        let held = reader.snapshot().get("shop", "cart").unwrap();
+        assert_eq!((&held.key, held.revision), (&key, Revision(6)));
     }
 
     #[test]

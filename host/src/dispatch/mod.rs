@@ -119,7 +119,7 @@ impl Dispatch {
             None => Subject::Deleted(self.debts.tombstone(job.lane, &key.uid)),
         };
         let generation = match &subject {
-            Subject::Present(pod) | Subject::Deleted(Some(pod)) => pod.header().generation,
+            Subject::Present(pod) | Subject::Deleted(Some(pod)) => pod.generation(),
             Subject::Deleted(None) => 0,
         };
         let gone =

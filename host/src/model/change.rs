@@ -28,7 +28,7 @@ pub enum Observation {
 #[derive(Debug, Clone)]
 pub enum ListedPod {
     Read(Arc<CachedPod>),
-    /// [`RevisionKnown::holds`] said that the cache has it at this revision; it was not decoded again.
+    /// The cache has it at this revision, or has an older state of it that is to stay.
     Held(PodKey),
 }
 
@@ -47,10 +47,10 @@ pub struct Staleness {
     pub reason: String,
 }
 
-/// What the watch asks during a relist.
-pub trait RevisionKnown: Send + Sync {
-    /// True when the cache holds this incarnation at exactly this revision.
-    fn holds(&self, key: &PodKey, revision: Revision) -> bool;
+/// What the watch asks, so that nothing is read twice.
+pub trait Known: Send + Sync {
+    /// What the cache holds under this namespace and name.
+    fn held(&self, namespace: &str, name: &str) -> Option<Arc<CachedPod>>;
 }
 
 /// One step of one Pod in the cache. `old` and `new` are of one uid when both are there; a Pod recreated under its name
@@ -69,7 +69,7 @@ impl Change {
     pub fn between(old: Option<Arc<CachedPod>>, new: Option<Arc<CachedPod>>) -> Option<Self> {
         let sections = match (&old, &new) {
             (None, None) => return None,
-            (Some(old), Some(new)) => new.sections().changed_from(old.sections()),
+            (Some(old), Some(new)) => new.changed_from(old),
             _ => SectionSet::ALL,
         };
         (!sections.is_empty()).then_some(Self { old, new, sections })

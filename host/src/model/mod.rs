@@ -12,7 +12,7 @@ mod run;
 pub mod syntax;
 mod write;
 
-pub use change::{Change, ListedPod, Observation, PodEvent, RevisionKnown, Staleness};
+pub use change::{Change, Known, ListedPod, Observation, PodEvent, Staleness};
 pub use grants::{Grants, KeyPattern, ObjectGrant, ReadGrants, Scope, WriteGrants};
 pub use key::{PluginId, PodKey, Revision, RevisionError};
 pub use plugin::{LimitClass, Limits, Phase, PluginSpec, WatchSpec};

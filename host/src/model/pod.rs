@@ -1,62 +1,118 @@
-//! A Pod as the cache keeps it: identity, revision and the encoded sections. Immutable and shared.
+//! A Pod as the cache keeps it: identity, revision, and the rest packed. Immutable and shared.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
-use podium_wire::{CodecError, Header, Labels, Lifecycle, Owners, Section, SectionBytes, SectionSet, Spec, Status};
+use podium_wire::{
+    CodecError, Header, Labels, Lifecycle, Owners, Section, SectionBytes, SectionSet, Spec, Status, Timestamp,
+    json::JsonError,
+};
 
 use super::{PodKey, Revision, RevisionError};
+use crate::shape::{Identity, Packed, Scratch, ShapeError, Shapes};
 
 /// One state of one Pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct CachedPod {
     pub key: PodKey,
     pub revision: Revision,
-    header: Header,
-    sections: SectionBytes<Arc<[u8]>>,
-    node: Option<Arc<str>>,
-    owner_uids: Box<[Arc<str>]>,
+    packed: Packed,
 }
 
 /// Why an object of the API server cannot be cached.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum PodError {
+    #[error(transparent)]
+    Json(#[from] JsonError),
     #[error(transparent)]
     Revision(#[from] RevisionError),
     #[error(transparent)]
     Codec(#[from] CodecError),
 }
 
+impl AsRef<Packed> for CachedPod {
+    fn as_ref(&self) -> &Packed {
+        &self.packed
+    }
+}
+
 impl CachedPod {
+    /// A Pod that shares nothing with others: for what is not kept for long, and what was not JSON of an API server.
+    ///
     /// # Errors
     /// When the revision cannot be compared or a section is too large.
     pub fn new(pod: &podium_wire::Pod) -> Result<Self, PodError> {
-        let header = pod.header.clone();
+        let header = &pod.header;
         Ok(Self {
             key: PodKey::new(&header.namespace, &header.name, &header.uid),
             revision: Revision::parse(&header.resource_version)?,
-            sections: SectionBytes::encode(pod)?.map(Arc::from),
-            node: pod.spec.node_name.as_deref().map(Arc::from),
-            owner_uids: pod.owners.iter().map(|owner| Arc::from(owner.uid.as_str())).collect(),
-            header,
+            packed: Packed::unshared(pod)?,
         })
     }
 
+    /// Reads the JSON of a Pod. `held` is asked for the state that is kept under a namespace and name: what has not
+    /// changed since is not read again.
+    ///
+    /// # Errors
+    /// When it is no Pod, or cannot be cached.
+    pub fn read(
+        json: &[u8],
+        shapes: &Shapes,
+        scratch: &mut Scratch,
+        held: impl FnOnce(&str, &str) -> Option<Arc<Self>>,
+    ) -> Result<Self, PodError> {
+        let mut before = None;
+        let same = |namespace: &str, name: &str, uid: &str| {
+            before = held(namespace, name).filter(|pod| &*pod.key.uid == uid);
+            before.clone().map(Held)
+        };
+        match shapes.read(json, scratch, same) {
+            Ok(read) => {
+                let key = before.map(|pod| pod.key.clone());
+                let key = key.unwrap_or_else(|| PodKey::new(read.namespace, read.name, read.uid));
+                Ok(Self { key, revision: Revision(read.revision), packed: read.packed })
+            }
+            Err(ShapeError::Unusual(pod)) => Self::new(&pod),
+            Err(ShapeError::Json(error)) => Err(error.into()),
+        }
+    }
+
+    fn identity(&self) -> Identity<'_> {
+        Identity { name: &self.key.name, uid: &self.key.uid, revision: self.revision.0 }
+    }
+
     #[must_use]
-    pub fn header(&self) -> &Header {
-        &self.header
+    pub fn header(&self) -> Header {
+        Header {
+            namespace: self.key.namespace.to_string(),
+            name: self.key.name.to_string(),
+            uid: self.key.uid.to_string(),
+            resource_version: self.revision.to_string(),
+            generation: self.generation(),
+            created: Timestamp(self.packed.created(self.identity())),
+        }
     }
     #[must_use]
-    pub fn sections(&self) -> &SectionBytes<Arc<[u8]>> {
-        &self.sections
+    pub fn generation(&self) -> i64 {
+        self.packed.generation()
+    }
+    /// The encoded bytes of a section.
+    #[must_use]
+    pub fn section_bytes(&self, section: Section) -> Cow<'_, [u8]> {
+        self.packed.section(self.identity(), section)
+    }
+    /// The sections whose bytes differ from those of another state of the same incarnation.
+    #[must_use]
+    pub fn changed_from(&self, old: &Self) -> SectionSet {
+        self.packed.changed_from(&old.packed, &self.key.name, &self.key.uid)
     }
     /// None until scheduled.
     #[must_use]
-    pub fn node(&self) -> Option<&Arc<str>> {
-        self.node.as_ref()
+    pub fn node(&self) -> Option<&str> {
+        self.packed.node(self.identity())
     }
     #[must_use]
-    pub fn owner_uids(&self) -> &[Arc<str>] {
-        &self.owner_uids
+    pub fn owner_uids(&self) -> Vec<String> {
+        self.owners().unwrap_or_default().into_iter().map(|owner| owner.uid).collect()
     }
 
     /// The bytes of a record with the sections of `wanted`.
@@ -64,14 +120,16 @@ impl CachedPod {
     /// # Errors
     /// When the Pod does not fit a record; a Pod of a real API server does.
     pub fn record(&self, wanted: SectionSet) -> Result<Vec<u8>, CodecError> {
-        self.sections.record(&self.header, wanted)
+        let bytes =
+            |section| if wanted.contains(section) { self.section_bytes(section) } else { Cow::Borrowed(&[][..]) };
+        SectionBytes::from_fn(bytes).record(&self.header(), wanted)
     }
 
     fn section<T: serde::de::DeserializeOwned>(&self, section: Section) -> Result<T, CodecError> {
-        podium_wire::decode(self.sections.get(section))
+        podium_wire::decode(&self.section_bytes(section))
     }
     /// # Errors
-    /// Never for what [`Self::new`] encoded; so for all below.
+    /// Never for what was encoded by `podium_wire`; so for all below.
     pub fn labels(&self) -> Result<Labels, CodecError> {
         self.section(Section::Labels)
     }
@@ -99,5 +157,20 @@ impl CachedPod {
     /// As [`Self::labels`].
     pub fn status(&self) -> Result<Status, CodecError> {
         self.section(Section::Status)
+    }
+}
+
+impl PartialEq for CachedPod {
+    /// The same state, however it is kept.
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key && self.revision == other.revision && self.changed_from(other).is_empty()
+    }
+}
+
+struct Held(Arc<CachedPod>);
+
+impl AsRef<Packed> for Held {
+    fn as_ref(&self) -> &Packed {
+        &self.0.packed
     }
 }

@@ -98,7 +98,7 @@ impl Watch {
             Event::Error(error) => return Err(self.after_error(&error)),
             Event::Unknown => return Ok(None),
         };
-        match object::pod(json)? {
+        match self.decoder.pod(json)? {
             Seen::Read(pod) => {
                 self.advance(pod.revision)?;
                 events.push(if deleted { PodEvent::Deleted(pod) } else { PodEvent::Applied(pod) });

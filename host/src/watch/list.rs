@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     api::ApiError,
-    model::{ListedPod, Observation, Revision, RevisionKnown},
+    model::{ListedPod, Observation, Revision},
 };
 
 /// A server that has nothing to say for so long has no streaming lists, or something before it swallows their end.
@@ -76,10 +76,9 @@ impl Watch {
     async fn listed(&mut self, floor: Option<Revision>) -> Result<Listed, Failed> {
         self.counters.lists.fetch_add(1, Relaxed);
         // Revisions of a history that was set back do not compare: then everything is decoded.
-        let known = std::sync::Arc::clone(&self.known);
-        let known = (floor.is_some() || self.seen == Revision(0)).then_some(&*known);
+        let compare = floor.is_some() || self.seen == Revision(0);
         if self.streaming_failures < MAX_STREAMING_FAILURES {
-            match self.stream_list(floor, known).await {
+            match self.stream_list(floor, compare).await {
                 Err(Failed::Unsupported { reason, for_good }) => {
                     self.streaming_failures =
                         if for_good { MAX_STREAMING_FAILURES } else { self.streaming_failures + 1 };
@@ -92,10 +91,10 @@ impl Watch {
                 failed => return failed,
             }
         }
-        self.paged_list(floor, known).await
+        self.paged_list(floor, compare).await
     }
 
-    async fn stream_list(&self, floor: Option<Revision>, known: Option<&dyn RevisionKnown>) -> Result<Listed, Failed> {
+    async fn stream_list(&mut self, floor: Option<Revision>, compare: bool) -> Result<Listed, Failed> {
         let mut query = format!(
             "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds={}",
             STREAMING_DEADLINE.as_secs()
@@ -128,7 +127,7 @@ impl Watch {
             };
             for line in &batch {
                 match object::event(line)? {
-                    Event::Added(json) => pods.push(self.listed_pod(json, known)?),
+                    Event::Added(json) => pods.push(self.listed_pod(json, compare)?),
                     Event::Bookmark { revision, initial_events_end: true } => return Ok((pods, revision)),
                     Event::Error(error) => return Err(error.into()),
                     Event::Modified(_) | Event::Deleted(_) | Event::Bookmark { .. } => {
@@ -140,7 +139,7 @@ impl Watch {
         }
     }
 
-    async fn paged_list(&self, floor: Option<Revision>, known: Option<&dyn RevisionKnown>) -> Result<Listed, Failed> {
+    async fn paged_list(&mut self, floor: Option<Revision>, compare: bool) -> Result<Listed, Failed> {
         let api = self.api.with_deadline(self.options.page_deadline);
         let mut restarts = 0;
         'anew: loop {
@@ -162,7 +161,7 @@ impl Watch {
                 };
                 let page = ListPage::read(&page)?;
                 for json in page.items() {
-                    pods.push(self.listed_pod(json, known)?);
+                    pods.push(self.listed_pod(json, compare)?);
                 }
                 // All pages are of the first one's revision.
                 let revision = *first.get_or_insert(page.metadata.revision()?);
@@ -174,8 +173,8 @@ impl Watch {
         }
     }
 
-    fn listed_pod(&self, json: &[u8], known: Option<&dyn RevisionKnown>) -> Result<ListedPod, Malformed> {
-        let (pod, error) = object::listed(json, known)?;
+    fn listed_pod(&mut self, json: &[u8], compare: bool) -> Result<ListedPod, Malformed> {
+        let (pod, error) = self.decoder.listed(json, compare)?;
         if let (ListedPod::Held(key), Some(error)) = (&pod, error) {
             self.unreadable(key, &error);
         }

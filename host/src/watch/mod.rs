@@ -27,10 +27,15 @@ use std::{
 use http::Request;
 use tokio::sync::mpsc;
 
-use self::{backoff::Backoff, object::Malformed, outlet::Outlet};
+use self::{
+    backoff::Backoff,
+    object::{Decoder, Malformed},
+    outlet::Outlet,
+};
 use crate::{
     api::{Api, ApiError},
-    model::{Observation, Revision, RevisionKnown},
+    model::{Known, Observation, Revision},
+    shape::Shapes,
 };
 
 /// How often in a row an API server may say that it has not reached what was seen already, before it is asked for its
@@ -88,7 +93,7 @@ impl Counters {
 pub struct Watch {
     api: Api,
     options: WatchOptions,
-    known: Arc<dyn RevisionKnown>,
+    decoder: Decoder,
     backoff: Backoff,
     counters: Arc<Counters>,
     /// Where the next watch begins; none: a list comes first.
@@ -114,11 +119,11 @@ enum Next {
 
 impl Watch {
     /// `seed` is for the jitter of waits: different in every host, or all of them return in one moment.
-    pub fn new(api: Api, options: WatchOptions, known: Arc<dyn RevisionKnown>, seed: u64) -> Self {
+    pub fn new(api: Api, options: WatchOptions, shapes: Arc<Shapes>, known: Arc<dyn Known>, seed: u64) -> Self {
         Self {
             api,
             options,
-            known,
+            decoder: Decoder::new(shapes, known),
             backoff: Backoff::new(seed),
             counters: Arc::default(),
             position: None,

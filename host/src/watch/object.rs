@@ -10,7 +10,8 @@ use serde_json::value::RawValue;
 
 use crate::{
     api::ApiError,
-    model::{CachedPod, ListedPod, PodKey, Revision, RevisionKnown},
+    model::{CachedPod, Known, ListedPod, PodError, PodKey, Revision},
+    shape::{Scratch, Shapes},
 };
 
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -145,29 +146,44 @@ pub(super) enum Seen {
     Unreadable { key: PodKey, revision: Revision, error: String },
 }
 
-pub(super) fn pod(json: &[u8]) -> Result<Seen, Malformed> {
-    decode(json).map(|pod| Seen::Read(Arc::new(pod))).or_else(|error| {
-        let (key, revision) = identity(json)?;
-        Ok(Seen::Unreadable { key, revision, error })
-    })
+/// Reads Pods, and nothing twice.
+pub(super) struct Decoder {
+    shapes: Arc<Shapes>,
+    known: Arc<dyn Known>,
+    scratch: Scratch,
 }
 
-/// A Pod of a list. What `known` holds at this revision is not decoded; an unreadable one is taken for held, so that
-/// the list does not seem to lack it, and its error is given beside.
-pub(super) fn listed(json: &[u8], known: Option<&dyn RevisionKnown>) -> Result<(ListedPod, Option<String>), Malformed> {
-    let (key, revision) = identity(json)?;
-    if known.is_some_and(|known| known.holds(&key, revision)) {
-        return Ok((ListedPod::Held(key), None));
+impl Decoder {
+    pub(super) fn new(shapes: Arc<Shapes>, known: Arc<dyn Known>) -> Self {
+        Self { shapes, known, scratch: Scratch::default() }
     }
-    Ok(match decode(json) {
-        Ok(pod) => (ListedPod::Read(Arc::new(pod)), None),
-        Err(error) => (ListedPod::Held(key), Some(error)),
-    })
-}
 
-fn decode(json: &[u8]) -> Result<CachedPod, String> {
-    let pod = podium_wire::json::decode(json).map_err(|error| error.to_string())?;
-    CachedPod::new(&pod).map_err(|error| error.to_string())
+    pub(super) fn pod(&mut self, json: &[u8]) -> Result<Seen, Malformed> {
+        self.read(json).map(|pod| Seen::Read(Arc::new(pod))).or_else(|error| {
+            let (key, revision) = identity(json)?;
+            Ok(Seen::Unreadable { key, revision, error: error.to_string() })
+        })
+    }
+
+    /// A Pod of a list. What the cache holds at this revision is not given again, unless `compare` is false; an
+    /// unreadable one is taken for held, so that the list does not seem to lack it, and its error is given beside.
+    pub(super) fn listed(&mut self, json: &[u8], compare: bool) -> Result<(ListedPod, Option<String>), Malformed> {
+        let pod = match self.read(json) {
+            Ok(pod) => pod,
+            Err(error) => return Ok((ListedPod::Held(identity(json)?.0), Some(error.to_string()))),
+        };
+        let held = if compare { self.known.held(&pod.key.namespace, &pod.key.name) } else { None };
+        Ok(match held.filter(|held| held.key == pod.key && held.revision == pod.revision) {
+            // The key that is there already: a list of what is known takes next to no memory.
+            Some(held) => (ListedPod::Held(held.key.clone()), None),
+            None => (ListedPod::Read(Arc::new(pod)), None),
+        })
+    }
+
+    fn read(&mut self, json: &[u8]) -> Result<CachedPod, PodError> {
+        let Self { shapes, known, scratch } = self;
+        CachedPod::read(json, shapes, scratch, |namespace, name| known.held(namespace, name))
+    }
 }
 
 fn identity(json: &[u8]) -> Result<(PodKey, Revision), Malformed> {

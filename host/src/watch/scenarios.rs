@@ -11,6 +11,7 @@ use super::{
 use crate::{
     cache::{self, Reader, Writer, testing::told},
     model::{ListedPod, Observation, PodView},
+    shape::Shapes,
 };
 
 struct Rig {
@@ -29,7 +30,7 @@ fn rig(answers: Vec<Answer>) -> Rig {
 fn rig_with(answers: Vec<Answer>, options: WatchOptions) -> Rig {
     let (api, requests) = wire(answers);
     let (writer, reader) = cache::new();
-    let watch = Watch::new(api, options, Arc::new(reader.clone()), 7);
+    let watch = Watch::new(api, options, Arc::new(Shapes::new(7)), Arc::new(reader.clone()), 7);
     let counters = watch.counters();
     let (sender, observations) = mpsc::channel(16);
     let task = tokio::spawn(watch.run(sender));

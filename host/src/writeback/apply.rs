@@ -2,12 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use serde_json::Value;
-
 use crate::{
     api::{Api, ApiError},
     model::{CachedPod, PodKey, WriteResult},
     seam::{Sender, Sent},
+    shape::{Scratch, Shapes},
 };
 
 use super::{
@@ -24,6 +23,7 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 pub(super) struct Delivery<'a> {
     api: &'a Api,
     objects: &'a Objects,
+    shapes: &'a Shapes,
     sender: &'a Sender,
     now_millis: u64,
     /// What later requests on a subject become without being sent.
@@ -32,8 +32,14 @@ pub(super) struct Delivery<'a> {
 }
 
 impl<'a> Delivery<'a> {
-    pub(super) fn new(api: &'a Api, objects: &'a Objects, sender: &'a Sender, now_millis: u64) -> Self {
-        Self { api, objects, sender, now_millis, closed: BTreeMap::new(), cut_off: false }
+    pub(super) fn new(
+        api: &'a Api,
+        objects: &'a Objects,
+        shapes: &'a Shapes,
+        sender: &'a Sender,
+        now_millis: u64,
+    ) -> Self {
+        Self { api, objects, shapes, sender, now_millis, closed: BTreeMap::new(), cut_off: false }
     }
 
     /// True once nothing more is to be sent.
@@ -99,11 +105,11 @@ impl<'a> Delivery<'a> {
         };
         sent.requests += 1;
         let removal = matches!(request, Request::Delete { .. } | Request::Evict { .. });
-        let result = match self.api.json(wire).await {
+        let result = match self.api.bytes(wire).await {
             // The answer of a deletion is never written through: it may carry the very revision of the deletion.
             Ok(_) if removal => WriteResult::Applied,
             Ok(answer) => {
-                sent.pods.extend(through(&answer, key));
+                sent.pods.extend(self.pod(&answer).and_then(|pod| through(pod, key)));
                 WriteResult::Applied
             }
             Err(error) => match answer::judge(request, &error) {
@@ -128,15 +134,19 @@ impl<'a> Delivery<'a> {
         }
     }
 
+    fn pod(&self, answer: &[u8]) -> Option<CachedPod> {
+        CachedPod::read(answer, self.shapes, &mut Scratch::default(), |_, _| None).ok()
+    }
+
     /// The one read after a lost answer.
     async fn look(&mut self, key: &PodKey, request: &Request, sent: &mut Sent) -> WriteResult {
         let Ok(wire) = http::get_pod(key) else { return self.failed(Verdict::Ambiguous, sent) };
-        let result = match self.api.json(wire).await {
-            Ok(answer) => match pod(&answer) {
+        let result = match self.api.bytes(wire).await {
+            Ok(answer) => match self.pod(&answer) {
                 Some(pod) => {
                     let result = answer::resolve(request, Some(&pod));
                     if result == WriteResult::Applied {
-                        sent.pods.extend(through(&answer, key));
+                        sent.pods.extend(through(pod, key));
                     }
                     result
                 }
@@ -152,15 +162,12 @@ impl<'a> Delivery<'a> {
     }
 }
 
-fn pod(answer: &Value) -> Option<CachedPod> {
-    let pod = podium_wire::json::decode_value(answer).ok()?;
-    CachedPod::new(&pod).ok()
-}
-
 /// The Pod of an answer for the write-through; none where it is another's, or already gone with its last finalizer, for
 /// which the API server answers with an unchanged revision.
-fn through(answer: &Value, key: &PodKey) -> Option<Arc<CachedPod>> {
-    let pod = pod(answer).filter(|pod| pod.key == *key)?;
+fn through(pod: CachedPod, key: &PodKey) -> Option<Arc<CachedPod>> {
+    if pod.key != *key {
+        return None;
+    }
     let lifecycle = pod.lifecycle().ok()?;
     let gone = lifecycle.deletion_timestamp.is_some() && lifecycle.finalizers.is_empty();
     (!gone).then(|| Arc::new(pod))

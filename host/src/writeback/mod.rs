@@ -24,13 +24,14 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use crate::{
     api::Api,
     authz::Authorized,
     model::{BoxFuture, Event, PluginId, PodKey, PodView, WriteReport, WriteResult},
     seam::{Deliver, Sender, Sent, Staged},
+    shape::Shapes,
 };
 
 use digest::Digest;
@@ -62,14 +63,16 @@ pub struct Writeback {
     api: Api,
     objects: objects::Objects,
     events: events::Events,
+    shapes: Arc<Shapes>,
 }
 
 impl Writeback {
-    /// Each request gets 5 s and each delivery 10 s, whatever the deadline of `api`.
+    /// Each request gets 5 s and each delivery 10 s, whatever the deadline of `api`. `shapes` are the cache's: the Pods
+    /// that come back go there.
     #[must_use]
-    pub fn new(api: &Api) -> Self {
+    pub fn new(api: &Api, shapes: Arc<Shapes>) -> Self {
         let (objects, events) = (objects::Objects::new(), events::Events::new());
-        Self { api: api.with_deadline(DEADLINE), objects, events }
+        Self { api: api.with_deadline(DEADLINE), objects, events, shapes }
     }
 
     async fn run(
@@ -88,7 +91,7 @@ impl Writeback {
         let plan = plan::plan(staged.writes, view, now_millis);
         let mut became: BTreeMap<u32, WriteResult> = plan.became;
         let mut sent = Sent::default();
-        let mut delivery = apply::Delivery::new(&api, &self.objects, sender, now_millis);
+        let mut delivery = apply::Delivery::new(&api, &self.objects, &self.shapes, sender, now_millis);
         for planned in plan.requests {
             let result = delivery.send(planned.request, &mut sent).await;
             became.extend(planned.ids.into_iter().map(|id| (id, result.clone())));

@@ -62,7 +62,10 @@ impl Wire {
                 Response::builder().status(code).body(body)
             }
         });
-        Writeback::new(&Api::new(kube::Client::new(service, "default"), Duration::from_secs(60)))
+        Writeback::new(
+            &Api::new(kube::Client::new(service, "default"), Duration::from_secs(60)),
+            Arc::new(Shapes::new(7)),
+        )
     }
 
     fn seen(&self) -> Vec<Seen> {
