@@ -19,7 +19,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ("wake", &["model"], &[]),
     ("status", &["model"], &[]),
     ("queue", &[], &["tokio::time", "tokio::sync", "tokio::select"]),
-    ("cache", &["model"], &["tokio::sync", "arc_swap", "imbl"]),
+    ("cache", &["model", "shape"], &["tokio::sync", "arc_swap", "imbl"]),
     ("api", &["model"], &["kube", "tokio::time", "http", "http_body_util", "hyper", "hyper_util", "tower"]),
     ("watch", &["model", "shape", "api"], &["kube", "tokio", "http", "http_body_util"]),
     ("live", &["model", "seam", "api"], &["kube", "http"]),

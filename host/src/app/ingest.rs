@@ -219,8 +219,8 @@ impl Ingest {
         let Some(loaded) = self.registry.get(lane) else { return };
         let alone = Wake::new([(lane, &loaded.spec)]);
         let snapshot = self.reader.snapshot();
-        let concerned = |pod: &&Arc<CachedPod>| {
-            let added = Change::between(None, Some((*pod).clone()));
+        let concerned = |pod: &Arc<CachedPod>| {
+            let added = Change::between(None, Some(pod.clone()));
             added.is_some_and(|added| !alone.concerned(&added).is_empty())
         };
         let pods = snapshot.iter().filter(concerned);

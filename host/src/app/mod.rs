@@ -113,7 +113,7 @@ impl App {
         let engine =
             Engine::new(EngineOptions { concurrent_runs, ..engine }).context("cannot set up the WebAssembly engine")?;
         let clock = Clock::starting_at(options.now_millis);
-        let (writer, reader) = cache::new();
+        let (writer, reader) = cache::new(options.seed);
         let shapes = Arc::new(Shapes::new(options.seed));
         let registry = Arc::new(Registry::default());
         let queue: Arc<PodQueue> = Arc::new(Queue::new(Backoff::default(), (workers / 2).max(1), options.seed));

@@ -2,20 +2,21 @@
 //!
 //! A label decides by equality or a set of values. Existence, absence and exclusion are filtered.
 
-use std::{cell::Cell, iter::Peekable, ops::Bound, sync::Arc};
+use std::{cell::Cell, cmp::Ordering, iter::Peekable, ops::Bound, sync::Arc};
 
 use super::{
-    index::{Names, labels},
-    snapshot::{Namespace, Snapshot},
+    index::labels,
+    members::{Members, Slot},
+    snapshot::{Pods, Snapshot},
 };
 use crate::model::{CachedPod, Cursor, LabelOperator, LabelRequirement, Page, PodQuery};
 
 /// Where candidates come from.
 enum Source<'a> {
     Everything,
-    Namespace(&'a Namespace),
+    Namespace(&'a Members),
     /// Pods that have one of some values; the sets do not overlap.
-    Index(Vec<&'a Names>),
+    Index(Vec<&'a Members>),
 }
 
 /// What every candidate of the chosen source is known to satisfy.
@@ -28,7 +29,7 @@ enum Decided {
     Label(usize),
 }
 
-type Pods<'a> = Box<dyn Iterator<Item = &'a Arc<CachedPod>> + 'a>;
+type Slots<'a> = Box<dyn Iterator<Item = Slot> + 'a>;
 
 impl Snapshot {
     pub(super) fn find_page(&self, query: &PodQuery, limit: usize, after: Option<&Cursor>) -> Page {
@@ -37,7 +38,7 @@ impl Snapshot {
         }
         let examined = Cell::new(0);
         let mut matching = self.matching(query, after, &examined);
-        let pods: Vec<_> = matching.by_ref().take(limit).cloned().collect();
+        let pods: Vec<_> = matching.by_ref().take(limit).collect();
         let next = if matching.next().is_some() { pods.last() } else { None };
         let next =
             next.map(|last| Cursor { namespace: Arc::clone(&last.key.namespace), name: Arc::clone(&last.key.name) });
@@ -47,8 +48,8 @@ impl Snapshot {
     pub(super) fn count_all(&self, query: &PodQuery) -> usize {
         if is_known(query) {
             return match &query.namespace {
-                Some(namespace) => self.namespaces.get(namespace).map_or(0, Namespace::len),
-                None => self.len,
+                Some(namespace) => self.namespaces.get(namespace).map_or(0, Members::len),
+                None => self.len(),
             };
         }
         self.matching(query, None, &Cell::new(0)).count()
@@ -59,36 +60,42 @@ impl Snapshot {
             return 0;
         }
         match self.source(query).0 {
-            Source::Everything => self.len,
-            Source::Namespace(pods) => pods.len(),
-            Source::Index(sets) => sets.iter().map(|names| names.len()).sum(),
+            Source::Everything => self.len(),
+            Source::Namespace(members) => members.len(),
+            Source::Index(sets) => sets.iter().map(|members| members.len()).sum(),
         }
     }
 
     /// Counts into `examined` what is looked at, matching or not.
-    fn matching<'a>(&'a self, query: &'a PodQuery, after: Option<&'a Cursor>, examined: &'a Cell<usize>) -> Pods<'a> {
+    fn matching<'a>(
+        &'a self,
+        query: &'a PodQuery,
+        after: Option<&'a Cursor>,
+        examined: &'a Cell<usize>,
+    ) -> impl Iterator<Item = Arc<CachedPod>> + 'a {
         let (source, decided) = self.source(query);
         let candidates = match source {
             Source::Everything => self.walk(after),
-            Source::Namespace(pods) => walk_namespace(pods, query.namespace.as_ref(), after),
-            Source::Index(sets) => self.walk_index(&sets, query.namespace.as_ref(), after),
+            Source::Namespace(members) => self.walk_namespace(members, query.namespace.as_ref(), after),
+            Source::Index(sets) => self.walk_index(&sets, query.namespace.as_deref(), after),
         };
         let candidates = candidates.inspect(|_| examined.set(examined.get() + 1));
-        Box::new(candidates.filter(move |pod| matches(query, decided, pod)))
+        let pods = candidates.filter_map(|slot| self.pods.get(slot)).map(|pod| pod.pod());
+        pods.filter(move |pod| matches(query, decided, pod))
     }
 
     fn source<'a>(&'a self, query: &PodQuery) -> (Source<'a>, Decided) {
-        let mut size = self.len;
+        let mut size = self.len();
         let mut best = (Source::Everything, Decided::Nothing);
         if let Some(namespace) = &query.namespace {
-            let Some(pods) = self.namespaces.get(namespace) else {
+            let Some(members) = self.namespaces.get(namespace) else {
                 return (Source::Index(Vec::new()), Decided::Nothing);
             };
-            size = pods.len();
-            best = (Source::Namespace(pods), Decided::Nothing);
+            size = members.len();
+            best = (Source::Namespace(members), Decided::Nothing);
         }
-        let mut offer = |sets: Vec<&'a Names>, decided| {
-            let members = sets.iter().map(|names| names.len()).sum();
+        let mut offer = |sets: Vec<&'a Members>, decided| {
+            let members = sets.iter().map(|members| members.len()).sum();
             if members <= size {
                 size = members;
                 best = (Source::Index(sets), decided);
@@ -112,43 +119,53 @@ impl Snapshot {
         best
     }
 
-    fn walk<'a>(&'a self, after: Option<&'a Cursor>) -> Pods<'a> {
+    fn walk<'a>(&'a self, after: Option<&'a Cursor>) -> Slots<'a> {
         let from = after.map_or(Bound::Unbounded, |after| Bound::Included(&*after.namespace));
         let namespaces = self.namespaces.range::<_, str>((from, Bound::Unbounded));
-        Box::new(namespaces.flat_map(move |(namespace, pods)| walk_namespace(pods, Some(namespace), after)))
+        Box::new(namespaces.flat_map(move |(namespace, members)| self.walk_namespace(members, Some(namespace), after)))
+    }
+
+    fn walk_namespace<'a>(
+        &'a self,
+        members: &'a Members,
+        namespace: Option<&Arc<str>>,
+        after: Option<&'a Cursor>,
+    ) -> Slots<'a> {
+        match (namespace, after) {
+            (Some(namespace), Some(after)) if after.namespace == *namespace => {
+                Box::new(members.iter_from(|slot| !is_behind(&self.pods, slot, after)))
+            }
+            (Some(namespace), Some(after)) if after.namespace > *namespace => Box::new(std::iter::empty()),
+            _ => Box::new(members.iter()),
+        }
     }
 
     fn walk_index<'a>(
         &'a self,
-        sets: &[&'a Names],
-        namespace: Option<&'a Arc<str>>,
+        sets: &[&'a Members],
+        namespace: Option<&'a str>,
         after: Option<&'a Cursor>,
-    ) -> Pods<'a> {
-        let begin = namespace.map(|namespace| Cursor { namespace: Arc::clone(namespace), name: "".into() });
-        let from = match (begin, after) {
-            (Some(begin), Some(after)) if begin > *after => Bound::Included(begin),
-            (_, Some(after)) => Bound::Excluded(after.clone()),
-            (Some(begin), None) => Bound::Included(begin),
-            (None, None) => Bound::Unbounded,
+    ) -> Slots<'a> {
+        let before = move |slot| {
+            namespace.is_some_and(|namespace| self.pods.compare(slot, namespace, "") == Ordering::Less)
+                || after.is_some_and(|after| !is_behind(&self.pods, slot, after))
         };
-        let sets = sets.iter().map(|names| names.range((from.clone(), Bound::Unbounded)).peekable()).collect();
-        let names = Merged(sets).take_while(move |name| namespace.is_none_or(|namespace| name.namespace == *namespace));
-        Box::new(names.filter_map(|name| self.entry(&name.namespace, &name.name)))
+        let sets = sets.iter().map(|members| members.iter_from(before).peekable()).collect();
+        let within = move |slot: &Slot| {
+            let of = self.pods.get(*slot);
+            namespace.is_none_or(|namespace| of.is_some_and(|pod| **pod.namespace() == *namespace))
+        };
+        Box::new(Merged { sets, pods: &self.pods }.take_while(within))
     }
+}
+
+fn is_behind(pods: &Pods, slot: Slot, after: &Cursor) -> bool {
+    pods.compare(slot, &after.namespace, &after.name) == Ordering::Greater
 }
 
 /// How many Pods match is known without looking at any.
 fn is_known(query: &PodQuery) -> bool {
     query.node.is_none() && query.owner_uid.is_none() && query.labels.0.is_empty()
-}
-
-fn walk_namespace<'a>(pods: &'a Namespace, namespace: Option<&Arc<str>>, after: Option<&'a Cursor>) -> Pods<'a> {
-    let from = match (namespace, after) {
-        (Some(namespace), Some(after)) if after.namespace == *namespace => Bound::Excluded(&*after.name),
-        (Some(namespace), Some(after)) if after.namespace > *namespace => return Box::new(std::iter::empty()),
-        _ => Bound::Unbounded,
-    };
-    Box::new(pods.range::<_, str>((from, Bound::Unbounded)).map(|(_, pod)| pod))
 }
 
 fn matches(query: &PodQuery, decided: Decided, pod: &CachedPod) -> bool {
@@ -164,15 +181,25 @@ fn matches(query: &PodQuery, decided: Decided, pod: &CachedPod) -> bool {
 }
 
 /// Several ordered sets as one, in order.
-struct Merged<I: Iterator>(Vec<Peekable<I>>);
+struct Merged<'a, I: Iterator> {
+    sets: Vec<Peekable<I>>,
+    pods: &'a Pods,
+}
 
-impl<I: Iterator<Item: Ord + Copy>> Iterator for Merged<I> {
-    type Item = I::Item;
+impl<I: Iterator<Item = Slot>> Iterator for Merged<'_, I> {
+    type Item = Slot;
 
-    fn next(&mut self) -> Option<I::Item> {
-        let heads = self.0.iter_mut().enumerate().filter_map(|(at, names)| Some((*names.peek()?, at)));
-        let (_, least) = heads.min()?;
-        self.0[least].next()
+    fn next(&mut self) -> Option<Slot> {
+        if let [only] = &mut *self.sets {
+            return only.next();
+        }
+        let pods = self.pods;
+        let heads = self.sets.iter_mut().enumerate();
+        let heads = heads.filter_map(|(at, slots)| Some((pods.get(*slots.peek()?)?, at)));
+        let least =
+            heads.min_by(|(one, _), (other, _)| one.compare(other.namespace(), &other.name()).then(Ordering::Less));
+        let (_, at) = least?;
+        self.sets[at].next()
     }
 }
 
@@ -185,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_search_costs_the_pods_that_it_looks_at_and_not_those_that_it_gives() {
-        let (mut writer, reader) = crate::cache::new();
+        let (mut writer, reader) = crate::cache::new(7);
         for at in 0..10 {
             let label = if at == 0 { "rare" } else { "usual" };
             let pod = pod(&format!("p{at}"), &format!("u{at}"), at + 1, label);
@@ -193,7 +220,7 @@ mod tests {
         }
         let snapshot = reader.snapshot();
         let key =
-            reader.snapshot().iter().next().map(|pod| super::labels(Some(pod)).into_keys().next().unwrap()).unwrap();
+            reader.snapshot().iter().next().map(|pod| super::labels(Some(&pod)).into_keys().next().unwrap()).unwrap();
         let by = |operator, values: &[&str]| {
             let values = values.iter().map(|value| (*value).to_owned()).collect();
             let labels = LabelSelector(vec![LabelRequirement { key: key.clone(), operator, values }]);

@@ -1,41 +1,42 @@
-//! Membership indexes: a value, such as a node's name, to the names of the Pods that have it.
+//! Membership indexes: a value, such as a node's name, to the Pods that have it.
 //!
-//! They hold names, not Pods, so an event that moves no Pod between values leaves them alone. All are persistent:
+//! They hold slots, not Pods, so an event that moves no Pod between values leaves them alone. All are persistent:
 //! a clone shares everything, and a change copies one path.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, cmp::Ordering, sync::Arc};
 
-use imbl::{OrdMap, OrdSet};
-
-use crate::model::{CachedPod, Cursor};
+use imbl::OrdMap;
 use podium_wire::{Labels, Section};
 
-/// Names in the order of namespace, then name.
-pub(super) type Names = OrdSet<Cursor>;
+use super::{
+    members::{Members, Slot},
+    snapshot::Pods,
+};
+use crate::model::CachedPod;
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Index(OrdMap<Arc<str>, Names>);
+pub(super) struct Index(OrdMap<Arc<str>, Members>);
 
 impl Index {
-    pub(super) fn get(&self, value: &str) -> Option<&Names> {
+    pub(super) fn get(&self, value: &str) -> Option<&Members> {
         self.0.get(value)
     }
 
-    fn insert(&mut self, value: &str, name: &Cursor) {
+    fn insert(&mut self, value: &str, slot: Slot, place: impl Fn(Slot) -> Ordering) {
         match self.0.get_mut(value) {
-            Some(names) => {
-                names.insert(name.clone());
-            }
+            Some(members) => members.insert(slot, place),
             None => {
-                self.0.insert(value.into(), Names::unit(name.clone()));
+                let mut members = Members::default();
+                members.insert(slot, place);
+                self.0.insert(value.into(), members);
             }
         }
     }
 
-    fn remove(&mut self, value: &str, name: &Cursor) {
-        if let Some(names) = self.0.get_mut(value) {
-            names.remove(name);
-            if names.is_empty() {
+    fn remove(&mut self, value: &str, slot: Slot, place: impl Fn(Slot) -> Ordering) {
+        if let Some(members) = self.0.get_mut(value) {
+            members.remove(slot, place);
+            if members.is_empty() {
                 self.0.remove(value);
             }
         }
@@ -45,7 +46,6 @@ impl Index {
 /// All indexes of a snapshot. Every label is indexed by key and value: a selector may name any, and a Pod has few.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Indexes {
-    pub(super) uids: OrdMap<Arc<str>, Cursor>,
     pub(super) nodes: Index,
     pub(super) owners: Index,
     labels: OrdMap<Arc<str>, Index>,
@@ -53,39 +53,34 @@ pub(super) struct Indexes {
 
 impl Indexes {
     /// The Pods that have the label `key` with `value`.
-    pub(super) fn label(&self, key: &str, value: &str) -> Option<&Names> {
+    pub(super) fn label(&self, key: &str, value: &str) -> Option<&Members> {
         self.labels.get(key).and_then(|values| values.get(value))
     }
 
-    /// Moves one Pod from its old state to its new one; both are of one uid where both are there.
-    pub(super) fn replace(&mut self, name: &Cursor, old: Option<&CachedPod>, new: Option<&CachedPod>) {
-        match (old, new) {
-            (Some(old), None) => {
-                self.uids.remove(&old.key.uid);
-            }
-            (None, Some(new)) => {
-                self.uids.insert(Arc::clone(&new.key.uid), name.clone());
-            }
-            _ => {}
-        }
+    /// Moves the Pod of a slot from its old state to its new one; both are of one incarnation where both are there.
+    /// `pods` still has, or already has, one of them in the slot.
+    pub(super) fn replace(&mut self, pods: &Pods, slot: Slot, old: Option<&CachedPod>, new: Option<&CachedPod>) {
+        let Some(key) = new.or(old).map(|pod| &pod.key) else { return };
+        let place = |other| pods.compare(other, &key.namespace, &key.name);
         let (from, to) = (old.and_then(CachedPod::node), new.and_then(CachedPod::node));
         if from != to {
-            from.into_iter().for_each(|node| self.nodes.remove(node, name));
-            to.into_iter().for_each(|node| self.nodes.insert(node, name));
+            from.into_iter().for_each(|node| self.nodes.remove(node, slot, place));
+            to.into_iter().for_each(|node| self.nodes.insert(node, slot, place));
         }
-        if owner_bytes(old) != owner_bytes(new) {
-            owner_uids(old).iter().for_each(|uid| self.owners.remove(uid, name));
-            owner_uids(new).iter().for_each(|uid| self.owners.insert(uid, name));
+        if bytes(old, Section::Owners) != bytes(new, Section::Owners) {
+            let (from, to) = (owner_uids(old), owner_uids(new));
+            from.iter().filter(|uid| !to.contains(uid)).for_each(|uid| self.owners.remove(uid, slot, place));
+            to.iter().filter(|uid| !from.contains(uid)).for_each(|uid| self.owners.insert(uid, slot, place));
         }
-        if label_bytes(old) != label_bytes(new) {
-            self.replace_labels(name, &labels(old), &labels(new));
+        if bytes(old, Section::Labels) != bytes(new, Section::Labels) {
+            self.replace_labels(slot, place, &labels(old), &labels(new));
         }
     }
 
-    fn replace_labels(&mut self, name: &Cursor, from: &Labels, to: &Labels) {
+    fn replace_labels(&mut self, slot: Slot, place: impl Fn(Slot) -> Ordering, from: &Labels, to: &Labels) {
         for (key, value) in from.iter().filter(|(key, value)| to.get(*key) != Some(value)) {
             if let Some(values) = self.labels.get_mut(key.as_str()) {
-                values.remove(value, name);
+                values.remove(value, slot, &place);
                 if values.0.is_empty() {
                     self.labels.remove(key.as_str());
                 }
@@ -93,10 +88,10 @@ impl Indexes {
         }
         for (key, value) in to.iter().filter(|(key, value)| from.get(*key) != Some(value)) {
             match self.labels.get_mut(key.as_str()) {
-                Some(values) => values.insert(value, name),
+                Some(values) => values.insert(value, slot, &place),
                 None => {
                     let mut values = Index::default();
-                    values.insert(value, name);
+                    values.insert(value, slot, &place);
                     self.labels.insert(key.as_str().into(), values);
                 }
             }
@@ -104,19 +99,19 @@ impl Indexes {
     }
 }
 
-/// Empty where there is no Pod. The sections of a [`CachedPod`] were encoded by itself and decode.
+/// Empty where there is no Pod. The sections of a [`CachedPod`] were encoded by `podium_wire` and decode.
 pub(super) fn labels(pod: Option<&CachedPod>) -> Labels {
     pod.and_then(|pod| pod.labels().ok()).unwrap_or_default()
 }
 
-fn label_bytes(pod: Option<&CachedPod>) -> Option<Cow<'_, [u8]>> {
-    pod.map(|pod| pod.section_bytes(Section::Labels))
+fn bytes(pod: Option<&CachedPod>, section: Section) -> Option<Cow<'_, [u8]>> {
+    pod.map(|pod| pod.section_bytes(section))
 }
 
-fn owner_bytes(pod: Option<&CachedPod>) -> Option<Cow<'_, [u8]>> {
-    pod.map(|pod| pod.section_bytes(Section::Owners))
-}
-
+/// Each once: an object may name an owner twice.
 fn owner_uids(pod: Option<&CachedPod>) -> Vec<String> {
-    pod.map(CachedPod::owner_uids).unwrap_or_default()
+    let mut uids = pod.map(CachedPod::owner_uids).unwrap_or_default();
+    uids.sort_unstable();
+    uids.dedup();
+    uids
 }

@@ -7,21 +7,27 @@
 
 mod find;
 mod index;
+mod lookup;
+mod members;
+mod page;
 #[cfg(test)]
 mod properties;
 mod reader;
 mod snapshot;
+mod store;
 #[cfg(test)]
 pub(crate) mod testing;
+mod tree;
 mod writer;
 
 pub use reader::Reader;
 pub use snapshot::Snapshot;
 pub use writer::Writer;
 
-/// An empty cache, stale until [`Writer::set_live`].
+/// An empty cache, stale until [`Writer::set_live`]. `seed` should be a secret of the process.
 #[must_use]
-pub fn new() -> (Writer, Reader) {
-    let (published, reader) = reader::published();
-    (Writer::new(published), reader)
+pub fn new(seed: u64) -> (Writer, Reader) {
+    let first = Snapshot::new(seed);
+    let (published, reader) = reader::published(first.clone());
+    (Writer::new(first, published), reader)
 }

@@ -135,7 +135,7 @@ impl Rig {
             prop_assert_eq!(&pod.key, &expected.key);
             prop_assert!(pod.changed_from(expected).is_empty());
             let by_uid = snapshot.by_uid(&pod.key.uid);
-            prop_assert_eq!(by_uid.as_ref(), Some(pod));
+            prop_assert_eq!(by_uid, Some(pod));
         }
         Ok(())
     }
@@ -143,7 +143,7 @@ impl Rig {
 
 fn run(steps: &[Step], deliveries: &[Delivery]) -> Result<(), TestCaseError> {
     let history = History::new(steps);
-    let (writer, reader) = super::new();
+    let (writer, reader) = super::new(7);
     let mut rig = Rig { writer, reader, believed: Pods::new(), gone: Vec::new() };
     let (mut head, mut position) = (0_usize, 0_usize);
     for delivery in deliveries.iter().chain([&Delivery::Advance(usize::MAX), &Delivery::Events(usize::MAX)]) {
@@ -230,7 +230,7 @@ proptest! {
         swaps in prop::collection::vec((0..40usize, 0..40usize), 0..10),
     ) {
         let history = History::new(&steps);
-        let (mut writer, reader) = super::new();
+        let (mut writer, reader) = super::new(7);
         let mut events = history.events.clone();
         let count = events.len();
         for (a, b) in swaps {
@@ -249,14 +249,14 @@ proptest! {
         query in queries(),
         limit in 1..5usize,
     ) {
-        let (mut writer, reader) = super::new();
+        let (mut writer, reader) = super::new(7);
         for (at, (namespace, name, label)) in pods.into_iter().enumerate() {
             let mut pod = pod(&format!("p{name}"), &format!("u{at}"), at as u64 + 1, &format!("l{label}"));
             pod.header.namespace = format!("ns-{namespace}");
             writer.apply(vec![PodEvent::Applied(cached(&pod))]);
         }
         let snapshot = reader.snapshot();
-        let expected: Vec<_> = snapshot.iter().filter(|pod| matches(&query, pod)).cloned().collect();
+        let expected: Vec<_> = snapshot.iter().filter(|pod| matches(&query, pod)).collect();
         prop_assert_eq!(snapshot.count(&query), expected.len() as u64);
         let (mut found, mut after) = (Vec::new(), None);
         loop {

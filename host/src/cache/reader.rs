@@ -22,8 +22,8 @@ impl Published {
     }
 }
 
-pub(super) fn published() -> (Published, Reader) {
-    let present = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
+pub(super) fn published(first: Snapshot) -> (Published, Reader) {
+    let present = Arc::new(ArcSwap::from_pointee(first));
     let (signal, changed) = watch::channel(());
     (Published { present: Arc::clone(&present), signal }, Reader { present, changed })
 }

@@ -1,40 +1,129 @@
 //! One consistent view of the Pods. Immutable once published; a clone costs a few reference counts.
 
-use std::sync::Arc;
+use std::{cmp::Ordering, hash::BuildHasher, sync::Arc};
 
+use foldhash::quality::FixedState;
 use imbl::OrdMap;
 
-use super::index::Indexes;
-use crate::model::{CachedPod, Cursor, Page, PodKey, PodQuery, PodView, Revision, Staleness};
+use super::{
+    index::Indexes,
+    lookup::Lookup,
+    members::{Members, Slot},
+    page::{Kept, PODS, Page},
+    tree::Tree,
+};
+use crate::model::{CachedPod, Cursor, Page as FoundPage, PodKey, PodQuery, PodView, Revision, Staleness};
 
-/// The Pods of one namespace by name.
-pub(super) type Namespace = OrdMap<Arc<str>, Arc<CachedPod>>;
-
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// No namespace is empty.
-    pub(super) namespaces: OrdMap<Arc<str>, Namespace>,
+    pub(super) pods: Pods,
+    /// By name. No namespace is empty.
+    pub(super) namespaces: OrdMap<Arc<str>, Members>,
     pub(super) indexes: Indexes,
-    pub(super) len: usize,
     pub(super) revision: Revision,
     pub(super) staleness: Option<Staleness>,
 }
 
+/// The Pods by slot, by name and by uid.
+#[derive(Debug, Clone)]
+pub(super) struct Pods {
+    pages: Tree<Page>,
+    names: Lookup,
+    uids: Lookup,
+    hasher: FixedState,
+    pub(super) len: usize,
+}
+
+impl Pods {
+    pub(super) fn get(&self, slot: Slot) -> Option<Kept<'_>> {
+        self.pages.get(slot as usize / PODS)?.get(slot as usize % PODS)
+    }
+
+    /// Where the Pod of a slot is, seen from a name; a slot without one is behind everything.
+    pub(super) fn compare(&self, slot: Slot, namespace: &str, name: &str) -> Ordering {
+        self.get(slot).map_or(Ordering::Greater, |pod| pod.compare(namespace, name))
+    }
+
+    fn name_hash(&self, namespace: &str, name: &str) -> u32 {
+        self.hasher.hash_one((namespace, name)) as u32
+    }
+
+    fn uid_hash(&self, uid: &str) -> u32 {
+        self.hasher.hash_one(uid) as u32
+    }
+
+    pub(super) fn by_name(&self, namespace: &str, name: &str) -> Option<Slot> {
+        let mut slots = self.names.get(self.name_hash(namespace, name));
+        slots.find(|slot| self.compare(*slot, namespace, name) == Ordering::Equal)
+    }
+
+    pub(super) fn by_uid(&self, uid: &str) -> Option<Slot> {
+        let mut slots = self.uids.get(self.uid_hash(uid));
+        slots.find(|slot| self.get(*slot).is_some_and(|pod| pod.has_uid(uid)))
+    }
+
+    pub(super) fn reserve(&mut self, len: usize) {
+        self.names.reserve(len);
+        self.uids.reserve(len);
+    }
+
+    pub(super) fn put(&mut self, slot: Slot, pod: Option<&CachedPod>) {
+        let (page, place) = (slot as usize / PODS, slot as usize % PODS);
+        let empty = Page::default();
+        let with = self.pages.get(page).unwrap_or(&empty).with(place, pod);
+        self.pages.set(page, Arc::new(with));
+    }
+
+    pub(super) fn enter(&mut self, slot: Slot, key: &PodKey) {
+        self.names.insert(self.name_hash(&key.namespace, &key.name), slot);
+        self.uids.insert(self.uid_hash(&key.uid), slot);
+        self.len += 1;
+    }
+
+    pub(super) fn leave(&mut self, slot: Slot, key: &PodKey) {
+        self.names.remove(self.name_hash(&key.namespace, &key.name), slot);
+        self.uids.remove(self.uid_hash(&key.uid), slot);
+        self.len -= 1;
+    }
+}
+
 impl Snapshot {
+    /// Hashes are seeded, so that nobody outside can fill one bucket with Pods of his choice.
+    pub(super) fn new(seed: u64) -> Self {
+        let pods = Pods {
+            pages: Tree::default(),
+            names: Lookup::default(),
+            uids: Lookup::default(),
+            hasher: FixedState::with_seed(seed),
+            len: 0,
+        };
+        Self {
+            pods,
+            namespaces: OrdMap::new(),
+            indexes: Indexes::default(),
+            revision: Revision::default(),
+            staleness: None,
+        }
+    }
+
     /// How many Pods there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.len
+        self.pods.len
     }
 
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.pods.len == 0
     }
 
     /// All Pods, by namespace, then name.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<CachedPod>> {
-        self.namespaces.values().flat_map(OrdMap::values)
+    pub fn iter(&self) -> impl Iterator<Item = Arc<CachedPod>> {
+        self.kept().map(|pod| pod.pod())
+    }
+
+    pub(super) fn kept(&self) -> impl Iterator<Item = Kept<'_>> {
+        self.namespaces.values().flat_map(Members::iter).filter_map(|slot| self.pods.get(slot))
     }
 
     /// Why this view may be old; none when the watch was well as it was published.
@@ -43,50 +132,23 @@ impl Snapshot {
         self.staleness.as_ref()
     }
 
-    pub(super) fn entry(&self, namespace: &str, name: &str) -> Option<&Arc<CachedPod>> {
-        self.namespaces.get(namespace)?.get(name)
+    pub(super) fn entry(&self, namespace: &str, name: &str) -> Option<Arc<CachedPod>> {
+        let slot = self.pods.by_name(namespace, name)?;
+        self.pods.get(slot).map(|pod| pod.pod())
     }
-
-    /// Adds a Pod, or puts a newer state of the same incarnation in the place of what is there.
-    pub(super) fn insert(&mut self, pod: &Arc<CachedPod>) {
-        let PodKey { namespace, name, .. } = &pod.key;
-        let old = match self.namespaces.get_mut(namespace) {
-            Some(pods) => pods.insert(Arc::clone(name), Arc::clone(pod)),
-            None => {
-                self.namespaces.insert(Arc::clone(namespace), Namespace::unit(Arc::clone(name), Arc::clone(pod)));
-                None
-            }
-        };
-        self.len += usize::from(old.is_none());
-        self.indexes.replace(&cursor(&pod.key), old.as_deref(), Some(pod));
-    }
-
-    pub(super) fn remove(&mut self, key: &PodKey) {
-        let Some(pods) = self.namespaces.get_mut(&key.namespace) else { return };
-        let old = pods.remove(&key.name);
-        if pods.is_empty() {
-            self.namespaces.remove(&key.namespace);
-        }
-        self.len -= usize::from(old.is_some());
-        self.indexes.replace(&cursor(key), old.as_deref(), None);
-    }
-}
-
-fn cursor(key: &PodKey) -> Cursor {
-    Cursor { namespace: Arc::clone(&key.namespace), name: Arc::clone(&key.name) }
 }
 
 impl PodView for Snapshot {
     fn get(&self, namespace: &str, name: &str) -> Option<Arc<CachedPod>> {
-        self.entry(namespace, name).cloned()
+        self.entry(namespace, name)
     }
 
     fn by_uid(&self, uid: &str) -> Option<Arc<CachedPod>> {
-        let name = self.indexes.uids.get(uid)?;
-        self.get(&name.namespace, &name.name)
+        let slot = self.pods.by_uid(uid)?;
+        self.pods.get(slot).map(|pod| pod.pod())
     }
 
-    fn find(&self, query: &PodQuery, limit: usize, after: Option<&Cursor>) -> Page {
+    fn find(&self, query: &PodQuery, limit: usize, after: Option<&Cursor>) -> FoundPage {
         self.find_page(query, limit, after)
     }
 

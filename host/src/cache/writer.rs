@@ -10,14 +10,13 @@
 //!
 //! The second rule needs a watch that tells everything in order; the watch lists anew when its stream goes backwards.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
-use super::{Snapshot, reader::Published};
+use super::{Snapshot, reader::Published, store::Store};
 use crate::model::{CachedPod, Change, ListedPod, PodEvent, PodKey, Revision, Staleness};
 
 pub struct Writer {
-    /// The next snapshot; the published one is a clone.
-    next: Snapshot,
+    store: Store,
     published: Published,
     /// The next list is of a history that was set back: revisions held are not comparable with it.
     rewound: bool,
@@ -28,8 +27,8 @@ pub struct Writer {
 type Witness = dyn FnMut(&[Change]) + Send;
 
 impl Writer {
-    pub(super) fn new(published: Published) -> Self {
-        let mut writer = Self { next: Snapshot::default(), published, rewound: false, witness: Box::new(|_| {}) };
+    pub(super) fn new(first: Snapshot, published: Published) -> Self {
+        let mut writer = Self { store: Store::new(first), published, rewound: false, witness: Box::new(|_| {}) };
         writer.set_stale(Staleness { reason: "nothing was listed yet".to_owned() });
         writer
     }
@@ -47,10 +46,10 @@ impl Writer {
             let (PodEvent::Applied(pod) | PodEvent::Deleted(pod)) = &event;
             let revision = pod.revision;
             match event {
-                PodEvent::Applied(pod) => self.put(pod, self.next.revision, &mut changes),
+                PodEvent::Applied(pod) => self.put(pod, self.store.next.revision, &mut changes),
                 PodEvent::Deleted(pod) => self.delete(pod, &mut changes),
             }
-            self.next.revision = self.next.revision.max(revision);
+            self.store.next.revision = self.store.next.revision.max(revision);
         }
         (self.witness)(&changes);
         self.publish();
@@ -62,25 +61,29 @@ impl Writer {
         let mut changes = Vec::new();
         let rewound = std::mem::take(&mut self.rewound);
         let newest_removed = if rewound { Revision(u64::MAX) } else { revision };
-        let present: BTreeSet<(Arc<str>, Arc<str>)> = pods
+        let mut present: Vec<_> = pods
             .iter()
             .map(|pod| match pod {
                 ListedPod::Read(pod) => &pod.key,
                 ListedPod::Held(key) => key,
             })
-            .map(|key| (Arc::clone(&key.namespace), Arc::clone(&key.name)))
+            .map(|key| (&*key.namespace, &*key.name))
             .collect();
-        let gone = |pod: &&Arc<CachedPod>| {
-            pod.revision <= newest_removed
-                && !present.contains(&(Arc::clone(&pod.key.namespace), Arc::clone(&pod.key.name)))
-        };
-        let gone: Vec<_> = self.next.iter().filter(gone).cloned().collect();
+        present.sort_unstable();
+        let next = &self.store.next;
+        let gone = next.kept().filter(|pod| {
+            let here = |(namespace, name): &(&str, &str)| pod.compare(namespace, name).reverse();
+            pod.revision <= newest_removed && present.binary_search_by(here).is_err()
+        });
+        let gone: Vec<_> = gone.map(|pod| pod.pod()).collect();
         drop(present);
         for pod in gone {
             self.remove(pod, &mut changes);
         }
+        self.store.reserve(pods.len());
         // A list at the cache's revision or a newer one knows better what is there; an older one has what was there.
-        let passed = if revision < self.next.revision && !rewound { self.next.revision } else { Revision(0) };
+        let passed =
+            if revision < self.store.next.revision && !rewound { self.store.next.revision } else { Revision(0) };
         for pod in pods {
             match pod {
                 ListedPod::Read(pod) if rewound => self.overwrite(pod, &mut changes),
@@ -88,7 +91,7 @@ impl Writer {
                 ListedPod::Held(key) => self.keep(&key, newest_removed, &mut changes),
             }
         }
-        self.next.revision = if rewound { revision } else { self.next.revision.max(revision) };
+        self.store.next.revision = if rewound { revision } else { self.store.next.revision.max(revision) };
         (self.witness)(&changes);
         self.publish();
         changes
@@ -96,8 +99,8 @@ impl Writer {
 
     /// Nothing else happened up to `revision`.
     pub fn bookmark(&mut self, revision: Revision) {
-        if revision > self.next.revision {
-            self.next.revision = revision;
+        if revision > self.store.next.revision {
+            self.store.next.revision = revision;
             self.publish();
         }
     }
@@ -110,7 +113,7 @@ impl Writer {
 
     /// Takes a Pod as the API server answered a write of ours. Not for the answer of a DELETE.
     pub fn write_through(&mut self, pod: Arc<CachedPod>) -> Option<Change> {
-        let held = self.next.entry(&pod.key.namespace, &pod.key.name)?;
+        let held = self.store.entry(&pod.key.namespace, &pod.key.name)?;
         if held.key.uid != pod.key.uid || held.revision >= pod.revision || self.rewound {
             return None;
         }
@@ -119,69 +122,73 @@ impl Writer {
         if lifecycle.deletion_timestamp.is_some() && lifecycle.finalizers.is_empty() {
             return None;
         }
-        let old = Arc::clone(held);
-        self.next.insert(&pod);
+        self.store.insert(&pod, Some(&held));
         self.publish();
-        Change::between(Some(old), Some(pod))
+        Change::between(Some(held), Some(pod))
     }
 
     /// Readers are told that what they see may be old, and why.
     pub fn set_stale(&mut self, staleness: Staleness) {
-        self.next.staleness = Some(staleness);
+        self.store.next.staleness = Some(staleness);
         self.publish();
     }
 
     /// What readers see is up to date again.
     pub fn set_live(&mut self) {
-        self.next.staleness = None;
+        self.store.next.staleness = None;
         self.publish();
     }
 
     /// `passed`: a Pod not held at this revision or an older one is known to be gone.
     fn put(&mut self, pod: Arc<CachedPod>, passed: Revision, changes: &mut Vec<Change>) {
-        match self.next.entry(&pod.key.namespace, &pod.key.name) {
+        match self.store.entry(&pod.key.namespace, &pod.key.name) {
             None if pod.revision <= passed => {}
             Some(held) if pod.revision <= held.revision => {}
-            _ => self.overwrite(pod, changes),
+            held => self.replace(held, pod, changes),
         }
     }
 
     fn overwrite(&mut self, pod: Arc<CachedPod>, changes: &mut Vec<Change>) {
-        let mut old = self.next.entry(&pod.key.namespace, &pod.key.name).cloned();
+        let held = self.store.entry(&pod.key.namespace, &pod.key.name);
+        self.replace(held, pod, changes);
+    }
+
+    fn replace(&mut self, held: Option<Arc<CachedPod>>, pod: Arc<CachedPod>, changes: &mut Vec<Change>) {
+        let mut old = held;
         if let Some(other) = old.take_if(|held| held.key.uid != pod.key.uid) {
             self.remove(other, changes);
         }
-        self.next.insert(&pod);
+        self.store.insert(&pod, old.as_deref());
         changes.extend(Change::between(old, Some(pod)));
     }
 
     fn delete(&mut self, last: Arc<CachedPod>, changes: &mut Vec<Change>) {
-        let Some(held) = self.next.entry(&last.key.namespace, &last.key.name).cloned() else { return };
+        let Some(held) = self.store.entry(&last.key.namespace, &last.key.name) else { return };
         if held.key.uid != last.key.uid || last.revision < held.revision {
             return;
         }
         // The write that removes the last finalizer may change more, and brings no event of its own: told as a change
         // first, so that whoever matched the Pod as it was held and whoever matches its last state both hear of it.
+        self.store.remove(&held);
         changes.extend(Change::between(Some(held), Some(Arc::clone(&last))));
-        self.next.remove(&last.key);
         changes.extend(Change::between(Some(last), None));
     }
 
     fn remove(&mut self, held: Arc<CachedPod>, changes: &mut Vec<Change>) {
-        self.next.remove(&held.key);
+        self.store.remove(&held);
         changes.extend(Change::between(Some(held), None));
     }
 
     /// The list has this incarnation, so another one under its name is gone.
     fn keep(&mut self, key: &PodKey, newest_removed: Revision, changes: &mut Vec<Change>) {
-        let other = self.next.entry(&key.namespace, &key.name).cloned();
+        let other = self.store.entry(&key.namespace, &key.name);
         if let Some(other) = other.filter(|held| held.key.uid != key.uid && held.revision <= newest_removed) {
             self.remove(other, changes);
         }
     }
 
     fn publish(&self) {
-        self.published.publish(self.next.clone());
+        self.published.publish(self.store.next.clone());
     }
 }
 
@@ -206,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_recreated_pod_is_a_deletion_and_then_an_addition() {
-        let (mut writer, _) = cache::new();
+        let (mut writer, _) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]);
         assert_eq!(told(&writer.apply(vec![applied("b", 9, "x")])), ["-a@5", "+b@9"]);
         let list = vec![ListedPod::Read(cached(&pod("cart", "c", 12, "x")))];
@@ -215,7 +222,7 @@ mod tests {
 
     #[test]
     fn an_older_incarnation_never_replaces_a_newer_one_and_is_not_deleted_for_it() {
-        let (mut writer, reader) = cache::new();
+        let (mut writer, reader) = cache::new(7);
         writer.apply(vec![applied("b", 9, "x")]);
         assert!(writer.apply(vec![applied("a", 5, "y"), deleted("a", 30, "y")]).is_empty());
         assert_eq!(&*reader.snapshot().get("shop", "cart").unwrap().key.uid, "b");
@@ -223,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_change_of_the_revision_alone_is_stored_and_not_told() {
-        let (mut writer, reader) = cache::new();
+        let (mut writer, reader) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]);
         assert!(writer.apply(vec![applied("a", 6, "x")]).is_empty());
         let key = PodKey::new("shop", "cart", "a");
@@ -233,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_change_names_the_sections_that_differ() {
-        let (mut writer, _) = cache::new();
+        let (mut writer, _) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]);
         let mut other = pod("cart", "a", 6, "x");
         other.status.phase = "Running".into();
@@ -243,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_deletion_at_an_older_revision_is_ignored_and_at_the_same_one_applies() {
-        let (mut writer, _) = cache::new();
+        let (mut writer, _) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]);
         assert!(writer.apply(vec![deleted("a", 4, "x")]).is_empty());
         assert_eq!(told(&writer.apply(vec![deleted("a", 5, "x")])), ["-a@5"]);
@@ -251,14 +258,14 @@ mod tests {
 
     #[test]
     fn a_last_change_that_comes_with_the_deletion_is_told_before_it() {
-        let (mut writer, _) = cache::new();
+        let (mut writer, _) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]);
         assert_eq!(told(&writer.apply(vec![deleted("a", 8, "y")])), ["a@5>8", "-a@8"]);
     }
 
     #[test]
     fn a_deleted_pod_does_not_come_back_by_a_repeated_event_or_an_old_list() {
-        let (mut writer, reader) = cache::new();
+        let (mut writer, reader) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x"), deleted("a", 8, "x")]);
         assert!(writer.apply(vec![applied("a", 5, "x")]).is_empty());
         assert!(writer.relist(vec![ListedPod::Read(cached(&pod("cart", "a", 5, "x")))], Revision(6)).is_empty());
@@ -268,7 +275,7 @@ mod tests {
 
     #[test]
     fn absence_from_a_list_removes_only_what_is_not_newer_than_it() {
-        let (mut writer, reader) = cache::new();
+        let (mut writer, reader) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]);
         assert!(writer.write_through(cached(&pod("cart", "a", 12, "y"))).is_some());
         assert!(writer.relist(Vec::new(), Revision(10)).is_empty());
@@ -278,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_pod_that_the_list_holds_undecoded_stays_and_its_predecessor_goes() {
-        let (mut writer, _) = cache::new();
+        let (mut writer, _) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]);
         assert!(writer.relist(vec![ListedPod::Held(PodKey::new("shop", "cart", "a"))], Revision(7)).is_empty());
         let other = vec![ListedPod::Held(PodKey::new("shop", "cart", "b"))];
@@ -287,7 +294,7 @@ mod tests {
 
     #[test]
     fn write_through_replaces_an_older_revision_of_the_same_incarnation_and_nothing_else() {
-        let (mut writer, reader) = cache::new();
+        let (mut writer, reader) = cache::new(7);
         assert!(writer.write_through(cached(&pod("cart", "a", 5, "x"))).is_none(), "it inserted");
         writer.apply(vec![applied("a", 5, "x")]);
         assert!(writer.write_through(cached(&pod("cart", "a", 5, "y"))).is_none(), "same revision");
@@ -304,7 +311,7 @@ mod tests {
 
     #[test]
     fn write_through_does_not_move_the_revision_that_the_watch_told() {
-        let (mut writer, reader) = cache::new();
+        let (mut writer, reader) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]);
         writer.write_through(cached(&pod("cart", "a", 9, "y")));
         assert_eq!(reader.snapshot().revision(), Revision(5));
@@ -312,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_history_that_was_set_back_replaces_newer_revisions_once() {
-        let (mut writer, reader) = cache::new();
+        let (mut writer, reader) = cache::new(7);
         writer.apply(vec![applied("a", 50, "x")]);
         let older = || vec![ListedPod::Read(cached(&pod("cart", "a", 20, "y")))];
         assert!(writer.relist(older(), Revision(30)).is_empty());
@@ -324,7 +331,7 @@ mod tests {
 
     #[test]
     fn readers_keep_the_snapshot_that_they_took() {
-        let (mut writer, reader) = cache::new();
+        let (mut writer, reader) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]);
         let before = reader.snapshot();
         writer.apply(vec![applied("a", 6, "y")]);
@@ -334,7 +341,7 @@ mod tests {
 
     #[test]
     fn a_cache_is_stale_until_the_watch_is_live() {
-        let (mut writer, reader) = cache::new();
+        let (mut writer, reader) = cache::new(7);
         assert!(reader.staleness().is_some());
         writer.set_live();
         assert_eq!(reader.staleness(), None);
@@ -344,7 +351,7 @@ mod tests {
 
     #[tokio::test]
     async fn waiting_ends_with_the_publication_that_was_waited_for_or_with_the_writer() {
-        let (mut writer, mut reader) = cache::new();
+        let (mut writer, mut reader) = cache::new(7);
         let mut waiter = reader.clone();
         let waiting = tokio::spawn(async move { waiter.wait_for_revision(Revision(6)).await });
         for revision in 5..8 {

@@ -109,7 +109,7 @@ fn spec() -> PluginSpec {
 }
 
 fn rig(body: impl Fn(Request, Box<dyn World>) -> RunReport<Staged> + Send + Sync + 'static) -> Rig {
-    let (writer, reader) = cache::new();
+    let (writer, reader) = cache::new(7);
     let registry = Arc::new(Registry::default());
     let status = Arc::new(PluginStatus::default());
     let sender = Sender { manager: "podium/shop/tidy".into(), impersonate: None };

@@ -68,12 +68,24 @@ impl CachedPod {
         match shapes.read(json, scratch, same) {
             Ok(read) => {
                 let key = before.map(|pod| pod.key.clone());
-                let key = key.unwrap_or_else(|| PodKey::new(read.namespace, read.name, read.uid));
+                let key = key.unwrap_or_else(|| PodKey {
+                    namespace: Arc::clone(read.packed.shape().namespace()),
+                    name: read.name.into(),
+                    uid: read.uid.into(),
+                });
                 Ok(Self { key, revision: Revision(read.revision), packed: read.packed })
             }
             Err(ShapeError::Unusual(pod)) => Self::new(&pod),
             Err(ShapeError::Json(error)) => Err(error.into()),
         }
+    }
+
+    pub(crate) fn from_parts(key: PodKey, revision: Revision, packed: Packed) -> Self {
+        Self { key, revision, packed }
+    }
+
+    pub(crate) fn packed(&self) -> &Packed {
+        &self.packed
     }
 
     fn identity(&self) -> Identity<'_> {

@@ -169,14 +169,7 @@ impl Value<'_> {
                     write_number(u64::from(byte), out);
                 }
             }
-            Self::Uuid(bytes) => {
-                for (at, byte) in bytes.iter().enumerate() {
-                    if matches!(at, 4 | 6 | 8 | 10) {
-                        out.push(b'-');
-                    }
-                    out.extend_from_slice(&hex(*byte));
-                }
-            }
+            Self::Uuid(bytes) => write_uuid(bytes, out),
             Self::Digest(bytes) => bytes.iter().for_each(|byte| out.extend_from_slice(&hex(*byte))),
         }
     }
@@ -234,7 +227,18 @@ pub(super) fn digest(text: &[u8; 64]) -> Option<[u8; 32]> {
     Some(bytes)
 }
 
-pub(super) fn uuid(text: &[u8; 36]) -> Option<[u8; 16]> {
+/// Appends the text that [`uuid`] reads.
+pub(crate) fn write_uuid(bytes: &[u8], out: &mut Vec<u8>) {
+    for (at, byte) in bytes.iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            out.push(b'-');
+        }
+        out.extend_from_slice(&hex(*byte));
+    }
+}
+
+/// A uid of lower-case hexadecimal digits with hyphens to bytes.
+pub(crate) fn uuid(text: &[u8; 36]) -> Option<[u8; 16]> {
     let mut bytes = [0; 16];
     let mut at = 0;
     for (index, byte) in bytes.iter_mut().enumerate() {
@@ -347,7 +351,7 @@ fn unzigzag(number: u64) -> i64 {
 }
 
 /// Seven bits a byte, least first.
-pub(super) fn put_varint(mut number: u64, out: &mut Vec<u8>) {
+pub(crate) fn put_varint(mut number: u64, out: &mut Vec<u8>) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
         number >>= 7;
@@ -355,7 +359,7 @@ pub(super) fn put_varint(mut number: u64, out: &mut Vec<u8>) {
     out.push(number as u8);
 }
 
-pub(super) fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+pub(crate) fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut number = 0;
     for (at, byte) in bytes.iter().take(10).enumerate() {
         number |= u64::from(byte & 0x7f) << (7 * at);

@@ -24,6 +24,7 @@ mod skip;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use leaf::{put_varint, uuid, varint, write_uuid};
 pub use packed::Packed;
 pub use part::Identity;
 pub use scan::Scratch;
@@ -45,6 +46,17 @@ use scan::{Cut, Leaves, OUTER, PARTS, SPEC, STATUS};
 #[derive(Debug)]
 pub(crate) struct Shape {
     parts: [Arc<Part>; PARTS],
+}
+
+impl Shape {
+    pub(crate) fn namespace(&self) -> &Arc<str> {
+        &self.parts[OUTER].namespace
+    }
+
+    /// What the names of Pods of this shape may begin with.
+    pub(crate) fn name_prefix(&self) -> &str {
+        &self.parts[OUTER].name_prefix
+    }
 }
 
 /// All parts and shapes that some Pod has.

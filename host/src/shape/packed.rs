@@ -50,7 +50,20 @@ impl Packed {
         &self.shape.parts[part]
     }
 
-    pub(super) fn spec_hash(&self) -> u64 {
+    /// From what the next three give.
+    pub(crate) fn from_parts(shape: Arc<Shape>, own: Box<[u8]>, spec_hash: u64) -> Self {
+        Self { shape, own, spec_hash }
+    }
+
+    pub(crate) fn shape(&self) -> &Arc<Shape> {
+        &self.shape
+    }
+
+    pub(crate) fn own_bytes(&self) -> &[u8] {
+        &self.own
+    }
+
+    pub(crate) fn spec_hash(&self) -> u64 {
         self.spec_hash
     }
 

@@ -4,7 +4,7 @@
 //! and encoded as any Pod is, and the sentinels are found in the bytes. That is sound as far as the decoder passes such
 //! values on unseen; that it did is checked on the Pod at hand, whose sections must come out as they would directly.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use podium_wire::{Pod, Section, SectionBytes};
 
@@ -54,7 +54,11 @@ pub(super) struct Part {
     pub(super) key: Box<[u8]>,
     leaves: Box<[Leaf]>,
     templates: Box<[Template]>,
-    /// Of the outer part: milliseconds of the epoch.
+    /// Of the outer part, as are the next two.
+    pub(super) namespace: Arc<str>,
+    /// What the names of its Pods may begin with.
+    pub(super) name_prefix: Box<str>,
+    /// Milliseconds of the epoch.
     created: Slot<i64>,
     pub(super) generation: i64,
     /// Of the spec.
@@ -238,6 +242,7 @@ pub(super) fn build(
         },
         None => Slot::Fixed(None),
     };
+    let namespace: Arc<str> = actual.header.namespace.as_str().into();
     let mut parts = Vec::with_capacity(PARTS);
     for (part, leaves) in found.into_iter().enumerate() {
         let values = resolve(&leaves, own[part], identity)?;
@@ -253,6 +258,8 @@ pub(super) fn build(
             key: keys[part].into(),
             leaves,
             templates: templates.into(),
+            namespace: Arc::clone(&namespace),
+            name_prefix: if part == OUTER { generate_name(keys[OUTER]).into() } else { Box::default() },
             created: Slot::Fixed(0),
             generation: traced.header.generation,
             node: Slot::Fixed(None),
@@ -272,14 +279,25 @@ pub(super) fn build(
     proven.then_some([outer, spec, status])
 }
 
+/// The text of `generateName` in a key. Any text would do, but from this one most names follow.
+fn generate_name(key: &[u8]) -> &str {
+    const MEMBER: &[u8] = br#""generateName":""#;
+    let from = key.windows(MEMBER.len()).position(|window| window == MEMBER).map(|at| &key[at + MEMBER.len()..]);
+    let text = from.and_then(|from| from.split(|byte| matches!(*byte, b'"' | b'\\' | MARK)).next());
+    text.and_then(|text| str::from_utf8(text).ok()).unwrap_or_default()
+}
+
 /// Parts that nobody shares, of a Pod that is not at hand as JSON.
 pub(super) fn unshared(pod: &Pod, bytes: &SectionBytes) -> [Part; PARTS] {
+    let namespace: Arc<str> = pod.header.namespace.as_str().into();
     [OUTER, SPEC, STATUS].map(|part| Part {
         key: Box::default(),
         leaves: Box::default(),
         templates: sections(part)
             .map(|section| Template { bytes: bytes.get(section).into(), holes: Box::default() })
             .collect(),
+        namespace: Arc::clone(&namespace),
+        name_prefix: Box::default(),
         created: Slot::Fixed(pod.header.created.0),
         generation: pod.header.generation,
         node: Slot::Fixed(pod.spec.node_name.as_deref().map(Box::from)),

@@ -29,7 +29,7 @@ fn rig(answers: Vec<Answer>) -> Rig {
 
 fn rig_with(answers: Vec<Answer>, options: WatchOptions) -> Rig {
     let (api, requests) = wire(answers);
-    let (writer, reader) = cache::new();
+    let (writer, reader) = cache::new(7);
     let watch = Watch::new(api, options, Arc::new(Shapes::new(7)), Arc::new(reader.clone()), 7);
     let counters = watch.counters();
     let (sender, observations) = mpsc::channel(16);

@@ -1,0 +1,109 @@
+//! From a hash to the slots of the Pods that have it: eight bytes for each Pod. What is found has to be looked at, as
+//! others may have the same hash.
+//!
+//! Persistent: a clone shares everything; a change copies one bucket and its path.
+
+use std::sync::Arc;
+
+use super::{members::Slot, tree::Tree};
+
+/// Slots in a bucket on average, before there are twice as many buckets.
+const FULL: usize = 24;
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Lookup {
+    buckets: Tree<Box<[(u32, Slot)]>>,
+    /// Two to the power of this many.
+    bits: u32,
+    len: usize,
+}
+
+impl Lookup {
+    fn bucket(&self, hash: u32) -> usize {
+        (hash & ((1 << self.bits) - 1)) as usize
+    }
+
+    /// The slots that may be meant.
+    pub(super) fn get(&self, hash: u32) -> impl Iterator<Item = Slot> {
+        let entries = self.buckets.get(self.bucket(hash)).map_or(&[][..], |entries| entries);
+        entries.iter().filter(move |(of, _)| *of == hash).map(|(_, slot)| *slot)
+    }
+
+    pub(super) fn insert(&mut self, hash: u32, slot: Slot) {
+        if self.len >= FULL << self.bits && self.bits < 24 {
+            self.grow();
+        }
+        let at = self.bucket(hash);
+        let entries = self.buckets.get(at).map_or(&[][..], |entries| entries);
+        let grown = entries.iter().copied().chain([(hash, slot)]).collect();
+        self.buckets.set(at, Arc::new(grown));
+        self.len += 1;
+    }
+
+    pub(super) fn remove(&mut self, hash: u32, slot: Slot) {
+        let at = self.bucket(hash);
+        let Some(entries) = self.buckets.get(at) else { return };
+        let left: Box<[_]> = entries.iter().copied().filter(|entry| *entry != (hash, slot)).collect();
+        self.len -= entries.len() - left.len();
+        self.buckets.set(at, Arc::new(left));
+    }
+
+    /// Room for so many in all, made at once.
+    pub(super) fn reserve(&mut self, len: usize) {
+        while len >= FULL << self.bits && self.bits < 24 {
+            if self.len == 0 {
+                self.bits += 1;
+            } else {
+                self.grow();
+            }
+        }
+    }
+
+    fn grow(&mut self) {
+        let old = std::mem::take(&mut self.buckets);
+        self.bits += 1;
+        for at in 0..1 << (self.bits - 1) {
+            let entries: &[(u32, Slot)] = old.get(at).map_or(&[], |entries| entries);
+            let upper = 1 << (self.bits - 1);
+            let (high, low): (Vec<_>, Vec<_>) = entries.iter().copied().partition(|(hash, _)| hash & upper != 0);
+            self.buckets.set(at, Arc::new(low.into()));
+            self.buckets.set(at | upper as usize, Arc::new(high.into()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn every_slot_is_found_by_its_hash_and_by_no_other(
+            steps in prop::collection::vec((0..2_000_u32, prop::bool::weighted(0.7)), 0..2_000),
+            reserve in 0..3_000_usize,
+        ) {
+            let (mut lookup, mut model) = (Lookup::default(), BTreeSet::new());
+            lookup.reserve(reserve);
+            // Some have one hash.
+            let hash = |slot: u32| (slot / 3).wrapping_mul(0x9e37_79b9);
+            for (slot, add) in steps {
+                if !add {
+                    lookup.remove(hash(slot), slot);
+                    model.remove(&slot);
+                } else if model.insert(slot) {
+                    lookup.insert(hash(slot), slot);
+                }
+            }
+            prop_assert_eq!(lookup.len, model.len());
+            for slot in 0..2_000 {
+                let found: BTreeSet<_> = lookup.get(hash(slot)).collect();
+                let expected = (slot / 3 * 3..slot / 3 * 3 + 3).filter(|slot| model.contains(slot)).collect();
+                prop_assert_eq!(found, expected);
+            }
+        }
+    }
+}
