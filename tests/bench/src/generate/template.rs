@@ -1,0 +1,151 @@
+//! Text with places to be filled: a Pod of a workload in one state, rendered once, filled for every Pod.
+//!
+//! A place is one character of Unicode's private use area, which no escaping touches and no real object has.
+
+use std::fmt::Write;
+
+use super::json::Json;
+
+/// What differs between the Pods of a workload, or from state to state of one Pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hole {
+    Name,
+    Uid,
+    Revision,
+    Generation,
+    Created,
+    Scheduled,
+    /// When the network was set up.
+    Sandbox,
+    /// Last change of Ready.
+    Ready,
+    /// Last write of the kubelet.
+    Reported,
+    Node,
+    HostIp,
+    PodIp,
+    /// Five characters, as in kube-api-access-x7k2p.
+    Token,
+    Ordinal,
+    /// The sandbox's id, as network plugins annotate it.
+    SandboxId,
+    /// Number of the container; 0 is the one that is restarted.
+    ContainerId(u8),
+    LastContainerId(u8),
+    Started(u8),
+    LastStarted(u8),
+    LastFinished(u8),
+    Restarts(u8),
+}
+
+/// Containers of one Pod that have places of their own; the ids of further ones are the same in every Pod.
+pub(super) const MAX_CONTAINERS: u8 = 8;
+const FIRST: u32 = 0xE000;
+
+const PLAIN: [Hole; 15] = [
+    Hole::Name,
+    Hole::Uid,
+    Hole::Revision,
+    Hole::Generation,
+    Hole::Created,
+    Hole::Scheduled,
+    Hole::Sandbox,
+    Hole::Ready,
+    Hole::Reported,
+    Hole::Node,
+    Hole::HostIp,
+    Hole::PodIp,
+    Hole::Token,
+    Hole::Ordinal,
+    Hole::SandboxId,
+];
+
+impl Hole {
+    fn all() -> impl Iterator<Item = Hole> {
+        let of_containers = (0..MAX_CONTAINERS).flat_map(|at| {
+            [
+                Hole::ContainerId(at),
+                Hole::LastContainerId(at),
+                Hole::Started(at),
+                Hole::LastStarted(at),
+                Hole::LastFinished(at),
+                Hole::Restarts(at),
+            ]
+        });
+        PLAIN.into_iter().chain(of_containers)
+    }
+
+    pub(super) fn character(self) -> char {
+        let at = Self::all().zip(FIRST..).find(|(hole, _)| *hole == self).map(|(_, code)| code);
+        at.and_then(char::from_u32).unwrap_or('\u{f8ff}')
+    }
+
+    /// The place as a text of its own.
+    pub(super) fn text(self) -> Json {
+        Json::Text(self.character().to_string())
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Template {
+    /// Each text and the place behind it.
+    pieces: Vec<(Box<str>, Hole)>,
+    tail: Box<str>,
+}
+
+impl Template {
+    pub(super) fn new(pod: &Json) -> Self {
+        let mut rendered = String::new();
+        pod.render(&mut rendered);
+        let holes: Vec<Hole> = Hole::all().collect();
+        let mut pieces = Vec::new();
+        let mut text = String::new();
+        for character in rendered.chars() {
+            let code = u32::from(character).wrapping_sub(FIRST) as usize;
+            match holes.get(code) {
+                Some(hole) => pieces.push((std::mem::take(&mut text).into(), *hole)),
+                None => text.push(character),
+            }
+        }
+        Self { pieces, tail: text.into() }
+    }
+
+    pub(super) fn fill(&self, into: &mut String, mut value: impl FnMut(Hole, &mut String)) {
+        for (text, hole) in &self.pieces {
+            into.push_str(text);
+            value(*hole, into);
+        }
+        into.push_str(&self.tail);
+    }
+}
+
+/// 64 hexadecimal digits that follow from the seed, as the ids of containers and images are.
+pub(super) fn push_digest(seed: u64, into: &mut String) {
+    for part in 0..4 {
+        // Writing to a String does not fail.
+        let _ = write!(into, "{:016x}", mix(seed.wrapping_add(part << 56)));
+    }
+}
+
+/// A bijection that scatters: splitmix64's finish.
+pub(super) fn mix(seed: u64) -> u64 {
+    let mut value = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generate::json::{object, text};
+
+    #[test]
+    fn places_are_filled_in_their_order_and_the_rest_stands() {
+        let name = format!("data-{}-x", Hole::Name.character());
+        let template = Template::new(&object([("a", text(name)), ("b", Hole::LastStarted(7).text())]));
+        let mut filled = String::new();
+        template.fill(&mut filled, |hole, into| into.push_str(&format!("<{hole:?}>")));
+        assert_eq!(filled, r#"{"a":"data-<Name>-x","b":"<LastStarted(7)>"}"#);
+    }
+}
