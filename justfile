@@ -28,6 +28,10 @@ lint:
 bench *ARGS:
     cargo bench --workspace {{ARGS}}
 
+# The cache beside kube-rs and client-go: one table. Flags: --pods --events --repeats --subjects --output json
+bench-cache *ARGS:
+    bash tests/bench/run.sh {{ARGS}}
+
 # The Rust plugins as components, in target/plugins
 build-plugins:
     for plugin in plugins/*/Cargo.toml; do cargo podium build "$(dirname "$plugin")" --out "target/plugins/$(basename "$(dirname "$plugin")" | tr - _).wasm"; done

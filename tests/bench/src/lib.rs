@@ -1,5 +1,11 @@
-//! The measuring rig of the cache: Pods as a real API server writes them, at any number and from a seed.
+//! The measuring rig of the cache: Pods as a real API server writes them, a server that replays them, Podium and its
+//! peers as processes that follow it, and one table of what that took.
 //!
 //! docs/benchmarks.md tells how to run it and what its figures mean.
 
+pub mod commands;
+mod driver;
 pub mod generate;
+pub mod monotonic;
+pub mod server;
+mod subject;

@@ -150,6 +150,11 @@ impl Population {
         json
     }
 
+    /// Revisions pass that are of other kinds' objects.
+    pub fn pass(&mut self, revisions: u64) {
+        self.revision += revisions;
+    }
+
     /// The status of a Pod changes, as by its kubelet. None when no Pod changes any more.
     pub fn modify(&mut self) -> Option<Modified> {
         self.events += 1;

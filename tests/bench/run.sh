@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Builds the rig, in release, and the peer in Go where there is Go; then measures. Flags are those of `podium-bench compare`.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+# As a whole path: the peer is built from another folder.
+target=$(realpath --canonicalize-missing "${CARGO_TARGET_DIR:-target}")
+export PATH="$PATH:/usr/local/go/bin"
+cargo build --release --package podium-bench --features jemalloc
+peer=()
+if command -v go >/dev/null; then
+    mkdir -p "$target/bench"
+    (cd tests/bench/go && go build -o "$target/bench/peer" .)
+    peer=(--go "$target/bench/peer")
+else
+    echo "there is no go: client-go is left out" >&2
+fi
+exec "$target/release/podium-bench" compare "${peer[@]}" "$@"

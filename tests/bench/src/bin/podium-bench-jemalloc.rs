@@ -1,0 +1,10 @@
+//! The rig with jemalloc, for the subjects that are tuned; built with the feature of that name alone.
+
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+fn main() -> ExitCode {
+    podium_bench::commands::main()
+}

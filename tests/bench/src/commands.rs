@@ -1,0 +1,133 @@
+//! The rig's command line: `compare` measures, and starts `serve` and `subject`, which can be run by hand too.
+
+use std::{path::PathBuf, process::ExitCode, thread, time::Duration};
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::{driver, generate, server, subject};
+
+/// Measures Podium's cache and its peers: what an event costs, what a Pod takes, how long a change takes to be seen.
+#[derive(Debug, Parser)]
+#[command(name = "podium-bench", version, max_term_width = 100)]
+struct Flags {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run every subject several times and print one table
+    Compare(Compare),
+    /// Serve generated Pods as an API server would, until it is ended
+    Serve(Serve),
+    /// Follow a server's Pods and say on standard output how far one is
+    Subject {
+        #[arg(value_enum)]
+        subject: subject::Subject,
+        #[arg(long, value_name = "URL")]
+        url: String,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Generate {
+    /// How many Pods
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pods: usize,
+    /// The same seed makes the same Pods and events
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Pods of one owner, on average
+    #[arg(long, value_name = "N", default_value_t = 70)]
+    pods_per_workload: usize,
+    /// A folder of real Pods, a .json each, as templates in the place of invented ones
+    #[arg(long, value_name = "DIR")]
+    from: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Serve {
+    #[command(flatten)]
+    generate: Generate,
+    /// The peer in Go, which then turns Pods into protobuf for clients that ask for it
+    #[arg(long, value_name = "FILE")]
+    encoder: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Compare {
+    #[command(flatten)]
+    generate: Generate,
+    /// Events without pause, for the cost of one
+    #[arg(long, value_name = "N", default_value_t = 50_000)]
+    events: usize,
+    /// Events per second, for the latency of one
+    #[arg(long, value_name = "N", default_value_t = 2_000)]
+    rate: u32,
+    /// How long at that rate
+    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    seconds: u32,
+    /// Runs of each subject
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    repeats: usize,
+    /// Rest between the steps of a run
+    #[arg(long, value_name = "SECONDS", default_value_t = 2)]
+    settle: u64,
+    /// Which of them, separated by commas [default: all that are built]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    subjects: Vec<String>,
+    /// The peer in Go, as built from tests/bench/go
+    #[arg(long, value_name = "FILE")]
+    go: Option<PathBuf>,
+    /// table or json
+    #[arg(long, value_name = "FORMAT", default_value = "table")]
+    output: Output,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    Table,
+    Json,
+}
+
+impl From<Generate> for generate::Options {
+    fn from(flags: Generate) -> Self {
+        let Generate { pods, seed, pods_per_workload, from } = flags;
+        Self { pods, seed, pods_per_workload, from, ..Self::default() }
+    }
+}
+
+/// What the binaries do; they differ in their allocator alone.
+#[must_use]
+pub fn main() -> ExitCode {
+    let done = match Flags::parse().command {
+        Command::Compare(flags) => driver::compare(&driver::Options {
+            generate: flags.generate.into(),
+            events: flags.events,
+            rate: flags.rate,
+            seconds: flags.seconds,
+            repeats: flags.repeats,
+            settle: Duration::from_secs(flags.settle),
+            subjects: flags.subjects,
+            go: flags.go,
+            json: flags.output == Output::Json,
+        }),
+        Command::Serve(flags) => serve(flags),
+        Command::Subject { subject, url } => subject::run(subject, &url),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(flags: Serve) -> anyhow::Result<()> {
+    let server = server::start(&flags.generate.into(), flags.encoder)?;
+    println!("listening http://{}", server.address);
+    loop {
+        thread::park();
+    }
+}

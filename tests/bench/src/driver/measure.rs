@@ -1,0 +1,168 @@
+//! One run of one subject: start, steady, events, a pace, a lost history, reads.
+
+use std::{collections::HashMap, env, fmt, fs, process, thread, time::Duration};
+
+use anyhow::Context;
+
+use super::{
+    Contender, Options,
+    process::{Process, post},
+};
+
+/// The server's processor, and the subject's.
+const PROCESSORS: (usize, usize) = (0, 1);
+
+/// What docs/benchmarks.md explains, in the order of its table.
+#[derive(Debug, Clone, Copy, Default, serde::Serialize)]
+pub(super) struct Figures {
+    pub(super) event_cpu_micros: f64,
+    pub(super) bytes_per_pod: f64,
+    pub(super) bytes_per_pod_after_events: f64,
+    pub(super) relist_peak_ratio: f64,
+    pub(super) start_cpu_micros_per_pod: f64,
+    pub(super) start_wall_seconds: f64,
+    pub(super) latency_p50_micros: f64,
+    pub(super) latency_p99_micros: f64,
+    pub(super) snapshot_micros: f64,
+    pub(super) get_micros: f64,
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "{:.1} us/event, {:.0} then {:.0} B/Pod, relist {:.2}x, start {:.1} us/Pod in {:.2} s, p50 {:.0} us, p99 {:.0} us",
+            self.event_cpu_micros,
+            self.bytes_per_pod,
+            self.bytes_per_pod_after_events,
+            self.relist_peak_ratio,
+            self.start_cpu_micros_per_pod,
+            self.start_wall_seconds,
+            self.latency_p50_micros,
+            self.latency_p99_micros,
+        )
+    }
+}
+
+pub(super) fn run(contender: &Contender, options: &Options) -> anyhow::Result<Figures> {
+    let server = serve(contender, options)?;
+    let url = server.hear_text("listening")?;
+    let address = url.trim_start_matches("http://");
+    let mut arguments: Vec<String> = contender.arguments.iter().map(|&argument| argument.to_owned()).collect();
+    arguments.extend(["--url".to_owned(), url.clone()]);
+    let mut subject = Process::start(&contender.program, &arguments, PROCESSORS.1)?;
+    subject.hear("ready")?;
+    let pods = options.generate.pods as f64;
+    let mut figures = Figures::default();
+
+    let (cpu, empty) = (subject.cpu_micros()?, subject.memory()?);
+    subject.say("go")?;
+    let synced = subject.hear("synced")?;
+    let &[begun, end, listed] = synced.as_slice() else { anyhow::bail!("synced {synced:?}") };
+    figures.start_cpu_micros_per_pod = (subject.cpu_micros()? - cpu) as f64 / pods;
+    figures.start_wall_seconds = (end - begun) as f64 / 1e9;
+    anyhow::ensure!(listed == options.generate.pods as u64, "it holds {listed} Pods of {pods}");
+    pause(options.settle);
+    let per_pod = |anonymous: u64| anonymous.saturating_sub(empty.anonymous) as f64 / pods;
+    figures.bytes_per_pod = per_pod(subject.memory()?.anonymous);
+
+    prepare(&mut subject, address, options.events)?;
+    let cpu = subject.cpu_micros()?;
+    post(address, "send?rate=0")?;
+    subject.hear("reached")?;
+    figures.event_cpu_micros = (subject.cpu_micros()? - cpu) as f64 / options.events as f64;
+    pause(options.settle);
+    figures.bytes_per_pod_after_events = per_pod(subject.memory()?.anonymous);
+
+    (figures.latency_p50_micros, figures.latency_p99_micros) = latency(&mut subject, address, options)?;
+
+    pause(options.settle);
+    let steady = subject.memory()?.resident;
+    subject.reset_peak()?;
+    lose_history(&mut subject, address)?;
+    figures.relist_peak_ratio = subject.memory()?.peak as f64 / steady as f64;
+
+    subject.say("reads")?;
+    let reads = subject.hear("reads")?;
+    let &[snapshot, get] = reads.as_slice() else { anyhow::bail!("reads {reads:?}") };
+    (figures.snapshot_micros, figures.get_micros) = (snapshot as f64 / 1e3, get as f64 / 1e3);
+    Ok(figures)
+}
+
+fn serve(contender: &Contender, options: &Options) -> anyhow::Result<Process> {
+    let generate = &options.generate;
+    let mut arguments: Vec<String> = vec!["serve".to_owned()];
+    let mut flag = |name: &str, value: String| arguments.extend([format!("--{name}"), value]);
+    flag("pods", generate.pods.to_string());
+    flag("seed", generate.seed.to_string());
+    flag("pods-per-workload", generate.pods_per_workload.to_string());
+    if let Some(from) = &generate.from {
+        flag("from", from.display().to_string());
+    }
+    if let Some(go) = options.go.as_ref().filter(|_| contender.protobuf) {
+        flag("encoder", go.display().to_string());
+    }
+    Process::start(&env::current_exe()?, &arguments, PROCESSORS.0)
+}
+
+/// Renders events, which the subject is then to wait for.
+fn prepare(subject: &mut Process, address: &str, events: usize) -> anyhow::Result<()> {
+    let last = post(address, &format!("prepare?count={events}"))?;
+    subject.say(&format!("until {last}"))?;
+    subject.hear("ok")?;
+    Ok(())
+}
+
+/// From the server's write to visible and queued, at a pace: the median and the 99th percentile, in microseconds.
+fn latency(subject: &mut Process, address: &str, options: &Options) -> anyhow::Result<(f64, f64)> {
+    subject.say("record")?;
+    subject.hear("ok")?;
+    prepare(subject, address, (options.rate * options.seconds) as usize)?;
+    post(address, &format!("send?rate={}", options.rate))?;
+    subject.hear("reached")?;
+    let file = env::temp_dir().join(format!("podium-bench-{}-times", process::id()));
+    subject.say(&format!("times {}", file.display()))?;
+    subject.hear("ok")?;
+    let seen = fs::read_to_string(&file).context("the subject wrote no times")?;
+    fs::remove_file(&file)?;
+    let sent = post(address, "times")?;
+    let sent: HashMap<u64, u64> = pairs(&sent).filter(|(_, time)| *time > 0).collect();
+    let mut took: Vec<u64> =
+        pairs(&seen).filter_map(|(revision, time)| time.checked_sub(*sent.get(&revision)?)).collect();
+    let wanted = (options.rate * options.seconds) as usize;
+    anyhow::ensure!(took.len() + 1 >= wanted, "{} of {wanted} events were seen", took.len());
+    took.sort_unstable();
+    let quantile = |share: f64| took[((took.len() - 1) as f64 * share) as usize] as f64 / 1e3;
+    Ok((quantile(0.5), quantile(0.99)))
+}
+
+fn pairs(lines: &str) -> impl Iterator<Item = (u64, u64)> {
+    let pair = |line: &str| {
+        let (revision, time) = line.split_once(' ')?;
+        Some((revision.parse().ok()?, time.parse().ok()?))
+    };
+    lines.lines().filter_map(pair)
+}
+
+/// Returns when the subject has listed anew and seen an event behind that.
+fn lose_history(subject: &mut Process, address: &str) -> anyhow::Result<()> {
+    let lists = |address| -> anyhow::Result<u64> { Ok(post(address, "lists")?.parse()?) };
+    let before = lists(address)?;
+    post(address, "gone")?;
+    for _ in 0..6_000 {
+        if lists(address)? > before {
+            prepare(subject, address, 1)?;
+            post(address, "send?rate=0")?;
+            // Those that say so each time they have listed say it before.
+            while !subject.hear_text("")?.starts_with("reached") {}
+            return Ok(());
+        }
+        pause(Duration::from_millis(10));
+    }
+    anyhow::bail!("it did not list anew within a minute")
+}
+
+#[expect(clippy::disallowed_methods, reason = "what is waited for is another process, and has no sign")]
+fn pause(time: Duration) {
+    thread::sleep(time);
+}

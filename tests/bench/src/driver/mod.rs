@@ -1,0 +1,116 @@
+//! Runs every subject several times against a server of its own and makes one table of what was measured.
+//!
+//! Subjects take turns, so that what changes on the machine meanwhile meets all of them.
+
+mod measure;
+mod process;
+mod table;
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::Context;
+
+use crate::generate;
+
+use measure::Figures;
+
+/// Who is measured: a name, a program and what it is called with beside `--url`.
+#[derive(Debug, Clone)]
+struct Contender {
+    name: &'static str,
+    program: PathBuf,
+    arguments: &'static [&'static str],
+    /// The server then has Pods as protobuf.
+    protobuf: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    pub(crate) generate: generate::Options,
+    pub(crate) events: usize,
+    pub(crate) rate: u32,
+    pub(crate) seconds: u32,
+    pub(crate) repeats: usize,
+    /// For garbage collectors, background frees and the server to come to rest between the steps.
+    pub(crate) settle: Duration,
+    /// Empty: all that are built.
+    pub(crate) subjects: Vec<String>,
+    /// The peer in Go.
+    pub(crate) go: Option<PathBuf>,
+    pub(crate) json: bool,
+}
+
+/// What all runs of one subject gave.
+#[derive(Debug, serde::Serialize)]
+struct Measured {
+    subject: &'static str,
+    runs: Vec<Figures>,
+}
+
+#[derive(Debug, serde::Serialize)]
+struct Report {
+    pods: usize,
+    events: usize,
+    rate: u32,
+    subjects: Vec<Measured>,
+}
+
+/// Measures and prints: the table or JSON on standard output, progress on standard error.
+///
+/// # Errors
+/// When a program cannot be run or does not do what it should; the message names it.
+pub(crate) fn compare(options: &Options) -> anyhow::Result<()> {
+    let contenders = contenders(options)?;
+    let mut all: Vec<Measured> =
+        contenders.iter().map(|contender| Measured { subject: contender.name, runs: Vec::new() }).collect();
+    for repeat in 1..=options.repeats {
+        for (contender, measured) in contenders.iter().zip(&mut all) {
+            eprintln!("run {repeat} of {}: {}", options.repeats, contender.name);
+            let figures = measure::run(contender, options).with_context(|| format!("subject {}", contender.name))?;
+            eprintln!("  {figures}");
+            measured.runs.push(figures);
+        }
+    }
+    if options.json {
+        let Options { generate, events, rate, .. } = options;
+        let report = Report { pods: generate.pods, events: *events, rate: *rate, subjects: all };
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        println!("{}", table::render(&all));
+    }
+    Ok(())
+}
+
+/// All that there are, or those that were asked for; what was asked for and is not built is an error.
+fn contenders(options: &Options) -> anyhow::Result<Vec<Contender>> {
+    let own = std::env::current_exe()?;
+    let jemalloc = own.with_file_name("podium-bench-jemalloc");
+    let mut known = Vec::new();
+    let mut add = |name, program: &PathBuf, arguments, protobuf| {
+        known.push(Contender { name, program: program.clone(), arguments, protobuf });
+    };
+    add("podium", &own, &["subject", "podium"], false);
+    add("podium-cache", &own, &["subject", "podium-cache"], false);
+    add("podium-jemalloc", &jemalloc, &["subject", "podium"], false);
+    add("kube-rs", &own, &["subject", "kube-rs"], false);
+    add("kube-rs-jemalloc", &jemalloc, &["subject", "kube-rs"], false);
+    add("kube-rs-stripped-jemalloc", &jemalloc, &["subject", "kube-rs-stripped"], false);
+    if let Some(go) = &options.go {
+        add("client-go-json", go, &["--content", "json"], false);
+        add("client-go-protobuf", go, &["--content", "protobuf"], true);
+        add("client-go-protobuf-trimmed", go, &["--content", "protobuf", "--transform"], true);
+    }
+    if options.subjects.is_empty() {
+        known.retain(|contender| contender.program.is_file());
+        return Ok(known);
+    }
+    let names: Vec<_> = known.iter().map(|contender| contender.name).collect();
+    for wanted in &options.subjects {
+        let found = known.iter().find(|contender| contender.name == wanted);
+        let found = found.with_context(|| format!("there is no subject {wanted}; there are {}", names.join(", ")))?;
+        let file = found.program.display();
+        anyhow::ensure!(found.program.is_file(), "{file} of subject {wanted} is not built; `just bench-cache` does");
+    }
+    known.retain(|contender| options.subjects.iter().any(|wanted| wanted == contender.name));
+    Ok(known)
+}

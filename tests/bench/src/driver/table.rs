@@ -1,0 +1,94 @@
+//! The table: a row for each subject, in each cell the median, the spread of the runs, and the ratio to podium. In two
+//! halves, or it is wider than a screen.
+
+use comfy_table::{Cell, CellAlignment, Table, presets::ASCII_MARKDOWN};
+
+use super::{Figures, Measured};
+
+type Column = (&'static str, fn(&Figures) -> f64);
+
+const COSTS: [Column; 5] = [
+    ("A: CPU us/event", |figures| figures.event_cpu_micros),
+    ("B: B/Pod", |figures| figures.bytes_per_pod),
+    ("B: after events", |figures| figures.bytes_per_pod_after_events),
+    ("C: relist peak", |figures| figures.relist_peak_ratio),
+    ("M: CPU us/Pod", |figures| figures.start_cpu_micros_per_pod),
+];
+const TIMES: [Column; 5] = [
+    ("M: wall s", |figures| figures.start_wall_seconds),
+    ("N: p50 us", |figures| figures.latency_p50_micros),
+    ("N: p99 us", |figures| figures.latency_p99_micros),
+    ("G: snapshot us", |figures| figures.snapshot_micros),
+    ("get us", |figures| figures.get_micros),
+];
+
+pub(super) fn render(all: &[Measured]) -> String {
+    format!("{}\n\n{}", half(all, &COSTS), half(all, &TIMES))
+}
+
+fn half(all: &[Measured], columns: &[Column]) -> String {
+    let mut table = Table::new();
+    table.load_style(ASCII_MARKDOWN);
+    table.set_header(["subject"].into_iter().chain(columns.iter().map(|(name, _)| *name)));
+    let base = all.iter().find(|measured| measured.subject == "podium");
+    for measured in all {
+        let cells = columns.iter().map(|(_, figure)| Cell::new(cell(measured, base, *figure)));
+        let cells = cells.map(|cell| cell.set_alignment(CellAlignment::Right));
+        table.add_row([Cell::new(measured.subject)].into_iter().chain(cells));
+    }
+    table.to_string()
+}
+
+fn cell(measured: &Measured, base: Option<&Measured>, figure: fn(&Figures) -> f64) -> String {
+    let Some((low, middle, high)) = spread(measured, figure) else { return "-".to_owned() };
+    let ratio = match base.and_then(|base| spread(base, figure)) {
+        Some((_, of_base, _)) if of_base > 0.0 => format!(" {}x", ratio(middle / of_base)),
+        _ => String::new(),
+    };
+    let spread = if measured.runs.len() > 1 { format!(" ({}-{})", digits(low), digits(high)) } else { String::new() };
+    format!("{}{spread}{ratio}", digits(middle))
+}
+
+/// The least, the median and the most.
+fn spread(measured: &Measured, figure: fn(&Figures) -> f64) -> Option<(f64, f64, f64)> {
+    let mut all: Vec<f64> = measured.runs.iter().map(figure).collect();
+    all.sort_by(f64::total_cmp);
+    Some((*all.first()?, all[all.len() / 2], *all.last()?))
+}
+
+/// Three digits, or all before the point.
+fn digits(value: f64) -> String {
+    match value {
+        100.0.. => format!("{value:.0}"),
+        10.0.. => format!("{value:.1}"),
+        1.0.. => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// Two digits say which is better and by how much.
+fn ratio(value: f64) -> String {
+    match value {
+        10.0.. => format!("{value:.0}"),
+        0.1.. => format!("{value:.1}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(subject: &'static str, events: &[f64]) -> Measured {
+        let run = |micros: &f64| Figures { event_cpu_micros: *micros, ..Figures::default() };
+        Measured { subject, runs: events.iter().map(run).collect() }
+    }
+
+    #[test]
+    fn a_cell_has_the_median_the_spread_and_the_ratio_to_podium() {
+        let all = [measured("podium", &[6.0, 5.0, 9.0]), measured("kube-rs", &[120.0, 131.0, 126.0])];
+        let table = render(&all);
+        assert!(table.contains("| 6.00 (5.00-9.00) 1.0x |"), "{table}");
+        assert!(table.contains("126 (120-131) 21x"), "{table}");
+    }
+}

@@ -1,0 +1,7 @@
+//! The rig with the system's allocator.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    podium_bench::commands::main()
+}

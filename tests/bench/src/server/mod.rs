@@ -1,0 +1,213 @@
+//! A replay server: plays the part of an API server that knows Pods alone, from memory and as cheaply as it can, so that
+//! what is measured is its client.
+//!
+//! It answers `/api/v1/pods` as a paged list, as a streaming list and as a watch, and takes orders under `/control/`.
+//! Not there: selectors, namespaces, writes, history that was not sent by this process.
+
+mod encoder;
+mod frames;
+mod http;
+
+use std::{
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::PathBuf,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use anyhow::Context;
+
+use self::encoder::Encoder;
+use crate::{
+    generate::{Options, Population},
+    monotonic,
+};
+
+/// Revisions that other kinds use up when history is lost, so that a list after it is newer than what was watched.
+const LOST_REVISIONS: u64 = 10;
+
+/// One state of one Pod, rendered.
+#[derive(Debug, Clone)]
+struct Object {
+    /// With kind and apiVersion.
+    json: Arc<[u8]>,
+    /// As `runtime.Unknown` with its magic number; where there is an encoder.
+    protobuf: Option<Arc<[u8]>>,
+}
+
+#[derive(Debug, Clone)]
+struct Event {
+    revision: u64,
+    at: usize,
+    object: Object,
+}
+
+/// What the connections share.
+struct Replay {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    population: Population,
+    encoder: Option<Encoder>,
+    /// As of the last event that was let out.
+    objects: Vec<Object>,
+    revision: u64,
+    events: Vec<Event>,
+    /// How many of them clients may see.
+    released: usize,
+    /// When the first connection wrote each event to its socket; 0: not yet.
+    sent: Vec<u64>,
+    /// Watches from before this revision are answered with 410.
+    floor: u64,
+    /// Lists that were sent to their end.
+    lists: u64,
+}
+
+/// A server at work, until the process ends.
+pub struct Server {
+    pub address: SocketAddr,
+}
+
+/// Renders the Pods and serves them on a free port of 127.0.0.1. With `encoder`, a program that turns JSON into protobuf
+/// (see `go/`), clients that accept protobuf get it.
+///
+/// # Errors
+/// When the Pods cannot be made, the encoder does not run or no port is free.
+pub fn start(options: &Options, encoder: Option<PathBuf>) -> anyhow::Result<Server> {
+    let population = Population::generate(options)?;
+    let mut encoder = encoder.map(|program| Encoder::start(&program)).transpose()?;
+    let json: Vec<_> = (0..population.len()).map(|at| population.json(at)).collect();
+    let objects = objects(json, encoder.as_mut())?;
+    let revision = population.revision();
+    let state = State {
+        population,
+        encoder,
+        objects,
+        revision,
+        events: Vec::new(),
+        released: 0,
+        sent: Vec::new(),
+        floor: revision,
+        lists: 0,
+    };
+    let replay = Arc::new(Replay { state: Mutex::new(state), changed: Condvar::new() });
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no port of 127.0.0.1 is free")?;
+    let address = listener.local_addr()?;
+    thread::spawn(move || {
+        for connection in listener.incoming().flatten() {
+            let replay = Arc::clone(&replay);
+            // A client that goes away ends its thread with an error that concerns nobody.
+            thread::spawn(move || http::serve(&replay, connection));
+        }
+    });
+    Ok(Server { address })
+}
+
+fn objects(json: Vec<String>, encoder: Option<&mut Encoder>) -> anyhow::Result<Vec<Object>> {
+    let json: Vec<Arc<[u8]>> = json.into_iter().map(|json| Arc::from(json.into_bytes())).collect();
+    let protobuf = encoder.map(|encoder| encoder.encode(&json)).transpose()?;
+    Ok(match protobuf {
+        Some(protobuf) => {
+            json.into_iter().zip(protobuf).map(|(json, protobuf)| Object { json, protobuf: Some(protobuf) }).collect()
+        }
+        None => json.into_iter().map(|json| Object { json, protobuf: None }).collect(),
+    })
+}
+
+impl Replay {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there is something behind `position`, or history was lost, or the time is up.
+    fn wait(&self, position: usize, floor: u64, time: Duration) -> MutexGuard<'_, State> {
+        let nothing = |state: &mut State| state.released <= position && state.floor == floor;
+        let waited = self.changed.wait_timeout_while(self.state(), time, nothing);
+        waited.map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state)
+    }
+
+    /// Renders events that nobody sees yet, and gives the revision of the last.
+    fn prepare(&self, count: usize) -> anyhow::Result<u64> {
+        let mut state = self.state();
+        let mut modified = Vec::new();
+        let mut json = Vec::new();
+        for _ in 0..count {
+            let one = state.population.modify().context("no Pod changes any more")?;
+            modified.push(one);
+            json.push(state.population.json(one.at));
+        }
+        let objects = objects(json, state.encoder.as_mut())?;
+        let events =
+            modified.iter().zip(objects).map(|(one, object)| Event { revision: one.revision, at: one.at, object });
+        state.events.extend(events);
+        let all = state.events.len();
+        state.sent.resize(all, 0);
+        Ok(state.population.revision())
+    }
+
+    fn release(&self, count: usize) {
+        let mut state = self.state();
+        let end = state.events.len().min(state.released + count);
+        for at in state.released..end {
+            let Event { revision, at, object } = state.events[at].clone();
+            state.objects[at] = object;
+            state.revision = revision;
+        }
+        state.released = end;
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Lets out all events that were prepared: at once, or so many per second.
+    fn send(&self, rate: u32) {
+        let waiting = {
+            let state = self.state();
+            state.events.len() - state.released
+        };
+        if rate == 0 {
+            self.release(waiting);
+            return;
+        }
+        let begun = monotonic::now();
+        for at in 0..waiting as u64 {
+            let due = begun + at * 1_000_000_000 / u64::from(rate);
+            let early = due.saturating_sub(monotonic::now());
+            #[expect(clippy::disallowed_methods, reason = "a thread of its own that keeps a pace")]
+            if early > 0 {
+                thread::sleep(Duration::from_nanos(early));
+            }
+            self.release(1);
+        }
+    }
+
+    /// History is lost: every watch ends with 410, and none is resumed from before.
+    fn lose_history(&self) {
+        let mut state = self.state();
+        state.population.pass(LOST_REVISIONS);
+        state.revision = state.population.revision();
+        state.floor = state.revision;
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// The revision and the time of each event, as lines.
+    fn times(&self) -> String {
+        let state = self.state();
+        let times = state.events.iter().zip(&state.sent).take(state.released);
+        times.map(|(event, sent)| format!("{} {sent}\n", event.revision)).collect()
+    }
+
+    /// The events of these places were written at this time, if no other connection was first.
+    fn mark_sent(&self, events: std::ops::Range<usize>, time: u64) {
+        let mut state = self.state();
+        if let Some(sent) = state.sent.get_mut(events) {
+            sent.iter_mut().filter(|sent| **sent == 0).for_each(|sent| *sent = time);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

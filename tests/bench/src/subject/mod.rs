@@ -1,0 +1,38 @@
+//! What is measured: each a process of its own that follows the server's Pods and says on its standard output how far it
+//! is. It is measured from outside; it tells times, because it alone knows when a change was visible.
+
+mod control;
+mod kube_rs;
+mod podium;
+
+use anyhow::Context;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Subject {
+    /// Watch, cache, wake of ten plugins and queue, as in the host
+    Podium,
+    /// The same without plugins: the cache alone
+    PodiumCache,
+    /// kube-rs' reflector on a streaming list
+    KubeRs,
+    /// The same, objects stripped of what controllers rarely read
+    KubeRsStripped,
+}
+
+/// Follows the Pods until standard input ends.
+///
+/// # Errors
+/// When the server cannot be reached or sends what cannot be followed.
+pub(crate) fn run(subject: Subject, url: &str) -> anyhow::Result<()> {
+    // One thread: the other processor is the server's, and a thread that waits for another costs what is not measured.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let config = kube::Config::new(url.parse().with_context(|| format!("{url} is no URL"))?);
+    // The only provider; an error says that it is installed.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    match subject {
+        Subject::Podium => runtime.block_on(podium::follow(config, podium::PLUGINS)),
+        Subject::PodiumCache => runtime.block_on(podium::follow(config, 0)),
+        Subject::KubeRs => runtime.block_on(kube_rs::follow(config, false)),
+        Subject::KubeRsStripped => runtime.block_on(kube_rs::follow(config, true)),
+    }
+}

@@ -1,0 +1,125 @@
+//! Podium: the host's own watch, cache, wake and queue, put together as its ingest loop does. No plugin runs: what is
+//! queued is taken and settled at once.
+
+use std::{hint::black_box, sync::Arc, time::Duration};
+
+use anyhow::Context;
+use podium_host::{
+    api::{self, Api},
+    cache,
+    model::{
+        Change, Grants, LabelSelector, Limits, Observation, Phase, PluginId, PluginSpec, PodEvent, PodView, WatchSpec,
+    },
+    queue::{Backoff, Next, Queue},
+    wake::Wake,
+    watch::{Watch, WatchOptions},
+};
+use podium_wire::{Section, SectionSet};
+use tokio::sync::mpsc;
+
+use super::control::{Control, Reads, median};
+
+pub(super) const PLUGINS: usize = 10;
+/// As in the host.
+const OBSERVATIONS: usize = 16;
+const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
+const LANE_LIMIT: usize = 4;
+
+/// A plugin, the Pod's namespace and name, its uid.
+type Keys = Queue<usize, (Arc<str>, Arc<str>), Arc<str>>;
+
+pub(super) async fn follow(config: kube::Config, plugins: usize) -> anyhow::Result<()> {
+    let api = Api::new(api::client(config)?, REQUEST_DEADLINE);
+    let (mut writer, reader) = cache::new();
+    let (observed, mut observations) = mpsc::channel(OBSERVATIONS);
+    let watch = Watch::new(api, WatchOptions::default(), Arc::new(reader.clone()), 1);
+    let specs: Vec<_> = (0..plugins).map(plugin).collect();
+    let wake = Wake::new(specs.iter().enumerate());
+    let queue: Arc<Keys> = Arc::new(Queue::new(Backoff::default(), LANE_LIMIT, 1));
+
+    let (control, go) = Control::start(move || reads(&reader));
+    go.await.context("no order came")?;
+    tokio::spawn(watch.run(observed));
+    let worker = Arc::clone(&queue);
+    tokio::spawn(async move {
+        while let Some(job) = worker.next().await {
+            worker.done(&job, Next::Settled);
+        }
+    });
+    while let Some(observation) = observations.recv().await {
+        match observation {
+            Observation::Relisted { pods, revision } => {
+                let listed = pods.len();
+                enqueue(&wake, &queue, &writer.relist(pods, revision));
+                control.synced(listed)?;
+                control.seen(revision.0)?;
+            }
+            Observation::Events(events) => {
+                let revisions: Vec<u64> = match control.is_recording() {
+                    true => events.iter().map(revision).collect(),
+                    false => events.last().map(revision).into_iter().collect(),
+                };
+                enqueue(&wake, &queue, &writer.apply(events));
+                for revision in revisions {
+                    control.seen(revision)?;
+                }
+            }
+            Observation::Bookmark(revision) => writer.bookmark(revision),
+            Observation::Rewound => writer.rewind(),
+            Observation::Live => writer.set_live(),
+            Observation::Stale(staleness) => writer.set_stale(staleness),
+        }
+    }
+    anyhow::bail!("the watch ended")
+}
+
+fn revision(event: &PodEvent) -> u64 {
+    match event {
+        PodEvent::Applied(pod) | PodEvent::Deleted(pod) => pod.revision.0,
+    }
+}
+
+fn enqueue(wake: &Wake<usize>, queue: &Keys, changes: &[Change]) {
+    let mut items = Vec::new();
+    for change in changes {
+        let Some(key) = change.key() else { continue };
+        for lane in wake.concerned(change) {
+            items.push((lane, (Arc::clone(&key.namespace), Arc::clone(&key.name)), Arc::clone(&key.uid)));
+        }
+    }
+    queue.add(items);
+}
+
+/// One of every Pod's status, one of every Pod's labels, the others of the status in a namespace of the generator each.
+fn plugin(at: usize) -> PluginSpec {
+    let namespace = match at {
+        0 | 1 => None,
+        _ => Some(format!("{}-{at}", ["shop", "bank", "media", "ops"][at % 4]).into()),
+    };
+    let section = if at == 1 { Section::Labels } else { Section::Status };
+    PluginSpec {
+        id: PluginId { namespace, name: format!("plugin-{at}").into() },
+        source: "none.wasm".into(),
+        impersonate: None,
+        watch: WatchSpec {
+            selector: LabelSelector::default(),
+            sections: SectionSet::EMPTY.with(section),
+            resync: None,
+        },
+        grants: Grants::default(),
+        limits: Limits::default(),
+        phase: Phase::Main,
+        after: Vec::new(),
+        config: "{}".into(),
+    }
+}
+
+fn reads(reader: &cache::Reader) -> Reads {
+    let snapshot = reader.snapshot();
+    let names: Vec<_> = snapshot.iter().map(|pod| (pod.key.namespace.clone(), pod.key.name.clone())).collect();
+    let get = median(|at| {
+        let (namespace, name) = &names[at % names.len()];
+        black_box(snapshot.get(namespace, name));
+    });
+    Reads { snapshot: median(|_| drop(black_box(reader.snapshot()))), get }
+}

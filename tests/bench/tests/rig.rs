@@ -1,0 +1,41 @@
+//! The rig as a whole, on few Pods: server, subjects and driver are processes, as when it measures.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::process::{Command, Output};
+
+fn compare(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_podium-bench"));
+    command.args(["compare", "--pods", "60", "--events", "100", "--repeats", "1", "--settle", "0"]);
+    command.args(["--rate", "200", "--seconds", "1"]).args(arguments).output().unwrap()
+}
+
+#[test]
+fn every_figure_of_podium_and_of_kube_rs_is_measured() {
+    let subjects = ["podium", "podium-cache", "kube-rs"];
+    let output = compare(&["--subjects", &subjects.join(","), "--output", "json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["pods"], &report["events"]), (&60.into(), &100.into()));
+    for (at, subject) in subjects.iter().enumerate() {
+        assert_eq!(report["subjects"][at]["subject"], *subject);
+        let run = &report["subjects"][at]["runs"][0];
+        // What takes less than a tick of the kernel's clock may be nought with so few Pods.
+        for figure in ["event_cpu_micros", "start_cpu_micros_per_pod", "bytes_per_pod", "bytes_per_pod_after_events"] {
+            assert!(run[figure].as_f64().is_some_and(|value| value >= 0.0), "{figure} of {run}");
+        }
+        for figure in ["start_wall_seconds", "latency_p50_micros", "latency_p99_micros", "get_micros"] {
+            assert!(run[figure].as_f64().is_some_and(|value| value > 0.0), "{figure} of {run}");
+        }
+        assert!(run["relist_peak_ratio"].as_f64().is_some_and(|ratio| ratio >= 0.9), "{run}");
+        assert!(run["latency_p50_micros"].as_f64() <= run["latency_p99_micros"].as_f64(), "{run}");
+    }
+}
+
+#[test]
+fn a_subject_that_is_not_there_is_an_error_that_names_those_that_are() {
+    let output = compare(&["--subjects", "podiun"]);
+    assert!(!output.status.success());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("there is no subject podiun; there are podium, podium-cache"), "{said}");
+}
