@@ -6,7 +6,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 # As a whole path: the peer is built from another folder.
 target=$(realpath --canonicalize-missing "${CARGO_TARGET_DIR:-target}")
 export PATH="$PATH:/usr/local/go/bin"
-cargo build --release --package podium-bench --features jemalloc
+# The whole workspace's features, as everything else is built with.
+cargo build --release --workspace --features podium-bench/jemalloc --bin podium-bench --bin podium-bench-jemalloc
 peer=()
 if command -v go >/dev/null; then
     mkdir -p "$target/bench"

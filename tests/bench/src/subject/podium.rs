@@ -11,6 +11,7 @@ use podium_host::{
         Change, Grants, LabelSelector, Limits, Observation, Phase, PluginId, PluginSpec, PodEvent, PodView, WatchSpec,
     },
     queue::{Backoff, Next, Queue},
+    shape::Shapes,
     wake::Wake,
     watch::{Watch, WatchOptions},
 };
@@ -30,9 +31,9 @@ type Keys = Queue<usize, (Arc<str>, Arc<str>), Arc<str>>;
 
 pub(super) async fn follow(config: kube::Config, plugins: usize) -> anyhow::Result<()> {
     let api = Api::new(api::client(config)?, REQUEST_DEADLINE);
-    let (mut writer, reader) = cache::new();
+    let (mut writer, reader) = cache::new(1);
     let (observed, mut observations) = mpsc::channel(OBSERVATIONS);
-    let watch = Watch::new(api, WatchOptions::default(), Arc::new(reader.clone()), 1);
+    let watch = Watch::new(api, WatchOptions::default(), Arc::new(Shapes::new(1)), Arc::new(reader.clone()), 1);
     let specs: Vec<_> = (0..plugins).map(plugin).collect();
     let wake = Wake::new(specs.iter().enumerate());
     let queue: Arc<Keys> = Arc::new(Queue::new(Backoff::default(), LANE_LIMIT, 1));
