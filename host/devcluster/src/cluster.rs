@@ -167,6 +167,18 @@ impl Cluster {
         Ok(Value::clone(&rules::to_view(&kind, &stored)))
     }
 
+    /// All objects of a resource (`pods`, `leases.coordination.k8s.io`) and the revision that they were read at, as
+    /// the cluster itself sees them: past the request log, and whatever goes wrong between it and its clients.
+    #[must_use]
+    pub fn list(&self, resource: &str) -> (u64, Vec<Value>) {
+        let state = self.core.state.lock();
+        let Some(kind) = state.kinds.stored().into_iter().find(|kind| kind.resource() == resource) else {
+            return (state.store.revision(), Vec::new());
+        };
+        let objects = state.store.iter(resource, None).map(|(_, object)| Value::clone(&rules::to_view(&kind, object)));
+        (state.store.revision(), objects.collect())
+    }
+
     /// Makes things go wrong.
     pub fn faults(&self) -> Faults {
         Faults { core: self.core.clone() }

@@ -297,6 +297,16 @@ impl Failure {
         Self::new(429, "TooManyRequests", message, json!({"causes": [cause]}))
     }
 
+    /// The server has more to do than it can.
+    pub(crate) fn too_many_requests(retry_after_seconds: u32) -> Self {
+        let message = "Too many requests, please try again later.";
+        Self::new(429, "TooManyRequests", message, json!({"retryAfterSeconds": retry_after_seconds}))
+    }
+
+    pub(crate) fn unavailable() -> Self {
+        Self::new(503, "ServiceUnavailable", "the server is currently unable to handle the request", Value::Null)
+    }
+
     /// An error of the server that it has no reason for.
     pub(crate) fn unexpected(message: impl Into<String>) -> Self {
         Self::new(500, "", message, Value::Null)

@@ -38,6 +38,8 @@ pub(crate) async fn run(core: Arc<Core>) {
 #[derive(Debug, Default)]
 struct Collector {
     seen: u64,
+    /// Whose history `seen` is of.
+    epoch: u64,
     /// Terminating objects that wait for their dependents or their content.
     waiting: BTreeSet<(String, Key)>,
 }
@@ -47,6 +49,9 @@ impl Collector {
         let kinds = state.kinds.stored();
         let mut dead: BTreeSet<String> = BTreeSet::new();
         let mut suspects: Vec<Place> = Vec::new();
+        if std::mem::replace(&mut self.epoch, state.store.epoch()) != self.epoch {
+            self.seen = 0;
+        }
         for kind in &kinds {
             let resource = kind.resource();
             let touched: Vec<(Key, Object, bool)> = match state.store.since(&resource, self.seen) {

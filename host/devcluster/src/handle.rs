@@ -48,7 +48,10 @@ pub(crate) fn handle(core: &Core, request: &Request, shape: Shape) -> Result<Ans
         }
         Verb::Get => Ok(show(200, &read::get(&core.state.lock(), &target.kind, &key)?)),
         Verb::List | Verb::Watch => {
-            let page = read::list(&core.state.lock(), request)?;
+            let page = match core.faults.lagging() {
+                Some(replica) => read::list(&replica, request)?,
+                None => read::list(&core.state.lock().store, request)?,
+            };
             let presenter = Presenter::new(target.kind.clone(), shape, request.query.get("includeObject"));
             Ok(Answer::Json(200, presenter.list(&page, core.clock.now_millis())))
         }
@@ -262,7 +265,7 @@ fn delete_collection(core: &Core, request: &Request, shape: Shape) -> Result<Ans
     let kind = &request.target.kind;
     let options = delete_options(request)?;
     let page = core.write(|state| {
-        let mut page = read::list(state, request)?;
+        let mut page = read::list(&state.store, request)?;
         for object in &mut page.items {
             let deleted = delete::delete(state, &core.clock, kind, &Key::of(object), &options)?;
             let (Deleted::Gone(last) | Deleted::Waiting(last)) = deleted;

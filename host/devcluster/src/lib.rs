@@ -57,7 +57,7 @@ mod watch;
 mod write;
 
 pub use cluster::{Cluster, Options, StartError};
-pub use faults::Faults;
+pub use faults::{Faults, Garble, Refusal, Requests, Saved};
 pub use request::Verb;
 pub use requests::{Logged, RequestLog};
 pub use serve::Server;

@@ -8,7 +8,7 @@ use crate::request::Request;
 use crate::rules;
 use crate::selector::{Fields, Labels};
 use crate::state::State;
-use crate::store::{Compacted, Key};
+use crate::store::{Compacted, Key, Store};
 use serde_json::{Value, json};
 
 /// Which objects a list or a watch is about.
@@ -62,7 +62,7 @@ pub(crate) fn get(state: &State, kind: &Kind, key: &Key) -> Result<Object, Failu
     Ok(rules::to_view(kind, object))
 }
 
-pub(crate) fn list(state: &State, request: &Request) -> Result<Page, Failure> {
+pub(crate) fn list(store: &Store, request: &Request) -> Result<Page, Failure> {
     let kind = &request.target.kind;
     let scope = Scope::of(request)?;
     let query = &request.query;
@@ -70,7 +70,7 @@ pub(crate) fn list(state: &State, request: &Request) -> Result<Page, Failure> {
     let limit = query.number("limit")?.filter(|limit| *limit > 0).unwrap_or(u64::MAX);
     let token = query.get("continue");
     let asked = query.number("resourceVersion")?;
-    let newest = state.store.revision();
+    let newest = store.revision();
     let exact = query.get("resourceVersionMatch") == "Exact";
     let (revision, after) = match (token, asked) {
         ("", Some(asked)) if asked > newest => return Err(Failure::future_revision(asked, newest)),
@@ -85,9 +85,9 @@ pub(crate) fn list(state: &State, request: &Request) -> Result<Page, Failure> {
     let resource = kind.resource();
     let past;
     let found: Box<dyn Iterator<Item = (&Key, &Object)>> = if revision == newest {
-        Box::new(state.store.iter(&resource, scope.namespace.as_deref()))
+        Box::new(store.iter(&resource, scope.namespace.as_deref()))
     } else {
-        past = state.store.at(&resource, revision).map_err(|Compacted { .. }| too_old(token))?;
+        past = store.at(&resource, revision).map_err(|Compacted { .. }| too_old(token))?;
         Box::new(past.iter())
     };
     let mut matching = found

@@ -4,6 +4,7 @@
 use crate::core::Core;
 use crate::discovery;
 use crate::failure::Failure;
+use crate::faults::{Refusal, Requests};
 use crate::handle::{self, Answer};
 use crate::present::Shape;
 use crate::rbac;
@@ -86,10 +87,14 @@ async fn respond(core: &Arc<Core>, stop: &CancellationToken, parts: Parts, body:
         Err(failure) => return failed(&failure),
     };
     let request = Request { target, query, headers: parts.headers, body };
-    let response = match Shape::of(request.header("accept")) {
-        Err(failure) => failed(&failure),
-        Ok(shape) if request.target.verb == Verb::Watch => watch(core, stop, &request, shape),
-        Ok(shape) => match handle::handle(core, &request, shape) {
+    let verb = request.target.verb;
+    let refusal = core.faults.take_refusal(asked_for(&request));
+    let response = match (refusal, Shape::of(request.header("accept"))) {
+        (Some(refusal), _) if refusal != Refusal::Gone || verb != Verb::Watch => failed(&refusal.failure()),
+        (_, Err(failure)) => failed(&failure),
+        (refusal, Ok(shape)) if verb == Verb::Watch => watch(core, stop, &request, shape, refusal),
+        (_, Ok(shape)) => match handle::handle(core, &request, shape) {
+            Ok(_) if verb.is_write() && core.faults.take_cut() => cut(),
             Ok(Answer::Json(code, text)) => json(code, text),
             Ok(Answer::Text(text)) => text_plain(text),
             Err(failure) => failed(&failure),
@@ -99,9 +104,32 @@ async fn respond(core: &Arc<Core>, stop: &CancellationToken, parts: Parts, body:
     response
 }
 
-fn watch(core: &Arc<Core>, stop: &CancellationToken, request: &Request, shape: Shape) -> Response<Body> {
+/// As faults tell requests apart.
+fn asked_for(request: &Request) -> Requests {
+    match request.target.verb {
+        Verb::List => Requests::Lists,
+        Verb::Watch if request.query.flag("sendInitialEvents") => Requests::Lists,
+        Verb::Watch => Requests::Watches,
+        verb if verb.is_write() => Requests::Writes,
+        _ => Requests::All,
+    }
+}
+
+/// An answer that never comes: over a connection its head is not sent either.
+fn cut() -> Response<Body> {
+    let broken = std::io::Error::new(std::io::ErrorKind::ConnectionReset, "disconnected on request");
+    Response::new(Body::from_stream(futures::stream::iter([Err::<Bytes, _>(broken)])))
+}
+
+fn watch(
+    core: &Arc<Core>,
+    stop: &CancellationToken,
+    request: &Request,
+    shape: Shape,
+    refusal: Option<Refusal>,
+) -> Response<Body> {
     let allowed = rbac::authorize(&core.state.lock(), request, Verb::Watch);
-    match allowed.and_then(|()| Watch::new(core, request, shape)) {
+    match allowed.and_then(|()| Watch::new(core, request, shape, refusal)) {
         Ok(watch) => {
             let mut response = Response::new(Body::from_stream(watch.stream(core.clone(), stop.clone())));
             response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

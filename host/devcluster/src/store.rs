@@ -45,7 +45,7 @@ pub(crate) struct Compacted {
     pub(crate) oldest: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Table {
     objects: BTreeMap<Key, Object>,
     history: VecDeque<Change>,
@@ -53,21 +53,27 @@ struct Table {
     floor: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Store {
     revision: u64,
     compacted: u64,
+    /// How often it was set back: revisions from before do not compare with those after.
+    epoch: u64,
     tables: BTreeMap<String, Table>,
 }
 
 impl Store {
     pub(crate) fn new() -> Self {
-        Self { revision: 1, compacted: 0, tables: BTreeMap::new() }
+        Self { revision: 1, compacted: 0, epoch: 0, tables: BTreeMap::new() }
     }
 
     /// The newest revision, of whatever resource.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     pub(crate) fn get(&self, resource: &str, key: &Key) -> Option<&Object> {
@@ -149,6 +155,12 @@ impl Store {
             table.history.clear();
             table.floor = self.revision;
         }
+    }
+
+    /// Becomes what was saved, and forgets the history.
+    pub(crate) fn restore(&mut self, saved: &Self) {
+        *self = Self { epoch: self.epoch + 1, ..saved.clone() };
+        self.compact();
     }
 
     fn table(&mut self, resource: &str) -> &mut Table {

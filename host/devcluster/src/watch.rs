@@ -3,6 +3,7 @@
 
 use crate::core::Core;
 use crate::failure::Failure;
+use crate::faults::{Garbler, Refusal, Signals};
 use crate::kinds::Kind;
 use crate::meta::{self, Object};
 use crate::options;
@@ -10,7 +11,7 @@ use crate::present::{Presenter, Shape};
 use crate::read::Scope;
 use crate::request::Request;
 use crate::rules;
-use crate::store::{Change, Compacted};
+use crate::store::{Change, Compacted, Store};
 use bytes::Bytes;
 use futures::Stream;
 use serde_json::{Value, json};
@@ -35,6 +36,9 @@ pub(crate) struct Watch {
     presenter: Presenter,
     revision: u64,
     ends: Instant,
+    /// What it is answered from instead of the cluster.
+    replica: Option<Arc<Store>>,
+    refusal: Option<Refusal>,
 }
 
 /// One lot of bytes; the flag says that the stream ends after it.
@@ -42,7 +46,7 @@ type Step = (Bytes, bool);
 
 impl Watch {
     /// Checks the request; the revision is the one it starts after.
-    pub(crate) fn new(core: &Core, request: &Request, shape: Shape) -> Result<Self, Failure> {
+    pub(crate) fn new(core: &Core, request: &Request, shape: Shape, refusal: Option<Refusal>) -> Result<Self, Failure> {
         let query = &request.query;
         let kind = request.target.kind.clone();
         options::check_watch(query, core.offer.streaming_lists)?;
@@ -54,7 +58,8 @@ impl Watch {
                 Failure::unexpected(format!("resourceVersion: Invalid value: \"{text}\": {why}"))
             })?),
         };
-        let newest = core.state.lock().store.revision();
+        let replica = core.faults.lagging();
+        let newest = replica.as_ref().map_or_else(|| core.state.lock().store.revision(), |store| store.revision());
         // Without a revision, or with 0, the present state comes first.
         let synthetic = initial || (query.get("sendInitialEvents").is_empty() && asked.unwrap_or(0) == 0);
         let lifetime = query.number("timeoutSeconds")?.filter(|s| *s > 0).map_or(LIFETIME, Duration::from_secs);
@@ -66,14 +71,23 @@ impl Watch {
             initial: synthetic,
             revision: asked.filter(|r| *r > 0).unwrap_or(newest),
             ends: Instant::now() + lifetime.min(Duration::from_secs(365 * 24 * 3600)),
+            replica,
+            refusal,
         }
-        .with_end_bookmark(initial))
+        .with_end_bookmark(core, initial))
     }
 
-    fn with_end_bookmark(mut self, initial: bool) -> Self {
+    fn with_end_bookmark(mut self, core: &Core, initial: bool) -> Self {
         // Only a streaming list marks the end of its initial events, and only for who allows bookmarks.
-        self.presenter.mark_end = initial && self.bookmarks;
+        self.presenter.mark_end = initial && self.bookmarks && !core.faults.take_endless_list();
         self
+    }
+
+    fn with_store<T>(&self, core: &Core, read: impl FnOnce(&Store) -> T) -> T {
+        match &self.replica {
+            Some(replica) => read(replica),
+            None => read(&core.state.lock().store),
+        }
     }
 
     /// The body of the answer: one JSON object a line.
@@ -83,11 +97,14 @@ impl Watch {
         stop: CancellationToken,
     ) -> impl Stream<Item = io::Result<Bytes>> + Send {
         let first = self.first(&core);
-        let dropped = core.faults.subscribe_disconnects();
+        let signals = core.faults.signals();
+        let began = *signals.borrow();
         let changed = core.revision.subscribe();
         let bookmark = Instant::now() + BOOKMARK_EVERY;
+        let garbler = Garbler::default();
+        let pending = Some(first);
         let running =
-            Running { watch: self, core, stop, dropped, changed, bookmark, pending: Some(first), over: false };
+            Running { watch: self, core, stop, signals, began, garbler, changed, bookmark, pending, over: false };
         futures::stream::unfold(running, |mut running| async move {
             let item = running.next().await?;
             Some((item, running))
@@ -96,25 +113,24 @@ impl Watch {
 
     /// What can be said at once: initial events or a refusal.
     fn first(&self, core: &Core) -> First {
-        let state = core.state.lock();
-        let newest = state.store.revision();
-        if self.initial && self.revision > newest {
-            return First::Refused(Failure::future_revision(self.revision, newest));
+        if let Some(refusal) = self.refusal {
+            return First::Refused(refusal.failure());
         }
-        if core.faults.take_gone() {
-            let message = format!("too old resource version: {} ({newest})", self.revision);
-            return First::Refused(Failure::expired(message));
-        }
-        if !self.initial {
-            return First::Nothing;
-        }
-        let objects = state
-            .store
-            .iter(&self.kind.resource(), self.scope.namespace.as_deref())
-            .filter(|(_, object)| self.scope.holds(object))
-            .map(|(_, object)| object.clone())
-            .collect();
-        First::Objects(objects, newest)
+        self.with_store(core, |store| {
+            let newest = store.revision();
+            if self.initial && self.revision > newest {
+                return First::Refused(Failure::future_revision(self.revision, newest));
+            }
+            if !self.initial {
+                return First::Nothing;
+            }
+            let objects = store
+                .iter(&self.kind.resource(), self.scope.namespace.as_deref())
+                .filter(|(_, object)| self.scope.holds(object))
+                .map(|(_, object)| object.clone())
+                .collect();
+            First::Objects(objects, newest)
+        })
     }
 
     fn line(&mut self, core: &Core, event: &str, object: &Object) -> Vec<u8> {
@@ -122,7 +138,11 @@ impl Watch {
         line(event, &shown)
     }
 
-    fn bookmark(&mut self, end_of_initial: bool) -> Vec<u8> {
+    /// Empty where the server has not come to what the client has seen: it has nothing to say about that.
+    fn bookmark(&mut self, core: &Core, end_of_initial: bool) -> Vec<u8> {
+        if !self.bookmarks || self.with_store(core, Store::revision) < self.revision {
+            return Vec::new();
+        }
         let mut metadata = json!({"resourceVersion": self.revision.to_string(), "creationTimestamp": null});
         if end_of_initial {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
@@ -131,19 +151,18 @@ impl Watch {
         line("BOOKMARK", &self.presenter.bookmark(&object))
     }
 
-    /// The lines of everything after the revision shown so far.
-    fn after(&mut self, core: &Core) -> Result<Vec<u8>, Failure> {
-        let (changes, newest) = {
-            let state = core.state.lock();
-            let changes = state.store.since(&self.kind.resource(), self.revision).map_err(|Compacted { oldest }| {
+    /// The lines of everything after the revision shown so far, one for each event.
+    fn after(&mut self, core: &Core) -> Result<Vec<Vec<u8>>, Failure> {
+        let (changes, newest) = self.with_store(core, |store| {
+            let changes = store.since(&self.kind.resource(), self.revision).map_err(|Compacted { oldest }| {
                 Failure::expired(format!("too old resource version: {} ({oldest})", self.revision))
             })?;
-            (changes, state.store.revision())
-        };
+            Ok((changes, store.revision()))
+        })?;
         let mut lines = Vec::new();
         for change in changes {
             if let Some((event, object)) = self.judge(&change) {
-                lines.extend(self.line(core, event, &object));
+                lines.push(self.line(core, event, &object));
             }
         }
         self.revision = self.revision.max(newest);
@@ -180,7 +199,10 @@ struct Running {
     watch: Watch,
     core: Arc<Core>,
     stop: CancellationToken,
-    dropped: tokio::sync::watch::Receiver<u64>,
+    signals: tokio::sync::watch::Receiver<Signals>,
+    /// What had been done to watches when this one was opened.
+    began: Signals,
+    garbler: Garbler,
     changed: tokio::sync::watch::Receiver<u64>,
     bookmark: Instant,
     pending: Option<First>,
@@ -213,33 +235,45 @@ impl Running {
             }
         }
         loop {
+            let signals = *self.signals.borrow_and_update();
+            if signals.disconnects != self.began.disconnects {
+                return Err(io::Error::new(io::ErrorKind::ConnectionReset, "disconnected on request"));
+            }
+            if signals.caught_up != self.began.caught_up {
+                self.watch.replica = None;
+            }
+            let zombie = signals.zombies != self.began.zombies;
             self.changed.borrow_and_update();
-            match self.watch.after(&self.core) {
-                Ok(lines) if lines.is_empty() => {}
-                Ok(lines) => {
-                    self.hold_back().await;
-                    return Ok((lines.into(), false));
+            if !zombie {
+                match self.watch.after(&self.core) {
+                    Ok(events) => {
+                        let (lines, over) = self.garbled(events);
+                        if over || !lines.is_empty() {
+                            self.hold_back().await;
+                            return Ok((lines.into(), over));
+                        }
+                    }
+                    Err(failure) => return Ok((line("ERROR", &failure.to_value().to_string()).into(), true)),
                 }
-                Err(failure) => return Ok((line("ERROR", &failure.to_value().to_string()).into(), true)),
             }
             tokio::select! {
                 biased;
-                _ = self.dropped.changed() => {
-                    return Err(io::Error::new(io::ErrorKind::ConnectionReset, "disconnected on request"));
-                }
+                _ = self.signals.changed() => {}
                 () = self.stop.cancelled() => return Ok((Bytes::new(), true)),
                 changed = self.changed.changed() => {
                     if changed.is_err() {
                         return Ok((Bytes::new(), true));
                     }
                 }
-                () = tokio::time::sleep_until(self.watch.ends) => {
-                    let bookmark = if self.watch.bookmarks { self.watch.bookmark(false) } else { Vec::new() };
-                    return Ok((bookmark.into(), true));
+                () = tokio::time::sleep_until(self.watch.ends), if !zombie => {
+                    return Ok((self.held_and_bookmark().into(), true));
                 }
-                () = tokio::time::sleep_until(self.bookmark), if self.watch.bookmarks => {
+                () = tokio::time::sleep_until(self.bookmark), if self.watch.bookmarks && !zombie => {
                     self.bookmark = Instant::now() + BOOKMARK_EVERY;
-                    return Ok((self.watch.bookmark(false).into(), false));
+                    let lines = self.held_and_bookmark();
+                    if !lines.is_empty() {
+                        return Ok((lines.into(), false));
+                    }
                 }
             }
         }
@@ -250,17 +284,35 @@ impl Running {
             First::Nothing => (Vec::new(), false),
             First::Refused(failure) => (line("ERROR", &failure.to_value().to_string()), true),
             First::Objects(objects, revision) => {
-                let mut lines = Vec::new();
-                for object in &objects {
-                    lines.extend(self.watch.line(&self.core, "ADDED", object));
-                }
+                let events = objects.iter().map(|object| self.watch.line(&self.core, "ADDED", object)).collect();
+                let (mut lines, over) = self.garbled(events);
                 self.watch.revision = revision;
-                if self.watch.presenter.mark_end {
-                    lines.extend(self.watch.bookmark(true));
+                if self.watch.presenter.mark_end && !over {
+                    lines.extend(self.garbler.held());
+                    lines.extend(self.watch.bookmark(&self.core, true));
                 }
-                (lines, false)
+                (lines, over)
             }
         }
+    }
+
+    /// The bytes of the events as they arrive, and whether the stream ends with them.
+    fn garbled(&mut self, events: Vec<Vec<u8>>) -> (Vec<u8>, bool) {
+        let mut lines = Vec::new();
+        for event in events {
+            let (told, over) = self.garbler.event(event, &self.core.faults);
+            lines.extend(told);
+            if over {
+                return (lines, true);
+            }
+        }
+        (lines, false)
+    }
+
+    fn held_and_bookmark(&mut self) -> Vec<u8> {
+        let mut lines = self.garbler.held();
+        lines.extend(self.watch.bookmark(&self.core, false));
+        lines
     }
 
     async fn hold_back(&self) {

@@ -78,7 +78,7 @@ impl Simulation {
 /// Runs until the cluster stops.
 pub(crate) async fn run(core: Arc<Core>, pace: Pace, seed: u64, mut paused: watch::Receiver<bool>) {
     let mut changed = core.revision.subscribe();
-    let mut kubelet = Kubelet { pace, seen: 0, lives: BTreeMap::new(), turn: seed, addresses: 0 };
+    let mut kubelet = Kubelet { pace, seen: 0, epoch: 0, lives: BTreeMap::new(), turn: seed, addresses: 0 };
     loop {
         changed.borrow_and_update();
         let next = if *paused.borrow_and_update() {
@@ -124,6 +124,8 @@ struct Life {
 struct Kubelet {
     pace: Pace,
     seen: u64,
+    /// Whose history `seen` is of.
+    epoch: u64,
     /// By uid; Pods for which nothing is due are not in it.
     lives: BTreeMap<String, Life>,
     /// Whose turn it is among the nodes.
@@ -152,6 +154,9 @@ impl Kubelet {
 
     /// Plans for what changed since the last look.
     fn look(&mut self, state: &mut State, now: i64) {
+        if std::mem::replace(&mut self.epoch, state.store.epoch()) != self.epoch {
+            self.seen = 0;
+        }
         let changes = match state.store.since("pods", self.seen) {
             Ok(changes) => changes.into_iter().map(|c| (c.key, c.object, c.deleted)).collect::<Vec<_>>(),
             Err(_) => {

@@ -73,6 +73,17 @@ impl Client {
         self.send(Method::POST, path, "application/json", body.to_string()).await
     }
 
+    pub(crate) async fn post_response(&self, path: &str, body: Value) -> http::Response<axum::body::Body> {
+        self.open(Method::POST, path, "application/json", body.to_string()).await
+    }
+
+    /// The status of an answer that arrives whole.
+    pub(crate) async fn try_post(&self, path: &str, body: Value) -> Result<u16, axum::Error> {
+        let response = self.post_response(path, body).await;
+        let status = response.status().as_u16();
+        response.into_body().collect().await.map(|_| status)
+    }
+
     pub(crate) async fn put(&self, path: &str, body: Value) -> (u16, Value) {
         self.send(Method::PUT, path, "application/json", body.to_string()).await
     }
@@ -127,6 +138,21 @@ impl Watching {
                 Some(frame) => self.rest.extend(frame?.into_data().unwrap()),
             }
         }
+    }
+
+    /// The next whole line, whatever it holds; `None` at the end.
+    pub(crate) async fn line(&mut self) -> Option<Vec<u8>> {
+        loop {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                return Some(self.rest.drain(..=end).collect());
+            }
+            self.rest.extend(self.body.frame().await?.unwrap().into_data().unwrap());
+        }
+    }
+
+    /// What arrived after the last whole line.
+    pub(crate) fn rest(&self) -> &[u8] {
+        &self.rest
     }
 
     pub(crate) async fn event(&mut self) -> (String, Value) {

@@ -1,0 +1,56 @@
+//! What may happen to the events of a watch on their way.
+
+use super::Switches;
+
+/// What is done to one event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Garble {
+    /// It is told twice.
+    Duplicate,
+    /// It is told after the next one, if one comes before a bookmark or the end.
+    Swap,
+    /// Half of it is told, and the stream ends.
+    Truncate,
+    /// Half of it is told as if it were all.
+    Malformed,
+    /// Its object is null.
+    Null,
+}
+
+/// One watch's events on their way: what they suffer, and which one is held back for the next.
+#[derive(Debug, Default)]
+pub(crate) struct Garbler {
+    held: Option<Vec<u8>>,
+}
+
+impl Garbler {
+    /// The bytes of one event as they arrive, and whether the stream ends with them.
+    pub(crate) fn event(&mut self, line: Vec<u8>, faults: &Switches) -> (Vec<u8>, bool) {
+        let mut told = match faults.take_garble() {
+            None => line,
+            Some(Garble::Duplicate) => line.repeat(2),
+            Some(Garble::Swap) if self.held.is_none() => {
+                self.held = Some(line);
+                return (Vec::new(), false);
+            }
+            // It comes before the one that waits for it.
+            Some(Garble::Swap) => line,
+            Some(Garble::Truncate) => return (line[..line.len() / 2].to_vec(), true),
+            Some(Garble::Malformed) => [&line[..line.len() / 2], b"\n"].concat(),
+            Some(Garble::Null) => without_object(&line),
+        };
+        told.extend(self.held());
+        (told, false)
+    }
+
+    /// What still waits for an event that does not come.
+    pub(crate) fn held(&mut self) -> Vec<u8> {
+        self.held.take().unwrap_or_default()
+    }
+}
+
+fn without_object(line: &[u8]) -> Vec<u8> {
+    let object = b"\"object\":";
+    let at = line.windows(object.len()).position(|window| window == object).unwrap_or(line.len());
+    [&line[..at], object, b"null}\n"].concat()
+}
