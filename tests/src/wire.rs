@@ -38,7 +38,7 @@ impl Sent {
     }
 }
 
-/// What happens before a request reaches the API server.
+/// What happens before a request reaches the API server, or before its answer reaches the host.
 pub type Before = dyn Fn(&Sent) -> BoxFuture<'static, ()> + Send + Sync;
 
 /// The wire of one host.
@@ -48,6 +48,7 @@ pub struct Wire(Arc<Inner>);
 struct Inner {
     api: Api,
     before: Box<Before>,
+    after: Box<Before>,
     notes: Mutex<Notes>,
 }
 
@@ -68,7 +69,18 @@ impl Wire {
     /// With something that happens before each request goes on.
     #[must_use]
     pub fn with(cluster: &Cluster, before: impl Fn(&Sent) -> BoxFuture<'static, ()> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(Inner { api: cluster.service(), before: Box::new(before), notes: Mutex::default() }))
+        Self::around(cluster, before, |_| Box::pin(std::future::ready(())))
+    }
+
+    /// With something that happens before each request goes on, and before its answer does.
+    #[must_use]
+    pub fn around(
+        cluster: &Cluster,
+        before: impl Fn(&Sent) -> BoxFuture<'static, ()> + Send + Sync + 'static,
+        after: impl Fn(&Sent) -> BoxFuture<'static, ()> + Send + Sync + 'static,
+    ) -> Self {
+        let (before, after) = (Box::new(before), Box::new(after));
+        Self(Arc::new(Inner { api: cluster.service(), before, after, notes: Mutex::default() }))
     }
 
     /// The writes so far, in the order in which they were sent.
@@ -111,6 +123,7 @@ impl Inner {
         let _open = sent.is_write().then(|| Open::note(self, &sent));
         (self.before)(&sent).await;
         let answered = self.api.clone().oneshot(http::Request::from_parts(parts, Full::new(body))).await;
+        (self.after)(&sent).await;
         Ok(answered.unwrap_or_else(|never| match never {}))
     }
 }

@@ -48,7 +48,8 @@ pub(crate) fn handle(core: &Core, request: &Request, shape: Shape) -> Result<Ans
         }
         Verb::Get => Ok(show(200, &read::get(&core.state.lock(), &target.kind, &key)?)),
         Verb::List | Verb::Watch => {
-            let page = match core.faults.lagging() {
+            // Without a revision a list is of the newest state, whichever replica is asked.
+            let page = match core.faults.lagging().filter(|_| !request.query.get("resourceVersion").is_empty()) {
                 Some(replica) => read::list(&replica, request)?,
                 None => read::list(&core.state.lock().store, request)?,
             };

@@ -59,7 +59,8 @@ impl Watch {
             })?),
         };
         let replica = core.faults.lagging();
-        let newest = replica.as_ref().map_or_else(|| core.state.lock().store.revision(), |store| store.revision());
+        let present = core.state.lock().store.revision();
+        let newest = replica.as_ref().map_or(present, |store| store.revision());
         // Without a revision, or with 0, the present state comes first.
         let synthetic = initial || (query.get("sendInitialEvents").is_empty() && asked.unwrap_or(0) == 0);
         let lifetime = query.number("timeoutSeconds")?.filter(|s| *s > 0).map_or(LIFETIME, Duration::from_secs);
@@ -69,7 +70,8 @@ impl Watch {
             scope: Scope::of(request)?,
             bookmarks: query.flag("allowWatchBookmarks"),
             initial: synthetic,
-            revision: asked.filter(|r| *r > 0).unwrap_or(newest),
+            // A streaming list without a revision is of the newest state, whichever replica is asked.
+            revision: asked.filter(|r| *r > 0).unwrap_or(if initial && asked.is_none() { present } else { newest }),
             ends: Instant::now() + lifetime.min(Duration::from_secs(365 * 24 * 3600)),
             replica,
             refusal,

@@ -188,10 +188,13 @@ async fn a_lagging_replica_answers_from_the_past_until_it_has_caught_up() {
     create(&cluster, &["b"]);
     let (_, now) = client.get(PODS).await;
     cluster.faults().lag(&then);
-    let (_, past) = client.get(PODS).await;
+    let (_, past) = client.get(&format!("{PODS}?resourceVersion=0")).await;
     assert_eq!((past["items"].as_array().unwrap().len(), revision(&past) < revision(&now)), (1, true));
     let (code, _) = client.get(&format!("{PODS}?resourceVersion={}", revision(&now))).await;
     assert_eq!(code, 504, "it has not come so far");
+    assert_eq!(revision(&client.get(PODS).await.1), revision(&now), "a list of the newest state is one");
+    let mut list = client.watch(&format!("{PODS}?{STREAM}")).await;
+    assert_eq!(list.event().await.1["code"], 504);
     // Of a watch from what it has not seen it knows nothing; one from before it shows all that it has.
     let mut ahead = client.watch(&format!("{PODS}?{}", resume(revision(&now)))).await;
     assert_eq!(told(&mut ahead).await, [""; 0]);

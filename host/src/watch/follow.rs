@@ -7,10 +7,13 @@ use tokio::time::{Instant, timeout_at};
 use super::{
     Next, Watch,
     lines::{Batch, Lines},
-    object::{self, Event, Seen},
+    object::{self, Event, ListPage, Seen},
     outlet::{Closed, Outlet},
 };
-use crate::model::{Observation, PodEvent, Revision};
+use crate::{
+    api::ApiError,
+    model::{Observation, PodEvent, Revision},
+};
 
 /// For the end of a watch to arrive after the server's time was up. With the watch's own time it is how long a dead
 /// connection goes unnoticed.
@@ -20,7 +23,10 @@ const SHORT: Duration = Duration::from_secs(1);
 
 impl Watch {
     pub(super) async fn follow(&mut self, from: Revision, outlet: &mut Outlet) -> Result<Next, Closed> {
-        let seconds = self.options.watch_timeout.as_secs().max(1);
+        if self.doubt.suspects() {
+            return Ok(self.compare_revisions(outlet).await);
+        }
+        let seconds = self.doubt.watch_timeout(self.options.watch_timeout).as_secs().max(1);
         let query = format!("watch=1&allowWatchBookmarks=true&resourceVersion={from}&timeoutSeconds={seconds}");
         self.counters.watches.fetch_add(1, Relaxed);
         let opening = async {
@@ -29,7 +35,12 @@ impl Watch {
         };
         let mut lines = match outlet.during(opening).await? {
             Ok(chunks) => Lines::new(chunks),
-            Err(error) => return Ok(self.after_error(&error)),
+            Err(error) => {
+                if !matches!(error, ApiError::Status { .. }) {
+                    self.doubt.cut();
+                }
+                return Ok(self.after_error(&error));
+            }
         };
         outlet.live().await?;
         let begun = Instant::now();
@@ -40,10 +51,21 @@ impl Watch {
             let batch = match timeout_at(deadline, lines.batch()).await {
                 Ok(Batch::Lines(batch)) => batch,
                 Ok(Batch::TooLong) => return Ok(Next::Relist { reason: "an event without end".to_owned() }),
-                Ok(Batch::End) if self.seen > from || begun.elapsed() >= SHORT => return Ok(self.resume(outlet)),
+                Ok(Batch::End) if self.seen > from || begun.elapsed() >= SHORT => {
+                    if silent && self.doubt.silence() {
+                        return Ok(self.compare_revisions(outlet).await);
+                    }
+                    return Ok(self.resume(outlet));
+                }
                 Ok(Batch::End) => return Ok(Next::Retry { reason: "the watch ended at once".to_owned(), after: None }),
-                Ok(Batch::Cut(_)) if self.seen > from || begun.elapsed() >= SHORT => return Ok(self.resume(outlet)),
-                Ok(Batch::Cut(reason)) => return Ok(Next::Retry { reason, after: None }),
+                Ok(Batch::Cut(_)) if self.seen > from || begun.elapsed() >= SHORT => {
+                    self.doubt.cut();
+                    return Ok(self.resume(outlet));
+                }
+                Ok(Batch::Cut(reason)) => {
+                    self.doubt.cut();
+                    return Ok(Next::Retry { reason, after: None });
+                }
                 Err(_) if silent => {
                     outlet.stale(format!("no bookmark for {} s", (deadline - begun).as_secs())).await?;
                     return Ok(self.resume(outlet));
@@ -125,6 +147,32 @@ impl Watch {
         }
         self.seen = revision;
         self.position = Some(revision);
+        self.doubt.dispel();
         Ok(())
+    }
+
+    /// A server that ends a watch without a word has nothing newer, or its history was set back to before that watch:
+    /// the revision of a list says which, even of a list of one Pod.
+    async fn compare_revisions(&mut self, outlet: &mut Outlet) -> Next {
+        if !self.doubt.suspects() {
+            self.backoff.reset();
+        }
+        let present = async {
+            let page = self.api.bytes(self.get("limit=1")?).await?;
+            let revision = ListPage::read(&page).and_then(|page| page.metadata.revision());
+            revision.map_err(|malformed| ApiError::Malformed(malformed.to_string()))
+        };
+        match present.await {
+            Err(error) => self.after_error(&error),
+            Ok(revision) if revision < self.seen => {
+                self.doubt.suspect();
+                self.after_behind(format!("the API server is at revision {revision}, before {}", self.seen))
+            }
+            Ok(_) => {
+                self.doubt.dispel();
+                self.behind = 0;
+                self.resume(outlet)
+            }
+        }
     }
 }

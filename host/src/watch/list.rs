@@ -67,6 +67,7 @@ impl Watch {
             outlet.send(Observation::Rewound).await?;
         }
         self.behind = 0;
+        self.doubt.dispel();
         self.seen = revision;
         self.position = Some(revision);
         outlet.send(Observation::Relisted { pods, revision }).await?;

@@ -6,6 +6,7 @@
 //! the cache's affair; whom it wakes is nobody's here.
 
 mod backoff;
+mod doubt;
 mod follow;
 mod lines;
 mod list;
@@ -29,6 +30,7 @@ use tokio::sync::mpsc;
 
 use self::{
     backoff::Backoff,
+    doubt::Doubt,
     object::{Decoder, Malformed},
     outlet::Outlet,
 };
@@ -102,6 +104,8 @@ pub struct Watch {
     seen: Revision,
     /// How often in a row the API server had not reached `seen`.
     behind: u32,
+    /// Whether the API server still has the history that was told.
+    doubt: Doubt,
     /// How often in a row a streaming list came to nothing.
     streaming_failures: u32,
 }
@@ -129,6 +133,7 @@ impl Watch {
             position: None,
             seen: Revision::default(),
             behind: 0,
+            doubt: Doubt::default(),
             streaming_failures: 0,
         }
     }

@@ -283,6 +283,42 @@ async fn a_history_that_was_set_back_is_announced_and_taken() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_was_set_back_behind_a_lost_connection_is_found_out_by_the_silence_of_the_next_watch() {
+    let earlier = || answer(200).bytes(&page(40, "t", &[pod("a", 30)]));
+    let mut rig = rig(vec![
+        listing(100, &[pod("a", 50)]),
+        watching().wait(4).cut(),
+        watching().wait(3),
+        earlier(),
+        earlier(),
+        earlier(),
+        earlier(),
+        listing(40, &[pod("a", 30)]),
+        watching().hang(),
+    ]);
+    rig.expect(&["list of 1 at 100: +a-uid@50", "live", "stale: the API server is at revision 40, before 100"]).await;
+    rig.expect(&["rewound", "list of 1 at 40: a-uid@50>30", "live"]).await;
+    let requests = rig.requests();
+    assert!(requests[2].1.ends_with("resourceVersion=100&timeoutSeconds=3"), "{requests:?}");
+    assert_eq!(requests[3].1, "limit=1");
+    assert!(requests[7].0 - requests[2].0 <= Duration::from_secs(10), "{requests:?}");
+    assert!(requests[8].1.ends_with("resourceVersion=40&timeoutSeconds=8"), "{requests:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nothing_at_all_happens_every_fourth_watch_is_followed_by_a_question_and_none_by_a_list() {
+    let quiet = || watching().wait(8);
+    let present = || answer(200).bytes(&page(10, "", &[]));
+    let round = || [quiet(), quiet(), quiet(), quiet(), present()];
+    let mut rig = rig([vec![listing(10, &[])], round().to_vec(), round().to_vec(), vec![watching().hang()]].concat());
+    rig.expect(&["list of 0 at 10:", "live"]).await;
+    tokio::time::sleep(Duration::from_secs(65)).await;
+    let asked: Vec<_> = rig.requests().iter().map(|(_, query)| query.len() < 10).collect();
+    assert_eq!(asked, [false, false, false, false, false, true, false, false, false, false, true, false]);
+    assert_eq!((rig.counters.lists(), rig.reader.staleness()), (1, None));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_list_that_is_older_than_what_was_seen_is_not_taken_from_a_lagging_replica() {
     let mut rig = rig(vec![
         listing(10, &[pod("a", 5)]),

@@ -123,7 +123,8 @@ impl Faults {
     }
 
     /// From now on lists and watches are answered by a replica that stands still at what was saved. Watches that are
-    /// open stay with the server that they have; reads of one object and writes go to the cluster as it is.
+    /// open stay with the server that they have; reads of one object and writes go to the cluster as it is. So do lists
+    /// that name no revision, but for a streaming one: that is refused, as by a replica that does not catch up in time.
     pub fn lag(&self, saved: &Saved) {
         self.core.faults.set_lag(Some(saved.0.clone()));
     }
