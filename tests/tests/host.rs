@@ -4,6 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod host {
+    mod edge;
+    mod faults;
     mod incarnations;
     mod labels;
     mod python;
