@@ -10,6 +10,7 @@ pub mod cache;
 pub mod clock;
 pub mod config;
 pub mod dispatch;
+pub mod journal;
 pub mod live;
 pub mod model;
 pub mod queue;

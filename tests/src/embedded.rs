@@ -37,7 +37,7 @@ pub async fn host(cluster: &Cluster, client: kube::Client, plugins: Vec<PluginSp
 #[must_use]
 pub fn options(cluster: &Cluster, client: kube::Client) -> Options {
     let now_millis = u64::try_from(cluster.now_millis()).unwrap_or_default();
-    Options { client, namespace: None, workers: 4, bind_address: None, seed: 7, now_millis }
+    Options { client, namespace: None, workers: 4, bind_address: None, journal: None, seed: 7, now_millis }
 }
 
 /// All Pods, or those of a namespace, past every wire.

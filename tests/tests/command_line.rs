@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::{
+    collections::BTreeSet,
     fs,
     net::{Ipv4Addr, TcpListener},
     path::PathBuf,
@@ -11,6 +12,8 @@ use std::{
 };
 
 use anyhow::ensure;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
 use podium_devcluster::{Cluster, Options, Server};
 use podium_tests::{
     embedded, guests, plugins,
@@ -87,6 +90,13 @@ impl Place {
         Host::spawn(&options).await.unwrap()
     }
 
+    /// The uids that the registrar put on their Pods.
+    async fn labels(&self) -> anyhow::Result<BTreeSet<String>> {
+        let list = embedded::pods(&self.cluster, Some("default")).list(&ListParams::default()).await?;
+        let label = |pod: Pod| pod.metadata.labels?.remove("guests.example/seen");
+        Ok(list.items.into_iter().filter_map(label).collect())
+    }
+
     async fn labelled(&self, name: &str) {
         until("the label", WITHIN, async || {
             let label = embedded::label(&self.cluster, name, "guests.example/seen").await?;
@@ -107,7 +117,18 @@ async fn help_teaches_flags_environment_examples_and_exit_codes() {
     let place = Place::still().await;
     let help = place.run(&["--help"]).await;
     assert_eq!(help.code, Some(0), "{}", help.stderr);
-    for flag in ["kubeconfig", "plugins", "namespace", "bind-address", "log-level", "log-format", "workers", "strict"] {
+    let flags = [
+        "kubeconfig",
+        "plugins",
+        "namespace",
+        "bind-address",
+        "log-level",
+        "log-format",
+        "state-dir",
+        "workers",
+        "strict",
+    ];
+    for flag in flags {
         assert!(help.stdout.contains(&format!("--{flag}")), "--{flag} is missing:\n{}", help.stdout);
         let variable = format!("PODIUM_{}", flag.replace('-', "_").to_uppercase());
         assert!(help.stdout.contains(&variable), "{variable} is missing:\n{}", help.stdout);
@@ -234,4 +255,74 @@ async fn json_logs_are_one_object_a_line_and_sigterm_ends_with_exit_code_0() {
     let ran: serde_json::Value = serde_json::from_str(ran).unwrap();
     assert_eq!((&ran["span"]["plugin"], &ran["span"]["pod"]), (&"registrar".into(), &"cart-0".into()), "{ran}");
     assert!(host.terminate().await.unwrap().success());
+}
+
+#[tokio::test]
+async fn a_second_host_on_a_state_directory_is_one_error_that_names_it_and_exit_code_2() {
+    let place = Place::still().await;
+    place.write("registrar.yaml", &registrar(""));
+    let host = place.spawn(&["registrar.yaml"], &["--state-dir", place.path("state").to_str().unwrap()]).await;
+    let ended = place.run_with_plugins(&["registrar.yaml", "--state-dir", "state"]).await;
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    let [error] = ended.errors()[..] else { unreachable!("{}", ended.stderr) };
+    assert!(error.contains("--state-dir state is used by another podium-host"), "{error}");
+    assert!(!host.log().contains("no --state-dir"));
+    assert!(host.terminate().await.unwrap().success());
+    let host = place.spawn(&["registrar.yaml"], &[]).await;
+    assert!(host.log().contains("no --state-dir: deletions of pods while the host is down are not delivered"));
+}
+
+#[tokio::test]
+async fn a_host_that_is_killed_delivers_after_its_restart_every_deletion_of_a_pod_that_its_plugin_ran_on() {
+    const PODS: usize = 60;
+    let place = Place::still().await;
+    let register = embedded::create_pod(&place.cluster, "register", "register").unwrap();
+    place.write("registrar.yaml", &registrar(&format!("  config: {{ register: {register} }}")));
+    let state = place.path("state");
+    let arguments = ["--state-dir", state.to_str().unwrap()];
+    let names: Vec<_> = (0..PODS).map(|index| format!("cart-{index}")).collect();
+    let mut ran = BTreeSet::new();
+    // Killed after its work, and in the middle of it.
+    for at_least in [PODS, 1, PODS / 3, PODS / 2] {
+        let host = place.spawn(&["registrar.yaml"], &arguments).await;
+        for name in &names {
+            embedded::create_pod(&place.cluster, name, "cart").unwrap();
+        }
+        until("runs", WITHIN, async || {
+            let labelled = place.labels().await?;
+            ensure!(labelled.len() >= at_least, "{} of {at_least}", labelled.len());
+            Ok(())
+        })
+        .await
+        .unwrap();
+        host.kill().await.unwrap();
+        ran.extend(place.labels().await.unwrap());
+        for name in &names {
+            embedded::delete_pod(&place.cluster, name).await.unwrap();
+        }
+        ran.remove(&register);
+    }
+    let host = place.spawn(&["registrar.yaml"], &arguments).await;
+    until("every deletion", WITHIN, async || {
+        let noted = embedded::annotations(&place.cluster, "register").await?;
+        let missing: Vec<_> =
+            ran.iter().filter(|uid| !noted.contains_key(&format!("guests.example/deleted-{uid}"))).collect();
+        ensure!(missing.is_empty(), "{} of {} are missing: {missing:?}", missing.len(), ran.len());
+        ensure!(host.metric("podium_journal_owed", &[]).await? == 0.0, "not all have settled");
+        Ok(())
+    })
+    .await
+    .unwrap();
+    assert!(ran.len() >= PODS + PODS / 3 + PODS / 2, "{} runs say little", ran.len());
+    assert!(host.terminate().await.unwrap().success());
+
+    let host = place.spawn(&["registrar.yaml"], &arguments).await;
+    until("the run on the register", WITHIN, async || {
+        ensure!(host.metric("controller_runtime_reconcile_total", &[]).await? >= 1.0);
+        Ok(())
+    })
+    .await
+    .unwrap();
+    assert_eq!(host.metric("podium_journal_entries", &[]).await.unwrap(), 1.0, "the register's");
+    assert_eq!(host.metric("workqueue_adds_total", &[]).await.unwrap(), 1.0, "no deletion twice");
 }

@@ -7,6 +7,7 @@ mod host {
     mod edge;
     mod faults;
     mod incarnations;
+    mod journal;
     mod labels;
     mod python;
     mod quiet;

@@ -1,7 +1,8 @@
 //! The ingest loop: watch -> cache -> wake -> queue, and our own writes back into the cache. It owns the cache's writer,
 //! so every change of the cache happens here, one after the other, and wakes whom it concerns.
 //!
-//! It never waits for a plugin.
+//! It never waits for a plugin. It reads the journal's file once, after the first list, before anything of the list is
+//! queued: deletions come before what took the Pods' names.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -13,8 +14,9 @@ use tokio::{
 
 use crate::{
     cache::{Reader, Writer},
-    dispatch::{Debts, Home, Lane, PodQueue, Registry},
-    model::{BoxFuture, CachedPod, Change, Observation},
+    dispatch::{Debts, Home, Lane, Loaded, PodQueue, Registry},
+    journal::{Account, Journal, Number, Recovery},
+    model::{BoxFuture, CachedPod, Change, Observation, PodView},
     wake::Wake,
 };
 
@@ -61,9 +63,40 @@ pub(super) struct Ingest {
     queue: Arc<PodQueue>,
     debts: Arc<Debts>,
     /// Shared with the writer's witness, which runs within this loop's own calls.
-    wake: Arc<RwLock<Wake<Lane>>>,
+    interests: Arc<RwLock<Interests>>,
+    past: Past,
     /// When a plugin is to be run on all its Pods again, and how often.
     resyncs: BTreeMap<(Instant, Lane), Duration>,
+}
+
+/// What the journal knows of the time before this process.
+pub(super) enum Past {
+    /// There is no journal, or what it knew is owed by now.
+    Told,
+    /// What of it is gone only the first list can say, which is of one namespace or of all.
+    Unlisted { journal: Arc<Journal>, recovery: Recovery, namespace: Option<String> },
+}
+
+/// Whom a change concerns.
+struct Interests {
+    wake: Wake<Lane>,
+    journal: Option<Arc<Journal>>,
+    /// Loaded plugins by their number in the journal.
+    lanes: BTreeMap<Number, Lane>,
+}
+
+impl Interests {
+    /// Those that watch the Pod, and of a deletion also those that ran on it when it matched them or before a restart.
+    fn concerned(&self, change: &Change) -> Vec<Lane> {
+        let mut lanes = self.wake.concerned(change);
+        if let (Some(journal), Some(last), None) = (&self.journal, &change.old, &change.new) {
+            let ran: Vec<_> =
+                journal.gone(&last.key).iter().filter_map(|number| self.lanes.get(number)).copied().collect();
+            let others: Vec<_> = ran.into_iter().filter(|lane| !lanes.contains(lane)).collect();
+            lanes.extend(others);
+        }
+        lanes
+    }
 }
 
 impl Ingest {
@@ -73,13 +106,19 @@ impl Ingest {
         registry: Arc<Registry>,
         queue: Arc<PodQueue>,
         debts: Arc<Debts>,
+        past: Past,
     ) -> (Self, Door) {
         let (door, messages) = mpsc::channel(MESSAGES);
-        let wake: Arc<RwLock<Wake<Lane>>> = Arc::new(RwLock::new(Wake::new([])));
+        let journal = match &past {
+            Past::Told => None,
+            Past::Unlisted { journal, .. } => Some(journal.clone()),
+        };
+        let interests = Interests { wake: Wake::new([]), journal, lanes: BTreeMap::new() };
+        let interests = Arc::new(RwLock::new(interests));
         // Before readers miss a Pod its last state is in place: no run on its deletion can come too early to find it.
-        let (interests, tombstones) = (wake.clone(), debts.clone());
+        let (shared, tombstones) = (interests.clone(), debts.clone());
         writer.tell_first(move |changes| {
-            let interests = interests.read();
+            let interests = shared.read();
             for change in changes {
                 if let (Some(last), None) = (&change.old, &change.new) {
                     let now = Instant::now();
@@ -88,7 +127,7 @@ impl Ingest {
             }
         });
         let resyncs = BTreeMap::new();
-        (Self { writer, reader, observations, messages, registry, queue, debts, wake, resyncs }, Door(door))
+        (Self { writer, reader, observations, messages, registry, queue, debts, interests, past, resyncs }, Door(door))
     }
 
     /// Runs until the watch ends.
@@ -117,7 +156,9 @@ impl Ingest {
         let changes = match observation {
             Observation::Relisted { pods, revision } => {
                 tracing::info!(pods = pods.len(), %revision, "pods listed");
-                self.writer.relist(pods, revision)
+                let changes = self.writer.relist(pods, revision);
+                self.tell_past();
+                changes
             }
             Observation::Events(events) => self.writer.apply(events),
             Observation::Bookmark(revision) => {
@@ -160,19 +201,47 @@ impl Ingest {
     /// Queues what the changes concern, all in one step.
     fn wake(&self, changes: &[Change]) {
         let mut items = Vec::new();
-        let wake = self.wake.read();
+        let interests = self.interests.read();
         for change in changes {
             let Some(key) = change.key() else { continue };
-            for lane in wake.concerned(change) {
+            for lane in interests.concerned(change) {
                 items.push((lane, (key.namespace.clone(), key.name.clone()), key.uid.clone()));
             }
             if change.new.is_none() {
                 self.debts.seen_gone(&key.uid);
             }
         }
-        drop(wake);
+        drop(interests);
         self.count(items.iter().map(|(lane, ..)| *lane));
         self.queue.add(items);
+    }
+
+    /// After the first list: queues what went while the host was down. Nothing of the list was queued yet, so that a
+    /// deletion comes before the Pod that took the name.
+    fn tell_past(&mut self) {
+        let Past::Unlisted { journal, recovery, namespace } = std::mem::replace(&mut self.past, Past::Told) else {
+            return;
+        };
+        let snapshot = self.reader.snapshot();
+        recovery.owe(&journal, namespace.as_deref(), |uid| snapshot.by_uid(uid).is_some());
+        let owed = journal.figures().owed;
+        if owed > 0 {
+            tracing::info!(
+                deletions = owed,
+                "pods went while the host was down; the plugins that ran on them are told"
+            );
+        }
+        for plugin in self.registry.all() {
+            self.run_on_owed(plugin.lane);
+        }
+    }
+
+    /// Queues the deletions that are owed to the plugin.
+    fn run_on_owed(&self, lane: Lane) {
+        let Some(loaded) = self.registry.get(lane) else { return };
+        let owed = loaded.account.as_ref().map(Account::owed).unwrap_or_default();
+        loaded.status.added(owed.len() as u64);
+        self.queue.add(owed.into_iter().map(|key| (lane, (key.namespace, key.name), key.uid)));
     }
 
     fn count(&self, lanes: impl Iterator<Item = Lane>) {
@@ -187,10 +256,16 @@ impl Ingest {
 
     fn plugins_changed(&mut self, fresh: Option<Lane>) {
         let plugins = self.registry.all();
-        *self.wake.write() = Wake::new(plugins.iter().map(|loaded| (loaded.lane, &loaded.spec)));
+        {
+            let mut interests = self.interests.write();
+            interests.wake = Wake::new(plugins.iter().map(|loaded| (loaded.lane, &loaded.spec)));
+            let number = |loaded: &Arc<Loaded>| Some((loaded.account.as_ref()?.number(), loaded.lane));
+            interests.lanes = plugins.iter().filter_map(number).collect();
+        }
         self.resyncs.retain(|(_, lane), _| Some(*lane) != fresh && plugins.iter().any(|loaded| loaded.lane == *lane));
         if let Some(lane) = fresh {
             self.plan_resync(lane);
+            self.run_on_owed(lane);
             self.run_on_all(lane);
         }
     }

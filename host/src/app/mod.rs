@@ -4,6 +4,7 @@
 //! simulation as well as in a process ([`process`]).
 
 mod ingest;
+mod journal;
 pub mod process;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -21,6 +22,7 @@ use crate::{
     cache::{self, Reader},
     clock::Clock,
     dispatch::{Debts, Dispatch, PodQueue, Registry},
+    journal::{Figures, Journal, Opened},
     live::LivePods,
     model::{PluginId, PluginSpec, PodView},
     queue::{Backoff, Queue},
@@ -28,12 +30,13 @@ use crate::{
     seam::Sender,
     shape::Shapes,
     status::Status,
-    telemetry::{CacheFigures, Metrics},
+    telemetry::{CacheFigures, JournalFigures, Metrics},
     watch::{Watch, WatchOptions},
     writeback::{Writeback, manager_name},
 };
 
-use ingest::{Door, Ingest};
+use ingest::{Door, Ingest, Past};
+use journal::Keeper;
 
 /// For one answer of the API server; a page of a list has longer.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
@@ -42,6 +45,8 @@ const OBSERVATIONS: usize = 16;
 /// How long runs that are under way may take to end at shutdown, before they are dropped. With the time to stop the
 /// rest it stays below the 10 s that are promised, and far below Kubernetes' usual 30 s of grace.
 const DRAIN: Duration = Duration::from_secs(8);
+/// How long the journal's last entries may take, of the time that is left after that.
+const LAST_ENTRIES: Duration = Duration::from_secs(1);
 
 /// What a host is made of.
 pub struct Options {
@@ -54,6 +59,8 @@ pub struct Options {
     pub workers: usize,
     /// Where /healthz, /readyz and /metrics are served; none: nowhere.
     pub bind_address: Option<SocketAddr>,
+    /// Opened by [`crate::journal::open`]; none: deletions while the host is down are not delivered.
+    pub journal: Option<Opened>,
     pub seed: u64,
     /// Epoch milliseconds now.
     pub now_millis: u64,
@@ -66,6 +73,8 @@ pub struct App {
     dispatch: Arc<Dispatch>,
     status: Arc<Status>,
     door: Door,
+    journal: Option<Arc<Journal>>,
+    keeper: JoinSet<anyhow::Result<()>>,
     address: Option<SocketAddr>,
     workers: JoinSet<()>,
     services: JoinSet<anyhow::Result<()>>,
@@ -106,12 +115,12 @@ impl App {
         Self::start_on(options, EngineOptions { tick: None, ..EngineOptions::default() }).await
     }
 
-    async fn start_on(options: Options, engine: EngineOptions) -> anyhow::Result<Self> {
+    async fn start_on(options: Options, engine_options: EngineOptions) -> anyhow::Result<Self> {
         let api = Api::new(options.client, REQUEST_DEADLINE);
         let workers = options.workers.max(1);
         let concurrent_runs = u32::try_from(workers).unwrap_or(u32::MAX);
-        let engine =
-            Engine::new(EngineOptions { concurrent_runs, ..engine }).context("cannot set up the WebAssembly engine")?;
+        let engine = Engine::new(EngineOptions { concurrent_runs, ..engine_options })
+            .context("cannot set up the WebAssembly engine")?;
         let clock = Clock::starting_at(options.now_millis);
         let (writer, reader) = cache::new(options.seed);
         let shapes = Arc::new(Shapes::new(options.seed));
@@ -123,14 +132,16 @@ impl App {
         let mut services = JoinSet::new();
         let stop = CancellationToken::new();
         let (observed, observations) = mpsc::channel(OBSERVATIONS);
-        let watch_options = WatchOptions { namespace: options.namespace, ..WatchOptions::default() };
+        let namespace = options.namespace;
+        let watch_options = WatchOptions { namespace: namespace.clone(), ..WatchOptions::default() };
         let watch = Watch::new(api.clone(), watch_options, shapes.clone(), Arc::new(reader.clone()), options.seed);
         services.spawn(async move {
             watch.run(observed).await;
             anyhow::bail!("the watch ended")
         });
-        let (ingest, door) =
-            Ingest::new((writer, reader.clone()), observations, registry.clone(), queue.clone(), debts.clone());
+        let (journal, past, keeper) = keep(options.journal, namespace, engine_options.tick.is_none(), &stop);
+        let caches = (writer, reader.clone());
+        let (ingest, door) = Ingest::new(caches, observations, registry.clone(), queue.clone(), debts.clone(), past);
         services.spawn(async move {
             ingest.run().await;
             anyhow::bail!("the ingest loop ended")
@@ -156,7 +167,7 @@ impl App {
                 .await
                 .with_context(|| format!("cannot listen on {wanted}; choose another --bind-address"))?;
             address = Some(bound.address());
-            let metrics = metrics(&status, &registry, &queue, &reader);
+            let metrics = metrics(&status, &registry, &queue, &reader, journal.as_ref());
             let (phase, reader) = (phase.clone(), reader.clone());
             let ready = move || match *phase.borrow() {
                 Phase::Loading => Some("plugins are being loaded".to_owned()),
@@ -171,7 +182,7 @@ impl App {
         for _ in 0..workers {
             tasks.spawn(dispatch.clone().work());
         }
-        Ok(Self { engine, dispatch, status, door, address, workers: tasks, services, stop, progress })
+        Ok(Self { engine, dispatch, status, door, journal, keeper, address, workers: tasks, services, stop, progress })
     }
 
     /// [`App::prepare`] and [`App::install`] in one.
@@ -206,13 +217,20 @@ impl App {
         let sender = Sender { manager: manager_name(&spec.id), impersonate: spec.impersonate.clone() };
         let status = self.status.plugin(&spec.id);
         let (id, file) = (spec.id.clone(), spec.source.clone());
-        let lane = self.dispatch.registry.put(spec, Arc::new(plugin), sender, status);
+        let account = self.journal.as_ref().map(|journal| journal.account(&id));
+        let lane = self.dispatch.registry.put(spec, Arc::new(plugin), sender, status, account);
         self.door.plugins_changed(Some(lane)).await;
         tracing::info!(plugin = %id, file = %file.display(), "plugin loaded");
     }
 
     /// All plugins that there are at the start are loaded: /readyz may say so.
     pub fn started(&self) {
+        if let Some(journal) = &self.journal {
+            let loaded: Vec<_> = self.dispatch.registry.all().iter().map(|loaded| loaded.spec.id.clone()).collect();
+            for (plugin, pods) in journal.all_absent_but(&loaded, self.dispatch.clock.now_millis()) {
+                tracing::warn!(%plugin, pods, "ran before and is not loaded; what it ran on is kept in the journal for a week");
+            }
+        }
         self.progress.send_replace(Phase::Serving);
     }
 
@@ -222,6 +240,9 @@ impl App {
         self.door.plugins_changed(None).await;
         self.dispatch.queue.remove_lane(lane);
         self.dispatch.debts.forget_lane(lane);
+        if let Some(journal) = &self.journal {
+            journal.absent(id, self.dispatch.clock.now_millis());
+        }
         self.status.remove(id);
         tracing::info!(plugin = %id, "plugin unloaded");
         true
@@ -262,6 +283,7 @@ impl App {
         let ended = tokio::select! {
             biased;
             Some(ended) = self.services.join_next() => ended,
+            Some(ended) = self.keeper.join_next() => ended,
             Some(ended) = self.workers.join_next() => ended.map(|()| Err(anyhow::anyhow!("a worker ended"))),
             else => return anyhow::anyhow!("nothing is running"),
         };
@@ -282,15 +304,36 @@ impl App {
             self.workers.shutdown().await;
         }
         self.stop.cancel();
+        // The journal's last entries; of a disk that does not answer they are not waited for.
+        let kept = async { while self.keeper.join_next().await.is_some() {} };
+        if tokio::time::timeout(LAST_ENTRIES, kept).await.is_err() {
+            tracing::warn!("the journal's last entries were not written: the disk does not answer");
+        }
         self.services.shutdown().await;
     }
+}
+
+type Kept = (Option<Arc<Journal>>, Past, JoinSet<anyhow::Result<()>>);
+
+/// Sets the journal's task to work, if there is a journal.
+fn keep(opened: Option<Opened>, namespace: Option<String>, simulated: bool, stop: &CancellationToken) -> Kept {
+    let mut tasks = JoinSet::new();
+    let Some(Opened { journal, store, recovery }) = opened else { return (None, Past::Told, tasks) };
+    tasks.spawn(Keeper::new(journal.clone(), store, simulated).run(stop.clone()));
+    (Some(journal.clone()), Past::Unlisted { journal, recovery, namespace }, tasks)
 }
 
 fn unready(reader: &Reader) -> Option<String> {
     reader.staleness().map(|staleness| format!("the cache is stale: {}", staleness.reason))
 }
 
-fn metrics(status: &Arc<Status>, registry: &Arc<Registry>, queue: &Arc<PodQueue>, reader: &Reader) -> Arc<Metrics> {
+fn metrics(
+    status: &Arc<Status>,
+    registry: &Arc<Registry>,
+    queue: &Arc<PodQueue>,
+    reader: &Reader,
+    journal: Option<&Arc<Journal>>,
+) -> Arc<Metrics> {
     let (registry, queue, reader) = (registry.clone(), queue.clone(), reader.clone());
     let depth = move |id: &PluginId| {
         let loaded = registry.all().into_iter().find(|loaded| loaded.spec.id == *id);
@@ -300,5 +343,10 @@ fn metrics(status: &Arc<Status>, registry: &Arc<Registry>, queue: &Arc<PodQueue>
         let snapshot = reader.snapshot();
         CacheFigures { pods: snapshot.len(), stale: reader.staleness().is_some(), revision: snapshot.revision().0 }
     };
-    Arc::new(Metrics::new(status.clone(), Arc::new(depth), Arc::new(cache)))
+    let journal = journal.cloned();
+    let journal = move || {
+        let Figures { entries, owed, bytes, failing, missed } = journal.as_ref()?.figures();
+        Some(JournalFigures { entries, owed, bytes, failing, missed })
+    };
+    Arc::new(Metrics::new(status.clone(), Arc::new(depth), Arc::new(cache), Arc::new(journal)))
 }

@@ -3,7 +3,7 @@
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     thread::available_parallelism,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::{App, Options};
 use crate::{
-    api, config,
+    api, config, journal,
     model::PluginSpec,
     telemetry::{LogFormat, init_logs},
 };
@@ -47,6 +47,10 @@ pub struct Flags {
     /// text or json
     #[arg(long, env = "PODIUM_LOG_FORMAT", value_name = "FORMAT", default_value_t = LogFormat::Text)]
     log_format: LogFormat,
+    /// Directory of this host's own, for the journal that lets deletions while the host is down be delivered; without it
+    /// they are not
+    #[arg(long, env = "PODIUM_STATE_DIR", value_name = "DIR")]
+    state_dir: Option<PathBuf>,
     /// Keys worked on at the same time, of which one plugin gets at most half [default: 4 for each processor that the
     /// container may use]
     #[arg(long, env = "PODIUM_WORKERS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -126,12 +130,20 @@ async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(MISCONFIGURED));
         }
     };
+    let journal = match journal(flags.state_dir.as_deref()) {
+        Ok(journal) => journal,
+        Err(error) => {
+            tracing::error!("--state-dir {error}");
+            return Ok(ExitCode::from(MISCONFIGURED));
+        }
+    };
     let client = api::client(kube_config).map_err(|error| *error)?;
     let mut app = App::start(Options {
         client,
         namespace: flags.namespace,
         workers,
         bind_address: Some(flags.bind_address),
+        journal,
         seed: seed(),
         now_millis: now_millis(),
     })
@@ -176,6 +188,20 @@ async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// The journal of the directory, if one is given.
+fn journal(directory: Option<&Path>) -> Result<Option<journal::Opened>, journal::Error> {
+    let Some(directory) = directory else {
+        tracing::info!(
+            "no --state-dir: deletions of pods while the host is down are not delivered, unless a finalizer holds the pod"
+        );
+        return Ok(None);
+    };
+    let opened = journal::open(directory, now_millis())?;
+    let journal::Figures { entries, bytes, .. } = opened.journal.figures();
+    tracing::info!(directory = %directory.display(), entries, bytes, "journal opened");
+    Ok(Some(opened))
+}
+
 /// Gives how many could be loaded; what is wrong with the others is in the log. With `strict` none is set to work before
 /// all are known to be good.
 async fn load(app: &App, plugins: Vec<(PathBuf, PluginSpec)>, strict: bool) -> usize {
@@ -213,7 +239,7 @@ fn listed(paths: &[PathBuf]) -> String {
 }
 
 /// The errors' texts hold their causes, so these are not told again.
-async fn kube_config(file: Option<&std::path::Path>) -> anyhow::Result<kube::Config> {
+async fn kube_config(file: Option<&Path>) -> anyhow::Result<kube::Config> {
     match file {
         Some(file) => {
             let unusable = |error| anyhow::anyhow!("--kubeconfig {} cannot be used: {error}", file.display());

@@ -1,7 +1,7 @@
 //! What is owed to a plugin about one incarnation of a Pod: the last state of one that is gone, reports of writes that
 //! did not settle, and the wait for its own deletion to be seen.
 //!
-//! In memory: a restart of the host forgets it, as the contract says.
+//! In memory: a restart of the host forgets it. That a deletion is owed at all is in the journal.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -33,7 +33,8 @@ pub struct Debts {
 
 #[derive(Debug)]
 struct Tombstone {
-    last: Arc<CachedPod>,
+    /// None: it went while nobody looked.
+    last: Option<Arc<CachedPod>>,
     buried: Instant,
 }
 
@@ -59,17 +60,18 @@ pub(super) enum Gate {
 impl Debts {
     /// Keeps the last state of a Pod that is gone, until the plugin's run on its deletion has settled.
     pub fn bury(&self, lane: Lane, last: &Arc<CachedPod>, now: Instant) {
-        let tombstone = Tombstone { last: last.clone(), buried: now };
+        let tombstone = Tombstone { last: Some(last.clone()), buried: now };
         self.tombstones.lock().insert((lane, last.key.uid.clone()), tombstone);
     }
 
     pub(super) fn tombstone(&self, lane: Lane, uid: &Arc<str>) -> Option<Arc<CachedPod>> {
-        self.tombstones.lock().get(&(lane, uid.clone())).map(|tombstone| tombstone.last.clone())
+        self.tombstones.lock().get(&(lane, uid.clone()))?.last.clone()
     }
 
-    /// None: nothing is known of it any more.
-    pub(super) fn gone_for(&self, lane: Lane, uid: &Arc<str>, now: Instant) -> Option<Duration> {
-        self.tombstones.lock().get(&(lane, uid.clone())).map(|tombstone| now - tombstone.buried)
+    /// For how long the Pod has been known to be gone: from now on, if that is news.
+    pub(super) fn gone_for(&self, lane: Lane, uid: &Arc<str>, now: Instant) -> Duration {
+        let found = Tombstone { last: None, buried: now };
+        now - self.tombstones.lock().entry((lane, uid.clone())).or_insert(found).buried
     }
 
     pub(super) fn owe_unsettled(&self, lane: Lane, uid: &Arc<str>, reports: Vec<WriteReport>) {

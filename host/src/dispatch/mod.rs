@@ -74,6 +74,20 @@ pub struct Dispatch {
     pub runs: AtomicU64,
 }
 
+/// What became of a job.
+struct Ran {
+    next: Next,
+    /// The plugin was told that the Pod is gone.
+    on_deletion: bool,
+}
+
+impl Ran {
+    /// The plugin was not run.
+    fn not(next: Next) -> Self {
+        Self { next, on_deletion: false }
+    }
+}
+
 impl Dispatch {
     /// Runs keys one after another until the queue is closed.
     pub async fn work(self: Arc<Self>) {
@@ -84,33 +98,49 @@ impl Dispatch {
 
     /// Runs a job and gives it back, whatever happens in between.
     async fn one(self: Arc<Self>, job: &PodJob) -> Next {
-        let next = match self.registry.get(job.lane) {
-            Some(plugin) => {
-                let run = AssertUnwindSafe(self.clone().run(job, &plugin)).catch_unwind();
-                run.await.unwrap_or_else(|panic| {
-                    tracing::error!(plugin = %plugin.spec.id, error = said(&*panic), "the host panicked beside a run");
-                    Next::Failed
-                })
-            }
-            None => Next::Settled,
+        let Some(plugin) = self.registry.get(job.lane) else {
+            self.finish(job, Next::Settled);
+            return Next::Settled;
         };
-        if self.queue.done(job, next) {
-            // Of a Pod that is there this forgets nothing that is still owed: a run that settled was told it all.
-            self.debts.forget(job.lane, &job.item);
+        let key = PodKey { namespace: job.slot.0.clone(), name: job.slot.1.clone(), uid: job.item.clone() };
+        let run = AssertUnwindSafe(self.clone().run(job, &plugin, &key)).catch_unwind();
+        let Ran { next, on_deletion } = run.await.unwrap_or_else(|panic| {
+            tracing::error!(plugin = %plugin.spec.id, error = said(&*panic), "the host panicked beside a run");
+            Ran::not(Next::Failed)
+        });
+        if self.finish(job, next)
+            && on_deletion
+            && next == Next::Settled
+            && let Some(account) = &plugin.account
+        {
+            account.settled(&key);
         }
         next
     }
 
-    async fn run(self: Arc<Self>, job: &PodJob, plugin: &Arc<Loaded>) -> Next {
-        let key = PodKey { namespace: job.slot.0.clone(), name: job.slot.1.clone(), uid: job.item.clone() };
+    /// True when the key rests.
+    fn finish(&self, job: &PodJob, next: Next) -> bool {
+        let forgotten = self.queue.done(job, next);
+        if forgotten {
+            // Of a Pod that is there this forgets nothing that is still owed: a run that settled was told it all.
+            self.debts.forget(job.lane, &job.item);
+        }
+        forgotten
+    }
+
+    async fn run(self: Arc<Self>, job: &PodJob, plugin: &Arc<Loaded>, key: &PodKey) -> Ran {
+        if let Some(account) = &plugin.account {
+            // Before the snapshot is taken: a Pod that it shows goes later, and whoever sees it go finds the entry.
+            account.enter(key).await;
+        }
         let snapshot = self.reader.snapshot();
-        match self.debts.gate(job.lane, &key, &*snapshot, Instant::now()) {
+        match self.debts.gate(job.lane, key, &*snapshot, Instant::now()) {
             Gate::Open => {}
-            Gate::Wait => return Next::Postponed(GATE_PAUSE),
+            Gate::Wait => return Ran::not(Next::Postponed(GATE_PAUSE)),
             Gate::AskLive => {
                 let answer = self.live.get(&key.namespace, &key.name).await;
-                self.debts.answer(job.lane, &key, answer, Instant::now());
-                return Next::Postponed(GATE_PAUSE);
+                self.debts.answer(job.lane, key, answer, Instant::now());
+                return Ran::not(Next::Postponed(GATE_PAUSE));
             }
         }
         let number = self.runs.fetch_add(1, Relaxed);
@@ -124,6 +154,9 @@ impl Dispatch {
         };
         let gone =
             matches!(subject, Subject::Deleted(_)).then(|| self.debts.gone_for(job.lane, &key.uid, Instant::now()));
+        if let (Some(_), Some(account)) = (gone, &plugin.account) {
+            account.gone(key);
+        }
         let span = tracing::info_span!(
             "reconcile",
             run = number,
@@ -143,14 +176,15 @@ impl Dispatch {
             seed: self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
         };
         let next = self.clone().attempt(job, plugin, request, snapshot).instrument(span).await;
-        match next {
-            Next::After(_) | Next::Failed if gone.is_some_and(|gone| gone.is_none_or(|gone| gone >= GIVE_UP)) => {
+        let next = match next {
+            Next::After(_) | Next::Failed if gone.is_some_and(|gone| gone >= GIVE_UP) => {
                 tracing::warn!(plugin = %plugin.spec.id, pod = %key, uid = %key.uid, "gave up on a pod that is long gone");
                 Next::Settled
             }
             Next::After(delay) => Next::After(delay.max(LEAST_REQUEUE)),
             next => next,
-        }
+        };
+        Ran { next, on_deletion: gone.is_some() }
     }
 
     async fn attempt(

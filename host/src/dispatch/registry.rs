@@ -6,6 +6,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::State;
 use crate::{
+    journal::Account,
     model::{PluginId, PluginSpec},
     seam::{Reconcile, Sender},
     status::PluginStatus,
@@ -24,6 +25,8 @@ pub struct Loaded {
     /// Outlives a swap of the component.
     pub state: Arc<Mutex<State>>,
     pub status: Arc<PluginStatus>,
+    /// None where the host keeps no journal.
+    pub account: Option<Account>,
 }
 
 /// Written by app, read by workers.
@@ -58,6 +61,7 @@ impl Registry {
         reconcile: Arc<dyn Reconcile>,
         sender: Sender,
         status: Arc<PluginStatus>,
+        account: Option<Account>,
     ) -> Lane {
         let mut inner = self.inner.write();
         let old = inner.plugins.values().find(|loaded| loaded.spec.id == spec.id).cloned();
@@ -68,7 +72,7 @@ impl Registry {
                 (Lane(inner.lanes), Arc::default())
             }
         };
-        inner.plugins.insert(lane, Arc::new(Loaded { lane, spec, reconcile, sender, state, status }));
+        inner.plugins.insert(lane, Arc::new(Loaded { lane, spec, reconcile, sender, state, status, account }));
         lane
     }
 

@@ -11,6 +11,7 @@ use super::*;
 use crate::{
     authz::authorize,
     cache,
+    journal::{self, Account},
     model::{
         Action, Grants, KeyPattern, Limits, Phase, PluginId, PluginSpec, PodEvent, Refused, WatchSpec, Write,
         WriteReport, WriteResult,
@@ -109,11 +110,18 @@ fn spec() -> PluginSpec {
 }
 
 fn rig(body: impl Fn(Request, Box<dyn World>) -> RunReport<Staged> + Send + Sync + 'static) -> Rig {
+    rig_with(None, body)
+}
+
+fn rig_with(
+    account: Option<Account>,
+    body: impl Fn(Request, Box<dyn World>) -> RunReport<Staged> + Send + Sync + 'static,
+) -> Rig {
     let (writer, reader) = cache::new(7);
     let registry = Arc::new(Registry::default());
     let status = Arc::new(PluginStatus::default());
     let sender = Sender { manager: "podium/shop/tidy".into(), impersonate: None };
-    let lane = registry.put(spec(), Arc::new(Closure(Box::new(body))), sender, status.clone());
+    let lane = registry.put(spec(), Arc::new(Closure(Box::new(body))), sender, status.clone(), account);
     let (script, server) = (Arc::new(Script::default()), Arc::new(Server::default()));
     let dispatch = Arc::new(Dispatch {
         queue: Arc::new(Queue::new(Backoff::default(), 1, 1)),
@@ -147,6 +155,12 @@ impl Rig {
         let job = self.dispatch.queue.next().await.unwrap();
         self.dispatch.clone().one(&job).await
     }
+}
+
+/// The account of the rigs' plugin in a journal of its own, and what writes it.
+fn account(directory: &std::path::Path) -> (Account, journal::Opened) {
+    let opened = journal::open(directory, 0).unwrap();
+    (opened.journal.account(&spec().id), opened)
 }
 
 fn report(result: Result<Outcome, Failure>, actions: Vec<Action>) -> RunReport<Staged> {
@@ -308,4 +322,72 @@ async fn a_deletion_seen_before_its_answer_leaves_nothing_to_wait_for() {
     let (dispatch, key) = (&rig.dispatch, pod(5).key.clone());
     dispatch.debts.expect_deletions(rig.lane, &[key], &dispatch.reader, Instant::now());
     assert_eq!(dispatch.debts.waits(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_run_begins_before_the_journal_has_the_first_one_on_its_pod_and_a_second_one_waits_for_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (account, mut opened) = account(directory.path());
+    let mut rig = rig_with(Some(account), |_, _| report(Ok(Outcome::Settled), Vec::new()));
+    rig.writer.apply(vec![PodEvent::Applied(pod(5))]);
+    rig.add();
+    let mut turn = Box::pin(rig.turn());
+    assert!(turn.as_mut().now_or_never().is_none() && rig.status.runs() == 0);
+    opened.store.write(&opened.journal).unwrap();
+    assert_eq!(turn.as_mut().now_or_never(), Some(Next::Settled));
+    rig.add();
+    assert_eq!(rig.turn().now_or_never(), Some(Next::Settled));
+    assert_eq!((rig.status.runs(), opened.journal.figures().entries), (2, 1), "the pod is there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_journal_that_cannot_be_written_holds_no_run_up_for_long() {
+    let directory = tempfile::tempdir().unwrap();
+    let (account, opened) = account(directory.path());
+    let mut rig = rig_with(Some(account), |_, _| report(Ok(Outcome::Settled), Vec::new()));
+    rig.writer.apply(vec![PodEvent::Applied(pod(5))]);
+    rig.add();
+    let start = Instant::now();
+    assert_eq!(rig.turn().await, Next::Settled);
+    assert_eq!(start.elapsed().as_secs(), 5);
+    assert!(opened.journal.figures().failing);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_is_owed_until_its_plugin_has_settled_on_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (account, opened) = account(directory.path());
+    opened.journal.failed("nobody writes in this test");
+    let fail = Arc::new(AtomicBool::new(true));
+    let failing = fail.clone();
+    let mut rig = rig_with(Some(account.clone()), move |request, _| {
+        let failure = Failure { kind: FailureKind::Retry, message: "later".into() };
+        let gone = matches!(request.subject, Subject::Deleted(_));
+        report(if gone && failing.load(SeqCst) { Err(failure) } else { Ok(Outcome::Settled) }, Vec::new())
+    });
+    rig.writer.apply(vec![PodEvent::Applied(pod(5))]);
+    rig.add();
+    assert_eq!(rig.turn().await, Next::Settled);
+    assert!(account.owed().is_empty());
+    rig.writer.apply(vec![PodEvent::Deleted(pod(6))]);
+    rig.add();
+    assert_eq!(rig.turn().await, Next::Failed);
+    assert_eq!(account.owed(), [pod(5).key.clone()]);
+    fail.store(false, SeqCst);
+    assert_eq!(rig.turn().await, Next::Settled);
+    assert_eq!((account.owed().len(), opened.journal.figures().entries), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_of_which_nothing_else_is_known_is_given_up_a_day_after_it_was_found() {
+    let rig = rig(|request, _| {
+        assert!(matches!(request.subject, Subject::Deleted(None)));
+        report(Ok(Outcome::RequeueAfter(Duration::ZERO)), Vec::new())
+    });
+    rig.add();
+    assert_eq!(rig.turn().await, Next::After(LEAST_REQUEUE));
+    tokio::time::advance(GIVE_UP / 2).await;
+    assert_eq!(rig.turn().await, Next::After(LEAST_REQUEUE));
+    tokio::time::advance(GIVE_UP / 2).await;
+    assert_eq!(rig.turn().await, Next::Settled);
 }

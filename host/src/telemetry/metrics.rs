@@ -30,6 +30,19 @@ pub struct CacheFigures {
     pub revision: u64,
 }
 
+/// What the journal shows of itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct JournalFigures {
+    pub entries: usize,
+    pub owed: usize,
+    pub bytes: u64,
+    pub failing: bool,
+    pub missed: u64,
+}
+
+/// None where the host keeps no journal.
+pub type JournalNow = dyn Fn() -> Option<JournalFigures> + Send + Sync;
+
 /// How many keys of a plugin wait to be run.
 pub type Depth = dyn Fn(&PluginId) -> usize + Send + Sync;
 
@@ -40,9 +53,14 @@ pub struct Metrics {
 
 impl Metrics {
     #[must_use]
-    pub fn new(status: Arc<Status>, depth: Arc<Depth>, cache: Arc<dyn Fn() -> CacheFigures + Send + Sync>) -> Self {
+    pub fn new(
+        status: Arc<Status>,
+        depth: Arc<Depth>,
+        cache: Arc<dyn Fn() -> CacheFigures + Send + Sync>,
+        journal: Arc<JournalNow>,
+    ) -> Self {
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(Figures { status, depth, cache }));
+        registry.register_collector(Box::new(Figures { status, depth, cache, journal }));
         Self { registry }
     }
 
@@ -61,6 +79,7 @@ struct Figures {
     status: Arc<Status>,
     depth: Arc<Depth>,
     cache: Arc<dyn Fn() -> CacheFigures + Send + Sync>,
+    journal: Arc<JournalNow>,
 }
 
 impl fmt::Debug for Figures {
@@ -107,7 +126,23 @@ impl Collector for Figures {
         alone(encoder, "podium_cache_pods", "Pods in the cache", i64::try_from(cache.pods).unwrap_or(i64::MAX))?;
         let revision = i64::try_from(cache.revision).unwrap_or(i64::MAX);
         alone(encoder, "podium_cache_revision", "The newest revision seen", revision)?;
-        alone(encoder, "podium_cache_stale", "1 while the watch is cut off", cache.stale.into())
+        alone(encoder, "podium_cache_stale", "1 while the watch is cut off", cache.stale.into())?;
+        let Some(journal) = (self.journal)() else { return Ok(()) };
+        let figure = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
+        alone(
+            encoder,
+            "podium_journal_entries",
+            "Pairs of a plugin and a Pod that it ran on",
+            figure(journal.entries),
+        )?;
+        let owed = "Deletions that have not settled for a plugin that ran on the Pod";
+        alone(encoder, "podium_journal_owed", owed, figure(journal.owed))?;
+        let bytes = i64::try_from(journal.bytes).unwrap_or(i64::MAX);
+        alone(encoder, "podium_journal_bytes", "Length of the journal's file", bytes)?;
+        alone(encoder, "podium_journal_failing", "1 while the journal cannot be written", journal.failing.into())?;
+        let missed = ConstCounter::new(journal.missed);
+        let help = "Runs that could not be noted in the journal";
+        missed.encode(encoder.encode_descriptor("podium_journal_missed", help, None, MetricType::Counter)?)
     }
 }
 
@@ -205,8 +240,9 @@ mod tests {
     use crate::model::{Failure, FailureKind};
 
     fn render(status: &Arc<Status>) -> String {
+        let journal = || Some(JournalFigures { entries: 5, owed: 2, bytes: 700, failing: true, missed: 1 });
         let cache = Arc::new(|| CacheFigures { pods: 7, stale: true, revision: 9 });
-        Metrics::new(status.clone(), Arc::new(|_: &PluginId| 3), cache).render().unwrap()
+        Metrics::new(status.clone(), Arc::new(|_: &PluginId| 3), cache, Arc::new(journal)).render().unwrap()
     }
 
     #[test]
@@ -221,6 +257,9 @@ mod tests {
             r#"controller_runtime_reconcile_time_seconds_count{controller="shop/tidy",name="shop/tidy"} 0"#,
             "podium_cache_pods 7",
             "podium_cache_stale 1",
+            "podium_journal_owed 2",
+            "podium_journal_failing 1",
+            "podium_journal_missed_total 1",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

@@ -4,4 +4,4 @@ mod logs;
 mod metrics;
 
 pub use logs::{LogFormat, Logs, LogsError, init as init_logs};
-pub use metrics::{CacheFigures, Depth, Metrics};
+pub use metrics::{CacheFigures, Depth, JournalFigures, JournalNow, Metrics};

@@ -106,6 +106,7 @@ async fn play(arguments: &args::Demo, now_millis: u64) -> anyhow::Result<(Report
         namespace: None,
         workers: ui::WORKERS,
         bind_address: None,
+        journal: None,
         seed: arguments.seed,
         now_millis,
     })

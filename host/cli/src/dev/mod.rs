@@ -40,6 +40,7 @@ pub async fn run(arguments: args::Dev, now_millis: u64) -> anyhow::Result<ExitCo
         namespace: arguments.namespace.clone(),
         workers: ui::WORKERS,
         bind_address: None,
+        journal: None,
         seed: now_millis,
         now_millis,
     })

@@ -1,0 +1,183 @@
+//! Which plugins have run on which Pods, small: asked at every run.
+//!
+//! 64 plugins share a page, in which a Pod takes 24 bytes for its uid and one bit for each of them, and with the table's
+//! free places 28 to 57 bytes, however many of the 64 ran on it. Names are in the file alone.
+
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+use super::Number;
+
+/// Plugins of one page: the bits of its masks.
+const PAGE: usize = 64;
+/// Below this many places a table is not made smaller.
+const SMALL: usize = 1_024;
+
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    pages: Vec<HashMap<Uid, u64>>,
+    /// Pairs of plugin and Pod.
+    pairs: usize,
+}
+
+/// A uid in 16 bytes: the UUID itself, which is what API servers give, or 128 bits of a hash of any other text.
+/// Bytes, because a u128 would be aligned to 16 and cost 8 bytes more in each place of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Uid([u8; 16]);
+
+impl Uid {
+    pub(super) fn of(text: &str) -> Self {
+        Self(uuid(text).unwrap_or_else(|| hashed(text)))
+    }
+}
+
+/// The bytes of a UUID in its one usual form: small letters, hyphens at their places.
+fn uuid(text: &str) -> Option<[u8; 16]> {
+    let text = text.as_bytes();
+    if text.len() != 36 {
+        return None;
+    }
+    let (mut bytes, mut digits) = ([0; 16], 0);
+    for (at, byte) in text.iter().enumerate() {
+        let digit = match byte {
+            b'-' if matches!(at, 8 | 13 | 18 | 23) => continue,
+            _ if matches!(at, 8 | 13 | 18 | 23) => return None,
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            _ => return None,
+        };
+        bytes[digits / 2] |= digit << (4 * (1 - digits % 2));
+        digits += 1;
+    }
+    Some(bytes)
+}
+
+fn hashed(text: &str) -> [u8; 16] {
+    let half = |salt: u8| {
+        let mut hasher = DefaultHasher::new();
+        (salt, text).hash(&mut hasher);
+        u128::from(hasher.finish())
+    };
+    (half(0) << 64 | half(1)).to_le_bytes()
+}
+
+impl Live {
+    /// False when it was there already.
+    pub(super) fn insert(&mut self, plugin: Number, uid: Uid) -> bool {
+        let (page, bit) = place(plugin);
+        if self.pages.len() <= page {
+            self.pages.resize_with(page + 1, HashMap::new);
+        }
+        let mask = self.pages[page].entry(uid).or_default();
+        let fresh = *mask & bit == 0;
+        *mask |= bit;
+        self.pairs += usize::from(fresh);
+        fresh
+    }
+
+    /// False when it was not there.
+    pub(super) fn remove(&mut self, plugin: Number, uid: Uid) -> bool {
+        let (page, bit) = place(plugin);
+        let Some(page) = self.pages.get_mut(page) else { return false };
+        let Some(mask) = page.get_mut(&uid).filter(|mask| **mask & bit != 0) else { return false };
+        *mask &= !bit;
+        if *mask == 0 {
+            page.remove(&uid);
+            if page.capacity() > SMALL && page.len() < page.capacity() / 8 {
+                page.shrink_to(page.len() * 2);
+            }
+        }
+        self.pairs -= 1;
+        true
+    }
+
+    pub(super) fn contains(&self, plugin: Number, uid: Uid) -> bool {
+        let (page, bit) = place(plugin);
+        self.pages.get(page).and_then(|page| page.get(&uid)).is_some_and(|mask| mask & bit != 0)
+    }
+
+    /// The plugins that ran on the Pod, in the order of their numbers.
+    pub(super) fn plugins_of(&self, uid: Uid) -> Vec<Number> {
+        let masks = self.pages.iter().map(|page| page.get(&uid).copied().unwrap_or_default());
+        let bits = |(page, mask): (usize, u64)| {
+            (0..PAGE).filter(move |bit| mask & (1 << bit) != 0).map(move |bit| page * PAGE + bit)
+        };
+        masks.enumerate().flat_map(bits).filter_map(|number| u32::try_from(number).ok().map(Number)).collect()
+    }
+
+    /// How many Pods the plugin ran on. Looks at all.
+    pub(super) fn count_of(&self, plugin: Number) -> usize {
+        let (page, bit) = place(plugin);
+        self.pages.get(page).map_or(0, |page| page.values().filter(|mask| **mask & bit != 0).count())
+    }
+
+    /// Forgets what the plugin ran on. Looks at all.
+    pub(super) fn remove_plugin(&mut self, plugin: Number) {
+        let (page, bit) = place(plugin);
+        let Some(page) = self.pages.get_mut(page) else { return };
+        let pairs = &mut self.pairs;
+        page.retain(|_, mask| {
+            *pairs -= usize::from(*mask & bit != 0);
+            *mask &= !bit;
+            *mask != 0
+        });
+    }
+
+    /// Pairs of plugin and Pod.
+    pub(super) fn len(&self) -> usize {
+        self.pairs
+    }
+}
+
+/// The page and the bit.
+fn place(plugin: Number) -> (usize, u64) {
+    let number = plugin.0 as usize;
+    (number / PAGE, 1 << (number % PAGE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UID: &str = "0b1c2d3e-4f50-6172-8394-a5b6c7d8e9fa";
+
+    #[test]
+    fn a_uuid_is_kept_whole_and_other_texts_are_told_apart() {
+        assert_eq!(Uid::of(UID).0, 0x0b1c_2d3e_4f50_6172_8394_a5b6_c7d8_e9fa_u128.to_be_bytes());
+        let others = ["", "u1", "u2", "0B1c2d3e-4f50-6172-8394-a5b6c7d8e9fa", "0b1c2d3e04f50-6172-8394-a5b6c7d8e9fa"];
+        let mut all: Vec<_> = others.iter().chain([&UID]).map(|text| Uid::of(text).0).collect();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 6);
+    }
+
+    #[test]
+    fn a_pod_takes_24_bytes_whatever_the_number_of_plugins() {
+        assert_eq!(size_of::<(Uid, u64)>(), 24);
+        let mut live = Live::default();
+        for plugin in (0..PAGE).map(|number| Number(u32::try_from(number).unwrap())) {
+            assert!(live.insert(plugin, Uid::of(UID)));
+            assert!(!live.insert(plugin, Uid::of(UID)));
+        }
+        assert_eq!((live.pages.len(), live.pages[0].len(), live.len()), (1, 1, PAGE));
+    }
+
+    #[test]
+    fn plugins_beyond_the_first_page_are_found_counted_and_forgotten() {
+        let mut live = Live::default();
+        let (near, far) = (Number(3), Number(64 * 2 + 5));
+        for uid in ["u1", "u2"] {
+            assert!(live.insert(far, Uid::of(uid)));
+        }
+        assert!(live.insert(near, Uid::of("u2")));
+        assert_eq!(live.plugins_of(Uid::of("u2")), [near, far]);
+        assert!(!live.contains(near, Uid::of("u1")) && live.contains(far, Uid::of("u1")));
+        assert_eq!((live.count_of(near), live.count_of(far), live.len()), (1, 2, 3));
+        assert!(!live.remove(near, Uid::of("u1")));
+        live.remove_plugin(far);
+        assert_eq!((live.plugins_of(Uid::of("u2")), live.len()), (vec![near], 1));
+        assert!(live.remove(near, Uid::of("u2")) && live.pages.iter().all(HashMap::is_empty));
+    }
+}

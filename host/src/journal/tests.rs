@@ -1,0 +1,252 @@
+//! Claims about the journal on a real disk, one directory each.
+
+use std::{fs, path::Path};
+
+use futures::FutureExt;
+use tempfile::TempDir;
+
+use super::{entry::HEADER_BYTES, *};
+
+/// What a restart sees in a directory.
+pub(super) fn reopen(directory: &Path) -> Opened {
+    open(directory, 0).unwrap()
+}
+
+pub(super) fn id(name: &str) -> PluginId {
+    PluginId { namespace: Some("shop".into()), name: name.into() }
+}
+
+pub(super) fn key(number: usize) -> PodKey {
+    PodKey::new("shop", &format!("cart-{number}"), &format!("00000000-0000-4000-8000-{number:012x}"))
+}
+
+/// Notes a first run without waiting for it to be written.
+pub(super) fn enter(account: &Account, key: &PodKey) {
+    let _ = account.note(key);
+}
+
+pub(super) fn write(opened: &mut Opened) {
+    opened.store.write(&opened.journal).unwrap();
+}
+
+/// What a restart owes a plugin if no Pod is left.
+pub(super) fn owed(directory: &Path, plugin: &str) -> Vec<PodKey> {
+    let Opened { journal, recovery, .. } = reopen(directory);
+    recovery.owe(&journal, None, |_| false);
+    journal.account(&id(plugin)).owed()
+}
+
+/// A journal in which two plugins ran on Pods 0 and 1, and the first settled on 0; closed.
+fn used() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let mut opened = reopen(directory.path());
+    let [tidy, count] = ["tidy", "count"].map(|name| opened.journal.account(&id(name)));
+    for number in 0..2 {
+        enter(&tidy, &key(number));
+        enter(&count, &key(number));
+    }
+    tidy.settled(&key(0));
+    write(&mut opened);
+    directory
+}
+
+#[test]
+fn what_was_written_is_owed_after_a_restart_to_each_plugin_that_ran_and_to_no_other() {
+    let directory = used();
+    assert_eq!(owed(directory.path(), "tidy"), [key(1)]);
+    assert_eq!(owed(directory.path(), "count"), [key(0), key(1)]);
+    assert_eq!(owed(directory.path(), "other"), []);
+}
+
+#[test]
+fn only_what_the_list_does_not_hold_is_owed_and_of_namespaces_not_listed_nothing_is() {
+    let directory = used();
+    for (namespace, held, owes) in
+        [(None, Some(1), vec![key(0)]), (Some("shop"), None, vec![key(0), key(1)]), (Some("bank"), None, vec![])]
+    {
+        let Opened { journal, recovery, .. } = reopen(directory.path());
+        recovery.owe(&journal, namespace, |uid| held.is_some_and(|held| *uid == *key(held).uid));
+        assert_eq!(journal.account(&id("count")).owed(), owes, "{namespace:?} {held:?}");
+        assert_eq!(journal.figures().entries, 3, "what is not owed is kept");
+    }
+}
+
+#[test]
+fn a_second_host_on_the_directory_is_refused_until_the_first_has_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = reopen(directory.path());
+    let error = open(directory.path(), 0).unwrap_err();
+    assert!(matches!(error, Error::Locked(_)), "{error}");
+    assert!(error.to_string().contains(&directory.path().display().to_string()), "{error}");
+    drop(first);
+    reopen(directory.path());
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_an_error_that_names_it() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("file"), "").unwrap();
+    let error = open(&directory.path().join("file/state"), 0).unwrap_err();
+    assert!(matches!(&error, Error::Io { .. }) && error.to_string().contains("file/state"), "{error}");
+}
+
+#[test]
+fn a_file_of_another_version_or_kind_is_set_aside_whole_and_a_new_one_begun() {
+    for (at, byte, aside) in [(6, 9, "journal.version-9"), (0, b'P', "journal.unreadable")] {
+        let directory = used();
+        let file = directory.path().join("journal");
+        let mut bytes = fs::read(&file).unwrap();
+        bytes[at] = byte;
+        fs::write(&file, &bytes).unwrap();
+        let mut opened = reopen(directory.path());
+        assert_eq!(opened.journal.figures().entries, 0);
+        assert_eq!(fs::read(directory.path().join(aside)).unwrap(), bytes);
+        enter(&opened.journal.account(&id("tidy")), &key(7));
+        write(&mut opened);
+        drop(opened);
+        assert_eq!(owed(directory.path(), "tidy"), [key(7)]);
+    }
+}
+
+#[test]
+fn a_file_that_ends_within_its_header_is_begun_again() {
+    for length in 0..HEADER_BYTES {
+        let directory = used();
+        let file = fs::OpenOptions::new().write(true).open(directory.path().join("journal")).unwrap();
+        file.set_len(length as u64).unwrap();
+        let mut opened = reopen(directory.path());
+        enter(&opened.journal.account(&id("tidy")), &key(7));
+        write(&mut opened);
+        drop(opened);
+        assert_eq!(owed(directory.path(), "tidy"), [key(7)], "{length}");
+    }
+}
+
+#[test]
+fn a_journal_much_longer_than_what_counts_is_written_anew_and_keeps_exactly_that() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut opened = reopen(directory.path());
+    let [tidy, count] = ["tidy", "count"].map(|name| opened.journal.account(&id(name)));
+    for number in 0..10 {
+        enter(&count, &key(number));
+    }
+    for number in 0..6_000 {
+        enter(&tidy, &key(number));
+        if number >= 5 {
+            tidy.settled(&key(number));
+        }
+        if number % 100 == 0 {
+            write(&mut opened);
+        }
+    }
+    write(&mut opened);
+    // 12,010 entries of 140 bytes would be 1.6 MB; written anew after 8,222.
+    let bytes = opened.journal.figures().bytes;
+    assert!(bytes < 600_000, "{bytes}");
+    assert_eq!(fs::metadata(directory.path().join("journal")).unwrap().len(), bytes);
+    drop(opened);
+    assert_eq!(owed(directory.path(), "tidy"), (0..5).map(key).collect::<Vec<_>>());
+    assert_eq!(owed(directory.path(), "count"), (0..10).map(key).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_a_plugin_ran_on_is_kept_for_a_week_without_the_plugin_and_no_longer() {
+    const DAY: u64 = 24 * 3_600 * 1_000;
+    let directory = used();
+    let absent = |now| reopen_at(directory.path(), now).journal.all_absent_but(&[id("count")], now);
+    let start = |now| {
+        let mut opened = reopen_at(directory.path(), now);
+        let absent = opened.journal.all_absent_but(&[id("count")], now);
+        write(&mut opened);
+        absent
+    };
+    assert_eq!(start(DAY), [(id("tidy"), 1)]);
+    assert_eq!(start(5 * DAY), [(id("tidy"), 1)], "counted from the first start without it");
+    assert_eq!(start(8 * DAY - 1), [(id("tidy"), 1)]);
+    assert_eq!(absent(8 * DAY), []);
+    // What is not written is not forgotten; and one that comes back begins anew.
+    let mut opened = reopen_at(directory.path(), 7 * DAY);
+    assert_eq!(opened.journal.account(&id("tidy")).number(), Number(0));
+    write(&mut opened);
+    drop(opened);
+    assert_eq!(start(30 * DAY), [(id("tidy"), 1)]);
+    assert_eq!(start(37 * DAY), []);
+    assert_eq!((owed(directory.path(), "tidy"), owed(directory.path(), "count").len()), (vec![], 2));
+    // Its number is free for another, which gets nothing of what was its.
+    let opened = reopen(directory.path());
+    let other = opened.journal.account(&id("other"));
+    opened.recovery.owe(&opened.journal, None, |_| false);
+    assert_eq!((other.number(), other.owed()), (Number(0), vec![]));
+}
+
+fn reopen_at(directory: &Path, now_millis: u64) -> Opened {
+    open(directory, now_millis).unwrap()
+}
+
+#[test]
+fn an_unloaded_plugin_that_comes_back_is_owed_what_went_meanwhile() {
+    let directory = tempfile::tempdir().unwrap();
+    let opened = reopen(directory.path());
+    enter(&opened.journal.account(&id("tidy")), &key(1));
+    opened.journal.absent(&id("tidy"), 0);
+    assert_eq!(opened.journal.gone(&key(1)), [Number(0)]);
+    assert_eq!(opened.journal.gone(&key(2)), []);
+    assert_eq!(opened.journal.account(&id("tidy")).owed(), [key(1)]);
+}
+
+#[tokio::test]
+async fn a_disk_that_takes_nothing_is_told_once_and_what_waited_is_written_when_it_does_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut opened = reopen(directory.path());
+    let account = opened.journal.account(&id("tidy"));
+    // Stands for a full disk: a handle that cannot be written.
+    let good = opened.store.replace_file(fs::File::open(directory.path().join("journal")).unwrap());
+    let pod = key(0);
+    let mut first = Box::pin(account.enter(&pod));
+    assert!(first.as_mut().now_or_never().is_none(), "it waits to be written");
+    for _ in 0..2 {
+        let error = opened.store.write(&opened.journal).unwrap_err();
+        opened.journal.failed(&error.to_string());
+    }
+    assert!(first.now_or_never().is_some() && opened.journal.figures().failing, "runs go on");
+    assert!(account.enter(&key(1)).now_or_never().is_some(), "at once");
+    opened.store.replace_file(good);
+    write(&mut opened);
+    assert!(!opened.journal.figures().failing);
+    drop(opened);
+    assert_eq!(owed(directory.path(), "tidy"), [key(0), key(1)]);
+}
+
+#[test]
+fn what_waits_for_a_broken_disk_is_bounded_and_what_was_not_noted_is_noted_by_a_later_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut opened = reopen(directory.path());
+    let account = opened.journal.account(&id("tidy"));
+    opened.journal.failed("a full disk");
+    let mut number = 0;
+    while opened.journal.figures().missed == 0 {
+        enter(&account, &key(number));
+        number += 1;
+    }
+    assert!((50_000..100_000).contains(&number), "{number}");
+    assert_eq!(opened.journal.figures().entries, number - 1);
+    write(&mut opened);
+    enter(&account, &key(number - 1));
+    write(&mut opened);
+    assert_eq!(opened.journal.figures().entries, number);
+    drop(opened);
+    assert_eq!(owed(directory.path(), "tidy").len(), number);
+}
+
+#[tokio::test]
+async fn a_run_on_a_pod_that_is_noted_writes_nothing_and_waits_for_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut opened = reopen(directory.path());
+    let account = opened.journal.account(&id("tidy"));
+    enter(&account, &key(0));
+    write(&mut opened);
+    let bytes = opened.journal.figures().bytes;
+    assert!(account.enter(&key(0)).now_or_never().is_some());
+    assert!(opened.journal.due().now_or_never().is_none());
+    assert_eq!(opened.journal.figures().bytes, bytes);
+}

@@ -1,0 +1,270 @@
+//! Deletions while the host is down, with a journal: delivered when it is up again, to whom they concern, until they have
+//! settled.
+
+use std::{collections::BTreeSet, path::Path};
+
+use podium_devcluster::{Cluster, Options};
+use podium_host::{
+    app::App,
+    journal,
+    model::{PluginId, PluginSpec},
+};
+use podium_tests::{
+    embedded, plugins,
+    wire::{Sent, Wire},
+};
+use tempfile::TempDir;
+
+/// A cluster, and what outlives a host.
+struct Scene {
+    cluster: Cluster,
+    state: TempDir,
+    /// The uid of the Pod on which the plugins note deletions.
+    register: String,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
+        let register = embedded::create_pod(&cluster, "register", "register").unwrap();
+        Self { cluster, state: tempfile::tempdir().unwrap(), register }
+    }
+
+    /// Makes Pods and gives their uids, in the order of their numbers.
+    fn pods(&self, number: usize) -> Vec<String> {
+        let create = |index| embedded::create_pod(&self.cluster, &format!("cart-{index}"), "cart").unwrap();
+        (0..number).map(create).collect()
+    }
+
+    async fn delete(&self, names: impl IntoIterator<Item = usize>) {
+        for index in names {
+            embedded::delete_pod(&self.cluster, &format!("cart-{index}")).await.unwrap();
+        }
+    }
+
+    /// A plugin that notes each deletion on the register.
+    fn registrar(&self, name: &str, more: &str) -> PluginSpec {
+        let config = format!("  config: {{ register: {}, label: guests.example/{name} }}\n{more}", self.register);
+        plugins::guest("registrar", name, &config).unwrap()
+    }
+
+    async fn host(&self, plugins: Vec<PluginSpec>) -> App {
+        let (app, _) = self.host_and_wire(plugins).await;
+        app
+    }
+
+    async fn host_and_wire(&self, plugins: Vec<PluginSpec>) -> (App, Wire) {
+        let wire = Wire::new(&self.cluster);
+        let app = start(&self.cluster, &wire, self.state.path(), plugins).await;
+        embedded::at_rest(&self.cluster, &app).await.unwrap();
+        (app, wire)
+    }
+
+    /// The uids whose deletions were noted.
+    async fn noted(&self) -> BTreeSet<String> {
+        let annotations = embedded::annotations(&self.cluster, "register").await.unwrap();
+        annotations.keys().filter_map(|key| key.strip_prefix("guests.example/deleted-")).map(str::to_owned).collect()
+    }
+}
+
+fn set(uids: &[String]) -> BTreeSet<String> {
+    uids.iter().cloned().collect()
+}
+
+async fn start(cluster: &Cluster, wire: &Wire, state: &Path, plugins: Vec<PluginSpec>) -> App {
+    let journal = journal::open(state, u64::try_from(cluster.now_millis()).unwrap()).unwrap();
+    let options = embedded::options(cluster, wire.client());
+    let app = App::start_simulated(podium_host::app::Options { journal: Some(journal), ..options }).await.unwrap();
+    for spec in plugins {
+        app.load(spec).await.unwrap();
+    }
+    app.started();
+    app
+}
+
+fn runs(app: &App, name: &str) -> u64 {
+    app.status().plugin(&PluginId { namespace: None, name: name.into() }).runs()
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_deleted_while_the_host_is_down_are_delivered_to_the_plugin_that_ran_on_them_once() {
+    let scene = Scene::new();
+    let uids = scene.pods(20);
+    let app = scene.host(vec![scene.registrar("one", "")]).await;
+    app.shutdown().await;
+    scene.delete(0..20).await;
+    let app = scene.host(vec![scene.registrar("one", "")]).await;
+    assert_eq!(scene.noted().await, set(&uids));
+    assert_eq!(runs(&app, "one"), 21, "20 deletions and the register");
+    app.shutdown().await;
+
+    let (app, wire) = scene.host_and_wire(vec![scene.registrar("one", "")]).await;
+    assert_eq!((runs(&app, "one"), wire.writes().len()), (1, 0), "the register alone is left");
+    app.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_is_delivered_to_each_plugin_that_ran_on_the_pod_and_to_no_other() {
+    let scene = Scene::new();
+    scene.pods(3);
+    // Not woken by each other's labels.
+    let all = "  watch: { sections: [lifecycle] }";
+    let none = "  watch: { sections: [lifecycle], selector: { matchLabels: { app: none } } }";
+    let plugins = || vec![scene.registrar("one", all), scene.registrar("two", all), scene.registrar("never", none)];
+    let app = scene.host(plugins()).await;
+    app.shutdown().await;
+    scene.delete([1]).await;
+    let mut plugins = plugins();
+    plugins.push(scene.registrar("later", all));
+    let app = scene.host(plugins).await;
+    let present = 3;
+    for (plugin, wanted) in [("one", present + 1), ("two", present + 1), ("never", 0), ("later", present)] {
+        assert_eq!(runs(&app, plugin), wanted, "{plugin}");
+    }
+    app.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_deleted_and_recreated_while_the_host_is_down_is_told_as_gone_before_the_new_one_is_looked_at() {
+    let scene = Scene::new();
+    let old = scene.pods(8);
+    let app = scene.host(vec![scene.registrar("one", "")]).await;
+    app.shutdown().await;
+    scene.delete(0..8).await;
+    let new = scene.pods(8);
+    let (app, wire) = scene.host_and_wire(vec![scene.registrar("one", "")]).await;
+    assert_eq!(scene.noted().await, set(&old));
+    // Of each name the note on the register comes before the label.
+    let writes = wire.writes();
+    let position = |part: &str| writes.iter().position(|write: &Sent| write.body.contains(part)).unwrap();
+    for (old, new) in old.iter().zip(&new) {
+        assert!(
+            position(&format!("deleted-{old}")) < position(&format!(r#""guests.example/one":"{new}""#)),
+            "{old} {new}"
+        );
+    }
+    app.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_fails_on_a_deletion_is_told_of_it_again_after_each_restart_until_it_settles() {
+    let scene = Scene::new();
+    let uids = scene.pods(2);
+    let app = scene.host(vec![scene.registrar("one", "")]).await;
+    app.shutdown().await;
+    scene.delete([0, 1]).await;
+    // The same plugin in a version that panics.
+    for _ in 0..2 {
+        let broken = plugins::guest("panics", "one", "").unwrap();
+        let app = scene.host(vec![broken]).await;
+        assert!(runs(&app, "one") >= 3);
+        assert!(scene.noted().await.is_empty());
+        app.shutdown().await;
+    }
+    let app = scene.host(vec![scene.registrar("one", "")]).await;
+    assert_eq!(scene.noted().await, set(&uids));
+    app.shutdown().await;
+    let app = scene.host(vec![scene.registrar("one", "")]).await;
+    assert_eq!(runs(&app, "one"), 1, "the register");
+    app.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_seen_and_not_settled_when_the_host_stops_is_delivered_after_its_restart() {
+    let scene = Scene::new();
+    let uids = scene.pods(1);
+    let broken = || plugins::guest("panics", "one", "").unwrap();
+    let app = scene.host(vec![broken()]).await;
+    scene.delete([0]).await;
+    embedded::at_rest(&scene.cluster, &app).await.unwrap();
+    app.shutdown().await;
+    let app = scene.host(vec![scene.registrar("one", "")]).await;
+    assert_eq!(scene.noted().await, set(&uids));
+    app.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_loaded_after_the_list_or_again_after_it_was_unloaded_is_told_what_went_meanwhile() {
+    let scene = Scene::new();
+    let uids = scene.pods(3);
+    let app = scene.host(vec![scene.registrar("one", "")]).await;
+    app.shutdown().await;
+    scene.delete([0]).await;
+
+    let app = scene.host(Vec::new()).await;
+    scene.delete([1]).await;
+    embedded::at_rest(&scene.cluster, &app).await.unwrap();
+    app.load(scene.registrar("one", "")).await.unwrap();
+    embedded::at_rest(&scene.cluster, &app).await.unwrap();
+    assert_eq!(scene.noted().await, set(&uids[..2]));
+
+    assert!(app.unload(&scene.registrar("one", "").id).await);
+    scene.delete([2]).await;
+    embedded::at_rest(&scene.cluster, &app).await.unwrap();
+    assert_eq!(scene.noted().await.len(), 2);
+    app.load(scene.registrar("one", "")).await.unwrap();
+    embedded::at_rest(&scene.cluster, &app).await.unwrap();
+    assert_eq!(scene.noted().await, set(&uids));
+    app.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_left_a_plugins_selector_is_still_told_as_gone_to_the_plugin_that_ran_on_it() {
+    let scene = Scene::new();
+    let uids = scene.pods(1);
+    let carts = "  watch: { selector: { matchLabels: { app: cart } } }";
+    let app = scene.host(vec![scene.registrar("one", carts)]).await;
+    let relabel = serde_json::json!({"metadata": {"labels": {"app": "other"}}});
+    let pods = embedded::pods(&scene.cluster, Some("default"));
+    pods.patch("cart-0", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(relabel)).await.unwrap();
+    embedded::at_rest(&scene.cluster, &app).await.unwrap();
+    scene.delete([0]).await;
+    embedded::at_rest(&scene.cluster, &app).await.unwrap();
+    assert_eq!(scene.noted().await, set(&uids));
+    app.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_of_one_namespace_takes_no_pod_of_another_for_gone() {
+    let scene = Scene::new();
+    scene.pods(3);
+    let app = scene.host(vec![scene.registrar("one", "")]).await;
+    app.shutdown().await;
+    let wire = Wire::new(&scene.cluster);
+    let journal = journal::open(scene.state.path(), 0).unwrap();
+    let options = podium_host::app::Options {
+        namespace: Some("kube-system".to_owned()),
+        journal: Some(journal),
+        ..embedded::options(&scene.cluster, wire.client())
+    };
+    let app = App::start_simulated(options).await.unwrap();
+    app.load(scene.registrar("one", "")).await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    assert!(app.unready().is_none(), "the list came");
+    assert_eq!(runs(&app, "one"), 0);
+    app.shutdown().await;
+}
+
+/// The writes of a host that is started, stopped and started again on a journal.
+async fn history() -> Vec<Sent> {
+    let scene = Scene::new();
+    scene.pods(12);
+    let plugins = || vec![scene.registrar("one", ""), scene.registrar("two", "")];
+    let (app, first) = scene.host_and_wire(plugins()).await;
+    app.shutdown().await;
+    scene.delete(3..9).await;
+    let (app, second) = scene.host_and_wire(plugins()).await;
+    app.shutdown().await;
+    [first.writes(), second.writes()].concat()
+}
+
+#[test]
+fn a_simulated_host_with_a_journal_does_the_same_thing_again() {
+    let simulated = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(history())
+    };
+    let first = simulated();
+    assert!(first.len() > 30, "{} writes are not much of a history", first.len());
+    assert_eq!(first, simulated());
+}
