@@ -14,6 +14,7 @@ use podium_tests::{
     wire::{Sent, Wire},
 };
 use tempfile::TempDir;
+use tokio::sync::watch;
 
 /// A cluster, and what outlives a host.
 struct Scene {
@@ -126,24 +127,41 @@ async fn a_deletion_is_delivered_to_each_plugin_that_ran_on_the_pod_and_to_no_ot
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_deleted_and_recreated_while_the_host_is_down_is_told_as_gone_before_the_new_one_is_looked_at() {
-    let scene = Scene::new();
-    let old = scene.pods(8);
-    let app = scene.host(vec![scene.registrar("one", "")]).await;
-    app.shutdown().await;
-    scene.delete(0..8).await;
-    let new = scene.pods(8);
-    let (app, wire) = scene.host_and_wire(vec![scene.registrar("one", "")]).await;
-    assert_eq!(scene.noted().await, set(&old));
-    // Of each name the note on the register comes before the label.
-    let writes = wire.writes();
-    let position = |part: &str| writes.iter().position(|write: &Sent| write.body.contains(part)).unwrap();
-    for (old, new) in old.iter().zip(&new) {
-        assert!(
-            position(&format!("deleted-{old}")) < position(&format!(r#""guests.example/one":"{new}""#)),
-            "{old} {new}"
-        );
+    for listed_first in [true, false] {
+        let scene = Scene::new();
+        let old = scene.pods(8);
+        let app = scene.host(vec![scene.registrar("one", "")]).await;
+        app.shutdown().await;
+        scene.delete(0..8).await;
+        let new = scene.pods(8);
+        let listing = watch::Sender::new(listed_first);
+        let may_list = listing.subscribe();
+        let wire = Wire::with(&scene.cluster, move |sent| {
+            let (read, mut may_list) = (!sent.is_write(), may_list.clone());
+            Box::pin(async move {
+                if read {
+                    may_list.wait_for(|may| *may).await.unwrap();
+                }
+            })
+        });
+        let app = start(&scene.cluster, &wire, scene.state.path(), Vec::new()).await;
+        if listed_first {
+            embedded::at_rest(&scene.cluster, &app).await.unwrap();
+        }
+        app.load(scene.registrar("one", "")).await.unwrap();
+        listing.send_replace(true);
+        embedded::at_rest(&scene.cluster, &app).await.unwrap();
+
+        assert_eq!(scene.noted().await, set(&old));
+        // Of each name the note on the register comes before the label.
+        let writes = wire.writes();
+        let position = |part: &str| writes.iter().position(|write: &Sent| write.body.contains(part)).unwrap();
+        for (old, new) in old.iter().zip(&new) {
+            let (told, looked_at) = (format!("deleted-{old}"), format!(r#""guests.example/one":"{new}""#));
+            assert!(position(&told) < position(&looked_at), "{old} {new}, listed first: {listed_first}");
+        }
+        app.shutdown().await;
     }
-    app.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
