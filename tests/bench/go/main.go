@@ -93,11 +93,12 @@ func (c *control) write(path string) error {
 
 func follow() error {
 	url := flag.String("url", "", "the API server")
+	ca := flag.String("ca", "", "the certificate to trust, as PEM")
 	content := flag.String("content", "json", "json or protobuf")
 	transform := flag.Bool("transform", false, "drop what controllers rarely read before it is stored")
 	flag.Parse()
 
-	config := &rest.Config{Host: *url, QPS: -1}
+	config := &rest.Config{Host: *url, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAFile: *ca}}
 	if *content == "protobuf" {
 		config.ContentType = runtime.ContentTypeProtobuf
 		config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON

@@ -26,6 +26,9 @@ enum Command {
         subject: subject::Subject,
         #[arg(long, value_name = "URL")]
         url: String,
+        /// The certificate to trust, as PEM
+        #[arg(long, value_name = "FILE")]
+        ca: Option<PathBuf>,
     },
 }
 
@@ -52,6 +55,9 @@ struct Serve {
     /// The peer in Go, which then turns Pods into protobuf for clients that ask for it
     #[arg(long, value_name = "FILE")]
     encoder: Option<PathBuf>,
+    /// Over TLS too, with a certificate that is put into this folder
+    #[arg(long, value_name = "DIR")]
+    tls: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -73,6 +79,9 @@ struct Compare {
     /// Rest between the steps of a run
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
     settle: u64,
+    /// Over TLS, for which openssl makes a certificate
+    #[arg(long)]
+    tls: bool,
     /// Which of them, separated by commas [default: all that are built]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     subjects: Vec<String>,
@@ -107,13 +116,14 @@ pub fn main() -> ExitCode {
             rate: flags.rate,
             seconds: flags.seconds,
             repeats: flags.repeats,
+            tls: flags.tls,
             settle: Duration::from_secs(flags.settle),
             subjects: flags.subjects,
             go: flags.go,
             json: flags.output == Output::Json,
         }),
         Command::Serve(flags) => serve(flags),
-        Command::Subject { subject, url } => subject::run(subject, &url),
+        Command::Subject { subject, url, ca } => subject::run(subject, &url, ca.as_deref()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -125,8 +135,14 @@ pub fn main() -> ExitCode {
 }
 
 fn serve(flags: Serve) -> anyhow::Result<()> {
-    let server = server::start(&flags.generate.into(), flags.encoder)?;
-    println!("listening http://{}", server.address);
+    let serving = server::Serving { encoder: flags.encoder, tls: flags.tls };
+    let server = server::start(&flags.generate.into(), serving)?;
+    match server.tls {
+        Some((tls, certificate)) => {
+            println!("listening {} https://{tls} {}", server.address, certificate.display());
+        }
+        None => println!("listening {0} http://{0}", server.address),
+    }
     loop {
         thread::park();
     }

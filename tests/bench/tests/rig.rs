@@ -33,6 +33,18 @@ fn every_figure_of_podium_and_of_kube_rs_is_measured() {
 }
 
 #[test]
+fn podium_and_kube_rs_follow_over_tls() {
+    if Command::new("openssl").arg("version").output().is_err() {
+        eprintln!("SKIPPED: there is no openssl to make a certificate");
+        return;
+    }
+    let output = compare(&["--subjects", "podium,kube-rs", "--output", "json", "--tls"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["tls"], report["subjects"].as_array().unwrap().len()), (&true.into(), 2));
+}
+
+#[test]
 fn a_subject_that_is_not_there_is_an_error_that_names_those_that_are() {
     let output = compare(&["--subjects", "podiun"]);
     assert!(!output.status.success());

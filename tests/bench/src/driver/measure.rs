@@ -1,6 +1,12 @@
 //! One run of one subject: start, steady, events, a pace, a lost history, reads.
 
-use std::{collections::HashMap, env, fmt, fs, process, thread, time::Duration};
+use std::{
+    collections::HashMap,
+    env, fmt, fs,
+    path::{Path, PathBuf},
+    process, thread,
+    time::Duration,
+};
 
 use anyhow::Context;
 
@@ -44,12 +50,36 @@ impl fmt::Display for Figures {
     }
 }
 
+/// A folder for what processes leave to each other.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> anyhow::Result<Self> {
+        let folder = env::temp_dir().join(format!("podium-bench-{}", process::id()));
+        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        Ok(Self(folder))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What is left is small, and nobody can be told.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
 pub(super) fn run(contender: &Contender, options: &Options) -> anyhow::Result<Figures> {
-    let server = serve(contender, options)?;
-    let url = server.hear_text("listening")?;
-    let address = url.trim_start_matches("http://");
+    let folder = Scratch::new()?;
+    let server = serve(contender, options, &folder.0)?;
+    let listening = server.hear_text("listening")?;
+    let mut listening = listening.split(' ').map(str::to_owned);
+    let (Some(address), Some(url)) = (listening.next(), listening.next()) else { anyhow::bail!("no address") };
+    let address = address.as_str();
     let mut arguments: Vec<String> = contender.arguments.iter().map(|&argument| argument.to_owned()).collect();
-    arguments.extend(["--url".to_owned(), url.clone()]);
+    arguments.extend(["--url".to_owned(), url]);
+    if let Some(certificate) = listening.next() {
+        arguments.extend(["--ca".to_owned(), certificate]);
+    }
     let mut subject = Process::start(&contender.program, &arguments, PROCESSORS.1)?;
     subject.hear("ready")?;
     let pods = options.generate.pods as f64;
@@ -74,7 +104,7 @@ pub(super) fn run(contender: &Contender, options: &Options) -> anyhow::Result<Fi
     pause(options.settle);
     figures.bytes_per_pod_after_events = per_pod(subject.memory()?.anonymous);
 
-    (figures.latency_p50_micros, figures.latency_p99_micros) = latency(&mut subject, address, options)?;
+    (figures.latency_p50_micros, figures.latency_p99_micros) = latency(&mut subject, address, options, &folder.0)?;
 
     pause(options.settle);
     let steady = subject.memory()?.resident;
@@ -89,7 +119,7 @@ pub(super) fn run(contender: &Contender, options: &Options) -> anyhow::Result<Fi
     Ok(figures)
 }
 
-fn serve(contender: &Contender, options: &Options) -> anyhow::Result<Process> {
+fn serve(contender: &Contender, options: &Options, folder: &Path) -> anyhow::Result<Process> {
     let generate = &options.generate;
     let mut arguments: Vec<String> = vec!["serve".to_owned()];
     let mut flag = |name: &str, value: String| arguments.extend([format!("--{name}"), value]);
@@ -101,6 +131,9 @@ fn serve(contender: &Contender, options: &Options) -> anyhow::Result<Process> {
     }
     if let Some(go) = options.go.as_ref().filter(|_| contender.protobuf) {
         flag("encoder", go.display().to_string());
+    }
+    if options.tls {
+        flag("tls", folder.display().to_string());
     }
     Process::start(&env::current_exe()?, &arguments, PROCESSORS.0)
 }
@@ -114,17 +147,16 @@ fn prepare(subject: &mut Process, address: &str, events: usize) -> anyhow::Resul
 }
 
 /// From the server's write to visible and queued, at a pace: the median and the 99th percentile, in microseconds.
-fn latency(subject: &mut Process, address: &str, options: &Options) -> anyhow::Result<(f64, f64)> {
+fn latency(subject: &mut Process, address: &str, options: &Options, folder: &Path) -> anyhow::Result<(f64, f64)> {
     subject.say("record")?;
     subject.hear("ok")?;
     prepare(subject, address, (options.rate * options.seconds) as usize)?;
     post(address, &format!("send?rate={}", options.rate))?;
     subject.hear("reached")?;
-    let file = env::temp_dir().join(format!("podium-bench-{}-times", process::id()));
+    let file = folder.join("times");
     subject.say(&format!("times {}", file.display()))?;
     subject.hear("ok")?;
     let seen = fs::read_to_string(&file).context("the subject wrote no times")?;
-    fs::remove_file(&file)?;
     let sent = post(address, "times")?;
     let sent: HashMap<u64, u64> = pairs(&sent).filter(|(_, time)| *time > 0).collect();
     let mut took: Vec<u64> =
@@ -153,8 +185,7 @@ fn lose_history(subject: &mut Process, address: &str) -> anyhow::Result<()> {
         if lists(address)? > before {
             prepare(subject, address, 1)?;
             post(address, "send?rate=0")?;
-            // Those that say so each time they have listed say it before.
-            while !subject.hear_text("")?.starts_with("reached") {}
+            subject.hear("reached")?;
             return Ok(());
         }
         pause(Duration::from_millis(10));

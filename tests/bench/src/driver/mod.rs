@@ -31,6 +31,8 @@ pub(crate) struct Options {
     pub(crate) rate: u32,
     pub(crate) seconds: u32,
     pub(crate) repeats: usize,
+    /// Subjects come over TLS.
+    pub(crate) tls: bool,
     /// For garbage collectors, background frees and the server to come to rest between the steps.
     pub(crate) settle: Duration,
     /// Empty: all that are built.
@@ -52,6 +54,7 @@ struct Report {
     pods: usize,
     events: usize,
     rate: u32,
+    tls: bool,
     subjects: Vec<Measured>,
 }
 
@@ -72,8 +75,8 @@ pub(crate) fn compare(options: &Options) -> anyhow::Result<()> {
         }
     }
     if options.json {
-        let Options { generate, events, rate, .. } = options;
-        let report = Report { pods: generate.pods, events: *events, rate: *rate, subjects: all };
+        let Options { generate, events, rate, tls, .. } = options;
+        let report = Report { pods: generate.pods, events: *events, rate: *rate, tls: *tls, subjects: all };
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         println!("{}", table::render(&all));

@@ -2,7 +2,6 @@
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
-    net::TcpStream,
     sync::Arc,
     thread,
     time::Duration,
@@ -32,11 +31,11 @@ struct Watch {
     timeout: Duration,
 }
 
-pub(super) fn serve(replay: &Arc<Replay>, mut stream: TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let mut reader = BufReader::new(stream.try_clone()?);
+pub(super) fn serve(replay: &Arc<Replay>, stream: impl Read + Write) -> io::Result<()> {
+    let mut reader = BufReader::new(stream);
     while let Some(request) = Request::read(&mut reader)? {
-        answer(replay, &request, &mut stream)?;
+        answer(replay, &request, reader.get_mut())?;
+        reader.get_mut().flush()?;
     }
     Ok(())
 }
@@ -83,7 +82,7 @@ impl Request {
     }
 }
 
-fn answer(replay: &Arc<Replay>, request: &Request, stream: &mut TcpStream) -> io::Result<()> {
+fn answer(replay: &Arc<Replay>, request: &Request, stream: &mut impl Write) -> io::Result<()> {
     let json = |body: String| (200, body.into_bytes());
     let (code, body) = match request.path.as_str() {
         "/api/v1/pods" if request.is("watch") => return watch(replay, &request.into(), stream),
@@ -125,7 +124,7 @@ fn not_found(path: &str) -> String {
     )
 }
 
-fn plain(code: u16, content_type: &str, body: &[u8], stream: &mut TcpStream) -> io::Result<()> {
+fn plain(code: u16, content_type: &str, body: &[u8], stream: &mut impl Write) -> io::Result<()> {
     let length = body.len();
     let head = format!("HTTP/1.1 {code} OK\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n\r\n");
     stream.write_all(head.as_bytes())?;
@@ -133,7 +132,7 @@ fn plain(code: u16, content_type: &str, body: &[u8], stream: &mut TcpStream) -> 
 }
 
 /// The token of a next page is the place where it begins and the revision of the first.
-fn list(replay: &Replay, request: &Request, stream: &mut TcpStream) -> io::Result<()> {
+fn list(replay: &Replay, request: &Request, stream: &mut impl Write) -> io::Result<()> {
     let (begin, revision) = request
         .get("continue")
         .and_then(|token| token.split_once('.'))
@@ -172,7 +171,7 @@ impl From<&Request> for Watch {
     }
 }
 
-fn watch(replay: &Replay, watch: &Watch, stream: &mut TcpStream) -> io::Result<()> {
+fn watch(replay: &Replay, watch: &Watch, stream: &mut impl Write) -> io::Result<()> {
     let begun = monotonic::now();
     let (objects, mut position, mut revision, floor) = {
         let state = replay.state();
@@ -262,13 +261,13 @@ impl Out {
         self.buffer.extend_from_slice(b"\r\n");
     }
 
-    fn write(&mut self, stream: &mut TcpStream) -> io::Result<()> {
+    fn write(&mut self, stream: &mut impl Write) -> io::Result<()> {
         stream.write_all(&self.buffer)?;
         self.buffer.clear();
         Ok(())
     }
 
-    fn end(mut self, stream: &mut TcpStream) -> io::Result<()> {
+    fn end(mut self, stream: &mut impl Write) -> io::Result<()> {
         self.buffer.extend_from_slice(b"0\r\n\r\n");
         self.write(stream)
     }

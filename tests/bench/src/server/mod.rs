@@ -7,9 +7,10 @@
 mod encoder;
 mod frames;
 mod http;
+mod tls;
 
 use std::{
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::PathBuf,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
@@ -18,7 +19,7 @@ use std::{
 
 use anyhow::Context;
 
-use self::encoder::Encoder;
+use self::{encoder::Encoder, tls::Tls};
 use crate::{
     generate::{Options, Population},
     monotonic,
@@ -68,17 +69,28 @@ struct State {
 
 /// A server at work, until the process ends.
 pub struct Server {
+    /// Plain HTTP; also for orders.
     pub address: SocketAddr,
+    /// The same over TLS, and the certificate that clients are to trust.
+    pub tls: Option<(SocketAddr, PathBuf)>,
 }
 
-/// Renders the Pods and serves them on a free port of 127.0.0.1. With `encoder`, a program that turns JSON into protobuf
-/// (see `go/`), clients that accept protobuf get it.
+/// How it serves.
+#[derive(Debug, Clone, Default)]
+pub struct Serving {
+    /// A program that turns JSON into protobuf (see `go/`); clients that accept protobuf get it.
+    pub encoder: Option<PathBuf>,
+    /// Over TLS too; the certificate is put into this folder.
+    pub tls: Option<PathBuf>,
+}
+
+/// Renders the Pods and serves them on a free port of 127.0.0.1.
 ///
 /// # Errors
-/// When the Pods cannot be made, the encoder does not run or no port is free.
-pub fn start(options: &Options, encoder: Option<PathBuf>) -> anyhow::Result<Server> {
+/// When the Pods cannot be made, the encoder does not run, no port is free or there is no certificate.
+pub fn start(options: &Options, serving: Serving) -> anyhow::Result<Server> {
     let population = Population::generate(options)?;
-    let mut encoder = encoder.map(|program| Encoder::start(&program)).transpose()?;
+    let mut encoder = serving.encoder.map(|program| Encoder::start(&program)).transpose()?;
     let json: Vec<_> = (0..population.len()).map(|at| population.json(at)).collect();
     let objects = objects(json, encoder.as_mut())?;
     let revision = population.revision();
@@ -94,16 +106,37 @@ pub fn start(options: &Options, encoder: Option<PathBuf>) -> anyhow::Result<Serv
         lists: 0,
     };
     let replay = Arc::new(Replay { state: Mutex::new(state), changed: Condvar::new() });
+    let plain = Arc::clone(&replay);
+    // A client that goes away ends its thread with an error that concerns nobody.
+    let address = listen(move |stream| drop(http::serve(&plain, stream)))?;
+    let tls = serving.tls.map(|folder| -> anyhow::Result<_> {
+        let tls = Tls::new(folder)?;
+        let certificate = tls.certificate.clone();
+        let address = listen(move |stream| {
+            if let Ok(stream) = tls.accept(stream) {
+                drop(http::serve(&replay, stream));
+            }
+        })?;
+        Ok((address, certificate))
+    });
+    Ok(Server { address, tls: tls.transpose()? })
+}
+
+/// Each connection on a thread of its own.
+fn listen(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no port of 127.0.0.1 is free")?;
     let address = listener.local_addr()?;
+    let serve = Arc::new(serve);
     thread::spawn(move || {
-        for connection in listener.incoming().flatten() {
-            let replay = Arc::clone(&replay);
-            // A client that goes away ends its thread with an error that concerns nobody.
-            thread::spawn(move || http::serve(&replay, connection));
+        for stream in listener.incoming().flatten() {
+            let serve = Arc::clone(&serve);
+            // Without it the end of an event would wait for the client's acknowledgement of its beginning.
+            if stream.set_nodelay(true).is_ok() {
+                thread::spawn(move || serve(stream));
+            }
         }
     });
-    Ok(Server { address })
+    Ok(address)
 }
 
 fn objects(json: Vec<String>, encoder: Option<&mut Encoder>) -> anyhow::Result<Vec<Object>> {

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 fn served() -> (Server, Client) {
     // The second call finds it installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let server = start(&Options { pods: PODS, ..Options::default() }, None).unwrap();
+    let server = start(&Options { pods: PODS, ..Options::default() }, Serving::default()).unwrap();
     let client = Client::try_from(Config::new(url(&server).parse().unwrap())).unwrap();
     (server, client)
 }

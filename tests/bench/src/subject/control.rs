@@ -3,7 +3,7 @@
 //! | in | out |
 //! |---|---|
 //! | | `ready` |
-//! | `go` | `synced BEGUN NOW PODS`, once all are listed |
+//! | `go` | `synced BEGUN NOW PODS`, once all are listed for the first time |
 //! | `until REVISION` | `ok`, and `reached REVISION NOW`, once that is visible and queued |
 //! | `record` | `ok`; from now on the time of every revision is kept |
 //! | `times FILE` | `ok`; they are written there |
@@ -41,6 +41,7 @@ pub(super) struct Control {
     recording: AtomicBool,
     times: Mutex<Vec<(u64, u64)>>,
     begun: AtomicU64,
+    is_synced: AtomicBool,
 }
 
 impl Control {
@@ -51,6 +52,7 @@ impl Control {
             recording: AtomicBool::new(false),
             times: Mutex::new(Vec::new()),
             begun: AtomicU64::new(0),
+            is_synced: AtomicBool::new(false),
         });
         let (go, gone) = oneshot::channel();
         let listening = Arc::clone(&control);
@@ -109,8 +111,11 @@ impl Control {
         Ok(())
     }
 
-    /// All Pods of the first list are there.
+    /// All Pods of a list are there. Said of the first alone: of a later one it could come between two other words.
     pub(super) fn synced(&self, pods: usize) -> io::Result<()> {
+        if self.is_synced.swap(true, Relaxed) {
+            return Ok(());
+        }
         say(&format!("synced {} {} {pods}", self.begun.load(Relaxed), monotonic::now()))
     }
 

@@ -5,7 +5,10 @@ mod control;
 mod kube_rs;
 mod podium;
 
+use std::path::Path;
+
 use anyhow::Context;
+use rustls::pki_types::{CertificateDer, pem::PemObject};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Subject {
@@ -23,10 +26,15 @@ pub(crate) enum Subject {
 ///
 /// # Errors
 /// When the server cannot be reached or sends what cannot be followed.
-pub(crate) fn run(subject: Subject, url: &str) -> anyhow::Result<()> {
+pub(crate) fn run(subject: Subject, url: &str, ca: Option<&Path>) -> anyhow::Result<()> {
     // One thread: the other processor is the server's, and a thread that waits for another costs what is not measured.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let config = kube::Config::new(url.parse().with_context(|| format!("{url} is no URL"))?);
+    let mut config = kube::Config::new(url.parse().with_context(|| format!("{url} is no URL"))?);
+    if let Some(file) = ca {
+        let certificate = CertificateDer::from_pem_file(file);
+        let certificate = certificate.with_context(|| format!("{} is no certificate", file.display()))?;
+        config.root_cert = Some(vec![certificate.to_vec()]);
+    }
     // The only provider; an error says that it is installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match subject {
