@@ -34,7 +34,7 @@ const MEASURING: Duration = Duration::from_secs(15);
 /// Where the Pods are that are measured.
 const MEASURED_NAMESPACE: &str = "bank-ledger";
 /// How often the Pods that wake the spinner change.
-const POKE: Duration = Duration::from_millis(200);
+const POKE: Duration = Duration::from_millis(50);
 
 /// The stage and who is on it.
 pub(super) struct Script<'a> {
