@@ -25,7 +25,7 @@ pub(super) enum Kind {
     Uuid,
     /// Dotted decimal: 4 bytes.
     Ipv4,
-    /// 64 lower-case hexadecimal digits at the end of a text: 32 bytes.
+    /// 64 lower-case hexadecimal digits: 32 bytes.
     Digest,
     /// Five lower-case letters or digits at the end of a text, as the API server generates: as they are.
     Suffix,
@@ -33,6 +33,10 @@ pub(super) enum Kind {
     Text,
     /// A number that is not negative and fits an i32.
     Count,
+    /// The number at the end of the Pod's name, as a StatefulSet's Pods have; nothing is kept.
+    Ordinal,
+    /// The number before the last part of the Pod's name, by which the runs of a CronJob differ; nothing is kept.
+    Run,
     /// The same text as an earlier leaf of the part, whose place follows; nothing is kept.
     Same,
     /// In the part around spec and status: here one of them goes; 0 or 1 follows. Not a leaf.
@@ -42,7 +46,8 @@ pub(super) enum Kind {
 impl Kind {
     pub(super) fn from_byte(byte: u8) -> Option<Self> {
         use Kind::*;
-        const ALL: [Kind; 12] = [Name, Uid, Revision, Time, Uuid, Ipv4, Digest, Suffix, Text, Count, Same, Part];
+        const ALL: [Kind; 14] =
+            [Name, Uid, Revision, Time, Uuid, Ipv4, Digest, Suffix, Text, Count, Ordinal, Run, Same, Part];
         ALL.get(usize::from(byte).checked_sub(1)?).copied()
     }
 
@@ -109,7 +114,9 @@ impl<'a> Values<'a> {
                 self.own = rest;
                 Value::Count(u32::try_from(count).ok()?)
             }
-            Kind::Name | Kind::Uid | Kind::Revision | Kind::Same | Kind::Part => return None,
+            Kind::Name | Kind::Uid | Kind::Revision | Kind::Ordinal | Kind::Run | Kind::Same | Kind::Part => {
+                return None;
+            }
         })
     }
 }
@@ -268,6 +275,23 @@ pub(super) fn ipv4(text: &[u8]) -> Option<[u8; 4]> {
         *byte = u8::try_from(number).ok()?;
     }
     parts.next().is_none().then_some(bytes)
+}
+
+/// The number that a name ends in, behind its last hyphen.
+pub(super) fn ordinal(name: &[u8]) -> Option<&[u8]> {
+    let hyphen = name.iter().rposition(|byte| *byte == b'-')?;
+    let digits = &name[hyphen + 1..];
+    (!digits.is_empty() && digits.iter().all(u8::is_ascii_digit)).then_some(digits)
+}
+
+/// The number between the last two hyphens of a name, if it is as long as the minutes of the epoch with which a CronJob
+/// names its Jobs.
+pub(super) fn run(name: &[u8]) -> Option<&[u8]> {
+    const MINUTES: usize = 8;
+    let last = name.iter().rposition(|byte| *byte == b'-')?;
+    let digits = &name[last.checked_sub(MINUTES)?..last];
+    let hyphen = name.get(last.checked_sub(MINUTES + 1)?) == Some(&b'-');
+    (hyphen && digits.iter().all(u8::is_ascii_digit)).then_some(digits)
 }
 
 /// Decimal without leading zeros.

@@ -23,6 +23,7 @@ mod scan;
 mod skip;
 #[cfg(test)]
 mod tests;
+mod text;
 
 pub(crate) use leaf::{put_varint, uuid, varint, write_uuid};
 pub use packed::Packed;

@@ -77,8 +77,19 @@ struct Leaf {
     kind: Kind,
     /// For [`Kind::Same`].
     place: u8,
-    /// How many bytes of its text come before it.
-    prefix: u32,
+    /// Of the text that it is in, if it is the first leaf there.
+    text: Option<Around>,
+}
+
+/// What is around the leaves of one text.
+#[derive(Debug, Clone, Copy)]
+struct Around {
+    /// How many bytes come before the first leaf.
+    before: u32,
+    /// How many come before, between and behind the leaves.
+    all: u32,
+    /// How many leaves there are but the first; they follow it.
+    others: u16,
 }
 
 /// One encoded section: bytes, and what goes between them.
@@ -101,7 +112,7 @@ struct Hole {
 enum What {
     /// The text.
     Text,
-    /// The length of the text that the leaf ends, u64 little endian.
+    /// The length of the text of which the leaf is the first, u64 little endian.
     Length,
     /// Milliseconds of the epoch, i64 little endian.
     Millis,
@@ -111,19 +122,36 @@ enum What {
 
 /// The leaves of a key, in order. None where it is no key.
 fn leaves(key: &[u8]) -> Option<Box<[Leaf]>> {
-    let mut leaves = Vec::new();
+    let mut leaves: Vec<Leaf> = Vec::new();
     let mut pieces = Pieces(key);
     let mut literal: &[u8] = b"";
+    // The first leaf of the text that has not ended.
+    let mut open: Option<usize> = None;
     while let Some(piece) = pieces.next()? {
         match piece {
-            Piece::Literal(bytes) => literal = bytes,
+            Piece::Literal(bytes) => {
+                literal = bytes;
+                // A text with a leaf has no escapes, so that the next quote ends it.
+                let end = bytes.iter().position(|byte| *byte == b'"');
+                if let Some(around) = open.and_then(|first| leaves[first].text.as_mut()) {
+                    around.all = around.all.checked_add(u32::try_from(end.unwrap_or(bytes.len())).ok()?)?;
+                }
+                open = open.filter(|_| end.is_none());
+            }
             Piece::Leaf(kind, place) => {
-                let quote = literal.iter().rposition(|byte| *byte == b'"').map_or(0, |at| at + 1);
-                let prefix = if kind == Kind::Count { 0 } else { u32::try_from(literal.len() - quote).ok()? };
                 if kind == Kind::Same && usize::from(place) >= leaves.len() {
                     return None;
                 }
-                leaves.push(Leaf { kind, place, prefix });
+                let mut text = None;
+                if let Some(around) = open.and_then(|first| leaves[first].text.as_mut()) {
+                    around.others = around.others.checked_add(1)?;
+                } else if kind != Kind::Count {
+                    let quote = literal.iter().rposition(|byte| *byte == b'"').map_or(0, |at| at + 1);
+                    let before = u32::try_from(literal.len() - quote).ok()?;
+                    text = Some(Around { before, all: before, others: 0 });
+                    open = Some(leaves.len());
+                }
+                leaves.push(Leaf { kind, place, text });
                 literal = b"";
             }
             Piece::Part(_) => literal = b"",
@@ -166,11 +194,18 @@ fn resolve<'a>(leaves: &[Leaf], own: &'a [u8], identity: Identity<'a>) -> Option
             Kind::Name => Value::Text(identity.name),
             Kind::Uid => Value::Text(identity.uid),
             Kind::Revision => Value::Revision(identity.revision),
+            Kind::Ordinal => Value::Text(named(leaf::ordinal(identity.name.as_bytes()))?),
+            Kind::Run => Value::Text(named(leaf::run(identity.name.as_bytes()))?),
             Kind::Same => *resolved.get(usize::from(leaf.place))?,
             kind => values.next(kind)?,
         });
     }
     values.is_empty().then_some(resolved)
+}
+
+/// Digits of a name.
+fn named(digits: Option<&[u8]>) -> Option<&str> {
+    str::from_utf8(digits?).ok()
 }
 
 /// The JSON of the outer part with the others in it. None where a key or its values do not fit.
@@ -373,6 +408,8 @@ impl Template {
             Some(())
         };
         let mut at = 0;
+        // The leaves that must come next, as the text has not ended: the next one and the last.
+        let mut due: Option<(usize, usize)> = None;
         while let Some(byte) = section.get(at) {
             let rest = &section[at..];
             let text = match *byte {
@@ -386,15 +423,24 @@ impl Template {
                 _ => None,
             };
             if let Some((leaf, length)) = text {
-                // A text with its length before it, of which the leaf is the end.
-                let prefix = leaves[leaf].prefix as usize;
-                let start = bytes.len().checked_sub(prefix + 8)?;
-                let written = u64::from_le_bytes(*bytes[start..].first_chunk()?);
-                if written != (prefix + length) as u64 {
-                    return None;
+                match leaves[leaf].text {
+                    // A text with its length before it.
+                    Some(Around { before, all, others }) if due.is_none() => {
+                        let start = bytes.len().checked_sub(before as usize + 8)?;
+                        let written = u64::from_le_bytes(*bytes[start..].first_chunk()?);
+                        if written != (all as usize + length + usize::from(others) * sentinel) as u64 {
+                            return None;
+                        }
+                        bytes.drain(start..start + 8);
+                        hole(start, leaf, What::Length)?;
+                        due = (others > 0).then(|| (leaf + 1, leaf + usize::from(others)));
+                    }
+                    None if due.is_some_and(|(next, _)| next == leaf) => {
+                        due = due.map(|(next, last)| (next + 1, last)).filter(|(next, last)| next <= last);
+                    }
+                    // A part of a text: how long it will be nothing here tells.
+                    _ => return None,
                 }
-                bytes.drain(start..start + 8);
-                hole(start, leaf, What::Length)?;
                 hole(bytes.len(), leaf, What::Text)?;
                 at += length;
                 continue;
@@ -419,7 +465,7 @@ impl Template {
             bytes.push(*byte);
             at += 1;
         }
-        Some(Self { bytes: bytes.into(), holes: holes.into() })
+        due.is_none().then(|| Self { bytes: bytes.into(), holes: holes.into() })
     }
 
     fn fill(&self, leaves: &[Leaf], values: &[Value<'_>]) -> Vec<u8> {
@@ -434,8 +480,10 @@ impl Template {
             let Some(value) = values.get(leaf) else { continue };
             match (hole.what, value) {
                 (What::Text, value) => value.write(&mut out),
-                (What::Length, value) => {
-                    let length = leaves[leaf].prefix as u64 + value.len() as u64;
+                (What::Length, _) => {
+                    let Some(Around { all, others, .. }) = leaves[leaf].text else { continue };
+                    let values = values[leaf..].iter().take(1 + usize::from(others));
+                    let length = u64::from(all) + values.map(|value| value.len() as u64).sum::<u64>();
                     out.extend_from_slice(&length.to_le_bytes());
                 }
                 (What::Millis, Value::Time(seconds)) => out.extend_from_slice(&(seconds * 1_000).to_le_bytes()),

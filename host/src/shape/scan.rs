@@ -4,6 +4,8 @@
 //! One pass, nothing is built but keys and values. It knows where the API server puts things and validates nothing: a
 //! part is JSON because its key equals one that was proven to be, or because a real decoder says so afterwards.
 
+use memchr::memmem::Finder;
+
 use super::{
     leaf::{self, Kind, MARK, Own, Value},
     skip,
@@ -15,19 +17,13 @@ pub(super) const OUTER: usize = 0;
 pub(super) const SPEC: usize = 1;
 pub(super) const STATUS: usize = 2;
 
-/// How far back a leaf finds its like.
-const MAX_PLACE: usize = u8::MAX as usize;
-/// A text that ends in the Pod's name is cut there, unless the name is so short that chance does it.
-const LEAST_NAME: usize = 5;
-const GENERATED: &[u8] = b"kube-api-access-";
-
 /// One part as cut.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(super) key: Vec<u8>,
     pub(super) own: Own,
     /// The leaves so far: their kind and where their text is.
-    leaves: Vec<(Kind, usize, usize)>,
+    pub(super) leaves: Vec<(Kind, usize, usize)>,
     /// The JSON before this is in the key.
     copied: usize,
 }
@@ -83,7 +79,8 @@ pub(super) fn cut<'a>(
     held: impl FnOnce(&str, &str, &str) -> Option<u64>,
 ) -> Option<Cut<'a>> {
     scratch.parts.iter_mut().for_each(Draft::clear);
-    let mut scanner = Scanner { json, parts: &mut scratch.parts, part: OUTER, wanted, name: b"", node: None };
+    let mut scanner =
+        Scanner { json, parts: &mut scratch.parts, part: OUTER, wanted, name: None, uid: b"", run: None, node: None };
     let mut found = Found::default();
     let mut held = Some(held);
     let (mut spec_hash, mut spec_is_held) = (0, false);
@@ -154,15 +151,19 @@ struct Member<'a> {
     value: usize,
 }
 
-struct Scanner<'a, 's> {
-    json: &'a [u8],
-    parts: &'s mut [Draft; PARTS],
+/// Goes through the JSON; `text.rs` has what is looked for in texts.
+pub(super) struct Scanner<'a, 's> {
+    pub(super) json: &'a [u8],
+    pub(super) parts: &'s mut [Draft; PARTS],
     /// The one that is being cut.
-    part: usize,
-    wanted: Leaves,
-    name: &'a [u8],
+    pub(super) part: usize,
+    pub(super) wanted: Leaves,
+    pub(super) name: Option<Finder<'a>>,
+    pub(super) uid: &'a [u8],
+    /// The number in the name by which the runs of a CronJob differ.
+    pub(super) run: Option<Finder<'a>>,
     /// The node's name in the spec: its leaf and its text.
-    node: Option<(usize, &'a [u8])>,
+    pub(super) node: Option<(usize, &'a [u8])>,
 }
 
 impl<'a> Scanner<'a, '_> {
@@ -196,14 +197,17 @@ impl<'a> Scanner<'a, '_> {
             at = match key {
                 b"name" => {
                     let (from, end) = self.string(value)?;
-                    found.name = Some(&self.json[from..end]);
-                    self.name = &self.json[from..end];
+                    let name = &self.json[from..end];
+                    found.name = Some(name);
+                    self.name = Some(Finder::new(name));
+                    self.run = leaf::run(name).map(Finder::new);
                     self.leaf(Kind::Name, from, end);
                     end + 1
                 }
                 b"uid" => {
                     let (from, end) = self.string(value)?;
-                    found.uid = Some(&self.json[from..end]);
+                    self.uid = &self.json[from..end];
+                    found.uid = Some(self.uid);
                     self.leaf(Kind::Uid, from, end);
                     end + 1
                 }
@@ -352,82 +356,8 @@ impl<'a> Scanner<'a, '_> {
         Some(value)
     }
 
-    /// A string without escapes that is a value.
-    #[inline]
-    fn text(&mut self, from: usize, end: usize) {
-        if self.wanted == Leaves::Identity {
-            return;
-        }
-        let text = &self.json[from..end];
-        let kind = match text.len() {
-            20 if text[19] == b'Z' => {
-                let Some(time) = text.first_chunk().and_then(leaf::time) else { return };
-                self.parts[self.part].own.push(Value::Time(time));
-                return self.leaf(Kind::Time, from, end);
-            }
-            36 if text[8] == b'-' => Kind::Uuid,
-            7..=15 if text[0].is_ascii_digit() && text[text.len() - 1].is_ascii_digit() => Kind::Ipv4,
-            21 if text.starts_with(GENERATED) => Kind::Suffix,
-            66.. if text[text.len() - 66..].starts_with(b"//") => Kind::Digest,
-            _ => Kind::Name,
-        };
-        match kind {
-            Kind::Uuid => {
-                let Some(uuid) = text.first_chunk().and_then(leaf::uuid) else { return };
-                self.value_leaf(Kind::Uuid, from, end, Value::Uuid(&uuid));
-            }
-            Kind::Ipv4 if let Some(address) = leaf::ipv4(text) => {
-                self.value_leaf(Kind::Ipv4, from, end, Value::Ipv4(address));
-            }
-            Kind::Digest => {
-                let Some(digest) = text.last_chunk().and_then(leaf::digest) else { return };
-                self.value_leaf(Kind::Digest, end - 64, end, Value::Digest(&digest));
-            }
-            Kind::Suffix => {
-                let suffix = &text[GENERATED.len()..];
-                if suffix.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()) {
-                    let from = from + GENERATED.len();
-                    if !self.same(Kind::Suffix, from, end) {
-                        self.parts[self.part].own.push_suffix(suffix);
-                        self.leaf(Kind::Suffix, from, end);
-                    }
-                }
-            }
-            _ if !self.name.is_empty() && text.ends_with(self.name) => {
-                if text.len() == self.name.len() || self.name.len() >= LEAST_NAME {
-                    self.leaf(Kind::Name, end - self.name.len(), end);
-                }
-            }
-            _ => {
-                if let Some((place, node)) = self.node.filter(|(place, node)| text == *node && *place <= MAX_PLACE) {
-                    let _ = node;
-                    self.leaf(Kind::Same, from, end);
-                    self.parts[self.part].key.push(place as u8);
-                }
-            }
-        }
-    }
-
-    fn value_leaf(&mut self, kind: Kind, from: usize, end: usize, value: Value<'_>) {
-        if !self.same(kind, from, end) {
-            self.parts[self.part].own.push(value);
-            self.leaf(kind, from, end);
-        }
-    }
-
-    /// Refers to an earlier leaf of the same text, if there is one.
-    fn same(&mut self, kind: Kind, from: usize, end: usize) -> bool {
-        let text = &self.json[from..end];
-        let leaves = self.parts[self.part].leaves.iter().take(MAX_PLACE + 1);
-        let mut like = leaves.enumerate().filter(|(_, (other, ..))| *other == kind);
-        let Some((place, _)) = like.find(|(_, (_, from, end))| &self.json[*from..*end] == text) else { return false };
-        self.leaf(Kind::Same, from, end);
-        self.parts[self.part].key.push(place as u8);
-        true
-    }
-
     /// Cuts a leaf out.
-    fn leaf(&mut self, kind: Kind, from: usize, end: usize) {
+    pub(super) fn leaf(&mut self, kind: Kind, from: usize, end: usize) {
         self.flush(from);
         let draft = &mut self.parts[self.part];
         draft.key.extend([MARK, kind as u8]);

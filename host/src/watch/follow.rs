@@ -110,9 +110,9 @@ impl Watch {
     /// Takes one event. Gives the revision of a bookmark, or of a Pod that was passed over: to be told as a
     /// bookmark after the events of its batch, where none of them is newer.
     fn observe(&mut self, line: &[u8], events: &mut Vec<PodEvent>) -> Result<Option<Revision>, Next> {
-        let (json, deleted) = match object::event(line)? {
-            Event::Added(json) | Event::Modified(json) => (json, false),
-            Event::Deleted(json) => (json, true),
+        let (object, deleted) = match object::event(line)? {
+            Event::Added(object) | Event::Modified(object) => (object, false),
+            Event::Deleted(object) => (object, true),
             Event::Bookmark { revision, .. } => {
                 self.advance(revision)?;
                 return Ok(Some(revision));
@@ -120,7 +120,7 @@ impl Watch {
             Event::Error(error) => return Err(self.after_error(&error)),
             Event::Unknown => return Ok(None),
         };
-        match self.decoder.pod(json)? {
+        match self.decoder.pod(object)? {
             Seen::Read(pod) => {
                 self.advance(pod.revision)?;
                 events.push(if deleted { PodEvent::Deleted(pod) } else { PodEvent::Applied(pod) });

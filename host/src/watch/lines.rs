@@ -73,7 +73,7 @@ impl Lines {
     }
 
     fn take_lines(&mut self, lines: &mut Vec<Bytes>) {
-        while let Some(at) = self.buffer[self.scanned..].iter().position(|byte| *byte == b'\n') {
+        while let Some(at) = memchr::memchr(b'\n', &self.buffer[self.scanned..]) {
             let line = self.buffer.split_to(self.scanned + at + 1).freeze();
             self.scanned = 0;
             if line.len() > 1 {

@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{
     Next, Watch,
     lines::{Batch, Lines},
-    object::{self, Event, ListPage, Malformed},
+    object::{self, Event, ListPage, Malformed, Object},
     outlet::{Closed, Outlet},
 };
 use crate::{
@@ -128,7 +128,7 @@ impl Watch {
             };
             for line in &batch {
                 match object::event(line)? {
-                    Event::Added(json) => pods.push(self.listed_pod(json, compare)?),
+                    Event::Added(object) => pods.push(self.listed_pod(object, compare)?),
                     Event::Bookmark { revision, initial_events_end: true } => return Ok((pods, revision)),
                     Event::Error(error) => return Err(error.into()),
                     Event::Modified(_) | Event::Deleted(_) | Event::Bookmark { .. } => {
@@ -161,8 +161,8 @@ impl Watch {
                     Err(error) => return Err(error.into()),
                 };
                 let page = ListPage::read(&page)?;
-                for json in page.items() {
-                    pods.push(self.listed_pod(json, compare)?);
+                for object in page.items() {
+                    pods.push(self.listed_pod(object, compare)?);
                 }
                 // All pages are of the first one's revision.
                 let revision = *first.get_or_insert(page.metadata.revision()?);
@@ -174,8 +174,8 @@ impl Watch {
         }
     }
 
-    fn listed_pod(&mut self, json: &[u8], compare: bool) -> Result<ListedPod, Malformed> {
-        let (pod, error) = self.decoder.listed(json, compare)?;
+    fn listed_pod(&mut self, object: Object<'_>, compare: bool) -> Result<ListedPod, Malformed> {
+        let (pod, error) = self.decoder.listed(object, compare)?;
         if let (ListedPod::Held(key), Some(error)) = (&pod, error) {
             self.unreadable(key, &error);
         }

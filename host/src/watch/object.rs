@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     api::ApiError,
-    model::{CachedPod, Known, ListedPod, PodError, PodKey, Revision},
+    model::{CachedPod, Known, ListedPod, PodKey, Revision},
     shape::{Scratch, Shapes},
 };
 
@@ -25,11 +25,32 @@ struct Line<'a> {
     object: &'a RawValue,
 }
 
+/// The JSON of what should be a Pod.
+#[derive(Clone, Copy)]
+pub(super) struct Object<'a> {
+    json: &'a [u8],
+    /// The event that it is in, where it is taken to reach up to the event's last byte.
+    line: Option<&'a [u8]>,
+}
+
+impl<'a> Object<'a> {
+    fn item(item: &'a RawValue) -> Self {
+        Self { json: item.get().as_bytes(), line: None }
+    }
+
+    /// As a parser of JSON has it. None where that is what is here.
+    fn exact(self) -> Result<Option<Self>, Malformed> {
+        let Some(line) = self.line else { return Ok(None) };
+        let Line { object, .. } = serde_json::from_slice(line)?;
+        Ok(Some(Self::item(object)))
+    }
+}
+
 pub(super) enum Event<'a> {
     /// The object is a Pod, as in the next two.
-    Modified(&'a [u8]),
-    Added(&'a [u8]),
-    Deleted(&'a [u8]),
+    Modified(Object<'a>),
+    Added(Object<'a>),
+    Deleted(Object<'a>),
     Bookmark {
         revision: Revision,
         /// The initial events of a streaming list are complete.
@@ -114,18 +135,36 @@ impl<'a> ListPage<'a> {
         Ok(serde_json::from_slice(json)?)
     }
 
-    pub(super) fn items(&self) -> impl Iterator<Item = &'a [u8]> {
-        self.items.iter().flatten().map(|item| item.get().as_bytes())
+    pub(super) fn items(&self) -> impl Iterator<Item = Object<'a>> {
+        self.items.iter().flatten().map(|item| Object::item(item))
+    }
+}
+
+/// An event of a Pod in the form in which API servers write it. To find out where the object ends would cost as much as
+/// to read it, so it is taken to end with the event; if it is no Pod then, it is looked for in earnest.
+fn quick(line: &[u8]) -> Option<Event<'_>> {
+    const HEAD: &[u8] = br#"{"type":""#;
+    const OBJECT: &[u8] = br#"","object":"#;
+    let rest = line.strip_prefix(HEAD)?.strip_suffix(b"}")?;
+    let object = |kind: &[u8]| Some(Object { json: rest.strip_prefix(kind)?.strip_prefix(OBJECT)?, line: Some(line) });
+    match rest.first()? {
+        b'M' => object(b"MODIFIED").map(Event::Modified),
+        b'A' => object(b"ADDED").map(Event::Added),
+        b'D' => object(b"DELETED").map(Event::Deleted),
+        _ => None,
     }
 }
 
 pub(super) fn event(line: &[u8]) -> Result<Event<'_>, Malformed> {
+    if let Some(event) = quick(line) {
+        return Ok(event);
+    }
     let Line { kind, object } = serde_json::from_slice(line)?;
-    let object = object.get().as_bytes();
+    let (pod, object) = (Object::item(object), object.get().as_bytes());
     Ok(match &*kind {
-        "ADDED" => Event::Added(object),
-        "MODIFIED" => Event::Modified(object),
-        "DELETED" => Event::Deleted(object),
+        "ADDED" => Event::Added(pod),
+        "MODIFIED" => Event::Modified(pod),
+        "DELETED" => Event::Deleted(pod),
         "BOOKMARK" => {
             let Bookmark { metadata } = serde_json::from_slice(object)?;
             let ended =
@@ -138,6 +177,13 @@ pub(super) fn event(line: &[u8]) -> Result<Event<'_>, Malformed> {
         "ERROR" => Event::Error(ApiError::from_status(object)),
         _ => Event::Unknown,
     })
+}
+
+/// A Pod with an identity that cannot be decoded.
+struct Unreadable {
+    key: PodKey,
+    revision: Revision,
+    error: String,
 }
 
 /// A Pod of an event.
@@ -158,19 +204,23 @@ impl Decoder {
         Self { shapes, known, scratch: Scratch::default() }
     }
 
-    pub(super) fn pod(&mut self, json: &[u8]) -> Result<Seen, Malformed> {
-        self.read(json).map(|pod| Seen::Read(Arc::new(pod))).or_else(|error| {
-            let (key, revision) = identity(json)?;
-            Ok(Seen::Unreadable { key, revision, error: error.to_string() })
+    pub(super) fn pod(&mut self, object: Object<'_>) -> Result<Seen, Malformed> {
+        Ok(match self.read(object)? {
+            Ok(pod) => Seen::Read(Arc::new(pod)),
+            Err(Unreadable { key, revision, error }) => Seen::Unreadable { key, revision, error },
         })
     }
 
     /// A Pod of a list. What the cache holds at this revision is not given again, unless `compare` is false; an
     /// unreadable one is taken for held, so that the list does not seem to lack it, and its error is given beside.
-    pub(super) fn listed(&mut self, json: &[u8], compare: bool) -> Result<(ListedPod, Option<String>), Malformed> {
-        let pod = match self.read(json) {
+    pub(super) fn listed(
+        &mut self,
+        object: Object<'_>,
+        compare: bool,
+    ) -> Result<(ListedPod, Option<String>), Malformed> {
+        let pod = match self.read(object)? {
             Ok(pod) => pod,
-            Err(error) => return Ok((ListedPod::Held(identity(json)?.0), Some(error.to_string()))),
+            Err(unreadable) => return Ok((ListedPod::Held(unreadable.key), Some(unreadable.error))),
         };
         let held = if compare { self.known.held(&pod.key.namespace, &pod.key.name) } else { None };
         Ok(match held.filter(|held| held.key == pod.key && held.revision == pod.revision) {
@@ -180,9 +230,23 @@ impl Decoder {
         })
     }
 
-    fn read(&mut self, json: &[u8]) -> Result<CachedPod, PodError> {
+    fn read(&mut self, object: Object<'_>) -> Result<Result<CachedPod, Unreadable>, Malformed> {
         let Self { shapes, known, scratch } = self;
-        CachedPod::read(json, shapes, scratch, |namespace, name| known.held(namespace, name))
+        let mut read = |json| CachedPod::read(json, shapes, scratch, |namespace, name| known.held(namespace, name));
+        let mut error = match read(object.json) {
+            Ok(pod) => return Ok(Ok(pod)),
+            Err(error) => error,
+        };
+        let mut json = object.json;
+        if let Some(exact) = object.exact()? {
+            json = exact.json;
+            match read(json) {
+                Ok(pod) => return Ok(Ok(pod)),
+                Err(other) => error = other,
+            }
+        }
+        let (key, revision) = identity(json)?;
+        Ok(Err(Unreadable { key, revision, error: error.to_string() }))
     }
 }
 
