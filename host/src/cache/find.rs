@@ -216,7 +216,7 @@ mod tests {
         for at in 0..10 {
             let label = if at == 0 { "rare" } else { "usual" };
             let pod = pod(&format!("p{at}"), &format!("u{at}"), at + 1, label);
-            writer.apply(vec![PodEvent::Applied(cached(&pod))]);
+            writer.apply(vec![PodEvent::applied(cached(&pod))]);
         }
         let snapshot = reader.snapshot();
         let key =

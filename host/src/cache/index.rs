@@ -3,10 +3,10 @@
 //! They hold slots, not Pods, so an event that moves no Pod between values leaves them alone. All are persistent:
 //! a clone shares everything, and a change copies one path.
 
-use std::{borrow::Cow, cmp::Ordering, sync::Arc};
+use std::{cmp::Ordering, sync::Arc};
 
 use imbl::OrdMap;
-use podium_wire::{Labels, Section};
+use podium_wire::{Labels, Section, SectionSet};
 
 use super::{
     members::{Members, Slot},
@@ -57,22 +57,31 @@ impl Indexes {
         self.labels.get(key).and_then(|values| values.get(value))
     }
 
-    /// Moves the Pod of a slot from its old state to its new one; both are of one incarnation where both are there.
-    /// `pods` still has, or already has, one of them in the slot.
-    pub(super) fn replace(&mut self, pods: &Pods, slot: Slot, old: Option<&CachedPod>, new: Option<&CachedPod>) {
+    /// Moves the Pod of a slot from its old state to its new one; both are of one incarnation where both are there, and
+    /// differ in these sections. `pods` still has, or already has, one of them in the slot.
+    pub(super) fn replace(
+        &mut self,
+        pods: &Pods,
+        slot: Slot,
+        old: Option<&CachedPod>,
+        new: Option<&CachedPod>,
+        sections: SectionSet,
+    ) {
         let Some(key) = new.or(old).map(|pod| &pod.key) else { return };
         let place = |other| pods.compare(other, &key.namespace, &key.name);
-        let (from, to) = (old.and_then(CachedPod::node), new.and_then(CachedPod::node));
-        if from != to {
-            from.into_iter().for_each(|node| self.nodes.remove(node, slot, place));
-            to.into_iter().for_each(|node| self.nodes.insert(node, slot, place));
+        if sections.contains(Section::Spec) {
+            let (from, to) = (old.and_then(CachedPod::node), new.and_then(CachedPod::node));
+            if from != to {
+                from.into_iter().for_each(|node| self.nodes.remove(node, slot, place));
+                to.into_iter().for_each(|node| self.nodes.insert(node, slot, place));
+            }
         }
-        if bytes(old, Section::Owners) != bytes(new, Section::Owners) {
+        if sections.contains(Section::Owners) {
             let (from, to) = (owner_uids(old), owner_uids(new));
             from.iter().filter(|uid| !to.contains(uid)).for_each(|uid| self.owners.remove(uid, slot, place));
             to.iter().filter(|uid| !from.contains(uid)).for_each(|uid| self.owners.insert(uid, slot, place));
         }
-        if bytes(old, Section::Labels) != bytes(new, Section::Labels) {
+        if sections.contains(Section::Labels) {
             self.replace_labels(slot, place, &labels(old), &labels(new));
         }
     }
@@ -102,10 +111,6 @@ impl Indexes {
 /// Empty where there is no Pod. The sections of a [`CachedPod`] were encoded by `podium_wire` and decode.
 pub(super) fn labels(pod: Option<&CachedPod>) -> Labels {
     pod.and_then(|pod| pod.labels().ok()).unwrap_or_default()
-}
-
-fn bytes(pod: Option<&CachedPod>, section: Section) -> Option<Cow<'_, [u8]>> {
-    pod.map(|pod| pod.section_bytes(section))
 }
 
 /// Each once: an object may name an owner twice.

@@ -7,7 +7,7 @@ use std::{cmp::Ordering, sync::Arc};
 
 use crate::{
     model::{CachedPod, PodKey, Revision},
-    shape::{Packed, Shape, put_varint, uuid, varint, write_uuid},
+    shape::{Packed, Shape, put_varint, uuid, uuid_text, varint},
 };
 
 /// Pods in a page.
@@ -149,19 +149,39 @@ impl Kept<'_> {
         }
     }
 
+    /// True when this is the state that is kept here.
+    pub(super) fn is(&self, pod: &CachedPod) -> bool {
+        let packed = pod.packed();
+        self.revision == pod.revision
+            && Arc::ptr_eq(self.shape, packed.shape())
+            && self.spec_hash == packed.spec_hash()
+            && self.own == packed.own_bytes()
+            && self.has_uid(&pod.key.uid)
+    }
+
     pub(super) fn name(&self) -> Arc<str> {
-        if self.prefix.is_empty() { self.suffix.into() } else { [self.prefix, self.suffix].concat().into() }
+        if self.prefix.is_empty() {
+            return self.suffix.into();
+        }
+        // A name is no longer than this in a real API server.
+        let mut buffer = [0; 253];
+        let (prefix, suffix) = (self.prefix.as_bytes(), self.suffix.as_bytes());
+        match buffer.get_mut(..prefix.len() + suffix.len()) {
+            Some(whole) => {
+                whole[..prefix.len()].copy_from_slice(prefix);
+                whole[prefix.len()..].copy_from_slice(suffix);
+                // Two texts make a text.
+                str::from_utf8(whole).unwrap_or_default().into()
+            }
+            None => [self.prefix, self.suffix].concat().into(),
+        }
     }
 
     fn uid(&self) -> Arc<str> {
         match self.uid {
             Uid::Text(text) => text.into(),
-            Uid::Uuid(bytes) => {
-                let mut text = Vec::with_capacity(36);
-                write_uuid(bytes, &mut text);
-                // Digits and hyphens.
-                str::from_utf8(&text).unwrap_or_default().into()
-            }
+            // Digits and hyphens.
+            Uid::Uuid(bytes) => str::from_utf8(&uuid_text(bytes)).unwrap_or_default().into(),
         }
     }
 

@@ -85,10 +85,10 @@ impl History {
             let pod = cached(&pod(&name, &uid, revision, &format!("l{label}")));
             if delete {
                 present.remove(&name);
-                history.events.push(PodEvent::Deleted(pod));
+                history.events.push(PodEvent::deleted(pod));
             } else {
                 present.insert(name, Arc::clone(&pod));
-                history.events.push(PodEvent::Applied(pod));
+                history.events.push(PodEvent::applied(pod));
             }
             history.states.push((Revision(revision), present.clone()));
         }
@@ -168,7 +168,7 @@ fn run(steps: &[Step], deliveries: &[Delivery]) -> Result<(), TestCaseError> {
                 rig.writer.relist(list(pods, &rig.reader, ask), *revision)
             }
             Delivery::WriteThrough(at) => match history.events.get(at) {
-                Some(PodEvent::Applied(pod)) if at < head => {
+                Some(PodEvent { pod, deleted: false, .. }) if at < head => {
                     rig.writer.write_through(Arc::clone(pod)).into_iter().collect()
                 }
                 _ => Vec::new(),
@@ -253,7 +253,7 @@ proptest! {
         for (at, (namespace, name, label)) in pods.into_iter().enumerate() {
             let mut pod = pod(&format!("p{name}"), &format!("u{at}"), at as u64 + 1, &format!("l{label}"));
             pod.header.namespace = format!("ns-{namespace}");
-            writer.apply(vec![PodEvent::Applied(cached(&pod))]);
+            writer.apply(vec![PodEvent::applied(cached(&pod))]);
         }
         let snapshot = reader.snapshot();
         let expected: Vec<_> = snapshot.iter().filter(|pod| matches(&query, pod)).collect();

@@ -2,8 +2,16 @@
 
 use std::sync::Arc;
 
+use podium_wire::SectionSet;
+
 use super::{members::Slot, snapshot::Snapshot};
-use crate::model::{CachedPod, PodKey};
+use crate::model::{CachedPod, Change, PodKey};
+
+/// A Pod and where it is.
+pub(super) struct Held {
+    pub(super) slot: Slot,
+    pub(super) pod: Arc<CachedPod>,
+}
 
 #[derive(Debug)]
 pub(super) struct Store {
@@ -20,8 +28,12 @@ impl Store {
         Self { next, end: 0, free: Vec::new() }
     }
 
-    pub(super) fn entry(&self, namespace: &str, name: &str) -> Option<Arc<CachedPod>> {
-        self.next.entry(namespace, name)
+    /// What is held under the namespace and name of `key`. It is not made anew where it is `before`.
+    pub(super) fn held(&self, key: &PodKey, before: Option<Arc<CachedPod>>) -> Option<Held> {
+        let slot = self.next.pods.by_name(&key.namespace, &key.name)?;
+        let kept = self.next.pods.get(slot)?;
+        let pod = before.filter(|before| kept.is(before)).unwrap_or_else(|| kept.pod());
+        Some(Held { slot, pod })
     }
 
     /// Room for so many Pods.
@@ -29,15 +41,19 @@ impl Store {
         self.next.pods.reserve(len);
     }
 
-    /// Adds a Pod, or puts a newer state of the same incarnation in the place of what is there: of `old`.
-    pub(super) fn insert(&mut self, pod: &CachedPod, old: Option<&CachedPod>) {
+    /// Puts a newer state of the same incarnation in the place of what is in the slot: of `old`.
+    pub(super) fn replace(&mut self, slot: Slot, old: Arc<CachedPod>, pod: Arc<CachedPod>) -> Option<Change> {
+        let Snapshot { pods, indexes, .. } = &mut self.next;
+        pods.put(slot, Some(&pod));
+        let change = Change::between(Some(old), Some(pod))?;
+        indexes.replace(pods, slot, change.old.as_deref(), change.new.as_deref(), change.sections);
+        Some(change)
+    }
+
+    /// Adds a Pod under a name that nobody has.
+    pub(super) fn insert(&mut self, pod: &CachedPod) {
         let Snapshot { pods, namespaces, indexes, .. } = &mut self.next;
         let PodKey { namespace, name, .. } = &pod.key;
-        if let (Some(old), Some(slot)) = (old, pods.by_name(namespace, name)) {
-            pods.put(slot, Some(pod));
-            indexes.replace(pods, slot, Some(old), Some(pod));
-            return;
-        }
         let slot = self.free.pop().unwrap_or_else(|| {
             self.end += 1;
             self.end - 1
@@ -53,7 +69,7 @@ impl Store {
                 namespaces.insert(Arc::clone(namespace), members);
             }
         }
-        indexes.replace(pods, slot, None, Some(pod));
+        indexes.replace(pods, slot, None, Some(pod), SectionSet::ALL);
     }
 
     /// Takes the Pod out that is held, in this state.
@@ -61,7 +77,7 @@ impl Store {
         let Snapshot { pods, namespaces, indexes, .. } = &mut self.next;
         let PodKey { namespace, name, .. } = &held.key;
         let Some(slot) = pods.by_name(namespace, name) else { return };
-        indexes.replace(pods, slot, Some(held), None);
+        indexes.replace(pods, slot, Some(held), None, SectionSet::ALL);
         if let Some(members) = namespaces.get_mut(namespace) {
             members.remove(slot, |other| pods.compare(other, namespace, name));
             if members.is_empty() {

@@ -12,7 +12,11 @@
 
 use std::sync::Arc;
 
-use super::{Snapshot, reader::Published, store::Store};
+use super::{
+    Snapshot,
+    reader::Published,
+    store::{Held, Store},
+};
 use crate::model::{CachedPod, Change, ListedPod, PodEvent, PodKey, Revision, Staleness};
 
 pub struct Writer {
@@ -43,11 +47,11 @@ impl Writer {
     pub fn apply(&mut self, events: Vec<PodEvent>) -> Vec<Change> {
         let mut changes = Vec::new();
         for event in events {
-            let (PodEvent::Applied(pod) | PodEvent::Deleted(pod)) = &event;
-            let revision = pod.revision;
-            match event {
-                PodEvent::Applied(pod) => self.put(pod, self.store.next.revision, &mut changes),
-                PodEvent::Deleted(pod) => self.delete(pod, &mut changes),
+            let revision = event.pod.revision;
+            if event.deleted {
+                self.delete(event.pod, event.before, &mut changes);
+            } else {
+                self.put(event.pod, event.before, self.store.next.revision, &mut changes);
             }
             self.store.next.revision = self.store.next.revision.max(revision);
         }
@@ -87,7 +91,7 @@ impl Writer {
         for pod in pods {
             match pod {
                 ListedPod::Read(pod) if rewound => self.overwrite(pod, &mut changes),
-                ListedPod::Read(pod) => self.put(pod, passed, &mut changes),
+                ListedPod::Read(pod) => self.put(pod, None, passed, &mut changes),
                 ListedPod::Held(key) => self.keep(&key, newest_removed, &mut changes),
             }
         }
@@ -113,7 +117,7 @@ impl Writer {
 
     /// Takes a Pod as the API server answered a write of ours. Not for the answer of a DELETE.
     pub fn write_through(&mut self, pod: Arc<CachedPod>) -> Option<Change> {
-        let held = self.store.entry(&pod.key.namespace, &pod.key.name)?;
+        let Held { slot, pod: held } = self.store.held(&pod.key, None)?;
         if held.key.uid != pod.key.uid || held.revision >= pod.revision || self.rewound {
             return None;
         }
@@ -122,9 +126,9 @@ impl Writer {
         if lifecycle.deletion_timestamp.is_some() && lifecycle.finalizers.is_empty() {
             return None;
         }
-        self.store.insert(&pod, Some(&held));
+        let change = self.store.replace(slot, held, pod);
         self.publish();
-        Change::between(Some(held), Some(pod))
+        change
     }
 
     /// Readers are told that what they see may be old, and why.
@@ -140,30 +144,41 @@ impl Writer {
     }
 
     /// `passed`: a Pod not held at this revision or an older one is known to be gone.
-    fn put(&mut self, pod: Arc<CachedPod>, passed: Revision, changes: &mut Vec<Change>) {
-        match self.store.entry(&pod.key.namespace, &pod.key.name) {
+    fn put(
+        &mut self,
+        pod: Arc<CachedPod>,
+        before: Option<Arc<CachedPod>>,
+        passed: Revision,
+        changes: &mut Vec<Change>,
+    ) {
+        match self.store.held(&pod.key, before) {
             None if pod.revision <= passed => {}
-            Some(held) if pod.revision <= held.revision => {}
+            Some(held) if pod.revision <= held.pod.revision => {}
             held => self.replace(held, pod, changes),
         }
     }
 
     fn overwrite(&mut self, pod: Arc<CachedPod>, changes: &mut Vec<Change>) {
-        let held = self.store.entry(&pod.key.namespace, &pod.key.name);
+        let held = self.store.held(&pod.key, None);
         self.replace(held, pod, changes);
     }
 
-    fn replace(&mut self, held: Option<Arc<CachedPod>>, pod: Arc<CachedPod>, changes: &mut Vec<Change>) {
-        let mut old = held;
-        if let Some(other) = old.take_if(|held| held.key.uid != pod.key.uid) {
-            self.remove(other, changes);
-        }
-        self.store.insert(&pod, old.as_deref());
-        changes.extend(Change::between(old, Some(pod)));
+    fn replace(&mut self, held: Option<Held>, pod: Arc<CachedPod>, changes: &mut Vec<Change>) {
+        let change = match held {
+            Some(Held { slot, pod: old }) if old.key.uid == pod.key.uid => self.store.replace(slot, old, pod),
+            other => {
+                if let Some(other) = other {
+                    self.remove(other.pod, changes);
+                }
+                self.store.insert(&pod);
+                Change::between(None, Some(pod))
+            }
+        };
+        changes.extend(change);
     }
 
-    fn delete(&mut self, last: Arc<CachedPod>, changes: &mut Vec<Change>) {
-        let Some(held) = self.store.entry(&last.key.namespace, &last.key.name) else { return };
+    fn delete(&mut self, last: Arc<CachedPod>, before: Option<Arc<CachedPod>>, changes: &mut Vec<Change>) {
+        let Some(Held { pod: held, .. }) = self.store.held(&last.key, before) else { return };
         if held.key.uid != last.key.uid || last.revision < held.revision {
             return;
         }
@@ -181,7 +196,7 @@ impl Writer {
 
     /// The list has this incarnation, so another one under its name is gone.
     fn keep(&mut self, key: &PodKey, newest_removed: Revision, changes: &mut Vec<Change>) {
-        let other = self.store.entry(&key.namespace, &key.name);
+        let other = self.store.held(key, None).map(|held| held.pod);
         if let Some(other) = other.filter(|held| held.key.uid != key.uid && held.revision <= newest_removed) {
             self.remove(other, changes);
         }
@@ -204,11 +219,11 @@ mod tests {
     use crate::model::PodView;
 
     fn applied(uid: &str, revision: u64, label: &str) -> PodEvent {
-        PodEvent::Applied(cached(&pod("cart", uid, revision, label)))
+        PodEvent::applied(cached(&pod("cart", uid, revision, label)))
     }
 
     fn deleted(uid: &str, revision: u64, label: &str) -> PodEvent {
-        PodEvent::Deleted(cached(&pod("cart", uid, revision, label)))
+        PodEvent::deleted(cached(&pod("cart", uid, revision, label)))
     }
 
     #[test]
@@ -244,7 +259,7 @@ mod tests {
         writer.apply(vec![applied("a", 5, "x")]);
         let mut other = pod("cart", "a", 6, "x");
         other.status.phase = "Running".into();
-        let changes = writer.apply(vec![PodEvent::Applied(cached(&other))]);
+        let changes = writer.apply(vec![PodEvent::applied(cached(&other))]);
         assert_eq!(changes[0].sections, SectionSet::EMPTY.with(Section::Status));
     }
 
@@ -304,7 +319,7 @@ mod tests {
         assert!(writer.write_through(cached(&leaving)).is_none(), "it may be gone already");
         leaving.lifecycle.finalizers = vec!["f".into()];
         assert!(writer.write_through(cached(&leaving)).is_some(), "a finalizer holds it");
-        assert!(writer.apply(vec![PodEvent::Applied(cached(&leaving))]).is_empty(), "the echo is not a change");
+        assert!(writer.apply(vec![PodEvent::applied(cached(&leaving))]).is_empty(), "the echo is not a change");
         let snapshot = reader.snapshot();
         assert_eq!((snapshot.get("shop", "cart").unwrap().revision, snapshot.revision()), (Revision(7), Revision(7)));
     }

@@ -184,7 +184,7 @@ async fn a_write_that_did_not_settle_is_told_to_the_next_run_which_backs_off() {
         seen.lock().push((request.attempt, request.unsettled.clone()));
         report(Ok(Outcome::Settled), vec![label(&request)])
     });
-    rig.writer.apply(vec![PodEvent::Applied(pod(5))]);
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     rig.script.results.lock().push_back(WriteResult::Forbidden("no patch".into()));
     rig.add();
     assert_eq!(rig.turn().await, Next::Failed);
@@ -197,7 +197,7 @@ async fn a_write_that_did_not_settle_is_told_to_the_next_run_which_backs_off() {
 #[tokio::test(start_paused = true)]
 async fn an_api_server_that_asks_to_be_left_alone_is() {
     let mut rig = rig(|request, _| report(Ok(Outcome::Settled), vec![label(&request)]));
-    rig.writer.apply(vec![PodEvent::Applied(pod(5))]);
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     rig.script.results.lock().push_back(WriteResult::NotSent);
     *rig.script.retry_after.lock() = Some(Duration::from_secs(7));
     rig.add();
@@ -213,7 +213,7 @@ async fn a_run_that_fails_sends_nothing_of_what_it_staged() {
         let failure = Failure { kind: FailureKind::Retry, message: "later".into() };
         report(Err(failure), vec![label(&request)])
     });
-    rig.writer.apply(vec![PodEvent::Applied(pod(5))]);
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     rig.add();
     assert_eq!(rig.turn().await, Next::Failed);
     assert!(rig.script.sent.lock().is_empty());
@@ -247,7 +247,7 @@ async fn after_its_own_deletion_a_plugin_is_not_run_again_until_the_cache_shows_
         }
         Subject::Deleted(_) => report(Ok(Outcome::Settled), Vec::new()),
     });
-    rig.writer.apply(vec![PodEvent::Applied(pod(5))]);
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     rig.add();
     assert_eq!(rig.turn().await, Next::Settled);
     rig.add();
@@ -256,7 +256,7 @@ async fn after_its_own_deletion_a_plugin_is_not_run_again_until_the_cache_shows_
         assert_eq!(rig.turn().await, Next::Postponed(GATE_PAUSE));
     }
     assert!(rig.server.asked.load(SeqCst));
-    rig.writer.apply(vec![PodEvent::Deleted(pod(6))]);
+    rig.writer.apply(vec![PodEvent::deleted(pod(6))]);
     assert_eq!(rig.turn().await, Next::Settled);
     assert_eq!((rig.script.sent.lock().len(), rig.status.runs()), (1, 2));
 }
@@ -267,7 +267,7 @@ async fn a_deletion_that_never_was_opens_the_gate_after_a_live_read() {
         let target = request.key;
         report(Ok(Outcome::Settled), vec![Action::DeletePod { target, grace_seconds: None }])
     });
-    rig.writer.apply(vec![PodEvent::Applied(pod(5))]);
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     *rig.server.pod.lock() = Some(pod(5));
     rig.add();
     assert_eq!(rig.turn().await, Next::Settled);
@@ -279,7 +279,7 @@ async fn a_deletion_that_never_was_opens_the_gate_after_a_live_read() {
 #[tokio::test(start_paused = true)]
 async fn a_panic_of_the_host_is_a_counted_failure_and_the_key_is_not_lost() {
     let mut rig = rig(|_, _| panic!("a bug"));
-    rig.writer.apply(vec![PodEvent::Applied(pod(5))]);
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     rig.add();
     assert_eq!(rig.turn().await, Next::Failed);
     assert_eq!(rig.status.failures_by(FailureKind::Host), 1);
@@ -297,7 +297,7 @@ async fn what_a_run_remembers_the_next_one_finds() {
         let failure = Failure { kind: FailureKind::Retry, message: "later".into() };
         report(if request.attempt == 1 { Err(failure) } else { Ok(Outcome::Settled) }, Vec::new())
     });
-    rig.writer.apply(vec![PodEvent::Applied(pod(5))]);
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     rig.add();
     assert_eq!(rig.turn().await, Next::Failed);
     assert_eq!(rig.turn().await, Next::Settled);
@@ -317,8 +317,8 @@ async fn a_plugin_that_never_settles_on_a_pod_that_is_gone_is_given_up_after_a_d
 #[tokio::test(start_paused = true)]
 async fn a_deletion_seen_before_its_answer_leaves_nothing_to_wait_for() {
     let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
-    rig.writer.apply(vec![PodEvent::Applied(pod(5))]);
-    rig.writer.apply(vec![PodEvent::Deleted(pod(6))]);
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+    rig.writer.apply(vec![PodEvent::deleted(pod(6))]);
     let (dispatch, key) = (&rig.dispatch, pod(5).key.clone());
     dispatch.debts.expect_deletions(rig.lane, &[key], &dispatch.reader, Instant::now());
     assert_eq!(dispatch.debts.waits(), 0);
@@ -329,7 +329,7 @@ async fn no_run_begins_before_the_journal_has_the_first_one_on_its_pod_and_a_sec
     let directory = tempfile::tempdir().unwrap();
     let (account, mut opened) = account(directory.path());
     let mut rig = rig_with(Some(account), |_, _| report(Ok(Outcome::Settled), Vec::new()));
-    rig.writer.apply(vec![PodEvent::Applied(pod(5))]);
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     rig.add();
     let mut turn = Box::pin(rig.turn());
     assert!(turn.as_mut().now_or_never().is_none() && rig.status.runs() == 0);
@@ -345,7 +345,7 @@ async fn a_journal_that_cannot_be_written_holds_no_run_up_for_long() {
     let directory = tempfile::tempdir().unwrap();
     let (account, opened) = account(directory.path());
     let mut rig = rig_with(Some(account), |_, _| report(Ok(Outcome::Settled), Vec::new()));
-    rig.writer.apply(vec![PodEvent::Applied(pod(5))]);
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     rig.add();
     let start = Instant::now();
     assert_eq!(rig.turn().await, Next::Settled);
@@ -365,11 +365,11 @@ async fn a_deletion_is_owed_until_its_plugin_has_settled_on_it() {
         let gone = matches!(request.subject, Subject::Deleted(_));
         report(if gone && failing.load(SeqCst) { Err(failure) } else { Ok(Outcome::Settled) }, Vec::new())
     });
-    rig.writer.apply(vec![PodEvent::Applied(pod(5))]);
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     rig.add();
     assert_eq!(rig.turn().await, Next::Settled);
     assert!(account.owed().is_empty());
-    rig.writer.apply(vec![PodEvent::Deleted(pod(6))]);
+    rig.writer.apply(vec![PodEvent::deleted(pod(6))]);
     rig.add();
     assert_eq!(rig.turn().await, Next::Failed);
     assert_eq!(account.owed(), [pod(5).key.clone()]);

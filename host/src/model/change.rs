@@ -34,10 +34,24 @@ pub enum ListedPod {
 
 /// One event of a watch.
 #[derive(Debug, Clone)]
-pub enum PodEvent {
-    Applied(Arc<CachedPod>),
-    /// The last state, at the revision of the deletion.
-    Deleted(Arc<CachedPod>),
+pub struct PodEvent {
+    /// Of a deletion the last state, at the revision of the deletion.
+    pub pod: Arc<CachedPod>,
+    pub deleted: bool,
+    /// What the cache held when this was read, if anything: it need not be looked up again where it still does.
+    pub before: Option<Arc<CachedPod>>,
+}
+
+impl PodEvent {
+    #[must_use]
+    pub fn applied(pod: Arc<CachedPod>) -> Self {
+        Self { pod, deleted: false, before: None }
+    }
+
+    #[must_use]
+    pub fn deleted(pod: Arc<CachedPod>) -> Self {
+        Self { pod, deleted: true, before: None }
+    }
 }
 
 /// Why readers may see old data.

@@ -50,7 +50,7 @@ impl CachedPod {
     }
 
     /// Reads the JSON of a Pod. `held` is asked for the state that is kept under a namespace and name: what has not
-    /// changed since is not read again.
+    /// changed since is not read again. It is given beside, if it is of the same incarnation.
     ///
     /// # Errors
     /// When it is no Pod, or cannot be cached.
@@ -59,23 +59,25 @@ impl CachedPod {
         shapes: &Shapes,
         scratch: &mut Scratch,
         held: impl FnOnce(&str, &str) -> Option<Arc<Self>>,
-    ) -> Result<Self, PodError> {
-        let mut before = None;
-        let same = |namespace: &str, name: &str, uid: &str| {
-            before = held(namespace, name).filter(|pod| &*pod.key.uid == uid);
+    ) -> Result<(Self, Option<Arc<Self>>), PodError> {
+        let (mut held, mut before) = (Some(held), None);
+        let mut ask = |namespace: &str, name: &str, uid: &str| {
+            before = held.take()?(namespace, name).filter(|pod| &*pod.key.uid == uid);
             before.clone().map(Held)
         };
-        match shapes.read(json, scratch, same) {
+        match shapes.read(json, scratch, &mut ask) {
             Ok(read) => {
-                let key = before.map(|pod| pod.key.clone());
+                // Of a Pod without a spec it was not asked.
+                ask(read.namespace, read.name, read.uid);
+                let key = before.as_ref().map(|pod| pod.key.clone());
                 let key = key.unwrap_or_else(|| PodKey {
                     namespace: Arc::clone(read.packed.shape().namespace()),
                     name: read.name.into(),
                     uid: read.uid.into(),
                 });
-                Ok(Self { key, revision: Revision(read.revision), packed: read.packed })
+                Ok((Self { key, revision: Revision(read.revision), packed: read.packed }, before))
             }
-            Err(ShapeError::Unusual(pod)) => Self::new(&pod),
+            Err(ShapeError::Unusual(pod)) => Ok((Self::new(&pod)?, before)),
             Err(ShapeError::Json(error)) => Err(error.into()),
         }
     }

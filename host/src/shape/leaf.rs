@@ -51,6 +51,12 @@ impl Kind {
         ALL.get(usize::from(byte).checked_sub(1)?).copied()
     }
 
+    /// True when its value is among those that are kept.
+    pub(super) fn is_kept(self) -> bool {
+        use Kind::*;
+        !matches!(self, Name | Uid | Revision | Ordinal | Run | Same | Part)
+    }
+
     /// True when a byte follows it in the key.
     pub(super) fn has_place(self) -> bool {
         matches!(self, Self::Same | Self::Part)
@@ -64,7 +70,7 @@ pub(super) enum Value<'a> {
     Revision(u64),
     /// Seconds of the epoch.
     Time(i64),
-    Uuid(&'a [u8]),
+    Uuid(&'a [u8; 16]),
     Ipv4([u8; 4]),
     Digest(&'a [u8]),
     Count(u32),
@@ -101,7 +107,7 @@ impl<'a> Values<'a> {
                 self.time = self.time.wrapping_add(unzigzag(delta));
                 Value::Time(self.time)
             }
-            Kind::Uuid => Value::Uuid(self.take(16)?),
+            Kind::Uuid => Value::Uuid(self.take(16)?.first_chunk()?),
             Kind::Digest => Value::Digest(self.take(32)?),
             Kind::Ipv4 => Value::Ipv4(*self.take(4)?.first_chunk()?),
             Kind::Suffix => Value::Text(str::from_utf8(self.take(5)?).ok()?),
@@ -140,7 +146,8 @@ impl Own {
                 put_varint(zigzag(time.wrapping_sub(self.time.unwrap_or(EPOCH))), &mut self.bytes);
                 self.time = Some(time);
             }
-            Value::Uuid(bytes) | Value::Digest(bytes) => self.bytes.extend_from_slice(bytes),
+            Value::Uuid(bytes) => self.bytes.extend_from_slice(bytes),
+            Value::Digest(bytes) => self.bytes.extend_from_slice(bytes),
             Value::Ipv4(bytes) => self.bytes.extend_from_slice(&bytes),
             Value::Count(count) => put_varint(u64::from(count), &mut self.bytes),
             Value::Text(_) | Value::Revision(_) => {}
@@ -176,7 +183,7 @@ impl Value<'_> {
                     write_number(u64::from(byte), out);
                 }
             }
-            Self::Uuid(bytes) => write_uuid(bytes, out),
+            Self::Uuid(bytes) => out.extend_from_slice(&uuid_text(bytes)),
             Self::Digest(bytes) => bytes.iter().for_each(|byte| out.extend_from_slice(&hex(*byte))),
         }
     }
@@ -188,13 +195,15 @@ impl Value<'_> {
             Self::Time(_) => 20,
             Self::Uuid(_) => 36,
             Self::Digest(_) => 64,
-            Self::Ipv4(_) | Self::Count(_) | Self::Revision(_) => {
-                let mut text = Vec::with_capacity(20);
-                self.write(&mut text);
-                text.len()
-            }
+            Self::Ipv4(bytes) => 3 + bytes.into_iter().map(|byte| digits(u64::from(byte))).sum::<usize>(),
+            Self::Count(number) => digits(u64::from(number)),
+            Self::Revision(number) => digits(number),
         }
     }
+}
+
+fn digits(number: u64) -> usize {
+    number.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
 
 fn write_number(number: u64, out: &mut Vec<u8>) {
@@ -234,14 +243,18 @@ pub(super) fn digest(text: &[u8; 64]) -> Option<[u8; 32]> {
     Some(bytes)
 }
 
-/// Appends the text that [`uuid`] reads.
-pub(crate) fn write_uuid(bytes: &[u8], out: &mut Vec<u8>) {
-    for (at, byte) in bytes.iter().enumerate() {
-        if matches!(at, 4 | 6 | 8 | 10) {
-            out.push(b'-');
+/// The text that [`uuid`] reads.
+pub(crate) fn uuid_text(bytes: &[u8; 16]) -> [u8; 36] {
+    let mut text = [b'-'; 36];
+    let mut at = 0;
+    for (index, byte) in bytes.iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            at += 1;
         }
-        out.extend_from_slice(&hex(*byte));
+        [text[at], text[at + 1]] = hex(*byte);
+        at += 2;
     }
+    text
 }
 
 /// A uid of lower-case hexadecimal digits with hyphens to bytes.

@@ -25,7 +25,7 @@ mod skip;
 mod tests;
 mod text;
 
-pub(crate) use leaf::{put_varint, uuid, varint, write_uuid};
+pub(crate) use leaf::{put_varint, uuid, uuid_text, varint};
 pub use packed::Packed;
 pub use part::Identity;
 pub use scan::Scratch;

@@ -97,14 +97,20 @@ impl Packed {
         let identity = Identity { name, uid, revision: 0 };
         let mut changed = SectionSet::EMPTY;
         for part in [OUTER, SPEC, STATUS] {
-            let same = Arc::ptr_eq(self.part(part), old.part(part));
-            if same && self.own(part) == old.own(part) {
-                continue;
-            }
+            let (here, own) = (self.part(part), self.own(part));
+            let (there, others) = (old.part(part), old.own(part));
+            let differing = match Arc::ptr_eq(here, there) {
+                true if own == others => continue,
+                true => here.differing(own, others),
+                false => None,
+            };
             for section in sections(part) {
-                // The bytes of one part are one when nobody's own values are among them.
-                let fixed = same && self.part(part).fixed(place(section).1).is_some();
-                if !fixed && self.section(identity, section) != old.section(identity, section) {
+                let place = place(section).1;
+                let differs = match differing {
+                    Some(places) => places & 1 << place != 0,
+                    None => !here.is_same(place, own, (there, others), identity),
+                };
+                if differs {
                     changed = changed.with(section);
                 }
             }

@@ -7,6 +7,7 @@
 use std::{fmt, sync::Arc};
 
 use podium_wire::{Pod, Section, SectionBytes};
+use smallvec::SmallVec;
 
 use super::{
     leaf::{self, Kind, MARK, Value, Values},
@@ -77,6 +78,8 @@ struct Leaf {
     kind: Kind,
     /// For [`Kind::Same`].
     place: u8,
+    /// A bit for the place of each section of the part that its value is in.
+    sections: u8,
     /// Of the text that it is in, if it is the first leaf there.
     text: Option<Around>,
 }
@@ -151,7 +154,7 @@ fn leaves(key: &[u8]) -> Option<Box<[Leaf]>> {
                     text = Some(Around { before, all: before, others: 0 });
                     open = Some(leaves.len());
                 }
-                leaves.push(Leaf { kind, place, text });
+                leaves.push(Leaf { kind, place, sections: 0, text });
                 literal = b"";
             }
             Piece::Part(_) => literal = b"",
@@ -185,10 +188,13 @@ impl<'a> Pieces<'a> {
     }
 }
 
+/// As many as most parts have leaves.
+type Resolved<'a> = SmallVec<[Value<'a>; 40]>;
+
 /// The values of all leaves.
-fn resolve<'a>(leaves: &[Leaf], own: &'a [u8], identity: Identity<'a>) -> Option<Vec<Value<'a>>> {
+fn resolve<'a>(leaves: &[Leaf], own: &'a [u8], identity: Identity<'a>) -> Option<Resolved<'a>> {
     let mut values = Values::new(own);
-    let mut resolved = Vec::with_capacity(leaves.len());
+    let mut resolved = Resolved::new();
     for leaf in leaves {
         resolved.push(match leaf.kind {
             Kind::Name => Value::Text(identity.name),
@@ -279,13 +285,16 @@ pub(super) fn build(
     };
     let namespace: Arc<str> = actual.header.namespace.as_str().into();
     let mut parts = Vec::with_capacity(PARTS);
-    for (part, leaves) in found.into_iter().enumerate() {
+    for (part, mut leaves) in found.into_iter().enumerate() {
         let values = resolve(&leaves, own[part], identity)?;
         let mut templates = Vec::new();
         for section in sections(part) {
             let template = Template::trace(traced_bytes.get(section), part, &leaves)?;
             if template.fill(&leaves, &values) != actual_bytes.get(section) {
                 return None;
+            }
+            for hole in &template.holes {
+                mark(&mut leaves, usize::from(hole.leaf), 1 << templates.len());
             }
             templates.push(template);
         }
@@ -312,6 +321,14 @@ pub(super) fn build(
         && outer.generation == actual.header.generation
         && spec.node(own[SPEC], identity) == actual.spec.node_name.as_deref();
     proven.then_some([outer, spec, status])
+}
+
+/// A section holds the value of a leaf, which may be that of an earlier one.
+fn mark(leaves: &mut [Leaf], at: usize, section: u8) {
+    leaves[at].sections |= section;
+    if leaves[at].kind == Kind::Same {
+        mark(leaves, usize::from(leaves[at].place), section);
+    }
 }
 
 /// The text of `generateName` in a key. Any text would do, but from this one most names follow.
@@ -358,7 +375,31 @@ impl Part {
         self.templates[place].fill(&self.leaves, &values)
     }
 
-    pub(super) fn values<'a>(&self, own: &'a [u8], identity: Identity<'a>) -> Option<Vec<Value<'a>>> {
+    /// The places of sections that differ between two Pods of this part. None where these are not its values.
+    pub(super) fn differing(&self, one: &[u8], other: &[u8]) -> Option<u8> {
+        let (mut one, mut other) = (Values::new(one), Values::new(other));
+        let mut places = 0;
+        for leaf in self.leaves.iter().filter(|leaf| leaf.kind.is_kept()) {
+            if one.next(leaf.kind)? != other.next(leaf.kind)? {
+                places |= leaf.sections;
+            }
+        }
+        Some(places)
+    }
+
+    /// True when a section of a Pod of this part has the same bytes as that of a Pod of another.
+    pub(super) fn is_same(&self, place: usize, own: &[u8], other: (&Self, &[u8]), identity: Identity<'_>) -> bool {
+        let (here, there) = (&self.templates[place], &other.0.templates[place]);
+        if here.holes.is_empty() && there.holes.is_empty() {
+            return here.bytes == there.bytes;
+        }
+        let values = resolve(&self.leaves, own, identity).unwrap_or_default();
+        let others = resolve(&other.0.leaves, other.1, identity).unwrap_or_default();
+        here.len(&self.leaves, &values) == there.len(&other.0.leaves, &others)
+            && here.fill(&self.leaves, &values) == there.fill(&other.0.leaves, &others)
+    }
+
+    pub(super) fn values<'a>(&self, own: &'a [u8], identity: Identity<'a>) -> Option<Resolved<'a>> {
         resolve(&self.leaves, own, identity)
     }
 
@@ -468,8 +509,20 @@ impl Template {
         due.is_none().then(|| Self { bytes: bytes.into(), holes: holes.into() })
     }
 
+    /// How long [`Self::fill`] is.
+    fn len(&self, leaves: &[Leaf], values: &[Value<'_>]) -> usize {
+        let hole = |hole: &Hole| match (hole.what, values.get(usize::from(hole.leaf))) {
+            (What::Text, Some(value)) => value.len(),
+            (What::Length, Some(_)) => leaves[usize::from(hole.leaf)].text.map_or(0, |_| 8),
+            (What::Millis, Some(Value::Time(_))) => 8,
+            (What::Count, Some(Value::Count(_))) => 4,
+            _ => 0,
+        };
+        self.bytes.len() + self.holes.iter().map(hole).sum::<usize>()
+    }
+
     fn fill(&self, leaves: &[Leaf], values: &[Value<'_>]) -> Vec<u8> {
-        let mut out = Vec::with_capacity(self.bytes.len() + self.holes.len() * 24);
+        let mut out = Vec::with_capacity(self.len(leaves, values));
         let mut from = 0;
         for hole in &self.holes {
             let at = hole.at as usize;

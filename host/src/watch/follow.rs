@@ -121,9 +121,9 @@ impl Watch {
             Event::Unknown => return Ok(None),
         };
         match self.decoder.pod(object)? {
-            Seen::Read(pod) => {
+            Seen::Read { pod, before } => {
                 self.advance(pod.revision)?;
-                events.push(if deleted { PodEvent::Deleted(pod) } else { PodEvent::Applied(pod) });
+                events.push(PodEvent { pod, deleted, before });
                 Ok(None)
             }
             Seen::Unreadable { key, error, .. } if deleted => {

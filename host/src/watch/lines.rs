@@ -7,14 +7,13 @@ use crate::api::Chunks;
 
 /// An event is one Pod and etcd takes 1.5 MiB by default: what is longer by this much is no event.
 const MAX_LINE: usize = 16 << 20;
-/// How many events are taken at once from what has already arrived.
-const MAX_BATCH: usize = 512;
+/// How many bytes are taken at once from what has already arrived: what a processor's own cache holds until they are read.
+const MAX_BATCH: usize = 256 << 10;
 
 pub(super) struct Lines {
     chunks: Chunks,
-    /// Arrived and not yet taken; the first `scanned` bytes hold no end of a line.
+    /// The beginning of a line.
     buffer: BytesMut,
-    scanned: usize,
 }
 
 /// What a stream gave.
@@ -32,17 +31,17 @@ pub(super) enum Batch {
 
 impl Lines {
     pub(super) fn new(chunks: Chunks) -> Self {
-        Self { chunks, buffer: BytesMut::new(), scanned: 0 }
+        Self { chunks, buffer: BytesMut::new() }
     }
 
     /// All whole lines that have arrived, or the next one. Cancel safe: what was read stays for the next call.
     pub(super) async fn batch(&mut self) -> Batch {
         let mut lines = Vec::new();
-        self.take_lines(&mut lines);
+        let mut taken = 0;
         loop {
             let chunk = if lines.is_empty() {
                 self.chunks.next().await
-            } else if lines.len() >= MAX_BATCH {
+            } else if taken >= MAX_BATCH {
                 return Batch::Lines(lines);
             } else {
                 match self.chunks.next().now_or_never() {
@@ -60,27 +59,34 @@ impl Lines {
                 }
             };
             match chunk {
-                Some(Ok(chunk)) => self.buffer.extend_from_slice(&chunk),
+                Some(Ok(chunk)) => {
+                    taken += chunk.len();
+                    self.take_lines(chunk, &mut lines);
+                }
                 Some(Err(error)) => return Batch::Cut(error.to_string()),
                 None if self.buffer.is_empty() => return Batch::End,
                 None => return Batch::Cut("the stream ended within an event".to_owned()),
             }
-            self.take_lines(&mut lines);
             if self.buffer.len() > MAX_LINE {
                 return Batch::TooLong;
             }
         }
     }
 
-    fn take_lines(&mut self, lines: &mut Vec<Bytes>) {
-        while let Some(at) = memchr::memchr(b'\n', &self.buffer[self.scanned..]) {
-            let line = self.buffer.split_to(self.scanned + at + 1).freeze();
-            self.scanned = 0;
+    /// Lines that are whole in a chunk are not copied.
+    fn take_lines(&mut self, mut chunk: Bytes, lines: &mut Vec<Bytes>) {
+        while let Some(end) = memchr::memchr(b'\n', &chunk) {
+            let mut line = chunk.split_to(end + 1);
+            if !self.buffer.is_empty() {
+                self.buffer.extend_from_slice(&line);
+                line = self.buffer.split().freeze();
+            }
             if line.len() > 1 {
-                lines.push(line.slice(..line.len() - 1));
+                line.truncate(line.len() - 1);
+                lines.push(line);
             }
         }
-        self.scanned = self.buffer.len();
+        self.buffer.extend_from_slice(&chunk);
     }
 }
 

@@ -188,7 +188,7 @@ struct Unreadable {
 
 /// A Pod of an event.
 pub(super) enum Seen {
-    Read(Arc<CachedPod>),
+    Read { pod: Arc<CachedPod>, before: Option<Arc<CachedPod>> },
     Unreadable { key: PodKey, revision: Revision, error: String },
 }
 
@@ -206,7 +206,7 @@ impl Decoder {
 
     pub(super) fn pod(&mut self, object: Object<'_>) -> Result<Seen, Malformed> {
         Ok(match self.read(object)? {
-            Ok(pod) => Seen::Read(Arc::new(pod)),
+            Ok((pod, before)) => Seen::Read { pod: Arc::new(pod), before },
             Err(Unreadable { key, revision, error }) => Seen::Unreadable { key, revision, error },
         })
     }
@@ -218,19 +218,24 @@ impl Decoder {
         object: Object<'_>,
         compare: bool,
     ) -> Result<(ListedPod, Option<String>), Malformed> {
-        let pod = match self.read(object)? {
-            Ok(pod) => pod,
+        let (pod, before) = match self.read(object)? {
+            Ok(read) => read,
             Err(unreadable) => return Ok((ListedPod::Held(unreadable.key), Some(unreadable.error))),
         };
-        let held = if compare { self.known.held(&pod.key.namespace, &pod.key.name) } else { None };
-        Ok(match held.filter(|held| held.key == pod.key && held.revision == pod.revision) {
+        let held = before.filter(|held| compare && held.revision == pod.revision);
+        Ok(match held {
             // The key that is there already: a list of what is known takes next to no memory.
             Some(held) => (ListedPod::Held(held.key.clone()), None),
             None => (ListedPod::Read(Arc::new(pod)), None),
         })
     }
 
-    fn read(&mut self, object: Object<'_>) -> Result<Result<CachedPod, Unreadable>, Malformed> {
+    /// The Pod, and what the cache holds of its incarnation.
+    #[expect(clippy::type_complexity, reason = "two results, each handled by the next line of its caller")]
+    fn read(
+        &mut self,
+        object: Object<'_>,
+    ) -> Result<Result<(CachedPod, Option<Arc<CachedPod>>), Unreadable>, Malformed> {
         let Self { shapes, known, scratch } = self;
         let mut read = |json| CachedPod::read(json, shapes, scratch, |namespace, name| known.held(namespace, name));
         let mut error = match read(object.json) {

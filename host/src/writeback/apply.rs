@@ -135,7 +135,7 @@ impl<'a> Delivery<'a> {
     }
 
     fn pod(&self, answer: &[u8]) -> Option<CachedPod> {
-        CachedPod::read(answer, self.shapes, &mut Scratch::default(), |_, _| None).ok()
+        CachedPod::read(answer, self.shapes, &mut Scratch::default(), |_, _| None).ok().map(|(pod, _)| pod)
     }
 
     /// The one read after a lost answer.

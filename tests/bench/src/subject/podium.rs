@@ -75,9 +75,7 @@ pub(super) async fn follow(config: kube::Config, plugins: usize) -> anyhow::Resu
 }
 
 fn revision(event: &PodEvent) -> u64 {
-    match event {
-        PodEvent::Applied(pod) | PodEvent::Deleted(pod) => pod.revision.0,
-    }
+    event.pod.revision.0
 }
 
 fn enqueue(wake: &Wake<usize>, queue: &Keys, changes: &[Change]) {
