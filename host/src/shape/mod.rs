@@ -4,7 +4,7 @@
 //! is cut into three parts (the object around spec and status, the spec, the status), and each part into its key, the
 //! bytes with these values cut out, and the values ([`Packed::own`] has them in some hundred bytes). A key that was seen
 //! before has its sections ready, as bytes with places for the values, so nothing is decoded again; a new one is decoded
-//! once by `podium_wire::json`, the one decoder, and what is ready from then on was compared with what it gave.
+//! once, by itself, by `podium_wire::json`, the one decoder, and what is ready from then on was compared with what it gave.
 //!
 //! # What holds
 //! - A part is taken for one that is known only if its key is the same, byte for byte, and its leaves are as many. So
@@ -128,61 +128,51 @@ impl Shapes {
             return Err(ShapeError::Unusual(Box::new(podium_wire::json::decode(json)?)));
         };
         let spec = known.as_ref().map(AsRef::as_ref).filter(|_| cut.spec_is_held);
-        if let Some(shape) = self.known(scratch, spec) {
+        if let Some(shape) = self.shape(scratch, &cut, spec) {
             return Ok(read(cut, shape, scratch, spec));
         }
         let actual = podium_wire::json::decode(json)?;
-        if let Some(shape) = self.learn(scratch, &cut, spec, &actual) {
-            return Ok(read(cut, shape, scratch, spec));
-        }
         // Something in it is of the form of a leaf and not treated as one by the decoder.
         let again = scan::cut(json, scratch, Leaves::Identity, hash, |_, _, _| None);
         if let Some(cut) = again
-            && let Some(shape) = self.learn(scratch, &cut, None, &actual)
+            && let Some(shape) = self.shape(scratch, &cut, None)
         {
             return Ok(read(cut, shape, scratch, None));
         }
         Err(ShapeError::Unusual(Box::new(actual)))
     }
 
-    /// The shape of what was cut, if all its parts are known.
-    fn known(&self, scratch: &Scratch, spec: Option<&Packed>) -> Option<Arc<Shape>> {
+    /// The shape of what was cut. Parts that are not known are made; none where one of them cannot be.
+    fn shape(&self, scratch: &Scratch, cut: &Cut<'_>, spec: Option<&Packed>) -> Option<Arc<Shape>> {
         let hashes = self.hashes(scratch);
-        let mut table = self.table.lock();
-        let parts = [
-            table.part(hashes[OUTER], scratch, OUTER)?,
-            match spec {
-                Some(held) => Arc::clone(held.part(SPEC)),
-                None => table.part(hashes[SPEC], scratch, SPEC)?,
-            },
-            table.part(hashes[STATUS], scratch, STATUS)?,
-        ];
-        Some(table.shape(parts))
+        let known = {
+            let mut table = self.table.lock();
+            let known = [OUTER, SPEC, STATUS].map(|part| match spec {
+                Some(held) if part == SPEC => Some(Arc::clone(held.part(SPEC))),
+                _ => table.part(hashes[part], scratch, part),
+            });
+            match known {
+                [Some(outer), Some(spec), Some(status)] => return Some(table.shape([outer, spec, status])),
+                some => some,
+            }
+        };
+        let identity = Identity { name: cut.name, uid: cut.uid, revision: cut.revision };
+        let mut parts = Vec::with_capacity(PARTS);
+        for (part, known) in known.into_iter().enumerate() {
+            let draft = &scratch.parts[part];
+            parts.push(match known {
+                Some(known) => known,
+                None => {
+                    let fresh = part::build(part, &draft.key, &draft.own.bytes, identity)?;
+                    self.table.lock().add(hashes[part], fresh)
+                }
+            });
+        }
+        Some(self.table.lock().shape(parts.try_into().ok()?))
     }
 
     fn hashes(&self, scratch: &Scratch) -> [u64; PARTS] {
         [OUTER, SPEC, STATUS].map(|part| self.hasher.hash_one(&*scratch.parts[part].key))
-    }
-
-    /// Makes the parts that are not known.
-    fn learn(&self, scratch: &Scratch, cut: &Cut<'_>, spec: Option<&Packed>, actual: &Pod) -> Option<Arc<Shape>> {
-        let drafts = [OUTER, SPEC, STATUS].map(|part| &scratch.parts[part]);
-        let mut keys = drafts.map(|draft| &*draft.key);
-        let mut own = drafts.map(|draft| &*draft.own.bytes);
-        if let Some(held) = spec {
-            keys[SPEC] = &held.part(SPEC).key;
-            own[SPEC] = held.own(SPEC);
-        }
-        let identity = Identity { name: cut.name, uid: cut.uid, revision: cut.revision };
-        let fresh = part::build(keys, own, identity, actual)?;
-        let hashes = self.hashes(scratch);
-        let mut table = self.table.lock();
-        let mut parts = fresh.into_iter().enumerate().map(|(at, fresh)| match spec {
-            Some(held) if at == SPEC => Arc::clone(held.part(SPEC)),
-            _ => table.part(hashes[at], scratch, at).unwrap_or_else(|| table.add(hashes[at], fresh)),
-        });
-        let parts = [parts.next()?, parts.next()?, parts.next()?];
-        Some(table.shape(parts))
     }
 
     /// How many parts there are that some Pod has.

@@ -257,70 +257,70 @@ fn real(leaves: &[Leaf], at: usize) -> Kind {
     if leaf.kind == Kind::Same { leaves[usize::from(leaf.place)].kind } else { leaf.kind }
 }
 
-/// Builds the parts of a Pod from their keys, and its own values by which they are proven. None where they are not.
-pub(super) fn build(
-    keys: [&[u8]; PARTS],
-    own: [&[u8]; PARTS],
-    identity: Identity<'_>,
-    actual: &Pod,
-) -> Option<[Part; PARTS]> {
-    let found = [leaves(keys[OUTER])?, leaves(keys[SPEC])?, leaves(keys[STATUS])?];
-    let json = render(keys, |part, at, out| {
-        write_sentinel(real(&found[part], at), part * MAX_LEAVES + at, out);
+/// The outer part of a Pod of which only another part matters.
+fn bystander() -> Vec<u8> {
+    let part = |part: usize| [MARK, Kind::Part as u8, part as u8];
+    let head = br#"{"metadata":{"namespace":"n","name":"n","uid":"u","resourceVersion":"1"},"spec":"#;
+    [&head[..], &part(SPEC), br#","status":"#, &part(STATUS), b"}"].concat()
+}
+
+/// Builds a part of a Pod from its key, and its own values by which it is proven. None where it is not.
+///
+/// The rest of the Pod is left out: the decoder passes nothing from one part to another.
+pub(super) fn build(part: usize, key: &[u8], own: &[u8], identity: Identity<'_>) -> Option<Part> {
+    let mut leaves = leaves(key)?;
+    let values = resolve(&leaves, own, identity)?;
+    let outer = bystander();
+    let mut keys = [&*outer, b"{}", b"{}"];
+    // What is not there is decoded as what is empty.
+    keys[part] = if key.is_empty() { b"{}" } else { key };
+    let decode = |write: &dyn Fn(usize, &mut Vec<u8>) -> Option<()>| {
+        let json = render(keys, |of, at, out| if of == part { write(at, out) } else { None })?;
+        podium_wire::json::decode(&json).ok()
+    };
+    let actual = decode(&|at, out| {
+        values.get(at)?.write(out);
         Some(())
     })?;
-    let traced = podium_wire::json::decode(&json).ok()?;
-    let (traced_bytes, actual_bytes) = (SectionBytes::encode(&traced).ok()?, SectionBytes::encode(actual).ok()?);
-    let slot = |millis: i64| {
-        let at = usize::try_from(millis / 1_000 - leaf::sentinel_time(0)).ok()?;
-        (at < found[OUTER].len() && found[OUTER][at].kind == Kind::Time).then_some(at)
-    };
-    let created = slot(traced.header.created.0).map_or(Slot::Fixed(actual.header.created.0), Slot::Leaf);
+    let traced = decode(&|at, out| {
+        write_sentinel(real(&leaves, at), part * MAX_LEAVES + at, out);
+        Some(())
+    })?;
+    let (traced_bytes, actual_bytes) = (SectionBytes::encode(&traced).ok()?, SectionBytes::encode(&actual).ok()?);
+    let mut templates = Vec::new();
+    for section in sections(part) {
+        let template = Template::trace(traced_bytes.get(section), part, &leaves)?;
+        if template.fill(&leaves, &values) != actual_bytes.get(section) {
+            return None;
+        }
+        for hole in &template.holes {
+            mark(&mut leaves, usize::from(hole.leaf), 1 << templates.len());
+        }
+        templates.push(template);
+    }
+    let created = usize::try_from(traced.header.created.0 / 1_000 - leaf::sentinel_time(0)).ok();
+    let created = created.filter(|at| leaves.get(*at).is_some_and(|leaf| leaf.kind == Kind::Time));
     let node = match &traced.spec.node_name {
         Some(name) => match number_of(name.as_bytes()).and_then(|at| at.checked_sub(SPEC * MAX_LEAVES)) {
-            Some(at) if at < found[SPEC].len() => Slot::Leaf(at),
+            Some(at) if at < leaves.len() => Slot::Leaf(at),
             _ => Slot::Fixed(Some(name.as_str().into())),
         },
         None => Slot::Fixed(None),
     };
-    let namespace: Arc<str> = actual.header.namespace.as_str().into();
-    let mut parts = Vec::with_capacity(PARTS);
-    for (part, mut leaves) in found.into_iter().enumerate() {
-        let values = resolve(&leaves, own[part], identity)?;
-        let mut templates = Vec::new();
-        for section in sections(part) {
-            let template = Template::trace(traced_bytes.get(section), part, &leaves)?;
-            if template.fill(&leaves, &values) != actual_bytes.get(section) {
-                return None;
-            }
-            for hole in &template.holes {
-                mark(&mut leaves, usize::from(hole.leaf), 1 << templates.len());
-            }
-            templates.push(template);
-        }
-        parts.push(Part {
-            key: keys[part].into(),
-            leaves,
-            templates: templates.into(),
-            namespace: Arc::clone(&namespace),
-            name_prefix: if part == OUTER { generate_name(keys[OUTER]).into() } else { Box::default() },
-            created: Slot::Fixed(0),
-            generation: traced.header.generation,
-            node: Slot::Fixed(None),
-        });
-    }
-    let [mut outer, mut spec, status]: [Part; PARTS] = parts.try_into().ok()?;
-    outer.created = created;
-    spec.node = node;
-    let kept = |part: &Part, at| part.time(own[OUTER], identity, at);
-    let created_is_kept = match &outer.created {
-        Slot::Leaf(at) => kept(&outer, *at) == Some(actual.header.created.0),
-        Slot::Fixed(_) => true,
+    let built = Part {
+        key: key.into(),
+        templates: templates.into(),
+        namespace: if part == OUTER { actual.header.namespace.as_str().into() } else { Arc::default() },
+        name_prefix: if part == OUTER { generate_name(key).into() } else { Box::default() },
+        created: created.map_or(Slot::Fixed(actual.header.created.0), Slot::Leaf),
+        generation: traced.header.generation,
+        node,
+        leaves,
     };
-    let proven = created_is_kept
-        && outer.generation == actual.header.generation
-        && spec.node(own[SPEC], identity) == actual.spec.node_name.as_deref();
-    proven.then_some([outer, spec, status])
+    let proven = built.created(own, identity) == actual.header.created.0
+        && built.generation == actual.header.generation
+        && built.node(own, identity) == actual.spec.node_name.as_deref();
+    proven.then_some(built)
 }
 
 /// A section holds the value of a leaf, which may be that of an earlier one.

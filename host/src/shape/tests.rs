@@ -201,6 +201,20 @@ fn pods_of_a_stateful_set_and_of_a_cron_jobs_runs_share_their_parts() {
 }
 
 #[test]
+fn parts_that_are_empty_null_or_not_there_are_read() {
+    let (shapes, mut scratch) = shapes();
+    let metadata = r#""metadata":{"name":"web-abcde","namespace":"shop","uid":"u","resourceVersion":"5"}"#;
+    for rest in ["", r#","spec":{}"#, r#","status":{}"#, r#","spec":null,"status":null"#, r#","spec":{},"status":{}"#] {
+        let json = format!("{{{metadata}{rest}}}");
+        let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+        same_as_decoded(&read, json.as_bytes());
+        let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+        let back = String::from_utf8(read.packed.json(identity).unwrap()).unwrap();
+        assert_eq!(back, json.replacen('{', r#"{"kind":"Pod","apiVersion":"v1","#, 1));
+    }
+}
+
+#[test]
 fn a_text_of_any_length_comes_out_as_decoded() {
     let (shapes, mut scratch) = shapes();
     let mut object = pod(1, 3, "Running");
