@@ -79,26 +79,25 @@ impl Page {
     /// The page with another state of one Pod, or without it.
     pub(super) fn with(&self, at: usize, pod: Option<&CachedPod>) -> Self {
         let count = self.entries.len().max(at + 1);
-        let mut entries = Vec::with_capacity(count);
+        let end_of = |place: usize| self.entries.get(place).map_or(self.bytes.len(), |entry| entry.end as usize);
+        let (start, end) = (at.checked_sub(1).map_or(0, end_of), end_of(at));
         let more = pod.map_or(0, |pod| 64 + pod.key.name.len() + pod.packed().own_bytes().len());
         let mut bytes = Vec::with_capacity(self.bytes.len() + more);
-        let mut start = 0;
-        for place in 0..count {
+        bytes.extend_from_slice(&self.bytes[..start]);
+        pod.inspect(|pod| put(pod, &mut bytes));
+        let put_end = bytes.len();
+        bytes.extend_from_slice(&self.bytes[end..]);
+        let entry = |place: usize| {
             let old = self.entries.get(place);
-            let end = old.map_or(start, |entry| entry.end);
-            let mut shape = None;
-            if place != at {
-                bytes.extend_from_slice(&self.bytes[start as usize..end as usize]);
-                shape = old.and_then(|entry| entry.shape.clone());
-            } else if let Some(pod) = pod {
-                put(pod, &mut bytes);
-                shape = Some(Arc::clone(pod.packed().shape()));
-            }
+            let (shape, end) = match place.cmp(&at) {
+                Ordering::Less => (old.and_then(|entry| entry.shape.clone()), end_of(place)),
+                Ordering::Equal => (pod.map(|pod| Arc::clone(pod.packed().shape())), put_end),
+                Ordering::Greater => (old.and_then(|entry| entry.shape.clone()), end_of(place) - end + put_end),
+            };
             // Sixteen objects that etcd takes are 24 MiB.
-            entries.push(Entry { shape, end: u32::try_from(bytes.len()).unwrap_or(u32::MAX) });
-            start = end;
-        }
-        Self { entries: entries.into(), bytes: bytes.into() }
+            Entry { shape, end: u32::try_from(end).unwrap_or(u32::MAX) }
+        };
+        Self { entries: (0..count).map(entry).collect(), bytes: bytes.into() }
     }
 }
 

@@ -222,23 +222,33 @@ fn write_number(number: u64, out: &mut Vec<u8>) {
 }
 
 fn hex(byte: u8) -> [u8; 2] {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]
+    let digit = |value: u8| b"0123456789abcdef"[usize::from(value)];
+    [digit(byte >> 4), digit(byte & 15)]
 }
 
-fn unhex(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
+/// The value of each lower-case hexadecimal digit, and this of all other bytes.
+const NO_DIGIT: u8 = 0xff;
+const DIGITS: [u8; 256] = {
+    let mut digits = [NO_DIGIT; 256];
+    let mut digit = 0;
+    while digit < 16 {
+        digits[b"0123456789abcdef"[digit as usize] as usize] = digit;
+        digit += 1;
     }
+    digits
+};
+
+/// None where one of them is no digit.
+fn unhex(high: u8, low: u8) -> Option<u8> {
+    let (high, low) = (DIGITS[usize::from(high)], DIGITS[usize::from(low)]);
+    ((high | low) != NO_DIGIT).then_some(high << 4 | low)
 }
 
 /// Pairs of lower-case hexadecimal digits to bytes.
 pub(super) fn digest(text: &[u8; 64]) -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
     for (byte, pair) in bytes.iter_mut().zip(text.as_chunks::<2>().0) {
-        *byte = unhex(pair[0])? << 4 | unhex(pair[1])?;
+        *byte = unhex(pair[0], pair[1])?;
     }
     Some(bytes)
 }
@@ -268,7 +278,7 @@ pub(crate) fn uuid(text: &[u8; 36]) -> Option<[u8; 16]> {
             }
             at += 1;
         }
-        *byte = unhex(text[at])? << 4 | unhex(text[at + 1])?;
+        *byte = unhex(text[at], text[at + 1])?;
         at += 2;
     }
     Some(bytes)
