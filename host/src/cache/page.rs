@@ -10,14 +10,17 @@ use crate::{
     shape::{Packed, Shape, put_varint, uuid, uuid_text, varint},
 };
 
+/// Records grow and shrink by a few bytes from event to event. An allocation of the same size as the one that is freed
+/// next finds its place again; of any size it leaves a gap.
+const STEP: usize = 256;
 /// Pods in a page.
 pub(super) const PODS: usize = 16;
 
 #[derive(Debug, Default)]
 pub(super) struct Page {
     entries: Box<[Entry]>,
-    /// The records, one after the other.
-    bytes: Box<[u8]>,
+    /// The records, one after the other. Room is made in steps of [`STEP`].
+    bytes: Vec<u8>,
 }
 
 #[derive(Debug, Clone)]
@@ -81,11 +84,13 @@ impl Page {
         let count = self.entries.len().max(at + 1);
         let end_of = |place: usize| self.entries.get(place).map_or(self.bytes.len(), |entry| entry.end as usize);
         let (start, end) = (at.checked_sub(1).map_or(0, end_of), end_of(at));
-        let more = pod.map_or(0, |pod| 64 + pod.key.name.len() + pod.packed().own_bytes().len());
-        let mut bytes = Vec::with_capacity(self.bytes.len() + more);
+        let mut record = Vec::with_capacity(512);
+        pod.inspect(|pod| put(pod, &mut record));
+        let put_end = start + record.len();
+        let length = put_end + self.bytes.len() - end;
+        let mut bytes = Vec::with_capacity(length.next_multiple_of(STEP));
         bytes.extend_from_slice(&self.bytes[..start]);
-        pod.inspect(|pod| put(pod, &mut bytes));
-        let put_end = bytes.len();
+        bytes.extend_from_slice(&record);
         bytes.extend_from_slice(&self.bytes[end..]);
         let entry = |place: usize| {
             let old = self.entries.get(place);
@@ -97,7 +102,7 @@ impl Page {
             // Sixteen objects that etcd takes are 24 MiB.
             Entry { shape, end: u32::try_from(end).unwrap_or(u32::MAX) }
         };
-        Self { entries: (0..count).map(entry).collect(), bytes: bytes.into() }
+        Self { entries: (0..count).map(entry).collect(), bytes }
     }
 }
 

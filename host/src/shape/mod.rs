@@ -68,11 +68,11 @@ pub struct Shapes {
     hasher: FixedState,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Table {
-    parts: HashMap<u64, Weak<Part>>,
+    parts: HashMap<u64, Weak<Part>, FixedState>,
     /// By the addresses of the parts, which live as long as the shape.
-    shapes: HashMap<[usize; PARTS], Weak<Shape>>,
+    shapes: HashMap<[usize; PARTS], Weak<Shape>, FixedState>,
     /// What has died is taken out when there are so many entries.
     sweep_at: usize,
 }
@@ -102,7 +102,13 @@ impl Shapes {
     /// `seed` should be a secret of the process.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self { table: Mutex::default(), hasher: FixedState::with_seed(seed) }
+        let hasher = FixedState::with_seed(seed);
+        let table = Table {
+            parts: HashMap::with_hasher(hasher.clone()),
+            shapes: HashMap::with_hasher(hasher.clone()),
+            sweep_at: 0,
+        };
+        Self { table: Mutex::new(table), hasher }
     }
 
     /// Reads a Pod's JSON.

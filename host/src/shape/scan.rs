@@ -8,7 +8,7 @@ use memchr::memmem::Finder;
 
 use super::{
     leaf::{self, Kind, MARK, Own, Value},
-    skip,
+    skip::{self, Quotes},
 };
 
 /// The parts of a Pod, in this order everywhere.
@@ -45,6 +45,7 @@ impl Draft {
 #[derive(Debug, Default)]
 pub struct Scratch {
     pub(super) parts: [Draft; PARTS],
+    quotes: Quotes,
 }
 
 /// What was found beside the drafts.
@@ -79,8 +80,17 @@ pub(super) fn cut<'a>(
     held: impl FnOnce(&str, &str, &str) -> Option<u64>,
 ) -> Option<Cut<'a>> {
     scratch.parts.iter_mut().for_each(Draft::clear);
-    let mut scanner =
-        Scanner { json, parts: &mut scratch.parts, part: OUTER, wanted, name: None, uid: b"", run: None, node: None };
+    let mut scanner = Scanner {
+        json,
+        parts: &mut scratch.parts,
+        quotes: &mut scratch.quotes,
+        part: OUTER,
+        wanted,
+        name: None,
+        uid: b"",
+        run: None,
+        node: None,
+    };
     let mut found = Found::default();
     let mut held = Some(held);
     let (mut spec_hash, mut spec_is_held) = (0, false);
@@ -155,6 +165,7 @@ struct Member<'a> {
 pub(super) struct Scanner<'a, 's> {
     pub(super) json: &'a [u8],
     pub(super) parts: &'s mut [Draft; PARTS],
+    quotes: &'s mut Quotes,
     /// The one that is being cut.
     pub(super) part: usize,
     pub(super) wanted: Leaves,
@@ -290,49 +301,49 @@ impl<'a> Scanner<'a, '_> {
 
     /// Any value, with the leaves in it. Gives where it ends.
     fn value(&mut self, from: usize) -> Option<usize> {
-        let json = self.json;
-        if !matches!(json.get(from)?, b'{' | b'[' | b'"') {
-            return self.end(from);
+        match self.json.get(from)? {
+            b'{' | b'[' => {}
+            b'"' => {
+                let (end, escaped) = skip::string_end(self.json, from + 1)?;
+                if !escaped {
+                    self.text(from + 1, end);
+                }
+                return Some(end + 1);
+            }
+            _ => return self.end(from),
         }
-        let mut depth = 0_usize;
-        let mut at = from;
-        loop {
-            match json.get(at)? {
-                b'"' => {
-                    let (end, escaped) = skip::string_end(json, at + 1)?;
-                    if json.get(end + 1) == Some(&b':') {
-                        at = self.after_key(&json[at + 1..end], depth, end + 2)?;
-                        continue;
-                    }
-                    if !escaped {
-                        self.text(at + 1, end);
-                    }
-                    at = end + 1;
-                    if depth == 0 {
-                        return Some(at);
-                    }
-                }
-                b'{' | b'[' => {
-                    depth += 1;
-                    at += 1;
-                }
-                b'}' | b']' => {
-                    depth -= 1;
-                    at += 1;
-                    if depth == 0 {
-                        return Some(at);
-                    }
-                }
-                _ => at += 1,
+        let mut quotes = std::mem::take(self.quotes);
+        let end = quotes.find(self.json, from);
+        if end.is_some() {
+            self.texts(&quotes);
+        }
+        *self.quotes = quotes;
+        end
+    }
+
+    /// The texts of an object or array.
+    fn texts(&mut self, quotes: &Quotes) {
+        // Up to here all was looked at.
+        let mut seen = 0;
+        for [open, close] in quotes.at.as_chunks().0 {
+            let (open, close) = (*open as usize, *close as usize);
+            if open < seen {
+                continue;
+            }
+            let text = &self.json[open + 1..close];
+            if self.json.get(close + 1) == Some(&b':') {
+                seen = self.after_key(text, close + 2);
+            } else if !quotes.escapes || !text.contains(&b'\\') {
+                self.text(open + 1, close);
             }
         }
     }
 
     /// Keys whose values are leaves by their place. Gives where to go on.
     #[inline]
-    fn after_key(&mut self, key: &[u8], depth: usize, value: usize) -> Option<usize> {
+    fn after_key(&mut self, key: &[u8], value: usize) -> usize {
         if self.wanted == Leaves::Identity {
-            return Some(value);
+            return value;
         }
         if self.part == STATUS && key == b"restartCount" {
             let digits = self.json[value..].iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -341,19 +352,19 @@ impl<'a> Scanner<'a, '_> {
                 self.leaf(Kind::Count, value, value + digits);
                 self.parts[self.part].own.push(Value::Count(count));
             }
-            return Some(value + digits);
+            return value + digits;
         }
-        if self.part == SPEC && depth == 1 && key == b"nodeName" {
-            let Some((from, end)) = self.string(value) else { return Some(value) };
+        if self.part == SPEC && self.node.is_none() && key == b"nodeName" {
+            let Some((from, end)) = self.string(value) else { return value };
             let node = &self.json[from..end];
             let plain = !node.is_empty() && node.iter().all(|byte| byte.is_ascii_graphic());
             if plain && self.parts[self.part].own.push_text(node) {
                 self.node = Some((self.parts[self.part].leaves.len(), node));
                 self.leaf(Kind::Text, from, end);
             }
-            return Some(end + 1);
+            return end + 1;
         }
-        Some(value)
+        value
     }
 
     /// Cuts a leaf out.

@@ -22,7 +22,7 @@ mod simd {
         _mm256_movemask_epi8, _mm256_or_si256, _mm256_set_epi64x, _mm256_set1_epi8,
     };
 
-    use super::{Block, CASE};
+    use super::{Block, CASE, Quotes};
 
     #[inline]
     #[target_feature(enable = "sse2")]
@@ -72,16 +72,30 @@ mod simd {
 
     #[target_feature(enable = "avx2,popcnt,bmi1")]
     fn container_end_avx2(json: &[u8], from: usize) -> Option<usize> {
-        super::walk(json, from, |bytes| block(bytes))
+        super::walk(json, from, |bytes| block(bytes), |_, _, _| {})
     }
 
-    /// None where the processor is an old one.
+    #[target_feature(enable = "avx2,popcnt,bmi1")]
+    fn quotes_avx2(json: &[u8], from: usize, quotes: &mut Quotes) -> Option<usize> {
+        super::walk(json, from, |bytes| block(bytes), |at, found, escapes| quotes.add(at, found, escapes))
+    }
+
+    #[inline]
+    fn is_present() -> bool {
+        is_x86_feature_detected!("avx2") && is_x86_feature_detected!("popcnt") && is_x86_feature_detected!("bmi1")
+    }
+
+    /// None where the processor is an old one; so below.
     #[inline]
     pub(super) fn container_end(json: &[u8], from: usize) -> Option<Option<usize>> {
-        let has =
-            is_x86_feature_detected!("avx2") && is_x86_feature_detected!("popcnt") && is_x86_feature_detected!("bmi1");
         // SAFETY: the processor has what the function needs.
-        has.then(|| unsafe { container_end_avx2(json, from) })
+        is_present().then(|| unsafe { container_end_avx2(json, from) })
+    }
+
+    #[inline]
+    pub(super) fn quotes(json: &[u8], from: usize, quotes: &mut Quotes) -> Option<Option<usize>> {
+        // SAFETY: the processor has what the function needs.
+        is_present().then(|| unsafe { quotes_avx2(json, from, quotes) })
     }
 }
 
@@ -93,6 +107,10 @@ mod simd {
     }
 
     pub(super) fn container_end(_: &[u8], _: usize) -> Option<Option<usize>> {
+        None
+    }
+
+    pub(super) fn quotes(_: &[u8], _: usize, _: &mut super::Quotes) -> Option<Option<usize>> {
         None
     }
 }
@@ -145,11 +163,47 @@ pub(super) fn string_end(json: &[u8], from: usize) -> Option<(usize, bool)> {
 
 /// The end of an object or array that begins at `from`: behind its closing bracket.
 pub(super) fn container_end(json: &[u8], from: usize) -> Option<usize> {
-    simd::container_end(json, from).unwrap_or_else(|| walk(json, from, block))
+    simd::container_end(json, from).unwrap_or_else(|| walk(json, from, block, |_, _, _| {}))
 }
 
+/// Where the quotes of an object or array are, in pairs: one before and one behind each text.
+#[derive(Debug, Default)]
+pub(super) struct Quotes {
+    pub(super) at: Vec<u32>,
+    /// There may be escapes in the texts.
+    pub(super) escapes: bool,
+}
+
+impl Quotes {
+    /// As [`container_end`]; the quotes up to there are found on the way. None also where JSON is longer than 4 GiB.
+    pub(super) fn find(&mut self, json: &[u8], from: usize) -> Option<usize> {
+        u32::try_from(json.len()).ok()?;
+        self.at.clear();
+        self.escapes = false;
+        let end = simd::quotes(json, from, self);
+        end.unwrap_or_else(|| walk(json, from, block, |at, found, escapes| self.add(at, found, escapes)))
+    }
+
+    #[inline(always)]
+    fn add(&mut self, at: usize, mut found: u64, escapes: bool) {
+        self.escapes |= escapes;
+        while found != 0 {
+            // Places are within what is addressed by 32 bits.
+            self.at.push(at as u32 + found.trailing_zeros());
+            found &= found - 1;
+        }
+    }
+}
+
+/// Goes to the end of an object or array. `quotes` is given where each 64 bytes begin, the quotes in them that open or
+/// close a text, and whether there is a backslash.
 #[inline(always)]
-fn walk(json: &[u8], from: usize, block: impl Fn(&[u8; 64]) -> Block) -> Option<usize> {
+fn walk(
+    json: &[u8],
+    from: usize,
+    block: impl Fn(&[u8; 64]) -> Block,
+    mut quotes: impl FnMut(usize, u64, bool),
+) -> Option<usize> {
     let mut at = from;
     let mut depth = 0_i32;
     // All ones within a string, and one where the last byte was a backslash that escapes the next.
@@ -166,7 +220,8 @@ fn walk(json: &[u8], from: usize, block: impl Fn(&[u8; 64]) -> Block) -> Option<
         };
         let block = block(bytes);
         let escaped = if block.backslashes | carried == 0 { 0 } else { escaped(block.backslashes, &mut carried) };
-        let within = prefix_xor(block.quotes & !escaped) ^ inside;
+        let real = block.quotes & !escaped;
+        let within = prefix_xor(real) ^ inside;
         inside = ((within as i64) >> 63) as u64;
         let (opening, closing) = (block.opening & !within, block.closing & !within);
         let closed = closing.count_ones() as i32;
@@ -179,10 +234,12 @@ fn walk(json: &[u8], from: usize, block: impl Fn(&[u8; 64]) -> Block) -> Option<
                 brackets &= brackets - 1;
                 depth += if opening & (1 << bit) == 0 { -1 } else { 1 };
                 if depth <= 0 {
+                    quotes(at, real & ((1 << bit) - 1), block.backslashes != 0);
                     return Some(at + bit as usize + 1);
                 }
             }
         }
+        quotes(at, real, block.backslashes != 0);
         at += 64;
     }
     None
@@ -243,7 +300,7 @@ mod tests {
             match text.as_bytes()[0] {
                 b'{' | b'[' => {
                     prop_assert_eq!(container_end(&bytes, before), Some(before + text.len()));
-                    prop_assert_eq!(walk(&bytes, before, block), Some(before + text.len()));
+                    prop_assert_eq!(walk(&bytes, before, block, |_, _, _| {}), Some(before + text.len()));
                 }
                 b'"' => {
                     let (end, escaped) = string_end(&bytes, before + 1).unwrap();
@@ -257,8 +314,34 @@ mod tests {
         #[test]
         fn bytes_that_are_no_json_have_an_end_within_them_or_none(bytes in prop::collection::vec(any::<u8>(), 0..100), from in 0..100usize) {
             prop_assert!(container_end(&bytes, from).is_none_or(|end| end <= bytes.len()));
-            prop_assert_eq!(container_end(&bytes, from), walk(&bytes, from, block));
+            prop_assert_eq!(container_end(&bytes, from), walk(&bytes, from, block, |_, _, _| {}));
             prop_assert!(string_end(&bytes, from).is_none_or(|(end, _)| end < bytes.len()));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn quotes_are_around_the_texts_of_a_value(value in json(), before in 0..20usize) {
+            let text = value.to_string();
+            prop_assume!(text.starts_with(['{', '[']));
+            let bytes = format!("{}{text}\"\"", " ".repeat(before)).into_bytes();
+            let mut expected = Vec::new();
+            let mut at = before;
+            while at < before + text.len() {
+                if bytes[at] == b'"' {
+                    let (end, _) = string_end(&bytes, at + 1).unwrap();
+                    expected.extend([at as u32, end as u32]);
+                    at = end;
+                }
+                at += 1;
+            }
+            let mut quotes = Quotes::default();
+            prop_assert_eq!(quotes.find(&bytes, before), Some(before + text.len()));
+            prop_assert_eq!(&quotes.at, &expected);
+            prop_assert!(quotes.escapes || !text.contains('\\'));
+            let mut plainly = Quotes::default();
+            walk(&bytes, before, block, |at, found, escapes| plainly.add(at, found, escapes));
+            prop_assert_eq!((plainly.at, plainly.escapes), (quotes.at, quotes.escapes));
         }
     }
 

@@ -12,6 +12,8 @@ const MAX_BATCH: usize = 256 << 10;
 
 pub(super) struct Lines {
     chunks: Chunks,
+    /// Whole, and not given yet.
+    lines: Vec<Bytes>,
     /// The beginning of a line.
     buffer: BytesMut,
 }
@@ -31,37 +33,45 @@ pub(super) enum Batch {
 
 impl Lines {
     pub(super) fn new(chunks: Chunks) -> Self {
-        Self { chunks, buffer: BytesMut::new() }
+        Self { chunks, lines: Vec::new(), buffer: BytesMut::new() }
     }
 
     /// All whole lines that have arrived, or the next one. Cancel safe: what was read stays for the next call.
     pub(super) async fn batch(&mut self) -> Batch {
-        let mut lines = Vec::new();
         let mut taken = 0;
+        let mut waited = false;
         loop {
-            let chunk = if lines.is_empty() {
+            let chunk = if self.lines.is_empty() {
                 self.chunks.next().await
             } else if taken >= MAX_BATCH {
-                return Batch::Lines(lines);
+                return self.whole();
             } else {
                 match self.chunks.next().now_or_never() {
                     Some(Some(Ok(chunk))) => Some(Ok(chunk)),
                     // An end is told again by the next call: a stream that has ended stays so, and an error is kept.
                     Some(Some(Err(error))) => {
                         self.chunks = Box::pin(futures::stream::iter([Err(error)]));
-                        return Batch::Lines(lines);
+                        return self.whole();
                     }
                     Some(None) => {
                         self.chunks = Box::pin(futures::stream::empty());
-                        return Batch::Lines(lines);
+                        return self.whole();
                     }
-                    None => return Batch::Lines(lines),
+                    None if waited => return self.whole(),
+                    // The task that reads the socket holds no more than one chunk ready. It gets one turn to bring the
+                    // next: to publish a batch costs less than to publish each of its events.
+                    None => {
+                        waited = true;
+                        tokio::task::yield_now().await;
+                        continue;
+                    }
                 }
             };
+            waited = false;
             match chunk {
                 Some(Ok(chunk)) => {
                     taken += chunk.len();
-                    self.take_lines(chunk, &mut lines);
+                    self.take_lines(chunk);
                 }
                 Some(Err(error)) => return Batch::Cut(error.to_string()),
                 None if self.buffer.is_empty() => return Batch::End,
@@ -73,8 +83,12 @@ impl Lines {
         }
     }
 
+    fn whole(&mut self) -> Batch {
+        Batch::Lines(std::mem::take(&mut self.lines))
+    }
+
     /// Lines that are whole in a chunk are not copied.
-    fn take_lines(&mut self, mut chunk: Bytes, lines: &mut Vec<Bytes>) {
+    fn take_lines(&mut self, mut chunk: Bytes) {
         while let Some(end) = memchr::memchr(b'\n', &chunk) {
             let mut line = chunk.split_to(end + 1);
             if !self.buffer.is_empty() {
@@ -83,7 +97,7 @@ impl Lines {
             }
             if line.len() > 1 {
                 line.truncate(line.len() - 1);
-                lines.push(line);
+                self.lines.push(line);
             }
         }
         self.buffer.extend_from_slice(&chunk);
