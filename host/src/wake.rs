@@ -7,22 +7,32 @@ use std::{cell::OnceCell, collections::HashMap, sync::Arc};
 
 use podium_wire::{Labels, Section, SectionSet};
 
-use crate::model::{CachedPod, Change, LabelSelector, PluginId, PluginSpec, Scope};
+use crate::model::{CachedPod, Change, LabelOperator, LabelSelector, PluginId, PluginSpec, Scope};
 
 /// One plugin's interest.
 #[derive(Debug, Clone)]
 struct Interest<L> {
     lane: L,
     selector: LabelSelector,
-    sections: SectionSet,
-    rank: usize,
+    /// The order, and among equals that of loading.
+    rank: (usize, usize),
 }
 
-/// The interests of all plugins, so arranged that a change costs nothing for plugins of other namespaces.
+/// The interests of all plugins, so arranged that a change costs nothing for plugins that it does not concern: those of
+/// other namespaces, of other sections, and those whose selector wants another value of a label.
 #[derive(Debug, Clone)]
 pub struct Wake<L> {
-    cluster: Vec<Interest<L>>,
-    namespaces: HashMap<Arc<str>, Vec<Interest<L>>>,
+    cluster: Vec<Group<L>>,
+    namespaces: HashMap<Arc<str>, Vec<Group<L>>>,
+}
+
+/// Interests of one scope in the same sections, of which there are 64 sets.
+#[derive(Debug, Clone)]
+struct Group<L> {
+    sections: SectionSet,
+    /// By a label and a value of it without which the selector does not match.
+    labelled: HashMap<String, HashMap<String, Vec<Interest<L>>>>,
+    others: Vec<Interest<L>>,
 }
 
 impl<L: Copy> Wake<L> {
@@ -31,16 +41,20 @@ impl<L: Copy> Wake<L> {
         let plugins: Vec<_> = plugins.into_iter().collect();
         let ranks = ranks(plugins.iter().map(|(_, spec)| *spec));
         let mut wake = Self { cluster: Vec::new(), namespaces: HashMap::new() };
-        for (lane, spec) in plugins {
-            let interest = Interest {
-                lane,
-                selector: spec.watch.selector.clone(),
-                sections: spec.watch.sections.with(Section::Lifecycle),
-                rank: ranks[&spec.id],
+        for (at, (lane, spec)) in plugins.into_iter().enumerate() {
+            let interest = Interest { lane, selector: spec.watch.selector.clone(), rank: (ranks[&spec.id], at) };
+            let groups = match spec.scope() {
+                Scope::Cluster => &mut wake.cluster,
+                Scope::Namespace(namespace) => wake.namespaces.entry(namespace).or_default(),
             };
-            match spec.scope() {
-                Scope::Cluster => wake.cluster.push(interest),
-                Scope::Namespace(namespace) => wake.namespaces.entry(namespace).or_default().push(interest),
+            let sections = spec.watch.sections.with(Section::Lifecycle);
+            match groups.iter_mut().find(|group| group.sections == sections) {
+                Some(group) => group.add(interest),
+                None => {
+                    let mut group = Group { sections, labelled: HashMap::new(), others: Vec::new() };
+                    group.add(interest);
+                    groups.push(group);
+                }
             }
         }
         wake
@@ -50,20 +64,56 @@ impl<L: Copy> Wake<L> {
     #[must_use]
     pub fn concerned(&self, change: &Change) -> Vec<L> {
         let Some(key) = change.key() else { return Vec::new() };
-        let old = Lazy::new(change.old.as_deref());
-        let new = Lazy::new(change.new.as_deref());
-        let concerns =
-            |interest: &&Interest<L>| match (old.matches(&interest.selector), new.matches(&interest.selector)) {
-                (true, true) => interest.sections.intersects(change.sections),
-                (was, is) => was != is,
+        let (old, new) = (Lazy::new(change.old.as_deref()), Lazy::new(change.new.as_deref()));
+        // A Pod whose labels are the same neither enters nor leaves a selector.
+        let moves = change.sections.contains(Section::Labels);
+        let mut woken: Vec<((usize, usize), L)> = Vec::new();
+        let near = self.cluster.iter().chain(self.namespaces.get(&key.namespace).into_iter().flatten());
+        for group in near {
+            let watched = group.sections.intersects(change.sections);
+            let mut visit = |interest: &Interest<L>| {
+                let is = new.matches(&interest.selector);
+                let was = if moves { old.matches(&interest.selector) } else { is };
+                if was != is || (is && watched) {
+                    woken.push((interest.rank, interest.lane));
+                }
             };
-        let mut woken: Vec<_> = self.near(&key.namespace).filter(concerns).collect();
-        woken.sort_by_key(|interest| interest.rank);
-        woken.into_iter().map(|interest| interest.lane).collect()
+            if !watched && !moves {
+                continue;
+            }
+            group.others.iter().for_each(&mut visit);
+            if group.labelled.is_empty() {
+                continue;
+            }
+            for (key, value) in new.labels() {
+                group.labelled(key, value).iter().for_each(&mut visit);
+            }
+            if moves {
+                // Those that were not met at the new state.
+                let left = old.labels().iter().filter(|(key, value)| new.labels().get(*key) != Some(value));
+                left.for_each(|(key, value)| group.labelled(key, value).iter().for_each(&mut visit));
+            }
+        }
+        woken.sort_by_key(|(rank, _)| *rank);
+        woken.into_iter().map(|(_, lane)| lane).collect()
+    }
+}
+
+impl<L> Group<L> {
+    fn add(&mut self, interest: Interest<L>) {
+        // With one value an interest is met once in a state; with several, in two states it could be met twice.
+        let one = interest.selector.0.iter().find_map(|requirement| match &*requirement.values {
+            [value] if requirement.operator == LabelOperator::In => Some((requirement.key.clone(), value.clone())),
+            _ => None,
+        });
+        match one {
+            Some((key, value)) => self.labelled.entry(key).or_default().entry(value).or_default().push(interest),
+            None => self.others.push(interest),
+        }
     }
 
-    fn near(&self, namespace: &str) -> impl Iterator<Item = &Interest<L>> {
-        self.cluster.iter().chain(self.namespaces.get(namespace).into_iter().flatten())
+    fn labelled(&self, key: &str, value: &str) -> &[Interest<L>] {
+        self.labelled.get(key).and_then(|values| values.get(value)).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -79,9 +129,13 @@ impl<'a> Lazy<'a> {
     }
 
     fn matches(&self, selector: &LabelSelector) -> bool {
-        let Some(pod) = self.pod else { return false };
+        self.pod.is_some() && (selector.0.is_empty() || selector.matches(self.labels()))
+    }
+
+    /// None where there is no Pod.
+    fn labels(&self) -> &Labels {
         // The cache encoded them itself; were they unreadable, a Pod without labels is what a plugin would see too.
-        selector.0.is_empty() || selector.matches(self.labels.get_or_init(|| pod.labels().unwrap_or_default()))
+        self.labels.get_or_init(|| self.pod.and_then(|pod| pod.labels().ok()).unwrap_or_default())
     }
 }
 
@@ -110,8 +164,10 @@ fn ranks<'a>(specs: impl Iterator<Item = &'a PluginSpec>) -> HashMap<PluginId, u
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
-    use crate::model::{Grants, LabelOperator, LabelRequirement, Limits, Phase, WatchSpec};
+    use crate::model::{Grants, LabelRequirement, Limits, Phase, WatchSpec};
 
     fn spec(namespace: Option<&str>, name: &str, sections: SectionSet, app: Option<&str>) -> PluginSpec {
         let selector = LabelSelector(
@@ -171,6 +227,73 @@ mod tests {
     fn a_namespaced_plugin_hears_of_its_own_namespace_alone() {
         let specs = [spec(Some("shop"), "a", SectionSet::ALL, None), spec(Some("bank"), "b", SectionSet::ALL, None)];
         assert_eq!(woken(&specs, Some(pod("web", "Running")), None), [0]);
+    }
+
+    fn selector() -> impl Strategy<Value = LabelSelector> {
+        use LabelOperator::*;
+        let operator = prop::sample::select(&[In, NotIn, Exists, Absent][..]);
+        let values = prop::collection::vec(0..3_u8, 1..3);
+        let requirement = ("[ab]", operator, values).prop_map(|(key, operator, values)| LabelRequirement {
+            key,
+            operator,
+            values: if matches!(operator, In | NotIn) {
+                values.iter().map(u8::to_string).collect()
+            } else {
+                Vec::new()
+            },
+        });
+        prop::collection::vec(requirement, 0..3).prop_map(LabelSelector)
+    }
+
+    fn state() -> impl Strategy<Value = Option<podium_wire::Pod>> {
+        let labels = prop::collection::btree_map("[ab]", prop::sample::select(&["0", "1", "2"][..]), 0..3);
+        prop::option::weighted(0.8, (labels, any::<bool>(), any::<bool>())).prop_map(|state| {
+            let (labels, running, annotated) = state?;
+            let mut pod = podium_wire::Pod::default();
+            (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), "cart-0".into(), "u1".into());
+            pod.header.resource_version = "1".into();
+            pod.labels = labels.into_iter().map(|(key, value)| (key, value.to_owned())).collect();
+            pod.status.phase = if running { "Running".into() } else { "Pending".into() };
+            pod.annotations.extend(annotated.then(|| ("note".to_owned(), "x".to_owned())));
+            Some(pod)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn who_is_woken_is_who_each_selector_and_section_says(
+            plugins in prop::collection::vec((selector(), 0..64_u8, 0..3_u8), 0..12),
+            old in state(),
+            new in state(),
+        ) {
+            let specs: Vec<_> = plugins
+                .into_iter()
+                .enumerate()
+                .map(|(at, (selector, sections, namespace))| {
+                    let sections = Section::ALL.into_iter().filter(|section| sections & 1 << *section as u8 != 0);
+                    let namespace = [None, Some("shop"), Some("bank")][usize::from(namespace)];
+                    let mut spec = spec(namespace, &at.to_string(), sections.fold(SectionSet::EMPTY, SectionSet::with), None);
+                    spec.watch.selector = selector;
+                    spec
+                })
+                .collect();
+            let cached = |pod: &Option<podium_wire::Pod>| pod.as_ref().map(|pod| Arc::new(CachedPod::new(pod).unwrap()));
+            let change = Change::between(cached(&old), cached(&new));
+            let mut expected = Vec::new();
+            if let Some(change) = &change {
+                for (at, spec) in specs.iter().enumerate() {
+                    let matches = |pod: &Option<podium_wire::Pod>| {
+                        pod.as_ref().is_some_and(|pod| spec.watch.selector.matches(&pod.labels))
+                    };
+                    let here = spec.id.namespace.as_deref().is_none_or(|namespace| namespace == "shop");
+                    let watched = spec.watch.sections.with(Section::Lifecycle).intersects(change.sections);
+                    if here && (matches(&old) != matches(&new) || (matches(&new) && watched)) {
+                        expected.push(at);
+                    }
+                }
+            }
+            prop_assert_eq!(woken(&specs, cached(&old), cached(&new)), expected);
+        }
     }
 
     #[test]
