@@ -20,6 +20,10 @@ test *ARGS:
 test-cluster *ARGS:
     cargo test --workspace --test cluster --test conformance {{ARGS}}
 
+# The cache against exact lists of a real API server while hundreds of Pods come and go
+test-churn SECONDS="300":
+    PODIUM_CHURN_SECONDS={{SECONDS}} cargo test --workspace --test cluster -- the_cache_is_an_exact_list
+
 # Format, clippy, and the offline checks of dependencies
 lint:
     bash .ci/run lint

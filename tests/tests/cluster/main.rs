@@ -1,5 +1,6 @@
 //! The host as a process on a real control plane: what it promises to a cluster, read back through the API server.
 
+mod churn;
 mod five_plugins;
 mod plugins;
 mod small;
