@@ -20,6 +20,10 @@ test *ARGS:
 test-cluster *ARGS:
     cargo test --workspace --test cluster --test conformance {{ARGS}}
 
+# The property tests of the host with so many cases each
+test-properties CASES="100000":
+    PROPTEST_CASES={{CASES}} cargo test --workspace --lib -- properties shape:: authz:: wake:: lookup members tree
+
 # The cache against exact lists of a real API server while hundreds of Pods come and go
 test-churn SECONDS="300":
     PODIUM_CHURN_SECONDS={{SECONDS}} cargo test --workspace --test cluster -- the_cache_is_an_exact_list

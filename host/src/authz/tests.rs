@@ -373,7 +373,8 @@ fn target() -> impl Strategy<Value = PodKey> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4_000))]
+    // PROPTEST_CASES makes it more.
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(4_000)))]
 
     #[test]
     fn labels_are_authorised_exactly_where_an_independent_reading_of_the_rules_allows_them(

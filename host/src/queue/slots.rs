@@ -23,6 +23,8 @@ pub(super) struct Slots<L, S, I> {
     running: HashMap<L, usize>,
     /// How many jobs one lane may have at a time.
     lane_limit: usize,
+    /// Lanes that may have fewer, as their jobs failed: halved by each failure, one more with each success.
+    narrowed: HashMap<L, usize>,
     numbers: u64,
     closed: bool,
     backoff: Backoff,
@@ -73,6 +75,7 @@ where
             delayed: BTreeMap::new(),
             running: HashMap::new(),
             lane_limit: lane_limit.max(1),
+            narrowed: HashMap::new(),
             numbers: 0,
             closed: false,
             backoff,
@@ -111,7 +114,8 @@ where
         self.promote(now);
         for _ in 0..self.turns.len() {
             let lane = self.turns.pop_front()?;
-            if self.running.get(&lane).is_some_and(|running| *running >= self.lane_limit) {
+            let limit = self.narrowed.get(&lane).copied().unwrap_or(self.lane_limit);
+            if self.running.get(&lane).is_some_and(|running| *running >= limit) {
                 self.turns.push_back(lane);
                 continue;
             }
@@ -156,6 +160,19 @@ where
             return true;
         }
         let Some(mut item) = state.items.pop_front() else { return true };
+        let limit = self.narrowed.get(&job.lane).copied().unwrap_or(self.lane_limit);
+        match next {
+            Next::Settled | Next::After(_) if limit >= self.lane_limit - 1 => {
+                self.narrowed.remove(&job.lane);
+            }
+            Next::Settled | Next::After(_) => {
+                self.narrowed.insert(job.lane, limit + 1);
+            }
+            Next::Failed if limit > 1 => {
+                self.narrowed.insert(job.lane, limit / 2);
+            }
+            Next::Failed | Next::Postponed(_) => {}
+        }
         let delay = match next {
             Next::Settled => None,
             Next::After(delay) | Next::Postponed(delay) => Some(delay),
@@ -253,6 +270,7 @@ where
             *of != lane || slot.at == At::Orphaned
         });
         self.ready.remove(&lane);
+        self.narrowed.remove(&lane);
         self.delayed.retain(|_, (of, _)| *of != lane);
         self.turns.retain(|turn| *turn != lane);
     }

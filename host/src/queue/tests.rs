@@ -178,6 +178,33 @@ async fn a_lane_at_its_limit_waits_and_its_neighbour_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lane_whose_jobs_fail_has_fewer_at_a_time_until_they_succeed_again() {
+    let queue: Queue<u8, u32, ()> = Queue::new(Backoff::default(), 4, 1);
+    let all = async || {
+        let mut jobs = Vec::new();
+        while let Some(job) = tokio::select! { biased; job = queue.next() => job, () = std::future::ready(()) => None }
+        {
+            jobs.push(job);
+        }
+        jobs
+    };
+    // Each round brings new items, so that none is waited for.
+    let mut seen = Vec::new();
+    for (round, next) in [Next::Failed, Next::Settled, Next::Settled, Next::Settled].into_iter().enumerate() {
+        queue.add((0..8).map(|slot| (1, round as u32 * 8 + slot, ())));
+        let jobs = all().await;
+        seen.push(jobs.len());
+        for job in &jobs {
+            queue.done(job, next);
+        }
+    }
+    // Four failed, so one at a time; each success allows one more.
+    assert_eq!(seen, [4, 1, 2, 4]);
+    queue.add([(2, 0, ())]);
+    assert!(all().await.iter().any(|job| job.lane == 2), "a neighbour is held up");
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_notification_for_many_items_wakes_as_many_workers() {
     let queue = std::sync::Arc::new(Queue::<u8, u32, ()>::new(Backoff::default(), usize::MAX, 1));
     let workers: Vec<_> = (0..3)

@@ -360,7 +360,8 @@ fn real_pods_come_out_as_decoded() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    // PROPTEST_CASES makes it more.
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(2_000)))]
 
     #[test]
     fn changed_bytes_are_never_taken_for_what_the_decoder_would_not_make_of_them(
