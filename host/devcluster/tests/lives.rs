@@ -43,6 +43,31 @@ async fn pods_are_spread_over_nodes_become_ready_and_end_after_their_deletion() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn pods_of_one_controller_are_not_crowded_on_a_node_whatever_comes_between_them() {
+    let cluster = alive();
+    let client = Client::new(&cluster);
+    let count = cluster.list("nodes").1.len();
+    let mut nodes = Vec::new();
+    // Each Pod of the controller comes when the same node is at its turn.
+    for at in 0..2 * count {
+        let mut pod = pod(&format!("p-{at}"));
+        if at % count == 0 {
+            let owner =
+                json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u", "controller": true});
+            pod["metadata"]["ownerReferences"] = json!([owner]);
+        }
+        cluster.create(pod).unwrap();
+        let bound = |_, pod: &Value| pod["spec"]["nodeName"].is_string();
+        let bound = client.until(&format!("{PODS}/p-{at}"), bound).await;
+        if at % count == 0 {
+            nodes.push(bound["spec"]["nodeName"].clone());
+        }
+    }
+    assert_ne!(nodes[0], nodes[1]);
+    cluster.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn each_behaviour_leaves_the_status_that_a_kubelet_reports() {
     let cluster = alive();
     let client = Client::new(&cluster);

@@ -212,7 +212,8 @@ impl Kubelet {
         }
     }
 
-    /// Round robin over the nodes that are ready and fit, beginning where the seed says.
+    /// Of the nodes that are ready and fit one with the fewest Pods of the same controller, as the real scheduler spreads
+    /// them; among those in turn, beginning where the seed says.
     fn schedule(
         &mut self,
         state: &mut State,
@@ -228,8 +229,10 @@ impl Kubelet {
             .filter(|(_, node)| takes(node, pod))
             .map(|(key, _)| key.name.clone())
             .collect();
-        let picked = u64::try_from(nodes.len()).ok().filter(|n| *n > 0).map(|n| self.turn % n);
-        let Some(node) = picked.and_then(|index| nodes.get(usize::try_from(index).ok()?)) else {
+        let count = u64::try_from(nodes.len()).unwrap_or_default();
+        let in_turn = (0..count).filter_map(|step| nodes.get(usize::try_from((self.turn + step) % count).ok()?));
+        let siblings = siblings_by_node(state, key, pod);
+        let Some(node) = in_turn.min_by_key(|node| siblings.get(node.as_str()).copied().unwrap_or_default()) else {
             // Looked at again in a while: nodes may come.
             let due = core.clock.now_millis() + 1000;
             self.lives.insert(uid.to_owned(), Life { key: key.clone(), step: Step::Bind, due });
@@ -243,6 +246,25 @@ impl Kubelet {
         events::emit(state, core, pod, ("Normal", "Scheduled", "default-scheduler", &message));
         Ok(())
     }
+}
+
+/// How many Pods of the same controller each node has.
+fn siblings_by_node<'a>(state: &'a State, key: &'a Key, pod: &Value) -> BTreeMap<&'a str, usize> {
+    let mut nodes = BTreeMap::new();
+    let Some(owner) = controller(pod) else { return nodes };
+    for (_, other) in state.store.iter("pods", Some(&key.namespace)) {
+        let node = meta::text(other, &["spec", "nodeName"]);
+        if !node.is_empty() && controller(other) == Some(owner) {
+            *nodes.entry(node).or_default() += 1;
+        }
+    }
+    nodes
+}
+
+/// The uid of the owner that manages the object.
+fn controller(object: &Value) -> Option<&str> {
+    let owners = meta::list(object, &["metadata", "ownerReferences"]);
+    owners.iter().find(|owner| owner["controller"] == true).and_then(|owner| owner["uid"].as_str())
 }
 
 fn takes(node: &Value, pod: &Value) -> bool {
