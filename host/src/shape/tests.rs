@@ -382,7 +382,7 @@ proptest! {
         if let Some(cut) = cut {
             bytes.truncate(cut.index(bytes.len()));
         }
-        if let Some((from, to)) = twice {
+        if let Some((from, to)) = twice.filter(|_| !bytes.is_empty()) {
             let (from, to) = (from.index(bytes.len()), to.index(bytes.len()));
             let (from, to) = (from.min(to), from.max(to));
             let piece = bytes[from..to].to_vec();
