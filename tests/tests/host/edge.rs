@@ -69,6 +69,16 @@ fn answers_gated(cluster: &Cluster, open: bool, these: fn(&Sent) -> bool) -> (wa
     (gate, Wire::around(cluster, |_| Box::pin(std::future::ready(())), after))
 }
 
+/// Waits until the deletion of this Pod, and of no other, is on the register.
+async fn until_told(cluster: &Cluster, uid: &str) {
+    until("the deletion to be told", MINUTE, async || {
+        anyhow::ensure!(noted(cluster).await == [uid]);
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
 /// The uids of the deletions that the register was told of, each once.
 async fn noted(cluster: &Cluster) -> Vec<String> {
     embedded::annotations(cluster, "register").await.unwrap().into_values().collect()
@@ -140,12 +150,7 @@ async fn a_deletion_without_grace_is_not_lost_though_its_answer_has_the_revision
         let specs = vec![registrar(&cluster), probe("delete")];
         let app = embedded::host(&cluster, wire.client(), specs).await.unwrap();
         let uid = embedded::create_pod(&cluster, "cart-0", "doomed").unwrap();
-        until("the deletion to be told", MINUTE, async || {
-            anyhow::ensure!(noted(&cluster).await == [uid.as_str()]);
-            Ok(())
-        })
-        .await
-        .unwrap();
+        until_told(&cluster, &uid).await;
         answers.send_replace(true);
         embedded::at_rest(&cluster, &app).await.unwrap();
         assert!(app.reader().snapshot().get("default", "cart-0").is_none());
@@ -174,12 +179,7 @@ async fn the_answer_to_the_removal_of_the_last_finalizer_does_not_bring_the_pod_
         for spec in specs {
             app.load(spec).await.unwrap();
         }
-        until("the deletion to be told", MINUTE, async || {
-            anyhow::ensure!(noted(&cluster).await == [uid.as_str()]);
-            Ok(())
-        })
-        .await
-        .unwrap();
+        until_told(&cluster, &uid).await;
         answers.send_replace(true);
         embedded::at_rest(&cluster, &app).await.unwrap();
         let removals = wire.writes().iter().filter(|sent| sent.body.contains("deleteFromPrimitiveList")).count();
