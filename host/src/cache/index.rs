@@ -3,7 +3,7 @@
 //! They hold slots, not Pods, so an event that moves no Pod between values leaves them alone. All are persistent:
 //! a clone shares everything, and a change copies one path.
 
-use std::{cmp::Ordering, sync::Arc};
+use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
 use imbl::OrdMap;
 use podium_wire::{Labels, Section, SectionSet};
@@ -33,6 +33,11 @@ impl Index {
         }
     }
 
+    /// From the slots of each value, which are in order.
+    fn of<'a>(values: impl IntoIterator<Item = (&'a str, Vec<Slot>)>) -> Self {
+        Self(values.into_iter().map(|(value, slots)| (Arc::from(value), Members::of(&slots))).collect())
+    }
+
     fn remove(&mut self, value: &str, slot: Slot, place: impl Fn(Slot) -> Ordering) {
         if let Some(members) = self.0.get_mut(value) {
             members.remove(slot, place);
@@ -55,6 +60,39 @@ impl Indexes {
     /// The Pods that have the label `key` with `value`.
     pub(super) fn label(&self, key: &str, value: &str) -> Option<&Members> {
         self.labels.get(key).and_then(|values| values.get(value))
+    }
+
+    /// Of Pods that are given in order.
+    pub(super) fn of(pods: &[(Slot, Arc<CachedPod>)]) -> Self {
+        let (mut nodes, mut owners) = (BTreeMap::<_, Vec<_>>::new(), BTreeMap::<_, Vec<_>>::new());
+        let mut labelled: BTreeMap<String, BTreeMap<String, Vec<Slot>>> = BTreeMap::new();
+        // Pods of one owner stand side by side, and have one set of labels and owners.
+        let alike =
+            |(_, one): &(Slot, Arc<CachedPod>), (_, other): &(Slot, Arc<CachedPod>)| one.is_labelled_like(other);
+        for alike in pods.chunk_by(alike) {
+            let slots = alike.iter().map(|(slot, _)| *slot);
+            let of = alike.first().map(|(_, pod)| &**pod);
+            for (key, value) in labels(of) {
+                labelled.entry(key).or_default().entry(value).or_default().extend(slots.clone());
+            }
+            for uid in owner_uids(of) {
+                owners.entry(uid).or_default().extend(slots.clone());
+            }
+            for (slot, pod) in alike {
+                if let Some(node) = pod.node() {
+                    nodes.entry(node).or_default().push(*slot);
+                }
+            }
+        }
+        let labels = labelled.into_iter().map(|(key, values)| {
+            let values = values.iter().map(|(value, slots)| (&**value, slots.clone()));
+            (Arc::from(key.as_str()), Index::of(values))
+        });
+        Self {
+            nodes: Index::of(nodes),
+            owners: Index::of(owners.iter().map(|(uid, slots)| (&**uid, slots.clone()))),
+            labels: labels.collect(),
+        }
     }
 
     /// Moves the Pod of a slot from its old state to its new one; both are of one incarnation where both are there, and

@@ -11,6 +11,8 @@ type Chunk = Arc<[Slot]>;
 
 /// A chunk that grows beyond this is split, one that shrinks to nothing goes.
 const MAX_CHUNK: usize = 128;
+/// A chunk in which there is room yet.
+const FULL_CHUNK: usize = MAX_CHUNK * 7 / 8;
 
 #[derive(Debug, Clone, Default)]
 pub(super) enum Members {
@@ -23,6 +25,15 @@ pub(super) enum Members {
 }
 
 impl Members {
+    /// Of slots that are in order already.
+    pub(super) fn of(slots: &[Slot]) -> Self {
+        match slots {
+            [] => Self::None,
+            _ if slots.len() <= MAX_CHUNK => Self::Few(slots.into()),
+            _ => Self::Many(Arc::new(slots.chunks(FULL_CHUNK).map(Chunk::from).collect()), slots.len() as u32),
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         match self {
             Self::None => 0,
@@ -134,7 +145,7 @@ fn split(slots: &[Slot]) -> Option<(Chunk, Chunk)> {
         return None;
     }
     // Nearly all to the left: what comes in order fills chunks instead of halving them.
-    let (left, right) = slots.split_at(slots.len() * 7 / 8);
+    let (left, right) = slots.split_at(FULL_CHUNK);
     Some((left.into(), right.into()))
 }
 
@@ -151,6 +162,22 @@ mod tests {
     use super::*;
 
     proptest! {
+        #[test]
+        fn what_is_in_order_is_taken_as_it_is(count in 0..1_000_u32, more in prop::collection::vec(0..3_000_u32, 0..100)) {
+            let slots: Vec<_> = (0..count).map(|slot| 3 * slot).collect();
+            let (mut members, mut model) = (Members::of(&slots), BTreeSet::from_iter(slots));
+            prop_assert_eq!(members.len(), model.len());
+            for slot in more {
+                if model.insert(slot) {
+                    members.insert(slot, |other| other.cmp(&slot));
+                } else {
+                    model.remove(&slot);
+                    members.remove(slot, |other| other.cmp(&slot));
+                }
+            }
+            prop_assert_eq!(members.iter().collect::<Vec<_>>(), model.into_iter().collect::<Vec<_>>());
+        }
+
         #[test]
         fn members_are_an_ordered_set_and_each_version_stays_what_it_was(
             steps in prop::collection::vec((0..600_u32, prop::bool::weighted(0.6)), 0..1_500),

@@ -1,10 +1,11 @@
 //! Sixteen Pods in two allocations. A page is never changed; a newer state of a Pod makes another page.
 //!
-//! A record is the name, the uid, the revision, the hash of the spec, and what is the Pod's own. One allocation for each
+//! A record is the name, the uid, the revision, and what is the Pod's own. One allocation for each
 //! Pod would cost what an allocator rounds up to, more than the record itself after many events.
 
 use std::{cmp::Ordering, sync::Arc};
 
+use super::members::Slot;
 use crate::{
     model::{CachedPod, PodKey, Revision},
     shape::{Packed, Shape, put_varint, uuid, uuid_text, varint},
@@ -18,17 +19,12 @@ pub(super) const PODS: usize = 16;
 
 #[derive(Debug, Default)]
 pub(super) struct Page {
-    entries: Box<[Entry]>,
+    /// None: nobody is here.
+    shapes: [Option<Arc<Shape>>; PODS],
+    /// Of the records, in the page's bytes.
+    ends: [u32; PODS],
     /// The records, one after the other. Room is made in steps of [`STEP`].
     bytes: Vec<u8>,
-}
-
-#[derive(Debug, Clone)]
-struct Entry {
-    /// None: nobody is here.
-    shape: Option<Arc<Shape>>,
-    /// Of the record, in the page's bytes.
-    end: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,20 +42,16 @@ pub(super) struct Kept<'a> {
     suffix: &'a str,
     uid: Uid<'a>,
     pub(super) revision: Revision,
-    spec_hash: u64,
     own: &'a [u8],
 }
 
 impl Page {
     pub(super) fn get(&self, at: usize) -> Option<Kept<'_>> {
-        let entry = self.entries.get(at)?;
-        let shape = entry.shape.as_ref()?;
-        let start = at.checked_sub(1).map_or(0, |before| self.entries[before].end);
-        let record = self.bytes.get(start as usize..entry.end as usize)?;
+        let shape = self.shapes.get(at)?.as_ref()?;
+        let record = self.bytes.get(self.start(at)..self.ends[at] as usize)?;
         let (name, record) = varint(record)?;
         let (uid, record) = varint(record)?;
         let (revision, record) = varint(record)?;
-        let (spec_hash, record) = record.split_first_chunk::<8>()?;
         let (suffix, record) = record.split_at_checked(usize::try_from(name >> 1).ok()?)?;
         let (uid, own) = match uid {
             UUID => record.split_first_chunk().map(|(uuid, own)| (Uid::Uuid(uuid), own))?,
@@ -74,35 +66,47 @@ impl Page {
             suffix: str::from_utf8(suffix).ok()?,
             uid,
             revision: Revision(revision),
-            spec_hash: u64::from_le_bytes(*spec_hash),
             own,
         })
     }
 
-    /// The page with another state of one Pod, or without it.
-    pub(super) fn with(&self, at: usize, pod: Option<&CachedPod>) -> Self {
-        let count = self.entries.len().max(at + 1);
-        let end_of = |place: usize| self.entries.get(place).map_or(self.bytes.len(), |entry| entry.end as usize);
-        let (start, end) = (at.checked_sub(1).map_or(0, end_of), end_of(at));
-        let mut record = Vec::with_capacity(512);
-        pod.inspect(|pod| put(pod, &mut record));
-        let put_end = start + record.len();
-        let length = put_end + self.bytes.len() - end;
+    /// Of the first Pods of a page.
+    pub(super) fn of(pods: &[(Slot, Arc<CachedPod>)]) -> Self {
+        let (mut page, mut bytes) = (Self::default(), Vec::with_capacity(PODS * STEP));
+        let mut pods = pods.iter();
+        for (shape, end) in page.shapes.iter_mut().zip(&mut page.ends) {
+            if let Some((_, pod)) = pods.next() {
+                put(pod, &mut bytes);
+                *shape = Some(Arc::clone(pod.packed().shape()));
+            }
+            *end = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        }
+        page.bytes = Vec::with_capacity(bytes.len().next_multiple_of(STEP));
+        page.bytes.extend_from_slice(&bytes);
+        page
+    }
+
+    fn start(&self, at: usize) -> usize {
+        at.checked_sub(1).map_or(0, |before| self.ends[before] as usize)
+    }
+
+    /// The page with another state of one Pod, or without it. What `record` holds is written over.
+    pub(super) fn with(&self, at: usize, pod: Option<&CachedPod>, record: &mut Vec<u8>) -> Self {
+        record.clear();
+        pod.inspect(|pod| put(pod, record));
+        let (start, end) = (self.start(at), self.ends[at] as usize);
+        let length = start + record.len() + self.bytes.len() - end;
         let mut bytes = Vec::with_capacity(length.next_multiple_of(STEP));
         bytes.extend_from_slice(&self.bytes[..start]);
-        bytes.extend_from_slice(&record);
+        bytes.extend_from_slice(record);
         bytes.extend_from_slice(&self.bytes[end..]);
-        let entry = |place: usize| {
-            let old = self.entries.get(place);
-            let (shape, end) = match place.cmp(&at) {
-                Ordering::Less => (old.and_then(|entry| entry.shape.clone()), end_of(place)),
-                Ordering::Equal => (pod.map(|pod| Arc::clone(pod.packed().shape())), put_end),
-                Ordering::Greater => (old.and_then(|entry| entry.shape.clone()), end_of(place) - end + put_end),
-            };
+        let (mut shapes, mut ends) = (self.shapes.clone(), self.ends);
+        shapes[at] = pod.map(|pod| Arc::clone(pod.packed().shape()));
+        for of in &mut ends[at..] {
             // Sixteen objects that etcd takes are 24 MiB.
-            Entry { shape, end: u32::try_from(end).unwrap_or(u32::MAX) }
-        };
-        Self { entries: (0..count).map(entry).collect(), bytes }
+            *of = u32::try_from(*of as usize - end + start + record.len()).unwrap_or(u32::MAX);
+        }
+        Self { shapes, ends, bytes }
     }
 }
 
@@ -123,7 +127,6 @@ fn put(pod: &CachedPod, bytes: &mut Vec<u8>) {
     let uid = uuid.as_ref().map_or(pod.key.uid.as_bytes(), |uuid| uuid);
     put_varint(if uuid.is_some() { UUID } else { uid.len() as u64 + 1 }, bytes);
     put_varint(pod.revision.0, bytes);
-    bytes.extend_from_slice(&packed.spec_hash().to_le_bytes());
     bytes.extend_from_slice(suffix.as_bytes());
     bytes.extend_from_slice(uid);
     bytes.extend_from_slice(packed.own_bytes());
@@ -158,7 +161,6 @@ impl Kept<'_> {
         let packed = pod.packed();
         self.revision == pod.revision
             && Arc::ptr_eq(self.shape, packed.shape())
-            && self.spec_hash == packed.spec_hash()
             && self.own == packed.own_bytes()
             && self.has_uid(&pod.key.uid)
     }
@@ -192,7 +194,7 @@ impl Kept<'_> {
     /// The Pod by itself.
     pub(super) fn pod(&self) -> Arc<CachedPod> {
         let key = PodKey { namespace: Arc::clone(self.namespace()), name: self.name(), uid: self.uid() };
-        let packed = Packed::from_parts(Arc::clone(self.shape), self.own.into(), self.spec_hash);
+        let packed = Packed::from_parts(Arc::clone(self.shape), self.own.into());
         Arc::new(CachedPod::from_parts(key, self.revision, packed))
     }
 }

@@ -62,15 +62,24 @@ impl Pods {
         slots.find(|slot| self.get(*slot).is_some_and(|pod| pod.has_uid(uid)))
     }
 
-    pub(super) fn reserve(&mut self, len: usize) {
-        self.names.reserve(len);
-        self.uids.reserve(len);
+    /// Of Pods whose slots are the first ones.
+    fn of(hasher: FixedState, pods: &[(Slot, Arc<CachedPod>)]) -> Self {
+        let mut pages = Tree::default();
+        pods.chunks(PODS).enumerate().for_each(|(at, pods)| pages.set(at, Arc::new(Page::of(pods))));
+        let empty = Self { pages, names: Lookup::default(), uids: Lookup::default(), hasher, len: pods.len() };
+        let key = |pod: &CachedPod| empty.name_hash(&pod.key.namespace, &pod.key.name);
+        Self {
+            names: Lookup::of(pods.iter().map(|(slot, pod)| (key(pod), *slot))),
+            uids: Lookup::of(pods.iter().map(|(slot, pod)| (empty.uid_hash(&pod.key.uid), *slot))),
+            ..empty
+        }
     }
 
-    pub(super) fn put(&mut self, slot: Slot, pod: Option<&CachedPod>) {
+    /// What `record` holds is written over.
+    pub(super) fn put(&mut self, slot: Slot, pod: Option<&CachedPod>, record: &mut Vec<u8>) {
         let (page, place) = (slot as usize / PODS, slot as usize % PODS);
         let empty = Page::default();
-        let with = self.pages.get(page).unwrap_or(&empty).with(place, pod);
+        let with = self.pages.get(page).unwrap_or(&empty).with(place, pod, record);
         self.pages.set(page, Arc::new(with));
     }
 
@@ -104,6 +113,20 @@ impl Snapshot {
             revision: Revision::default(),
             staleness: None,
         }
+    }
+
+    /// Takes the place of a view of nothing: all at once costs a fifth of one by one. The Pods have the first slots, and
+    /// are in order.
+    pub(super) fn fill(&mut self, pods: &[(Slot, Arc<CachedPod>)]) {
+        self.pods = Pods::of(self.pods.hasher.clone(), pods);
+        self.indexes = Indexes::of(pods);
+        let namespaces = pods.chunk_by(|(_, one), (_, other)| one.key.namespace == other.key.namespace);
+        let members = |pods: &[(Slot, Arc<CachedPod>)]| pods.iter().map(|(slot, _)| *slot).collect::<Vec<_>>();
+        let namespaces = namespaces.filter_map(|pods| {
+            let (_, first) = pods.first()?;
+            Some((Arc::clone(&first.key.namespace), Members::of(&members(pods))))
+        });
+        self.namespaces = namespaces.collect();
     }
 
     /// How many Pods there are.

@@ -21,11 +21,13 @@ pub(super) struct Store {
     end: Slot,
     /// Those of them that are free again.
     free: Vec<Slot>,
+    /// Room in which a record is written before it goes into its page.
+    record: Vec<u8>,
 }
 
 impl Store {
     pub(super) fn new(next: Snapshot) -> Self {
-        Self { next, end: 0, free: Vec::new() }
+        Self { next, end: 0, free: Vec::new(), record: Vec::new() }
     }
 
     /// What is held under the namespace and name of `key`. It is not made anew where it is `before`.
@@ -36,15 +38,27 @@ impl Store {
         Some(Held { slot, pod })
     }
 
-    /// Room for so many Pods.
-    pub(super) fn reserve(&mut self, len: usize) {
-        self.next.pods.reserve(len);
+    /// Puts Pods into a store that has none, each name once.
+    pub(super) fn fill(&mut self, mut pods: Vec<Arc<CachedPod>>) -> Vec<Change> {
+        pods.sort_by(|one, other| one.key.cmp(&other.key));
+        pods.dedup_by(|later, earlier| {
+            let same = later.key.namespace == earlier.key.namespace && later.key.name == earlier.key.name;
+            if same && later.revision > earlier.revision {
+                std::mem::swap(later, earlier);
+            }
+            same
+        });
+        self.free.clear();
+        self.end = pods.len() as Slot;
+        let pods: Vec<_> = (0..).zip(pods).collect();
+        self.next.fill(&pods);
+        pods.into_iter().filter_map(|(_, pod)| Change::between(None, Some(pod))).collect()
     }
 
     /// Puts a newer state of the same incarnation in the place of what is in the slot: of `old`.
     pub(super) fn replace(&mut self, slot: Slot, old: Arc<CachedPod>, pod: Arc<CachedPod>) -> Option<Change> {
         let Snapshot { pods, indexes, .. } = &mut self.next;
-        pods.put(slot, Some(&pod));
+        pods.put(slot, Some(&pod), &mut self.record);
         let change = Change::between(Some(old), Some(pod))?;
         indexes.replace(pods, slot, change.old.as_deref(), change.new.as_deref(), change.sections);
         Some(change)
@@ -58,7 +72,7 @@ impl Store {
             self.end += 1;
             self.end - 1
         });
-        pods.put(slot, Some(pod));
+        pods.put(slot, Some(pod), &mut self.record);
         pods.enter(slot, &pod.key);
         let place = |other| pods.compare(other, namespace, name);
         match namespaces.get_mut(namespace) {
@@ -85,7 +99,7 @@ impl Store {
             }
         }
         pods.leave(slot, &held.key);
-        pods.put(slot, None);
+        pods.put(slot, None, &mut self.record);
         self.free.push(slot);
     }
 }

@@ -84,10 +84,17 @@ impl Writer {
         for pod in gone {
             self.remove(pod, &mut changes);
         }
-        self.store.reserve(pods.len());
         // A list at the cache's revision or a newer one knows better what is there; an older one has what was there.
         let passed =
             if revision < self.store.next.revision && !rewound { self.store.next.revision } else { Revision(0) };
+        if self.store.next.is_empty() && passed == Revision(0) {
+            let read = |pod| match pod {
+                ListedPod::Read(pod) => Some(pod),
+                ListedPod::Held(_) => None,
+            };
+            changes.extend(self.store.fill(pods.into_iter().filter_map(read).collect()));
+            return self.listed(changes, revision, rewound);
+        }
         for pod in pods {
             match pod {
                 ListedPod::Read(pod) if rewound => self.overwrite(pod, &mut changes),
@@ -95,6 +102,10 @@ impl Writer {
                 ListedPod::Held(key) => self.keep(&key, newest_removed, &mut changes),
             }
         }
+        self.listed(changes, revision, rewound)
+    }
+
+    fn listed(&mut self, changes: Vec<Change>, revision: Revision, rewound: bool) -> Vec<Change> {
         self.store.next.revision = if rewound { revision } else { self.store.next.revision.max(revision) };
         (self.witness)(&changes);
         self.publish();

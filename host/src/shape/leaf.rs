@@ -317,6 +317,23 @@ pub(super) fn run(name: &[u8]) -> Option<&[u8]> {
     (hyphen && digits.iter().all(u8::is_ascii_digit)).then_some(digits)
 }
 
+/// What [`Kind::Suffix`] may be.
+pub(super) fn is_suffix(text: &[u8]) -> bool {
+    text.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+}
+
+/// What [`Kind::Text`] may be, but for its length.
+pub(super) fn is_text(text: &[u8]) -> bool {
+    !text.is_empty() && text.iter().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\'))
+}
+
+/// What [`Kind::Count`] may be, and how many digits it has.
+pub(super) fn count(text: &[u8]) -> Option<(u32, usize)> {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let count = u32::try_from(number(&text[..digits])?).ok()?;
+    (count <= i32::MAX as u32).then_some((count, digits))
+}
+
 /// Decimal without leading zeros.
 pub(super) fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > 20 || (text.len() > 1 && text[0] == b'0') {
@@ -340,12 +357,13 @@ pub(super) fn time(text: &[u8; 20]) -> Option<i64> {
     }
     let (year, month, day) = (two(0)? * 100 + two(2)?, two(5)?, two(8)?);
     let (hour, minute, second) = (two(11)?, two(14)?, two(17)?);
-    if year < 1 || !(1..=12).contains(&month) || day < 1 || hour > 23 || minute > 59 || second > 59 {
+    if year < 1 || !(1..=12).contains(&month) || hour > 23 || minute > 59 || second > 59 {
         return None;
     }
-    let days = days(year, month, day);
     // The 30th of February is another day.
-    (date(days) == (year, month, day)).then_some(days * 86_400 + hour * 3_600 + minute * 60 + second)
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let length = [31, 28 + i64::from(leap), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31][month as usize - 1];
+    (1..=length).contains(&day).then(|| days(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second)
 }
 
 /// The inverse of [`time`] for the years 1 to 9999.

@@ -16,6 +16,7 @@
 //!
 //! What may change nothing but the value of a leaf is one of the kinds of `leaf.rs`; everything else is shared text.
 
+mod fit;
 mod leaf;
 mod packed;
 mod part;
@@ -41,7 +42,7 @@ use parking_lot::Mutex;
 use podium_wire::{Pod, json::JsonError};
 
 use part::Part;
-use scan::{Cut, Leaves, OUTER, PARTS, SPEC, STATUS};
+use scan::{Cut, Leaves, Likely, OUTER, PARTS, SPEC, STATUS};
 
 /// The three parts of a Pod. Pods that share all of them share this.
 #[derive(Debug)]
@@ -64,7 +65,7 @@ impl Shape {
 #[derive(Debug)]
 pub struct Shapes {
     table: Mutex<Table>,
-    /// Seeded, so that nobody outside can make two keys or two specs of one hash.
+    /// Seeded, so that nobody outside can make many keys of one hash.
     hasher: FixedState,
 }
 
@@ -113,8 +114,8 @@ impl Shapes {
 
     /// Reads a Pod's JSON.
     ///
-    /// `held` gives what is kept of the incarnation of this namespace, name and uid, if anything: a spec that has not
-    /// changed is then not read again.
+    /// `held` gives what is kept of the incarnation of this namespace, name and uid, if anything: the Pod is likely to
+    /// be as it was. One that is not held is likely to be as the one that was read before it.
     ///
     /// # Errors
     /// See [`ShapeError`].
@@ -124,45 +125,66 @@ impl Shapes {
         scratch: &mut Scratch,
         held: impl FnOnce(&str, &str, &str) -> Option<H>,
     ) -> Result<Read<'a>, ShapeError> {
-        let mut known = None;
-        let ask = |namespace: &str, name: &str, uid: &str| {
-            known = held(namespace, name, uid);
-            known.as_ref().map(|held| held.as_ref().spec_hash()).filter(|hash| *hash != 0)
+        let head = scan::head(json);
+        let held = head.as_ref().and_then(|head| held(head.namespace, head.name, head.uid));
+        let like = match &held {
+            Some(held) => Some(Arc::clone(held.as_ref().shape())),
+            None => scratch.recent.upgrade(),
         };
-        let hash = |bytes: &[u8]| self.hasher.hash_one(bytes);
-        let Some(cut) = scan::cut(json, scratch, Leaves::All, hash, ask) else {
-            return Err(ShapeError::Unusual(Box::new(podium_wire::json::decode(json)?)));
-        };
-        let spec = known.as_ref().map(AsRef::as_ref).filter(|_| cut.spec_is_held);
-        if let Some(shape) = self.shape(scratch, &cut, spec) {
-            return Ok(read(cut, shape, scratch, spec));
+        let likely = like.clone().map(Likely::like).unwrap_or_default();
+        if let Some(cut) = scan::cut(json, head, likely, scratch, Leaves::All)
+            && let Some(read) = self.read_as(cut, scratch, like.as_ref())
+        {
+            return Ok(read);
         }
         let actual = podium_wire::json::decode(json)?;
-        // Something in it is of the form of a leaf and not treated as one by the decoder.
-        let again = scan::cut(json, scratch, Leaves::Identity, hash, |_, _, _| None);
-        if let Some(cut) = again
-            && let Some(shape) = self.shape(scratch, &cut, None)
+        // Something in it is of the form of a leaf and not treated as one by the decoder, if it is not all unusual.
+        if let Some(cut) = scan::cut(json, None, Default::default(), scratch, Leaves::Identity)
+            && let Some(read) = self.read_as(cut, scratch, None)
         {
-            return Ok(read(cut, shape, scratch, None));
+            return Ok(read);
         }
         Err(ShapeError::Unusual(Box::new(actual)))
     }
 
-    /// The shape of what was cut. Parts that are not known are made; none where one of them cannot be.
-    fn shape(&self, scratch: &Scratch, cut: &Cut<'_>, spec: Option<&Packed>) -> Option<Arc<Shape>> {
-        let hashes = self.hashes(scratch);
+    /// Finds what was cut among what is known. Parts that are not known are made; none where one of them cannot be.
+    fn read_as<'a>(&self, cut: Cut<'a>, scratch: &mut Scratch, like: Option<&Arc<Shape>>) -> Option<Read<'a>> {
+        let Cut { namespace, name, uid, revision, known } = cut;
+        let same = like.filter(|like| {
+            like.parts.iter().zip(&known).all(|(is, known)| known.as_ref().is_some_and(|known| Arc::ptr_eq(is, known)))
+        });
+        let shape = match same {
+            Some(shape) => Arc::clone(shape),
+            None => self.shape(known, scratch, Identity { name, uid, revision })?,
+        };
+        if like.is_none_or(|like| !Arc::ptr_eq(like, &shape)) {
+            scratch.recent = Arc::downgrade(&shape);
+            if let Some(like) = like.filter(|like| Arc::ptr_eq(&like.parts[OUTER], &shape.parts[OUTER])) {
+                like.parts[STATUS].followed_by(&shape.parts[STATUS]);
+            }
+        }
+        let own = [OUTER, SPEC, STATUS].map(|part| &*scratch.parts[part].own.bytes);
+        Some(Read { namespace, name, uid, revision, packed: Packed::new(shape, own) })
+    }
+
+    fn shape(
+        &self,
+        known: [Option<Arc<Part>>; PARTS],
+        scratch: &Scratch,
+        identity: Identity<'_>,
+    ) -> Option<Arc<Shape>> {
+        let hash = |part: usize| self.hasher.hash_one(&*scratch.parts[part].key);
+        let hashes = [OUTER, SPEC, STATUS].map(|part| if known[part].is_some() { 0 } else { hash(part) });
         let known = {
             let mut table = self.table.lock();
-            let known = [OUTER, SPEC, STATUS].map(|part| match spec {
-                Some(held) if part == SPEC => Some(Arc::clone(held.part(SPEC))),
-                _ => table.part(hashes[part], scratch, part),
-            });
+            let mut at = 0..PARTS;
+            let known =
+                known.map(|known| at.next().and_then(|part| known.or_else(|| table.part(hashes[part], scratch, part))));
             match known {
                 [Some(outer), Some(spec), Some(status)] => return Some(table.shape([outer, spec, status])),
                 some => some,
             }
         };
-        let identity = Identity { name: cut.name, uid: cut.uid, revision: cut.revision };
         let mut parts = Vec::with_capacity(PARTS);
         for (part, known) in known.into_iter().enumerate() {
             let draft = &scratch.parts[part];
@@ -177,24 +199,11 @@ impl Shapes {
         Some(self.table.lock().shape(parts.try_into().ok()?))
     }
 
-    fn hashes(&self, scratch: &Scratch) -> [u64; PARTS] {
-        [OUTER, SPEC, STATUS].map(|part| self.hasher.hash_one(&*scratch.parts[part].key))
-    }
-
     /// How many parts there are that some Pod has.
     #[must_use]
     pub fn parts(&self) -> usize {
         self.table.lock().parts.values().filter(|part| part.strong_count() > 0).count()
     }
-}
-
-fn read<'a>(cut: Cut<'a>, shape: Arc<Shape>, scratch: &Scratch, spec: Option<&Packed>) -> Read<'a> {
-    let mut own = [OUTER, SPEC, STATUS].map(|part| &*scratch.parts[part].own.bytes);
-    if let Some(held) = spec {
-        own[SPEC] = held.own(SPEC);
-    }
-    let Cut { namespace, name, uid, revision, spec_hash, .. } = cut;
-    Read { namespace, name, uid, revision, packed: Packed::new(shape, own, spec_hash) }
 }
 
 impl Table {

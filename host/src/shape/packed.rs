@@ -16,8 +16,6 @@ pub struct Packed {
     pub(super) shape: Arc<Shape>,
     /// The lengths of the first two parts' values, then those of all three.
     own: Box<[u8]>,
-    /// Of the spec's JSON; 0 where it was not read as JSON.
-    spec_hash: u64,
 }
 
 impl AsRef<Self> for Packed {
@@ -27,13 +25,13 @@ impl AsRef<Self> for Packed {
 }
 
 impl Packed {
-    pub(super) fn new(shape: Arc<Shape>, own: [&[u8]; PARTS], spec_hash: u64) -> Self {
+    pub(super) fn new(shape: Arc<Shape>, own: [&[u8]; PARTS]) -> Self {
         let [outer, spec, status] = own;
         let mut bytes = Vec::with_capacity(4 + outer.len() + spec.len() + status.len());
         put_varint(outer.len() as u64, &mut bytes);
         put_varint(spec.len() as u64, &mut bytes);
         own.into_iter().for_each(|own| bytes.extend_from_slice(own));
-        Self { shape, own: bytes.into(), spec_hash }
+        Self { shape, own: bytes.into() }
     }
 
     /// Keeps a Pod that is not at hand as JSON in an API server's form. It shares nothing and has no JSON.
@@ -43,16 +41,16 @@ impl Packed {
     pub fn unshared(pod: &Pod) -> Result<Self, CodecError> {
         let bytes = SectionBytes::encode(pod)?;
         let shape = Shape { parts: part::unshared(pod, &bytes).map(Arc::new) };
-        Ok(Self::new(Arc::new(shape), [&[]; PARTS], 0))
+        Ok(Self::new(Arc::new(shape), [&[]; PARTS]))
     }
 
     pub(super) fn part(&self, part: usize) -> &Arc<Part> {
         &self.shape.parts[part]
     }
 
-    /// From what the next three give.
-    pub(crate) fn from_parts(shape: Arc<Shape>, own: Box<[u8]>, spec_hash: u64) -> Self {
-        Self { shape, own, spec_hash }
+    /// From what the next two give.
+    pub(crate) fn from_parts(shape: Arc<Shape>, own: Box<[u8]>) -> Self {
+        Self { shape, own }
     }
 
     pub(crate) fn shape(&self) -> &Arc<Shape> {
@@ -61,10 +59,6 @@ impl Packed {
 
     pub(crate) fn own_bytes(&self) -> &[u8] {
         &self.own
-    }
-
-    pub(crate) fn spec_hash(&self) -> u64 {
-        self.spec_hash
     }
 
     /// A part's own values.
@@ -88,6 +82,13 @@ impl Packed {
             Some(bytes) => Cow::Borrowed(bytes),
             None => Cow::Owned(self.part(part).section(place, self.own(part), identity)),
         }
+    }
+
+    /// True when these sections are shared by the two: they are the same for every Pod of the parts that both have.
+    pub(crate) fn has_fixed_in_common(&self, other: &Self, sections: impl IntoIterator<Item = Section>) -> bool {
+        sections.into_iter().map(place).all(|(part, place)| {
+            Arc::ptr_eq(self.part(part), other.part(part)) && self.part(part).fixed(place).is_some()
+        })
     }
 
     /// The sections whose bytes differ; both are states of the incarnation `name`, `uid`.

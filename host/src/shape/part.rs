@@ -4,8 +4,14 @@
 //! and encoded as any Pod is, and the sentinels are found in the bytes. That is sound as far as the decoder passes such
 //! values on unseen; that it did is checked on the Pod at hand, whose sections must come out as they would directly.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    mem::discriminant,
+    sync::{Arc, Weak},
+};
 
+use memchr::memchr;
+use parking_lot::Mutex;
 use podium_wire::{Pod, Section, SectionBytes};
 use smallvec::SmallVec;
 
@@ -64,7 +70,12 @@ pub(super) struct Part {
     pub(super) generation: i64,
     /// Of the spec.
     node: Slot<Option<Box<str>>>,
+    /// What Pods of this part had next, the last first: states follow each other as they did before.
+    next: Mutex<[Weak<Self>; SUCCESSORS]>,
 }
+
+/// How many successors of a part are remembered.
+pub(super) const SUCCESSORS: usize = 2;
 
 impl fmt::Debug for Part {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -93,6 +104,13 @@ struct Around {
     all: u32,
     /// How many leaves there are but the first; they follow it.
     others: u16,
+}
+
+/// How long the text is of which a leaf is the first.
+fn text_length(leaves: &[Leaf], values: &[Value<'_>], leaf: usize) -> Option<u64> {
+    let Around { all, others, .. } = leaves.get(leaf)?.text?;
+    let values = values.get(leaf..)?.iter().take(1 + usize::from(others));
+    Some(u64::from(all) + values.map(|value| value.len() as u64).sum::<u64>())
 }
 
 /// One encoded section: bytes, and what goes between them.
@@ -163,20 +181,20 @@ fn leaves(key: &[u8]) -> Option<Box<[Leaf]>> {
     (leaves.len() < MAX_LEAVES).then(|| leaves.into_boxed_slice())
 }
 
-enum Piece<'a> {
+pub(super) enum Piece<'a> {
     Literal(&'a [u8]),
     Leaf(Kind, u8),
     Part(usize),
 }
 
-struct Pieces<'a>(&'a [u8]);
+pub(super) struct Pieces<'a>(pub(super) &'a [u8]);
 
 impl<'a> Pieces<'a> {
     /// The outer None: not a key. The inner: its end.
-    fn next(&mut self) -> Option<Option<Piece<'a>>> {
+    pub(super) fn next(&mut self) -> Option<Option<Piece<'a>>> {
         let Some(first) = self.0.first() else { return Some(None) };
         if *first != MARK {
-            let end = self.0.iter().position(|byte| *byte == MARK).unwrap_or(self.0.len());
+            let end = memchr(MARK, self.0).unwrap_or(self.0.len());
             let (literal, rest) = self.0.split_at(end);
             self.0 = rest;
             return Some(Some(Piece::Literal(literal)));
@@ -315,6 +333,7 @@ pub(super) fn build(part: usize, key: &[u8], own: &[u8], identity: Identity<'_>)
         created: created.map_or(Slot::Fixed(actual.header.created.0), Slot::Leaf),
         generation: traced.header.generation,
         node,
+        next: Mutex::default(),
         leaves,
     };
     let proven = built.created(own, identity) == actual.header.created.0
@@ -353,10 +372,25 @@ pub(super) fn unshared(pod: &Pod, bytes: &SectionBytes) -> [Part; PARTS] {
         created: Slot::Fixed(pod.header.created.0),
         generation: pod.header.generation,
         node: Slot::Fixed(pod.spec.node_name.as_deref().map(Box::from)),
+        next: Mutex::default(),
     })
 }
 
 impl Part {
+    /// What Pods of this part had next.
+    pub(super) fn successors(&self) -> [Option<Arc<Self>>; SUCCESSORS] {
+        self.next.lock().each_ref().map(Weak::upgrade)
+    }
+
+    /// A Pod of this part has that one now.
+    pub(super) fn followed_by(&self, next: &Arc<Self>) {
+        let mut known = self.next.lock();
+        if known.iter().all(|known| !std::ptr::eq(known.as_ptr(), Arc::as_ptr(next))) {
+            known.rotate_right(1);
+            known[0] = Arc::downgrade(next);
+        }
+    }
+
     /// How many leaves a Pod of this part has.
     pub(super) fn leaves(&self) -> usize {
         self.leaves.len()
@@ -395,7 +429,7 @@ impl Part {
         }
         let values = resolve(&self.leaves, own, identity).unwrap_or_default();
         let others = resolve(&other.0.leaves, other.1, identity).unwrap_or_default();
-        here.len(&self.leaves, &values) == there.len(&other.0.leaves, &others)
+        !here.differs_soon((&self.leaves, &values), there, (&other.0.leaves, &others))
             && here.fill(&self.leaves, &values) == there.fill(&other.0.leaves, &others)
     }
 
@@ -509,6 +543,41 @@ impl Template {
         due.is_none().then(|| Self { bytes: bytes.into(), holes: holes.into() })
     }
 
+    /// True when the bytes differ before the two templates part ways; then they need not be filled. When it is false
+    /// they may still differ.
+    fn differs_soon(&self, own: (&[Leaf], &[Value<'_>]), other: &Self, others: (&[Leaf], &[Value<'_>])) -> bool {
+        let mut from = 0;
+        for hole in 0.. {
+            let (here, there) = (self.holes.get(hole), other.holes.get(hole));
+            let end = |template: &Self, hole: Option<&Hole>| hole.map_or(template.bytes.len(), |hole| hole.at as usize);
+            let ends = (end(self, here), end(other, there));
+            let common = from..ends.0.min(ends.1);
+            if self.bytes[common.clone()] != other.bytes[common] {
+                return true;
+            }
+            let (Some(here), Some(there)) = (here, there) else { return false };
+            if ends.0 != ends.1 || here.what != there.what {
+                return false;
+            }
+            let (leaf, other_leaf) = (usize::from(here.leaf), usize::from(there.leaf));
+            if here.what == What::Length {
+                if text_length(own.0, own.1, leaf) != text_length(others.0, others.1, other_leaf) {
+                    return true;
+                }
+            } else {
+                let (Some(value), Some(other_value)) = (own.1.get(leaf), others.1.get(other_leaf)) else {
+                    return false;
+                };
+                if value != other_value {
+                    // Unlike values of one kind have unlike bytes; those of two kinds may have one text.
+                    return discriminant(value) == discriminant(other_value) && value.len() == other_value.len();
+                }
+            }
+            from = ends.0;
+        }
+        false
+    }
+
     /// How long [`Self::fill`] is.
     fn len(&self, leaves: &[Leaf], values: &[Value<'_>]) -> usize {
         let hole = |hole: &Hole| match (hole.what, values.get(usize::from(hole.leaf))) {
@@ -534,9 +603,7 @@ impl Template {
             match (hole.what, value) {
                 (What::Text, value) => value.write(&mut out),
                 (What::Length, _) => {
-                    let Some(Around { all, others, .. }) = leaves[leaf].text else { continue };
-                    let values = values[leaf..].iter().take(1 + usize::from(others));
-                    let length = u64::from(all) + values.map(|value| value.len() as u64).sum::<u64>();
+                    let Some(length) = text_length(leaves, values, leaf) else { continue };
                     out.extend_from_slice(&length.to_le_bytes());
                 }
                 (What::Millis, Value::Time(seconds)) => out.extend_from_slice(&(seconds * 1_000).to_le_bytes()),

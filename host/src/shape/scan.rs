@@ -1,13 +1,19 @@
 //! Cuts the JSON of a Pod into three parts (the object around spec and status, the spec, the status), and each part into
-//! its key, which Pods of one workload share, and its own values.
+//! its key, which Pods of one workload share, and its own values. A part that fits one that is known (`fit.rs`) is taken
+//! for that and not cut.
 //!
 //! One pass, nothing is built but keys and values. It knows where the API server puts things and validates nothing: a
 //! part is JSON because its key equals one that was proven to be, or because a real decoder says so afterwards.
 
+use std::sync::{Arc, Weak};
+
 use memchr::memmem::Finder;
 
 use super::{
+    Shape,
+    fit::Fit,
     leaf::{self, Kind, MARK, Own, Value},
+    part::{Part, SUCCESSORS},
     skip::{self, Quotes},
 };
 
@@ -17,7 +23,7 @@ pub(super) const OUTER: usize = 0;
 pub(super) const SPEC: usize = 1;
 pub(super) const STATUS: usize = 2;
 
-/// One part as cut.
+/// One part as cut, or as it fitted one that is known: its key is then that one's, and empty here.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(super) key: Vec<u8>,
@@ -46,19 +52,49 @@ impl Draft {
 pub struct Scratch {
     pub(super) parts: [Draft; PARTS],
     quotes: Quotes,
+    /// Of the last Pod that was read.
+    pub(super) recent: Weak<Shape>,
 }
 
 /// What was found beside the drafts.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct Cut<'a> {
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
     pub(super) uid: &'a str,
     pub(super) revision: u64,
-    /// Of the spec's bytes; 0 where there is no spec.
-    pub(super) spec_hash: u64,
-    /// The spec is the one that is held, and was not cut.
-    pub(super) spec_is_held: bool,
+    /// The parts that fitted.
+    pub(super) known: [Option<Arc<Part>>; PARTS],
+}
+
+/// Parts that a Pod may have: the outer part and the spec alike, and what its status may be, the likeliest first.
+#[derive(Debug, Default)]
+pub(super) struct Likely {
+    shape: Option<Arc<Shape>>,
+    next: [Option<Arc<Part>>; SUCCESSORS],
+}
+
+impl Likely {
+    pub(super) fn like(shape: Arc<Shape>) -> Self {
+        Self { next: shape.parts[STATUS].successors(), shape: Some(shape) }
+    }
+
+    fn of(&self, part: usize) -> impl Iterator<Item = &Arc<Part>> {
+        let next = if part == STATUS { &self.next[..] } else { &[] };
+        self.shape.iter().map(move |shape| &shape.parts[part]).chain(next.iter().flatten())
+    }
+}
+
+/// What an API server writes first of a Pod.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Head<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) name: &'a str,
+    pub(super) uid: &'a str,
+    /// Decimal.
+    pub(super) revision: &'a [u8],
+    /// Where the member `metadata` begins.
+    metadata: usize,
 }
 
 /// Which leaves are looked for.
@@ -69,16 +105,51 @@ pub(super) enum Leaves {
     Identity,
 }
 
-/// None where the JSON is not in the form in which an API server writes a Pod; it may be a Pod all the same.
-///
-/// `held` is asked, once namespace, name and uid are known, for the hash of the spec that is held of this incarnation.
+/// None where the JSON is not in the form in which an API server writes a Pod; so below.
+pub(super) fn head(json: &[u8]) -> Option<Head<'_>> {
+    let mut at = 1;
+    let (metadata, mut at) = loop {
+        let Member { start, key, value } = member(json, at)?.ok()?;
+        match key {
+            b"kind" | b"apiVersion" => at = end(json, value)?,
+            b"metadata" if json.get(value) == Some(&b'{') => break (start, value + 1),
+            _ => return None,
+        }
+    };
+    let mut found = Found::default();
+    loop {
+        if let Found { namespace: Some(namespace), name: Some(name), uid: Some(uid), revision: Some(revision) } = found
+        {
+            return Some(Head { namespace: text(namespace)?, name: text(name)?, uid: text(uid)?, revision, metadata });
+        }
+        let Member { key, value, .. } = member(json, at)?.ok()?;
+        let into = match key {
+            b"name" => &mut found.name,
+            b"uid" => &mut found.uid,
+            b"namespace" => &mut found.namespace,
+            b"resourceVersion" => &mut found.revision,
+            _ => {
+                at = end(json, value)?;
+                continue;
+            }
+        };
+        let (from, end) = string(json, value)?;
+        *into = Some(&json[from..end]);
+        at = end + 1;
+    }
+}
+
+/// `likely`: what the parts are tried for first, where `head` was found.
 pub(super) fn cut<'a>(
     json: &'a [u8],
+    head: Option<Head<'a>>,
+    likely: Likely,
     scratch: &mut Scratch,
     wanted: Leaves,
-    hash: impl Fn(&[u8]) -> u64,
-    held: impl FnOnce(&str, &str, &str) -> Option<u64>,
 ) -> Option<Cut<'a>> {
+    if json.first() != Some(&b'{') {
+        return None;
+    }
     scratch.parts.iter_mut().for_each(Draft::clear);
     let mut scanner = Scanner {
         json,
@@ -86,58 +157,19 @@ pub(super) fn cut<'a>(
         quotes: &mut scratch.quotes,
         part: OUTER,
         wanted,
-        name: None,
+        seen: 0,
+        head,
+        likely,
+        known: Default::default(),
+        name: b"",
+        finder: None,
+        next_name: (usize::MAX, usize::MAX),
+        value_end: 0,
         uid: b"",
         run: None,
         node: None,
     };
-    let mut found = Found::default();
-    let mut held = Some(held);
-    let (mut spec_hash, mut spec_is_held) = (0, false);
-    if json.first() != Some(&b'{') {
-        return None;
-    }
-    let mut at = 1;
-    loop {
-        let Member { start, key, value } = match scanner.member(at)? {
-            Ok(member) => member,
-            Err(end) => {
-                at = end;
-                break;
-            }
-        };
-        at = match key {
-            // Every Pod has them, and items of a list do not: left out of all.
-            b"kind" | b"apiVersion" => scanner.prune(start, value)?,
-            b"metadata" => scanner.metadata(value, &mut found)?,
-            b"spec" => {
-                let identity = (found.namespace.and_then(text), found.name.and_then(text), found.uid.and_then(text));
-                let ask = if json.get(value) == Some(&b'{') { held.take() } else { None };
-                let known = match (identity, ask) {
-                    ((Some(namespace), Some(name), Some(uid)), Some(held)) => held(namespace, name, uid),
-                    _ => None,
-                };
-                let end = scanner.end(value)?;
-                spec_hash = hash(json.get(value..end)?);
-                spec_is_held = known == Some(spec_hash);
-                scanner.nested(SPEC, value, spec_is_held.then_some(end))?
-            }
-            b"status" => scanner.nested(STATUS, value, None)?,
-            _ => scanner.value(value)?,
-        };
-    }
-    scanner.flush(at);
-    if at != json.len() {
-        return None;
-    }
-    Some(Cut {
-        namespace: found.namespace.and_then(text)?,
-        name: found.name.and_then(text)?,
-        uid: found.uid.and_then(text)?,
-        revision: found.revision?,
-        spec_hash,
-        spec_is_held,
-    })
+    scanner.fitted().or_else(|| scanner.walked())
 }
 
 /// The text of a leaf that stands for itself; none where it is no JSON, or empty, as the API server has none of these.
@@ -146,12 +178,12 @@ fn text(bytes: &[u8]) -> Option<&str> {
     if plain { str::from_utf8(bytes).ok() } else { None }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, Copy)]
 struct Found<'a> {
     namespace: Option<&'a [u8]>,
     name: Option<&'a [u8]>,
     uid: Option<&'a [u8]>,
-    revision: Option<u64>,
+    revision: Option<&'a [u8]>,
 }
 
 struct Member<'a> {
@@ -159,6 +191,44 @@ struct Member<'a> {
     start: usize,
     key: &'a [u8],
     value: usize,
+}
+
+/// The next member of an object, or where the object ends.
+#[inline]
+fn member(json: &[u8], mut at: usize) -> Option<Result<Member<'_>, usize>> {
+    if json.get(at) == Some(&b',') {
+        at += 1;
+    }
+    match json.get(at)? {
+        b'}' => Some(Err(at + 1)),
+        b'"' => {
+            let (end, escaped) = skip::string_end(json, at + 1)?;
+            let is_key = json.get(end + 1) == Some(&b':') && !escaped;
+            is_key.then(|| Ok(Member { start: at, key: &json[at + 1..end], value: end + 2 }))
+        }
+        _ => None,
+    }
+}
+
+/// A string value without escapes: where its content begins and ends.
+fn string(json: &[u8], value: usize) -> Option<(usize, usize)> {
+    if json.get(value) != Some(&b'"') {
+        return None;
+    }
+    let (end, escaped) = skip::string_end(json, value + 1)?;
+    (!escaped).then_some((value + 1, end))
+}
+
+/// Where a value ends.
+fn end(json: &[u8], value: usize) -> Option<usize> {
+    match json.get(value)? {
+        b'{' | b'[' => skip::container_end(json, value),
+        b'"' => Some(skip::string_end(json, value + 1)?.0 + 1),
+        _ => {
+            let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']');
+            Some(value + json[value..].iter().position(ends)?)
+        }
+    }
 }
 
 /// Goes through the JSON; `text.rs` has what is looked for in texts.
@@ -169,7 +239,18 @@ pub(super) struct Scanner<'a, 's> {
     /// The one that is being cut.
     pub(super) part: usize,
     pub(super) wanted: Leaves,
-    pub(super) name: Option<Finder<'a>>,
+    /// A bit for each part that was met.
+    seen: u8,
+    head: Option<Head<'a>>,
+    likely: Likely,
+    known: [Option<Arc<Part>>; PARTS],
+    pub(super) name: &'a [u8],
+    /// Of the name, once something was looked through for it.
+    pub(super) finder: Option<Finder<'a>>,
+    /// The first place of the name that is not before the first of these.
+    pub(super) next_name: (usize, usize),
+    /// The end of the value that is being cut.
+    pub(super) value_end: usize,
     pub(super) uid: &'a [u8],
     /// The number in the name by which the runs of a CronJob differ.
     pub(super) run: Option<Finder<'a>>,
@@ -178,21 +259,64 @@ pub(super) struct Scanner<'a, 's> {
 }
 
 impl<'a> Scanner<'a, '_> {
-    /// The next member of an object, or where the object ends.
-    #[inline]
-    fn member(&self, mut at: usize) -> Option<Result<Member<'a>, usize>> {
-        if self.json.get(at) == Some(&b',') {
-            at += 1;
+    /// The outer part fits the likely one.
+    fn fitted(&mut self) -> Option<Cut<'a>> {
+        let head = self.head?;
+        let outer = self.likely.of(OUTER).next().map(Arc::clone)?;
+        let Head { namespace, name, uid, revision, metadata } = head;
+        let key = outer.key.strip_prefix(b"{").filter(|_| *outer.namespace == *namespace)?;
+        self.identify(name.as_bytes(), uid.as_bytes());
+        let mut draft = std::mem::take(&mut self.parts[OUTER]);
+        let mut fit = Fit { json: self.json, at: metadata, head: &head };
+        let fits = fit.part(key, &mut draft, |part, at| self.inner(part, at)) && fit.at == self.json.len();
+        self.parts[OUTER] = draft;
+        if !fits {
+            return None;
         }
-        match self.json.get(at)? {
-            b'}' => Some(Err(at + 1)),
-            b'"' => {
-                let (end, escaped) = skip::string_end(self.json, at + 1)?;
-                let is_key = self.json.get(end + 1) == Some(&b':') && !escaped;
-                is_key.then(|| Ok(Member { start: at, key: &self.json[at + 1..end], value: end + 2 }))
-            }
-            _ => None,
+        self.known[OUTER] = Some(outer);
+        Some(Cut { namespace, name, uid, revision: leaf::number(revision)?, known: std::mem::take(&mut self.known) })
+    }
+
+    /// The outer part is cut.
+    fn walked(&mut self) -> Option<Cut<'a>> {
+        (self.seen, self.part, self.node, self.known) = (0, OUTER, None, Default::default());
+        self.parts.iter_mut().for_each(Draft::clear);
+        let mut found = Found::default();
+        let mut at = 1;
+        loop {
+            let Member { start, key, value } = match member(self.json, at)? {
+                Ok(member) => member,
+                Err(end) => {
+                    at = end;
+                    break;
+                }
+            };
+            at = match key {
+                // Every Pod has them, and items of a list do not: left out of all.
+                b"kind" | b"apiVersion" => self.prune(start, value)?,
+                b"metadata" => self.metadata(value, &mut found)?,
+                b"spec" => self.nested(SPEC, value)?,
+                b"status" => self.nested(STATUS, value)?,
+                _ => self.value(value)?,
+            };
         }
+        self.flush(at);
+        if at != self.json.len() {
+            return None;
+        }
+        Some(Cut {
+            namespace: found.namespace.and_then(text)?,
+            name: found.name.and_then(text)?,
+            uid: found.uid.and_then(text)?,
+            revision: leaf::number(found.revision?)?,
+            known: std::mem::take(&mut self.known),
+        })
+    }
+
+    fn identify(&mut self, name: &'a [u8], uid: &'a [u8]) {
+        (self.name, self.finder) = (name, None);
+        self.run = leaf::run(name).map(Finder::new);
+        self.uid = uid;
     }
 
     fn metadata(&mut self, from: usize, found: &mut Found<'a>) -> Option<usize> {
@@ -201,68 +325,43 @@ impl<'a> Scanner<'a, '_> {
         }
         let mut at = from + 1;
         loop {
-            let Member { start, key, value } = match self.member(at)? {
+            let Member { start, key, value } = match member(self.json, at)? {
                 Ok(member) => member,
                 Err(end) => return Some(end),
             };
-            at = match key {
-                b"name" => {
-                    let (from, end) = self.string(value)?;
-                    let name = &self.json[from..end];
-                    found.name = Some(name);
-                    self.name = Some(Finder::new(name));
-                    self.run = leaf::run(name).map(Finder::new);
-                    self.leaf(Kind::Name, from, end);
-                    end + 1
+            let (into, kind) = match key {
+                b"name" => (&mut found.name, Some(Kind::Name)),
+                b"uid" => (&mut found.uid, Some(Kind::Uid)),
+                b"namespace" => (&mut found.namespace, None),
+                b"resourceVersion" => (&mut found.revision, Some(Kind::Revision)),
+                b"managedFields" => {
+                    at = self.prune(start, value)?;
+                    continue;
                 }
-                b"uid" => {
-                    let (from, end) = self.string(value)?;
-                    self.uid = &self.json[from..end];
-                    found.uid = Some(self.uid);
-                    self.leaf(Kind::Uid, from, end);
-                    end + 1
+                _ => {
+                    at = self.value(value)?;
+                    continue;
                 }
-                b"namespace" => {
-                    let (from, end) = self.string(value)?;
-                    found.namespace = Some(&self.json[from..end]);
-                    end + 1
-                }
-                b"resourceVersion" => {
-                    let (from, end) = self.string(value)?;
-                    found.revision = Some(leaf::number(&self.json[from..end])?);
-                    self.leaf(Kind::Revision, from, end);
-                    end + 1
-                }
-                b"managedFields" => self.prune(start, value)?,
-                _ => self.value(value)?,
             };
-        }
-    }
-
-    /// A string value without escapes: where its content begins and ends.
-    fn string(&self, value: usize) -> Option<(usize, usize)> {
-        if self.json.get(value) != Some(&b'"') {
-            return None;
-        }
-        let (end, escaped) = skip::string_end(self.json, value + 1)?;
-        (!escaped).then_some((value + 1, end))
-    }
-
-    /// Where a value ends.
-    fn end(&self, value: usize) -> Option<usize> {
-        match self.json.get(value)? {
-            b'{' | b'[' => skip::container_end(self.json, value),
-            b'"' => Some(skip::string_end(self.json, value + 1)?.0 + 1),
-            _ => {
-                let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']');
-                Some(value + self.json[value..].iter().position(ends)?)
+            let (from, end) = string(self.json, value)?;
+            let text = &self.json[from..end];
+            *into = Some(text);
+            match kind {
+                Some(Kind::Name) => self.identify(text, self.uid),
+                Some(Kind::Uid) => self.uid = text,
+                Some(Kind::Revision) => _ = leaf::number(text)?,
+                _ => {}
             }
+            if let Some(kind) = kind {
+                self.leaf(kind, from, end);
+            }
+            at = end + 1;
         }
     }
 
     /// Leaves a member out, with one of the commas beside it. Gives where the next begins.
     fn prune(&mut self, start: usize, value: usize) -> Option<usize> {
-        let end = self.end(value)?;
+        let end = end(self.json, value)?;
         self.flush(start);
         let draft = &mut self.parts[self.part];
         if self.json.get(end) == Some(&b',') {
@@ -276,31 +375,43 @@ impl<'a> Scanner<'a, '_> {
         Some(end)
     }
 
-    /// A member of the outer object that is a part of its own; one whose end is given is passed over.
-    fn nested(&mut self, part: usize, value: usize, end: Option<usize>) -> Option<usize> {
-        // A second one of the same name would write over the first.
-        if !self.parts[part].key.is_empty() {
-            return None;
-        }
+    /// A member of the outer object that is a part of its own.
+    fn nested(&mut self, part: usize, value: usize) -> Option<usize> {
         self.flush(value);
         self.parts[OUTER].key.extend([MARK, Kind::Part as u8, part as u8]);
-        let end = match end {
-            Some(end) => end,
-            None => {
-                self.part = part;
-                self.parts[part].copied = value;
-                let end = self.value(value)?;
-                self.flush(end);
-                self.part = OUTER;
-                end
-            }
-        };
+        let end = self.inner(part, value)?;
         self.parts[OUTER].copied = end;
+        Some(end)
+    }
+
+    /// A part within the outer one: as the likely one, or cut. Gives where it ends.
+    fn inner(&mut self, part: usize, value: usize) -> Option<usize> {
+        // A second one of the same name would write over the first.
+        if self.seen & 1 << part != 0 {
+            return None;
+        }
+        self.seen |= 1 << part;
+        if let Some(head) = &self.head {
+            for likely in self.likely.of(part).filter(|likely| !likely.key.is_empty()) {
+                let mut fit = Fit { json: self.json, at: value, head };
+                if fit.part(&likely.key, &mut self.parts[part], |_, _| None) {
+                    self.known[part] = Some(Arc::clone(likely));
+                    return Some(fit.at);
+                }
+                self.parts[part].clear();
+            }
+        }
+        self.part = part;
+        self.parts[part].copied = value;
+        let end = self.value(value)?;
+        self.flush(end);
+        self.part = OUTER;
         Some(end)
     }
 
     /// Any value, with the leaves in it. Gives where it ends.
     fn value(&mut self, from: usize) -> Option<usize> {
+        (self.next_name, self.value_end) = ((usize::MAX, usize::MAX), 0);
         match self.json.get(from)? {
             b'{' | b'[' => {}
             b'"' => {
@@ -310,11 +421,12 @@ impl<'a> Scanner<'a, '_> {
                 }
                 return Some(end + 1);
             }
-            _ => return self.end(from),
+            _ => return end(self.json, from),
         }
         let mut quotes = std::mem::take(self.quotes);
         let end = quotes.find(self.json, from);
-        if end.is_some() {
+        if let Some(end) = end {
+            self.value_end = end;
             self.texts(&quotes);
         }
         *self.quotes = quotes;
@@ -346,19 +458,15 @@ impl<'a> Scanner<'a, '_> {
             return value;
         }
         if self.part == STATUS && key == b"restartCount" {
-            let digits = self.json[value..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-            let number = leaf::number(&self.json[value..value + digits]).and_then(|number| u32::try_from(number).ok());
-            if let Some(count) = number.filter(|count| *count <= i32::MAX as u32) {
-                self.leaf(Kind::Count, value, value + digits);
-                self.parts[self.part].own.push(Value::Count(count));
-            }
+            let Some((count, digits)) = leaf::count(&self.json[value..]) else { return value };
+            self.leaf(Kind::Count, value, value + digits);
+            self.parts[self.part].own.push(Value::Count(count));
             return value + digits;
         }
         if self.part == SPEC && self.node.is_none() && key == b"nodeName" {
-            let Some((from, end)) = self.string(value) else { return value };
+            let Some((from, end)) = string(self.json, value) else { return value };
             let node = &self.json[from..end];
-            let plain = !node.is_empty() && node.iter().all(|byte| byte.is_ascii_graphic());
-            if plain && self.parts[self.part].own.push_text(node) {
+            if leaf::is_text(node) && self.parts[self.part].own.push_text(node) {
                 self.node = Some((self.parts[self.part].leaves.len(), node));
                 self.leaf(Kind::Text, from, end);
             }

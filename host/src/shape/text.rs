@@ -1,5 +1,7 @@
 //! What is a Pod's own in a text of its JSON: the whole of it, its beginning, its end, or places within it.
 
+use memchr::memmem::Finder;
+
 use super::{
     leaf::{self, Kind, Value},
     scan::{Leaves, OUTER, Scanner},
@@ -47,7 +49,7 @@ impl<'a> Scanner<'a, '_> {
                 }
             }
             1..=MOST_DIGITS if self.part == OUTER => {
-                if self.name.as_ref().and_then(|name| leaf::ordinal(name.needle())) == Some(text) {
+                if leaf::ordinal(self.name) == Some(text) {
                     self.leaf(Kind::Ordinal, from, end);
                 }
                 return;
@@ -69,19 +71,16 @@ impl<'a> Scanner<'a, '_> {
     fn names(&mut self, from: usize, end: usize) -> bool {
         let json = self.json;
         let mut at = from;
-        if let Some(name) = &self.name
-            && let length = name.needle().len()
-            && (length == end - from || (LEAST_NAME..end - from).contains(&length))
-        {
-            let name = name.clone();
+        let length = self.name.len();
+        if length > 0 && (length == end - from || (LEAST_NAME..end - from).contains(&length)) {
             loop {
-                let place = name.find(&json[at..end]);
+                let place = self.next_name(at, end);
                 if at > from {
-                    self.uid_within(at, place.map_or(end, |place| at + place));
+                    self.uid_within(at, place.unwrap_or(end));
                 }
                 let Some(place) = place else { break };
-                self.leaf(Kind::Name, at + place, at + place + length);
-                at += place + length;
+                self.leaf(Kind::Name, place, place + length);
+                at = place + length;
             }
             if at > from {
                 return true;
@@ -96,6 +95,19 @@ impl<'a> Scanner<'a, '_> {
         at > from
     }
 
+    /// Where the Pod's name stands first in a text. It is looked for in all texts of a value at once.
+    #[inline]
+    fn next_name(&mut self, from: usize, end: usize) -> Option<usize> {
+        let (looked_from, place) = self.next_name;
+        if !(looked_from..=place).contains(&from) {
+            let finder = self.finder.get_or_insert_with(|| Finder::new(self.name));
+            let place = finder.find(&self.json[from..self.value_end.max(end)]).map_or(usize::MAX, |place| from + place);
+            self.next_name = (from, place);
+        }
+        let (_, place) = self.next_name;
+        (place < end && place + self.name.len() <= end).then_some(place)
+    }
+
     fn uid_within(&mut self, from: usize, end: usize) {
         let (text, length) = (&self.json[from..end], self.uid.len());
         let place = text.windows(length.max(LEAST_NAME)).position(|bytes| bytes == self.uid);
@@ -107,8 +119,7 @@ impl<'a> Scanner<'a, '_> {
     /// The five letters that the API server chose for a volume's name.
     fn generated(&mut self, from: usize, end: usize) {
         let suffix = &self.json[from..end];
-        let plain = suffix.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-        if plain && !self.same(Kind::Suffix, from, end) {
+        if leaf::is_suffix(suffix) && !self.same(Kind::Suffix, from, end) {
             self.parts[self.part].own.push_suffix(suffix);
             self.leaf(Kind::Suffix, from, end);
         }

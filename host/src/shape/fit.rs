@@ -1,0 +1,142 @@
+//! Whether JSON is a part that is known, but for the values in it.
+//!
+//! Nearly every Pod is like its own last state, or like the Pod before it in a list. To find that out takes a comparison
+//! of bytes; to cut the JSON, as `scan.rs` does where nothing fits, takes many times as long. What fits is written by the
+//! same rules: the part's key with these values in it is this JSON, byte for byte.
+
+use memchr::memchr;
+
+use super::{
+    leaf::{self, Kind, Value},
+    part::{Piece, Pieces},
+    scan::{Draft, Head, SPEC},
+    skip,
+};
+
+/// What stands in the outer part between metadata and a spec, and before the managedFields that it leaves out.
+const BEFORE_SPEC: &[u8] = b"},\"spec\":";
+const MANAGED_FIELDS: &[u8] = b",\"managedFields\":";
+
+/// JSON from a place on, that may be a part.
+pub(super) struct Fit<'a, 's> {
+    pub(super) json: &'a [u8],
+    pub(super) at: usize,
+    pub(super) head: &'s Head<'a>,
+}
+
+impl Fit<'_, '_> {
+    /// Goes behind a part with this key, and leaves its values in the draft. False, and anything may be in the draft, where the JSON
+    /// is another one. `nested` goes behind what stands in the outer part in the place of another.
+    pub(super) fn part(
+        &mut self,
+        key: &[u8],
+        draft: &mut Draft,
+        nested: impl FnMut(usize, usize) -> Option<usize>,
+    ) -> bool {
+        self.try_part(key, draft, nested).is_some()
+    }
+
+    fn try_part(
+        &mut self,
+        key: &[u8],
+        draft: &mut Draft,
+        mut nested: impl FnMut(usize, usize) -> Option<usize>,
+    ) -> Option<()> {
+        let mut pieces = Pieces(key);
+        while let Some(piece) = pieces.next()? {
+            match piece {
+                Piece::Literal(literal) => {
+                    if !self.literal(literal) {
+                        self.literal_with_managed_fields(literal, &mut pieces)?;
+                    }
+                }
+                Piece::Leaf(kind, place) => self.leaf(kind, place, draft)?,
+                Piece::Part(inner) => self.at = nested(inner, self.at)?,
+            }
+        }
+        Some(())
+    }
+
+    fn rest(&self) -> &[u8] {
+        self.json.get(self.at..).unwrap_or_default()
+    }
+
+    fn literal(&mut self, literal: &[u8]) -> bool {
+        let fits = self.rest().starts_with(literal);
+        if fits {
+            self.at += literal.len();
+        }
+        fits
+    }
+
+    /// The end of metadata, where managedFields come last. Nothing but the outer part has a spec behind it, so that no
+    /// member of another object can be taken for them.
+    fn literal_with_managed_fields(&mut self, literal: &[u8], pieces: &mut Pieces<'_>) -> Option<()> {
+        let before = literal.strip_suffix(BEFORE_SPEC)?;
+        if !matches!(Pieces(pieces.0).next()??, Piece::Part(SPEC)) {
+            return None;
+        }
+        let is_there = self.literal(before) && self.literal(MANAGED_FIELDS) && self.rest().first() == Some(&b'[');
+        self.at = is_there.then(|| skip::container_end(self.json, self.at))??;
+        self.literal(BEFORE_SPEC).then_some(())
+    }
+
+    fn leaf(&mut self, kind: Kind, place: u8, draft: &mut Draft) -> Option<()> {
+        let rest = self.rest();
+        let own = &mut draft.own;
+        let length = match kind {
+            Kind::Name => fixed(rest, self.head.name.as_bytes())?,
+            Kind::Uid => fixed(rest, self.head.uid.as_bytes())?,
+            Kind::Revision => fixed(rest, self.head.revision)?,
+            Kind::Ordinal => fixed(rest, leaf::ordinal(self.head.name.as_bytes())?)?,
+            Kind::Run => fixed(rest, leaf::run(self.head.name.as_bytes())?)?,
+            Kind::Same => {
+                let (_, from, end) = *draft.leaves.get(usize::from(place))?;
+                fixed(rest, &self.json[from..end])?
+            }
+            Kind::Time => {
+                own.push(Value::Time(leaf::time(rest.first_chunk()?)?));
+                20
+            }
+            Kind::Uuid => {
+                own.push(Value::Uuid(&leaf::uuid(rest.first_chunk()?)?));
+                36
+            }
+            Kind::Digest => {
+                own.push(Value::Digest(&leaf::digest(rest.first_chunk()?)?));
+                64
+            }
+            Kind::Ipv4 => {
+                let length = rest.iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'.').count();
+                own.push(Value::Ipv4(leaf::ipv4(&rest[..length])?));
+                length
+            }
+            Kind::Suffix => {
+                let suffix = rest.first_chunk::<5>().filter(|text| leaf::is_suffix(&text[..]))?;
+                own.push_suffix(suffix);
+                5
+            }
+            Kind::Text => {
+                let text = &rest[..memchr(b'"', rest)?];
+                if !leaf::is_text(text) || !own.push_text(text) {
+                    return None;
+                }
+                text.len()
+            }
+            Kind::Count => {
+                let (count, length) = leaf::count(rest)?;
+                own.push(Value::Count(count));
+                length
+            }
+            Kind::Part => return None,
+        };
+        draft.leaves.push((kind, self.at, self.at + length));
+        self.at += length;
+        Some(())
+    }
+}
+
+/// The length of a text that must be here.
+fn fixed(rest: &[u8], text: &[u8]) -> Option<usize> {
+    rest.starts_with(text).then_some(text.len())
+}
