@@ -1,26 +1,28 @@
 //! The queue's bookkeeping, without waiting: every call is given the time.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque, hash_map::Entry},
     hash::Hash,
 };
 
+use foldhash::quality::FixedState;
 use rand::{SeedableRng, rngs::SmallRng};
+use smallvec::{SmallVec, smallvec};
 use tokio::time::Instant;
 
 use super::{Backoff, Job, Next};
 
 #[derive(Debug)]
 pub(super) struct Slots<L, S, I> {
-    slots: HashMap<(L, S), Slot<I>>,
+    slots: HashMap<(L, S), Slot<I>, FixedState>,
     /// Lanes that have a due slot, each once, in turn.
     turns: VecDeque<L>,
     /// Due slots by lane, in the order they became due.
-    ready: HashMap<L, VecDeque<S>>,
+    ready: HashMap<L, VecDeque<S>, FixedState>,
     /// Slots that become due later, each once.
     delayed: BTreeMap<Due, (L, S)>,
     /// Jobs given out, by lane.
-    running: HashMap<L, usize>,
+    running: HashMap<L, usize, FixedState>,
     /// How many jobs one lane may have at a time.
     lane_limit: usize,
     /// Lanes that may have fewer, as their jobs failed: halved by each failure, one more with each success.
@@ -38,7 +40,9 @@ type Due = (Instant, u64);
 struct Slot<I> {
     /// In the order first added. The first that is due runs, so a new incarnation waits for the first attempt at the
     /// old one's deletion, but not for its retries.
-    items: VecDeque<Item<I>>,
+    ///
+    /// Nearly all slots have one.
+    items: SmallVec<[Item<I>; 1]>,
     at: At,
 }
 
@@ -68,12 +72,14 @@ where
     I: Clone + Eq,
 {
     pub(super) fn new(backoff: Backoff, lane_limit: usize, seed: u64) -> Self {
+        // Seeded, so that nobody outside can make many names of one hash.
+        let hasher = FixedState::with_seed(seed);
         Self {
-            slots: HashMap::new(),
+            slots: HashMap::with_hasher(hasher.clone()),
             turns: VecDeque::new(),
-            ready: HashMap::new(),
+            ready: HashMap::with_hasher(hasher.clone()),
             delayed: BTreeMap::new(),
-            running: HashMap::new(),
+            running: HashMap::with_hasher(hasher),
             lane_limit: lane_limit.max(1),
             narrowed: HashMap::new(),
             numbers: 0,
@@ -84,13 +90,17 @@ where
     }
 
     pub(super) fn add(&mut self, lane: L, slot: S, item: I, now: Instant) {
-        let key = (lane, slot);
         let fresh = Item { item, due: now, queued: now, failures: 0, again: None };
-        let Some(state) = self.slots.get_mut(&key) else {
-            self.slots.insert(key.clone(), Slot { items: [fresh].into(), at: At::Ready });
-            self.push_ready(key.0, key.1);
-            return;
+        let mut entry = match self.slots.entry((lane, slot)) {
+            Entry::Vacant(entry) => {
+                let (lane, slot) = entry.key().clone();
+                entry.insert(Slot { items: smallvec![fresh], at: At::Ready });
+                self.push_ready(lane, slot);
+                return;
+            }
+            Entry::Occupied(entry) => entry,
         };
+        let state = entry.get_mut();
         let running = matches!(state.at, At::Running | At::Orphaned);
         match state.items.iter_mut().position(|waiting| waiting.item == fresh.item) {
             // The running item stands first, see `take`.
@@ -102,9 +112,10 @@ where
                     (waiting.due, waiting.queued) = (now, now);
                 }
             }
-            None => state.items.push_back(fresh),
+            None => state.items.push(fresh),
         }
         if let At::Delayed(due) = state.at {
+            let key = entry.key().clone();
             self.delayed.remove(&due);
             self.place(key, now);
         }
@@ -129,7 +140,7 @@ where
             let Some(slot) = slot else { continue };
             let Some(state) = self.slots.get_mut(&(lane, slot.clone())) else { continue };
             let Some(item) = state.items.iter().position(|item| item.due <= now) else { continue };
-            let Some(item) = state.items.remove(item) else { continue };
+            let item = state.items.remove(item);
             let job = Job {
                 lane,
                 slot,
@@ -137,7 +148,7 @@ where
                 attempt: item.failures.saturating_add(1),
                 queued: item.queued,
             };
-            state.items.push_front(item);
+            state.items.insert(0, item);
             state.at = At::Running;
             *self.running.entry(lane).or_default() += 1;
             return Some(job);
@@ -159,7 +170,10 @@ where
             self.slots.remove(&key);
             return true;
         }
-        let Some(mut item) = state.items.pop_front() else { return true };
+        if state.items.is_empty() {
+            return true;
+        }
+        let mut item = state.items.remove(0);
         let limit = self.narrowed.get(&job.lane).copied().unwrap_or(self.lane_limit);
         match next {
             Next::Settled | Next::After(_) if limit >= self.lane_limit - 1 => {
@@ -188,7 +202,7 @@ where
                 // What failed still answers the event that it answered before.
                 let queued = if matches!(next, Next::Failed | Next::Postponed(_)) { item.queued } else { event };
                 (item.due, item.queued) = (now, queued);
-                state.items.push_front(item);
+                state.items.insert(0, item);
                 false
             }
             (None, Some(delay)) => {
@@ -196,7 +210,7 @@ where
                 if matches!(next, Next::After(_)) {
                     item.queued = item.due;
                 }
-                state.items.push_front(item);
+                state.items.insert(0, item);
                 false
             }
             (None, None) => true,
@@ -210,6 +224,7 @@ where
         let Some(state) = self.slots.get_mut(&key) else { return };
         let Some(due) = state.items.iter().map(|item| item.due).min() else {
             self.slots.remove(&key);
+            self.shrink();
             return;
         };
         if due <= now {
@@ -220,6 +235,14 @@ where
             let due = (due, self.numbers);
             state.at = At::Delayed(due);
             self.delayed.insert(due, key);
+        }
+    }
+
+    /// Gives back the room of a burst, such as all Pods of the first list at once.
+    fn shrink(&mut self) {
+        const LEAST: usize = 1_024;
+        if self.slots.capacity() > LEAST && self.slots.len() < self.slots.capacity() / 8 {
+            self.slots.shrink_to(2 * self.slots.len());
         }
     }
 
