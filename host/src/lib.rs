@@ -12,6 +12,7 @@ pub mod config;
 pub mod dispatch;
 pub mod journal;
 pub mod live;
+pub mod memory;
 pub mod model;
 pub mod queue;
 pub mod runtime;

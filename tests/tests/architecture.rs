@@ -28,6 +28,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ("journal", &["model"], &["tokio::time", "tokio::sync"]),
     ("dispatch", &["model", "authz", "seam", "queue", "cache", "status", "clock", "journal"], &["tokio::time"]),
     ("config", &["model"], &["serde_saphyr"]),
+    ("memory", &[], &["tokio"]),
     ("telemetry", &["model", "status"], &["prometheus_client", "tracing_subscriber", "tracing_appender"]),
     ("admin", &["telemetry"], &["axum", "tokio"]),
 ];

@@ -16,6 +16,7 @@ use crate::{
     cache::{Reader, Writer},
     dispatch::{Debts, Home, Lane, Loaded, PodQueue, Registry},
     journal::{Account, Journal, Number, Recovery},
+    memory::GiveBack,
     model::{BoxFuture, CachedPod, Change, Observation, PodView},
     wake::Wake,
 };
@@ -67,6 +68,7 @@ pub(super) struct Ingest {
     past: Past,
     /// When a plugin is to be run on all its Pods again, and how often.
     resyncs: BTreeMap<(Instant, Lane), Duration>,
+    memory: GiveBack,
 }
 
 /// What the journal knows of the time before this process.
@@ -126,8 +128,10 @@ impl Ingest {
                 }
             }
         });
-        let resyncs = BTreeMap::new();
-        (Self { writer, reader, observations, messages, registry, queue, debts, interests, past, resyncs }, Door(door))
+        let (resyncs, memory) = (BTreeMap::new(), GiveBack::default());
+        let ingest =
+            Self { writer, reader, observations, messages, registry, queue, debts, interests, past, resyncs, memory };
+        (ingest, Door(door))
     }
 
     /// Runs until the watch ends.
@@ -148,6 +152,7 @@ impl Ingest {
                     None => return,
                 },
                 () = resync_due => self.resync(),
+                never = self.memory.run() => match never {},
             }
         }
     }
@@ -157,6 +162,7 @@ impl Ingest {
             Observation::Relisted { pods, revision } => {
                 tracing::info!(pods = pods.len(), %revision, "pods listed");
                 let changes = self.writer.relist(pods, revision);
+                self.memory.plan();
                 self.tell_past();
                 changes
             }

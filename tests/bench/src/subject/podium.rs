@@ -7,6 +7,7 @@ use anyhow::Context;
 use podium_host::{
     api::{self, Api},
     cache,
+    memory::GiveBack,
     model::{
         Change, Grants, LabelSelector, Limits, Observation, Phase, PluginId, PluginSpec, PodEvent, PodView, WatchSpec,
     },
@@ -47,11 +48,18 @@ pub(super) async fn follow(config: kube::Config, plugins: usize) -> anyhow::Resu
             worker.done(&job, Next::Settled);
         }
     });
-    while let Some(observation) = observations.recv().await {
+    let mut memory = GiveBack::default();
+    loop {
+        let observation = tokio::select! {
+            biased;
+            observation = observations.recv() => observation.context("the watch ended")?,
+            never = memory.run() => match never {},
+        };
         match observation {
             Observation::Relisted { pods, revision } => {
                 let listed = pods.len();
                 enqueue(&wake, &queue, &writer.relist(pods, revision));
+                memory.plan();
                 control.synced(listed)?;
                 control.seen(revision.0)?;
             }
@@ -71,7 +79,6 @@ pub(super) async fn follow(config: kube::Config, plugins: usize) -> anyhow::Resu
             Observation::Stale(staleness) => writer.set_stale(staleness),
         }
     }
-    anyhow::bail!("the watch ended")
 }
 
 fn revision(event: &PodEvent) -> u64 {
