@@ -420,7 +420,7 @@ impl Part {
     pub(super) fn node<'a>(&'a self, own: &'a [u8], identity: Identity<'a>) -> Option<&'a str> {
         match &self.node {
             Slot::Fixed(node) => node.as_deref(),
-            Slot::Leaf(at) => match resolve(&self.leaves[..=*at], own, identity)?.last()? {
+            Slot::Leaf(at) => match resolve(&self.leaves, own, identity)?.get(*at)? {
                 Value::Text(node) => Some(node),
                 _ => None,
             },

@@ -215,6 +215,21 @@ fn parts_that_are_empty_null_or_not_there_are_read() {
 }
 
 #[test]
+fn specs_with_a_value_of_their_own_behind_the_nodes_name_are_shared() {
+    let (shapes, mut scratch) = shapes();
+    let mut kept = Vec::new();
+    for own in 0..20 {
+        let mut object = pod(1, own, "Running");
+        object["spec"]["zone"]["nameservers"] = json!([format!("10.96.0.{own}")]);
+        let json = object.to_string();
+        let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+        same_as_decoded(&read, json.as_bytes());
+        kept.push(read.packed);
+    }
+    assert_eq!(shapes.parts(), PARTS);
+}
+
+#[test]
 fn a_text_of_any_length_comes_out_as_decoded() {
     let (shapes, mut scratch) = shapes();
     let mut object = pod(1, 3, "Running");
