@@ -182,8 +182,8 @@ fn queries_turn_pages_in_order_and_hold_every_requirement() {
         member("shop", "d").label("tier", "gold").node("n2"),
         member("shop", "c"),
         member("bank", "z"),
-        member("shop", "b"),
-        member("shop", "a").label("tier", "tin"),
+        member("shop", "b").phase("Failed"),
+        member("shop", "a").label("tier", "tin").phase("Running"),
         pod("shop", "cart-0"),
     ]);
     run(&mut host, |_| {
@@ -197,6 +197,7 @@ fn queries_turn_pages_in_order_and_hold_every_requirement() {
         assert_eq!(names(web().label_in("tier", ["tin", "iron"]))?, ["a"]);
         assert_eq!(names(web().in_namespace("shop").label_not_in("tier", ["tin"]))?, ["b", "c", "d", "e"]);
         assert_eq!(names(pods::find().label_absent("app"))?, ["cart-0"]);
+        assert_eq!(names(web().in_phase("Failed"))?, ["b"]);
         assert_eq!(web().count()?, 6);
         Ok(Outcome::settled())
     })

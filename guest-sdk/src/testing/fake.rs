@@ -97,6 +97,7 @@ impl Fake {
                 && query.namespace.as_ref().is_none_or(|namespace| *namespace == pod.header.namespace)
                 && query.node.as_ref().is_none_or(|node| pod.spec.node_name.as_ref() == Some(node))
                 && query.owner_uid.as_ref().is_none_or(|uid| pod.owners.iter().any(|owner| owner.uid == *uid))
+                && query.phase.as_ref().is_none_or(|phase| pod.status.phase == *phase)
                 && query.labels.iter().all(|requirement| matches(requirement, pod))
         })
     }

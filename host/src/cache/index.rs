@@ -48,6 +48,7 @@ impl Index {
 pub(super) struct Indexes {
     pub(super) nodes: Index,
     pub(super) owners: Index,
+    pub(super) phases: Index,
     labels: OrdMap<Arc<str>, Index>,
 }
 
@@ -74,6 +75,13 @@ impl Indexes {
             if from != to {
                 from.into_iter().for_each(|node| self.nodes.remove(node, slot, place));
                 to.into_iter().for_each(|node| self.nodes.insert(node, slot, place));
+            }
+        }
+        if sections.contains(Section::Status) {
+            let (from, to) = (old.map(CachedPod::phase), new.map(CachedPod::phase));
+            if from != to {
+                from.into_iter().for_each(|phase| self.phases.remove(phase, slot, place));
+                to.into_iter().for_each(|phase| self.phases.insert(phase, slot, place));
             }
         }
         if sections.contains(Section::Owners) {

@@ -124,6 +124,11 @@ impl CachedPod {
     pub fn node(&self) -> Option<&str> {
         self.packed.node(self.identity())
     }
+    /// Empty where the server has none yet.
+    #[must_use]
+    pub fn phase(&self) -> &str {
+        self.packed.phase(self.identity())
+    }
     #[must_use]
     pub fn owner_uids(&self) -> Vec<String> {
         self.owners().unwrap_or_default().into_iter().map(|owner| owner.uid).collect()

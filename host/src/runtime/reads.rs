@@ -157,7 +157,8 @@ impl Run {
 }
 
 fn check_query(query: &PodQuery) -> Result<(), Refused> {
-    for (name, value) in [("namespace", &query.namespace), ("node", &query.node), ("owner-uid", &query.owner_uid)] {
+    let PodQuery { namespace, node, owner_uid, phase, labels: _ } = query;
+    for (name, value) in [("namespace", namespace), ("node", node), ("owner-uid", owner_uid), ("phase", phase)] {
         at_most(name, value.as_deref().unwrap_or_default(), NAME_BYTES)?;
     }
     let requirements = &query.labels.0;

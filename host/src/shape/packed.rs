@@ -135,6 +135,12 @@ impl Packed {
         self.part(SPEC).node(self.own(SPEC), identity)
     }
 
+    /// Empty where the server has none yet.
+    #[must_use]
+    pub fn phase<'a>(&'a self, identity: Identity<'a>) -> &'a str {
+        self.part(STATUS).phase(self.own(STATUS), identity)
+    }
+
     /// The whole object as the API server wrote it, without managedFields. None where it was not read as JSON.
     #[must_use]
     pub fn json(&self, identity: Identity<'_>) -> Option<Vec<u8>> {

@@ -64,6 +64,8 @@ pub(super) struct Part {
     pub(super) generation: i64,
     /// Of the spec.
     node: Slot<Option<Box<str>>>,
+    /// Of the status.
+    phase: Slot<Box<str>>,
 }
 
 impl fmt::Debug for Part {
@@ -300,13 +302,16 @@ pub(super) fn build(part: usize, key: &[u8], own: &[u8], identity: Identity<'_>)
     }
     let created = usize::try_from(traced.header.created.0 / 1_000 - leaf::sentinel_time(0)).ok();
     let created = created.filter(|at| leaves.get(*at).is_some_and(|leaf| leaf.kind == Kind::Time));
+    // The leaf that is the whole of a text, if one is.
+    let leaf = |text: &str| {
+        number_of(text.as_bytes()).and_then(|at| at.checked_sub(part * MAX_LEAVES)).filter(|at| *at < leaves.len())
+    };
     let node = match &traced.spec.node_name {
-        Some(name) => match number_of(name.as_bytes()).and_then(|at| at.checked_sub(SPEC * MAX_LEAVES)) {
-            Some(at) if at < leaves.len() => Slot::Leaf(at),
-            _ => Slot::Fixed(Some(name.as_str().into())),
-        },
+        Some(name) => leaf(name).map_or_else(|| Slot::Fixed(Some(name.as_str().into())), Slot::Leaf),
         None => Slot::Fixed(None),
     };
+    let phase = &*traced.status.phase;
+    let phase = leaf(phase).map_or_else(|| Slot::Fixed(phase.into()), Slot::Leaf);
     let built = Part {
         key: key.into(),
         templates: templates.into(),
@@ -315,11 +320,13 @@ pub(super) fn build(part: usize, key: &[u8], own: &[u8], identity: Identity<'_>)
         created: created.map_or(Slot::Fixed(actual.header.created.0), Slot::Leaf),
         generation: traced.header.generation,
         node,
+        phase,
         leaves,
     };
     let proven = built.created(own, identity) == actual.header.created.0
         && built.generation == actual.header.generation
-        && built.node(own, identity) == actual.spec.node_name.as_deref();
+        && built.node(own, identity) == actual.spec.node_name.as_deref()
+        && built.phase(own, identity) == actual.status.phase;
     proven.then_some(built)
 }
 
@@ -353,6 +360,7 @@ pub(super) fn unshared(pod: &Pod, bytes: &SectionBytes) -> [Part; PARTS] {
         created: Slot::Fixed(pod.header.created.0),
         generation: pod.header.generation,
         node: Slot::Fixed(pod.spec.node_name.as_deref().map(Box::from)),
+        phase: Slot::Fixed(pod.status.phase.as_str().into()),
     })
 }
 
@@ -420,10 +428,21 @@ impl Part {
     pub(super) fn node<'a>(&'a self, own: &'a [u8], identity: Identity<'a>) -> Option<&'a str> {
         match &self.node {
             Slot::Fixed(node) => node.as_deref(),
-            Slot::Leaf(at) => match resolve(&self.leaves, own, identity)?.get(*at)? {
-                Value::Text(node) => Some(node),
-                _ => None,
-            },
+            Slot::Leaf(at) => self.text(own, identity, *at),
+        }
+    }
+
+    pub(super) fn phase<'a>(&'a self, own: &'a [u8], identity: Identity<'a>) -> &'a str {
+        match &self.phase {
+            Slot::Fixed(phase) => phase,
+            Slot::Leaf(at) => self.text(own, identity, *at).unwrap_or_default(),
+        }
+    }
+
+    fn text<'a>(&'a self, own: &'a [u8], identity: Identity<'a>, at: usize) -> Option<&'a str> {
+        match resolve(&self.leaves, own, identity)?.get(at)? {
+            Value::Text(text) => Some(text),
+            _ => None,
         }
     }
 }

@@ -91,6 +91,7 @@ fn same_as_decoded(read: &Read<'_>, json: &[u8]) {
     assert_eq!(read.revision.to_string(), header.resource_version);
     assert_eq!((read.packed.created(identity), read.packed.generation()), (header.created.0, header.generation));
     assert_eq!(read.packed.node(identity), decoded.spec.node_name.as_deref());
+    assert_eq!(read.packed.phase(identity), decoded.status.phase);
 }
 
 /// The object as it comes back.
@@ -211,6 +212,23 @@ fn parts_that_are_empty_null_or_not_there_are_read() {
         let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
         let back = String::from_utf8(read.packed.json(identity).unwrap()).unwrap();
         assert_eq!(back, json.replacen('{', r#"{"kind":"Pod","apiVersion":"v1","#, 1));
+    }
+}
+
+#[test]
+fn node_and_phase_are_known_without_a_section_whatever_their_text_is_like() {
+    let (shapes, mut scratch) = shapes();
+    let mut kept = Vec::new();
+    for own in 0..20 {
+        let mut object = pod(1, own, ["Running", "Pending", "2026-03-01T01:01:01Z", "10.0.0.1"][own as usize % 4]);
+        let name = object["metadata"]["name"].clone();
+        if own >= 16 {
+            (object["spec"]["nodeName"], object["status"]["phase"]) = (name.clone(), name);
+        }
+        let json = object.to_string();
+        let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+        same_as_decoded(&read, json.as_bytes());
+        kept.push(read.packed);
     }
 }
 
@@ -346,8 +364,8 @@ fn a_pod_whose_values_look_like_sentinels_is_kept_as_it_is() {
         assert_eq!(&*packed.section(identity, section), expected.get(section));
     }
     assert_eq!(
-        (packed.created(identity), packed.node(identity)),
-        (header.created.0, decoded.spec.node_name.as_deref())
+        (packed.created(identity), packed.node(identity), packed.phase(identity)),
+        (header.created.0, decoded.spec.node_name.as_deref(), "Running")
     );
 }
 

@@ -25,6 +25,17 @@ async fn a_json_guest_sees_kubernetes_json_of_the_granted_sections_alone() {
 }
 
 #[tokio::test]
+async fn a_json_guest_finds_pods_by_phase() {
+    for (phase, expected) in [("Running", 2), ("Failed", 0)] {
+        let mut spec = spec("json");
+        spec.config = format!("\"{phase}\"");
+        let (_, notes) = run(&spec).await;
+        let page: serde_json::Value = serde_json::from_str(notes.lines()[1]).unwrap();
+        assert_eq!(page.as_array().map(Vec::len), Some(expected), "{phase}");
+    }
+}
+
+#[tokio::test]
 async fn a_json_guest_is_told_of_a_deletion() {
     let engine = engine();
     let plugin = load(&engine, &spec("json")).unwrap();
