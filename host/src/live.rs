@@ -41,8 +41,7 @@ impl LivePods {
             Err(ApiError::Status { code: 404, .. }) => return Ok(None),
             Err(error) => return Err(unavailable(&error)),
         };
-        let pod = podium_wire::json::decode(&bytes).map_err(|error| unavailable(&error))?;
-        let pod = CachedPod::new(&pod).map_err(|error| unavailable(&error))?;
+        let pod = CachedPod::alone(&bytes).map_err(|error| unavailable(&error))?;
         if (&*pod.key.namespace, &*pod.key.name) != (namespace, name) {
             return Err(unavailable(&format_args!("asked for {namespace}/{name}, answered {}", pod.key)));
         }

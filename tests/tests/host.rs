@@ -6,6 +6,7 @@
 mod host {
     mod edge;
     mod faults;
+    mod full;
     mod incarnations;
     mod journal;
     mod labels;

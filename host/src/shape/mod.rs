@@ -11,7 +11,7 @@
 //!   nothing is kept that the decoder would not have accepted; what is left out is not looked at.
 //! - The object comes back byte for byte from its parts ([`Packed::json`]), but for managedFields, `kind` and
 //!   `apiVersion`, which are left out before anything is kept, or (the last two) the same for all.
-//! - Sections come out as `podium_wire` encodes them; a Pod for which that cannot be had is kept undivided.
+//! - Sections come out as `podium_wire` encodes them; a Pod for which that cannot be had is kept undivided, with its JSON.
 //! - A part is freed with the last Pod that has it.
 //!
 //! What may change nothing but the value of a leaf is one of the kinds of `leaf.rs`; everything else is shared text.
@@ -24,6 +24,7 @@ mod skip;
 #[cfg(test)]
 mod tests;
 mod text;
+mod whole;
 
 pub(crate) use leaf::{put_varint, uuid, uuid_text, varint};
 pub use packed::Packed;

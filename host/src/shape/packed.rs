@@ -9,6 +9,7 @@ use super::{
     leaf::{put_varint, varint},
     part::{self, Part, place, sections},
     scan::{OUTER, PARTS, SPEC, STATUS},
+    whole,
 };
 
 #[derive(Debug, Clone)]
@@ -36,13 +37,15 @@ impl Packed {
         Self { shape, own: bytes.into(), spec_hash }
     }
 
-    /// Keeps a Pod that is not at hand as JSON in an API server's form. It shares nothing and has no JSON.
+    /// Keeps a Pod that is not in an API server's form, undivided: it shares nothing. `json` is what it was decoded from.
     ///
     /// # Errors
-    /// When a section is too large.
-    pub fn unshared(pod: &Pod) -> Result<Self, CodecError> {
+    /// When a section is too large, or this is not its JSON.
+    pub fn unshared(pod: &Pod, json: &[u8]) -> Result<Self, CodecError> {
         let bytes = SectionBytes::encode(pod)?;
-        let shape = Shape { parts: part::unshared(pod, &bytes).map(Arc::new) };
+        let parts = whole::key(json).and_then(|key| part::unshared(pod, &bytes, &key));
+        let parts = parts.ok_or_else(|| CodecError::Malformed("not the JSON of a Pod".to_owned()))?;
+        let shape = Shape { parts: parts.map(Arc::new) };
         Ok(Self::new(Arc::new(shape), [&[]; PARTS], 0))
     }
 
@@ -83,14 +86,21 @@ impl Packed {
     /// A section in the encoding of `podium_wire`.
     #[must_use]
     pub fn section(&self, identity: Identity<'_>, section: Section) -> Cow<'_, [u8]> {
-        let (part, place) = place(section);
+        let Some((part, place)) = place(section) else { return Cow::Owned(self.full(identity)) };
         match self.part(part).fixed(place) {
             Some(bytes) => Cow::Borrowed(bytes),
             None => Cow::Owned(self.part(part).section(place, self.own(part), identity)),
         }
     }
 
-    /// The sections whose bytes differ; both are states of the incarnation `name`, `uid`.
+    /// The whole object as text. What the decoder passes over need not be UTF-8; what is handed out is.
+    fn full(&self, identity: Identity<'_>) -> Vec<u8> {
+        // What was kept is what was read.
+        let json = String::from_utf8(self.json(identity).unwrap_or_default());
+        json.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()).into_bytes()
+    }
+
+    /// The sections whose bytes differ, the revision in the full object aside; both are states of the incarnation `name`, `uid`.
     #[must_use]
     pub fn changed_from(&self, old: &Self, name: &str, uid: &str) -> SectionSet {
         // Sections hold no revision of their own Pod.
@@ -104,8 +114,11 @@ impl Packed {
                 true => here.differing(own, others),
                 false => None,
             };
-            for section in sections(part) {
-                let place = place(section).1;
+            // JSON is its key and its values: what differs in one of them differs somewhere in the object.
+            if own != others || here.key != there.key {
+                changed = changed.with(Section::Full);
+            }
+            for (section, place) in sections(part) {
                 let differs = match differing {
                     Some(places) => places & 1 << place != 0,
                     None => !here.is_same(place, own, (there, others), identity),
@@ -141,7 +154,7 @@ impl Packed {
         self.part(STATUS).phase(self.own(STATUS), identity)
     }
 
-    /// The whole object as the API server wrote it, without managedFields. None where it was not read as JSON.
+    /// The whole object as the API server wrote it, without managedFields. None where what is kept is not what was read.
     #[must_use]
     pub fn json(&self, identity: Identity<'_>) -> Option<Vec<u8>> {
         const HEAD: &[u8] = br#"{"kind":"Pod","apiVersion":"v1","#;

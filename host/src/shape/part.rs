@@ -26,21 +26,23 @@ pub struct Identity<'a> {
 const MAX_LEAVES: usize = 10_000;
 const SENTINEL_DAY: &[u8] = b"2096-10-02T";
 
-/// Where a section is: its part, and its place among the part's.
-pub(super) fn place(section: Section) -> (usize, usize) {
+/// Where a section is: its part, and its place among the part's. None for the one that is in all of them.
+pub(super) fn place(section: Section) -> Option<(usize, usize)> {
     match section {
-        Section::Labels => (OUTER, 0),
-        Section::Annotations => (OUTER, 1),
-        Section::Owners => (OUTER, 2),
-        Section::Lifecycle => (OUTER, 3),
-        Section::Spec => (SPEC, 0),
-        Section::Status => (STATUS, 0),
+        Section::Labels => Some((OUTER, 0)),
+        Section::Annotations => Some((OUTER, 1)),
+        Section::Owners => Some((OUTER, 2)),
+        Section::Lifecycle => Some((OUTER, 3)),
+        Section::Spec => Some((SPEC, 0)),
+        Section::Status => Some((STATUS, 0)),
+        Section::Full => None,
     }
 }
 
-/// The sections of a part.
-pub(super) fn sections(part: usize) -> impl Iterator<Item = Section> {
-    Section::ALL.into_iter().filter(move |section| place(*section).0 == part)
+/// The sections of a part, and their places.
+pub(super) fn sections(part: usize) -> impl Iterator<Item = (Section, usize)> {
+    let of_part = move |section| place(section).filter(|(of, _)| *of == part).map(|(_, place)| (section, place));
+    Section::ALL.into_iter().filter_map(of_part)
 }
 
 /// A value that is fixed, or a leaf.
@@ -51,7 +53,7 @@ pub(super) enum Slot<T> {
 }
 
 pub(super) struct Part {
-    /// Empty for a part that was never JSON.
+    /// Empty for a part that is not there, and for spec and status of a Pod that is kept undivided: its outer part has all.
     pub(super) key: Box<[u8]>,
     leaves: Box<[Leaf]>,
     templates: Box<[Template]>,
@@ -290,7 +292,7 @@ pub(super) fn build(part: usize, key: &[u8], own: &[u8], identity: Identity<'_>)
     })?;
     let (traced_bytes, actual_bytes) = (SectionBytes::encode(&traced).ok()?, SectionBytes::encode(&actual).ok()?);
     let mut templates = Vec::new();
-    for section in sections(part) {
+    for (section, _) in sections(part) {
         let template = Template::trace(traced_bytes.get(section), part, &leaves)?;
         if template.fill(&leaves, &values) != actual_bytes.get(section) {
             return None;
@@ -346,22 +348,25 @@ fn generate_name(key: &[u8]) -> &str {
     text.and_then(|text| str::from_utf8(text).ok()).unwrap_or_default()
 }
 
-/// Parts that nobody shares, of a Pod that is not at hand as JSON.
-pub(super) fn unshared(pod: &Pod, bytes: &SectionBytes) -> [Part; PARTS] {
+/// Parts that nobody shares, of a Pod that is kept undivided. None where this is no key.
+pub(super) fn unshared(pod: &Pod, bytes: &SectionBytes, key: &[u8]) -> Option<[Part; PARTS]> {
     let namespace: Arc<str> = pod.header.namespace.as_str().into();
-    [OUTER, SPEC, STATUS].map(|part| Part {
-        key: Box::default(),
-        leaves: Box::default(),
-        templates: sections(part)
-            .map(|section| Template { bytes: bytes.get(section).into(), holes: Box::default() })
-            .collect(),
-        namespace: Arc::clone(&namespace),
-        name_prefix: Box::default(),
-        created: Slot::Fixed(pod.header.created.0),
-        generation: pod.header.generation,
-        node: Slot::Fixed(pod.spec.node_name.as_deref().map(Box::from)),
-        phase: Slot::Fixed(pod.status.phase.as_str().into()),
-    })
+    let mut leaves = [leaves(key)?, Box::default(), Box::default()];
+    Some([OUTER, SPEC, STATUS].map(|part| {
+        Part {
+            key: if part == OUTER { key.into() } else { Box::default() },
+            leaves: std::mem::take(&mut leaves[part]),
+            templates: sections(part)
+                .map(|(section, _)| Template { bytes: bytes.get(section).into(), holes: Box::default() })
+                .collect(),
+            namespace: Arc::clone(&namespace),
+            name_prefix: Box::default(),
+            created: Slot::Fixed(pod.header.created.0),
+            generation: pod.header.generation,
+            node: Slot::Fixed(pod.spec.node_name.as_deref().map(Box::from)),
+            phase: Slot::Fixed(pod.status.phase.as_str().into()),
+        }
+    }))
 }
 
 impl Part {

@@ -78,14 +78,26 @@ fn none(_: &str, _: &str, _: &str) -> Option<Packed> {
     None
 }
 
+fn encoded() -> impl Iterator<Item = Section> {
+    Section::ALL.into_iter().filter(|section| *section != Section::Full)
+}
+
+/// What differs where one section does.
+fn of_the_whole_and(section: Section) -> SectionSet {
+    SectionSet::EMPTY.with(section).with(Section::Full)
+}
+
 /// Compares a Pod as read with what the decoder gives.
 fn same_as_decoded(read: &Read<'_>, json: &[u8]) {
     let decoded = podium_wire::json::decode(json).unwrap();
     let expected = SectionBytes::encode(&decoded).unwrap();
     let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
-    for section in Section::ALL {
+    for section in encoded() {
         assert_eq!(&*read.packed.section(identity, section), expected.get(section), "{}", section.name());
     }
+    let full = read.packed.section(identity, Section::Full);
+    assert!(str::from_utf8(&full).is_ok());
+    assert_eq!(podium_wire::json::decode(&full).unwrap(), decoded);
     let header = &decoded.header;
     assert_eq!((read.namespace, read.name, read.uid), (&*header.namespace, &*header.name, &*header.uid));
     assert_eq!(read.revision.to_string(), header.resource_version);
@@ -272,12 +284,12 @@ fn an_unchanged_spec_is_not_read_again_and_a_changed_one_is() {
     assert!(scratch.parts[SPEC].key.is_empty(), "the spec was cut again");
     same_as_decoded(&second, json.as_bytes());
     let (name, uid) = (second.name.to_owned(), second.uid.to_owned());
-    assert_eq!(second.packed.changed_from(&first, &name, &uid), SectionSet::EMPTY.with(Section::Status));
+    assert_eq!(second.packed.changed_from(&first, &name, &uid), of_the_whole_and(Section::Status));
     object["spec"]["containers"][0]["image"] = "registry.example/app:2".into();
     let json = object.to_string();
     let third = shapes.read(json.as_bytes(), &mut scratch, |_, _, _| Some(&second.packed)).unwrap();
     same_as_decoded(&third, json.as_bytes());
-    assert_eq!(third.packed.changed_from(&second.packed, &name, &uid), SectionSet::EMPTY.with(Section::Spec));
+    assert_eq!(third.packed.changed_from(&second.packed, &name, &uid), of_the_whole_and(Section::Spec));
 }
 
 #[test]
@@ -322,15 +334,46 @@ fn states_of_one(object: &Value) -> Value {
 }
 
 #[test]
-fn what_sections_do_not_hold_changes_none() {
+fn what_no_other_section_holds_changes_the_full_object_alone() {
     let (shapes, mut scratch) = shapes();
     let mut object = pod(1, 3, "Running");
     let first = shapes.read(object.to_string().as_bytes(), &mut scratch, none).unwrap().packed;
     object["metadata"]["resourceVersion"] = "99".into();
+    object["metadata"]["managedFields"][0]["time"] = "2026-04-01T00:00:00Z".into();
+    let json = object.to_string();
+    let second = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+    assert_eq!(second.packed.changed_from(&first, second.name, second.uid), SectionSet::EMPTY, "its revision");
     object["status"]["conditions"][1]["futureField"] = "2026-01-01T00:00:00Z".into();
     let json = object.to_string();
     let second = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
-    assert_eq!(second.packed.changed_from(&first, second.name, second.uid), SectionSet::EMPTY);
+    assert_eq!(second.packed.changed_from(&first, second.name, second.uid), SectionSet::EMPTY.with(Section::Full));
+}
+
+#[test]
+fn an_undivided_pod_has_its_whole_object_and_tells_its_revision_from_a_change() {
+    let (shapes, mut scratch) = shapes();
+    let mut read = |object: &Value| {
+        // No API server writes spaces.
+        let json = serde_json::to_vec_pretty(object).unwrap();
+        match shapes.read(&json, &mut scratch, none) {
+            Err(ShapeError::Unusual(pod)) => Packed::unshared(&pod, &json).unwrap(),
+            read => panic!("{read:?}"),
+        }
+    };
+    let mut object = pod(1, 3, "Running");
+    object["spec"]["later"] = json!({"a": [1, "\u{0}é\\"]});
+    let (name, uid) = ("web-1-5d9c7b8f-x", "u");
+    (object["metadata"]["name"], object["metadata"]["uid"]) = (name.into(), uid.into());
+    let first = read(&object);
+    let full = first.section(Identity { name, uid, revision: 1_003 }, Section::Full);
+    let back: Value = serde_json::from_slice(&full).unwrap();
+    assert_eq!(back.to_string(), without_managed_fields(object.to_string().as_bytes()));
+    object["metadata"]["resourceVersion"] = "1004".into();
+    object["metadata"]["managedFields"] = json!([]);
+    let second = read(&object);
+    assert_eq!(second.changed_from(&first, name, uid), SectionSet::EMPTY);
+    object["spec"]["later"]["a"][0] = 2.into();
+    assert_eq!(read(&object).changed_from(&second, name, uid), SectionSet::EMPTY.with(Section::Full));
 }
 
 #[test]
@@ -357,12 +400,14 @@ fn a_pod_whose_values_look_like_sentinels_is_kept_as_it_is() {
         Err(ShapeError::Unusual(pod)) => assert_eq!(*pod, decoded),
         read => panic!("{read:?}"),
     }
-    let packed = Packed::unshared(&decoded).unwrap();
+    let packed = Packed::unshared(&decoded, json.as_bytes()).unwrap();
     let (expected, header) = (SectionBytes::encode(&decoded).unwrap(), &decoded.header);
     let identity = Identity { name: &header.name, uid: &header.uid, revision: 1_003 };
-    for section in Section::ALL {
+    for section in encoded() {
         assert_eq!(&*packed.section(identity, section), expected.get(section));
     }
+    let full: Value = serde_json::from_slice(&packed.section(identity, Section::Full)).unwrap();
+    assert_eq!(full.to_string(), without_managed_fields(json.as_bytes()));
     assert_eq!(
         (packed.created(identity), packed.node(identity), packed.phase(identity)),
         (header.created.0, decoded.spec.node_name.as_deref(), "Running")
