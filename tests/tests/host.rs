@@ -10,6 +10,7 @@ mod host {
     mod incarnations;
     mod journal;
     mod labels;
+    mod prune;
     mod python;
     mod quiet;
     mod rights;

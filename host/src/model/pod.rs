@@ -8,7 +8,7 @@ use podium_wire::{
 };
 
 use super::{PodKey, Revision, RevisionError};
-use crate::shape::{Identity, Packed, Scratch, ShapeError, Shapes};
+use crate::shape::{Identity, Packed, Prune, Scratch, ShapeError, Shapes};
 
 /// One state of one Pod.
 #[derive(Debug, Clone)]
@@ -42,30 +42,28 @@ impl CachedPod {
     /// As [`Self::alone`].
     pub fn new(pod: &podium_wire::Pod) -> Result<Self, PodError> {
         if !pod.full.is_empty() {
-            return Self::undivided(pod, pod.full.as_bytes());
+            return Self::undivided(pod.clone(), pod.full.as_bytes(), &Prune::NOTHING);
         }
         let record = SectionBytes::encode(pod)?.record(&pod.header, SectionSet::ALL)?;
         let json = podium_wire::Record::open(record).and_then(|record| podium_wire::json::render(&record));
         let json = json.map_err(|error| CodecError::Malformed(error.to_string()))?;
-        Self::undivided(pod, json.to_string().as_bytes())
+        Self::undivided(pod.clone(), json.to_string().as_bytes(), &Prune::NOTHING)
     }
 
     /// Reads the JSON of a Pod that is to share nothing with others, as it is not kept for long.
     ///
     /// # Errors
     /// When it is no Pod, its revision cannot be compared, or a section is too large.
-    pub fn alone(json: &[u8]) -> Result<Self, PodError> {
-        Self::undivided(&podium_wire::json::decode(json)?, json)
+    pub fn alone(json: &[u8], prune: &Prune) -> Result<Self, PodError> {
+        Self::undivided(podium_wire::json::decode(json)?, json, prune)
     }
 
     /// From both its forms.
-    fn undivided(pod: &podium_wire::Pod, json: &[u8]) -> Result<Self, PodError> {
+    fn undivided(pod: podium_wire::Pod, json: &[u8], prune: &Prune) -> Result<Self, PodError> {
         let header = &pod.header;
-        Ok(Self {
-            key: PodKey::new(&header.namespace, &header.name, &header.uid),
-            revision: Revision::parse(&header.resource_version)?,
-            packed: Packed::unshared(pod, json)?,
-        })
+        let key = PodKey::new(&header.namespace, &header.name, &header.uid);
+        let revision = Revision::parse(&header.resource_version)?;
+        Ok(Self { key, revision, packed: Packed::unshared(pod, json, prune)? })
     }
 
     /// Reads the JSON of a Pod. `held` is asked for the state that is kept under a namespace and name: what has not
@@ -96,7 +94,7 @@ impl CachedPod {
                 });
                 Ok((Self { key, revision: Revision(read.revision), packed: read.packed }, before))
             }
-            Err(ShapeError::Unusual(pod)) => Ok((Self::undivided(&pod, json)?, before)),
+            Err(ShapeError::Unusual(pod)) => Ok((Self::undivided(*pod, json, shapes.prune())?, before)),
             Err(ShapeError::Json(error)) => Err(error.into()),
         }
     }

@@ -9,8 +9,8 @@
 //! # What holds
 //! - A part is taken for one that is known only if its key is the same, byte for byte, and its leaves are as many. So
 //!   nothing is kept that the decoder would not have accepted; what is left out is not looked at.
-//! - The object comes back byte for byte from its parts ([`Packed::json`]), but for managedFields, `kind` and
-//!   `apiVersion`, which are left out before anything is kept, or (the last two) the same for all.
+//! - The object comes back byte for byte from its parts ([`Packed::json`]), but for managedFields and what [`Prune`] names,
+//!   which are cut away before anything is kept, and for `kind` and `apiVersion`, which are the same for all.
 //! - Sections come out as `podium_wire` encodes them; a Pod for which that cannot be had is kept undivided, with its JSON.
 //! - A part is freed with the last Pod that has it.
 //!
@@ -19,6 +19,7 @@
 mod leaf;
 mod packed;
 mod part;
+mod prune;
 mod scan;
 mod skip;
 #[cfg(test)]
@@ -29,6 +30,7 @@ mod whole;
 pub(crate) use leaf::{put_varint, uuid, uuid_text, varint};
 pub use packed::Packed;
 pub use part::Identity;
+pub use prune::Prune;
 pub use scan::Scratch;
 
 use std::{
@@ -67,6 +69,7 @@ pub struct Shapes {
     table: Mutex<Table>,
     /// Seeded, so that nobody outside can make two keys or two specs of one hash.
     hasher: FixedState,
+    prune: Prune,
 }
 
 #[derive(Debug)]
@@ -100,7 +103,7 @@ pub enum ShapeError {
 }
 
 impl Shapes {
-    /// `seed` should be a secret of the process.
+    /// `seed` should be a secret of the process. Nothing is pruned.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let hasher = FixedState::with_seed(seed);
@@ -109,7 +112,18 @@ impl Shapes {
             shapes: HashMap::with_hasher(hasher.clone()),
             sweep_at: 0,
         };
-        Self { table: Mutex::new(table), hasher }
+        Self { table: Mutex::new(table), hasher, prune: Prune::NOTHING }
+    }
+
+    /// The same for Pods of which this is cut away.
+    #[must_use]
+    pub fn pruning(self, prune: Prune) -> Self {
+        Self { prune, ..self }
+    }
+
+    #[must_use]
+    pub fn prune(&self) -> &Prune {
+        &self.prune
     }
 
     /// Reads a Pod's JSON.
@@ -131,7 +145,7 @@ impl Shapes {
             known.as_ref().map(|held| held.as_ref().spec_hash()).filter(|hash| *hash != 0)
         };
         let hash = |bytes: &[u8]| self.hasher.hash_one(bytes);
-        let Some(cut) = scan::cut(json, scratch, Leaves::All, hash, ask) else {
+        let Some(cut) = scan::cut(json, scratch, Leaves::All, &self.prune, hash, ask) else {
             return Err(ShapeError::Unusual(Box::new(podium_wire::json::decode(json)?)));
         };
         let spec = known.as_ref().map(AsRef::as_ref).filter(|_| cut.spec_is_held);
@@ -140,7 +154,7 @@ impl Shapes {
         }
         let actual = podium_wire::json::decode(json)?;
         // Something in it is of the form of a leaf and not treated as one by the decoder.
-        let again = scan::cut(json, scratch, Leaves::Identity, hash, |_, _, _| None);
+        let again = scan::cut(json, scratch, Leaves::Identity, &self.prune, hash, |_, _, _| None);
         if let Some(cut) = again
             && let Some(shape) = self.shape(scratch, &cut, None)
         {

@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use podium_wire::{CodecError, Pod, Section, SectionBytes, SectionSet};
 
 use super::{
-    Identity, Shape,
+    Identity, Prune, Shape,
     leaf::{put_varint, varint},
     part::{self, Part, place, sections},
     scan::{OUTER, PARTS, SPEC, STATUS},
@@ -41,9 +41,10 @@ impl Packed {
     ///
     /// # Errors
     /// When a section is too large, or this is not its JSON.
-    pub fn unshared(pod: &Pod, json: &[u8]) -> Result<Self, CodecError> {
-        let bytes = SectionBytes::encode(pod)?;
-        let parts = whole::key(json).and_then(|key| part::unshared(pod, &bytes, &key));
+    pub fn unshared(mut pod: Pod, json: &[u8], prune: &Prune) -> Result<Self, CodecError> {
+        prune.cut(&mut pod.annotations);
+        let bytes = SectionBytes::encode(&pod)?;
+        let parts = whole::key(json, prune).and_then(|key| part::unshared(&pod, &bytes, &key));
         let parts = parts.ok_or_else(|| CodecError::Malformed("not the JSON of a Pod".to_owned()))?;
         let shape = Shape { parts: parts.map(Arc::new) };
         Ok(Self::new(Arc::new(shape), [&[]; PARTS], 0))
@@ -154,7 +155,8 @@ impl Packed {
         self.part(STATUS).phase(self.own(STATUS), identity)
     }
 
-    /// The whole object as the API server wrote it, without managedFields. None where what is kept is not what was read.
+    /// The whole object as the API server wrote it, without what is cut away. None where what is kept is not
+    /// what was read.
     #[must_use]
     pub fn json(&self, identity: Identity<'_>) -> Option<Vec<u8>> {
         const HEAD: &[u8] = br#"{"kind":"Pod","apiVersion":"v1","#;

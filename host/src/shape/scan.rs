@@ -8,6 +8,7 @@ use memchr::memmem::Finder;
 
 use super::{
     leaf::{self, Kind, MARK, Own, Value},
+    prune::Prune,
     skip::{self, Quotes},
 };
 
@@ -76,6 +77,7 @@ pub(super) fn cut<'a>(
     json: &'a [u8],
     scratch: &mut Scratch,
     wanted: Leaves,
+    prune: &Prune,
     hash: impl Fn(&[u8]) -> u64,
     held: impl FnOnce(&str, &str, &str) -> Option<u64>,
 ) -> Option<Cut<'a>> {
@@ -86,6 +88,7 @@ pub(super) fn cut<'a>(
         quotes: &mut scratch.quotes,
         part: OUTER,
         wanted,
+        prune,
         name: None,
         uid: b"",
         run: None,
@@ -169,6 +172,7 @@ pub(super) struct Scanner<'a, 's> {
     /// The one that is being cut.
     pub(super) part: usize,
     pub(super) wanted: Leaves,
+    prune: &'s Prune,
     pub(super) name: Option<Finder<'a>>,
     pub(super) uid: &'a [u8],
     /// The number in the name by which the runs of a CronJob differ.
@@ -234,8 +238,25 @@ impl<'a> Scanner<'a, '_> {
                     end + 1
                 }
                 b"managedFields" => self.prune(start, value)?,
+                b"annotations" if self.prune.cuts_annotations() => self.annotations(value)?,
                 _ => self.value(value)?,
             };
+        }
+    }
+
+    /// Annotations without those that are cut away. Gives where they end.
+    fn annotations(&mut self, from: usize) -> Option<usize> {
+        if self.json.get(from) != Some(&b'{') {
+            return self.value(from);
+        }
+        let mut at = from + 1;
+        loop {
+            let Member { start, key, value } = match self.member(at)? {
+                Ok(member) => member,
+                Err(end) => return Some(end),
+            };
+            let cut = str::from_utf8(key).is_ok_and(|key| self.prune.cuts_annotation(key));
+            at = if cut { self.prune(start, value)? } else { self.value(value)? };
         }
     }
 

@@ -350,13 +350,60 @@ fn what_no_other_section_holds_changes_the_full_object_alone() {
 }
 
 #[test]
+fn what_is_pruned_is_in_nothing_that_is_kept_and_no_change() {
+    const KEYS: [&str; 2] = ["kubectl.kubernetes.io/last-applied-configuration", "a"];
+    let shapes = Shapes::new(7).pruning(Prune::annotations(KEYS));
+    let mut scratch = Scratch::default();
+    let text = |value: &str| serde_json::to_string(value).unwrap();
+    let json = |annotations: &str, spaced: bool| {
+        let space = if spaced { " " } else { "" };
+        format!(
+            concat!(
+                r#"{{{}"metadata":{{"name":"web-abcde","namespace":"shop","uid":"u","resourceVersion":"5","#,
+                r#""annotations":{{{}}},"labels":{{"a":"kept"}}}},"spec":{{"a":"kept"}},"status":{{}}}}"#,
+            ),
+            space, annotations
+        )
+    };
+    let last = |value: &str| format!("{}:{}", text(KEYS[0]), text(value));
+    let cases = [
+        (last(r#"{"spec":{"env":"secret"}}"#), String::new()),
+        (format!(r#""a":"secret",{}"#, last("secret")), String::new()),
+        (format!(r#"{},"b":"10.0.0.1""#, last("secret")), r#""b":"10.0.0.1""#.to_owned()),
+        (format!(r#""b":"x",{},"c":"y","a":"secret""#, last("secret")), r#""b":"x","c":"y""#.to_owned()),
+        (r#""b":"x","a":"secret""#.to_owned(), r#""b":"x""#.to_owned()),
+    ];
+    for (with, without) in cases {
+        for spaced in [false, true] {
+            let mut keep = |json: String| match shapes.read(json.as_bytes(), &mut scratch, none) {
+                Ok(read) if !spaced => read.packed,
+                Err(ShapeError::Unusual(pod)) if spaced => {
+                    Packed::unshared(*pod, json.as_bytes(), shapes.prune()).unwrap()
+                }
+                read => panic!("{read:?}"),
+            };
+            let (pruned, plain) = (keep(json(&with, spaced)), keep(json(&without, spaced)));
+            let identity = Identity { name: "web-abcde", uid: "u", revision: 5 };
+            for section in Section::ALL {
+                let (here, there) = (pruned.section(identity, section), plain.section(identity, section));
+                assert_eq!(here, there, "{} of {with}", section.name());
+                assert!(!String::from_utf8_lossy(&here).contains("secret"));
+            }
+            assert_eq!(pruned.changed_from(&plain, "web-abcde", "u"), SectionSet::EMPTY, "{with}");
+            let labels: podium_wire::Labels = podium_wire::decode(&pruned.section(identity, Section::Labels)).unwrap();
+            assert_eq!(labels["a"], "kept");
+        }
+    }
+}
+
+#[test]
 fn an_undivided_pod_has_its_whole_object_and_tells_its_revision_from_a_change() {
     let (shapes, mut scratch) = shapes();
     let mut read = |object: &Value| {
         // No API server writes spaces.
         let json = serde_json::to_vec_pretty(object).unwrap();
         match shapes.read(&json, &mut scratch, none) {
-            Err(ShapeError::Unusual(pod)) => Packed::unshared(&pod, &json).unwrap(),
+            Err(ShapeError::Unusual(pod)) => Packed::unshared(*pod, &json, &Prune::NOTHING).unwrap(),
             read => panic!("{read:?}"),
         }
     };
@@ -400,7 +447,7 @@ fn a_pod_whose_values_look_like_sentinels_is_kept_as_it_is() {
         Err(ShapeError::Unusual(pod)) => assert_eq!(*pod, decoded),
         read => panic!("{read:?}"),
     }
-    let packed = Packed::unshared(&decoded, json.as_bytes()).unwrap();
+    let packed = Packed::unshared(decoded.clone(), json.as_bytes(), &Prune::NOTHING).unwrap();
     let (expected, header) = (SectionBytes::encode(&decoded).unwrap(), &decoded.header);
     let identity = Identity { name: &header.name, uid: &header.uid, revision: 1_003 };
     for section in encoded() {

@@ -1,4 +1,4 @@
-//! The key of a Pod that is kept undivided: its whole JSON, without what is left out of all Pods.
+//! The key of a Pod that is kept undivided: its whole JSON, without what is cut away from all Pods.
 //!
 //! For JSON that no API server writes, such as with escapes or spaces in odd places, so it takes its time. What it leaves
 //! as it is comes back byte for byte; keys of the object and of its metadata are written anew.
@@ -11,10 +11,13 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::leaf::{self, Kind, MARK};
+use super::{
+    Prune,
+    leaf::{self, Kind, MARK},
+};
 
 /// None where it is no object, or its metadata is none.
-pub(super) fn key(json: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn key(json: &[u8], prune: &Prune) -> Option<Vec<u8>> {
     // In texts that the decoder passes over it takes any bytes; who is given this relies on UTF-8.
     let json = String::from_utf8_lossy(json);
     let mut out = vec![b'{'];
@@ -23,7 +26,7 @@ pub(super) fn key(json: &[u8]) -> Option<Vec<u8>> {
             "kind" | "apiVersion" => {}
             "metadata" => {
                 begin(&key, &mut out)?;
-                metadata(value.get(), &mut out)?;
+                metadata(value.get(), prune, &mut out)?;
             }
             _ => member(&key, value, &mut out)?,
         }
@@ -32,7 +35,7 @@ pub(super) fn key(json: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-fn metadata(json: &str, out: &mut Vec<u8>) -> Option<()> {
+fn metadata(json: &str, prune: &Prune, out: &mut Vec<u8>) -> Option<()> {
     out.push(b'{');
     for (key, value) in members(json)? {
         let text = value.get().strip_prefix('"').and_then(|text| text.strip_suffix('"'));
@@ -42,6 +45,14 @@ fn metadata(json: &str, out: &mut Vec<u8>) -> Option<()> {
             "resourceVersion" if text.is_some_and(|text| leaf::number(text.as_bytes()).is_some()) => {
                 begin(&key, out)?;
                 out.extend([b'"', MARK, Kind::Revision as u8, b'"']);
+            }
+            "annotations" if prune.cuts_annotations() && value.get().starts_with('{') => {
+                begin(&key, out)?;
+                out.push(b'{');
+                for (key, value) in members(value.get())?.into_iter().filter(|(key, _)| !prune.cuts_annotation(key)) {
+                    member(&key, value, out)?;
+                }
+                out.push(b'}');
             }
             _ => member(&key, value, out)?,
         }
