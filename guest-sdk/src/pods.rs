@@ -53,6 +53,7 @@ pub struct Query {
     pub(crate) namespace: Option<String>,
     pub(crate) node: Option<String>,
     pub(crate) owner_uid: Option<String>,
+    pub(crate) phase: Option<String>,
     pub(crate) labels: Vec<LabelRequirement>,
 }
 
@@ -86,6 +87,11 @@ impl Query {
     /// With an owner of this uid, such as the uid of [`Pod::controller`].
     pub fn owned_by(self, uid: impl Into<String>) -> Self {
         Self { owner_uid: Some(uid.into()), ..self }
+    }
+
+    /// In this phase: "Pending", "Running", "Succeeded", "Failed" or "Unknown".
+    pub fn in_phase(self, phase: impl Into<String>) -> Self {
+        Self { phase: Some(phase.into()), ..self }
     }
 
     /// Whose label has this value.

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use podium_sdk::{
-    Condition, ConditionStatus, Error, Event, ObjectRef, Outcome, PodKey, Refused, Request, Result, WriteResult, json,
-    log, pods, state,
-    testing::{Host, NOW, Write, pod},
+    Condition, ConditionStatus, Error, Event, ObjectRef, Outcome, PodKey, Refused, Request, Result, Value, WriteResult,
+    json, log, pods, state,
+    testing::{Host, NOW, Write, pod, pod_from_json},
     writes,
 };
 
@@ -182,8 +182,8 @@ fn queries_turn_pages_in_order_and_hold_every_requirement() {
         member("shop", "d").label("tier", "gold").node("n2"),
         member("shop", "c"),
         member("bank", "z"),
-        member("shop", "b"),
-        member("shop", "a").label("tier", "tin"),
+        member("shop", "b").phase("Failed"),
+        member("shop", "a").label("tier", "tin").phase("Running"),
         pod("shop", "cart-0"),
     ]);
     run(&mut host, |_| {
@@ -197,10 +197,55 @@ fn queries_turn_pages_in_order_and_hold_every_requirement() {
         assert_eq!(names(web().label_in("tier", ["tin", "iron"]))?, ["a"]);
         assert_eq!(names(web().in_namespace("shop").label_not_in("tier", ["tin"]))?, ["b", "c", "d", "e"]);
         assert_eq!(names(pods::find().label_absent("app"))?, ["cart-0"]);
+        assert_eq!(names(web().in_phase("Failed"))?, ["b"]);
         assert_eq!(web().count()?, 6);
         Ok(Outcome::settled())
     })
     .assert_quiet();
+}
+
+#[test]
+fn the_full_object_is_what_a_pod_was_made_from_and_follows_what_becomes_of_it() {
+    const POD: &str = r#"{
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"namespace": "shop", "name": "cart-0", "uid": "u1", "resourceVersion": "9", "managedFields": [{}],
+            "labels": {"app": "cart", "old": "yes"}},
+        "spec": {"dnsPolicy": "Default", "containers": [{"name": "c", "image": "nginx", "later": 1}]},
+        "status": {"conditions": [{"type": "Ready", "status": "True", "lastProbeTime": null}]}
+    }"#;
+    let mut host = Host::with_pods([pod_from_json(POD), pod("shop", "plain").label("app", "web")]);
+    let now = host.reconcile(
+        |request| {
+            let pod = request.pod().ok_or_else(|| Error::terminal("gone"))?;
+            let full = pod.full_as::<Value>()?;
+            assert_eq!(full["spec"]["dnsPolicy"], "Default");
+            assert!(!pod.full()?.contains("managedFields"));
+            pod.set_label("team", "gold")?;
+            pod.remove_label("old")?;
+            pod.set_condition(&Condition::new("shop.example/Seen", ConditionStatus::True))?;
+            writes::commit()?;
+            let after = pods::get("shop", "cart-0")?.ok_or_else(|| Error::terminal("gone"))?.full_as::<Value>()?;
+            assert_eq!(after["metadata"]["labels"], json!({"app": "cart", "team": "gold"}));
+            assert_eq!(after["spec"], full["spec"], "with what no other section holds");
+            assert_eq!(after["status"]["conditions"][0], full["status"]["conditions"][0]);
+            assert_eq!(after["status"]["conditions"][1]["type"], "shop.example/Seen");
+            let plain = pods::get("shop", "plain")?.ok_or_else(|| Error::terminal("gone"))?;
+            assert_eq!(plain.full_as::<Value>()?["metadata"]["labels"]["app"], "web", "made from nothing");
+            let wrong = plain.full_as::<Vec<String>>().unwrap_err();
+            assert!(wrong.is_terminal() && wrong.message().starts_with("shop/plain: "), "{wrong}");
+            Ok(Outcome::settled())
+        },
+        "shop",
+        "cart-0",
+    );
+    assert!(now.result().is_ok(), "{:?}", now.result());
+
+    let mut host = Host::with_pods([pod_from_json(POD)]).configured_by(LABELS_ONLY);
+    let blind = run(&mut host, |request| {
+        request.pod().ok_or_else(|| Error::terminal("gone"))?.full()?;
+        Ok(Outcome::settled())
+    });
+    assert!(blind.result().as_ref().unwrap_err().message().contains("section full"), "{:?}", blind.result());
 }
 
 #[test]

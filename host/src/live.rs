@@ -13,19 +13,21 @@ use crate::{
         syntax::{dns_label, dns_subdomain, quoted},
     },
     seam::Live,
+    shape::Shapes,
 };
 
 /// Pods by GET.
 #[derive(Clone)]
 pub struct LivePods {
     api: Api,
+    shapes: Arc<Shapes>,
 }
 
 impl LivePods {
-    /// Each read takes at most the deadline of `api`.
+    /// Each read takes at most the deadline of `api`. `shapes` are the cache's: what is cut away there is cut away here.
     #[must_use]
-    pub fn new(api: Api) -> Self {
-        Self { api }
+    pub fn new(api: Api, shapes: Arc<Shapes>) -> Self {
+        Self { api, shapes }
     }
 
     async fn read(&self, namespace: &str, name: &str) -> Result<Option<Arc<CachedPod>>, Refused> {
@@ -41,8 +43,7 @@ impl LivePods {
             Err(ApiError::Status { code: 404, .. }) => return Ok(None),
             Err(error) => return Err(unavailable(&error)),
         };
-        let pod = podium_wire::json::decode(&bytes).map_err(|error| unavailable(&error))?;
-        let pod = CachedPod::new(&pod).map_err(|error| unavailable(&error))?;
+        let pod = CachedPod::alone(&bytes, self.shapes.prune()).map_err(|error| unavailable(&error))?;
         if (&*pod.key.namespace, &*pod.key.name) != (namespace, name) {
             return Err(unavailable(&format_args!("asked for {namespace}/{name}, answered {}", pod.key)));
         }
@@ -66,13 +67,25 @@ mod tests {
     use kube::client::Body;
 
     use super::*;
+    use crate::shape::Prune;
 
     fn answering(status: u16, body: &'static str) -> LivePods {
         let service = tower::service_fn(move |request: Request<Body>| async move {
             assert_eq!(request.uri().path(), "/api/v1/namespaces/shop/pods/cart-0");
             Response::builder().status(status).body(Full::new(Bytes::from_static(body.as_bytes())))
         });
-        LivePods::new(Api::new(kube::Client::new(service, "default"), Duration::from_secs(5)))
+        let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
+        LivePods::new(api, Arc::new(Shapes::new(7).pruning(Prune::annotations(["secret"]))))
+    }
+
+    #[tokio::test]
+    async fn what_is_cut_away_in_the_cache_is_cut_away_in_a_live_read() {
+        let body = r#"{"metadata":{"namespace":"shop","name":"cart-0","uid":"u","resourceVersion":"7","managedFields":[{"manager":"kubelet"}],"annotations":{"secret":"x","note":"y"}},"later":1}"#;
+        let pod = answering(200, body).get("shop", "cart-0").await.unwrap().unwrap();
+        let full = pod.section_bytes(podium_wire::Section::Full).into_owned();
+        let expected = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"namespace":"shop","name":"cart-0","uid":"u","resourceVersion":"7","annotations":{"note":"y"}},"later":1}"#;
+        assert_eq!(str::from_utf8(&full), Ok(expected));
+        assert_eq!(pod.annotations().unwrap().len(), 1);
     }
 
     #[tokio::test]

@@ -26,7 +26,7 @@ pub struct Wake<L> {
     namespaces: HashMap<Arc<str>, Vec<Group<L>>>,
 }
 
-/// Interests of one scope in the same sections, of which there are 64 sets.
+/// Interests of one scope in the same sections, of which there are 128 sets.
 #[derive(Debug, Clone)]
 struct Group<L> {
     sections: SectionSet,
@@ -262,7 +262,7 @@ mod tests {
     proptest! {
         #[test]
         fn who_is_woken_is_who_each_selector_and_section_says(
-            plugins in prop::collection::vec((selector(), 0..64_u8, 0..3_u8), 0..12),
+            plugins in prop::collection::vec((selector(), 0..1_u8 << Section::COUNT, 0..3_u8), 0..12),
             old in state(),
             new in state(),
         ) {

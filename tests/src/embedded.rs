@@ -13,6 +13,7 @@ use podium_devcluster::Cluster;
 use podium_host::{
     app::{App, Options},
     model::{PluginSpec, PodView},
+    shape::Prune,
 };
 use serde_json::{Value, json};
 
@@ -37,7 +38,16 @@ pub async fn host(cluster: &Cluster, client: kube::Client, plugins: Vec<PluginSp
 #[must_use]
 pub fn options(cluster: &Cluster, client: kube::Client) -> Options {
     let now_millis = u64::try_from(cluster.now_millis()).unwrap_or_default();
-    Options { client, namespace: None, workers: 4, bind_address: None, journal: None, seed: 7, now_millis }
+    Options {
+        client,
+        namespace: None,
+        workers: 4,
+        bind_address: None,
+        journal: None,
+        prune: Prune::default(),
+        seed: 7,
+        now_millis,
+    }
 }
 
 /// All Pods, or those of a namespace, past every wire.

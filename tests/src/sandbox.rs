@@ -19,7 +19,7 @@ use podium_host::{
     runtime::{Engine, EngineOptions, LoadError, Plugin},
     seam::{LogLevel, Reconcile, Staged, StateEntry, StateError, World},
 };
-use podium_wire::{Header, Pod, Section, SectionSet};
+use podium_wire::{Header, Pod, Section, SectionSet, Status};
 
 /// 2026-01-02T03:04:05.678Z.
 pub const NOW_MILLIS: u64 = 1_767_323_045_678;
@@ -82,7 +82,7 @@ pub fn pod(namespace: &str, name: &str) -> Arc<CachedPod> {
     pod_with_label(namespace, name, "cart")
 }
 
-/// With the label `app`.
+/// With the label `app`, running.
 pub fn pod_with_label(namespace: &str, name: &str, app: &str) -> Arc<CachedPod> {
     let header = Header {
         namespace: namespace.into(),
@@ -93,7 +93,8 @@ pub fn pod_with_label(namespace: &str, name: &str, app: &str) -> Arc<CachedPod> 
     };
     let labels = [("app".to_owned(), app.to_owned())].into();
     let annotations = [("secret".to_owned(), "not granted".to_owned())].into();
-    Arc::new(CachedPod::new(&Pod { header, labels, annotations, ..Pod::default() }).unwrap())
+    let status = Status { phase: "Running".into(), ..Status::default() };
+    Arc::new(CachedPod::new(&Pod { header, labels, annotations, status, ..Pod::default() }).unwrap())
 }
 
 pub fn request() -> Request {
@@ -152,7 +153,10 @@ pub struct Pods {
 
 impl Pods {
     fn matching<'a>(&'a self, query: &'a PodQuery) -> impl Iterator<Item = &'a Arc<CachedPod>> {
-        self.pods.iter().filter(|pod| query.namespace.as_ref().is_none_or(|namespace| *namespace == pod.key.namespace))
+        self.pods.iter().filter(|pod| {
+            query.namespace.as_ref().is_none_or(|namespace| *namespace == pod.key.namespace)
+                && query.phase.as_ref().is_none_or(|phase| **phase == *pod.phase())
+        })
     }
 }
 

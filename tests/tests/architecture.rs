@@ -22,7 +22,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ("cache", &["model", "shape"], &["tokio::sync", "arc_swap", "imbl"]),
     ("api", &["model"], &["kube", "tokio::time", "http", "http_body_util", "hyper", "hyper_util", "tower"]),
     ("watch", &["model", "shape", "api"], &["kube", "tokio", "http", "http_body_util"]),
-    ("live", &["model", "seam", "api"], &["kube", "http"]),
+    ("live", &["model", "shape", "seam", "api"], &["kube", "http"]),
     ("writeback", &["model", "shape", "authz", "seam", "api"], &["kube", "tokio", "http", "jiff"]),
     ("runtime", &["model", "authz", "seam"], &["wasmtime", "wasmtime_wasi", "wasmparser", "tokio"]),
     ("journal", &["model"], &["tokio::time", "tokio::sync"]),

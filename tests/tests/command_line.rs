@@ -125,6 +125,7 @@ async fn help_teaches_flags_environment_examples_and_exit_codes() {
         "log-level",
         "log-format",
         "state-dir",
+        "prune-annotations",
         "workers",
         "strict",
     ];
@@ -185,11 +186,27 @@ async fn a_wrong_flag_is_told_with_what_is_right_and_exit_code_2() {
         ("--log-level", "loud", "error, warn, info, debug, trace"),
         ("--log-format", "xml", "text or json"),
         ("--workers", "0", "1..=1024"),
+        ("--prune-annotations", "a key", "must be a name of letters"),
         ("--colour", "red", "--help"),
     ] {
         let ended = place.run_with_plugins(&["registrar.yaml", flag, value]).await;
         assert_eq!(ended.code, Some(2), "{flag}: {}", ended.stderr);
         assert!(ended.stderr.contains(right), "{flag}: {}", ended.stderr);
+    }
+}
+
+#[tokio::test]
+async fn a_plugin_that_may_write_what_is_not_kept_is_named_once_for_each_annotation() {
+    let place = Place::still().await;
+    place.write("registrar.yaml", &registrar(""));
+    let nowhere = ["--plugins", "registrar.yaml", "--kubeconfig", "nowhere", "--prune-annotations"];
+    for (keys, warned) in [("guests.example/a,other.example/b,guests.example/c", 2), ("", 0)] {
+        let ended = place.run(&[&nowhere[..], &[keys]].concat()).await;
+        let warnings: Vec<_> = ended.stderr.lines().filter(|line| line.contains(" WARN ")).collect();
+        assert_eq!(warnings.len(), warned, "{}", ended.stderr);
+        assert!(
+            warnings.iter().all(|line| line.contains("plugin registrar: may write the annotation guests.example/"))
+        );
     }
 }
 

@@ -6,9 +6,11 @@
 mod host {
     mod edge;
     mod faults;
+    mod full;
     mod incarnations;
     mod journal;
     mod labels;
+    mod prune;
     mod python;
     mod quiet;
     mod rights;

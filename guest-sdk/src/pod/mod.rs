@@ -9,6 +9,8 @@ use podium_wire::{
     Status, Timestamp,
 };
 
+use serde::de::DeserializeOwned;
+
 use crate::{Error, PodKey, Result};
 
 /// A Pod in the run's snapshot: its identity, and the sections that the configuration grants.
@@ -24,6 +26,7 @@ use crate::{Error, PodKey, Result};
 /// | `lifecycle` (always granted) | [`is_terminating`](Self::is_terminating), [`lifecycle`](Self::lifecycle) |
 /// | `spec` | [`node`](Self::node), [`containers`](Self::containers), [`spec`](Self::spec) |
 /// | `status` | [`phase`](Self::phase), [`is_finished`](Self::is_finished), [`condition`](Self::condition), [`has_condition`](Self::has_condition), [`container_statuses`](Self::container_statuses), [`status`](Self::status) |
+/// | `full` | [`full_as`](Self::full_as), [`full`](Self::full) |
 ///
 /// What is staged on a Pod is not seen by these accessors: they show the snapshot. After [`crate::writes::commit`],
 /// read the Pod again with [`crate::pods::get`].
@@ -219,6 +222,45 @@ impl Pod {
     /// As [`Pod::labels`].
     pub fn container_statuses(&self) -> Result<&[ContainerStatus]> {
         Ok(&self.status()?.container_statuses)
+    }
+
+    /// The whole object as Kubernetes JSON, with what no other section holds and what this release does not know, but
+    /// without managedFields.
+    ///
+    /// # Errors
+    /// As [`Pod::labels`].
+    pub fn full(&self) -> Result<&str> {
+        self.record.full().map_err(Error::from_record)
+    }
+
+    /// What a type of the plugin's own holds of the whole object; the rest is passed over. With [`crate::Value`] all.
+    ///
+    /// ```
+    /// # use podium_sdk::{Pod, Result};
+    /// #[derive(Default, serde::Deserialize)]
+    /// #[serde(default, rename_all = "camelCase")]
+    /// struct Spec {
+    ///     dns_policy: String,
+    /// }
+    ///
+    /// #[derive(serde::Deserialize)]
+    /// struct Whole {
+    ///     spec: Spec,
+    /// }
+    ///
+    /// fn uses_the_nodes_dns(pod: &Pod) -> Result<bool> {
+    ///     Ok(pod.full_as::<Whole>()?.spec.dns_policy == "Default")
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Pod::labels`]; terminal where the object is not a `T`, and the message names the field.
+    pub fn full_as<T: DeserializeOwned>(&self) -> Result<T> {
+        let mut json = serde_json::Deserializer::from_str(self.full()?);
+        serde_path_to_error::deserialize(&mut json).map_err(|error| match error.path().to_string().as_str() {
+            "." => Error::terminal(format_args!("{}: {}", self.key, error.inner())),
+            path => Error::terminal(format_args!("{}: {path}: {}", self.key, error.inner())),
+        })
     }
 }
 

@@ -126,6 +126,7 @@ enum SectionName {
     Lifecycle,
     Spec,
     Status,
+    Full,
 }
 
 impl SectionName {
@@ -137,6 +138,7 @@ impl SectionName {
             Self::Lifecycle => Section::Lifecycle,
             Self::Spec => Section::Spec,
             Self::Status => Section::Status,
+            Self::Full => Section::Full,
         }
     }
 }

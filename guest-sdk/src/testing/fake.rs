@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use podium_wire::{Pod, SectionBytes, SectionSet, Timestamp};
+use podium_wire::{Pod, Section, SectionBytes, SectionSet, Timestamp};
 use serde_json::{Value, json};
 
-use super::{Emitted, LogLine, NOW, Write, calls::object_ref, configuration::Configuration};
+use super::{Emitted, LogLine, NOW, Write, calls::object_ref, configuration::Configuration, full};
 use crate::{
     Event, ObjectRef, PodKey, Refused, WriteReport, WriteResult,
     host::Page,
@@ -97,6 +97,7 @@ impl Fake {
                 && query.namespace.as_ref().is_none_or(|namespace| *namespace == pod.header.namespace)
                 && query.node.as_ref().is_none_or(|node| pod.spec.node_name.as_ref() == Some(node))
                 && query.owner_uid.as_ref().is_none_or(|uid| pod.owners.iter().any(|owner| owner.uid == *uid))
+                && query.phase.as_ref().is_none_or(|phase| pod.status.phase == *phase)
                 && query.labels.iter().all(|requirement| matches(requirement, pod))
         })
     }
@@ -274,6 +275,11 @@ pub(super) fn pod_name(key: &PodKey) -> String {
 
 /// The bytes that a guest would get.
 pub(super) fn record(pod: &Pod, sections: SectionSet) -> Vec<u8> {
+    let whole = sections.contains(Section::Full).then(|| Pod { full: full::of(pod), ..pod.clone() });
+    encoded(whole.as_ref().unwrap_or(pod), sections)
+}
+
+pub(super) fn encoded(pod: &Pod, sections: SectionSet) -> Vec<u8> {
     #[expect(clippy::expect_used, reason = "a test's own Pod of over 4 MiB, which no API server takes")]
     SectionBytes::encode(pod).and_then(|bytes| bytes.record(&pod.header, sections)).expect("a Pod that can be encoded")
 }

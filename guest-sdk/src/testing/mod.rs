@@ -32,6 +32,7 @@ pub(crate) mod calls;
 
 mod configuration;
 mod fake;
+mod full;
 mod host;
 mod pod;
 mod run;

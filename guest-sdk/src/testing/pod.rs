@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use podium_wire::{Condition, Container, ContainerStatus, Header, Lifecycle, Owner, Pod, Timestamp, json};
 
-use super::NOW;
+use super::{NOW, full};
 
 /// A Pod with a uid of its own, created an hour before [`NOW`], and nothing else.
 pub fn pod(namespace: &str, name: &str) -> PodBuilder {
@@ -18,14 +18,14 @@ pub fn pod(namespace: &str, name: &str) -> PodBuilder {
     PodBuilder { pod: Pod { header, ..Pod::default() } }
 }
 
-/// A Pod as `kubectl get pod -o json` prints it.
+/// A Pod as `kubectl get pod -o json` prints it. What the other sections leave out is in the section `full`.
 ///
 /// # Panics
 /// Where the text is no Pod.
 #[track_caller]
 pub fn pod_from_json(text: &str) -> PodBuilder {
     match json::decode(text.as_bytes()) {
-        Ok(pod) => PodBuilder { pod },
+        Ok(pod) => PodBuilder { pod: Pod { full: full::without_managed_fields(text), ..pod } },
         #[expect(clippy::panic, reason = "a test's own fixture is wrong")]
         Err(error) => panic!("{error}"),
     }
@@ -142,7 +142,7 @@ impl PodBuilder {
         self.created(Timestamp(NOW.0.saturating_sub(millis)))
     }
 
-    /// Anything else.
+    /// Anything else. The section `full` follows what the others say, beside what is in it already.
     pub fn with(mut self, change: impl FnOnce(&mut Pod)) -> Self {
         change(&mut self.pod);
         self

@@ -1,11 +1,12 @@
 //! The Pod record: what Podium's host keeps of a Pod, hands to guests and writes to disk.
 //!
-//! A record is a [`Header`] and up to six sections, each encoded by itself, so that a guest is given exactly the
+//! A record is a [`Header`] and some sections, each encoded by itself, so that a guest is given exactly the
 //! sections its plugin asked for and was granted, and so that the host can tell by comparing bytes what an event
-//! changed. The structs are Podium's own: they hold what reconcilers ask for, not all of a Pod.
+//! changed. The structs are Podium's own: they hold what reconcilers ask for, not all of a Pod; all of
+//! it is in the section `full`, as Kubernetes JSON.
 //!
-//! What is left out on purpose: values of environment variables, commands and arguments, volume sources, probes,
-//! managedFields. With the feature `json`, [`json`] turns Kubernetes JSON into records and back.
+//! What the other sections leave out on purpose: values of environment variables, commands and arguments, volume sources, probes,
+//! managedFields, which `full` leaves out too. With the feature `json`, [`json`] turns Kubernetes JSON into records and back.
 
 #[cfg(feature = "json")]
 pub mod json;

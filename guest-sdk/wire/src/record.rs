@@ -16,6 +16,7 @@
 //!   knows, and over sections that it does not know.
 //! - Nothing is removed, reordered or given another type. What stands in a list, and every enum, stays as it is, since
 //!   its bytes have others after them: more about containers, for instance, is a new list at the end of the section.
+//! - `full` is Kubernetes JSON and nothing follows it; it grows as Kubernetes does.
 //!
 //! The version is raised together with that of the WIT package and never by itself. The rule holds in one direction: a
 //! component that knows a field newer than its host finds the section cut off, so hosts are upgraded first. What the
@@ -41,14 +42,16 @@ pub enum Section {
     Lifecycle = 3,
     Spec = 4,
     Status = 5,
+    /// The whole object, as Kubernetes JSON. Not encoded: its bytes are the text.
+    Full = 6,
 }
 
 impl Section {
     /// How many there are.
-    pub const COUNT: usize = 6;
+    pub const COUNT: usize = 7;
     /// In the order of the encoding.
     pub const ALL: [Self; Self::COUNT] =
-        [Self::Labels, Self::Annotations, Self::Owners, Self::Lifecycle, Self::Spec, Self::Status];
+        [Self::Labels, Self::Annotations, Self::Owners, Self::Lifecycle, Self::Spec, Self::Status, Self::Full];
 
     /// The name in configuration and messages.
     #[must_use]
@@ -60,6 +63,7 @@ impl Section {
             Self::Lifecycle => "lifecycle",
             Self::Spec => "spec",
             Self::Status => "status",
+            Self::Full => "full",
         }
     }
 
@@ -121,9 +125,12 @@ pub struct Pod {
     pub lifecycle: Lifecycle,
     pub spec: Spec,
     pub status: Status,
+    /// The whole object as Kubernetes JSON, without managedFields, with what the other fields do not hold. Empty where
+    /// nobody put it there: decoding does not, as who decodes has the text.
+    pub full: String,
 }
 
-/// The six sections of one Pod, each encoded by itself: the form in which the host keeps and compares them.
+/// The sections of one Pod, each encoded by itself: the form in which the host keeps and compares them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SectionBytes<B = Vec<u8>>([B; Section::COUNT]);
 
@@ -138,8 +145,10 @@ impl SectionBytes {
             codec::encode(&pod.lifecycle)?,
             codec::encode(&pod.spec)?,
             codec::encode(&pod.status)?,
+            pod.full.clone().into_bytes(),
         ];
-        match sections.iter().map(Vec::len).find(|length| *length > codec::MAX_ENCODED_BYTES) {
+        let encoded = &sections[..Section::Full as usize];
+        match encoded.iter().map(Vec::len).find(|length| *length > codec::MAX_ENCODED_BYTES) {
             Some(length) => Err(CodecError::Encode(format!("a section of {length} bytes is too large"))),
             None => Ok(Self(sections)),
         }
@@ -283,9 +292,13 @@ impl Record {
         Section::ALL.into_iter().filter(|section| self.sections[*section as usize].is_some()).collect()
     }
 
-    fn section<T: DeserializeOwned>(&self, section: Section) -> Result<T, RecordError> {
+    fn bytes(&self, section: Section) -> Result<&[u8], RecordError> {
         let (from, to) = self.sections[section as usize].ok_or(RecordError::NotGranted(section.name()))?;
-        Ok(codec::decode_prefix(&self.bytes[from as usize..to as usize])?)
+        Ok(&self.bytes[from as usize..to as usize])
+    }
+
+    fn section<T: DeserializeOwned>(&self, section: Section) -> Result<T, RecordError> {
+        Ok(codec::decode_prefix(self.bytes(section)?)?)
     }
 
     /// # Errors
@@ -318,6 +331,13 @@ impl Record {
     pub fn status(&self) -> Result<Status, RecordError> {
         self.section(Section::Status)
     }
+    /// The whole object as Kubernetes JSON, without managedFields.
+    ///
+    /// # Errors
+    /// As [`Self::labels`].
+    pub fn full(&self) -> Result<&str, RecordError> {
+        str::from_utf8(self.bytes(Section::Full)?).map_err(|_| RecordError::Malformed("full object is not UTF-8"))
+    }
 }
 
 /// Splits a page of `pods.find` into records: each is preceded by its length, u32 little endian.
@@ -347,6 +367,7 @@ mod tests {
         Pod {
             header: Header { namespace: "shop".into(), name: "cart-0".into(), uid: "u1".into(), ..Header::default() },
             labels: [("app".to_owned(), "cart".to_owned())].into(),
+            full: r#"{"later": 1}"#.into(),
             ..Pod::default()
         }
     }
@@ -372,17 +393,19 @@ mod tests {
             let mut hostile = bytes.clone();
             hostile[at] ^= 0xff;
             if let Ok(record) = Record::open(hostile) {
-                let _ = (record.labels(), record.spec(), record.status(), record.lifecycle());
+                let _ = (record.labels(), record.spec(), record.status(), record.lifecycle(), record.full());
             }
         }
     }
 
-    /// A record with all sections, as a later release might make it: `more` after the header and every section, and a
-    /// section that this build does not know.
+    /// A record with all sections, as a later release might make it: `more` after the header and every encoded section,
+    /// and a section that this build does not know.
     fn grown(more: &[u8]) -> Vec<u8> {
         let grown = |bytes: &[u8]| [bytes, more].concat();
         let sections = SectionBytes::encode(&pod()).unwrap();
-        let mut parts: Vec<_> = Section::ALL.iter().map(|section| grown(sections.get(*section))).collect();
+        let encoded = Section::ALL.iter().filter(|section| **section != Section::Full);
+        let mut parts: Vec<_> = encoded.map(|section| grown(sections.get(*section))).collect();
+        parts.push(sections.get(Section::Full).to_vec());
         parts.push(b"unknown".to_vec());
         let header = grown(&codec::encode(&pod().header).unwrap());
         let mut bytes = vec![CODEC_BINCODE_LEGACY, VERSION, parts.len() as u8];
@@ -406,6 +429,7 @@ mod tests {
             lifecycle: record.lifecycle().unwrap(),
             spec: record.spec().unwrap(),
             status: record.status().unwrap(),
+            full: record.full().unwrap().to_owned(),
         };
         assert_eq!(read, pod());
     }

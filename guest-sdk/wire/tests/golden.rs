@@ -7,7 +7,8 @@
 
 use podium_wire::{
     Condition, ConditionStatus, Container, ContainerState, ContainerStatus, Header, Lifecycle, Owner, Pod, Port,
-    Record, RestartPolicy, SectionBytes, SectionSet, Spec, Status, Timestamp, Toleration, Volume, encode,
+    Record, RecordError, RestartPolicy, Section, SectionBytes, SectionSet, Spec, Status, Timestamp, Toleration, Volume,
+    encode,
 };
 
 const TABLE: &str = "0101063d0000000036000000011d0000000241000000032700000004ef01000005eb010000";
@@ -80,6 +81,7 @@ fn pod() -> Pod {
         },
         spec: spec(),
         status: status(),
+        full: String::new(),
     }
 }
 
@@ -189,15 +191,27 @@ fn the_first_records_of_version_1_still_open_and_mean_the_same() {
         lifecycle: record.lifecycle().unwrap(),
         spec: record.spec().unwrap(),
         status: record.status().unwrap(),
+        full: String::new(),
     };
+    assert_eq!(record.full(), Err(RecordError::NotGranted("full")));
     assert_eq!(read, pod());
 }
 
 #[test]
 fn the_layout_is_that_of_the_first_release() {
     let pod = pod();
-    let made = SectionBytes::encode(&pod).unwrap().record(&pod.header, SectionSet::ALL).unwrap();
+    let sections = Section::ALL.into_iter().filter(|section| *section != Section::Full).collect();
+    let made = SectionBytes::encode(&pod).unwrap().record(&pod.header, sections).unwrap();
     assert_eq!(made, golden(), "built components could not read this");
+}
+
+#[test]
+fn the_full_object_is_section_6_and_stands_there_as_it_is() {
+    let pod = Pod { full: r#"{"later":1.0e3}"#.to_owned(), ..pod() };
+    let made = SectionBytes::encode(&pod).unwrap().record(&pod.header, SectionSet::EMPTY.with(Section::Full)).unwrap();
+    assert_eq!((made[2], made[7]), (1, 6), "one section, and its number");
+    assert!(made.ends_with(pod.full.as_bytes()));
+    assert_eq!(Record::open(made).unwrap().full(), Ok(&*pod.full));
 }
 
 #[test]

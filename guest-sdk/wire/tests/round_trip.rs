@@ -253,6 +253,7 @@ fn pod() -> impl Strategy<Value = Pod> {
             lifecycle,
             spec,
             status,
+            full: String::new(),
         },
     )
 }
@@ -267,6 +268,7 @@ fn only(mut pod: Pod, sections: SectionSet) -> Pod {
             Section::Lifecycle => pod.lifecycle = Lifecycle::default(),
             Section::Spec => pod.spec = Spec::default(),
             Section::Status => pod.status = Status::default(),
+            Section::Full => pod.full.clear(),
         }
     }
     pod

@@ -28,7 +28,7 @@ use crate::{
     queue::{Backoff, Queue},
     runtime::{Engine, EngineOptions, Plugin},
     seam::Sender,
-    shape::Shapes,
+    shape::{Prune, Shapes},
     status::Status,
     telemetry::{CacheFigures, JournalFigures, Metrics},
     watch::{Watch, WatchOptions},
@@ -61,6 +61,8 @@ pub struct Options {
     pub bind_address: Option<SocketAddr>,
     /// Opened by [`crate::journal::open`]; none: deletions while the host is down are not delivered.
     pub journal: Option<Opened>,
+    /// What of a Pod is not kept.
+    pub prune: Prune,
     pub seed: u64,
     /// Epoch milliseconds now.
     pub now_millis: u64,
@@ -123,7 +125,7 @@ impl App {
             .context("cannot set up the WebAssembly engine")?;
         let clock = Clock::starting_at(options.now_millis);
         let (writer, reader) = cache::new(options.seed);
-        let shapes = Arc::new(Shapes::new(options.seed));
+        let shapes = Arc::new(Shapes::new(options.seed).pruning(options.prune));
         let registry = Arc::new(Registry::default());
         let queue: Arc<PodQueue> = Arc::new(Queue::new(Backoff::default(), (workers / 2).max(1), options.seed));
         let debts = Arc::new(Debts::default());
@@ -152,8 +154,8 @@ impl App {
             registry: registry.clone(),
             debts,
             reader: reader.clone(),
-            deliver: Arc::new(Writeback::new(&api, shapes)),
-            live: Arc::new(LivePods::new(api)),
+            deliver: Arc::new(Writeback::new(&api, Arc::clone(&shapes))),
+            live: Arc::new(LivePods::new(api, shapes)),
             home: Arc::new(door.clone()),
             clock,
             seed: options.seed,

@@ -16,7 +16,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{App, Options};
 use crate::{
     api, config, journal,
-    model::PluginSpec,
+    model::{PluginSpec, syntax::qualified_name},
+    shape::Prune,
     telemetry::{LogFormat, init_logs},
 };
 
@@ -51,6 +52,16 @@ pub struct Flags {
     /// they are not
     #[arg(long, env = "PODIUM_STATE_DIR", value_name = "DIR")]
     state_dir: Option<PathBuf>,
+    /// Annotations of Pods that are not kept: plugins find them absent and are not woken for them. With "" all are kept
+    #[arg(
+        long,
+        env = "PODIUM_PRUNE_ANNOTATIONS",
+        value_name = "KEY,..",
+        value_delimiter = ',',
+        value_parser = annotation_key,
+        default_values_t = Prune::default().keys().map(str::to_owned)
+    )]
+    prune_annotations: Vec<String>,
     /// Keys worked on at the same time, of which one plugin gets at most half [default: 4 for each processor that the
     /// container may use]
     #[arg(long, env = "PODIUM_WORKERS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -120,6 +131,9 @@ async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
         tracing::error!("{}: no plugin configuration is there", listed(&flags.plugins));
         return Ok(ExitCode::from(MISCONFIGURED));
     }
+    // What "" stands for is no key.
+    let prune = Prune::annotations(flags.prune_annotations.into_iter().filter(|key| !key.is_empty()));
+    warn_of_pruned(&plugins, &prune);
     if plugins.is_empty() || (flags.strict && bad > 0) {
         return Ok(misconfigured(bad));
     }
@@ -144,6 +158,7 @@ async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
         workers,
         bind_address: Some(flags.bind_address),
         journal,
+        prune,
         seed: seed(),
         now_millis: now_millis(),
     })
@@ -185,6 +200,28 @@ async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
     match failed {
         None => Ok(ExitCode::SUCCESS),
         Some(error) => Err(error),
+    }
+}
+
+fn annotation_key(text: &str) -> Result<String, &'static str> {
+    if !text.is_empty() {
+        qualified_name(text)?;
+    }
+    Ok(text.to_owned())
+}
+
+/// A plugin that writes what is not kept is not wrong, but never quiet.
+fn warn_of_pruned(plugins: &[(PathBuf, PluginSpec)], prune: &Prune) {
+    for (file, spec) in plugins {
+        let granted = |key: &&str| spec.grants.write.annotations.iter().any(|pattern| pattern.matches(key));
+        for key in prune.keys().filter(granted) {
+            tracing::warn!(
+                "{}: plugin {}: may write the annotation {key}, which --prune-annotations cuts away: it does not see what it \
+                 wrote, and each run that writes it sends a request",
+                file.display(),
+                spec.id
+            );
+        }
     }
 }
 

@@ -53,6 +53,7 @@ impl Index {
 pub(super) struct Indexes {
     pub(super) nodes: Index,
     pub(super) owners: Index,
+    pub(super) phases: Index,
     labels: OrdMap<Arc<str>, Index>,
 }
 
@@ -64,7 +65,8 @@ impl Indexes {
 
     /// Of Pods that are given in order.
     pub(super) fn of(pods: &[(Slot, Arc<CachedPod>)]) -> Self {
-        let (mut nodes, mut owners) = (BTreeMap::<_, Vec<_>>::new(), BTreeMap::<_, Vec<_>>::new());
+        let (mut nodes, mut phases, mut owners) =
+            (BTreeMap::<_, Vec<_>>::new(), BTreeMap::<_, Vec<_>>::new(), BTreeMap::<_, Vec<_>>::new());
         let mut labelled: BTreeMap<String, BTreeMap<String, Vec<Slot>>> = BTreeMap::new();
         // Pods of one owner stand side by side, and have one set of labels and owners.
         let alike =
@@ -82,6 +84,7 @@ impl Indexes {
                 if let Some(node) = pod.node() {
                     nodes.entry(node).or_default().push(*slot);
                 }
+                phases.entry(pod.phase()).or_default().push(*slot);
             }
         }
         let labels = labelled.into_iter().map(|(key, values)| {
@@ -90,6 +93,7 @@ impl Indexes {
         });
         Self {
             nodes: Index::of(nodes),
+            phases: Index::of(phases),
             owners: Index::of(owners.iter().map(|(uid, slots)| (&**uid, slots.clone()))),
             labels: labels.collect(),
         }
@@ -112,6 +116,13 @@ impl Indexes {
             if from != to {
                 from.into_iter().for_each(|node| self.nodes.remove(node, slot, place));
                 to.into_iter().for_each(|node| self.nodes.insert(node, slot, place));
+            }
+        }
+        if sections.contains(Section::Status) {
+            let (from, to) = (old.map(CachedPod::phase), new.map(CachedPod::phase));
+            if from != to {
+                from.into_iter().for_each(|phase| self.phases.remove(phase, slot, place));
+                to.into_iter().for_each(|phase| self.phases.insert(phase, slot, place));
             }
         }
         if sections.contains(Section::Owners) {

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use proptest::{prelude::*, test_runner::TestCaseError};
 
 use super::{
-    Reader, Writer,
+    Reader, Snapshot, Writer,
     testing::{cached, pod},
 };
 use crate::model::{
@@ -206,16 +206,35 @@ fn queries() -> impl Strategy<Value = PodQuery> {
         },
     );
     let text = |prefix: &'static str| prop::option::of((0..4u8).prop_map(move |at| format!("{prefix}{at}").into()));
-    (text("ns-"), text("node-of-l"), text("owner-of-l"), prop::collection::vec(label, 0..3)).prop_map(
-        |(namespace, node, owner_uid, labels)| PodQuery { namespace, node, owner_uid, labels: LabelSelector(labels) },
-    )
+    let texts = (text("ns-"), text("node-of-l"), text("owner-of-l"), text("phase-of-l"));
+    (texts, prop::collection::vec(label, 0..3)).prop_map(|((namespace, node, owner_uid, phase), labels)| PodQuery {
+        namespace,
+        node,
+        owner_uid,
+        phase,
+        labels: LabelSelector(labels),
+    })
 }
 
 fn matches(query: &PodQuery, pod: &CachedPod) -> bool {
     query.namespace.as_ref().is_none_or(|namespace| *namespace == pod.key.namespace)
         && query.node.as_ref().is_none_or(|node| Some(&**node) == pod.node())
         && query.owner_uid.as_ref().is_none_or(|uid| pod.owner_uids().iter().any(|owner| **owner == **uid))
+        && query.phase.as_ref().is_none_or(|phase| **phase == *pod.phase())
         && query.labels.matches(&pod.labels().unwrap())
+}
+
+/// All pages, each asked of what `snapshot` gives.
+fn turned(query: &PodQuery, limit: usize, mut snapshot: impl FnMut() -> Arc<Snapshot>) -> Vec<Arc<CachedPod>> {
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = snapshot().find(query, limit, after.as_ref());
+        found.extend(page.pods);
+        after = page.next;
+        if after.is_none() {
+            return found;
+        }
+    }
 }
 
 proptest! {
@@ -258,17 +277,44 @@ proptest! {
         let snapshot = reader.snapshot();
         let expected: Vec<_> = snapshot.iter().filter(|pod| matches(&query, pod)).collect();
         prop_assert_eq!(snapshot.count(&query), expected.len() as u64);
-        let (mut found, mut after) = (Vec::new(), None);
-        loop {
-            let page = snapshot.find(&query, limit, after.as_ref());
-            prop_assert!(page.pods.len() <= limit && page.pods.len() <= page.examined);
-            found.extend(page.pods);
-            prop_assert!(found.len() <= expected.len());
-            after = page.next;
-            if after.is_none() {
-                break;
+        let page = snapshot.find(&query, limit, None);
+        prop_assert!(page.pods.len() <= limit && page.pods.len() <= page.examined);
+        prop_assert_eq!(turned(&query, limit, || Arc::clone(&snapshot)), expected);
+    }
+
+    #[test]
+    fn pages_turned_while_pods_come_go_and_change_give_each_once_in_order_and_all_that_stay(
+        there in prop::collection::btree_map(0..30u8, 0..2u8, 0..20),
+        meanwhile in prop::collection::vec((0..30u8, prop::option::of(0..2u8)), 0..20),
+        query in prop_oneof![
+            Just(PodQuery::default()),
+            Just(PodQuery { phase: Some("phase-of-l1".into()), ..PodQuery::default() }),
+            Just(PodQuery { namespace: Some("shop".into()), node: Some("node-of-l1".into()), ..PodQuery::default() }),
+        ],
+        limit in 1..4usize,
+    ) {
+        let (mut writer, reader) = super::new(7);
+        let mut revision = 0;
+        let mut put = |name: u8, label: Option<u8>| {
+            revision += 1;
+            let pod = cached(&pod(&format!("p{name:02}"), &format!("u{name}"), revision, &format!("l{}", label.unwrap_or(0))));
+            writer.apply(vec![if label.is_some() { PodEvent::applied(pod) } else { PodEvent::deleted(pod) }]);
+        };
+        there.iter().for_each(|(name, label)| put(*name, Some(*label)));
+        let before = reader.snapshot();
+        let expected: Vec<_> = before.iter().filter(|pod| matches(&query, pod)).collect();
+        let mut changes = meanwhile.iter();
+        let found = turned(&query, limit, || {
+            if let Some((name, label)) = changes.next() {
+                put(*name, *label);
             }
-        }
-        prop_assert_eq!(found, expected);
+            reader.snapshot()
+        });
+        prop_assert!(found.is_sorted_by_key(|pod| Arc::clone(&pod.key.name)));
+        prop_assert!(found.windows(2).all(|two| two[0].key.name != two[1].key.name), "one came twice");
+        let touched = |pod: &Arc<CachedPod>| meanwhile.iter().any(|(name, _)| *pod.key.name == format!("p{name:02}"));
+        let stay = |pods: Vec<Arc<CachedPod>>| pods.into_iter().filter(|pod| !touched(pod)).collect::<Vec<_>>();
+        prop_assert_eq!(stay(found), stay(expected.clone()));
+        prop_assert_eq!(turned(&query, limit, || Arc::clone(&before)), expected, "a snapshot stays as it was");
     }
 }

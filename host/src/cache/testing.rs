@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use podium_wire::{Header, Owner, Pod, Spec};
+use podium_wire::{Header, Owner, Pod, Spec, Status};
 
 use crate::model::{CachedPod, Change};
 
-/// A Pod in namespace "shop" with one label, a node and an owner.
+/// A Pod in namespace "shop" with one label, a node, an owner and a phase.
 pub(crate) fn pod(name: &str, uid: &str, revision: u64, label: &str) -> Pod {
     Pod {
         header: Header {
@@ -19,6 +19,7 @@ pub(crate) fn pod(name: &str, uid: &str, revision: u64, label: &str) -> Pod {
         labels: [("app".to_owned(), label.to_owned())].into(),
         owners: vec![Owner { uid: format!("owner-of-{label}"), ..Owner::default() }],
         spec: Spec { node_name: Some(format!("node-of-{label}")), ..Spec::default() },
+        status: Status { phase: format!("phase-of-{label}"), ..Status::default() },
         ..Pod::default()
     }
 }

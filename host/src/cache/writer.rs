@@ -271,7 +271,7 @@ mod tests {
         let mut other = pod("cart", "a", 6, "x");
         other.status.phase = "Running".into();
         let changes = writer.apply(vec![PodEvent::applied(cached(&other))]);
-        assert_eq!(changes[0].sections, SectionSet::EMPTY.with(Section::Status));
+        assert_eq!(changes[0].sections, SectionSet::EMPTY.with(Section::Status).with(Section::Full));
     }
 
     #[test]

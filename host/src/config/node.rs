@@ -225,14 +225,6 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The text, if it is one.
-    pub(super) fn peek(&self) -> Option<&'a str> {
-        match &self.node?.content {
-            Content::Scalar(Value::String(text)) => Some(text),
-            _ => None,
-        }
-    }
-
     pub(super) fn required_text(&self) -> Option<String> {
         if !self.is_set() {
             self.problem("is missing");

@@ -115,7 +115,7 @@ fn every_error_names_file_line_field_and_the_next_step() {
             "  watch: { sections: [status] }",
             "spec.watch.sections: status cannot be watched without being granted; add it to",
         ),
-        ("  watch: { sections: [full] }", "spec.watch.sections[0]: full objects are not kept"),
+        ("  watch: { sections: [full] }", "spec.watch.sections: full cannot be watched without being granted"),
         ("  watch: { selector: { matchLabels: { a: b c } } }", "matchLabels.a: \"b c\" must consist of"),
         ("  watch: { selector: { matchLabels: { app: 1 } } }", "matchLabels.app: must be a text; put it in quotes"),
         ("  watch: { selector: { matchExpressions: [{ key: a, operator: In }] } }", "[0].values: In and NotIn need"),

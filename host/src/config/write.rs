@@ -27,14 +27,7 @@ fn read(field: Field<'_>) -> Option<ReadGrants> {
 
 pub(super) fn sections(field: &Field<'_>) -> SectionSet {
     let words = Section::ALL.map(|section| (section.name(), section));
-    let section = |field: Field<'_>| {
-        if field.peek() == Some("full") {
-            field.problem("full objects are not kept by this host; ask for the sections that the plugin reads");
-            return None;
-        }
-        field.word(&words)
-    };
-    field.list().into_iter().filter_map(section).collect()
+    field.list().into_iter().filter_map(|field| field.word(&words)).collect()
 }
 
 fn write(field: Field<'_>) -> WriteGrants {

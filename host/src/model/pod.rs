@@ -8,7 +8,7 @@ use podium_wire::{
 };
 
 use super::{PodKey, Revision, RevisionError};
-use crate::shape::{Identity, Packed, Scratch, ShapeError, Shapes};
+use crate::shape::{Identity, Packed, Prune, Scratch, ShapeError, Shapes};
 
 /// One state of one Pod.
 #[derive(Debug, Clone)]
@@ -36,17 +36,34 @@ impl AsRef<Packed> for CachedPod {
 }
 
 impl CachedPod {
-    /// A Pod that shares nothing with others: for what is not kept for long, and what was not JSON of an API server.
+    /// A Pod that is not at hand as JSON. Where its full object is not either, that is what the rest says.
     ///
     /// # Errors
-    /// When the revision cannot be compared or a section is too large.
+    /// As [`Self::alone`].
     pub fn new(pod: &podium_wire::Pod) -> Result<Self, PodError> {
+        if !pod.full.is_empty() {
+            return Self::undivided(pod.clone(), pod.full.as_bytes(), &Prune::NOTHING);
+        }
+        let record = SectionBytes::encode(pod)?.record(&pod.header, SectionSet::ALL)?;
+        let json = podium_wire::Record::open(record).and_then(|record| podium_wire::json::render(&record));
+        let json = json.map_err(|error| CodecError::Malformed(error.to_string()))?;
+        Self::undivided(pod.clone(), json.to_string().as_bytes(), &Prune::NOTHING)
+    }
+
+    /// Reads the JSON of a Pod that is to share nothing with others, as it is not kept for long.
+    ///
+    /// # Errors
+    /// When it is no Pod, its revision cannot be compared, or a section is too large.
+    pub fn alone(json: &[u8], prune: &Prune) -> Result<Self, PodError> {
+        Self::undivided(podium_wire::json::decode(json)?, json, prune)
+    }
+
+    /// From both its forms.
+    fn undivided(pod: podium_wire::Pod, json: &[u8], prune: &Prune) -> Result<Self, PodError> {
         let header = &pod.header;
-        Ok(Self {
-            key: PodKey::new(&header.namespace, &header.name, &header.uid),
-            revision: Revision::parse(&header.resource_version)?,
-            packed: Packed::unshared(pod)?,
-        })
+        let key = PodKey::new(&header.namespace, &header.name, &header.uid);
+        let revision = Revision::parse(&header.resource_version)?;
+        Ok(Self { key, revision, packed: Packed::unshared(pod, json, prune)? })
     }
 
     /// Reads the JSON of a Pod. `held` is asked for the state that is kept under a namespace and name: what has not
@@ -77,7 +94,7 @@ impl CachedPod {
                 });
                 Ok((Self { key, revision: Revision(read.revision), packed: read.packed }, before))
             }
-            Err(ShapeError::Unusual(pod)) => Ok((Self::new(&pod)?, before)),
+            Err(ShapeError::Unusual(pod)) => Ok((Self::undivided(*pod, json, shapes.prune())?, before)),
             Err(ShapeError::Json(error)) => Err(error.into()),
         }
     }
@@ -109,7 +126,7 @@ impl CachedPod {
     pub fn generation(&self) -> i64 {
         self.packed.generation()
     }
-    /// The encoded bytes of a section.
+    /// The encoded bytes of a section; of the full object its JSON.
     #[must_use]
     pub fn section_bytes(&self, section: Section) -> Cow<'_, [u8]> {
         self.packed.section(self.identity(), section)
@@ -129,6 +146,11 @@ impl CachedPod {
     pub fn node(&self) -> Option<&str> {
         self.packed.node(self.identity())
     }
+    /// Empty where the server has none yet.
+    #[must_use]
+    pub fn phase(&self) -> &str {
+        self.packed.phase(self.identity())
+    }
     #[must_use]
     pub fn owner_uids(&self) -> Vec<String> {
         self.owners().unwrap_or_default().into_iter().map(|owner| owner.uid).collect()
@@ -141,7 +163,11 @@ impl CachedPod {
     pub fn record(&self, wanted: SectionSet) -> Result<Vec<u8>, CodecError> {
         let bytes =
             |section| if wanted.contains(section) { self.section_bytes(section) } else { Cow::Borrowed(&[][..]) };
-        SectionBytes::from_fn(bytes).record(&self.header(), wanted)
+        let sections = SectionBytes::from_fn(bytes);
+        if wanted.contains(Section::Full) && sections.get(Section::Full).is_empty() {
+            return Err(CodecError::Encode("the full object is not as it was read".to_owned()));
+        }
+        sections.record(&self.header(), wanted)
     }
 
     fn section<T: serde::de::DeserializeOwned>(&self, section: Section) -> Result<T, CodecError> {

@@ -53,6 +53,7 @@ pub struct PodQuery {
     pub namespace: Option<Arc<str>>,
     pub node: Option<Arc<str>>,
     pub owner_uid: Option<Arc<str>>,
+    pub phase: Option<Arc<str>>,
     pub labels: LabelSelector,
 }
 

@@ -62,6 +62,7 @@ impl From<types::PodQuery> for PodQuery {
             namespace: query.namespace.map(Into::into),
             node: query.node.map(Into::into),
             owner_uid: query.owner_uid.map(Into::into),
+            phase: query.phase.map(Into::into),
             labels: LabelSelector(query.labels.into_iter().map(Into::into).collect()),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use podium_wire::{Record, SectionSet};
+use podium_wire::{Record, Section, SectionSet};
 
 use super::{
     bindings::types,
@@ -59,10 +59,16 @@ impl Format for Json {
     type Pod = String;
     type Page = String;
 
+    /// The full object is what it is, where it is granted: the other sections would only say a part of it again.
     fn pod(pod: &CachedPod, sections: SectionSet) -> Result<String, Refused> {
-        let record = Record::open(Records::pod(pod, sections)?);
-        let json = record.and_then(|record| podium_wire::json::render(&record));
-        json.map(|json| json.to_string()).map_err(|error| Refused::Unavailable(format!("{}: {error}", pod.key)))
+        let full = sections.contains(Section::Full);
+        let wanted = if full { SectionSet::EMPTY.with(Section::Full) } else { sections };
+        let record = Record::open(Records::pod(pod, wanted)?);
+        let json = record.and_then(|record| match full {
+            true => record.full().map(str::to_owned),
+            false => podium_wire::json::render(&record).map(|json| json.to_string()),
+        });
+        json.map_err(|error| Refused::Unavailable(format!("{}: {error}", pod.key)))
     }
     fn size(pod: &String) -> usize {
         1 + pod.len()
@@ -157,7 +163,8 @@ impl Run {
 }
 
 fn check_query(query: &PodQuery) -> Result<(), Refused> {
-    for (name, value) in [("namespace", &query.namespace), ("node", &query.node), ("owner-uid", &query.owner_uid)] {
+    let PodQuery { namespace, node, owner_uid, phase, labels: _ } = query;
+    for (name, value) in [("namespace", namespace), ("node", node), ("owner-uid", owner_uid), ("phase", phase)] {
         at_most(name, value.as_deref().unwrap_or_default(), NAME_BYTES)?;
     }
     let requirements = &query.labels.0;

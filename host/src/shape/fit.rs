@@ -7,8 +7,8 @@
 use memchr::memchr;
 
 use super::{
+    key::{Piece, Pieces},
     leaf::{self, Kind, Value},
-    part::{Piece, Pieces},
     scan::{Draft, Head, SPEC},
     skip,
 };

@@ -7,28 +7,33 @@
 //! once, by itself, by `podium_wire::json`, the one decoder, and what is ready from then on was compared with what it gave.
 //!
 //! # What holds
-//! - A part is taken for one that is known only if its key is the same, byte for byte, and its leaves are as many. So
-//!   nothing is kept that the decoder would not have accepted; what is left out is not looked at.
-//! - The object comes back byte for byte from its parts ([`Packed::json`]), but for managedFields, `kind` and
-//!   `apiVersion`, which are left out before anything is kept, or (the last two) the same for all.
-//! - Sections come out as `podium_wire` encodes them; a Pod for which that cannot be had is kept undivided.
+//! - A part is taken for one that is known only if its key is the same, byte for byte, and its leaves are as many, or if
+//!   that one's key with this one's values in it is this very JSON. So nothing is kept that the decoder would not have accepted; what is left out is not looked at.
+//! - The object comes back byte for byte from its parts ([`Packed::json`]), but for managedFields and what [`Prune`] names,
+//!   which are cut away before anything is kept, and for `kind` and `apiVersion`, which are the same for all.
+//! - Sections come out as `podium_wire` encodes them; a Pod for which that cannot be had is kept undivided, with its JSON.
 //! - A part is freed with the last Pod that has it.
 //!
 //! What may change nothing but the value of a leaf is one of the kinds of `leaf.rs`; everything else is shared text.
 
 mod fit;
+mod key;
 mod leaf;
 mod packed;
 mod part;
+mod prune;
 mod scan;
 mod skip;
+mod template;
 #[cfg(test)]
 mod tests;
 mod text;
+mod whole;
 
 pub(crate) use leaf::{put_varint, uuid, uuid_text, varint};
 pub use packed::Packed;
 pub use part::Identity;
+pub use prune::Prune;
 pub use scan::Scratch;
 
 use std::{
@@ -67,6 +72,7 @@ pub struct Shapes {
     table: Mutex<Table>,
     /// Seeded, so that nobody outside can make many keys of one hash.
     hasher: FixedState,
+    prune: Prune,
 }
 
 #[derive(Debug)]
@@ -100,7 +106,7 @@ pub enum ShapeError {
 }
 
 impl Shapes {
-    /// `seed` should be a secret of the process.
+    /// `seed` should be a secret of the process. Nothing is pruned.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let hasher = FixedState::with_seed(seed);
@@ -109,7 +115,18 @@ impl Shapes {
             shapes: HashMap::with_hasher(hasher.clone()),
             sweep_at: 0,
         };
-        Self { table: Mutex::new(table), hasher }
+        Self { table: Mutex::new(table), hasher, prune: Prune::NOTHING }
+    }
+
+    /// The same for Pods of which this is cut away.
+    #[must_use]
+    pub fn pruning(self, prune: Prune) -> Self {
+        Self { prune, ..self }
+    }
+
+    #[must_use]
+    pub fn prune(&self) -> &Prune {
+        &self.prune
     }
 
     /// Reads a Pod's JSON.
@@ -132,14 +149,14 @@ impl Shapes {
             None => scratch.recent.upgrade(),
         };
         let likely = like.clone().map(Likely::like).unwrap_or_default();
-        if let Some(cut) = scan::cut(json, head, likely, scratch, Leaves::All)
+        if let Some(cut) = scan::cut(json, head, likely, scratch, Leaves::All, &self.prune)
             && let Some(read) = self.read_as(cut, scratch, like.as_ref())
         {
             return Ok(read);
         }
         let actual = podium_wire::json::decode(json)?;
         // Something in it is of the form of a leaf and not treated as one by the decoder, if it is not all unusual.
-        if let Some(cut) = scan::cut(json, None, Default::default(), scratch, Leaves::Identity)
+        if let Some(cut) = scan::cut(json, None, Default::default(), scratch, Leaves::Identity, &self.prune)
             && let Some(read) = self.read_as(cut, scratch, None)
         {
             return Ok(read);

@@ -5,10 +5,11 @@ use std::{borrow::Cow, sync::Arc};
 use podium_wire::{CodecError, Pod, Section, SectionBytes, SectionSet};
 
 use super::{
-    Identity, Shape,
+    Identity, Prune, Shape, key,
     leaf::{put_varint, varint},
     part::{self, Part, place, sections},
     scan::{OUTER, PARTS, SPEC, STATUS},
+    whole,
 };
 
 #[derive(Debug, Clone)]
@@ -34,13 +35,16 @@ impl Packed {
         Self { shape, own: bytes.into() }
     }
 
-    /// Keeps a Pod that is not at hand as JSON in an API server's form. It shares nothing and has no JSON.
+    /// Keeps a Pod that is not in an API server's form, undivided: it shares nothing. `json` is what it was decoded from.
     ///
     /// # Errors
-    /// When a section is too large.
-    pub fn unshared(pod: &Pod) -> Result<Self, CodecError> {
-        let bytes = SectionBytes::encode(pod)?;
-        let shape = Shape { parts: part::unshared(pod, &bytes).map(Arc::new) };
+    /// When a section is too large, or this is not its JSON.
+    pub fn unshared(mut pod: Pod, json: &[u8], prune: &Prune) -> Result<Self, CodecError> {
+        prune.cut(&mut pod.annotations);
+        let bytes = SectionBytes::encode(&pod)?;
+        let parts = whole::key(json, prune).and_then(|key| part::unshared(&pod, &bytes, &key));
+        let parts = parts.ok_or_else(|| CodecError::Malformed("not the JSON of a Pod".to_owned()))?;
+        let shape = Shape { parts: parts.map(Arc::new) };
         Ok(Self::new(Arc::new(shape), [&[]; PARTS]))
     }
 
@@ -77,7 +81,7 @@ impl Packed {
     /// A section in the encoding of `podium_wire`.
     #[must_use]
     pub fn section(&self, identity: Identity<'_>, section: Section) -> Cow<'_, [u8]> {
-        let (part, place) = place(section);
+        let Some((part, place)) = place(section) else { return Cow::Owned(self.full(identity)) };
         match self.part(part).fixed(place) {
             Some(bytes) => Cow::Borrowed(bytes),
             None => Cow::Owned(self.part(part).section(place, self.own(part), identity)),
@@ -86,12 +90,19 @@ impl Packed {
 
     /// True when these sections are shared by the two: they are the same for every Pod of the parts that both have.
     pub(crate) fn has_fixed_in_common(&self, other: &Self, sections: impl IntoIterator<Item = Section>) -> bool {
-        sections.into_iter().map(place).all(|(part, place)| {
+        sections.into_iter().filter_map(place).all(|(part, place)| {
             Arc::ptr_eq(self.part(part), other.part(part)) && self.part(part).fixed(place).is_some()
         })
     }
 
-    /// The sections whose bytes differ; both are states of the incarnation `name`, `uid`.
+    /// The whole object as text. What the decoder passes over need not be UTF-8; what is handed out is.
+    fn full(&self, identity: Identity<'_>) -> Vec<u8> {
+        // What was kept is what was read.
+        let json = String::from_utf8(self.json(identity).unwrap_or_default());
+        json.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()).into_bytes()
+    }
+
+    /// The sections whose bytes differ, the revision in the full object aside; both are states of the incarnation `name`, `uid`.
     #[must_use]
     pub fn changed_from(&self, old: &Self, name: &str, uid: &str) -> SectionSet {
         // Sections hold no revision of their own Pod.
@@ -105,8 +116,11 @@ impl Packed {
                 true => here.differing(own, others),
                 false => None,
             };
-            for section in sections(part) {
-                let place = place(section).1;
+            // JSON is its key and its values: what differs in one of them differs somewhere in the object.
+            if own != others || here.key != there.key {
+                changed = changed.with(Section::Full);
+            }
+            for (section, place) in sections(part) {
                 let differs = match differing {
                     Some(places) => places & 1 << place != 0,
                     None => !here.is_same(place, own, (there, others), identity),
@@ -136,7 +150,14 @@ impl Packed {
         self.part(SPEC).node(self.own(SPEC), identity)
     }
 
-    /// The whole object as the API server wrote it, without managedFields. None where it was not read as JSON.
+    /// Empty where the server has none yet.
+    #[must_use]
+    pub fn phase<'a>(&'a self, identity: Identity<'a>) -> &'a str {
+        self.part(STATUS).phase(self.own(STATUS), identity)
+    }
+
+    /// The whole object as the API server wrote it, without what is cut away. None where what is kept is not
+    /// what was read.
     #[must_use]
     pub fn json(&self, identity: Identity<'_>) -> Option<Vec<u8>> {
         const HEAD: &[u8] = br#"{"kind":"Pod","apiVersion":"v1","#;
@@ -145,7 +166,7 @@ impl Packed {
         for (at, part) in parts.into_iter().enumerate() {
             values.push(part.values(self.own(at), identity)?);
         }
-        let rest = part::render(parts.map(|part| &*part.key), |part, leaf, out| {
+        let rest = key::render(parts.map(|part| &*part.key), |part, leaf, out| {
             values[part].get(leaf)?.write(out);
             Some(())
         })?;

@@ -6,18 +6,17 @@
 
 use std::{
     fmt,
-    mem::discriminant,
     sync::{Arc, Weak},
 };
 
-use memchr::memchr;
 use parking_lot::Mutex;
 use podium_wire::{Pod, Section, SectionBytes};
-use smallvec::SmallVec;
 
 use super::{
+    key::{self, Leaf, Resolved, real, resolve},
     leaf::{self, Kind, MARK, Value, Values},
     scan::{OUTER, PARTS, SPEC, STATUS},
+    template::{Template, number_of},
 };
 
 /// Whose a Pod is: what its key and its revision hold need not be kept again.
@@ -29,24 +28,25 @@ pub struct Identity<'a> {
 }
 
 /// Sentinels are numbered through all parts.
-const MAX_LEAVES: usize = 10_000;
-const SENTINEL_DAY: &[u8] = b"2096-10-02T";
+pub(super) const MAX_LEAVES: usize = 10_000;
 
-/// Where a section is: its part, and its place among the part's.
-pub(super) fn place(section: Section) -> (usize, usize) {
+/// Where a section is: its part, and its place among the part's. None for the one that is in all of them.
+pub(super) fn place(section: Section) -> Option<(usize, usize)> {
     match section {
-        Section::Labels => (OUTER, 0),
-        Section::Annotations => (OUTER, 1),
-        Section::Owners => (OUTER, 2),
-        Section::Lifecycle => (OUTER, 3),
-        Section::Spec => (SPEC, 0),
-        Section::Status => (STATUS, 0),
+        Section::Labels => Some((OUTER, 0)),
+        Section::Annotations => Some((OUTER, 1)),
+        Section::Owners => Some((OUTER, 2)),
+        Section::Lifecycle => Some((OUTER, 3)),
+        Section::Spec => Some((SPEC, 0)),
+        Section::Status => Some((STATUS, 0)),
+        Section::Full => None,
     }
 }
 
-/// The sections of a part.
-pub(super) fn sections(part: usize) -> impl Iterator<Item = Section> {
-    Section::ALL.into_iter().filter(move |section| place(*section).0 == part)
+/// The sections of a part, and their places.
+pub(super) fn sections(part: usize) -> impl Iterator<Item = (Section, usize)> {
+    let of_part = move |section| place(section).filter(|(of, _)| *of == part).map(|(_, place)| (section, place));
+    Section::ALL.into_iter().filter_map(of_part)
 }
 
 /// A value that is fixed, or a leaf.
@@ -57,7 +57,9 @@ pub(super) enum Slot<T> {
 }
 
 pub(super) struct Part {
-    /// Empty for a part that was never JSON.
+    /// Of the outer part: the others stand within it undivided.
+    pub(super) is_whole: bool,
+    /// Empty for a part that is not there, and for spec and status of a Pod that is kept undivided: its outer part has all.
     pub(super) key: Box<[u8]>,
     leaves: Box<[Leaf]>,
     templates: Box<[Template]>,
@@ -72,6 +74,8 @@ pub(super) struct Part {
     node: Slot<Option<Box<str>>>,
     /// What Pods of this part had next, the last first: states follow each other as they did before.
     next: Mutex<[Weak<Self>; SUCCESSORS]>,
+    /// Of the status.
+    phase: Slot<Box<str>>,
 }
 
 /// How many successors of a part are remembered.
@@ -82,197 +86,6 @@ impl fmt::Debug for Part {
         let key = String::from_utf8_lossy(&self.key);
         formatter.debug_struct("Part").field("key", &key).field("leaves", &self.leaves.len()).finish_non_exhaustive()
     }
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Leaf {
-    kind: Kind,
-    /// For [`Kind::Same`].
-    place: u8,
-    /// A bit for the place of each section of the part that its value is in.
-    sections: u8,
-    /// Of the text that it is in, if it is the first leaf there.
-    text: Option<Around>,
-}
-
-/// What is around the leaves of one text.
-#[derive(Debug, Clone, Copy)]
-struct Around {
-    /// How many bytes come before the first leaf.
-    before: u32,
-    /// How many come before, between and behind the leaves.
-    all: u32,
-    /// How many leaves there are but the first; they follow it.
-    others: u16,
-}
-
-/// How long the text is of which a leaf is the first.
-fn text_length(leaves: &[Leaf], values: &[Value<'_>], leaf: usize) -> Option<u64> {
-    let Around { all, others, .. } = leaves.get(leaf)?.text?;
-    let values = values.get(leaf..)?.iter().take(1 + usize::from(others));
-    Some(u64::from(all) + values.map(|value| value.len() as u64).sum::<u64>())
-}
-
-/// One encoded section: bytes, and what goes between them.
-#[derive(Debug)]
-struct Template {
-    bytes: Box<[u8]>,
-    /// By their place.
-    holes: Box<[Hole]>,
-}
-
-#[derive(Debug)]
-struct Hole {
-    /// Before this byte of the template.
-    at: u32,
-    leaf: u16,
-    what: What,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
-    /// The text.
-    Text,
-    /// The length of the text of which the leaf is the first, u64 little endian.
-    Length,
-    /// Milliseconds of the epoch, i64 little endian.
-    Millis,
-    /// i32 little endian.
-    Count,
-}
-
-/// The leaves of a key, in order. None where it is no key.
-fn leaves(key: &[u8]) -> Option<Box<[Leaf]>> {
-    let mut leaves: Vec<Leaf> = Vec::new();
-    let mut pieces = Pieces(key);
-    let mut literal: &[u8] = b"";
-    // The first leaf of the text that has not ended.
-    let mut open: Option<usize> = None;
-    while let Some(piece) = pieces.next()? {
-        match piece {
-            Piece::Literal(bytes) => {
-                literal = bytes;
-                // A text with a leaf has no escapes, so that the next quote ends it.
-                let end = bytes.iter().position(|byte| *byte == b'"');
-                if let Some(around) = open.and_then(|first| leaves[first].text.as_mut()) {
-                    around.all = around.all.checked_add(u32::try_from(end.unwrap_or(bytes.len())).ok()?)?;
-                }
-                open = open.filter(|_| end.is_none());
-            }
-            Piece::Leaf(kind, place) => {
-                if kind == Kind::Same && usize::from(place) >= leaves.len() {
-                    return None;
-                }
-                let mut text = None;
-                if let Some(around) = open.and_then(|first| leaves[first].text.as_mut()) {
-                    around.others = around.others.checked_add(1)?;
-                } else if kind != Kind::Count {
-                    let quote = literal.iter().rposition(|byte| *byte == b'"').map_or(0, |at| at + 1);
-                    let before = u32::try_from(literal.len() - quote).ok()?;
-                    text = Some(Around { before, all: before, others: 0 });
-                    open = Some(leaves.len());
-                }
-                leaves.push(Leaf { kind, place, sections: 0, text });
-                literal = b"";
-            }
-            Piece::Part(_) => literal = b"",
-        }
-    }
-    (leaves.len() < MAX_LEAVES).then(|| leaves.into_boxed_slice())
-}
-
-pub(super) enum Piece<'a> {
-    Literal(&'a [u8]),
-    Leaf(Kind, u8),
-    Part(usize),
-}
-
-pub(super) struct Pieces<'a>(pub(super) &'a [u8]);
-
-impl<'a> Pieces<'a> {
-    /// The outer None: not a key. The inner: its end.
-    pub(super) fn next(&mut self) -> Option<Option<Piece<'a>>> {
-        let Some(first) = self.0.first() else { return Some(None) };
-        if *first != MARK {
-            let end = memchr(MARK, self.0).unwrap_or(self.0.len());
-            let (literal, rest) = self.0.split_at(end);
-            self.0 = rest;
-            return Some(Some(Piece::Literal(literal)));
-        }
-        let kind = Kind::from_byte(*self.0.get(1)?)?;
-        let place = if kind.has_place() { *self.0.get(2)? } else { 0 };
-        self.0 = &self.0[if kind.has_place() { 3 } else { 2 }..];
-        Some(Some(if kind == Kind::Part { Piece::Part(usize::from(place)) } else { Piece::Leaf(kind, place) }))
-    }
-}
-
-/// As many as most parts have leaves.
-type Resolved<'a> = SmallVec<[Value<'a>; 40]>;
-
-/// The values of all leaves.
-fn resolve<'a>(leaves: &[Leaf], own: &'a [u8], identity: Identity<'a>) -> Option<Resolved<'a>> {
-    let mut values = Values::new(own);
-    let mut resolved = Resolved::new();
-    for leaf in leaves {
-        resolved.push(match leaf.kind {
-            Kind::Name => Value::Text(identity.name),
-            Kind::Uid => Value::Text(identity.uid),
-            Kind::Revision => Value::Revision(identity.revision),
-            Kind::Ordinal => Value::Text(named(leaf::ordinal(identity.name.as_bytes()))?),
-            Kind::Run => Value::Text(named(leaf::run(identity.name.as_bytes()))?),
-            Kind::Same => *resolved.get(usize::from(leaf.place))?,
-            kind => values.next(kind)?,
-        });
-    }
-    values.is_empty().then_some(resolved)
-}
-
-/// Digits of a name.
-fn named(digits: Option<&[u8]>) -> Option<&str> {
-    str::from_utf8(digits?).ok()
-}
-
-/// The JSON of the outer part with the others in it. None where a key or its values do not fit.
-pub(super) fn render(
-    keys: [&[u8]; PARTS],
-    mut write: impl FnMut(usize, usize, &mut Vec<u8>) -> Option<()>,
-) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(keys.iter().map(|key| key.len()).sum::<usize>() * 2);
-    let mut counts = [0; PARTS];
-    let mut stack = vec![(OUTER, Pieces(keys[OUTER]))];
-    while let Some((part, pieces)) = stack.last_mut() {
-        let part = *part;
-        match pieces.next()? {
-            None => {
-                stack.pop();
-            }
-            Some(Piece::Literal(bytes)) => out.extend_from_slice(bytes),
-            Some(Piece::Leaf(..)) => {
-                write(part, counts[part], &mut out)?;
-                counts[part] += 1;
-            }
-            Some(Piece::Part(inner)) if part == OUTER && (SPEC..PARTS).contains(&inner) => {
-                stack.push((inner, Pieces(keys[inner])));
-            }
-            Some(Piece::Part(_)) => return None,
-        }
-    }
-    Some(out)
-}
-
-/// Writes a leaf's sentinel.
-fn write_sentinel(kind: Kind, at: usize, out: &mut Vec<u8>) {
-    match kind {
-        Kind::Time => out.extend_from_slice(&leaf::time_text(leaf::sentinel_time(at))),
-        Kind::Count | Kind::Revision => Value::Count(leaf::sentinel_count(at)).write(out),
-        _ => out.extend_from_slice(leaf::sentinel_text(at).as_bytes()),
-    }
-}
-
-/// What a leaf that refers to another is a like of.
-fn real(leaves: &[Leaf], at: usize) -> Kind {
-    let leaf = leaves[at];
-    if leaf.kind == Kind::Same { leaves[usize::from(leaf.place)].kind } else { leaf.kind }
 }
 
 /// The outer part of a Pod of which only another part matters.
@@ -286,14 +99,14 @@ fn bystander() -> Vec<u8> {
 ///
 /// The rest of the Pod is left out: the decoder passes nothing from one part to another.
 pub(super) fn build(part: usize, key: &[u8], own: &[u8], identity: Identity<'_>) -> Option<Part> {
-    let mut leaves = leaves(key)?;
+    let mut leaves = key::leaves(key)?;
     let values = resolve(&leaves, own, identity)?;
     let outer = bystander();
     let mut keys = [&*outer, b"{}", b"{}"];
     // What is not there is decoded as what is empty.
     keys[part] = if key.is_empty() { b"{}" } else { key };
     let decode = |write: &dyn Fn(usize, &mut Vec<u8>) -> Option<()>| {
-        let json = render(keys, |of, at, out| if of == part { write(at, out) } else { None })?;
+        let json = key::render(keys, |of, at, out| if of == part { write(at, out) } else { None })?;
         podium_wire::json::decode(&json).ok()
     };
     let actual = decode(&|at, out| {
@@ -301,12 +114,12 @@ pub(super) fn build(part: usize, key: &[u8], own: &[u8], identity: Identity<'_>)
         Some(())
     })?;
     let traced = decode(&|at, out| {
-        write_sentinel(real(&leaves, at), part * MAX_LEAVES + at, out);
+        key::write_sentinel(real(&leaves, at), part * MAX_LEAVES + at, out);
         Some(())
     })?;
     let (traced_bytes, actual_bytes) = (SectionBytes::encode(&traced).ok()?, SectionBytes::encode(&actual).ok()?);
     let mut templates = Vec::new();
-    for section in sections(part) {
+    for (section, _) in sections(part) {
         let template = Template::trace(traced_bytes.get(section), part, &leaves)?;
         if template.fill(&leaves, &values) != actual_bytes.get(section) {
             return None;
@@ -318,15 +131,19 @@ pub(super) fn build(part: usize, key: &[u8], own: &[u8], identity: Identity<'_>)
     }
     let created = usize::try_from(traced.header.created.0 / 1_000 - leaf::sentinel_time(0)).ok();
     let created = created.filter(|at| leaves.get(*at).is_some_and(|leaf| leaf.kind == Kind::Time));
+    // The leaf that is the whole of a text, if one is.
+    let leaf = |text: &str| {
+        number_of(text.as_bytes()).and_then(|at| at.checked_sub(part * MAX_LEAVES)).filter(|at| *at < leaves.len())
+    };
     let node = match &traced.spec.node_name {
-        Some(name) => match number_of(name.as_bytes()).and_then(|at| at.checked_sub(SPEC * MAX_LEAVES)) {
-            Some(at) if at < leaves.len() => Slot::Leaf(at),
-            _ => Slot::Fixed(Some(name.as_str().into())),
-        },
+        Some(name) => leaf(name).map_or_else(|| Slot::Fixed(Some(name.as_str().into())), Slot::Leaf),
         None => Slot::Fixed(None),
     };
+    let phase = &*traced.status.phase;
+    let phase = leaf(phase).map_or_else(|| Slot::Fixed(phase.into()), Slot::Leaf);
     let built = Part {
         key: key.into(),
+        is_whole: false,
         templates: templates.into(),
         namespace: if part == OUTER { actual.header.namespace.as_str().into() } else { Arc::default() },
         name_prefix: if part == OUTER { generate_name(key).into() } else { Box::default() },
@@ -334,11 +151,13 @@ pub(super) fn build(part: usize, key: &[u8], own: &[u8], identity: Identity<'_>)
         generation: traced.header.generation,
         node,
         next: Mutex::default(),
+        phase,
         leaves,
     };
     let proven = built.created(own, identity) == actual.header.created.0
         && built.generation == actual.header.generation
-        && built.node(own, identity) == actual.spec.node_name.as_deref();
+        && built.node(own, identity) == actual.spec.node_name.as_deref()
+        && built.phase(own, identity) == actual.status.phase;
     proven.then_some(built)
 }
 
@@ -358,22 +177,27 @@ fn generate_name(key: &[u8]) -> &str {
     text.and_then(|text| str::from_utf8(text).ok()).unwrap_or_default()
 }
 
-/// Parts that nobody shares, of a Pod that is not at hand as JSON.
-pub(super) fn unshared(pod: &Pod, bytes: &SectionBytes) -> [Part; PARTS] {
+/// Parts that nobody shares, of a Pod that is kept undivided. None where this is no key.
+pub(super) fn unshared(pod: &Pod, bytes: &SectionBytes, key: &[u8]) -> Option<[Part; PARTS]> {
     let namespace: Arc<str> = pod.header.namespace.as_str().into();
-    [OUTER, SPEC, STATUS].map(|part| Part {
-        key: Box::default(),
-        leaves: Box::default(),
-        templates: sections(part)
-            .map(|section| Template { bytes: bytes.get(section).into(), holes: Box::default() })
-            .collect(),
-        namespace: Arc::clone(&namespace),
-        name_prefix: Box::default(),
-        created: Slot::Fixed(pod.header.created.0),
-        generation: pod.header.generation,
-        node: Slot::Fixed(pod.spec.node_name.as_deref().map(Box::from)),
-        next: Mutex::default(),
-    })
+    let mut leaves = [key::leaves(key)?, Box::default(), Box::default()];
+    Some([OUTER, SPEC, STATUS].map(|part| {
+        Part {
+            key: if part == OUTER { key.into() } else { Box::default() },
+            is_whole: part == OUTER,
+            leaves: std::mem::take(&mut leaves[part]),
+            templates: sections(part)
+                .map(|(section, _)| Template { bytes: bytes.get(section).into(), holes: Box::default() })
+                .collect(),
+            namespace: Arc::clone(&namespace),
+            name_prefix: Box::default(),
+            created: Slot::Fixed(pod.header.created.0),
+            generation: pod.header.generation,
+            node: Slot::Fixed(pod.spec.node_name.as_deref().map(Box::from)),
+            phase: Slot::Fixed(pod.status.phase.as_str().into()),
+            next: Mutex::default(),
+        }
+    }))
 }
 
 impl Part {
@@ -454,164 +278,21 @@ impl Part {
     pub(super) fn node<'a>(&'a self, own: &'a [u8], identity: Identity<'a>) -> Option<&'a str> {
         match &self.node {
             Slot::Fixed(node) => node.as_deref(),
-            Slot::Leaf(at) => match resolve(&self.leaves[..=*at], own, identity)?.last()? {
-                Value::Text(node) => Some(node),
-                _ => None,
-            },
+            Slot::Leaf(at) => self.text(own, identity, *at),
         }
     }
-}
 
-/// The number in the text of a sentinel.
-fn number_of(text: &[u8]) -> Option<usize> {
-    let zero = leaf::sentinel_text(0);
-    let (head, digits) = text.split_at_checked(zero.len() - 5)?;
-    (head == &zero.as_bytes()[..head.len()]).then_some(())?;
-    let digits: &[u8; 5] = digits.first_chunk()?;
-    digits.iter().try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + usize::from(digit - b'0')))
-}
-
-impl Template {
-    /// Finds the sentinels of a part in one of its sections.
-    fn trace(section: &[u8], part: usize, leaves: &[Leaf]) -> Option<Self> {
-        let sentinel = leaf::sentinel_text(0).len();
-        let here = |number: usize| number.checked_sub(part * MAX_LEAVES).filter(|at| *at < leaves.len());
-        let mut bytes = Vec::with_capacity(section.len());
-        let mut holes: Vec<Hole> = Vec::new();
-        let mut hole = |at: usize, leaf: usize, what| {
-            holes.push(Hole { at: u32::try_from(at).ok()?, leaf: u16::try_from(leaf).ok()?, what });
-            Some(())
-        };
-        let mut at = 0;
-        // The leaves that must come next, as the text has not ended: the next one and the last.
-        let mut due: Option<(usize, usize)> = None;
-        while let Some(byte) = section.get(at) {
-            let rest = &section[at..];
-            let text = match *byte {
-                b'~' => rest.get(..sentinel).and_then(number_of).and_then(here).map(|leaf| (leaf, sentinel)),
-                b'2' if rest.starts_with(SENTINEL_DAY) => rest
-                    .first_chunk()
-                    .and_then(leaf::time)
-                    .and_then(|time| usize::try_from(time - leaf::sentinel_time(0)).ok())
-                    .and_then(here)
-                    .map(|leaf| (leaf, 20)),
-                _ => None,
-            };
-            if let Some((leaf, length)) = text {
-                match leaves[leaf].text {
-                    // A text with its length before it.
-                    Some(Around { before, all, others }) if due.is_none() => {
-                        let start = bytes.len().checked_sub(before as usize + 8)?;
-                        let written = u64::from_le_bytes(*bytes[start..].first_chunk()?);
-                        if written != (all as usize + length + usize::from(others) * sentinel) as u64 {
-                            return None;
-                        }
-                        bytes.drain(start..start + 8);
-                        hole(start, leaf, What::Length)?;
-                        due = (others > 0).then(|| (leaf + 1, leaf + usize::from(others)));
-                    }
-                    None if due.is_some_and(|(next, _)| next == leaf) => {
-                        due = due.map(|(next, last)| (next + 1, last)).filter(|(next, last)| next <= last);
-                    }
-                    // A part of a text: how long it will be nothing here tells.
-                    _ => return None,
-                }
-                hole(bytes.len(), leaf, What::Text)?;
-                at += length;
-                continue;
-            }
-            let millis = rest.first_chunk().map(|bytes| i64::from_le_bytes(*bytes));
-            let seconds = millis.filter(|millis| millis % 1_000 == 0).map(|millis| millis / 1_000);
-            let timed =
-                seconds.and_then(|seconds| usize::try_from(seconds - leaf::sentinel_time(0)).ok()).and_then(here);
-            if let Some(leaf) = timed.filter(|leaf| real(leaves, *leaf) == Kind::Time) {
-                hole(bytes.len(), leaf, What::Millis)?;
-                at += 8;
-                continue;
-            }
-            let count = rest.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
-            let counted =
-                count.and_then(|count| count.checked_sub(leaf::sentinel_count(0))).and_then(|at| here(at as usize));
-            if let Some(leaf) = counted.filter(|leaf| leaves[*leaf].kind == Kind::Count) {
-                hole(bytes.len(), leaf, What::Count)?;
-                at += 4;
-                continue;
-            }
-            bytes.push(*byte);
-            at += 1;
+    pub(super) fn phase<'a>(&'a self, own: &'a [u8], identity: Identity<'a>) -> &'a str {
+        match &self.phase {
+            Slot::Fixed(phase) => phase,
+            Slot::Leaf(at) => self.text(own, identity, *at).unwrap_or_default(),
         }
-        due.is_none().then(|| Self { bytes: bytes.into(), holes: holes.into() })
     }
 
-    /// True when the bytes differ before the two templates part ways; then they need not be filled. When it is false
-    /// they may still differ.
-    fn differs_soon(&self, own: (&[Leaf], &[Value<'_>]), other: &Self, others: (&[Leaf], &[Value<'_>])) -> bool {
-        let mut from = 0;
-        for hole in 0.. {
-            let (here, there) = (self.holes.get(hole), other.holes.get(hole));
-            let end = |template: &Self, hole: Option<&Hole>| hole.map_or(template.bytes.len(), |hole| hole.at as usize);
-            let ends = (end(self, here), end(other, there));
-            let common = from..ends.0.min(ends.1);
-            if self.bytes[common.clone()] != other.bytes[common] {
-                return true;
-            }
-            let (Some(here), Some(there)) = (here, there) else { return false };
-            if ends.0 != ends.1 || here.what != there.what {
-                return false;
-            }
-            let (leaf, other_leaf) = (usize::from(here.leaf), usize::from(there.leaf));
-            if here.what == What::Length {
-                if text_length(own.0, own.1, leaf) != text_length(others.0, others.1, other_leaf) {
-                    return true;
-                }
-            } else {
-                let (Some(value), Some(other_value)) = (own.1.get(leaf), others.1.get(other_leaf)) else {
-                    return false;
-                };
-                if value != other_value {
-                    // Unlike values of one kind have unlike bytes; those of two kinds may have one text.
-                    return discriminant(value) == discriminant(other_value) && value.len() == other_value.len();
-                }
-            }
-            from = ends.0;
+    fn text<'a>(&'a self, own: &'a [u8], identity: Identity<'a>, at: usize) -> Option<&'a str> {
+        match resolve(&self.leaves, own, identity)?.get(at)? {
+            Value::Text(text) => Some(text),
+            _ => None,
         }
-        false
-    }
-
-    /// How long [`Self::fill`] is.
-    fn len(&self, leaves: &[Leaf], values: &[Value<'_>]) -> usize {
-        let hole = |hole: &Hole| match (hole.what, values.get(usize::from(hole.leaf))) {
-            (What::Text, Some(value)) => value.len(),
-            (What::Length, Some(_)) => leaves[usize::from(hole.leaf)].text.map_or(0, |_| 8),
-            (What::Millis, Some(Value::Time(_))) => 8,
-            (What::Count, Some(Value::Count(_))) => 4,
-            _ => 0,
-        };
-        self.bytes.len() + self.holes.iter().map(hole).sum::<usize>()
-    }
-
-    fn fill(&self, leaves: &[Leaf], values: &[Value<'_>]) -> Vec<u8> {
-        let mut out = Vec::with_capacity(self.len(leaves, values));
-        let mut from = 0;
-        for hole in &self.holes {
-            let at = hole.at as usize;
-            out.extend_from_slice(&self.bytes[from..at]);
-            from = at;
-            let leaf = usize::from(hole.leaf);
-            // There is a value for each leaf, unless what was kept is not what was read.
-            let Some(value) = values.get(leaf) else { continue };
-            match (hole.what, value) {
-                (What::Text, value) => value.write(&mut out),
-                (What::Length, _) => {
-                    let Some(length) = text_length(leaves, values, leaf) else { continue };
-                    out.extend_from_slice(&length.to_le_bytes());
-                }
-                (What::Millis, Value::Time(seconds)) => out.extend_from_slice(&(seconds * 1_000).to_le_bytes()),
-                (What::Count, Value::Count(count)) => out.extend_from_slice(&count.to_le_bytes()),
-                _ => {}
-            }
-        }
-        out.extend_from_slice(&self.bytes[from..]);
-        out
     }
 }

@@ -14,6 +14,7 @@ use super::{
     fit::Fit,
     leaf::{self, Kind, MARK, Own, Value},
     part::{Part, SUCCESSORS},
+    prune::Prune,
     skip::{self, Quotes},
 };
 
@@ -76,6 +77,9 @@ pub(super) struct Likely {
 
 impl Likely {
     pub(super) fn like(shape: Arc<Shape>) -> Self {
+        if shape.parts[OUTER].is_whole {
+            return Self::default();
+        }
         Self { next: shape.parts[STATUS].successors(), shape: Some(shape) }
     }
 
@@ -146,6 +150,7 @@ pub(super) fn cut<'a>(
     likely: Likely,
     scratch: &mut Scratch,
     wanted: Leaves,
+    prune: &Prune,
 ) -> Option<Cut<'a>> {
     if json.first() != Some(&b'{') {
         return None;
@@ -157,6 +162,7 @@ pub(super) fn cut<'a>(
         quotes: &mut scratch.quotes,
         part: OUTER,
         wanted,
+        prune,
         seen: 0,
         head,
         likely,
@@ -239,6 +245,7 @@ pub(super) struct Scanner<'a, 's> {
     /// The one that is being cut.
     pub(super) part: usize,
     pub(super) wanted: Leaves,
+    prune: &'s Prune,
     /// A bit for each part that was met.
     seen: u8,
     head: Option<Head<'a>>,
@@ -338,6 +345,10 @@ impl<'a> Scanner<'a, '_> {
                     at = self.prune(start, value)?;
                     continue;
                 }
+                b"annotations" if self.prune.cuts_annotations() => {
+                    at = self.annotations(value)?;
+                    continue;
+                }
                 _ => {
                     at = self.value(value)?;
                     continue;
@@ -356,6 +367,22 @@ impl<'a> Scanner<'a, '_> {
                 self.leaf(kind, from, end);
             }
             at = end + 1;
+        }
+    }
+
+    /// Annotations without those that are cut away. Gives where they end.
+    fn annotations(&mut self, from: usize) -> Option<usize> {
+        if self.json.get(from) != Some(&b'{') {
+            return self.value(from);
+        }
+        let mut at = from + 1;
+        loop {
+            let Member { start, key, value } = match member(self.json, at)? {
+                Ok(member) => member,
+                Err(end) => return Some(end),
+            };
+            let cut = str::from_utf8(key).is_ok_and(|key| self.prune.cuts_annotation(key));
+            at = if cut { self.prune(start, value)? } else { self.value(value)? };
         }
     }
 

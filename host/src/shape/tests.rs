@@ -109,19 +109,32 @@ fn none(_: &str, _: &str, _: &str) -> Option<Packed> {
     None
 }
 
+fn encoded() -> impl Iterator<Item = Section> {
+    Section::ALL.into_iter().filter(|section| *section != Section::Full)
+}
+
+/// What differs where one section does.
+fn of_the_whole_and(section: Section) -> SectionSet {
+    SectionSet::EMPTY.with(section).with(Section::Full)
+}
+
 /// Compares a Pod as read with what the decoder gives.
 fn same_as_decoded(read: &Read<'_>, json: &[u8]) {
     let decoded = podium_wire::json::decode(json).unwrap();
     let expected = SectionBytes::encode(&decoded).unwrap();
     let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
-    for section in Section::ALL {
+    for section in encoded() {
         assert_eq!(&*read.packed.section(identity, section), expected.get(section), "{}", section.name());
     }
+    let full = read.packed.section(identity, Section::Full);
+    assert!(str::from_utf8(&full).is_ok());
+    assert_eq!(podium_wire::json::decode(&full).unwrap(), decoded);
     let header = &decoded.header;
     assert_eq!((read.namespace, read.name, read.uid), (&*header.namespace, &*header.name, &*header.uid));
     assert_eq!(read.revision.to_string(), header.resource_version);
     assert_eq!((read.packed.created(identity), read.packed.generation()), (header.created.0, header.generation));
     assert_eq!(read.packed.node(identity), decoded.spec.node_name.as_deref());
+    assert_eq!(read.packed.phase(identity), decoded.status.phase);
 }
 
 /// The object as it comes back.
@@ -246,6 +259,38 @@ fn parts_that_are_empty_null_or_not_there_are_read() {
 }
 
 #[test]
+fn node_and_phase_are_known_without_a_section_whatever_their_text_is_like() {
+    let (shapes, mut scratch) = shapes();
+    let mut kept = Vec::new();
+    for own in 0..20 {
+        let mut object = pod(1, own, ["Running", "Pending", "2026-03-01T01:01:01Z", "10.0.0.1"][own as usize % 4]);
+        let name = object["metadata"]["name"].clone();
+        if own >= 16 {
+            (object["spec"]["nodeName"], object["status"]["phase"]) = (name.clone(), name);
+        }
+        let json = object.to_string();
+        let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+        same_as_decoded(&read, json.as_bytes());
+        kept.push(read.packed);
+    }
+}
+
+#[test]
+fn specs_with_a_value_of_their_own_behind_the_nodes_name_are_shared() {
+    let (shapes, mut scratch) = shapes();
+    let mut kept = Vec::new();
+    for own in 0..20 {
+        let mut object = pod(1, own, "Running");
+        object["spec"]["zone"]["nameservers"] = json!([format!("10.96.0.{own}")]);
+        let json = object.to_string();
+        let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+        same_as_decoded(&read, json.as_bytes());
+        kept.push(read.packed);
+    }
+    assert_eq!(shapes.parts(), PARTS);
+}
+
+#[test]
 fn a_text_of_any_length_comes_out_as_decoded() {
     let (shapes, mut scratch) = shapes();
     let mut object = pod(1, 3, "Running");
@@ -272,12 +317,12 @@ fn an_unchanged_spec_is_not_read_again_and_a_changed_one_is() {
     assert!(!scratch.parts[STATUS].key.is_empty());
     same_as_decoded(&second, json.as_bytes());
     let (name, uid) = (second.name.to_owned(), second.uid.to_owned());
-    assert_eq!(second.packed.changed_from(&first, &name, &uid), SectionSet::EMPTY.with(Section::Status));
+    assert_eq!(second.packed.changed_from(&first, &name, &uid), of_the_whole_and(Section::Status));
     object["spec"]["containers"][0]["image"] = "registry.example/app:2".into();
     let json = written(&object);
     let third = shapes.read(json.as_bytes(), &mut scratch, |_, _, _| Some(&second.packed)).unwrap();
     same_as_decoded(&third, json.as_bytes());
-    assert_eq!(third.packed.changed_from(&second.packed, &name, &uid), SectionSet::EMPTY.with(Section::Spec));
+    assert_eq!(third.packed.changed_from(&second.packed, &name, &uid), of_the_whole_and(Section::Spec));
 }
 
 #[test]
@@ -322,15 +367,93 @@ fn states_of_one(object: &Value) -> Value {
 }
 
 #[test]
-fn what_sections_do_not_hold_changes_none() {
+fn what_no_other_section_holds_changes_the_full_object_alone() {
     let (shapes, mut scratch) = shapes();
     let mut object = pod(1, 3, "Running");
     let first = shapes.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed;
     object["metadata"]["resourceVersion"] = "99".into();
+    object["metadata"]["managedFields"][0]["time"] = "2026-04-01T00:00:00Z".into();
+    let json = written(&object);
+    let second = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+    assert_eq!(second.packed.changed_from(&first, second.name, second.uid), SectionSet::EMPTY, "its revision");
     object["status"]["conditions"][1]["futureField"] = "2026-01-01T00:00:00Z".into();
     let json = written(&object);
     let second = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
-    assert_eq!(second.packed.changed_from(&first, second.name, second.uid), SectionSet::EMPTY);
+    assert_eq!(second.packed.changed_from(&first, second.name, second.uid), SectionSet::EMPTY.with(Section::Full));
+}
+
+#[test]
+fn what_is_pruned_is_in_nothing_that_is_kept_and_no_change() {
+    const KEYS: [&str; 2] = ["kubectl.kubernetes.io/last-applied-configuration", "a"];
+    let shapes = Shapes::new(7).pruning(Prune::annotations(KEYS));
+    let mut scratch = Scratch::default();
+    let text = |value: &str| serde_json::to_string(value).unwrap();
+    let json = |annotations: &str, spaced: bool| {
+        let space = if spaced { " " } else { "" };
+        format!(
+            concat!(
+                r#"{{{}"metadata":{{"name":"web-abcde","namespace":"shop","uid":"u","resourceVersion":"5","#,
+                r#""annotations":{{{}}},"labels":{{"a":"kept"}}}},"spec":{{"a":"kept"}},"status":{{}}}}"#,
+            ),
+            space, annotations
+        )
+    };
+    let last = |value: &str| format!("{}:{}", text(KEYS[0]), text(value));
+    let cases = [
+        (last(r#"{"spec":{"env":"secret"}}"#), String::new()),
+        (format!(r#""a":"secret",{}"#, last("secret")), String::new()),
+        (format!(r#"{},"b":"10.0.0.1""#, last("secret")), r#""b":"10.0.0.1""#.to_owned()),
+        (format!(r#""b":"x",{},"c":"y","a":"secret""#, last("secret")), r#""b":"x","c":"y""#.to_owned()),
+        (r#""b":"x","a":"secret""#.to_owned(), r#""b":"x""#.to_owned()),
+    ];
+    for (with, without) in cases {
+        for spaced in [false, true] {
+            let mut keep = |json: String| match shapes.read(json.as_bytes(), &mut scratch, none) {
+                Ok(read) if !spaced => read.packed,
+                Err(ShapeError::Unusual(pod)) if spaced => {
+                    Packed::unshared(*pod, json.as_bytes(), shapes.prune()).unwrap()
+                }
+                read => panic!("{read:?}"),
+            };
+            let (pruned, plain) = (keep(json(&with, spaced)), keep(json(&without, spaced)));
+            let identity = Identity { name: "web-abcde", uid: "u", revision: 5 };
+            for section in Section::ALL {
+                let (here, there) = (pruned.section(identity, section), plain.section(identity, section));
+                assert_eq!(here, there, "{} of {with}", section.name());
+                assert!(!String::from_utf8_lossy(&here).contains("secret"));
+            }
+            assert_eq!(pruned.changed_from(&plain, "web-abcde", "u"), SectionSet::EMPTY, "{with}");
+            let labels: podium_wire::Labels = podium_wire::decode(&pruned.section(identity, Section::Labels)).unwrap();
+            assert_eq!(labels["a"], "kept");
+        }
+    }
+}
+
+#[test]
+fn an_undivided_pod_has_its_whole_object_and_tells_its_revision_from_a_change() {
+    let (shapes, mut scratch) = shapes();
+    let mut read = |object: &Value| {
+        // No API server writes spaces.
+        let json = serde_json::to_vec_pretty(object).unwrap();
+        match shapes.read(&json, &mut scratch, none) {
+            Err(ShapeError::Unusual(pod)) => Packed::unshared(*pod, &json, &Prune::NOTHING).unwrap(),
+            read => panic!("{read:?}"),
+        }
+    };
+    let mut object = pod(1, 3, "Running");
+    object["spec"]["later"] = json!({"a": [1, "\u{0}é\\"]});
+    let (name, uid) = ("web-1-5d9c7b8f-x", "u");
+    (object["metadata"]["name"], object["metadata"]["uid"]) = (name.into(), uid.into());
+    let first = read(&object);
+    let full = first.section(Identity { name, uid, revision: 1_003 }, Section::Full);
+    let back: Value = serde_json::from_slice(&full).unwrap();
+    assert_eq!(back.to_string(), without_managed_fields(object.to_string().as_bytes()));
+    object["metadata"]["resourceVersion"] = "1004".into();
+    object["metadata"]["managedFields"] = json!([]);
+    let second = read(&object);
+    assert_eq!(second.changed_from(&first, name, uid), SectionSet::EMPTY);
+    object["spec"]["later"]["a"][0] = 2.into();
+    assert_eq!(read(&object).changed_from(&second, name, uid), SectionSet::EMPTY.with(Section::Full));
 }
 
 #[test]
@@ -357,15 +480,17 @@ fn a_pod_whose_values_look_like_sentinels_is_kept_as_it_is() {
         Err(ShapeError::Unusual(pod)) => assert_eq!(*pod, decoded),
         read => panic!("{read:?}"),
     }
-    let packed = Packed::unshared(&decoded).unwrap();
+    let packed = Packed::unshared(decoded.clone(), json.as_bytes(), &Prune::NOTHING).unwrap();
     let (expected, header) = (SectionBytes::encode(&decoded).unwrap(), &decoded.header);
     let identity = Identity { name: &header.name, uid: &header.uid, revision: 1_003 };
-    for section in Section::ALL {
+    for section in encoded() {
         assert_eq!(&*packed.section(identity, section), expected.get(section));
     }
+    let full: Value = serde_json::from_slice(&packed.section(identity, Section::Full)).unwrap();
+    assert_eq!(full.to_string(), without_managed_fields(json.as_bytes()));
     assert_eq!(
-        (packed.created(identity), packed.node(identity)),
-        (header.created.0, decoded.spec.node_name.as_deref())
+        (packed.created(identity), packed.node(identity), packed.phase(identity)),
+        (header.created.0, decoded.spec.node_name.as_deref(), "Running")
     );
 }
 

@@ -88,7 +88,7 @@ impl Writeback {
             staged.events.iter().map(Authorized::get).filter(|event| is_known(&event.target, subject, view)).collect();
         let described: Vec<(u32, String)> =
             staged.writes.iter().map(|write| (write.get().id, write.get().action.describe())).collect();
-        let plan = plan::plan(staged.writes, view, now_millis);
+        let plan = plan::plan(staged.writes, view, self.shapes.prune(), now_millis);
         let mut became: BTreeMap<u32, WriteResult> = plan.became;
         let mut sent = Sent::default();
         let mut delivery = apply::Delivery::new(&api, &self.objects, &self.shapes, sender, now_millis);

@@ -5,6 +5,7 @@
 //!   staged after a condition.
 //! - What would change nothing on the Pod as cached is reported `unchanged` and dropped. Later requests are compared with
 //!   the Pod as the earlier ones of the same plan leave it.
+//! - A pruned annotation is not in the cache, so that nothing is known of it: what is set or removed is always sent.
 //! - A target that the cache does not hold, or holds with another uid, is `gone`: a plugin learns of Pods from the cache
 //!   alone, so what it names and the cache lacks is no more.
 //!
@@ -18,6 +19,7 @@ use serde_json::Value;
 use crate::{
     authz::Authorized,
     model::{Action, CachedPod, ConditionStatus, ObjectRef, PodKey, PodView, Write, WriteResult},
+    shape::Prune,
 };
 
 /// One request to the API server.
@@ -259,16 +261,17 @@ impl Present {
     }
 }
 
-/// Keeps what differs from `held`, and takes it over there; the rest goes to `unchanged`.
+/// Keeps what differs from `held` or is not `known` from it, and takes it over there; the rest goes to `unchanged`.
 fn differing(
     slots: BTreeMap<String, Slot<Option<String>>>,
     held: &mut BTreeMap<String, String>,
+    known: impl Fn(&str) -> bool,
     changed: &mut Vec<u32>,
     unchanged: &mut Vec<u32>,
 ) -> BTreeMap<String, Option<String>> {
     let mut patch = BTreeMap::new();
     for (key, (value, ids)) in slots {
-        if held.get(&key) == value.as_ref() {
+        if known(&key) && held.get(&key) == value.as_ref() {
             unchanged.extend(ids);
             continue;
         }
@@ -284,7 +287,7 @@ fn differing(
 
 /// The fewest requests for the writes, in the order in which they may be sent. What they hold is moved, as an object's
 /// body may be large.
-pub(super) fn plan(writes: Vec<Authorized<Write>>, view: &dyn PodView, now_millis: u64) -> Plan {
+pub(super) fn plan(writes: Vec<Authorized<Write>>, view: &dyn PodView, prune: &Prune, now_millis: u64) -> Plan {
     let mut drafts = Drafts::default();
     for write in writes {
         drafts.stage(write.into_inner());
@@ -311,7 +314,7 @@ pub(super) fn plan(writes: Vec<Authorized<Write>>, view: &dyn PodView, now_milli
             pod.map(|pod| Present::of(&pod))
         });
         match present {
-            Some(present) => plan.settle(draft, present, now),
+            Some(present) => plan.settle(draft, present, prune, now),
             None => plan.report(draft.ids(), &WriteResult::Gone),
         }
     }
@@ -344,13 +347,15 @@ impl Plan {
     }
 
     /// Compares a draft with the Pod and makes of it a request, or none.
-    fn settle(&mut self, draft: Draft, present: &mut Present, now: Timestamp) {
+    fn settle(&mut self, draft: Draft, present: &mut Present, prune: &Prune, now: Timestamp) {
         let (mut changed, mut unchanged) = (Vec::new(), Vec::new());
         match draft {
             Draft::Meta { key, labels, annotations, finalizers } => {
+                let Present { labels: held, annotations: noted, .. } = present;
+                let known = |key: &str| !prune.cuts_annotation(key);
                 let mut patch = MetaPatch {
-                    labels: differing(labels, &mut present.labels, &mut changed, &mut unchanged),
-                    annotations: differing(annotations, &mut present.annotations, &mut changed, &mut unchanged),
+                    labels: differing(labels, held, |_| true, &mut changed, &mut unchanged),
+                    annotations: differing(annotations, noted, known, &mut changed, &mut unchanged),
                     ..MetaPatch::default()
                 };
                 for (name, (add, ids)) in finalizers {

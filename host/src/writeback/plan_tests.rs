@@ -87,7 +87,7 @@ fn finalizer(add: bool, name: &str) -> Action {
 }
 
 fn planned(view: &View, actions: impl IntoIterator<Item = Action>) -> Plan {
-    plan(authorised(actions), view, 7_500)
+    plan(authorised(actions), view, &Prune::annotations(["x.example/pruned"]), 7_500)
 }
 
 #[test]
@@ -131,6 +131,25 @@ fn what_the_pod_already_is_makes_no_request() {
     assert_eq!(plan.requests, []);
     assert_eq!(plan.became.len(), 7);
     assert!(plan.became.values().all(|result| *result == WriteResult::Unchanged));
+}
+
+#[test]
+fn what_is_written_to_a_pruned_annotation_is_sent_whatever_the_cache_holds() {
+    let annotate = |name: &str, value: Option<&str>| {
+        let (target, key) = (key(), format!("x.example/{name}"));
+        match value {
+            Some(value) => Action::SetAnnotation { target, key, value: value.into() },
+            None => Action::RemoveAnnotation { target, key },
+        }
+    };
+    for (value, ids) in [(Some("1"), vec![0]), (None, vec![0])] {
+        let view = cached(|pod| drop(pod.annotations.insert("x.example/other".into(), "1".into())));
+        let plan = planned(&view, [annotate("pruned", value), annotate("other", Some("1")), annotate("none", None)]);
+        let annotations = [("x.example/pruned".to_owned(), value.map(str::to_owned))].into();
+        let patch = MetaPatch { annotations, ..MetaPatch::default() };
+        assert_eq!(plan.requests, [Planned { request: Request::PatchMeta { key: key(), patch }, ids }]);
+        assert_eq!(plan.became, [(1, WriteResult::Unchanged), (2, WriteResult::Unchanged)].into());
+    }
 }
 
 #[test]

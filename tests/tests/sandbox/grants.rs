@@ -123,11 +123,14 @@ async fn a_read_of_what_is_not_granted_looks_like_a_read_of_nothing() {
 
 #[tokio::test]
 async fn a_namespaced_plugin_finds_its_own_namespace_only_and_a_cluster_plugin_all() {
-    let mut probe = probe(&["find * 10", "count *", "find shop 1", "find shop 1 shop/cart-0"]);
+    let script =
+        ["find * 10", "count *", "find shop 1", "find shop 1 shop/cart-0", "count-phase Running", "count-phase x"];
+    let mut probe = probe(&script);
     let own = answers(&probe).await;
     assert_eq!(own[1], "Ok(2)");
     assert!(own[2].ends_with("Some(\"shop/cart-0\")))"), "{}", own[2]);
     assert!(own[3].ends_with("None))"), "{}", own[3]);
+    assert_eq!(own[4..], ["Ok(2)", "Ok(0)"], "by phase");
     probe.id.namespace = None;
     assert_eq!(answers(&probe).await[1], "Ok(3)");
 }

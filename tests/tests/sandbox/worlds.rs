@@ -1,11 +1,13 @@
-//! The other world and WASI guests.
+//! The other world, WASI guests, and the full object in both worlds.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use podium_host::{
-    model::{FailureKind, Outcome, Subject},
+    model::{CachedPod, FailureKind, Outcome, PluginSpec, ReadGrants, Subject},
     seam::LogLevel,
+    shape::{Scratch, Shapes},
 };
+use podium_wire::Section;
 
 use podium_tests::sandbox::*;
 
@@ -22,6 +24,17 @@ async fn a_json_guest_sees_kubernetes_json_of_the_granted_sections_alone() {
     assert!(!notes.lines().concat().contains("not granted"), "annotations were not granted");
     assert_eq!(lines[2..], ["Ok(0)", "Err(Refused::NotGranted)"], "functions are refused at the call");
     assert_eq!(report.staged.writes[0].get().action.describe(), "set label guests.example/seen=yes on shop/cart-0");
+}
+
+#[tokio::test]
+async fn a_json_guest_finds_pods_by_phase() {
+    for (phase, expected) in [("Running", 2), ("Failed", 0)] {
+        let mut spec = spec("json");
+        spec.config = format!("\"{phase}\"");
+        let (_, notes) = run(&spec).await;
+        let page: serde_json::Value = serde_json::from_str(notes.lines()[1]).unwrap();
+        assert_eq!(page.as_array().map(Vec::len), Some(expected), "{phase}");
+    }
 }
 
 #[tokio::test]
@@ -70,4 +83,85 @@ async fn a_wasi_guests_panic_and_exit_are_traps_that_say_so() {
         let failure = failed(report, FailureKind::Trap);
         assert!(failure.message.contains(text), "{}", failure.message);
     }
+}
+
+/// As an API server writes it, so that it is divided; and one with a space, which is not.
+fn whole_pods() -> Vec<Arc<CachedPod>> {
+    let json = |name: &str| {
+        format!(
+            concat!(
+                r#"{{"metadata":{{"name":"{name}","namespace":"shop","uid":"uid-of-{name}","resourceVersion":"7","#,
+                r#""labels":{{"app":"cart"}},"managedFields":[{{"manager":"kubelet"}}]}},"#,
+                r#""spec":{{"nodeName":"n1","later":["{name}",1.0e3]}},"status":{{"phase":"Running"}}}}"#,
+            ),
+            name = name
+        )
+    };
+    let shapes = Shapes::new(7);
+    let read = |json: String| {
+        Arc::new(CachedPod::read(json.as_bytes(), &shapes, &mut Scratch::default(), |_, _| None).unwrap().0)
+    };
+    vec![read(json("cart-0")), read(json("cart-1").replacen('{', "{ ", 1))]
+}
+
+/// A plugin that may read `sections`, and live.
+fn reader(guest: &str, sections: &[Section]) -> PluginSpec {
+    let mut spec = spec(guest);
+    let sections = sections.iter().copied().collect();
+    spec.grants.read = Some(ReadGrants { sections, live: true });
+    spec.limits.cpu = Duration::from_secs(1);
+    spec
+}
+
+async fn told(spec: &PluginSpec, deleted: bool) -> Vec<String> {
+    let engine = engine();
+    let (pods, mut request) = (whole_pods(), request());
+    request.key = pods[1].key.clone();
+    request.subject = match deleted {
+        true => Subject::Deleted(Some(Arc::clone(&pods[1]))),
+        false => Subject::Present(Arc::clone(&pods[1])),
+    };
+    let (report, notes) = run_in(&load(&engine, spec).unwrap(), request, FakeWorld::with_pods(pods)).await;
+    assert!(report.result.is_ok(), "{:?}", report.result);
+    notes.lines().into_iter().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn the_full_object_has_what_no_other_section_holds_on_every_way_and_never_managed_fields() {
+    let whole = reader("whole", &[Section::Full]);
+    let seen = |name: &str| format!(r#"["{name}",1000.0] managed null"#);
+    let (first, second) = (seen("cart-0"), seen("cart-1"));
+    let found = [format!("find: {first}"), format!("find: {second}")];
+    let rest = [format!("get: {second}"), format!("live: {second}")].into_iter().chain(found).collect::<Vec<_>>();
+    let present = [format!("subject: {second}"), "deleted: nothing".to_owned()];
+    assert_eq!(told(&whole, false).await, [present.to_vec(), rest.clone()].concat());
+    let deleted = ["subject: nothing".to_owned(), format!("deleted: {second}")];
+    assert_eq!(told(&whole, true).await, [deleted.to_vec(), rest].concat());
+}
+
+#[tokio::test]
+async fn the_full_object_is_there_on_no_way_without_its_grant() {
+    let every_other = Section::ALL.into_iter().filter(|section| *section != Section::Full).collect::<Vec<_>>();
+    let blind = reader("whole", &every_other);
+    for deleted in [false, true] {
+        let lines = told(&blind, deleted).await;
+        let (asked, nothing): (Vec<_>, Vec<_>) = lines.iter().partition(|line| !line.ends_with(": nothing"));
+        assert_eq!((asked.len(), nothing.len()), (5, 1));
+        assert!(asked.iter().all(|line| line.contains("section full is not in this record; grant it")), "{asked:?}");
+    }
+    // Nor in what a guest of another language is given.
+    assert!(!told(&reader("json", &every_other), false).await.concat().contains("later"));
+}
+
+#[tokio::test]
+async fn a_json_guest_with_the_grant_is_given_the_full_object_as_its_pod() {
+    let lines = told(&reader("json", &[Section::Full]), false).await;
+    let subject: serde_json::Value = serde_json::from_str(&lines[0]).unwrap();
+    assert_eq!((&subject["kind"], &subject["apiVersion"]), (&"Pod".into(), &"v1".into()));
+    assert_eq!(subject["metadata"]["labels"]["app"], "cart", "as where the section is granted by itself");
+    assert_eq!(subject["spec"]["later"][0], "cart-1");
+    assert!(lines[0].contains("1.0e3"), "as it was written: {}", lines[0]);
+    let page: serde_json::Value = serde_json::from_str(&lines[1]).unwrap();
+    assert_eq!(page[0]["spec"]["later"][0], "cart-0");
+    assert!(!lines.concat().contains("managedFields"));
 }

@@ -93,6 +93,7 @@ impl From<&Query> for pods::PodQuery {
             namespace: query.namespace.clone(),
             node: query.node.clone(),
             owner_uid: query.owner_uid.clone(),
+            phase: query.phase.clone(),
             labels: labels.collect(),
         }
     }

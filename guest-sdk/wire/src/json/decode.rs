@@ -290,6 +290,7 @@ impl RawPod {
             },
             spec: self.spec.unwrap_or_default().into_spec()?,
             status: self.status.unwrap_or_default().into_status()?,
+            full: String::new(),
         })
     }
 }

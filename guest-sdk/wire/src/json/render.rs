@@ -9,7 +9,8 @@ use crate::{
 };
 
 /// Renders the header and exactly the sections in the record as a Pod in the Kubernetes shape. `spec` and `status`
-/// are there when their sections are; an empty section of the metadata leaves no trace, as in Kubernetes.
+/// are there when their sections are; an empty section of the metadata leaves no trace, as in Kubernetes. `full` is not
+/// looked at: it is JSON in this shape already, and holds all of this.
 ///
 /// # Errors
 /// When a section's bytes are malformed.
@@ -39,6 +40,7 @@ pub fn render(record: &Record) -> Result<Value, RecordError> {
             // Inserted even when empty: that the section is there is what the caller wants to see.
             Section::Spec => drop(pod.insert("spec".to_owned(), spec(record.spec()?).into())),
             Section::Status => drop(pod.insert("status".to_owned(), status(record.status()?).into())),
+            Section::Full => {}
         }
     }
     put(&mut pod, "metadata", metadata.into());

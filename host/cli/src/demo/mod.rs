@@ -11,7 +11,10 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Context;
 use podium_devcluster::Pace;
-use podium_host::app::{self, App};
+use podium_host::{
+    app::{self, App},
+    shape::Prune,
+};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -107,6 +110,7 @@ async fn play(arguments: &args::Demo, now_millis: u64) -> anyhow::Result<(Report
         workers: ui::WORKERS,
         bind_address: None,
         journal: None,
+        prune: Prune::default(),
         seed: arguments.seed,
         now_millis,
     })

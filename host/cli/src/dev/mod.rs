@@ -11,6 +11,7 @@ use kube::{Client, config::Kubeconfig};
 use podium_host::{
     app::{self, App},
     model::{PluginId, PluginSpec},
+    shape::Prune,
 };
 
 use tokio::time::Instant;
@@ -41,6 +42,7 @@ pub async fn run(arguments: args::Dev, now_millis: u64) -> anyhow::Result<ExitCo
         workers: ui::WORKERS,
         bind_address: None,
         journal: None,
+        prune: Prune::default(),
         seed: now_millis,
         now_millis,
     })

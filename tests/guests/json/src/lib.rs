@@ -14,7 +14,9 @@ impl Guest for Json {
             Subject::Present(pod) => say(pod),
             Subject::Deleted(pod) => say(&format!("deleted {pod:?}")),
         }
-        let query = PodQuery { namespace: None, node: None, owner_uid: None, labels: Vec::new() };
+        // The configuration is the phase to look for, or none.
+        let phase = (request.config != "{}").then(|| request.config.trim_matches('"').to_owned());
+        let query = PodQuery { namespace: None, node: None, owner_uid: None, phase, labels: Vec::new() };
         say(&pods_json::find(&query, 10, None).map_err(|error| Failure::Retry(format!("{error:?}")))?.pods);
         say(&format!("{:?}", writes::set_label(&request.key, "guests.example/seen", "yes")));
         say(&format!("{:?}", writes::delete_pod(&request.key, None)));

@@ -39,7 +39,7 @@ fn apply(data: &str) -> String {
 
 fn query(namespace: &str) -> PodQuery {
     let namespace = (namespace != "*").then(|| namespace.to_owned());
-    PodQuery { namespace, node: None, owner_uid: None, labels: Vec::new() }
+    PodQuery { namespace, node: None, owner_uid: None, phase: None, labels: Vec::new() }
 }
 
 fn answer(request: &Request, words: &[&str]) -> Option<String> {
@@ -62,6 +62,10 @@ fn answer(request: &Request, words: &[&str]) -> Option<String> {
             let mut query = query("*");
             query.labels = vec![LabelRequirement { key: "a".into(), operator: LabelOperator::In, values: Vec::new() }];
             format!("{:?}", pods::find(&query, 1, None).map(|_| ()))
+        }
+        ["count-phase", phase] => {
+            let query = PodQuery { phase: Some((*phase).to_owned()), ..query("*") };
+            format!("{:?}", pods::count(&query))
         }
         ["count", namespace] => format!("{:?}", pods::count(&query(namespace))),
         ["label", name, value] => format!("{:?}", writes::set_label(key, name, value)),

@@ -1,0 +1,26 @@
+//! Logs what the section `full` alone holds, on every way by which a Pod comes.
+
+use podium_sdk::{Outcome, Pod, Request, Result, Value, log, pods, reconciler};
+
+reconciler!(reconcile);
+
+fn reconcile(request: &Request) -> Result<Outcome> {
+    let key = request.key();
+    tell("subject", request.pod());
+    tell("deleted", request.deleted());
+    tell("get", pods::get(&key.namespace, &key.name)?.as_ref());
+    tell("live", pods::get_live(&key.namespace, &key.name)?.as_ref());
+    for pod in pods::find().in_namespace(&key.namespace) {
+        tell("find", Some(&pod?));
+    }
+    Ok(Outcome::settled())
+}
+
+fn tell(way: &str, pod: Option<&Pod>) {
+    let seen = match pod.map(|pod| pod.full_as::<Value>()) {
+        None => "nothing".to_owned(),
+        Some(Ok(full)) => format!("{} managed {}", full["spec"]["later"], full["metadata"]["managedFields"]),
+        Some(Err(error)) => error.to_string(),
+    };
+    log::info(&format!("{way}: {seen}"), &[]);
+}
