@@ -29,6 +29,8 @@ pub(super) struct Figures {
     pub(super) start_wall_seconds: f64,
     pub(super) latency_p50_micros: f64,
     pub(super) latency_p99_micros: f64,
+    /// Of one processor, while events come at the pace.
+    pub(super) pace_processor_percent: f64,
     pub(super) snapshot_micros: f64,
     pub(super) get_micros: f64,
 }
@@ -104,7 +106,7 @@ pub(super) fn run(contender: &Contender, options: &Options) -> anyhow::Result<Fi
     pause(options.settle);
     figures.bytes_per_pod_after_events = per_pod(subject.memory()?.anonymous);
 
-    (figures.latency_p50_micros, figures.latency_p99_micros) = latency(&mut subject, address, options, &folder.0)?;
+    latency(&mut subject, address, options, &folder.0, &mut figures)?;
 
     pause(options.settle);
     let steady = subject.memory()?.resident;
@@ -146,13 +148,21 @@ fn prepare(subject: &mut Process, address: &str, events: usize) -> anyhow::Resul
     Ok(())
 }
 
-/// From the server's write to visible and queued, at a pace: the median and the 99th percentile, in microseconds.
-fn latency(subject: &mut Process, address: &str, options: &Options, folder: &Path) -> anyhow::Result<(f64, f64)> {
+/// From the server's write to visible and queued, at a pace: the median and the 99th percentile; and what it costs.
+fn latency(
+    subject: &mut Process,
+    address: &str,
+    options: &Options,
+    folder: &Path,
+    figures: &mut Figures,
+) -> anyhow::Result<()> {
     subject.say("record")?;
     subject.hear("ok")?;
     prepare(subject, address, (options.rate * options.seconds) as usize)?;
+    let cpu = subject.cpu_micros()?;
     post(address, &format!("send?rate={}", options.rate))?;
     subject.hear("reached")?;
+    figures.pace_processor_percent = (subject.cpu_micros()? - cpu) as f64 / f64::from(options.seconds) / 1e4;
     let file = folder.join("times");
     subject.say(&format!("times {}", file.display()))?;
     subject.hear("ok")?;
@@ -165,7 +175,8 @@ fn latency(subject: &mut Process, address: &str, options: &Options, folder: &Pat
     anyhow::ensure!(took.len() + 1 >= wanted, "{} of {wanted} events were seen", took.len());
     took.sort_unstable();
     let quantile = |share: f64| took[((took.len() - 1) as f64 * share) as usize] as f64 / 1e3;
-    Ok((quantile(0.5), quantile(0.99)))
+    (figures.latency_p50_micros, figures.latency_p99_micros) = (quantile(0.5), quantile(0.99));
+    Ok(())
 }
 
 fn pairs(lines: &str) -> impl Iterator<Item = (u64, u64)> {

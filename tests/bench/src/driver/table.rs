@@ -14,10 +14,11 @@ const COSTS: [Column; 5] = [
     ("C: relist peak", |figures| figures.relist_peak_ratio),
     ("M: CPU us/Pod", |figures| figures.start_cpu_micros_per_pod),
 ];
-const TIMES: [Column; 5] = [
+const TIMES: [Column; 6] = [
     ("M: wall s", |figures| figures.start_wall_seconds),
     ("N: p50 us", |figures| figures.latency_p50_micros),
     ("N: p99 us", |figures| figures.latency_p99_micros),
+    ("L: CPU %", |figures| figures.pace_processor_percent),
     ("G: snapshot us", |figures| figures.snapshot_micros),
     ("get us", |figures| figures.get_micros),
 ];
