@@ -12,7 +12,7 @@ use super::{
     members::{Members, Slot},
     snapshot::Pods,
 };
-use crate::model::CachedPod;
+use crate::model::{CachedPod, Record};
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Index(OrdMap<Arc<str>, Members>);
@@ -63,28 +63,30 @@ impl Indexes {
         self.labels.get(key).and_then(|values| values.get(value))
     }
 
-    /// Of Pods that are given in order.
-    pub(super) fn of(pods: &[(Slot, Arc<CachedPod>)]) -> Self {
+    /// Of Pods that are given in order, whose slots are the first ones.
+    pub(super) fn of(pods: &[Record]) -> Self {
         let (mut nodes, mut phases, mut owners) =
-            (BTreeMap::<_, Vec<_>>::new(), BTreeMap::<_, Vec<_>>::new(), BTreeMap::<_, Vec<_>>::new());
+            (BTreeMap::new(), BTreeMap::new(), BTreeMap::<String, Vec<Slot>>::new());
         let mut labelled: BTreeMap<String, BTreeMap<String, Vec<Slot>>> = BTreeMap::new();
         // Pods of one owner stand side by side, and have one set of labels and owners.
         let alike =
-            |(_, one): &(Slot, Arc<CachedPod>), (_, other): &(Slot, Arc<CachedPod>)| one.is_labelled_like(other);
+            |one: &Record, other: &Record| one.shape().has_in_common(other.shape(), [Section::Labels, Section::Owners]);
+        let mut slots = 0..;
         for alike in pods.chunk_by(alike) {
-            let slots = alike.iter().map(|(slot, _)| *slot);
-            let of = alike.first().map(|(_, pod)| &**pod);
-            for (key, value) in labels(of) {
-                labelled.entry(key).or_default().entry(value).or_default().extend(slots.clone());
-            }
-            for uid in owner_uids(of) {
-                owners.entry(uid).or_default().extend(slots.clone());
-            }
-            for (slot, pod) in alike {
+            let first = slots.start;
+            for pod in alike {
+                let (Some(slot), Some(pod)) = (slots.next(), pod.pod()) else { continue };
                 if let Some(node) = pod.node() {
-                    nodes.entry(node).or_default().push(*slot);
+                    add(&mut nodes, node, slot);
                 }
-                phases.entry(pod.phase()).or_default().push(*slot);
+                add(&mut phases, pod.phase(), slot);
+            }
+            let of = alike.first().and_then(Record::pod);
+            for (key, value) in labels(of.as_deref()) {
+                labelled.entry(key).or_default().entry(value).or_default().extend(first..slots.start);
+            }
+            for uid in owner_uids(of.as_deref()) {
+                owners.entry(uid).or_default().extend(first..slots.start);
             }
         }
         let labels = labelled.into_iter().map(|(key, values)| {
@@ -92,8 +94,8 @@ impl Indexes {
             (Arc::from(key.as_str()), Index::of(values))
         });
         Self {
-            nodes: Index::of(nodes),
-            phases: Index::of(phases),
+            nodes: Index::of(nodes.iter().map(|(node, slots)| (&**node, slots.clone()))),
+            phases: Index::of(phases.iter().map(|(phase, slots)| (&**phase, slots.clone()))),
             owners: Index::of(owners.iter().map(|(uid, slots)| (&**uid, slots.clone()))),
             labels: labels.collect(),
         }
@@ -154,6 +156,13 @@ impl Indexes {
                 }
             }
         }
+    }
+}
+
+fn add(values: &mut BTreeMap<String, Vec<Slot>>, value: &str, slot: Slot) {
+    match values.get_mut(value) {
+        Some(slots) => slots.push(slot),
+        None => _ = values.insert(value.to_owned(), vec![slot]),
     }
 }
 

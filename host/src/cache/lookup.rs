@@ -30,7 +30,7 @@ impl Lookup {
     }
 
     /// Of slots with their hashes.
-    pub(super) fn of(entries: impl ExactSizeIterator<Item = (u32, Slot)>) -> Self {
+    pub(super) fn of(entries: &[(u32, Slot)]) -> Self {
         let len = entries.len();
         let mut lookup = Self { len, ..Self::default() };
         while len >= FULL << lookup.bits && lookup.bits < 24 {
@@ -38,7 +38,7 @@ impl Lookup {
         }
         let mut buckets = vec![Vec::new(); 1 << lookup.bits];
         for (hash, slot) in entries {
-            buckets[lookup.bucket(hash)].push((hash, slot));
+            buckets[lookup.bucket(*hash)].push((*hash, *slot));
         }
         for (at, entries) in buckets.into_iter().enumerate() {
             lookup.buckets.set(at, Arc::new(entries.into()));
@@ -95,7 +95,7 @@ mod tests {
             // Some have one hash.
             let hash = |slot: u32| (slot / 3).wrapping_mul(0x9e37_79b9);
             let mut model: BTreeSet<_> = (0..first).collect();
-            let mut lookup = Lookup::of((0..first as usize).map(|slot| (hash(slot as u32), slot as u32)));
+            let mut lookup = Lookup::of(&(0..first).map(|slot| (hash(slot), slot)).collect::<Vec<_>>());
             for (slot, add) in steps {
                 if !add {
                     lookup.remove(hash(slot), slot);

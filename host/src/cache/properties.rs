@@ -191,7 +191,7 @@ fn list(pods: &Pods, known: &Reader, ask: bool) -> Vec<ListedPod> {
         let held = known.held(&pod.key.namespace, &pod.key.name);
         match held.filter(|held| ask && held.key == pod.key && held.revision == pod.revision) {
             Some(held) => ListedPod::Held(held.key.clone()),
-            None => ListedPod::Read(Arc::clone(pod)),
+            None => ListedPod::Read(Arc::clone(pod).into()),
         }
     };
     pods.values().map(list).collect()

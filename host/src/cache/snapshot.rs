@@ -9,10 +9,12 @@ use super::{
     index::Indexes,
     lookup::Lookup,
     members::{Members, Slot},
-    page::{Kept, PODS, Page},
+    page::{PODS, Page},
     tree::Tree,
 };
-use crate::model::{CachedPod, Cursor, Page as FoundPage, PodKey, PodQuery, PodView, Revision, Staleness};
+use crate::model::{
+    CachedPod, Cursor, Kept, Page as FoundPage, PodKey, PodQuery, PodView, Record, Revision, Staleness,
+};
 
 #[derive(Debug, Clone)]
 pub struct Snapshot {
@@ -63,16 +65,17 @@ impl Pods {
     }
 
     /// Of Pods whose slots are the first ones.
-    fn of(hasher: FixedState, pods: &[(Slot, Arc<CachedPod>)]) -> Self {
+    fn of(hasher: FixedState, pods: &[Record]) -> Self {
         let mut pages = Tree::default();
         pods.chunks(PODS).enumerate().for_each(|(at, pods)| pages.set(at, Arc::new(Page::of(pods))));
         let empty = Self { pages, names: Lookup::default(), uids: Lookup::default(), hasher, len: pods.len() };
-        let key = |pod: &CachedPod| empty.name_hash(&pod.key.namespace, &pod.key.name);
-        Self {
-            names: Lookup::of(pods.iter().map(|(slot, pod)| (key(pod), *slot))),
-            uids: Lookup::of(pods.iter().map(|(slot, pod)| (empty.uid_hash(&pod.key.uid), *slot))),
-            ..empty
-        }
+        let keys = (0..).zip(pods).filter_map(|(slot, pod)| {
+            let kept = pod.kept()?;
+            let (name, uid) = (empty.name_hash(kept.namespace(), &kept.name()), empty.uid_hash(&kept.uid()));
+            Some(((name, slot), (uid, slot)))
+        });
+        let (names, uids): (Vec<_>, Vec<_>) = keys.unzip();
+        Self { names: Lookup::of(&names), uids: Lookup::of(&uids), ..empty }
     }
 
     /// What `record` holds is written over.
@@ -115,16 +118,15 @@ impl Snapshot {
         }
     }
 
-    /// Takes the place of a view of nothing: all at once costs a fifth of one by one. The Pods have the first slots, and
-    /// are in order.
-    pub(super) fn fill(&mut self, pods: &[(Slot, Arc<CachedPod>)]) {
+    /// Takes the place of a view of nothing: all at once costs a fifth of one by one. The Pods are in order.
+    pub(super) fn fill(&mut self, pods: &[Record]) {
         self.pods = Pods::of(self.pods.hasher.clone(), pods);
         self.indexes = Indexes::of(pods);
-        let namespaces = pods.chunk_by(|(_, one), (_, other)| one.key.namespace == other.key.namespace);
-        let members = |pods: &[(Slot, Arc<CachedPod>)]| pods.iter().map(|(slot, _)| *slot).collect::<Vec<_>>();
+        let mut slots = 0..;
+        let namespaces = pods.chunk_by(|one, other| one.shape().namespace() == other.shape().namespace());
         let namespaces = namespaces.filter_map(|pods| {
-            let (_, first) = pods.first()?;
-            Some((Arc::clone(&first.key.namespace), Members::of(&members(pods))))
+            let members: Vec<_> = slots.by_ref().take(pods.len()).collect();
+            Some((Arc::clone(pods.first()?.shape().namespace()), Members::of(&members)))
         });
         self.namespaces = namespaces.collect();
     }

@@ -1,11 +1,11 @@
 //! The writer's side of a snapshot: which slots are taken, and every change of what is in them.
 
-use std::sync::Arc;
+use std::{cmp::Ordering, sync::Arc};
 
 use podium_wire::SectionSet;
 
 use super::{members::Slot, snapshot::Snapshot};
-use crate::model::{CachedPod, Change, PodKey};
+use crate::model::{CachedPod, Change, PodKey, Record};
 
 /// A Pod and where it is.
 pub(super) struct Held {
@@ -39,20 +39,26 @@ impl Store {
     }
 
     /// Puts Pods into a store that has none, each name once.
-    pub(super) fn fill(&mut self, mut pods: Vec<Arc<CachedPod>>) -> Vec<Change> {
-        pods.sort_by(|one, other| one.key.cmp(&other.key));
-        pods.dedup_by(|later, earlier| {
-            let same = later.key.namespace == earlier.key.namespace && later.key.name == earlier.key.name;
-            if same && later.revision > earlier.revision {
-                std::mem::swap(later, earlier);
-            }
-            same
-        });
+    pub(super) fn fill(&mut self, mut pods: Vec<Record>) -> Vec<Change> {
+        let order = |one: &Record, other: &Record| match (one.kept(), other.kept()) {
+            (Some(one), Some(other)) => one.compare_to(&other),
+            _ => Ordering::Equal,
+        };
+        if !pods.is_sorted_by(|one, other| order(one, other) == Ordering::Less) {
+            pods.sort_by(order);
+            pods.dedup_by(|later, earlier| {
+                let revision = |pod: &Record| pod.kept().map(|pod| pod.revision);
+                let same = order(later, earlier) == Ordering::Equal;
+                if same && revision(later) > revision(earlier) {
+                    std::mem::swap(later, earlier);
+                }
+                same
+            });
+        }
         self.free.clear();
         self.end = pods.len() as Slot;
-        let pods: Vec<_> = (0..).zip(pods).collect();
         self.next.fill(&pods);
-        pods.into_iter().filter_map(|(_, pod)| Change::between(None, Some(pod))).collect()
+        pods.iter().filter_map(|pod| Change::between(None, pod.pod())).collect()
     }
 
     /// Puts a newer state of the same incarnation in the place of what is in the slot: of `old`.

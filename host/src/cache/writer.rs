@@ -28,6 +28,12 @@ pub struct Writer {
     witness: Box<Witness>,
 }
 
+/// An entry of a list into a cache that is not empty.
+enum Listed {
+    Read(Arc<CachedPod>),
+    Held(PodKey),
+}
+
 type Witness = dyn FnMut(&[Change]) + Send;
 
 impl Writer {
@@ -65,11 +71,29 @@ impl Writer {
         let mut changes = Vec::new();
         let rewound = std::mem::take(&mut self.rewound);
         let newest_removed = if rewound { Revision(u64::MAX) } else { revision };
+        // A list at the cache's revision or a newer one knows better what is there; an older one has what was there.
+        let passed =
+            if revision < self.store.next.revision && !rewound { self.store.next.revision } else { Revision(0) };
+        if self.store.next.is_empty() && passed == Revision(0) {
+            let read = |pod| match pod {
+                ListedPod::Read(pod) => Some(pod),
+                ListedPod::Held(_) => None,
+            };
+            let changes = self.store.fill(pods.into_iter().filter_map(read).collect());
+            return self.listed(changes, revision, rewound);
+        }
+        let pods: Vec<_> = pods
+            .into_iter()
+            .filter_map(|pod| match pod {
+                ListedPod::Read(record) => record.pod().map(Listed::Read),
+                ListedPod::Held(key) => Some(Listed::Held(key)),
+            })
+            .collect();
         let mut present: Vec<_> = pods
             .iter()
             .map(|pod| match pod {
-                ListedPod::Read(pod) => &pod.key,
-                ListedPod::Held(key) => key,
+                Listed::Read(pod) => &pod.key,
+                Listed::Held(key) => key,
             })
             .map(|key| (&*key.namespace, &*key.name))
             .collect();
@@ -84,22 +108,11 @@ impl Writer {
         for pod in gone {
             self.remove(pod, &mut changes);
         }
-        // A list at the cache's revision or a newer one knows better what is there; an older one has what was there.
-        let passed =
-            if revision < self.store.next.revision && !rewound { self.store.next.revision } else { Revision(0) };
-        if self.store.next.is_empty() && passed == Revision(0) {
-            let read = |pod| match pod {
-                ListedPod::Read(pod) => Some(pod),
-                ListedPod::Held(_) => None,
-            };
-            changes.extend(self.store.fill(pods.into_iter().filter_map(read).collect()));
-            return self.listed(changes, revision, rewound);
-        }
         for pod in pods {
             match pod {
-                ListedPod::Read(pod) if rewound => self.overwrite(pod, &mut changes),
-                ListedPod::Read(pod) => self.put(pod, None, passed, &mut changes),
-                ListedPod::Held(key) => self.keep(&key, newest_removed, &mut changes),
+                Listed::Read(pod) if rewound => self.overwrite(pod, &mut changes),
+                Listed::Read(pod) => self.put(pod, None, passed, &mut changes),
+                Listed::Held(key) => self.keep(&key, newest_removed, &mut changes),
             }
         }
         self.listed(changes, revision, rewound)
@@ -242,7 +255,7 @@ mod tests {
         let (mut writer, _) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]);
         assert_eq!(told(&writer.apply(vec![applied("b", 9, "x")])), ["-a@5", "+b@9"]);
-        let list = vec![ListedPod::Read(cached(&pod("cart", "c", 12, "x")))];
+        let list = vec![ListedPod::Read(cached(&pod("cart", "c", 12, "x")).into())];
         assert_eq!(told(&writer.relist(list, Revision(20))), ["-b@9", "+c@12"]);
     }
 
@@ -294,7 +307,7 @@ mod tests {
         let (mut writer, reader) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x"), deleted("a", 8, "x")]);
         assert!(writer.apply(vec![applied("a", 5, "x")]).is_empty());
-        assert!(writer.relist(vec![ListedPod::Read(cached(&pod("cart", "a", 5, "x")))], Revision(6)).is_empty());
+        assert!(writer.relist(vec![ListedPod::Read(cached(&pod("cart", "a", 5, "x")).into())], Revision(6)).is_empty());
         assert!(reader.snapshot().is_empty());
         assert_eq!(reader.snapshot().revision(), Revision(8));
     }
@@ -347,7 +360,7 @@ mod tests {
     fn a_history_that_was_set_back_replaces_newer_revisions_once() {
         let (mut writer, reader) = cache::new(7);
         writer.apply(vec![applied("a", 50, "x")]);
-        let older = || vec![ListedPod::Read(cached(&pod("cart", "a", 20, "y")))];
+        let older = || vec![ListedPod::Read(cached(&pod("cart", "a", 20, "y")).into())];
         assert!(writer.relist(older(), Revision(30)).is_empty());
         writer.rewind();
         assert_eq!(told(&writer.relist(older(), Revision(30))), ["a@50>20"]);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use podium_wire::SectionSet;
 
-use super::{CachedPod, PodKey, Revision};
+use super::{CachedPod, PodKey, Record, Revision};
 
 /// What the watch tells, in order.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub enum Observation {
 /// One entry of a list.
 #[derive(Debug, Clone)]
 pub enum ListedPod {
-    Read(Arc<CachedPod>),
+    Read(Record),
     /// The cache has it at this revision, or has an older state of it that is to stay.
     Held(PodKey),
 }

@@ -8,6 +8,7 @@ mod key;
 mod plugin;
 mod pod;
 mod query;
+pub(crate) mod record;
 mod run;
 pub mod syntax;
 mod write;
@@ -18,6 +19,8 @@ pub use key::{PluginId, PodKey, Revision, RevisionError};
 pub use plugin::{LimitClass, Limits, Phase, PluginSpec, WatchSpec};
 pub use pod::{CachedPod, PodError};
 pub use query::{Cursor, LabelOperator, LabelRequirement, LabelSelector, Page, PodQuery, PodView};
+pub(crate) use record::Kept;
+pub use record::{Record, Room};
 pub use run::{Failure, FailureKind, Outcome, Request, RunReport, Subject, Usage};
 pub use write::{Action, ConditionStatus, Event, EventType, ObjectRef, Refused, Write, WriteReport, WriteResult};
 

@@ -136,11 +136,6 @@ impl CachedPod {
     pub fn changed_from(&self, old: &Self) -> SectionSet {
         self.packed.changed_from(&old.packed, &self.key.name, &self.key.uid)
     }
-    /// True where it can be told at a glance that labels and owners are the same.
-    pub(crate) fn is_labelled_like(&self, other: &Self) -> bool {
-        self.packed.has_fixed_in_common(&other.packed, [Section::Labels, Section::Owners])
-    }
-
     /// None until scheduled.
     #[must_use]
     pub fn node(&self) -> Option<&str> {

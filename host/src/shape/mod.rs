@@ -44,7 +44,7 @@ use std::{
 
 use foldhash::quality::FixedState;
 use parking_lot::Mutex;
-use podium_wire::{Pod, json::JsonError};
+use podium_wire::{Pod, Section, json::JsonError};
 
 use part::Part;
 use scan::{Cut, Leaves, Likely, OUTER, PARTS, SPEC, STATUS};
@@ -58,6 +58,13 @@ pub(crate) struct Shape {
 impl Shape {
     pub(crate) fn namespace(&self) -> &Arc<str> {
         &self.parts[OUTER].namespace
+    }
+
+    /// True where it can be told at a glance that these sections are the same: for every Pod of a part that both have.
+    pub(crate) fn has_in_common(&self, other: &Self, sections: impl IntoIterator<Item = Section>) -> bool {
+        sections.into_iter().filter_map(part::place).all(|(part, place)| {
+            Arc::ptr_eq(&self.parts[part], &other.parts[part]) && self.parts[part].fixed(place).is_some()
+        })
     }
 
     /// What the names of Pods of this shape may begin with.

@@ -88,13 +88,6 @@ impl Packed {
         }
     }
 
-    /// True when these sections are shared by the two: they are the same for every Pod of the parts that both have.
-    pub(crate) fn has_fixed_in_common(&self, other: &Self, sections: impl IntoIterator<Item = Section>) -> bool {
-        sections.into_iter().filter_map(place).all(|(part, place)| {
-            Arc::ptr_eq(self.part(part), other.part(part)) && self.part(part).fixed(place).is_some()
-        })
-    }
-
     /// The whole object as text. What the decoder passes over need not be UTF-8; what is handed out is.
     fn full(&self, identity: Identity<'_>) -> Vec<u8> {
         // What was kept is what was read.

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     api::ApiError,
-    model::{CachedPod, Known, ListedPod, PodKey, Revision},
+    model::{CachedPod, Known, ListedPod, PodKey, Record, Revision, Room},
     shape::{Scratch, Shapes},
 };
 
@@ -197,11 +197,13 @@ pub(super) struct Decoder {
     shapes: Arc<Shapes>,
     known: Arc<dyn Known>,
     scratch: Scratch,
+    /// For the Pods of a list.
+    room: Room,
 }
 
 impl Decoder {
     pub(super) fn new(shapes: Arc<Shapes>, known: Arc<dyn Known>) -> Self {
-        Self { shapes, known, scratch: Scratch::default() }
+        Self { shapes, known, scratch: Scratch::default(), room: Room::default() }
     }
 
     pub(super) fn pod(&mut self, object: Object<'_>) -> Result<Seen, Malformed> {
@@ -226,7 +228,7 @@ impl Decoder {
         Ok(match held {
             // The key that is there already: a list of what is known takes next to no memory.
             Some(held) => (ListedPod::Held(held.key.clone()), None),
-            None => (ListedPod::Read(Arc::new(pod)), None),
+            None => (ListedPod::Read(Record::new(&pod, &mut self.room)), None),
         })
     }
 
@@ -236,7 +238,7 @@ impl Decoder {
         &mut self,
         object: Object<'_>,
     ) -> Result<Result<(CachedPod, Option<Arc<CachedPod>>), Unreadable>, Malformed> {
-        let Self { shapes, known, scratch } = self;
+        let Self { shapes, known, scratch, .. } = self;
         let mut read = |json| CachedPod::read(json, shapes, scratch, |namespace, name| known.held(namespace, name));
         let mut error = match read(object.json) {
             Ok(pod) => return Ok(Ok(pod)),
