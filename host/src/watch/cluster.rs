@@ -41,6 +41,8 @@ pub(super) enum Fault {
     Repeated,
     /// Two events change places.
     Swapped,
+    /// The server lists what it has seen, though it was asked for something newer.
+    Late,
 }
 
 #[derive(Debug, Clone)]
@@ -94,8 +96,8 @@ struct State {
     compacted: u64,
     faults: VecDeque<Fault>,
     uids: u64,
-    /// Events changed places, and no list has been made since.
-    disordered: bool,
+    /// The newest of events that changed places, until a list shows it.
+    disordered: Option<u64>,
 }
 
 /// Clones are of one cluster.
@@ -174,12 +176,12 @@ impl Cluster {
     }
 
     pub(super) fn is_disordered(&self) -> bool {
-        self.state.lock().disordered
+        self.state.lock().disordered.is_some()
     }
 
-    /// A list was taken: what came in a wrong order before it matters no more.
-    pub(super) fn is_ordered_again(&self) {
-        self.change(|state| state.disordered = false);
+    /// A list of this revision was taken: what came in a wrong order before it matters no more.
+    pub(super) fn was_listed(&self, revision: u64) {
+        self.change(|state| state.disordered = state.disordered.filter(|newest| *newest > revision));
     }
 
     pub(super) fn api(&self) -> Api {
@@ -225,15 +227,17 @@ impl Cluster {
     }
 
     /// How many events a list shows: with no revision asked for, all. None where the server has not seen so much.
-    fn listed(&self, from: Option<u64>, server: usize) -> Option<usize> {
+    fn listed(&self, from: Option<u64>, server: usize, fault: Fault) -> Option<usize> {
         let state = self.state.lock();
         let Some(from) = from else { return Some(state.events.len()) };
         let seen = state.servers[server];
-        (revision(&state.events[..seen]) >= from).then_some(seen)
+        (revision(&state.events[..seen]) >= from || matches!(fault, Fault::Late)).then_some(seen)
     }
 
     fn page(&self, query: &HashMap<&str, &str>, from: Option<u64>, server: usize, fault: Fault) -> Answer {
-        let Some(count) = self.listed(from, server) else { return refused(504, "Timeout", "ResourceVersionTooLarge") };
+        let Some(count) = self.listed(from, server, fault) else {
+            return refused(504, "Timeout", "ResourceVersionTooLarge");
+        };
         let state = self.state.lock();
         let epoch = state.earlier.len();
         let (of, count, first) = match query.get("continue") {
@@ -270,7 +274,9 @@ impl Cluster {
         if !self.streaming_lists {
             return refused(400, "BadRequest", "");
         }
-        let Some(count) = self.listed(from, server) else { return refused(504, "Timeout", "ResourceVersionTooLarge") };
+        let Some(count) = self.listed(from, server, fault) else {
+            return refused(504, "Timeout", "ResourceVersionTooLarge");
+        };
         let state = self.state.lock();
         let events = &state.events[..count];
         let pods = pods(events);
@@ -375,7 +381,7 @@ impl Watching {
             Fault::Repeated => lines = lines.into_iter().flat_map(|line| [line.clone(), line]).collect(),
             Fault::Swapped if lines.len() > 1 => {
                 lines.swap(0, 1);
-                state.disordered = true;
+                state.disordered = Some(revision(&state.events[..seen]));
                 self.fault = Fault::None;
             }
             Fault::Malformed => lines.insert(lines.len() / 2, "{\"type\":\n".to_owned()),

@@ -56,6 +56,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         Fault::Malformed,
         Fault::Repeated,
         Fault::Swapped,
+        Fault::Late,
     ];
     let step = prop_oneof![
         12 => (0..4_u8, prop::bool::weighted(0.4)).prop_map(|(name, delete)| Step::Happen { name, delete }),
@@ -131,8 +132,9 @@ impl Rig {
                 self.epoch += 1;
                 self.listed = false;
             }
-            Observation::Relisted { .. } => {
-                self.cluster.is_ordered_again();
+            Observation::Relisted { revision, .. } => {
+                // The first one begins anew, whatever came before it.
+                self.cluster.was_listed(if self.listed { revision.0 } else { u64::MAX });
                 self.listed = true;
             }
             _ => {}
