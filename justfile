@@ -24,6 +24,10 @@ test-cluster *ARGS:
 test-properties CASES="100000":
     PROPTEST_CASES={{CASES}} cargo test --workspace --lib -- properties shape:: authz:: wake:: lookup members tree
 
+# Cache, queue and shapes in so many orders of their threads' steps for each test, and the publish path in every order
+test-schedules N="10000000":
+    PODIUM_SCHEDULES={{N}} cargo test --workspace --test cache --test queue --test shapes --test publish
+
 # The cache against exact lists of a real API server while hundreds of Pods come and go
 test-churn SECONDS="300":
     PODIUM_CHURN_SECONDS={{SECONDS}} cargo test --workspace --test cluster -- the_cache_is_an_exact_list

@@ -19,6 +19,7 @@ pub mod runtime;
 pub mod seam;
 pub mod shape;
 pub mod status;
+mod sync;
 pub mod telemetry;
 pub mod wake;
 pub mod watch;

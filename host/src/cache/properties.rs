@@ -2,17 +2,16 @@
 //! answers our writes early: what readers see never goes back, and what changed is told once. Queries are compared with
 //! a filter over everything.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use proptest::{prelude::*, test_runner::TestCaseError};
 
 use super::{
-    Reader, Snapshot, Writer,
-    testing::{cached, pod},
+    Reader, Writer,
+    testing::{Believer, Pods, cached, pod, same_sections},
 };
 use crate::model::{
-    CachedPod, Change, Known, LabelOperator, LabelRequirement, LabelSelector, ListedPod, PodEvent, PodQuery, PodView,
-    Revision,
+    CachedPod, Known, LabelOperator, LabelRequirement, LabelSelector, ListedPod, PodEvent, PodQuery, PodView, Revision,
 };
 
 /// What happens to one of few names; the labels are few, so that values meet.
@@ -63,8 +62,6 @@ fn deliveries() -> impl Strategy<Value = Vec<Delivery>> {
     prop::collection::vec(delivery, 1..60)
 }
 
-type Pods = BTreeMap<Arc<str>, Arc<CachedPod>>;
-
 /// The truth: events in their order and the Pods after each.
 struct History {
     events: Vec<PodEvent>,
@@ -96,55 +93,17 @@ impl History {
     }
 }
 
-/// The cache under test, and what somebody believes who hears its changes alone.
+/// The cache under test, and who hears its changes.
 struct Rig {
     writer: Writer,
     reader: Reader,
-    believed: Pods,
-    gone: Vec<Arc<str>>,
-}
-
-impl Rig {
-    fn hear(&mut self, changes: &[Change]) -> Result<(), TestCaseError> {
-        for Change { old, new, .. } in changes {
-            let name = &old.as_ref().or(new.as_ref()).unwrap().key.name;
-            let believed = self.believed.get(name);
-            prop_assert_eq!(believed.map(|pod| &pod.key), old.as_ref().map(|pod| &pod.key));
-            if let Some(old) = old {
-                prop_assert!(believed.unwrap().changed_from(old).is_empty());
-            }
-            match new {
-                Some(new) => {
-                    prop_assert!(!self.gone.contains(&new.key.uid), "{} came back", new.key.uid);
-                    prop_assert!(believed.is_none_or(|old| old.revision < new.revision), "{name} went back");
-                    self.believed.insert(Arc::clone(name), Arc::clone(new));
-                }
-                None => {
-                    let old = self.believed.remove(name).unwrap();
-                    self.gone.push(Arc::clone(&old.key.uid));
-                }
-            }
-        }
-        self.same_sections(&self.believed)
-    }
-
-    fn same_sections(&self, expected: &Pods) -> Result<(), TestCaseError> {
-        let snapshot = self.reader.snapshot();
-        prop_assert_eq!(snapshot.len(), expected.len());
-        for (pod, expected) in snapshot.iter().zip(expected.values()) {
-            prop_assert_eq!(&pod.key, &expected.key);
-            prop_assert!(pod.changed_from(expected).is_empty());
-            let by_uid = snapshot.by_uid(&pod.key.uid);
-            prop_assert_eq!(by_uid, Some(pod));
-        }
-        Ok(())
-    }
+    believer: Believer,
 }
 
 fn run(steps: &[Step], deliveries: &[Delivery]) -> Result<(), TestCaseError> {
     let history = History::new(steps);
     let (writer, reader) = super::new(7);
-    let mut rig = Rig { writer, reader, believed: Pods::new(), gone: Vec::new() };
+    let mut rig = Rig { writer, reader, believer: Believer::default() };
     let (mut head, mut position) = (0_usize, 0_usize);
     for delivery in deliveries.iter().chain([&Delivery::Advance(usize::MAX), &Delivery::Events(usize::MAX)]) {
         let changes = match *delivery {
@@ -178,10 +137,11 @@ fn run(steps: &[Step], deliveries: &[Delivery]) -> Result<(), TestCaseError> {
                 Vec::new()
             }
         };
-        rig.hear(&changes)?;
+        rig.believer.hear(&changes)?;
+        rig.believer.agrees_with(&rig.reader.snapshot())?;
     }
     let (revision, pods) = history.states.last().unwrap();
-    rig.same_sections(pods)?;
+    same_sections(&rig.reader.snapshot(), pods)?;
     prop_assert_eq!(rig.reader.snapshot().revision(), *revision);
     Ok(())
 }
@@ -258,8 +218,7 @@ proptest! {
         writer.apply(events);
         let (revision, pods) = history.states.last().unwrap();
         writer.relist(list(pods, &reader, true), *revision);
-        let rig = Rig { writer, reader, believed: Pods::new(), gone: Vec::new() };
-        rig.same_sections(pods)?;
+        same_sections(&reader.snapshot(), pods)?;
     }
 
     #[test]

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
-use tokio::sync::watch;
-
 use super::Snapshot;
-use crate::model::{CachedPod, Known, PodView, Revision, Staleness};
+use crate::{
+    model::{CachedPod, Known, PodView, Revision, Staleness},
+    sync::{ArcSwap, watch},
+};
 
 /// The writer's end: the place where the present snapshot is.
 #[derive(Debug)]

@@ -11,8 +11,9 @@ pub use backoff::Backoff;
 
 use std::{hash::Hash, time::Duration};
 
-use parking_lot::Mutex;
-use tokio::{sync::Notify, time::Instant};
+use tokio::time::Instant;
+
+use crate::sync::{Mutex, Notify};
 
 use slots::Slots;
 

@@ -36,15 +36,12 @@ pub use part::Identity;
 pub use prune::Prune;
 pub use scan::Scratch;
 
-use std::{
-    collections::HashMap,
-    hash::BuildHasher,
-    sync::{Arc, Weak},
-};
+use std::{collections::HashMap, hash::BuildHasher, sync::Arc};
 
 use foldhash::quality::FixedState;
-use parking_lot::Mutex;
 use podium_wire::{Pod, Section, json::JsonError};
+
+use crate::sync::{Mutex, Weak, downgrade};
 
 use part::Part;
 use scan::{Cut, Leaves, Likely, OUTER, PARTS, SPEC, STATUS};
@@ -84,7 +81,8 @@ pub struct Shapes {
 
 #[derive(Debug)]
 struct Table {
-    parts: HashMap<u64, Weak<Part>, FixedState>,
+    /// Each of the three by itself: what is empty or null has one key in all of them.
+    parts: [HashMap<u64, Weak<Part>, FixedState>; PARTS],
     /// By the addresses of the parts, which live as long as the shape.
     shapes: HashMap<[usize; PARTS], Weak<Shape>, FixedState>,
     /// What has died is taken out when there are so many entries.
@@ -118,7 +116,7 @@ impl Shapes {
     pub fn new(seed: u64) -> Self {
         let hasher = FixedState::with_seed(seed);
         let table = Table {
-            parts: HashMap::with_hasher(hasher.clone()),
+            parts: [(); PARTS].map(|()| HashMap::with_hasher(hasher.clone())),
             shapes: HashMap::with_hasher(hasher.clone()),
             sweep_at: 0,
         };
@@ -182,7 +180,7 @@ impl Shapes {
             None => self.shape(known, scratch, Identity { name, uid, revision })?,
         };
         if like.is_none_or(|like| !Arc::ptr_eq(like, &shape)) {
-            scratch.recent = Arc::downgrade(&shape);
+            scratch.recent = downgrade(&shape);
             if let Some(like) = like.filter(|like| Arc::ptr_eq(&like.parts[OUTER], &shape.parts[OUTER])) {
                 like.parts[STATUS].followed_by(&shape.parts[STATUS]);
             }
@@ -203,7 +201,7 @@ impl Shapes {
             let mut table = self.table.lock();
             let mut at = 0..PARTS;
             let known =
-                known.map(|known| at.next().and_then(|part| known.or_else(|| table.part(hashes[part], scratch, part))));
+                known.map(|known| at.next().and_then(|part| known.or_else(|| table.part(part, hashes[part], scratch))));
             match known {
                 [Some(outer), Some(spec), Some(status)] => return Some(table.shape([outer, spec, status])),
                 some => some,
@@ -216,7 +214,7 @@ impl Shapes {
                 Some(known) => known,
                 None => {
                     let fresh = part::build(part, &draft.key, &draft.own.bytes, identity)?;
-                    self.table.lock().add(hashes[part], fresh)
+                    self.table.lock().add(part, hashes[part], fresh)
                 }
             });
         }
@@ -226,27 +224,32 @@ impl Shapes {
     /// How many parts there are that some Pod has.
     #[must_use]
     pub fn parts(&self) -> usize {
-        self.table.lock().parts.values().filter(|part| part.strong_count() > 0).count()
+        self.table.lock().parts.iter().flat_map(HashMap::values).filter(|part| part.strong_count() > 0).count()
     }
 }
 
 impl Table {
-    fn part(&self, hash: u64, scratch: &Scratch, part: usize) -> Option<Arc<Part>> {
+    fn part(&self, part: usize, hash: u64, scratch: &Scratch) -> Option<Arc<Part>> {
         let draft = &scratch.parts[part];
-        let known = self.parts.get(&hash)?.upgrade()?;
+        let known = self.parts[part].get(&hash)?.upgrade()?;
         // A key with a mark in its text has other leaves than it seems to.
         (*known.key == *draft.key && known.leaves() == draft.leaves()).then_some(known)
     }
 
-    fn add(&mut self, hash: u64, part: Part) -> Arc<Part> {
+    fn add(&mut self, at: usize, hash: u64, part: Part) -> Arc<Part> {
         self.sweep();
-        let part = Arc::new(part);
-        // Another key of this hash that is still in use stays: this one is then not shared.
-        let entry = self.parts.entry(hash).or_default();
-        if entry.strong_count() == 0 {
-            *entry = Arc::downgrade(&part);
+        let entry = self.parts[at].entry(hash).or_default();
+        match entry.upgrade() {
+            // Another thread made the same meanwhile.
+            Some(known) if known.key == part.key && known.leaves() == part.leaves() => known,
+            // Another key of this hash that is still in use stays: this one is then not shared.
+            Some(_) => Arc::new(part),
+            None => {
+                let part = Arc::new(part);
+                *entry = downgrade(&part);
+                part
+            }
         }
-        part
     }
 
     fn shape(&mut self, parts: [Arc<Part>; PARTS]) -> Arc<Shape> {
@@ -256,17 +259,23 @@ impl Table {
         }
         self.sweep();
         let shape = Arc::new(Shape { parts });
-        self.shapes.insert(addresses, Arc::downgrade(&shape));
+        self.shapes.insert(addresses, downgrade(&shape));
         shape
     }
 
     fn sweep(&mut self) {
-        const LEAST: usize = 1_024;
-        if self.parts.len() + self.shapes.len() < self.sweep_at.max(LEAST) {
+        const LEAST: usize = 16;
+        if self.entries() < self.sweep_at.max(LEAST) {
             return;
         }
         self.shapes.retain(|_, shape| shape.strong_count() > 0);
-        self.parts.retain(|_, part| part.strong_count() > 0);
-        self.sweep_at = 2 * (self.parts.len() + self.shapes.len());
+        for parts in &mut self.parts {
+            parts.retain(|_, part| part.strong_count() > 0);
+        }
+        self.sweep_at = 2 * self.entries();
+    }
+
+    fn entries(&self) -> usize {
+        self.parts.iter().map(HashMap::len).sum::<usize>() + self.shapes.len()
     }
 }

@@ -4,12 +4,8 @@
 //! and encoded as any Pod is, and the sentinels are found in the bytes. That is sound as far as the decoder passes such
 //! values on unseen; that it did is checked on the Pod at hand, whose sections must come out as they would directly.
 
-use std::{
-    fmt,
-    sync::{Arc, Weak},
-};
+use std::{fmt, sync::Arc};
 
-use parking_lot::Mutex;
 use podium_wire::{Pod, Section, SectionBytes};
 
 use super::{
@@ -18,6 +14,7 @@ use super::{
     scan::{OUTER, PARTS, SPEC, STATUS},
     template::{Template, number_of},
 };
+use crate::sync::{Mutex, Weak, downgrade};
 
 /// Whose a Pod is: what its key and its revision hold need not be kept again.
 #[derive(Debug, Clone, Copy)]
@@ -150,7 +147,7 @@ pub(super) fn build(part: usize, key: &[u8], own: &[u8], identity: Identity<'_>)
         created: created.map_or(Slot::Fixed(actual.header.created.0), Slot::Leaf),
         generation: traced.header.generation,
         node,
-        next: Mutex::default(),
+        next: Mutex::new(Default::default()),
         phase,
         leaves,
     };
@@ -195,7 +192,7 @@ pub(super) fn unshared(pod: &Pod, bytes: &SectionBytes, key: &[u8]) -> Option<[P
             generation: pod.header.generation,
             node: Slot::Fixed(pod.spec.node_name.as_deref().map(Box::from)),
             phase: Slot::Fixed(pod.status.phase.as_str().into()),
-            next: Mutex::default(),
+            next: Mutex::new(Default::default()),
         }
     }))
 }
@@ -209,9 +206,9 @@ impl Part {
     /// A Pod of this part has that one now.
     pub(super) fn followed_by(&self, next: &Arc<Self>) {
         let mut known = self.next.lock();
-        if known.iter().all(|known| !std::ptr::eq(known.as_ptr(), Arc::as_ptr(next))) {
+        if known.iter().all(|known| known.upgrade().is_none_or(|known| !Arc::ptr_eq(&known, next))) {
             known.rotate_right(1);
-            known[0] = Arc::downgrade(next);
+            known[0] = downgrade(next);
         }
     }
 

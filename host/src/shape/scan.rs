@@ -5,7 +5,7 @@
 //! One pass, nothing is built but keys and values. It knows where the API server puts things and validates nothing: a
 //! part is JSON because its key equals one that was proven to be, or because a real decoder says so afterwards.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use memchr::memmem::Finder;
 
@@ -17,6 +17,7 @@ use super::{
     prune::Prune,
     skip::{self, Quotes},
 };
+use crate::sync::Weak;
 
 /// The parts of a Pod, in this order everywhere.
 pub(super) const PARTS: usize = 3;

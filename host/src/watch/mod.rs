@@ -6,12 +6,16 @@
 //! the cache's affair; whom it wakes is nobody's here.
 
 mod backoff;
+#[cfg(test)]
+mod cluster;
 mod doubt;
 mod follow;
 mod lines;
 mod list;
 mod object;
 mod outlet;
+#[cfg(test)]
+mod properties;
 #[cfg(test)]
 mod scenarios;
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     cache::{self, Reader, Writer, testing::told},
-    model::{ListedPod, Observation, PodView},
+    model::{Change, ListedPod, Observation, PodView},
     shape::Shapes,
 };
 
@@ -37,6 +37,19 @@ fn rig_with(answers: Vec<Answer>, options: WatchOptions) -> Rig {
     Rig { observations, writer, reader, requests, counters, task }
 }
 
+/// Brings what was observed into the cache.
+pub(super) fn take(writer: &mut Writer, observation: Observation) -> Vec<Change> {
+    match observation {
+        Observation::Relisted { pods, revision } => return writer.relist(pods, revision),
+        Observation::Events(events) => return writer.apply(events),
+        Observation::Rewound => writer.rewind(),
+        Observation::Bookmark(revision) => writer.bookmark(revision),
+        Observation::Live => writer.set_live(),
+        Observation::Stale(staleness) => writer.set_stale(staleness),
+    }
+    Vec::new()
+}
+
 impl Rig {
     /// What was observed next, and what it changed in the cache.
     async fn next(&mut self) -> String {
@@ -50,15 +63,7 @@ impl Rig {
             Observation::Rewound => "rewound".to_owned(),
             Observation::Stale(staleness) => format!("stale: {}", staleness.reason),
         };
-        let mut changes = Vec::new();
-        match observation {
-            Observation::Relisted { pods, revision } => changes = self.writer.relist(pods, revision),
-            Observation::Events(events) => changes = self.writer.apply(events),
-            Observation::Rewound => self.writer.rewind(),
-            Observation::Bookmark(revision) => self.writer.bookmark(revision),
-            Observation::Live => self.writer.set_live(),
-            Observation::Stale(staleness) => self.writer.set_stale(staleness),
-        }
+        let changes = take(&mut self.writer, observation);
         told(&changes).iter().fold(what, |what, change| format!("{what} {change}"))
     }
 

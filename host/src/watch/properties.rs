@@ -1,0 +1,223 @@
+//! The watch and the cache behind it against a cluster whose servers lag, lose connections, repeat and mix up events,
+//! forget history and are set back, while Pods come, go and come again under their names.
+//!
+//! The model is the cluster's own list of events. Whatever happens, what readers see at a revision is what there was at
+//! it; nothing told contradicts what was told before, but for an epoch that was announced; and once the cluster is well
+//! the cache is what there is.
+
+use std::{sync::Arc, time::Duration};
+
+use proptest::{prelude::*, test_runner::TestCaseError};
+use tokio::{
+    sync::mpsc,
+    task::JoinHandle,
+    time::{Instant, timeout_at},
+};
+
+use super::{
+    Watch, WatchOptions,
+    cluster::{Cluster, Fault, Pods},
+    scenarios::take,
+};
+use crate::{
+    cache::{self, Reader, Snapshot, Writer, testing::Believer},
+    model::{Observation, PodView, Revision},
+    shape::Shapes,
+};
+
+#[derive(Debug, Clone)]
+enum Step {
+    Happen {
+        name: u8,
+        delete: bool,
+    },
+    CatchUp {
+        server: usize,
+        events: usize,
+    },
+    Wait(u64),
+    Fault(Fault),
+    /// Histories until now are forgotten.
+    Compact,
+    /// As when etcd is restored from a snapshot.
+    Restore(usize),
+    /// Of the host.
+    Restart,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let faults = [
+        Fault::Down,
+        Fault::Refused(410),
+        Fault::Refused(500),
+        Fault::Silent,
+        Fault::Cut,
+        Fault::Short,
+        Fault::Malformed,
+        Fault::Repeated,
+        Fault::Swapped,
+        Fault::Late,
+    ];
+    let step = prop_oneof![
+        12 => (0..4_u8, prop::bool::weighted(0.4)).prop_map(|(name, delete)| Step::Happen { name, delete }),
+        8 => (0..2_usize, 1..6_usize).prop_map(|(server, events)| Step::CatchUp { server, events }),
+        8 => (0..4_000_u64).prop_map(Step::Wait),
+        6 => prop::sample::select(faults.to_vec()).prop_map(Step::Fault),
+        1 => Just(Step::Compact),
+        1 => (1..8_usize).prop_map(Step::Restore),
+        1 => Just(Step::Restart),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+struct Rig {
+    cluster: Cluster,
+    writer: Writer,
+    reader: Reader,
+    observations: mpsc::Receiver<Observation>,
+    task: JoinHandle<()>,
+    believer: Believer,
+    /// What readers saw last.
+    revision: Revision,
+    /// Not an older one than they saw.
+    epoch: usize,
+    /// Something was, since the host began or an epoch was announced.
+    listed: bool,
+    /// The host, since something was seen.
+    restarted: bool,
+}
+
+fn begin(cluster: &Cluster) -> (Writer, Reader, mpsc::Receiver<Observation>, JoinHandle<()>) {
+    let (writer, reader) = cache::new(7);
+    let options = WatchOptions { page_limit: 2, ..WatchOptions::default() };
+    let watch = Watch::new(cluster.api(), options, Arc::new(Shapes::new(7)), Arc::new(reader.clone()), 7);
+    let (sender, observations) = mpsc::channel(4);
+    (writer, reader, observations, tokio::spawn(watch.run(sender)))
+}
+
+impl Rig {
+    fn new(streaming_lists: bool) -> Self {
+        let cluster = Cluster::new(streaming_lists);
+        let (writer, reader, observations, task) = begin(&cluster);
+        let (believer, revision) = (Believer::default(), Revision(0));
+        Self {
+            cluster,
+            writer,
+            reader,
+            observations,
+            task,
+            believer,
+            revision,
+            epoch: 0,
+            listed: false,
+            restarted: false,
+        }
+    }
+
+    /// What is observed for so long.
+    async fn observe(&mut self, time: Duration) -> Result<(), TestCaseError> {
+        let end = Instant::now() + time;
+        while let Ok(observation) = timeout_at(end, self.observations.recv()).await {
+            self.hear(observation.expect("the watch ended"))?;
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, observation: Observation) -> Result<(), TestCaseError> {
+        match &observation {
+            Observation::Rewound => {
+                self.believer.rewind();
+                self.revision = Revision(0);
+                // Who announces an epoch is not in the one that was seen.
+                self.epoch += 1;
+                self.listed = false;
+            }
+            Observation::Relisted { revision, .. } => {
+                // The first one begins anew, whatever came before it.
+                self.cluster.was_listed(if self.listed { revision.0 } else { u64::MAX });
+                self.listed = true;
+            }
+            _ => {}
+        }
+        let changes = take(&mut self.writer, observation);
+        self.believer.hear(&changes)?;
+        let snapshot = self.reader.snapshot();
+        self.believer.agrees_with(&snapshot)?;
+        if self.listed { self.is_exact(&snapshot) } else { Ok(()) }
+    }
+
+    /// What is seen at a revision is what there was at it, in the epoch that was seen or in one after it.
+    fn is_exact(&mut self, snapshot: &Snapshot) -> Result<(), TestCaseError> {
+        let revision = snapshot.revision();
+        let first = std::mem::take(&mut self.restarted);
+        if first && revision < self.revision {
+            // An epoch that began while the host was down is announced to nobody.
+            self.epoch += 1;
+        } else {
+            prop_assert!(self.revision <= revision, "back from {} to {revision}", self.revision);
+        }
+        self.revision = revision;
+        if self.cluster.is_disordered() {
+            return Ok(());
+        }
+        let seen = pods(snapshot);
+        while let Some(there) = self.cluster.at(self.epoch, revision.0) {
+            if seen == there {
+                return Ok(());
+            }
+            self.epoch += 1;
+        }
+        prop_assert!(false, "at {revision} there was never {seen:?}");
+        Ok(())
+    }
+
+    async fn step(&mut self, step: &Step) -> Result<(), TestCaseError> {
+        match *step {
+            Step::Happen { name, delete } => self.cluster.happen(&format!("pod-{name}"), delete),
+            Step::CatchUp { server, events } => self.cluster.catch_up(server, events),
+            Step::Wait(millis) => return self.observe(Duration::from_millis(millis)).await,
+            Step::Fault(fault) => self.cluster.fault(fault),
+            Step::Compact => self.cluster.compact(),
+            Step::Restore(back) => {
+                // Were it to go on at once and pass what was seen, nobody could know.
+                self.cluster.restore(back);
+                return self.observe(Duration::from_secs(60)).await;
+            }
+            Step::Restart => {
+                self.task.abort();
+                // Of what it did not see go meanwhile the journal knows.
+                self.believer = Believer::default();
+                (self.listed, self.restarted) = (false, true);
+                (self.writer, self.reader, self.observations, self.task) = begin(&self.cluster);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn pods(snapshot: &Snapshot) -> Pods {
+    snapshot.iter().map(|pod| (pod.key.name.to_string(), (pod.key.uid.to_string(), pod.revision.0))).collect()
+}
+
+async fn run(steps: &[Step], streaming_lists: bool) -> Result<(), TestCaseError> {
+    let mut rig = Rig::new(streaming_lists);
+    for step in steps {
+        rig.step(step).await?;
+    }
+    rig.cluster.heal();
+    (0..2).for_each(|server| rig.cluster.catch_up(server, usize::MAX));
+    // A streaming list that was silent and a server that failed often are both waited for.
+    rig.observe(Duration::from_secs(60)).await?;
+    prop_assert_eq!(pods(&rig.reader.snapshot()), rig.cluster.present());
+    prop_assert_eq!(rig.reader.staleness(), None);
+    rig.task.abort();
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn readers_see_what_there_was_and_at_last_what_there_is(steps in steps(), streaming_lists in any::<bool>()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+        runtime.unwrap().block_on(run(&steps, streaming_lists))?;
+    }
+}

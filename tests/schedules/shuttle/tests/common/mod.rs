@@ -1,0 +1,29 @@
+//! How many orders are tried, and by which plan.
+
+use shuttle::{
+    Config, Runner,
+    scheduler::{PctScheduler, RandomScheduler, Scheduler},
+};
+
+/// Runs `test` in many orders of its threads' steps: the half of them at random, which changes threads often, and the
+/// half by priorities that change a few times (PCT), which finds what needs a thread to stand still for long.
+///
+/// `PODIUM_SCHEDULES` says how many; a test whose schedules take long takes one in `share`. What fails prints a seed:
+/// with it as `PODIUM_SCHEDULES_SEED` and one schedule the same order comes again.
+pub(crate) fn check(share: usize, test: impl Fn() + Send + Sync + Copy + 'static) {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let count = number("PODIUM_SCHEDULES").map_or(4_000, |count| usize::try_from(count).expect("a count"));
+    let seed = number("PODIUM_SCHEDULES_SEED").unwrap_or(7);
+    let half = count.div_ceil(2 * share);
+    run(RandomScheduler::new_from_seed(seed, half), test);
+    for changes in [1, 2, 4] {
+        run(PctScheduler::new_from_seed(seed, changes + 1, half.div_ceil(3)), test);
+    }
+}
+
+fn run(scheduler: impl Scheduler + 'static, test: impl Fn() + Send + Sync + 'static) {
+    let mut config = Config::new();
+    config.stack_size = 0x40_000;
+    config.silence_warnings = true;
+    Runner::new(scheduler, config).run(test);
+}
