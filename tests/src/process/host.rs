@@ -50,11 +50,18 @@ impl Host {
     /// # Errors
     /// When it cannot be built, ends early or does not become ready in time.
     pub async fn spawn(options: &HostOptions) -> Result<Self> {
+        Self::spawn_by(Command::new(host_binary()?), options).await
+    }
+
+    /// As [`Self::spawn`], by a command that becomes the host's when it is given the host's arguments.
+    ///
+    /// # Errors
+    /// As [`Self::spawn`].
+    pub async fn spawn_by(mut command: Command, options: &HostOptions) -> Result<Self> {
         let directory = tempfile::tempdir()?;
-        let mut command = Command::new(host_binary()?);
-        command.arg("--kubeconfig").arg(&options.kubeconfig).args(["--bind-address", "127.0.0.1:0"]);
+        command.arg("--kubeconfig").arg(&options.kubeconfig);
         // A flag among the further arguments has precedence.
-        command.env("PODIUM_LOG_FORMAT", "text");
+        command.env("PODIUM_LOG_FORMAT", "text").env("PODIUM_BIND_ADDRESS", "127.0.0.1:0");
         for plugins in &options.plugins {
             command.arg("--plugins").arg(plugins);
         }
