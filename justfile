@@ -32,6 +32,18 @@ test-schedules N="10000000":
 test-churn SECONDS="300":
     PODIUM_CHURN_SECONDS={{SECONDS}} cargo test --workspace --test cluster -- the_cache_is_an_exact_list
 
+# podium-host on a network that is cut so many times, without anybody being told
+test-cuts TIMES="200":
+    PODIUM_CUTS={{TIMES}} cargo test --workspace --test cuts
+
+# The cache while etcd forgets all history every second and connections are lost, so many times
+test-compaction TIMES="200":
+    PODIUM_COMPACTIONS={{TIMES}} cargo test --workspace --test cluster -- while_etcd_forgets
+
+# podium-host on a real API server where nothing happens to Pods, and much to everything else
+test-idle SECONDS="3600":
+    PODIUM_IDLE_SECONDS={{SECONDS}} cargo test --workspace --test cluster -- where_nothing_happens
+
 # Format, clippy, and the offline checks of dependencies
 lint:
     bash .ci/run lint

@@ -2,32 +2,25 @@
 //!
 //! One request is one attempt: what may be sent again, and when, is known to the rooms that send it alone.
 
+mod client;
+
+pub use client::{Afresh, client};
+
 use std::{error::Error as StdError, pin::Pin, time::Duration};
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Limited};
-use hyper_util::{
-    client::legacy::{self, connect::HttpConnector},
-    rt::{TokioExecutor, TokioTimer},
-};
-use kube::client::{Body, ClientBuilder, ConfigExt};
+use hyper_util::client::legacy;
+use kube::client::Body;
 use serde::Deserialize;
-use tokio::time::{Instant, timeout, timeout_at};
-use tower::{BoxError, ServiceBuilder, ServiceExt};
+use tokio::time::{Instant, timeout_at};
 
 /// The most bytes of one answer, 128 MiB: a page of 500 of the largest Pods seen is a fifth of it.
 const MAX_ANSWER_BYTES: usize = 128 << 20;
 /// How much of an answer that is no Status is quoted, in characters.
 const MAX_QUOTE: usize = 200;
-/// Shorter than any deadline here, so that a peer that cannot be reached is told from one that does not answer.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// A connection whose peer says nothing, not even that it is there, for about twice this is dead.
-const PEER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Connections that nobody uses are closed before a load balancer forgets them.
-const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The bytes of a stream, as they come. Ends for good after an error.
 pub type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, ApiError>> + Send>>;
@@ -102,48 +95,6 @@ struct Details {
     retry_after_seconds: Option<u32>,
 }
 
-/// The client that everything here is made for: no retries of its own (by default it repeats POSTs too, for up to
-/// 1,000 s), a bound on connecting, and no bound on reading, because a watch is silent for as long as nothing happens.
-/// That a peer went away without a word is found by TCP: by its keepalive, and by bytes that nobody acknowledges.
-///
-/// # Errors
-/// When the configuration has no usable certificates, credentials or proxy.
-pub fn client(mut config: kube::Config) -> Result<kube::Client, Box<kube::Error>> {
-    if config.proxy_url.is_some() {
-        // Connections are the proxy's then; what it can do is kube's to say.
-        config.default_retry = false;
-        config.connect_timeout = Some(CONNECT_TIMEOUT);
-        config.read_timeout = None;
-        return kube::Client::try_from(config).map_err(Box::new);
-    }
-    let https = config.rustls_https_connector_with_connector(connector())?;
-    let connect = https.map_future(|connected| {
-        Box::pin(async move { timeout(CONNECT_TIMEOUT, connected).await.unwrap_or_else(|late| Err(late.into())) })
-    });
-    let pool = legacy::Client::builder(TokioExecutor::new())
-        .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(POOL_IDLE_TIMEOUT)
-        .build::<_, Body>(connect);
-    let service = ServiceBuilder::new()
-        .layer(config.base_uri_layer())
-        .option_layer(config.auth_layer()?)
-        .layer(config.extra_headers_layer()?)
-        .map_err(BoxError::from)
-        .service(pool);
-    Ok(ClientBuilder::new(service, config.default_namespace).build())
-}
-
-fn connector() -> HttpConnector {
-    let mut connector = HttpConnector::new();
-    connector.enforce_http(false);
-    connector.set_keepalive(Some(PEER_TIMEOUT));
-    connector.set_keepalive_interval(Some(PEER_TIMEOUT));
-    connector.set_keepalive_retries(Some(2));
-    #[cfg(target_os = "linux")]
-    connector.set_tcp_user_timeout(Some(PEER_TIMEOUT));
-    connector
-}
-
 impl Api {
     #[must_use]
     pub fn new(client: kube::Client, deadline: Duration) -> Self {
@@ -169,8 +120,15 @@ impl Api {
     /// See [`ApiError`].
     pub async fn bytes(&self, request: Request<Vec<u8>>) -> Result<Bytes, ApiError> {
         let due = self.due()?;
-        let response = self.send(request, due).await?;
-        self.collect(response, due).await
+        let (method, uri, began) = (request.method().clone(), request.uri().clone(), Instant::now());
+        let answered = match self.send(request, due).await {
+            Ok(response) => self.collect(response, due).await,
+            Err(error) => Err(error),
+        };
+        answered.inspect_err(|error| {
+            let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+            tracing::debug!(%method, %uri, millis, %error, "request failed");
+        })
     }
 
     /// The body of a 2xx answer as JSON.
@@ -344,54 +302,6 @@ mod tests {
     async fn an_answer_that_is_no_json_is_malformed() {
         let error = answering(200, None, "<html>").json(get()).await.unwrap_err();
         assert!(matches!(error, ApiError::Malformed(_)), "{error}");
-    }
-
-    #[tokio::test]
-    async fn a_refused_connection_is_known_as_not_sent_and_a_cut_one_as_sent() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let uri: http::Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-        let api = Api::new(client(kube::Config::new(uri)).unwrap(), Duration::from_secs(5));
-        let cut = tokio::spawn(async move {
-            let (mut socket, _) = listener.accept().await.unwrap();
-            let mut head = [0; 16];
-            tokio::io::AsyncReadExt::read_exact(&mut socket, &mut head).await.unwrap();
-        });
-        let error = api.bytes(get()).await.unwrap_err();
-        assert!(matches!(error, ApiError::Transport { sent: true, .. }), "{error:?}");
-        cut.await.unwrap();
-        let error = api.bytes(get()).await.unwrap_err();
-        assert!(matches!(error, ApiError::Transport { sent: false, .. }), "{error:?}");
-        assert!(error.to_string().contains("refused"), "{error}");
-    }
-
-    #[cfg(target_os = "linux")]
-    #[tokio::test]
-    async fn a_connection_that_is_silent_has_a_keepalive_of_five_seconds() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let uri = format!("http://{address}").parse().unwrap();
-        let api = Api::new(client(kube::Config::new(uri)).unwrap(), Duration::from_secs(60));
-        let silent = tokio::spawn(async move { api.bytes(get()).await });
-        let (_held, peer) = listener.accept().await.unwrap();
-        // Of the kernel's table: addresses as hexadecimal, and 02 with hundredths of a second where a keepalive is due.
-        let (peer, port) = (format!(":{:04X}", peer.port()), format!(":{:04X}", address.port()));
-        let timer = || {
-            let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-            let fields = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-            let mut ours = fields.filter(|fields| fields[1].ends_with(&peer) && fields[2].ends_with(&port));
-            ours.next().map(|fields| fields[5].to_owned()).unwrap_or_default()
-        };
-        let hundredths = timeout(Duration::from_secs(10), async {
-            loop {
-                if let Some(due) = timer().strip_prefix("02:") {
-                    return u32::from_str_radix(due, 16).unwrap();
-                }
-                tokio::task::yield_now().await;
-            }
-        });
-        let due = hundredths.await.expect("no keepalive");
-        assert!(due <= 100 * u32::try_from(PEER_TIMEOUT.as_secs()).unwrap(), "{due}");
-        silent.abort();
     }
 
     #[tokio::test(start_paused = true)]

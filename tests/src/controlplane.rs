@@ -4,11 +4,14 @@
 //! No containers and no root. All is gone when the value is dropped. It is for tests: etcd does not sync to disk.
 
 mod audit;
+mod etcd;
 mod kubeconfig;
 mod program;
+mod proxy;
 
 pub use audit::{Audit, AuditedWrite, Mark};
 pub use kubeconfig::client_of;
+pub use proxy::Proxy;
 
 use std::{
     collections::BTreeMap,
@@ -42,6 +45,8 @@ const ATTEMPTS: usize = 3;
 pub struct Options {
     /// Simulated nodes, ready when the start returns. With 0 Pods stay Pending: no scheduler, no KWOK.
     pub nodes: usize,
+    /// The API server answers from etcd alone: what etcd has forgotten it has forgotten too.
+    pub without_watch_cache: bool,
 }
 
 /// A running control plane.
@@ -54,6 +59,7 @@ pub struct ControlPlane {
     program: Program,
     etcd_address: SocketAddr,
     address: SocketAddr,
+    options: Options,
     directory: TempDir,
 }
 
@@ -92,10 +98,11 @@ impl ControlPlane {
         }
         etcd.arg(format!("--initial-cluster=default=http://{etcd_peers}"));
         let etcd = Process::spawn("etcd", &mut etcd, path("etcd.log"))?;
-        let apiserver = start_apiserver(program, directory.path(), etcd_address, address)?;
+        let apiserver = start_apiserver(program, directory.path(), etcd_address, address, options)?;
 
         let program = program.clone();
-        let mut plane = Self { clients: Vec::new(), apiserver, etcd, program, etcd_address, address, directory };
+        let mut plane =
+            Self { clients: Vec::new(), apiserver, etcd, program, etcd_address, address, options, directory };
         plane.apiserver_ready().await?;
         plane.start_clients(options)?;
         plane.make_nodes(options.nodes).await?;
@@ -182,6 +189,14 @@ impl ControlPlane {
         .await
     }
 
+    /// A way to the API server on which connections can be lost. `kubeconfig` is one of this control plane's.
+    ///
+    /// # Errors
+    /// When there is no port, or the kubeconfig cannot be read.
+    pub async fn proxy(&self, kubeconfig: &Path) -> Result<Proxy> {
+        Proxy::start(self.address, kubeconfig, &self.directory).await
+    }
+
     /// # Errors
     /// When one of its programs has ended: with the end of its log.
     pub fn check_running(&mut self) -> Result<()> {
@@ -196,8 +211,17 @@ impl ControlPlane {
     pub async fn restart_apiserver(&mut self) -> Result<()> {
         self.apiserver.signal("KILL")?;
         self.apiserver.ended(READY_WITHIN).await?;
-        self.apiserver = start_apiserver(&self.program, self.directory.path(), self.etcd_address, self.address)?;
+        self.apiserver =
+            start_apiserver(&self.program, self.directory.path(), self.etcd_address, self.address, self.options)?;
         self.apiserver_ready().await
+    }
+
+    /// etcd forgets all history up to now. Gives the revision that is the oldest now.
+    ///
+    /// # Errors
+    /// When etcd does not answer.
+    pub async fn compact(&self) -> Result<u64> {
+        etcd::compact(self.etcd_address).await
     }
 
     /// A kubeconfig with all rights.
@@ -239,7 +263,13 @@ impl ControlPlane {
     }
 }
 
-fn start_apiserver(program: &Program, directory: &Path, etcd: SocketAddr, own: SocketAddr) -> Result<Process> {
+fn start_apiserver(
+    program: &Program,
+    directory: &Path,
+    etcd: SocketAddr,
+    own: SocketAddr,
+    options: Options,
+) -> Result<Process> {
     let path = |name: &str| directory.join(name).display().to_string();
     let mut command = program.command("kube-apiserver");
     command.args([
@@ -260,6 +290,9 @@ fn start_apiserver(program: &Program, directory: &Path, etcd: SocketAddr, own: S
         "--service-cluster-ip-range=10.0.0.0/24",
         "--endpoint-reconciler-type=none",
     ]);
+    if options.without_watch_cache {
+        command.arg("--watch-cache=false");
+    }
     Process::spawn("kube-apiserver", &mut command, directory.join("kube-apiserver.log"))
 }
 

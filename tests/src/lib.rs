@@ -3,6 +3,7 @@
 pub mod controlplane;
 pub mod embedded;
 pub mod guests;
+pub mod network;
 pub mod oracle;
 pub mod plugins;
 pub mod process;

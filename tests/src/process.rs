@@ -45,6 +45,12 @@ impl Process {
         Ok(Self { name: name.to_owned(), child, log })
     }
 
+    /// What the system calls it.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Everything written so far.
     #[must_use]
     pub fn log(&self) -> String {
@@ -65,7 +71,7 @@ impl Process {
     /// # Errors
     /// When the process is gone.
     pub fn signal(&self, signal: &str) -> Result<()> {
-        let status = Command::new("kill").arg(format!("-{signal}")).arg(self.child.id().to_string()).status()?;
+        let status = Command::new("kill").arg(format!("-{signal}")).arg(self.id().to_string()).status()?;
         ensure!(status.success(), "no process {} to send {signal} to", self.name);
         Ok(())
     }

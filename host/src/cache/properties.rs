@@ -7,7 +7,7 @@ use std::sync::Arc;
 use proptest::{prelude::*, test_runner::TestCaseError};
 
 use super::{
-    Reader, Writer,
+    Reader, Snapshot, Writer,
     testing::{Believer, Pods, cached, pod, same_sections},
 };
 use crate::model::{

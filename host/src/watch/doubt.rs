@@ -16,12 +16,20 @@ pub(super) struct Doubt {
     /// How many watches in a row ended without a word.
     quiet: u32,
     suspected: bool,
+    /// The connection did not hold, and nothing was told since: others of that time may be dead too.
+    unconnected: bool,
 }
 
 impl Doubt {
     /// The connection was lost; what answers next may be another server.
     pub(super) fn cut(&mut self) {
         self.quiet = QUIET;
+        self.unconnected = true;
+    }
+
+    /// A watch did not end though its time was up.
+    pub(super) fn overdue(&mut self) {
+        self.unconnected = true;
     }
 
     /// A watch ended in order and had told nothing. True: that is to be looked into.
@@ -45,7 +53,30 @@ impl Doubt {
         self.suspected
     }
 
+    /// The next watch is not to trust a connection that stood before.
+    pub(super) fn is_of_connections(&self) -> bool {
+        self.unconnected
+    }
+
     pub(super) fn watch_timeout(&self, usual: Duration) -> Duration {
         if self.quiet >= QUIET { usual.min(CHECK) } else { usual }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_a_watch_that_was_cut_or_did_not_end_no_old_connection_is_trusted_until_something_is_told() {
+        for lose in [Doubt::cut, Doubt::overdue] {
+            let mut doubt = Doubt::default();
+            doubt.silence();
+            assert!(!doubt.is_of_connections());
+            lose(&mut doubt);
+            assert!(doubt.is_of_connections());
+            doubt.dispel();
+            assert!(!doubt.is_of_connections());
+        }
     }
 }

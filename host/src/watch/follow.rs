@@ -11,7 +11,7 @@ use super::{
     outlet::{Closed, Outlet},
 };
 use crate::{
-    api::ApiError,
+    api::{Afresh, ApiError},
     model::{Observation, PodEvent, Revision},
 };
 
@@ -30,7 +30,10 @@ impl Watch {
         let query = format!("watch=1&allowWatchBookmarks=true&resourceVersion={from}&timeoutSeconds={seconds}");
         self.counters.watches.fetch_add(1, Relaxed);
         let opening = async {
-            let request = self.get(&query)?;
+            let mut request = self.get(&query)?;
+            if self.doubt.is_of_connections() {
+                request.extensions_mut().insert(Afresh);
+            }
             self.api.stream(request).await
         };
         let mut lines = match outlet.during(opening).await? {
@@ -66,11 +69,13 @@ impl Watch {
                     self.doubt.cut();
                     return Ok(Next::Retry { reason, after: None });
                 }
-                Err(_) if silent => {
-                    outlet.stale(format!("no bookmark for {} s", (deadline - begun).as_secs())).await?;
+                Err(_) => {
+                    self.doubt.overdue();
+                    if silent {
+                        outlet.stale(format!("no bookmark for {} s", (deadline - begun).as_secs())).await?;
+                    }
                     return Ok(self.resume(outlet));
                 }
-                Err(_) => return Ok(self.resume(outlet)),
             };
             silent = false;
             let mut events = Vec::new();

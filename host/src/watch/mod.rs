@@ -191,6 +191,10 @@ impl Watch {
         if is_behind(error) {
             return self.after_behind(error.to_string());
         }
+        if matches!(error, ApiError::Transport { sent: false, .. }) {
+            // Who cannot be reached is not spared by longer waits, and is to be found soon after it can.
+            self.backoff.reset();
+        }
         Next::Retry { reason: error.to_string(), after: error.retry_after() }
     }
 

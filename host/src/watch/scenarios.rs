@@ -9,6 +9,7 @@ use super::{
     wire::{Answer, Requests, answer, bookmark, end_of_list, event, page, pod, status, wire},
 };
 use crate::{
+    api::ApiError,
     cache::{self, Reader, Writer, testing::told},
     model::{Change, ListedPod, Observation, PodView},
     shape::Shapes,
@@ -411,4 +412,19 @@ async fn the_watch_ends_when_nobody_listens() {
     let Rig { observations, task, .. } = rig(vec![answer(500)]);
     drop(observations);
     task.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_do_not_grow_while_the_server_cannot_be_reached_and_do_where_it_fails() {
+    for (sent, grow) in [(false, false), (true, true)] {
+        let (api, _) = wire(Vec::new());
+        let (_, reader) = cache::new(7);
+        let mut watch = Watch::new(api, WatchOptions::default(), Arc::new(Shapes::new(7)), Arc::new(reader), 7);
+        let mut longest = Duration::ZERO;
+        for _ in 0..10 {
+            watch.after_error(&ApiError::Transport { sent, message: String::new() });
+            longest = longest.max(watch.backoff.wait(None));
+        }
+        assert_eq!(longest > Duration::from_millis(400), grow, "{longest:?}");
+    }
 }

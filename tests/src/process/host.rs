@@ -50,11 +50,18 @@ impl Host {
     /// # Errors
     /// When it cannot be built, ends early or does not become ready in time.
     pub async fn spawn(options: &HostOptions) -> Result<Self> {
+        Self::spawn_by(Command::new(host_binary()?), options).await
+    }
+
+    /// As [`Self::spawn`], by a command that becomes the host's when it is given the host's arguments.
+    ///
+    /// # Errors
+    /// As [`Self::spawn`].
+    pub async fn spawn_by(mut command: Command, options: &HostOptions) -> Result<Self> {
         let directory = tempfile::tempdir()?;
-        let mut command = Command::new(host_binary()?);
-        command.arg("--kubeconfig").arg(&options.kubeconfig).args(["--bind-address", "127.0.0.1:0"]);
+        command.arg("--kubeconfig").arg(&options.kubeconfig);
         // A flag among the further arguments has precedence.
-        command.env("PODIUM_LOG_FORMAT", "text");
+        command.env("PODIUM_LOG_FORMAT", "text").env("PODIUM_BIND_ADDRESS", "127.0.0.1:0");
         for plugins in &options.plugins {
             command.arg("--plugins").arg(plugins);
         }
@@ -153,11 +160,20 @@ fn build() -> Result<PathBuf> {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["build", "--quiet", "--workspace", "--bins", "--target-dir"]);
     command.arg(target_dir()?).current_dir(workspace_dir());
+    // What cargo tells a test about the test's own package, build scripts of dependencies take for theirs: all that
+    // depends on them would be built anew, now and by whoever builds next.
+    for (name, _) in env::vars_os().filter(|(name, _)| is_of_a_package(&name.to_string_lossy())) {
+        command.env_remove(name);
+    }
     if profile.file_name().is_some_and(|name| name == "release") {
         command.arg("--release");
     }
     ensure!(command.status().context("start cargo")?.success(), "podium-host does not build");
     fs::canonicalize(profile.join("podium-host")).context("cargo built no podium-host")
+}
+
+fn is_of_a_package(variable: &str) -> bool {
+    ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| variable.starts_with(prefix))
 }
 
 /// Where the workspace's Cargo.toml is.

@@ -1,7 +1,9 @@
 //! The host as a process on a real control plane: what it promises to a cluster, read back through the API server.
 
 mod churn;
+mod compaction;
 mod five_plugins;
+mod idle;
 mod plugins;
 mod small;
 mod workloads;
@@ -14,9 +16,13 @@ use tokio::sync::{Mutex, MutexGuard};
 /// A control plane of a test's own, for a host sees all namespaces, and the audit log names the same user for each host.
 /// One after the other, for a machine may have two processors. None where Go is missing.
 async fn cluster(nodes: usize) -> Result<Option<(ControlPlane, Client, MutexGuard<'static, ()>)>> {
+    cluster_with(Options { nodes, ..Options::default() }).await
+}
+
+async fn cluster_with(options: Options) -> Result<Option<(ControlPlane, Client, MutexGuard<'static, ()>)>> {
     static TURN: Mutex<()> = Mutex::const_new(());
     let turn = TURN.lock().await;
-    let Some(plane) = ControlPlane::start(Options { nodes }).await? else { return Ok(None) };
+    let Some(plane) = ControlPlane::start(options).await? else { return Ok(None) };
     let client = plane.client().await?;
     Ok(Some((plane, client, turn)))
 }

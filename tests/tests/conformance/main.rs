@@ -17,7 +17,7 @@ use scenarios::{SCENARIOS, Scenario};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn devcluster_answers_as_the_real_api_server_does() -> Result<()> {
-    let Some(plane) = ControlPlane::start(Options { nodes: 0 }).await? else { return Ok(()) };
+    let Some(plane) = ControlPlane::start(Options::default()).await? else { return Ok(()) };
     let devcluster = Cluster::start(DevOptions { nodes: 0, simulate: false, ..Default::default() })?;
     let server = devcluster.listen((Ipv4Addr::LOCALHOST, 0).into()).await?;
     let directory = tempfile::tempdir()?;

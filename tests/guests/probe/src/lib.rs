@@ -9,8 +9,9 @@ use bindings::{
 bindings::guest!(reconcile);
 
 fn reconcile(request: Request) -> Result<Outcome, Failure> {
-    // The configuration is one JSON string.
-    let script = request.config.trim_matches('"').replace("\\n", "\n").replace("\\\"", "\"");
+    // The configuration is one JSON string, or an object with it as `script` and nothing else.
+    let config = request.config.trim_start_matches("{\"script\":").trim_end_matches('}');
+    let script = config.trim_matches('"').replace("\\n", "\n").replace("\\\"", "\"");
     for line in script.lines() {
         let words: Vec<&str> = line.split(' ').collect();
         let answer = match answer(&request, &words) {

@@ -1,0 +1,206 @@
+//! The client that everything here is made for: how it connects, and how it finds out that the other side is gone.
+//!
+//! It repeats nothing, and it has no bound on reading, because a watch is silent for as long as nothing happens. That a
+//! peer went away without a word is found by TCP: by its keepalive, and by bytes that nobody acknowledges.
+
+use std::time::Duration;
+
+use futures::{StreamExt, stream::FuturesUnordered};
+use http::{Request, Uri};
+use hyper_util::{
+    client::legacy::{self, connect::HttpConnector},
+    rt::{TokioExecutor, TokioTimer},
+};
+use kube::client::{Body, ClientBuilder, ConfigExt};
+use tokio::time::timeout;
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn};
+
+/// Shorter than any deadline here, so that a peer that cannot be reached is told from one that does not answer.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// What asks for a connection is lost like anything else, and TCP asks again after 1, 3 and 7 s: a network that is back
+/// would be found that late.
+const ASK_AGAIN: Duration = Duration::from_millis(300);
+
+/// How often the peer of a silent connection is asked whether it is there.
+const PROBE: Duration = Duration::from_secs(1);
+/// A peer that has acknowledged nothing for so long is gone. With the probes that is found 3 s after the last sign of
+/// it, which leaves a second to be back before readers are told, and another to keep what is promised: 5 s.
+const PEER_TIMEOUT: Duration = Duration::from_millis(2_500);
+/// Connections that nobody uses are closed before a load balancer forgets them.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Marks, as an extension, a request that is to go over a connection of its own: where one was lost without a word the
+/// others are lost too, and it takes a while until that is found of each.
+#[derive(Debug, Clone, Copy)]
+pub struct Afresh;
+
+/// A client without retries of its own: by default kube's repeats POSTs too, for up to 1,000 s.
+///
+/// # Errors
+/// When the configuration has no usable certificates, credentials or proxy.
+pub fn client(mut config: kube::Config) -> Result<kube::Client, Box<kube::Error>> {
+    if config.proxy_url.is_some() {
+        // Connections are the proxy's then; what it can do is kube's to say.
+        config.default_retry = false;
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        config.read_timeout = None;
+        return kube::Client::try_from(config).map_err(Box::new);
+    }
+    let tcp = connector();
+    let persistent = service_fn(move |uri| connected(tcp.clone(), uri));
+    let https = config.rustls_https_connector_with_connector(persistent)?;
+    let connect = https.map_future(|connected| {
+        Box::pin(async move { timeout(CONNECT_TIMEOUT, connected).await.unwrap_or_else(|late| Err(late.into())) })
+    });
+    let mut builder = legacy::Client::builder(TokioExecutor::new());
+    builder.pool_timer(TokioTimer::new()).pool_idle_timeout(POOL_IDLE_TIMEOUT);
+    let pool = builder.build::<_, Body>(connect.clone());
+    let without_pool = builder.pool_max_idle_per_host(0).build::<_, Body>(connect);
+    let send = service_fn(move |request: Request<Body>| {
+        let afresh = request.extensions().get::<Afresh>().is_some();
+        if afresh { without_pool.request(request) } else { pool.request(request) }
+    });
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(send);
+    Ok(ClientBuilder::new(service, config.default_namespace).build())
+}
+
+fn connector() -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_keepalive(Some(PROBE));
+    connector.set_keepalive_interval(Some(PROBE));
+    connector.set_keepalive_retries(Some(2));
+    #[cfg(target_os = "linux")]
+    connector.set_tcp_user_timeout(Some(PEER_TIMEOUT));
+    connector
+}
+
+/// The first connection that comes about. Whoever is refused is not asked again. No end of its own.
+async fn connected<C: Service<Uri>>(mut tcp: C, uri: Uri) -> Result<C::Response, C::Error> {
+    let mut attempts = FuturesUnordered::new();
+    loop {
+        let attempt = tcp.ready().await?.call(uri.clone());
+        attempts.push(attempt);
+        if let Ok(Some(connected)) = timeout(ASK_AGAIN, attempts.next()).await {
+            return connected;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    };
+
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        time::Instant,
+    };
+
+    use super::*;
+    use crate::api::{Api, ApiError};
+
+    fn get() -> Request<Vec<u8>> {
+        Request::get("/api/v1/pods").body(Vec::new()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_refused_connection_is_known_as_not_sent_and_a_cut_one_as_sent() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let uri: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let api = Api::new(client(kube::Config::new(uri)).unwrap(), Duration::from_secs(5));
+        let cut = tokio::spawn(async move {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut head = [0; 16];
+            socket.read_exact(&mut head).await.unwrap();
+        });
+        let error = api.bytes(get()).await.unwrap_err();
+        assert!(matches!(error, ApiError::Transport { sent: true, .. }), "{error:?}");
+        cut.await.unwrap();
+        let error = api.bytes(get()).await.unwrap_err();
+        assert!(matches!(error, ApiError::Transport { sent: false, .. }), "{error:?}");
+        assert!(error.to_string().contains("refused"), "{error}");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_connection_that_is_silent_is_probed_every_second() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let uri = format!("http://{address}").parse().unwrap();
+        let api = Api::new(client(kube::Config::new(uri)).unwrap(), Duration::from_secs(60));
+        let silent = tokio::spawn(async move { api.bytes(get()).await });
+        let (_held, peer) = listener.accept().await.unwrap();
+        // Of the kernel's table: addresses as hexadecimal, and 02 with hundredths of a second where a keepalive is due.
+        let (peer, port) = (format!(":{:04X}", peer.port()), format!(":{:04X}", address.port()));
+        let timer = || {
+            let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+            let fields = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+            let mut ours = fields.filter(|fields| fields[1].ends_with(&peer) && fields[2].ends_with(&port));
+            ours.next().map(|fields| fields[5].to_owned()).unwrap_or_default()
+        };
+        let hundredths = timeout(Duration::from_secs(10), async {
+            loop {
+                if let Some(due) = timer().strip_prefix("02:") {
+                    return u32::from_str_radix(due, 16).unwrap();
+                }
+                tokio::task::yield_now().await;
+            }
+        });
+        let due = hundredths.await.expect("no keepalive");
+        assert!(due <= 100 * u32::try_from(PROBE.as_secs()).unwrap(), "{due}");
+        silent.abort();
+    }
+
+    #[tokio::test]
+    async fn a_request_that_goes_afresh_has_a_connection_of_its_own_and_all_others_share_one() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let uri: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let api = Api::new(client(kube::Config::new(uri)).unwrap(), Duration::from_secs(5));
+        let accepted = Arc::new(AtomicU32::new(0));
+        let counter = accepted.clone();
+        let server = tokio::spawn(async move {
+            loop {
+                let (mut socket, _) = listener.accept().await.unwrap();
+                counter.fetch_add(1, Relaxed);
+                tokio::spawn(async move {
+                    let mut request = [0; 1024];
+                    while socket.read(&mut request).await.is_ok_and(|read| read > 0) {
+                        socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await.unwrap();
+                    }
+                });
+            }
+        });
+        let mut afresh = get();
+        afresh.extensions_mut().insert(Afresh);
+        for (request, connections) in [(get(), 1), (get(), 1), (afresh.clone(), 2), (get(), 2), (afresh, 3)] {
+            assert_eq!(api.bytes(request).await.unwrap(), "{}");
+            assert_eq!(accepted.load(Relaxed), connections);
+        }
+        server.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_asked_for_again_until_one_comes_about_and_not_where_it_is_refused() {
+        let asked = AtomicU32::new(0);
+        // The first two are lost.
+        let tcp = service_fn(async |_: Uri| match asked.fetch_add(1, Relaxed) {
+            0 | 1 => std::future::pending().await,
+            third => Ok::<_, String>(third),
+        });
+        let began = Instant::now();
+        assert_eq!(connected(tcp, Uri::from_static("http://127.0.0.1")).await, Ok(2));
+        assert_eq!(began.elapsed(), 2 * ASK_AGAIN);
+
+        let refused = service_fn(async |_: Uri| Err::<(), _>("refused"));
+        assert_eq!(connected(refused, Uri::from_static("http://127.0.0.1")).await, Err("refused"));
+        assert_eq!(began.elapsed(), 2 * ASK_AGAIN);
+    }
+}

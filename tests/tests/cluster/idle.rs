@@ -1,0 +1,94 @@
+//! A cluster where nothing happens to Pods, and much to everything else, while etcd forgets its history again and again.
+//!
+//! A bounded time by default; `PODIUM_IDLE_SECONDS` makes it longer.
+
+use std::{collections::BTreeSet, io::Write, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use podium_tests::{
+    process::{Host, HostOptions},
+    wait::until,
+};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    cluster,
+    plugins::write_labeller,
+    workloads::{create, host_account, namespace, pod},
+};
+
+const IDLE: &str = "idle";
+const PODS: usize = 5;
+const DEFAULT_SECONDS: u64 = 30;
+const SOON: Duration = Duration::from_secs(60);
+/// Between two looks at the host.
+const LOOK: Duration = Duration::from_millis(100);
+/// Looks from one loss of the connection to the next. A watch after a loss lasts 3 s; the one after that is lost in its
+/// middle.
+const LOOKS: u32 = 70;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_nothing_happens_to_pods_the_revision_goes_on_and_neither_compaction_nor_lost_connections_cost_a_list()
+-> Result<()> {
+    let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
+    let seconds = match std::env::var("PODIUM_IDLE_SECONDS") {
+        Ok(text) => text.parse().context("PODIUM_IDLE_SECONDS is no number of seconds")?,
+        Err(_) => DEFAULT_SECONDS,
+    };
+    let directory = tempfile::tempdir()?;
+    let proxy = plane.proxy(&host_account(&plane, &client).await?).await?;
+    namespace(&client, IDLE).await?;
+    write_labeller(directory.path(), IDLE, None)?;
+    for index in 0..PODS {
+        pod(&client, IDLE, &format!("idle-{index}")).await?;
+    }
+    let kubeconfig = proxy.kubeconfig_path().to_owned();
+    let options = HostOptions { kubeconfig, plugins: vec![directory.path().to_owned()], arguments: Vec::new() };
+    let host = Host::spawn(&options).await?;
+    until("a label on every Pod", SOON, async || {
+        let applied = host.metric("podium_writes_total", &[r#"result="applied""#]).await?;
+        ensure!(applied == PODS as f64, "{applied}");
+        Ok(())
+    })
+    .await?;
+
+    let mut revisions = BTreeSet::new();
+    let (mut losses, mut compactions) = (0_u32, 0_u32);
+    let end = Instant::now() + Duration::from_secs(seconds);
+    for look in 1_u32.. {
+        if Instant::now() >= end {
+            break;
+        }
+        let name = format!("other-{look}");
+        create(&client, &format!("/api/v1/namespaces/{IDLE}/configmaps"), json!({"metadata": {"name": name}})).await?;
+        if look % 10 == 0 {
+            plane.compact().await?;
+            compactions += 1;
+        }
+        if look % LOOKS == 0 {
+            proxy.lose_connections();
+            losses += 1;
+        }
+        host.get("/readyz").await?;
+        revisions.insert(host.metric("podium_cache_revision", &[]).await?.to_bits());
+        sleep(LOOK).await;
+    }
+    // An API server whose etcd tells of no progress has little to put into bookmarks, but not nothing.
+    ensure!(revisions.len() > 1, "the revision stood still for {seconds} s");
+    ensure!(losses > 0 && compactions > 0, "{losses} losses, {compactions} compactions");
+
+    pod(&client, IDLE, "new").await?;
+    until("the new Pod", SOON, async || {
+        let held = host.metric("podium_cache_pods", &[]).await?;
+        ensure!(held == PODS as f64 + 1.0, "{held} Pods");
+        Ok(())
+    })
+    .await?;
+    let lists = host.log().matches("pods listed").count();
+    ensure!(lists == 1, "{lists} lists:\n{}", host.log());
+    let said = format!("{seconds} s, {losses} losses, {compactions} compactions, {} revisions", revisions.len());
+    writeln!(std::io::stderr(), "idle: {said}, no list")?;
+    ensure!(host.terminate().await?.success());
+    Ok(())
+}

@@ -1,0 +1,299 @@
+//! `podium-host` as a process on a network whose packets vanish: when it notices, what it serves meanwhile, when it is
+//! right again, and that no call hangs. In real time, over real sockets, against the embedded cluster.
+//!
+//! A few cuts by default; `PODIUM_CUTS` makes it more. The times measured are printed, and held against what is promised
+//! of them: a promise about time is the one thing that a test may hold a clock to.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::{fs, io::Write, net::SocketAddr, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use podium_devcluster::{Cluster, Options, Server, Verb};
+use podium_tests::{
+    embedded,
+    network::Network,
+    plugins,
+    process::{Host, HostOptions, host_binary},
+    wait::until,
+};
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+/// A dead connection is noticed within this, and a call has ended.
+const NOTICED_WITHIN: Duration = Duration::from_secs(5);
+/// What a clock and a busy machine may add to a deadline of the host's own.
+const LATE: Duration = Duration::from_millis(100);
+/// After the network is back the cache is right within this.
+const CONVERGED_WITHIN: Duration = Duration::from_secs(1);
+/// How far apart two looks at the host are.
+const LOOK: Duration = Duration::from_millis(5);
+const MINUTE: Duration = Duration::from_secs(60);
+const DEFAULT_CUTS: usize = 4;
+
+/// How often the network is cut.
+fn cuts() -> usize {
+    std::env::var("PODIUM_CUTS").map_or(DEFAULT_CUTS, |text| text.parse().unwrap())
+}
+
+/// A host on the far side, and a cluster on the near one.
+struct Scene {
+    network: Network,
+    cluster: Cluster,
+    host: Host,
+    _server: Server,
+    _directory: TempDir,
+}
+
+impl Scene {
+    async fn start(network: Network, configurations: &[String], arguments: &[&str]) -> Result<Self> {
+        let cluster = Cluster::start(Options { simulate: false, ..Options::default() })?;
+        let server = cluster.listen(SocketAddr::new(Network::NEAR, 0)).await?;
+        let directory = tempfile::tempdir()?;
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("kubeconfig"), server.kubeconfig())?;
+        for index in 0..PODS {
+            embedded::create_pod(&cluster, &format!("asked-{index}"), "asked")?;
+        }
+        let mut files = Vec::new();
+        for (index, text) in configurations.iter().enumerate() {
+            files.push(path(&format!("{index}.yaml")));
+            fs::write(&files[index], text)?;
+        }
+        let mut arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        arguments.extend(["--bind-address".to_owned(), SocketAddr::new(Network::FAR, 0).to_string()]);
+        let options = HostOptions { kubeconfig: path("kubeconfig"), plugins: files, arguments };
+        let host = Host::spawn_by(network.far_command(host_binary()?), &options).await?;
+        Ok(Self { network, cluster, host, _server: server, _directory: directory })
+    }
+
+    /// How long until the host tells that it serves old data.
+    async fn noticed(&self, since: Instant) -> Result<Duration> {
+        loop {
+            let answer = self.host.get("/readyz").await;
+            let took = since.elapsed();
+            match answer {
+                Err(error) if error.to_string().contains("the cache is stale") => return Ok(took),
+                Ok(_) => ensure!(took < MINUTE, "the host has not noticed anything for {took:?}"),
+                Err(error) => return Err(error),
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// How long until the cache is up to date with the cluster as it is now.
+    async fn converged(&self, since: Instant) -> Result<Duration> {
+        let (revision, pods) = self.cluster.list("pods");
+        loop {
+            let ready = self.host.get("/readyz").await.is_ok();
+            let seen = self.host.metric("podium_cache_revision", &[]).await?;
+            let held = self.host.metric("podium_cache_pods", &[]).await?;
+            let took = since.elapsed();
+            if ready && seen >= revision as f64 && held == pods.len() as f64 {
+                return Ok(took);
+            }
+            let what = format!("ready: {ready}, at {seen} of {revision}, {held} of {} Pods", pods.len());
+            ensure!(took < MINUTE, "after {took:?}: {what}");
+            sleep(LOOK).await;
+        }
+    }
+
+    async fn runs(&self, plugin: &str) -> Result<f64> {
+        let controller = format!("controller=\"{plugin}\"");
+        self.host.metric("controller_runtime_reconcile_total", &[&controller]).await
+    }
+
+    async fn labelled(&self, name: &str) -> Result<()> {
+        until("the label", MINUTE, async || {
+            let label = embedded::label(&self.cluster, name, "guests.example/seen").await?;
+            label.map(drop).context("it has none")
+        })
+        .await
+    }
+
+    fn lists(&self) -> usize {
+        let lists = |logged: &podium_devcluster::Logged| match logged.verb {
+            // A list of one Pod asks for the revision.
+            Verb::List => logged.resource == "pods" && logged.query != "limit=1",
+            _ => logged.query.contains("sendInitialEvents"),
+        };
+        self.cluster.requests().count(lists)
+    }
+}
+
+/// That are asked about again and again.
+const PODS: usize = 8;
+
+/// A plugin that does this to each of the Pods that are asked about, and again after 100 ms.
+fn again_and_again(name: &str, script: &str) -> String {
+    let script = json!(format!("{script}\nrequeue 100"));
+    let more = format!(
+        "  watch: {{ selector: {{ matchLabels: {{ app: asked }} }} }}\n  \
+           limits: {{ class: interpreter, wallMillis: 60000 }}\n  config: {{ script: {script} }}"
+    );
+    let yaml = plugins::guest_yaml("probe", name, &more).unwrap();
+    // The probe imports all there is.
+    yaml.replace("sections: [labels]", "sections: [labels], live: true").replace(
+        "annotations: [guests.example/*] }",
+        "annotations: [guests.example/*], finalizers: [guests.example/*], conditions: [guests.example/*], \
+         events: true, delete: true, evict: true, objects: [{ apiVersion: v1, kind: ConfigMap }] }",
+    )
+}
+
+fn registrar() -> String {
+    plugins::guest_yaml("registrar", "registrar", "  watch: { selector: { matchLabels: { app: cart } } }").unwrap()
+}
+
+/// With the host's binary: in a namespace of its own a test has no way to what a build may have to fetch.
+fn built(plugins: [String; 2]) -> [String; 2] {
+    host_binary().unwrap();
+    plugins
+}
+
+/// Least, median and most, on stderr, which the test harness hides of no test.
+fn tell(what: &str, times: &mut [Duration]) {
+    times.sort_unstable();
+    if let (Some(least), Some(median), Some(most)) = (times.first(), times.get(times.len() / 2), times.last()) {
+        let times = times.len();
+        let line = format!("{what}, {times} times: least {least:.2?}, median {median:.2?}, most {most:.2?}");
+        let _ = writeln!(std::io::stderr(), "cuts: {line}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cut_that_nobody_is_told_of_is_noticed_within_5_seconds_and_mended_within_1() {
+    let name = "a_cut_that_nobody_is_told_of_is_noticed_within_5_seconds_and_mended_within_1";
+    let plugins = built([registrar(), again_and_again("reader", "get default asked-0")]);
+    if let Some(network) = Network::enter(name).await.unwrap() {
+        let arguments = ["--log-level", "info,podium::plugin=warn"];
+        let scene = Scene::start(network, &plugins, &arguments).await.unwrap();
+        // A panic while there is a host shows its log.
+        noticed_and_mended(&scene).await.unwrap();
+        assert!(scene.host.terminate().await.unwrap().success());
+    }
+}
+
+async fn noticed_and_mended(scene: &Scene) -> Result<()> {
+    let (mut noticed, mut converged, mut written) = (Vec::new(), Vec::new(), Vec::new());
+    for cut in 0..cuts() as u64 {
+        // At all moments of a watch.
+        sleep(Duration::from_millis(cut * 1_370 % 4_000)).await;
+        let held = scene.host.metric("podium_cache_pods", &[]).await?;
+        let began = Instant::now();
+        scene.network.cut()?;
+        embedded::create_pod(&scene.cluster, &format!("cart-{cut}"), "cart")?;
+        if let Some(before) = cut.checked_sub(2) {
+            embedded::delete_pod(&scene.cluster, &format!("cart-{before}")).await?;
+        }
+        let took = scene.noticed(began).await?;
+        ensure!(took <= NOTICED_WITHIN, "noticed after {took:?}");
+        noticed.push(took);
+
+        // What was seen last is served on, and called old.
+        ensure!(scene.host.metric("podium_cache_stale", &[]).await? == 1.0, "stale is not in the metrics");
+        ensure!(scene.host.metric("podium_cache_pods", &[]).await? == held, "Pods went because of the cut");
+        let runs = scene.runs("reader").await?;
+        until("a run on the old data", MINUTE, async || {
+            ensure!(scene.runs("reader").await? > runs, "none");
+            Ok(())
+        })
+        .await?;
+
+        let long = Duration::from_millis(4_000 + cut * 730 % 3_000);
+        sleep(long.saturating_sub(began.elapsed())).await;
+        ensure!(scene.host.get("/readyz").await.is_err(), "ready while it is cut off");
+        scene.network.heal()?;
+        let healed = Instant::now();
+        let took = scene.converged(healed).await?;
+        ensure!(took <= CONVERGED_WITHIN, "right again after {took:?}");
+        converged.push(took);
+        scene.labelled(&format!("cart-{cut}")).await?;
+        written.push(healed.elapsed());
+    }
+    assert_eq!(scene.lists(), 1, "a cut costs no list");
+    tell("from the cut until the host tells of it", &mut noticed);
+    tell("from the network's return until the cache is right", &mut converged);
+    tell("from the network's return until a plugin has written", &mut written);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_call_ends_within_5_seconds_though_the_connections_of_the_pool_are_dead() {
+    let name = "every_call_ends_within_5_seconds_though_the_connections_of_the_pool_are_dead";
+    let plugins = built([registrar(), again_and_again("asker", "live default asked-0")]);
+    if let Some(network) = Network::enter(name).await.unwrap() {
+        let arguments = ["--workers", "32", "--log-level", "info,podium_host=debug,podium::plugin=warn"];
+        let scene = Scene::start(network, &plugins, &arguments).await.unwrap();
+        calls_on_dead_connections(&scene).await.unwrap();
+        assert!(scene.host.terminate().await.unwrap().success());
+    }
+}
+
+async fn calls_on_dead_connections(scene: &Scene) -> Result<()> {
+    let mut lost = 0;
+    for cut in 0..cuts() {
+        let answers = scene.runs("asker").await?;
+        until("answers on connections that are kept", MINUTE, async || {
+            ensure!(scene.runs("asker").await? >= answers + 4.0 * PODS as f64, "few runs");
+            Ok(())
+        })
+        .await?;
+        // Writes that are done and whose answers are on their way when the network goes.
+        scene.cluster.faults().delay(Duration::from_millis(300));
+        let before = scene.cluster.requests().writes().len();
+        let names: Vec<String> = (0..PODS).map(|index| format!("cart-{cut}-{index}")).collect();
+        for name in &names {
+            embedded::create_pod(&scene.cluster, name, "cart")?;
+        }
+        until("writes on their way", MINUTE, async || {
+            ensure!(scene.cluster.requests().writes().len() > before, "none");
+            Ok(())
+        })
+        .await?;
+        scene.network.cut()?;
+        scene.cluster.faults().heal();
+        let failed = failed_calls(&scene.host.log()).len();
+        sleep(Duration::from_millis(5_000 + cut as u64 * 1_130 % 4_000)).await;
+        scene.network.heal()?;
+        lost += failed_calls(&scene.host.log()).len() - failed;
+        for name in &names {
+            scene.labelled(name).await?;
+            embedded::delete_pod(&scene.cluster, name).await?;
+        }
+        let asked = runs_of("asker", &scene.host.log());
+        until("an answer about each Pod", MINUTE, async || {
+            let now = runs_of("asker", &scene.host.log());
+            ensure!(now.len() >= asked.len() + 2 * PODS, "{} runs", now.len() - asked.len());
+            Ok(())
+        })
+        .await?;
+    }
+    let log = scene.host.log();
+    let mut calls = failed_calls(&log);
+    // A run of the asker is one call and nothing else.
+    calls.extend(runs_of("asker", &log));
+    ensure!(lost >= cuts() * PODS, "{lost} calls were lost, which says little");
+    let most = calls.iter().max().copied().unwrap_or_default();
+    ensure!(most <= NOTICED_WITHIN + LATE, "a call took {most:?}");
+    tell("a call that the cut hit", &mut failed_calls(&log));
+    tell("any call", &mut calls);
+    Ok(())
+}
+
+/// How long each took, by the host's log.
+fn failed_calls(log: &str) -> Vec<Duration> {
+    let failed = log.lines().filter(|line| line.contains("request failed"));
+    failed.map(|line| Duration::from_millis(number(line, "millis="))).collect()
+}
+
+fn runs_of(plugin: &str, log: &str) -> Vec<Duration> {
+    let plugin = format!("plugin={plugin}");
+    let runs = log.lines().filter(|line| line.contains(": ran ") && line.contains(&plugin));
+    runs.map(|line| Duration::from_micros(number(line, "micros="))).collect()
+}
+
+fn number(line: &str, before: &str) -> u64 {
+    let (_, rest) = line.split_once(before).unwrap();
+    rest.split(' ').next().unwrap().parse().unwrap()
+}
