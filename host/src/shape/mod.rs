@@ -177,8 +177,9 @@ impl Shapes {
         Some(self.table.lock().shape(parts.try_into().ok()?))
     }
 
+    /// A spec and a status may have one key, as when both are empty, and are not the same part.
     fn hashes(&self, scratch: &Scratch) -> [u64; PARTS] {
-        [OUTER, SPEC, STATUS].map(|part| self.hasher.hash_one(&*scratch.parts[part].key))
+        [OUTER, SPEC, STATUS].map(|part| self.hasher.hash_one((part, &*scratch.parts[part].key)))
     }
 
     /// How many parts there are that some Pod has.
