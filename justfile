@@ -28,6 +28,10 @@ test-properties CASES="100000":
 test-churn SECONDS="300":
     PODIUM_CHURN_SECONDS={{SECONDS}} cargo test --workspace --test cluster -- the_cache_is_an_exact_list
 
+# A fuzz target (frames, journal, pods, queries, records, selectors) for so long; needs a C++ compiler
+fuzz TARGET SECONDS="600" *ARGS:
+    bash tests/fuzz/run.sh {{TARGET}} {{SECONDS}} {{ARGS}}
+
 # Format, clippy, and the offline checks of dependencies
 lint:
     bash .ci/run lint
