@@ -2,6 +2,7 @@
 
 pub mod controlplane;
 pub mod embedded;
+pub mod fuzz;
 pub mod guests;
 pub mod network;
 pub mod oracle;

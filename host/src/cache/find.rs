@@ -41,8 +41,7 @@ impl Snapshot {
         let mut matching = self.matching(query, after, &examined);
         let pods: Vec<_> = matching.by_ref().take(limit).collect();
         let next = if matching.next().is_some() { pods.last() } else { None };
-        let next =
-            next.map(|last| Cursor { namespace: Arc::clone(&last.key.namespace), name: Arc::clone(&last.key.name) });
+        let next = next.map(|last| Cursor::of(last));
         Page { pods, next, examined: examined.get() }
     }
 

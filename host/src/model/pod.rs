@@ -94,7 +94,11 @@ impl CachedPod {
                 });
                 Ok((Self { key, revision: Revision(read.revision), packed: read.packed }, before))
             }
-            Err(ShapeError::Unusual(pod)) => Ok((Self::undivided(*pod, json, shapes.prune())?, before)),
+            Err(ShapeError::Unusual(pod)) => {
+                // Of a Pod whose form is not known it may not have been asked.
+                ask(&pod.header.namespace, &pod.header.name, &pod.header.uid);
+                Ok((Self::undivided(*pod, json, shapes.prune())?, before))
+            }
             Err(ShapeError::Json(error)) => Err(error.into()),
         }
     }

@@ -1,6 +1,6 @@
 //! Questions to the cache and the trait that answers them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +64,35 @@ pub struct Cursor {
     pub name: Arc<str>,
 }
 
+impl Cursor {
+    /// A namespace or a name is not longer.
+    const NAME_BYTES: usize = 253;
+
+    #[must_use]
+    pub fn of(pod: &CachedPod) -> Self {
+        Self { namespace: Arc::clone(&pod.key.namespace), name: Arc::clone(&pod.key.name) }
+    }
+
+    /// Reads the text of a cursor, which is a guest's to keep: anything may come back. None for what never was one.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_name = |part: &str| {
+            !part.is_empty()
+                && part.len() <= Self::NAME_BYTES
+                && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte))
+        };
+        let (namespace, name) = text.split_once('/')?;
+        (is_name(namespace) && is_name(name)).then(|| Self { namespace: namespace.into(), name: name.into() })
+    }
+}
+
+impl fmt::Display for Cursor {
+    /// What [`Cursor::parse`] reads.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}", self.namespace, self.name)
+    }
+}
+
 #[derive(Debug, Clone, Default)]
 pub struct Page {
     /// Ordered by namespace, then name.
@@ -85,4 +114,18 @@ pub trait PodView: Send + Sync {
     fn candidates(&self, query: &PodQuery) -> usize;
     /// The newest revision that this view has seen.
     fn revision(&self) -> Revision;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_text_of_a_cursor_is_read_as_one() {
+        let cursor = Cursor { namespace: "shop".into(), name: "cart-0".into() };
+        assert_eq!(Cursor::parse(&cursor.to_string()), Some(cursor));
+        for hostile in ["", "/", "a/", "/b", "shop", "a/b/c", "a/../b", "A/b", "a/b\0", &"a/".repeat(500)] {
+            assert_eq!(Cursor::parse(hostile), None, "{hostile:?}");
+        }
+    }
 }

@@ -49,12 +49,13 @@ impl Record {
         Self { shape: Arc::clone(pod.packed().shape()), bytes: piece.split().freeze() }
     }
 
-    /// The Pod by itself.
-    pub(crate) fn pod(&self) -> Option<Arc<CachedPod>> {
+    /// The Pod by itself. None never, as it was made from one.
+    #[must_use]
+    pub fn pod(&self) -> Option<Arc<CachedPod>> {
         Some(self.kept()?.pod())
     }
 
-    /// None never, as it was made from a Pod.
+    /// As [`Self::pod`].
     pub(crate) fn kept(&self) -> Option<Kept<'_>> {
         Kept::of(&self.shape, &self.bytes)
     }

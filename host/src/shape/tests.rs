@@ -182,6 +182,19 @@ fn the_object_comes_back_byte_for_byte() {
     assert_eq!(String::from_utf8(read.packed.json(identity).unwrap()).unwrap(), expected);
 }
 
+#[test]
+fn a_spec_and_a_status_of_one_text_are_two_parts() {
+    let (shapes, mut scratch) = shapes();
+    for parts in ["", r#","spec":{},"status":{}"#] {
+        let identity = r#"{"metadata":{"name":"web","namespace":"shop","uid":"u","resourceVersion":"5"}"#;
+        let json = format!("{identity}{parts}}}");
+        let first = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+        same_as_decoded(&first, json.as_bytes());
+        // Now both are known.
+        same_as_decoded(&shapes.read(json.as_bytes(), &mut scratch, none).unwrap(), json.as_bytes());
+    }
+}
+
 /// What networks, StatefulSets, CronJobs and the kubelet write of one Pod alone.
 fn of_its_own(own: u64) -> Value {
     let mut object = pod(1, own, "Running");

@@ -71,6 +71,7 @@ async fn while_etcd_forgets_all_history_every_second_each_410_costs_one_list_and
     let options = Options {
         client: client_of_host,
         namespace: None,
+        prune: podium_host::shape::Prune::default(),
         workers: 2,
         bind_address: None,
         journal: None,

@@ -1,0 +1,315 @@
+//! The designs: Podium's own store, and four in its place that hold the same Pods.
+//!
+//! Where a design can keep which Pods are of a node without readers seeing the two disagree, it does.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    hash::BuildHasher,
+    sync::Arc,
+};
+
+use arc_swap::ArcSwap;
+use foldhash::quality::FixedState;
+use imbl::{OrdMap, OrdSet};
+use parking_lot::{Mutex, RwLock};
+use podium_host::{
+    cache::{self, Reader, Writer},
+    model::{CachedPod, ListedPod, PodEvent, PodQuery, PodView},
+};
+
+use crate::pods::{Name, Pods, name};
+
+pub(crate) trait Store: Sync + Sized {
+    const NAME: &str;
+    const KEEPS_VALUES: bool = true;
+
+    fn new(pods: &Pods) -> Self;
+    fn get(&self, name: &Name) -> Option<Arc<CachedPod>>;
+    /// Replaces older states of Pods that are there, and publishes once where there is something to publish.
+    fn put(&self, pods: Vec<Arc<CachedPod>>);
+    /// Takes one consistent view of all and gives it back. False where the design has none.
+    fn snapshot(&self) -> bool;
+    /// Shows every Pod.
+    fn each(&self, see: impl FnMut(&CachedPod));
+    /// How many Pods a node has, each of them looked at; by an index where there is one.
+    fn on_node(&self, node: &str) -> usize;
+}
+
+/// Looks at every Pod.
+fn filter(store: &impl Store, node: &str) -> usize {
+    let mut found = 0;
+    store.each(|pod| found += usize::from(pod.node() == Some(node)));
+    found
+}
+
+/// Pages of packed Pods and indexes of slots, persistent, behind an atomic pointer.
+pub(crate) struct Podium {
+    writer: Mutex<Writer>,
+    reader: Reader,
+}
+
+impl Store for Podium {
+    const NAME: &str = "Podium";
+    const KEEPS_VALUES: bool = false;
+
+    fn new(pods: &Pods) -> Self {
+        let (mut writer, reader) = cache::new(1);
+        writer.relist(pods.all.iter().map(|pod| ListedPod::Read(Arc::clone(pod).into())).collect(), pods.newest());
+        Self { writer: Mutex::new(writer), reader }
+    }
+
+    fn get(&self, (namespace, name): &Name) -> Option<Arc<CachedPod>> {
+        self.reader.snapshot().get(namespace, name)
+    }
+
+    fn put(&self, pods: Vec<Arc<CachedPod>>) {
+        self.writer.lock().apply(pods.into_iter().map(PodEvent::applied).collect());
+    }
+
+    fn snapshot(&self) -> bool {
+        !self.reader.snapshot().is_empty()
+    }
+
+    fn each(&self, mut see: impl FnMut(&CachedPod)) {
+        self.reader.snapshot().iter().for_each(|pod| see(&pod));
+    }
+
+    fn on_node(&self, node: &str) -> usize {
+        let query = PodQuery { node: Some(node.into()), ..PodQuery::default() };
+        self.reader.snapshot().find(&query, usize::MAX, None).pods.len()
+    }
+}
+
+#[derive(Clone, Default)]
+struct Persistent {
+    pods: OrdMap<Name, Arc<CachedPod>>,
+    nodes: OrdMap<Arc<str>, OrdSet<Name>>,
+}
+
+impl Persistent {
+    fn put(&mut self, pod: Arc<CachedPod>) {
+        let name = name(&pod);
+        let old = self.pods.get(&name);
+        if old.is_some_and(|old| old.revision >= pod.revision) {
+            return;
+        }
+        let (was, is) = (old.and_then(|old| old.node()), pod.node());
+        if was != is {
+            if let Some(members) = was.and_then(|was| self.nodes.get_mut(was)) {
+                members.remove(&name);
+            }
+            if let Some(is) = is {
+                self.nodes.entry(is.into()).or_default().insert(name.clone());
+            }
+        }
+        self.pods.insert(name, pod);
+    }
+}
+
+/// A persistent ordered map behind an atomic pointer.
+pub(crate) struct Swapped {
+    present: ArcSwap<Persistent>,
+    writing: Mutex<()>,
+}
+
+impl Store for Swapped {
+    const NAME: &str = "`imbl::OrdMap` behind arc-swap";
+
+    fn new(pods: &Pods) -> Self {
+        let mut first = Persistent::default();
+        pods.all.iter().for_each(|pod| first.put(Arc::clone(pod)));
+        Self { present: ArcSwap::from_pointee(first), writing: Mutex::new(()) }
+    }
+
+    fn get(&self, name: &Name) -> Option<Arc<CachedPod>> {
+        self.present.load().pods.get(name).cloned()
+    }
+
+    fn put(&self, pods: Vec<Arc<CachedPod>>) {
+        let _writing = self.writing.lock();
+        let mut next = Persistent::clone(&self.present.load());
+        pods.into_iter().for_each(|pod| next.put(pod));
+        self.present.store(Arc::new(next));
+    }
+
+    fn snapshot(&self) -> bool {
+        !self.present.load_full().pods.is_empty()
+    }
+
+    fn each(&self, mut see: impl FnMut(&CachedPod)) {
+        self.present.load_full().pods.values().for_each(|pod| see(pod));
+    }
+
+    fn on_node(&self, node: &str) -> usize {
+        let present = self.present.load_full();
+        let members = present.nodes.get(node).into_iter().flatten();
+        members.filter(|name| present.pods.get(*name).is_some()).count()
+    }
+}
+
+/// A hash table without locks. Which Pods are of a node would be a second table, and the two would disagree.
+pub(crate) struct Papaya(papaya::HashMap<Name, Arc<CachedPod>, FixedState>);
+
+impl Store for Papaya {
+    const NAME: &str = "papaya";
+
+    fn new(pods: &Pods) -> Self {
+        let map = papaya::HashMap::with_capacity_and_hasher(pods.all.len(), FixedState::with_seed(1));
+        {
+            let map = map.pin();
+            for pod in &pods.all {
+                map.insert(name(pod), Arc::clone(pod));
+            }
+        }
+        Self(map)
+    }
+
+    fn get(&self, name: &Name) -> Option<Arc<CachedPod>> {
+        self.0.pin().get(name).cloned()
+    }
+
+    fn put(&self, pods: Vec<Arc<CachedPod>>) {
+        let map = self.0.pin();
+        for pod in pods {
+            let newer = |old: &Arc<CachedPod>| if old.revision < pod.revision { &pod } else { old }.clone();
+            map.update(name(&pod), newer);
+        }
+    }
+
+    fn snapshot(&self) -> bool {
+        false
+    }
+
+    fn each(&self, mut see: impl FnMut(&CachedPod)) {
+        self.0.pin().values().for_each(|pod| see(pod));
+    }
+
+    fn on_node(&self, node: &str) -> usize {
+        filter(self, node)
+    }
+}
+
+const SHARDS: usize = 64;
+
+/// Hash tables behind locks of their own. What papaya lacks is lacking here too.
+pub(crate) struct Sharded {
+    shards: Vec<RwLock<HashMap<Name, Arc<CachedPod>, FixedState>>>,
+    hasher: FixedState,
+}
+
+impl Sharded {
+    fn shard(&self, name: &Name) -> &RwLock<HashMap<Name, Arc<CachedPod>, FixedState>> {
+        // The tables use the lower bits.
+        &self.shards[(self.hasher.hash_one(name) >> 40) as usize % SHARDS]
+    }
+}
+
+impl Store for Sharded {
+    const NAME: &str = "64 hash tables, each behind a read-write lock";
+
+    fn new(pods: &Pods) -> Self {
+        let hasher = FixedState::with_seed(1);
+        let table = || RwLock::new(HashMap::with_capacity_and_hasher(pods.all.len() / SHARDS, hasher.clone()));
+        let store = Self { shards: (0..SHARDS).map(|_| table()).collect(), hasher: hasher.clone() };
+        for pod in &pods.all {
+            let name = name(pod);
+            store.shard(&name).write().insert(name.clone(), Arc::clone(pod));
+        }
+        store
+    }
+
+    fn get(&self, name: &Name) -> Option<Arc<CachedPod>> {
+        self.shard(name).read().get(name).cloned()
+    }
+
+    fn put(&self, pods: Vec<Arc<CachedPod>>) {
+        for pod in pods {
+            let name = name(&pod);
+            if let Some(held) = self.shard(&name).write().get_mut(&name)
+                && held.revision < pod.revision
+            {
+                *held = pod;
+            }
+        }
+    }
+
+    fn snapshot(&self) -> bool {
+        let shards: Vec<_> = self.shards.iter().map(RwLock::read).collect();
+        let all: Vec<_> = shards.iter().flat_map(|shard| shard.values().cloned()).collect();
+        drop(shards);
+        !all.is_empty()
+    }
+
+    fn each(&self, mut see: impl FnMut(&CachedPod)) {
+        for shard in &self.shards {
+            shard.read().values().for_each(|pod| see(pod));
+        }
+    }
+
+    fn on_node(&self, node: &str) -> usize {
+        filter(self, node)
+    }
+}
+
+#[derive(Default)]
+struct Ordered {
+    pods: BTreeMap<Name, Arc<CachedPod>>,
+    nodes: BTreeMap<Arc<str>, BTreeSet<Name>>,
+}
+
+impl Ordered {
+    fn put(&mut self, pod: Arc<CachedPod>) {
+        let name = name(&pod);
+        let old = self.pods.get(&name);
+        if old.is_some_and(|old| old.revision >= pod.revision) {
+            return;
+        }
+        let (was, is) = (old.and_then(|old| old.node()), pod.node());
+        if was != is {
+            if let Some(members) = was.and_then(|was| self.nodes.get_mut(was)) {
+                members.remove(&name);
+            }
+            if let Some(is) = is {
+                self.nodes.entry(is.into()).or_default().insert(name.clone());
+            }
+        }
+        self.pods.insert(name, pod);
+    }
+}
+
+/// One ordered map behind one lock.
+pub(crate) struct Locked(RwLock<Ordered>);
+
+impl Store for Locked {
+    const NAME: &str = "a `BTreeMap` behind one read-write lock";
+
+    fn new(pods: &Pods) -> Self {
+        let mut first = Ordered::default();
+        pods.all.iter().for_each(|pod| first.put(Arc::clone(pod)));
+        Self(RwLock::new(first))
+    }
+
+    fn get(&self, name: &Name) -> Option<Arc<CachedPod>> {
+        self.0.read().pods.get(name).cloned()
+    }
+
+    fn put(&self, pods: Vec<Arc<CachedPod>>) {
+        let mut present = self.0.write();
+        pods.into_iter().for_each(|pod| present.put(pod));
+    }
+
+    fn snapshot(&self) -> bool {
+        let all: Vec<_> = self.0.read().pods.values().cloned().collect();
+        !all.is_empty()
+    }
+
+    fn each(&self, mut see: impl FnMut(&CachedPod)) {
+        self.0.read().pods.values().for_each(|pod| see(pod));
+    }
+
+    fn on_node(&self, node: &str) -> usize {
+        let present = self.0.read();
+        let members = present.nodes.get(node).into_iter().flatten();
+        members.filter(|name| present.pods.contains_key(*name)).count()
+    }
+}

@@ -1,0 +1,44 @@
+//! Counts the bytes that are in use, while it is told to: what a design takes is then known exactly.
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    sync::atomic::{AtomicBool, AtomicIsize, Ordering::Relaxed},
+};
+
+struct Counting;
+
+static COUNTS: AtomicBool = AtomicBool::new(false);
+static BYTES: AtomicIsize = AtomicIsize::new(0);
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn count(bytes: isize) {
+    if COUNTS.load(Relaxed) {
+        BYTES.fetch_add(bytes, Relaxed);
+    }
+}
+
+// SAFETY: every call goes to the system's allocator with the arguments that it came with; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size().cast_signed());
+        // SAFETY: the caller's promises are those that are asked for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(-layout.size().cast_signed());
+        // SAFETY: the pointer came from `alloc` above, with this layout, and so from the system's.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+/// What `make` gives, and the bytes that it left in use.
+pub(crate) fn of<T>(make: impl FnOnce() -> T) -> (T, usize) {
+    BYTES.store(0, Relaxed);
+    COUNTS.store(true, Relaxed);
+    let made = make();
+    COUNTS.store(false, Relaxed);
+    (made, usize::try_from(BYTES.load(Relaxed)).unwrap_or_default())
+}

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# What cargo calls in the place of rustc: instruments the crates that read what is fuzzed. Were all of them instrumented, the
+# sandbox's compiler among them, libFuzzer would look at a million counters after each run.
+shopt -s extglob
+set -euo pipefail
+
+coverage=-sanitizer-coverage
+flags=(
+    -Cpasses=sancov-module
+    -Cllvm-args=$coverage-level=4 -Cllvm-args=$coverage-inline-8bit-counters -Cllvm-args=$coverage-pc-table
+    -Cllvm-args=$coverage-trace-compares -Cllvm-args=-simplifycfg-branch-fold-threshold=0
+)
+# Build scripts and macros are for no target, and nothing links what the flags ask for to them.
+case " $* " in
+*" --crate-name build_script_"*) ;;
+*" --crate-name "@(podium_host|podium_tests|podium_wire|bincode|granit_parser|jiff|serde_json|serde_saphyr)" "*" --target "*)
+    set -- "$@" "${flags[@]}" ;;
+esac
+exec "$@"

@@ -1,0 +1,282 @@
+//! Bytes of an API server through the host's own watch into a cache.
+//!
+//! An input is the body of a watch that follows a list of two Pods; or, where a line of it is empty, first the body of
+//! the list, streamed or a page, and behind the empty line that of the watch. It is followed twice, in one chunk and in
+//! small ones, under paused time.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic is a finding")]
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use kube::client::Body;
+use podium_host::{
+    api::Api,
+    cache::{self, Writer},
+    model::{CachedPod, Change, ListedPod, Observation, PodKey, PodView, Revision},
+    shape::Shapes,
+    watch::{Watch, WatchOptions},
+};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::sync::{Notify, mpsc};
+
+use super::{
+    pods::{Plain, assert_same, is_json, plain},
+    sample,
+};
+
+/// Of the list that an input begins with where it has none itself.
+pub(super) const LISTED: u64 = 1_000;
+/// In the cluster's time. A host waits about a minute where a server asks it to; one that is silent for this is stuck.
+const STUCK: Duration = Duration::from_secs(3_600);
+
+pub fn run(input: &[u8]) {
+    let script = Script::of(input);
+    let whole = script.follow(usize::MAX);
+    let sum: usize = input.iter().map(|byte| usize::from(*byte)).sum();
+    let pieces = script.follow(1 + sum % 61);
+    assert_eq!(whole.told, pieces.told, "where chunks end changes what is told");
+    assert_eq!(whole.held, pieces.held, "where chunks end changes what is held");
+    script.judge(&whole);
+}
+
+/// What the server answers.
+struct Script<'a> {
+    list: Vec<u8>,
+    watch: &'a [u8],
+    /// The list is a page, because the server has no streaming lists.
+    paged: bool,
+    /// The list is the usual one.
+    usual: bool,
+}
+
+/// What came of it.
+struct Followed {
+    /// Of each event: incarnation, revision, whether it is a deletion.
+    told: Vec<(PodKey, Revision, bool)>,
+    events: Vec<Arc<CachedPod>>,
+    listed: Vec<Arc<CachedPod>>,
+    held: Vec<(PodKey, Revision)>,
+}
+
+impl<'a> Script<'a> {
+    fn of(input: &'a [u8]) -> Self {
+        if let Some(at) = input.windows(2).position(|bytes| bytes == b"\n\n") {
+            let list = input[..=at].to_vec();
+            let paged = list.starts_with(br#"{"kind":"PodList""#);
+            return Self { list, watch: &input[at + 2..], paged, usual: false };
+        }
+        let pods = [sample::pod("cart-0", 1, 990), sample::pod("cart-1", 2, 995)];
+        let mut list: String = pods.iter().map(|pod| sample::event("ADDED", pod)).collect();
+        list += &sample::bookmark(LISTED, true);
+        Self { list: list.into_bytes(), watch: input, paged: false, usual: true }
+    }
+
+    fn follow(&self, chunk: usize) -> Followed {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let ended = Arc::new(Notify::new());
+            let shapes = Arc::new(Shapes::new(7));
+            let (writer, reader) = cache::new(7);
+            let watch = Watch::new(
+                self.server(chunk, Arc::clone(&ended)),
+                WatchOptions::default(),
+                shapes,
+                Arc::new(reader.clone()),
+                7,
+            );
+            let (sender, mut observations) = mpsc::channel(16);
+            let watching = tokio::spawn(watch.run(sender));
+            let mut cache = Cache { writer, reader, told: BTreeMap::new(), rewound: false };
+            let mut followed = Followed { told: Vec::new(), events: Vec::new(), listed: Vec::new(), held: Vec::new() };
+            loop {
+                let observation = tokio::select! {
+                    biased;
+                    observation = observations.recv() => observation.expect("a watch goes on for ever"),
+                    () = ended.notified() => break,
+                    () = tokio::time::sleep(STUCK) => panic!("the watch is stuck"),
+                };
+                followed.note(&observation);
+                cache.take(observation);
+            }
+            watching.abort();
+            followed.held = cache.reader.snapshot().iter().map(|pod| (pod.key.clone(), pod.revision)).collect();
+            followed
+        })
+    }
+
+    /// Gives the list, then the watch, then nothing any more, which is told.
+    fn server(&self, chunk: usize, ended: Arc<Notify>) -> Api {
+        let split = |body: &[u8]| -> Vec<Bytes> { body.chunks(chunk).map(Bytes::copy_from_slice).collect() };
+        let mut answers = VecDeque::from([(200, split(&self.list)), (200, split(self.watch))]);
+        if self.paged {
+            answers.push_front((400, Vec::new()));
+        }
+        let answers = Arc::new(Mutex::new(answers));
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let answer = answers.lock().unwrap().pop_front();
+            let ended = Arc::clone(&ended);
+            async move {
+                let Some((status, chunks)) = answer else {
+                    ended.notify_one();
+                    return std::future::pending().await;
+                };
+                let frames = chunks.into_iter().map(|chunk| Ok::<_, std::io::Error>(Frame::data(chunk)));
+                Response::builder().status(status).body(StreamBody::new(futures::stream::iter(frames)))
+            }
+        });
+        Api::new(kube::Client::new(service, "default"), Duration::from_secs(5))
+    }
+
+    /// Everything read is what the plain decoder makes of something that was sent; and of the usual list's watch, the
+    /// events are those that a plain reader finds, as far as it has no doubt.
+    fn judge(&self, followed: &Followed) {
+        let mut sent = Vec::new();
+        let mut is_plain = true;
+        for body in [&self.list, self.watch] {
+            for line in body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+                is_plain &= is_json(line);
+                if let Ok(Line { object, .. }) = serde_json::from_slice(line) {
+                    sent.extend(plain(object.get().as_bytes()));
+                }
+                if let Ok(Items { items }) = serde_json::from_slice(line) {
+                    sent.extend(items.iter().filter_map(|item| plain(item.get().as_bytes()).ok()));
+                }
+            }
+        }
+        for read in followed.listed.iter().chain(&followed.events).filter(|_| is_plain) {
+            let of = |sent: &&Plain| sent.pod.key == read.key && sent.pod.revision == read.revision;
+            let candidates: Vec<_> = sent.iter().filter(of).collect();
+            match &*candidates {
+                [] => panic!("a Pod that was not sent"),
+                [only] => assert_same(read, only),
+                several => assert!(several.iter().any(|sent| sent.pod == **read), "a state that was not sent"),
+            }
+        }
+        if self.usual {
+            let (expected, doubt) = plain_events(self.watch);
+            let told = followed.events.len();
+            assert!(if doubt { told >= expected.len() } else { told == expected.len() }, "{told} events");
+            for ((read, told), (plain, deleted)) in followed.events.iter().zip(&followed.told).zip(&expected) {
+                assert_eq!(told.2, *deleted);
+                assert_same(read, plain);
+            }
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Items<'a> {
+    #[serde(borrow)]
+    items: Vec<&'a RawValue>,
+}
+
+/// The Pods of a watch's events and whether each is a deletion, up to what a plain reader is in doubt about.
+fn plain_events(body: &[u8]) -> (Vec<(Plain, bool)>, bool) {
+    let (mut events, mut seen) = (Vec::new(), Revision(LISTED));
+    // What follows the last line's end is none.
+    let lines = body.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
+    for line in lines.filter(|line| !line.is_empty()) {
+        let Ok(Line { kind, object }) = serde_json::from_slice(line) else { return (events, true) };
+        if !matches!(&*kind, "ADDED" | "MODIFIED" | "DELETED") {
+            return (events, true);
+        }
+        match plain(object.get().as_bytes()) {
+            Ok(plain) if plain.pod.revision >= seen => {
+                seen = plain.pod.revision;
+                events.push((plain, kind == "DELETED"));
+            }
+            _ => return (events, true),
+        }
+    }
+    (events, false)
+}
+
+impl Followed {
+    fn note(&mut self, observation: &Observation) {
+        match observation {
+            Observation::Relisted { pods, .. } => {
+                let read = pods.iter().filter_map(|pod| match pod {
+                    ListedPod::Read(pod) => pod.pod(),
+                    ListedPod::Held(_) => None,
+                });
+                self.listed.extend(read);
+            }
+            Observation::Events(events) => {
+                for event in events {
+                    self.told.push((event.pod.key.clone(), event.pod.revision, event.deleted));
+                    self.events.push(Arc::clone(&event.pod));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A cache, and what it should hold by the changes that it told.
+struct Cache {
+    writer: Writer,
+    reader: cache::Reader,
+    told: BTreeMap<(Arc<str>, Arc<str>), Arc<CachedPod>>,
+    rewound: bool,
+}
+
+impl Cache {
+    fn take(&mut self, observation: Observation) {
+        let changes = match observation {
+            Observation::Relisted { pods, revision } => self.writer.relist(pods, revision),
+            Observation::Events(events) => self.writer.apply(events),
+            Observation::Bookmark(revision) => return self.writer.bookmark(revision),
+            Observation::Live => return self.writer.set_live(),
+            Observation::Stale(staleness) => return self.writer.set_stale(staleness),
+            Observation::Rewound => {
+                self.rewound = true;
+                return self.writer.rewind();
+            }
+        };
+        for change in changes {
+            self.tell(change);
+        }
+        let snapshot = self.reader.snapshot();
+        assert_eq!(snapshot.len(), self.told.len(), "what is held is what was told");
+        for (pod, ((namespace, name), told)) in snapshot.iter().zip(&self.told) {
+            assert_eq!((&pod.key.namespace, &pod.key.name, &pod.key.uid), (namespace, name, &told.key.uid));
+            // A change of the revision alone is not told.
+            assert!(pod.revision >= told.revision && pod.changed_from(told).is_empty(), "held otherwise than told");
+            assert!(snapshot.get(namespace, name).is_some_and(|found| *found == *pod), "not found by its name");
+            assert!(snapshot.by_uid(&pod.key.uid).is_some(), "not found by its uid");
+        }
+    }
+
+    fn tell(&mut self, change: Change) {
+        let key = change.key().expect("a change is of a Pod");
+        let name = (Arc::clone(&key.namespace), Arc::clone(&key.name));
+        let before = match change.new {
+            Some(new) => {
+                if let Some(old) = &change.old {
+                    assert!(new.key.uid == old.key.uid && !change.sections.is_empty());
+                    assert!(new.revision >= old.revision || self.rewound, "back in time");
+                }
+                self.told.insert(name, new)
+            }
+            None => self.told.remove(&name),
+        };
+        assert_eq!(before.map(|pod| pod.key.clone()), change.old.map(|pod| pod.key.clone()), "told of another before");
+    }
+}

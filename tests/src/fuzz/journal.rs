@@ -1,0 +1,101 @@
+//! Any bytes as the journal's file: it opens, whatever is in it, and what is noted from then on is there the next time.
+//!
+//! Each input is tried as it is, and with the checksums of its entries mended, which nobody would find by chance.
+
+#![expect(clippy::unwrap_used, reason = "a panic is a finding")]
+
+use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
+
+use podium_host::{
+    journal::{Account, Journal, Opened, Store, open},
+    model::{PluginId, PodKey},
+};
+use tokio::runtime::Runtime;
+
+/// Of the file's header.
+pub(super) const HEADER: usize = 10;
+/// Length and checksum before each entry.
+pub(super) const FRAME: usize = 8;
+/// As the file is called in its directory.
+pub(super) const FILE: &str = "journal";
+
+pub fn run(input: &[u8]) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    for bytes in [input.to_vec(), mended(input)] {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join(FILE), bytes).unwrap();
+        used(directory.path(), &runtime);
+    }
+}
+
+/// The input with a true checksum in each entry.
+pub(super) fn mended(input: &[u8]) -> Vec<u8> {
+    let mut bytes = input.to_vec();
+    let mut at = HEADER;
+    while let Some(length) = bytes.get(at..at + 4).and_then(|length| length.try_into().ok()) {
+        let end = at + FRAME + u32::from_le_bytes(length) as usize;
+        let Some(payload) = bytes.get(at + FRAME..end) else { break };
+        let checksum = crc32(length.iter().chain(payload));
+        bytes[at + 4..at + FRAME].copy_from_slice(&checksum.to_le_bytes());
+        at = end;
+    }
+    bytes
+}
+
+/// As of zip files.
+fn crc32<'a>(bytes: impl Iterator<Item = &'a u8>) -> u32 {
+    let step = |crc: u32, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
+    !bytes.fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
+}
+
+/// By plugin: the deletions that are owed to it.
+type Owed = BTreeMap<PluginId, Vec<PodKey>>;
+
+fn used(directory: &Path, runtime: &Runtime) {
+    let opened = open(directory, 0).unwrap();
+    let (mut expected, mut store, journal) = after_a_list(opened);
+    let figures = journal.figures();
+    assert_eq!((figures.failing, figures.missed), (false, 0));
+    for (number, name) in ["one", "other"].into_iter().enumerate() {
+        let id = PluginId { namespace: None, name: name.into() };
+        let account = journal.account(&id);
+        let [settled, kept] = ["a", "b"].map(|pod| PodKey::new("fuzzed", pod, &format!("{name}-{pod}-uid")));
+        for key in [&settled, &kept] {
+            enter(&account, key, &mut store, &journal, runtime);
+        }
+        account.settled(&settled);
+        store.write(&journal).unwrap();
+        let owed = expected.entry(id).or_default();
+        owed.retain(|key| key.uid != settled.uid);
+        if !owed.iter().any(|key| key.uid == kept.uid) {
+            owed.push(kept);
+        }
+        assert!(journal.figures().entries > number, "they count");
+    }
+    let length = fs::metadata(directory.join(FILE)).unwrap().len();
+    assert_eq!(journal.figures().bytes, length, "what is behind the end would be read as entries");
+    drop((store, journal));
+    let (found, ..) = after_a_list(open(directory, 0).unwrap());
+    for (id, mut owed) in expected {
+        owed.sort();
+        assert_eq!(found.get(&id), Some(&owed), "{id} after a restart");
+    }
+}
+
+/// As a host does that finds no Pod at all.
+fn after_a_list(opened: Opened) -> (Owed, Store, Arc<Journal>) {
+    let Opened { journal, mut store, recovery } = opened;
+    recovery.owe(&journal, None, |_| false);
+    let plugins = journal.all_absent_but(&[], 0);
+    let owed = plugins.into_iter().map(|(id, _)| (id.clone(), journal.account(&id).owed())).collect();
+    store.write(&journal).unwrap();
+    (owed, store, journal)
+}
+
+/// The first run waits until its entry is written, which somebody has to do.
+fn enter(account: &Account, key: &PodKey, store: &mut Store, journal: &Journal, runtime: &Runtime) {
+    runtime.block_on(async {
+        tokio::join!(account.enter(key), async { store.write(journal).unwrap() });
+    });
+    assert!(!journal.figures().failing, "what was written is known to be");
+}

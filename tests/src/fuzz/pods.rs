@@ -1,0 +1,115 @@
+//! JSON of Pods, one in a line, each read with those before it held and known: what is kept is what the plain decoder
+//! gives, byte for byte, and the whole object comes back.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is a finding")]
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use podium_host::{
+    model::{CachedPod, PodError},
+    shape::{Identity, Scratch, Shapes},
+};
+use podium_wire::{Section, SectionSet};
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+/// A state that another decoder made of JSON.
+pub(super) struct Plain {
+    pub(super) pod: CachedPod,
+    /// None where it has what no value holds, such as a number that is too large.
+    object: Option<Value>,
+}
+
+/// # Errors
+/// When it is no Pod that can be kept.
+pub(super) fn plain(json: &[u8]) -> Result<Plain, PodError> {
+    let pod = CachedPod::new(&podium_wire::json::decode(json)?)?;
+    Ok(Plain { pod, object: serde_json::from_slice(json).ok().map(without_what_is_left_out) })
+}
+
+/// Every decoder of the host may pass over what is left out; so bytes that are no JSON at all may be a Pod to one of them
+/// and not to another.
+pub(super) fn is_json(bytes: &[u8]) -> bool {
+    str::from_utf8(bytes).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
+}
+
+fn without_what_is_left_out(mut object: Value) -> Value {
+    if let Some(members) = object.as_object_mut() {
+        members.remove("kind");
+        members.remove("apiVersion");
+        if let Some(metadata) = members.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
+    }
+    object
+}
+
+/// Panics where a Pod as read is not the one that the plain decoder made.
+pub(super) fn assert_same(read: &CachedPod, plain: &Plain) {
+    let expected = &plain.pod;
+    for section in Section::ALL {
+        assert_eq!(read.section_bytes(section), expected.section_bytes(section), "{}", section.name());
+    }
+    assert_eq!(read.header(), expected.header());
+    assert_eq!(read.node(), expected.node());
+    assert_eq!(read.owner_uids(), expected.owner_uids());
+    for changed in [read.changed_from(expected), expected.changed_from(read)] {
+        assert_eq!(changed, SectionSet::EMPTY, "the same sections, and a change");
+    }
+    if let (Some(back), Some(object)) = (whole(read), &plain.object) {
+        let back: Value = serde_json::from_slice(&back).unwrap();
+        assert_eq!(without_what_is_left_out(back), *object, "the object that comes back");
+    }
+}
+
+/// The object that comes back.
+fn whole(pod: &CachedPod) -> Option<Vec<u8>> {
+    let packed: &podium_host::shape::Packed = pod.as_ref();
+    packed.json(Identity { name: &pod.key.name, uid: &pod.key.uid, revision: pod.revision.0 })
+}
+
+/// The sections that differ, by their bytes.
+fn differing(new: &CachedPod, old: &CachedPod) -> SectionSet {
+    Section::ALL.into_iter().filter(|section| new.section_bytes(*section) != old.section_bytes(*section)).collect()
+}
+
+pub fn run(input: &[u8]) {
+    let (shapes, mut scratch) = (Shapes::new(7), Scratch::default());
+    let mut held: BTreeMap<(String, String), Arc<CachedPod>> = BTreeMap::new();
+    for json in input.split(|byte| *byte == b'\n') {
+        let mut read = |held: &BTreeMap<(String, String), Arc<CachedPod>>| {
+            let of = |namespace: &str, name: &str| held.get(&(namespace.to_owned(), name.to_owned())).cloned();
+            CachedPod::read(json, &shapes, &mut scratch, of)
+        };
+        let (pod, before) = match (read(&held), plain(json)) {
+            (Ok((pod, before)), Ok(plain)) => {
+                assert_same(&pod, &plain);
+                (pod, before)
+            }
+            (Ok((pod, before)), Err(error)) => {
+                assert!(!is_json(json), "kept, and the decoder says: {error}");
+                let object =
+                    whole(&pod).unwrap_or_else(|| panic!("kept without its JSON, and the decoder says: {error}"));
+                assert_same(&pod, &plain(&object).unwrap());
+                (pod, before)
+            }
+            (Err(error), Ok(_)) => panic!("the decoder reads what is refused: {error}"),
+            (Err(_), Err(_)) => continue,
+        };
+        let name = (pod.key.namespace.to_string(), pod.key.name.to_string());
+        let kept = held.get(&name).filter(|kept| kept.key.uid == pod.key.uid);
+        assert_eq!(before.as_ref().map(Arc::as_ptr), kept.map(Arc::as_ptr), "not what is held of this incarnation");
+        if let Some(before) = before {
+            assert_eq!(pod.changed_from(&before), differing(&pod, &before), "the sections that changed");
+        }
+        let pod = Arc::new(pod);
+        held.insert(name, Arc::clone(&pod));
+        let (again, before) = read(&held).unwrap();
+        assert!(before.is_some_and(|before| Arc::ptr_eq(&before, &pod)), "it is held");
+        let [told, is] = [again.changed_from(&pod), differing(&again, &pod)].map(|sections| sections.is_empty());
+        assert!(told && is, "read twice, and a change: {again:?} {pod:?}");
+        let [again, once] =
+            [&again, &*pod].map(|pod| whole(pod).map(|json| String::from_utf8_lossy(&json).into_owned()));
+        assert_eq!(again, once, "read twice");
+    }
+}

@@ -1,0 +1,74 @@
+//! What fuzzing found, and a few inputs of each kind, tried again: tests/fuzz/regressions has a folder for each target.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use podium_tests::fuzz::{TARGETS, seeds};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/regressions")
+}
+
+/// What is in a folder, by name.
+fn entries(folder: &Path) -> BTreeSet<PathBuf> {
+    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+fn replay(name: &str) {
+    let (_, target) = TARGETS.iter().find(|(known, _)| *known == name).unwrap();
+    let inputs = entries(&folder().join(name));
+    assert!(!inputs.is_empty(), "nothing is kept of {name}");
+    for input in inputs {
+        // A panic within has no name of its own.
+        println!("{}", input.display());
+        target(&fs::read(&input).unwrap());
+    }
+    for seed in seeds::of(name, &[]).unwrap() {
+        target(&seed);
+    }
+}
+
+#[test]
+fn every_folder_is_of_a_target() {
+    let names = |folders: BTreeSet<PathBuf>| -> Vec<String> {
+        folders.iter().map(|path| path.file_stem().unwrap().to_string_lossy().into_owned()).collect()
+    };
+    let known: Vec<_> = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert_eq!(names(entries(&folder())), known);
+    assert_eq!(names(entries(&folder().join("../targets"))), known);
+}
+
+#[test]
+fn frames_hold() {
+    replay("frames");
+}
+
+#[test]
+fn journals_hold() {
+    replay("journal");
+}
+
+#[test]
+fn pods_hold() {
+    replay("pods");
+}
+
+#[test]
+fn queries_hold() {
+    replay("queries");
+}
+
+#[test]
+fn records_hold() {
+    replay("records");
+}
+
+#[test]
+fn selectors_hold() {
+    replay("selectors");
+}
