@@ -240,7 +240,7 @@ mod tests {
         self,
         testing::{cached, pod, told},
     };
-    use crate::model::PodView;
+    use crate::model::{LabelOperator, LabelRequirement, LabelSelector, PodQuery, PodView};
 
     fn applied(uid: &str, revision: u64, label: &str) -> PodEvent {
         PodEvent::applied(cached(&pod("cart", uid, revision, label)))
@@ -320,6 +320,47 @@ mod tests {
         assert!(writer.relist(Vec::new(), Revision(10)).is_empty());
         assert_eq!(told(&writer.relist(Vec::new(), Revision(12))), ["-a@12"]);
         assert!(reader.snapshot().is_empty());
+    }
+
+    #[test]
+    fn a_first_list_is_what_its_pods_make_one_after_the_other() {
+        let pods = (0..500_u64).map(|at| {
+            let name = format!("cart-{}", at * 37 % 450);
+            cached(&pod(&name, &format!("u{at}"), at + 1, ["x", "y", "z"][at as usize % 3]))
+        });
+        let pods: Vec<_> = pods.collect();
+        let (mut listed, of_list) = cache::new(7);
+        let told_of_list =
+            listed.relist(pods.iter().cloned().map(|pod| ListedPod::Read(pod.into())).collect(), Revision(600));
+        let (mut followed, of_events) = cache::new(7);
+        followed.apply(pods.into_iter().map(PodEvent::applied).collect());
+        let (one, other) = (of_list.snapshot(), of_events.snapshot());
+        assert_eq!((one.len(), told_of_list.len()), (450, 450));
+        assert!(one.iter().eq(other.iter()));
+        let equal = |value: &str| LabelRequirement {
+            key: "app".into(),
+            operator: LabelOperator::In,
+            values: vec![value.to_owned()],
+        };
+        let mut queries = vec![PodQuery { namespace: Some("shop".into()), ..PodQuery::default() }];
+        for value in ["x", "y", "z"] {
+            let of = |what: &str| Some(format!("{what}-of-{value}").into());
+            queries.extend([
+                PodQuery { node: of("node"), ..PodQuery::default() },
+                PodQuery { phase: of("phase"), ..PodQuery::default() },
+                PodQuery { owner_uid: of("owner"), ..PodQuery::default() },
+                PodQuery { labels: LabelSelector(vec![equal(value)]), ..PodQuery::default() },
+            ]);
+        }
+        for query in &queries {
+            assert_eq!(one.count(query), other.count(query));
+            assert_eq!(one.find(query, 1_000, None).pods, other.find(query, 1_000, None).pods, "{query:?}");
+            assert!(one.count(query) > 100, "{query:?}");
+        }
+        for pod in other.iter() {
+            assert_eq!(one.get("shop", &pod.key.name), Some(pod.clone()));
+            assert_eq!(one.by_uid(&pod.key.uid), Some(pod));
+        }
     }
 
     #[test]

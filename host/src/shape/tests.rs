@@ -342,6 +342,20 @@ fn an_unchanged_spec_is_not_read_again_and_a_changed_one_is() {
 }
 
 #[test]
+fn nothing_but_managed_fields_is_passed_over_in_a_pod_that_is_like_another() {
+    let (shapes, mut scratch) = shapes();
+    let json = written(&pod(1, 3, "Running"));
+    let first = shapes.read(json.as_bytes(), &mut scratch, none).unwrap().packed;
+    for other in ["managedField", "managedFieldsX", "xanagedFields", "unmanagedFields"] {
+        let json = json.replace("managedFields", other);
+        let read = shapes.read(json.as_bytes(), &mut scratch, |_, _, _| Some(&first)).unwrap();
+        same_as_decoded(&read, json.as_bytes());
+        let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+        assert_eq!(String::from_utf8(read.packed.json(identity).unwrap()).unwrap(), json);
+    }
+}
+
+#[test]
 fn sections_have_changed_where_their_bytes_differ() {
     let (shapes, mut scratch) = shapes();
     let states: Vec<_> = (0..40_u64)
