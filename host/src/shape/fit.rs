@@ -25,8 +25,8 @@ pub(super) struct Fit<'a, 's> {
 }
 
 impl Fit<'_, '_> {
-    /// Goes behind a part with this key, and leaves its values in the draft. False, and anything may be in the draft, where the JSON
-    /// is another one. `nested` goes behind what stands in the outer part in the place of another.
+    /// Goes behind a part with this key, and leaves its values in the draft. False, and anything may be in the draft,
+    /// where the JSON is another one. `nested` goes behind what stands in the outer part in the place of another.
     pub(super) fn part(
         &mut self,
         key: &[u8],
