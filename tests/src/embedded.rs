@@ -39,6 +39,7 @@ pub async fn host(cluster: &Cluster, client: kube::Client, plugins: Vec<PluginSp
 pub fn options(cluster: &Cluster, client: kube::Client) -> Options {
     let now_millis = u64::try_from(cluster.now_millis()).unwrap_or_default();
     Options {
+        watch_client: client.clone(),
         client,
         namespace: None,
         workers: 4,

@@ -61,7 +61,7 @@ const HEAVY: &[&str] = &[
 ];
 /// One door each: spawning tasks and threads.
 const SPAWNS: &[(&str, &[&str])] =
-    &[("tokio::spawn", &[APP]), ("thread::spawn", &[APP, "runtime"]), ("thread::Builder", &["runtime"])];
+    &[("tokio::spawn", &[APP]), ("thread::spawn", &[APP, "runtime"]), ("thread::Builder", &[APP, "runtime"])];
 
 fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/src")

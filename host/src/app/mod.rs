@@ -6,11 +6,13 @@
 mod ingest;
 mod journal;
 pub mod process;
+mod thread;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use tokio::{
+    runtime::Handle,
     sync::{mpsc, watch},
     task::JoinSet,
 };
@@ -37,6 +39,7 @@ use crate::{
 
 use ingest::{Door, Ingest, Past};
 use journal::Keeper;
+use thread::Thread;
 
 /// For one answer of the API server; a page of a list has longer.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
@@ -52,10 +55,12 @@ const LAST_ENTRIES: Duration = Duration::from_secs(1);
 pub struct Options {
     /// Made by [`crate::api::client`], or over a service in the process.
     pub client: kube::Client,
+    /// For the watch alone. Where it has connections of its own they belong to the watch's thread.
+    pub watch_client: kube::Client,
     /// None: all namespaces.
     pub namespace: Option<String>,
     /// Keys worked on at the same time, of which one plugin gets at most half. The tokio runtime should have one thread
-    /// more, so that the watch goes on while every guest computes.
+    /// more, so that the operator's port answers while every guest computes.
     pub workers: usize,
     /// Where /healthz, /readyz and /metrics are served; none: nowhere.
     pub bind_address: Option<SocketAddr>,
@@ -82,6 +87,8 @@ pub struct App {
     services: JoinSet<anyhow::Result<()>>,
     stop: CancellationToken,
     progress: watch::Sender<Phase>,
+    /// None in a simulation.
+    _thread: Option<Thread>,
 }
 
 /// A plugin that was found good and does not run yet.
@@ -136,18 +143,24 @@ impl App {
         let (observed, observations) = mpsc::channel(OBSERVATIONS);
         let namespace = options.namespace;
         let watch_options = WatchOptions { namespace: namespace.clone(), ..WatchOptions::default() };
-        let watch = Watch::new(api.clone(), watch_options, shapes.clone(), Arc::new(reader.clone()), options.seed);
-        services.spawn(async move {
+        let simulated = engine_options.tick.is_none();
+        let thread = if simulated { None } else { Some(Thread::start().context("cannot start the watch's thread")?) };
+        let ingest_runtime = thread.as_ref().map_or_else(Handle::current, |thread| thread.runtime().clone());
+        let watch_api = Api::new(options.watch_client, REQUEST_DEADLINE);
+        let watch = Watch::new(watch_api, watch_options, shapes.clone(), Arc::new(reader.clone()), options.seed);
+        let watch = async move {
             watch.run(observed).await;
             anyhow::bail!("the watch ended")
-        });
-        let (journal, past, keeper) = keep(options.journal, namespace, engine_options.tick.is_none(), &stop);
+        };
+        services.spawn_on(watch, &ingest_runtime);
+        let (journal, past, keeper) = keep(options.journal, namespace, simulated, &stop);
         let caches = (writer, reader.clone());
         let (ingest, door) = Ingest::new(caches, observations, registry.clone(), queue.clone(), debts.clone(), past);
-        services.spawn(async move {
+        let ingest = async move {
             ingest.run().await;
             anyhow::bail!("the ingest loop ended")
-        });
+        };
+        services.spawn_on(ingest, &ingest_runtime);
 
         let dispatch = Arc::new(Dispatch {
             queue: queue.clone(),
@@ -184,7 +197,20 @@ impl App {
         for _ in 0..workers {
             tasks.spawn(dispatch.clone().work());
         }
-        Ok(Self { engine, dispatch, status, door, journal, keeper, address, workers: tasks, services, stop, progress })
+        Ok(Self {
+            engine,
+            dispatch,
+            status,
+            door,
+            journal,
+            keeper,
+            address,
+            workers: tasks,
+            services,
+            stop,
+            progress,
+            _thread: thread,
+        })
     }
 
     /// [`App::prepare`] and [`App::install`] in one.

@@ -107,7 +107,7 @@ fn run(flags: Flags) -> anyhow::Result<ExitCode> {
     // Two providers may be linked one day; naming one keeps that from being a panic at the first connection.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let workers = flags.workers.map_or_else(|| 4 * available_parallelism().map_or(1, usize::from), usize::from);
-    // One thread more than guests: the watch and the port go on while every guest computes.
+    // One thread more than guests: the port goes on while every guest computes. The watch has a thread of its own.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers + 1).enable_all().build()?;
     let code = runtime.block_on(serve(flags, workers));
     // A compilation that was cut off by the shutdown is not waited for.
@@ -151,9 +151,11 @@ async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(MISCONFIGURED));
         }
     };
+    let watch_client = api::client(kube_config.clone()).map_err(|error| *error)?;
     let client = api::client(kube_config).map_err(|error| *error)?;
     let mut app = App::start(Options {
         client,
+        watch_client,
         namespace: flags.namespace,
         workers,
         bind_address: Some(flags.bind_address),

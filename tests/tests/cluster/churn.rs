@@ -43,6 +43,7 @@ async fn the_cache_is_an_exact_list_at_its_revision_while_deployments_are_scaled
     deployment(&client, SHOP, "crashing", 5, Shape { crashes: true, ..Shape::default() }).await?;
 
     let options = Options {
+        watch_client: client.clone(),
         client: client.clone(),
         namespace: None,
         workers: 2,

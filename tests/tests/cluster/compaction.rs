@@ -69,6 +69,7 @@ async fn while_etcd_forgets_all_history_every_second_each_410_costs_one_list_and
     let tally = Tally::default();
     let client_of_host = tally.client(podium_host::api::client(config)?);
     let options = Options {
+        watch_client: client_of_host.clone(),
         client: client_of_host,
         namespace: None,
         prune: podium_host::shape::Prune::default(),

@@ -106,6 +106,7 @@ async fn play(arguments: &args::Demo, now_millis: u64) -> anyhow::Result<(Report
 
     let app = App::start(app::Options {
         client: local.client().await?,
+        watch_client: local.client().await?,
         namespace: None,
         workers: ui::WORKERS,
         bind_address: None,

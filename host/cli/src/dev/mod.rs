@@ -38,6 +38,7 @@ pub async fn run(arguments: args::Dev, now_millis: u64) -> anyhow::Result<ExitCo
     let stage = Stage::set(&arguments, &crates, now_millis).await?;
     let mut app = App::start(app::Options {
         client: stage.client.clone(),
+        watch_client: stage.client.clone(),
         namespace: arguments.namespace.clone(),
         workers: ui::WORKERS,
         bind_address: None,
