@@ -45,6 +45,7 @@ pub fn options(cluster: &Cluster, client: kube::Client) -> Options {
         workers: 4,
         bind_address: None,
         journal: None,
+        checkpoint: None,
         prune: Prune::default(),
         seed: 7,
         now_millis,

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod host {
+    mod checkpoint;
     mod edge;
     mod faults;
     mod full;

@@ -3,6 +3,7 @@
 //! The clock's start, the seed and the API server's client come in from outside, so that a host can be run in a
 //! simulation as well as in a process ([`process`]).
 
+mod checkpoint;
 mod ingest;
 mod journal;
 pub mod process;
@@ -22,6 +23,7 @@ use crate::{
     admin,
     api::Api,
     cache::{self, Reader},
+    checkpoint::Scope,
     clock::Clock,
     dispatch::{Debts, Dispatch, PodQueue, Registry},
     journal::{Figures, Journal, Opened},
@@ -37,6 +39,7 @@ use crate::{
     writeback::{Writeback, manager_name},
 };
 
+pub use checkpoint::CheckpointOptions;
 use ingest::{Door, Ingest, Past};
 use journal::Keeper;
 use thread::Thread;
@@ -48,7 +51,7 @@ const OBSERVATIONS: usize = 16;
 /// How long runs that are under way may take to end at shutdown, before they are dropped. With the time to stop the
 /// rest it stays below the 10 s that are promised, and far below Kubernetes' usual 30 s of grace.
 const DRAIN: Duration = Duration::from_secs(8);
-/// How long the journal's last entries may take, of the time that is left after that.
+/// How long the journal's last entries and the last checkpoint may take, of the time that is left after that.
 const LAST_ENTRIES: Duration = Duration::from_secs(1);
 
 /// What a host is made of.
@@ -66,6 +69,8 @@ pub struct Options {
     pub bind_address: Option<SocketAddr>,
     /// Opened by [`crate::journal::open`]; none: deletions while the host is down are not delivered.
     pub journal: Option<Opened>,
+    /// Beside the journal; none: each start lists all Pods.
+    pub checkpoint: Option<CheckpointOptions>,
     /// What of a Pod is not kept.
     pub prune: Prune,
     pub seed: u64,
@@ -132,7 +137,13 @@ impl App {
             .context("cannot set up the WebAssembly engine")?;
         let clock = Clock::starting_at(options.now_millis);
         let (writer, reader) = cache::new(options.seed);
+        let simulated = engine_options.tick.is_none();
+        let scope = Scope::new(options.namespace.as_deref(), &options.prune);
         let shapes = Arc::new(Shapes::new(options.seed).pruning(options.prune));
+        let saved = match &options.checkpoint {
+            Some(kept) => checkpoint::load(kept, scope.clone(), &shapes, simulated).await?,
+            None => None,
+        };
         let registry = Arc::new(Registry::default());
         let queue: Arc<PodQueue> = Arc::new(Queue::new(Backoff::default(), (workers / 2).max(1), options.seed));
         let debts = Arc::new(Debts::default());
@@ -143,17 +154,20 @@ impl App {
         let (observed, observations) = mpsc::channel(OBSERVATIONS);
         let namespace = options.namespace;
         let watch_options = WatchOptions { namespace: namespace.clone(), ..WatchOptions::default() };
-        let simulated = engine_options.tick.is_none();
         let thread = if simulated { None } else { Some(Thread::start().context("cannot start the watch's thread")?) };
         let ingest_runtime = thread.as_ref().map_or_else(Handle::current, |thread| thread.runtime().clone());
         let watch_api = Api::new(options.watch_client, REQUEST_DEADLINE);
         let watch = Watch::new(watch_api, watch_options, shapes.clone(), Arc::new(reader.clone()), options.seed);
+        let watch = watch.from_checkpoint(saved);
         let watch = async move {
             watch.run(observed).await;
             anyhow::bail!("the watch ended")
         };
         services.spawn_on(watch, &ingest_runtime);
-        let (journal, past, keeper) = keep(options.journal, namespace, simulated, &stop);
+        let (journal, past, mut keeper) = keep(options.journal, namespace, simulated, &stop);
+        if let Some(kept) = options.checkpoint {
+            keeper.spawn(checkpoint::Keeper::new(kept, scope, reader.clone(), simulated).run(stop.clone()));
+        }
         let caches = (writer, reader.clone());
         let (ingest, door) = Ingest::new(caches, observations, registry.clone(), queue.clone(), debts.clone(), past);
         let ingest = async move {
@@ -332,10 +346,10 @@ impl App {
             self.workers.shutdown().await;
         }
         self.stop.cancel();
-        // The journal's last entries; of a disk that does not answer they are not waited for.
+        // The journal's last entries and the last checkpoint; a disk that does not answer is not waited for.
         let kept = async { while self.keeper.join_next().await.is_some() {} };
         if tokio::time::timeout(LAST_ENTRIES, kept).await.is_err() {
-            tracing::warn!("the journal's last entries were not written: the disk does not answer");
+            tracing::warn!("the journal's last entries or the checkpoint were not written: the disk does not answer");
         }
         self.services.shutdown().await;
     }

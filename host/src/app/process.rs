@@ -2,6 +2,7 @@
 
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
+    io,
     net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -13,9 +14,9 @@ use anyhow::Context;
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{App, Options};
+use super::{App, CheckpointOptions, Options};
 use crate::{
-    api, config, journal,
+    api, checkpoint, config, journal,
     model::{PluginSpec, syntax::qualified_name},
     shape::Prune,
     telemetry::{LogFormat, init_logs},
@@ -48,10 +49,14 @@ pub struct Flags {
     /// text or json
     #[arg(long, env = "PODIUM_LOG_FORMAT", value_name = "FORMAT", default_value_t = LogFormat::Text)]
     log_format: LogFormat,
-    /// Directory of this host's own, for the journal that lets deletions while the host is down be delivered; without it
-    /// they are not
+    /// Directory of this host's own, for the journal that lets deletions while the host is down be delivered and the
+    /// checkpoint that makes a restart cheap; without it they are not, and each start lists all Pods
     #[arg(long, env = "PODIUM_STATE_DIR", value_name = "DIR")]
     state_dir: Option<PathBuf>,
+    /// Seconds after which the cache is saved into the state directory, and at the end, so that the next start asks for what
+    /// has changed since and not for all Pods. The file has whole Pods and is for the host's user alone; 0 keeps none
+    #[arg(long, env = "PODIUM_CHECKPOINT_SECONDS", value_name = "N", default_value_t = 120)]
+    checkpoint_seconds: u32,
     /// Annotations of Pods that are not kept: plugins find them absent and are not woken for them. With "" all are kept
     #[arg(
         long,
@@ -151,6 +156,13 @@ async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(MISCONFIGURED));
         }
     };
+    let checkpoint = match checkpoints(flags.state_dir, flags.checkpoint_seconds) {
+        Ok(checkpoint) => checkpoint,
+        Err(error) => {
+            tracing::error!("--state-dir: the checkpoint there cannot be removed: {error}");
+            return Ok(ExitCode::from(MISCONFIGURED));
+        }
+    };
     let watch_client = api::client(kube_config.clone()).map_err(|error| *error)?;
     let client = api::client(kube_config).map_err(|error| *error)?;
     let mut app = App::start(Options {
@@ -160,6 +172,7 @@ async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
         workers,
         bind_address: Some(flags.bind_address),
         journal,
+        checkpoint,
         prune,
         seed: seed(),
         now_millis: now_millis(),
@@ -239,6 +252,16 @@ fn journal(directory: Option<&Path>) -> Result<Option<journal::Opened>, journal:
     let journal::Figures { entries, bytes, .. } = opened.journal.figures();
     tracing::info!(directory = %directory.display(), entries, bytes, "journal opened");
     Ok(Some(opened))
+}
+
+/// Where the cache is saved. One that an earlier host left goes where none is wanted: it has whole Pods.
+fn checkpoints(directory: Option<PathBuf>, seconds: u32) -> io::Result<Option<CheckpointOptions>> {
+    let Some(directory) = directory else { return Ok(None) };
+    if seconds == 0 {
+        checkpoint::remove(&directory)?;
+        return Ok(None);
+    }
+    Ok(Some(CheckpointOptions { directory, every: Duration::from_secs(seconds.into()) }))
 }
 
 /// Gives how many could be loaded; what is wrong with the others is in the log. With `strict` none is set to work before

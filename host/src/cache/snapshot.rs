@@ -34,6 +34,7 @@ pub(super) struct Pods {
     uids: Lookup,
     hasher: FixedState,
     pub(super) len: usize,
+    edits: u64,
 }
 
 impl Pods {
@@ -68,7 +69,8 @@ impl Pods {
     fn of(hasher: FixedState, pods: &[Record]) -> Self {
         let mut pages = Tree::default();
         pods.chunks(PODS).enumerate().for_each(|(at, pods)| pages.set(at, Arc::new(Page::of(pods))));
-        let empty = Self { pages, names: Lookup::default(), uids: Lookup::default(), hasher, len: pods.len() };
+        let empty =
+            Self { pages, names: Lookup::default(), uids: Lookup::default(), hasher, len: pods.len(), edits: 0 };
         let keys = (0..).zip(pods).filter_map(|(slot, pod)| {
             let kept = pod.kept()?;
             let (name, uid) = (empty.name_hash(kept.namespace(), &kept.name()), empty.uid_hash(&kept.uid()));
@@ -84,6 +86,7 @@ impl Pods {
         let empty = Page::default();
         let with = self.pages.get(page).unwrap_or(&empty).with(place, pod, record);
         self.pages.set(page, Arc::new(with));
+        self.edits += 1;
     }
 
     pub(super) fn enter(&mut self, slot: Slot, key: &PodKey) {
@@ -108,6 +111,7 @@ impl Snapshot {
             uids: Lookup::default(),
             hasher: FixedState::with_seed(seed),
             len: 0,
+            edits: 0,
         };
         Self {
             pods,
@@ -120,7 +124,8 @@ impl Snapshot {
 
     /// Takes the place of a view of nothing: all at once costs a fifth of one by one. The Pods are in order.
     pub(super) fn fill(&mut self, pods: &[Record]) {
-        self.pods = Pods::of(self.pods.hasher.clone(), pods);
+        let edits = self.pods.edits + 1;
+        self.pods = Pods { edits, ..Pods::of(self.pods.hasher.clone(), pods) };
         self.indexes = Indexes::of(pods);
         let mut slots = 0..;
         let namespaces = pods.chunk_by(|one, other| one.shape().namespace() == other.shape().namespace());
@@ -149,6 +154,12 @@ impl Snapshot {
 
     pub(super) fn kept(&self) -> impl Iterator<Item = Kept<'_>> {
         self.namespaces.values().flat_map(Members::iter).filter_map(|slot| self.pods.get(slot))
+    }
+
+    /// Two snapshots of one cache with the same number have the same Pods in the same states.
+    #[must_use]
+    pub fn edits(&self) -> u64 {
+        self.pods.edits
     }
 
     /// Why this view may be old; none when the watch was well as it was published.

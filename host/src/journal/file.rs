@@ -13,11 +13,12 @@ use std::{
 
 use super::{
     Batch, Journal, Number, Recovery, State,
-    entry::{Entries, Entry, HEADER, HEADER_BYTES, MAGIC, Stop, VERSION, fill},
+    entry::{Entries, Entry, FORMAT},
     live::Uid,
     plugin_entry,
     replay::{Replayed, replay},
 };
+use crate::frames::{Begins, HEADER_BYTES, Stop};
 
 const JOURNAL: &str = "journal";
 const LOCK: &str = "lock";
@@ -114,7 +115,7 @@ pub fn open(directory: &Path, now_millis: u64) -> Result<Opened, Error> {
     };
     if length < HEADER_BYTES as u64 {
         // With the first batch, so that a full disk does not keep the host from starting.
-        (store.end, store.stuck.bytes) = (0, HEADER.to_vec());
+        (store.end, store.stuck.bytes) = (0, FORMAT.header().to_vec());
     }
     let journal = Journal::new(state);
     store.compact_when_due(&journal);
@@ -135,15 +136,11 @@ fn lock(directory: &Path) -> Result<File, Error> {
 /// The suffix under which a file is set aside that is no journal of this version. One that ends within the header was
 /// begun and not written.
 fn foreign(file: &File) -> io::Result<Option<String>> {
-    let mut header = [0; HEADER_BYTES];
-    let there = fill(&mut &*file, &mut header)?;
-    let known = there.min(MAGIC.len());
-    if header[..known] != MAGIC[..known] {
-        return Ok(Some("unreadable".to_owned()));
-    }
-    let [.., a, b, c, d] = header;
-    let version = u32::from_le_bytes([a, b, c, d]);
-    Ok((there == HEADER_BYTES && version != VERSION).then(|| format!("version-{version}")))
+    Ok(match FORMAT.begins(&mut &*file)? {
+        Begins::Ours | Begins::Short => None,
+        Begins::OtherVersion(version) => Some(format!("version-{version}")),
+        Begins::Foreign => Some("unreadable".to_owned()),
+    })
 }
 
 /// Forgets plugins that the host has done without for too long.
@@ -231,7 +228,7 @@ impl Store {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&next)?;
         let (mut bytes, mut kept) = (Vec::new(), 0);
         let mut writer = BufWriter::new(&file);
-        writer.write_all(&HEADER)?;
+        writer.write_all(&FORMAT.header())?;
         {
             let state = journal.state.lock();
             for number in state.numbers() {

@@ -8,10 +8,10 @@ use std::{
 use proptest::prelude::*;
 
 use super::{
-    entry::HEADER_BYTES,
     tests::{enter, id, key, owed, reopen, write},
     *,
 };
+use crate::frames::HEADER_BYTES;
 
 const PLUGINS: [&str; 3] = ["tidy", "count", "label"];
 const PODS: usize = 6;
@@ -200,7 +200,7 @@ proptest! {
     #[test]
     fn no_bytes_behind_the_header_are_more_than_damage(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let directory = tempfile::tempdir().unwrap();
-        let file = [&entry::HEADER[..], &bytes].concat();
+        let file = [&entry::FORMAT.header()[..], &bytes].concat();
         fs::write(directory.path().join("journal"), file).unwrap();
         let opened = reopen(directory.path());
         prop_assert_eq!(opened.journal.figures().entries, 0);

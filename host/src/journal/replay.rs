@@ -4,10 +4,13 @@ use std::{fs::File, io::BufReader};
 
 use super::{
     Journal, Known, Number, State,
-    entry::{Entries, Entry, Plugin, Stop},
+    entry::{Entries, Entry, Plugin},
     live::Uid,
 };
-use crate::model::{PluginId, PodKey};
+use crate::{
+    frames::Stop,
+    model::{PluginId, PodKey},
+};
 
 /// What reading a file came to.
 #[derive(Debug)]

@@ -5,7 +5,8 @@ use std::{fs, path::Path};
 use futures::FutureExt;
 use tempfile::TempDir;
 
-use super::{entry::HEADER_BYTES, *};
+use super::*;
+use crate::frames::HEADER_BYTES;
 
 /// What a restart sees in a directory.
 pub(super) fn reopen(directory: &Path) -> Opened {

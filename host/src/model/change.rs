@@ -24,6 +24,15 @@ pub enum Observation {
     Stale(Staleness),
 }
 
+/// All Pods as they once were: what is kept on the disk, and what a watch can begin with.
+#[derive(Debug, Default)]
+pub struct Checkpoint {
+    /// By namespace, then name, each once.
+    pub pods: Vec<Record>,
+    /// What the watch had told.
+    pub revision: Revision,
+}
+
 /// One entry of a list.
 #[derive(Debug, Clone)]
 pub enum ListedPod {

@@ -13,7 +13,7 @@ mod run;
 pub mod syntax;
 mod write;
 
-pub use change::{Change, Known, ListedPod, Observation, PodEvent, Staleness};
+pub use change::{Change, Checkpoint, Known, ListedPod, Observation, PodEvent, Staleness};
 pub use grants::{Grants, KeyPattern, ObjectGrant, ReadGrants, Scope, WriteGrants};
 pub use key::{PluginId, PodKey, Revision, RevisionError};
 pub use plugin::{LimitClass, Limits, Phase, PluginSpec, WatchSpec};

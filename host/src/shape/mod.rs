@@ -22,11 +22,12 @@ mod leaf;
 mod packed;
 mod part;
 mod prune;
+mod saved;
 mod scan;
 mod skip;
 mod template;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod text;
 mod whole;
 
@@ -34,6 +35,7 @@ pub(crate) use leaf::{put_varint, uuid, uuid_text, varint};
 pub use packed::Packed;
 pub use part::Identity;
 pub use prune::Prune;
+pub(crate) use scan::PARTS;
 pub use scan::Scratch;
 
 use std::{collections::HashMap, hash::BuildHasher, sync::Arc};
@@ -44,7 +46,7 @@ use podium_wire::{Pod, Section, json::JsonError};
 use crate::sync::{Mutex, Weak, downgrade};
 
 use part::Part;
-use scan::{Cut, Leaves, Likely, OUTER, PARTS, SPEC, STATUS};
+use scan::{Cut, Leaves, Likely, OUTER, SPEC, STATUS};
 
 /// The three parts of a Pod. Pods that share all of them share this.
 #[derive(Debug)]
@@ -231,9 +233,12 @@ impl Shapes {
 impl Table {
     fn part(&self, part: usize, hash: u64, scratch: &Scratch) -> Option<Arc<Part>> {
         let draft = &scratch.parts[part];
-        let known = self.parts[part].get(&hash)?.upgrade()?;
         // A key with a mark in its text has other leaves than it seems to.
-        (*known.key == *draft.key && known.leaves() == draft.leaves()).then_some(known)
+        self.known(part, hash, &draft.key).filter(|known| known.leaves() == draft.leaves())
+    }
+
+    fn known(&self, part: usize, hash: u64, key: &[u8]) -> Option<Arc<Part>> {
+        self.parts[part].get(&hash)?.upgrade().filter(|known| *known.key == *key)
     }
 
     fn add(&mut self, at: usize, hash: u64, part: Part) -> Arc<Part> {

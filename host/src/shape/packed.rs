@@ -25,6 +25,15 @@ impl AsRef<Self> for Packed {
     }
 }
 
+/// The own values of each part.
+pub(super) fn split(own: &[u8]) -> Option<[&[u8]; PARTS]> {
+    let (outer, rest) = varint(own)?;
+    let (spec, rest) = varint(rest)?;
+    let (outer, rest) = rest.split_at_checked(usize::try_from(outer).ok()?)?;
+    let (spec, status) = rest.split_at_checked(usize::try_from(spec).ok()?)?;
+    Some([outer, spec, status])
+}
+
 impl Packed {
     pub(super) fn new(shape: Arc<Shape>, own: [&[u8]; PARTS]) -> Self {
         let [outer, spec, status] = own;
@@ -67,15 +76,7 @@ impl Packed {
 
     /// A part's own values.
     pub(super) fn own(&self, part: usize) -> &[u8] {
-        self.split().map_or(&[], |own| own[part])
-    }
-
-    fn split(&self) -> Option<[&[u8]; PARTS]> {
-        let (outer, rest) = varint(&self.own)?;
-        let (spec, rest) = varint(rest)?;
-        let (outer, rest) = rest.split_at_checked(usize::try_from(outer).ok()?)?;
-        let (spec, status) = rest.split_at_checked(usize::try_from(spec).ok()?)?;
-        Some([outer, spec, status])
+        split(&self.own).map_or(&[], |own| own[part])
     }
 
     /// A section in the encoding of `podium_wire`.

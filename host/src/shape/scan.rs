@@ -20,7 +20,7 @@ use super::{
 use crate::sync::Weak;
 
 /// The parts of a Pod, in this order everywhere.
-pub(super) const PARTS: usize = 3;
+pub(crate) const PARTS: usize = 3;
 pub(super) const OUTER: usize = 0;
 pub(super) const SPEC: usize = 1;
 pub(super) const STATUS: usize = 2;

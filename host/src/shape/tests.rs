@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 
 /// A Pod of a workload, as an API server writes it: `own` makes everything that differs between Pods of one workload.
-fn pod(workload: usize, own: u64, phase: &str) -> Value {
+pub(crate) fn pod(workload: usize, own: u64, phase: &str) -> Value {
     let hex = |seed: u64, digits: usize| {
         let mut text = String::new();
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -71,7 +71,7 @@ fn pod(workload: usize, own: u64, phase: &str) -> Value {
 }
 
 /// In the order in which an API server writes an object's members; any other order is read as well.
-fn written(object: &Value) -> String {
+pub(crate) fn written(object: &Value) -> String {
     const ORDER: [&str; 14] = [
         "kind",
         "apiVersion",

@@ -1,6 +1,7 @@
 //! Turns the API server's list and watch into observations, in order, with nothing lost and nothing going back in time.
 //!
-//! First a streaming list, or a paged one where the server has none; then short watches, each resumed from the revision
+//! First a streaming list, or a paged one where the server has none, or a checkpoint and what has changed since; then
+//! short watches, each resumed from the revision
 //! where the one before it stopped, so that a list is needed only when history is lost. All of one [`Watch`] happens in
 //! one task and hence one after the other: no two lists are ever under way. What an observation means for readers is
 //! the cache's affair; whom it wakes is nobody's here.
@@ -18,6 +19,9 @@ mod outlet;
 mod properties;
 #[cfg(test)]
 mod scenarios;
+mod warm;
+#[cfg(test)]
+mod warm_scenarios;
 #[cfg(test)]
 mod wire;
 
@@ -40,7 +44,7 @@ use self::{
 };
 use crate::{
     api::{Api, ApiError},
-    model::{Known, Observation, Revision},
+    model::{Checkpoint, Known, Observation, Revision},
     shape::Shapes,
 };
 
@@ -112,6 +116,8 @@ pub struct Watch {
     doubt: Doubt,
     /// How often in a row a streaming list came to nothing.
     streaming_failures: u32,
+    /// In the place of the first list, if it is of use.
+    checkpoint: Option<Checkpoint>,
 }
 
 /// What comes after a request.
@@ -139,7 +145,14 @@ impl Watch {
             behind: 0,
             doubt: Doubt::default(),
             streaming_failures: 0,
+            checkpoint: None,
         }
+    }
+
+    /// Begins with what was saved instead of a list, if the API server still tells what has changed since. Its Pods are by
+    /// namespace, then name, each once.
+    pub fn from_checkpoint(self, checkpoint: Option<Checkpoint>) -> Self {
+        Self { checkpoint, ..self }
     }
 
     /// For metrics; outlives the watch.
@@ -163,7 +176,10 @@ impl Watch {
         loop {
             let next = match self.position {
                 Some(from) => self.follow(from, &mut outlet).await,
-                None => self.list(&mut outlet).await,
+                None => match self.checkpoint.take() {
+                    Some(checkpoint) => self.warm_up(checkpoint, &mut outlet).await,
+                    None => self.list(&mut outlet).await,
+                },
             };
             let (reason, after) = match next {
                 Ok(Next::GoOn) => continue,

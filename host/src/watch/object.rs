@@ -38,6 +38,10 @@ impl<'a> Object<'a> {
         Self { json: item.get().as_bytes(), line: None }
     }
 
+    pub(super) fn identity(self) -> Result<(PodKey, Revision), Malformed> {
+        identity(self.json)
+    }
+
     /// As a parser of JSON has it. None where that is what is here.
     fn exact(self) -> Result<Option<Self>, Malformed> {
         let Some(line) = self.line else { return Ok(None) };

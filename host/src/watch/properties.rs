@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     cache::{self, Reader, Snapshot, Writer, testing::Believer},
-    model::{Observation, PodView, Revision},
+    model::{Checkpoint, Observation, PodView, Record, Revision},
     shape::Shapes,
 };
 
@@ -42,7 +42,10 @@ enum Step {
     /// As when etcd is restored from a snapshot.
     Restore(usize),
     /// Of the host.
-    Restart,
+    /// From a checkpoint of what was seen, if there is one.
+    Restart {
+        warm: bool,
+    },
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -65,7 +68,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         6 => prop::sample::select(faults.to_vec()).prop_map(Step::Fault),
         1 => Just(Step::Compact),
         1 => (1..8_usize).prop_map(Step::Restore),
-        1 => Just(Step::Restart),
+        2 => any::<bool>().prop_map(|warm| Step::Restart { warm }),
     ];
     prop::collection::vec(step, 1..60)
 }
@@ -87,10 +90,14 @@ struct Rig {
     restarted: bool,
 }
 
-fn begin(cluster: &Cluster) -> (Writer, Reader, mpsc::Receiver<Observation>, JoinHandle<()>) {
+fn begin(
+    cluster: &Cluster,
+    checkpoint: Option<Checkpoint>,
+) -> (Writer, Reader, mpsc::Receiver<Observation>, JoinHandle<()>) {
     let (writer, reader) = cache::new(7);
     let options = WatchOptions { page_limit: 2, ..WatchOptions::default() };
     let watch = Watch::new(cluster.api(), options, Arc::new(Shapes::new(7)), Arc::new(reader.clone()), 7);
+    let watch = watch.from_checkpoint(checkpoint);
     let (sender, observations) = mpsc::channel(4);
     (writer, reader, observations, tokio::spawn(watch.run(sender)))
 }
@@ -98,7 +105,7 @@ fn begin(cluster: &Cluster) -> (Writer, Reader, mpsc::Receiver<Observation>, Joi
 impl Rig {
     fn new(streaming_lists: bool) -> Self {
         let cluster = Cluster::new(streaming_lists);
-        let (writer, reader, observations, task) = begin(&cluster);
+        let (writer, reader, observations, task) = begin(&cluster, None);
         let (believer, revision) = (Believer::default(), Revision(0));
         Self {
             cluster,
@@ -183,12 +190,16 @@ impl Rig {
                 self.cluster.restore(back);
                 return self.observe(Duration::from_secs(60)).await;
             }
-            Step::Restart => {
+            Step::Restart { warm } => {
                 self.task.abort();
+                let snapshot = self.reader.snapshot();
+                let saved =
+                    || Checkpoint { pods: snapshot.iter().map(Record::from).collect(), revision: snapshot.revision() };
+                let checkpoint = (warm && self.listed).then(saved);
                 // Of what it did not see go meanwhile the journal knows.
                 self.believer = Believer::default();
                 (self.listed, self.restarted) = (false, true);
-                (self.writer, self.reader, self.observations, self.task) = begin(&self.cluster);
+                (self.writer, self.reader, self.observations, self.task) = begin(&self.cluster, checkpoint);
             }
         }
         Ok(())

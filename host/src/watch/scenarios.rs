@@ -11,16 +11,16 @@ use super::{
 use crate::{
     api::ApiError,
     cache::{self, Reader, Writer, testing::told},
-    model::{Change, ListedPod, Observation, PodView},
+    model::{Change, Checkpoint, ListedPod, Observation, PodView},
     shape::Shapes,
 };
 
-struct Rig {
+pub(super) struct Rig {
     observations: mpsc::Receiver<Observation>,
     writer: Writer,
-    reader: Reader,
+    pub(super) reader: Reader,
     requests: Requests,
-    counters: Arc<Counters>,
+    pub(super) counters: Arc<Counters>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -29,9 +29,14 @@ fn rig(answers: Vec<Answer>) -> Rig {
 }
 
 fn rig_with(answers: Vec<Answer>, options: WatchOptions) -> Rig {
+    rig_from(answers, options, None)
+}
+
+pub(super) fn rig_from(answers: Vec<Answer>, options: WatchOptions, checkpoint: Option<Checkpoint>) -> Rig {
     let (api, requests) = wire(answers);
     let (writer, reader) = cache::new(7);
     let watch = Watch::new(api, options, Arc::new(Shapes::new(7)), Arc::new(reader.clone()), 7);
+    let watch = watch.from_checkpoint(checkpoint);
     let counters = watch.counters();
     let (sender, observations) = mpsc::channel(16);
     let task = tokio::spawn(watch.run(sender));
@@ -53,7 +58,7 @@ pub(super) fn take(writer: &mut Writer, observation: Observation) -> Vec<Change>
 
 impl Rig {
     /// What was observed next, and what it changed in the cache.
-    async fn next(&mut self) -> String {
+    pub(super) async fn next(&mut self) -> String {
         let observed = tokio::time::timeout(Duration::from_secs(120), self.observations.recv()).await;
         let observation = observed.expect("nothing more was observed").expect("the watch ended");
         let what = match &observation {
@@ -68,29 +73,29 @@ impl Rig {
         told(&changes).iter().fold(what, |what, change| format!("{what} {change}"))
     }
 
-    async fn expect(&mut self, expected: &[&str]) {
+    pub(super) async fn expect(&mut self, expected: &[&str]) {
         for expected in expected {
             assert_eq!(self.next().await, *expected);
         }
     }
 
     /// Queries of the requests so far, and when they were made.
-    fn requests(&self) -> Vec<(Duration, String)> {
+    pub(super) fn requests(&self) -> Vec<(Duration, String)> {
         self.requests.lock().clone()
     }
 
-    fn query(&self, at: usize) -> String {
+    pub(super) fn query(&self, at: usize) -> String {
         self.requests()[at].1.clone()
     }
 }
 
 /// A streaming list of these Pods.
-fn listing(revision: u64, pods: &[String]) -> Answer {
+pub(super) fn listing(revision: u64, pods: &[String]) -> Answer {
     let answer = pods.iter().fold(answer(200), |answer, pod| answer.line(&event("ADDED", pod)));
     answer.line(&end_of_list(revision)).hang()
 }
 
-fn watching() -> Answer {
+pub(super) fn watching() -> Answer {
     answer(200)
 }
 

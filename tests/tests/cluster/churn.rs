@@ -49,6 +49,7 @@ async fn the_cache_is_an_exact_list_at_its_revision_while_deployments_are_scaled
         workers: 2,
         bind_address: None,
         journal: None,
+        checkpoint: None,
         prune: podium_host::shape::Prune::default(),
         seed: 7,
         now_millis: 0,

@@ -76,6 +76,7 @@ async fn while_etcd_forgets_all_history_every_second_each_410_costs_one_list_and
         workers: 2,
         bind_address: None,
         journal: None,
+        checkpoint: None,
         seed: 7,
         now_millis: 0,
     };

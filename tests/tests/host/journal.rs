@@ -1,11 +1,11 @@
 //! Deletions while the host is down, with a journal: delivered when it is up again, to whom they concern, until they have
 //! settled.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{collections::BTreeSet, time::Duration};
 
 use podium_devcluster::{Cluster, Options};
 use podium_host::{
-    app::App,
+    app::{App, CheckpointOptions},
     journal,
     model::{PluginId, PluginSpec},
 };
@@ -16,71 +16,80 @@ use podium_tests::{
 use tempfile::TempDir;
 use tokio::sync::watch;
 
+pub(super) const CHECKPOINT: Duration = Duration::from_secs(120);
+
 /// A cluster, and what outlives a host.
-struct Scene {
-    cluster: Cluster,
+pub(super) struct Scene {
+    pub(super) cluster: Cluster,
     state: TempDir,
     /// The uid of the Pod on which the plugins note deletions.
     register: String,
+    /// Whether hosts keep a checkpoint beside the journal, as podium-host does where it is not told otherwise.
+    pub(super) warm: bool,
 }
 
 impl Scene {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
         let register = embedded::create_pod(&cluster, "register", "register").unwrap();
-        Self { cluster, state: tempfile::tempdir().unwrap(), register }
+        Self { cluster, state: tempfile::tempdir().unwrap(), register, warm: true }
     }
 
     /// Makes Pods and gives their uids, in the order of their numbers.
-    fn pods(&self, number: usize) -> Vec<String> {
+    pub(super) fn pods(&self, number: usize) -> Vec<String> {
         let create = |index| embedded::create_pod(&self.cluster, &format!("cart-{index}"), "cart").unwrap();
         (0..number).map(create).collect()
     }
 
-    async fn delete(&self, names: impl IntoIterator<Item = usize>) {
+    pub(super) async fn delete(&self, names: impl IntoIterator<Item = usize>) {
         for index in names {
             embedded::delete_pod(&self.cluster, &format!("cart-{index}")).await.unwrap();
         }
     }
 
     /// A plugin that notes each deletion on the register.
-    fn registrar(&self, name: &str, more: &str) -> PluginSpec {
+    pub(super) fn registrar(&self, name: &str, more: &str) -> PluginSpec {
         let config = format!("  config: {{ register: {}, label: guests.example/{name} }}\n{more}", self.register);
         plugins::guest("registrar", name, &config).unwrap()
     }
 
-    async fn host(&self, plugins: Vec<PluginSpec>) -> App {
+    pub(super) async fn host(&self, plugins: Vec<PluginSpec>) -> App {
         let (app, _) = self.host_and_wire(plugins).await;
         app
     }
 
-    async fn host_and_wire(&self, plugins: Vec<PluginSpec>) -> (App, Wire) {
+    pub(super) async fn host_and_wire(&self, plugins: Vec<PluginSpec>) -> (App, Wire) {
         let wire = Wire::new(&self.cluster);
-        let app = start(&self.cluster, &wire, self.state.path(), plugins).await;
+        let app = self.start(&wire, plugins).await;
         embedded::at_rest(&self.cluster, &app).await.unwrap();
         (app, wire)
     }
 
+    pub(super) async fn start(&self, wire: &Wire, plugins: Vec<PluginSpec>) -> App {
+        let journal = journal::open(self.state.path(), u64::try_from(self.cluster.now_millis()).unwrap()).unwrap();
+        let kept = CheckpointOptions { directory: self.state.path().to_owned(), every: CHECKPOINT };
+        let options = podium_host::app::Options {
+            journal: Some(journal),
+            checkpoint: self.warm.then_some(kept),
+            ..embedded::options(&self.cluster, wire.client())
+        };
+        let app = App::start_simulated(options).await.unwrap();
+        for spec in plugins {
+            app.load(spec).await.unwrap();
+        }
+        app.started();
+        app
+    }
+
     /// The uids whose deletions were noted.
-    async fn noted(&self) -> BTreeSet<String> {
+    pub(super) async fn noted(&self) -> BTreeSet<String> {
         let annotations = embedded::annotations(&self.cluster, "register").await.unwrap();
         annotations.keys().filter_map(|key| key.strip_prefix("guests.example/deleted-")).map(str::to_owned).collect()
     }
 }
 
-fn set(uids: &[String]) -> BTreeSet<String> {
+pub(super) fn set(uids: &[String]) -> BTreeSet<String> {
     uids.iter().cloned().collect()
-}
-
-async fn start(cluster: &Cluster, wire: &Wire, state: &Path, plugins: Vec<PluginSpec>) -> App {
-    let journal = journal::open(state, u64::try_from(cluster.now_millis()).unwrap()).unwrap();
-    let options = embedded::options(cluster, wire.client());
-    let app = App::start_simulated(podium_host::app::Options { journal: Some(journal), ..options }).await.unwrap();
-    for spec in plugins {
-        app.load(spec).await.unwrap();
-    }
-    app.started();
-    app
 }
 
 fn runs(app: &App, name: &str) -> u64 {
@@ -144,7 +153,7 @@ async fn a_pod_deleted_and_recreated_while_the_host_is_down_is_told_as_gone_befo
                 }
             })
         });
-        let app = start(&scene.cluster, &wire, scene.state.path(), Vec::new()).await;
+        let app = scene.start(&wire, Vec::new()).await;
         if listed_first {
             embedded::at_rest(&scene.cluster, &app).await.unwrap();
         }
@@ -257,7 +266,7 @@ async fn a_host_of_one_namespace_takes_no_pod_of_another_for_gone() {
     };
     let app = App::start_simulated(options).await.unwrap();
     app.load(scene.registrar("one", "")).await.unwrap();
-    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(app.unready().is_none(), "the list came");
     assert_eq!(runs(&app, "one"), 0);
     app.shutdown().await;

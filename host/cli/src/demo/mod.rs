@@ -111,6 +111,7 @@ async fn play(arguments: &args::Demo, now_millis: u64) -> anyhow::Result<(Report
         workers: ui::WORKERS,
         bind_address: None,
         journal: None,
+        checkpoint: None,
         prune: Prune::default(),
         seed: arguments.seed,
         now_millis,

@@ -43,6 +43,7 @@ pub async fn run(arguments: args::Dev, now_millis: u64) -> anyhow::Result<ExitCo
         workers: ui::WORKERS,
         bind_address: None,
         journal: None,
+        checkpoint: None,
         prune: Prune::default(),
         seed: now_millis,
         now_millis,

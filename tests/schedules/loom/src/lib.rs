@@ -8,6 +8,7 @@
 pub mod cache;
 #[path = "../../../../host/src/model/mod.rs"]
 pub mod model;
+#[expect(dead_code, reason = "checkpoints are not written here")]
 #[path = "../../../../host/src/shape/mod.rs"]
 pub mod shape;
 mod sync;

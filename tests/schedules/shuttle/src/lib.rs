@@ -12,6 +12,7 @@ pub mod cache;
 pub mod model;
 #[path = "../../../../host/src/queue/mod.rs"]
 pub mod queue;
+#[expect(dead_code, reason = "checkpoints are not written here")]
 #[path = "../../../../host/src/shape/mod.rs"]
 pub mod shape;
 mod sync;

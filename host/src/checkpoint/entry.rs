@@ -1,0 +1,93 @@
+//! Entries of a checkpoint: each the payload of a frame, in `podium-wire`'s encoding.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Visitor};
+
+use crate::{frames::Format, shape::Prune};
+
+pub(super) const FORMAT: Format = Format {
+    magic: *b"podchk",
+    // With every change of what keys and own values mean, too; a test knows what a checkpoint of this version looks like.
+    version: 1,
+    // An object that etcd takes is 1.5 MiB.
+    max_payload: 4 << 20,
+};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Entry {
+    /// The first one.
+    Of(Scope),
+    /// The JSON of a part, with marks for what is each Pod's own. Numbered in order from 0, as are shapes.
+    Key(Bytes),
+    /// The keys of its three parts.
+    Shape([u32; 3]),
+    Pod {
+        shape: u32,
+        name: String,
+        uid: String,
+        revision: u64,
+        own: Bytes,
+    },
+    /// A Pod that shares nothing with others, as JSON.
+    Alone(Bytes),
+    /// The last one: how many Pods there are, and of which state of the cache they are.
+    End {
+        pods: u64,
+        revision: u64,
+    },
+}
+
+/// What a checkpoint is of. One of anything else is of no use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scope {
+    /// None: all of them.
+    namespace: Option<String>,
+    /// Annotations that were cut away.
+    pruned: Vec<String>,
+}
+
+impl Scope {
+    #[must_use]
+    pub fn new(namespace: Option<&str>, prune: &Prune) -> Self {
+        Self { namespace: namespace.map(str::to_owned), pruned: prune.keys().map(str::to_owned).collect() }
+    }
+}
+
+/// Written in one piece.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Bytes(pub(super) Vec<u8>);
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} bytes", self.0.len())
+    }
+}
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct BytesVisitor;
+
+        impl Visitor<'_> for BytesVisitor {
+            type Value = Bytes;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("bytes")
+            }
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Bytes, E> {
+                Ok(Bytes(bytes.to_vec()))
+            }
+            fn visit_byte_buf<E>(self, bytes: Vec<u8>) -> Result<Bytes, E> {
+                Ok(Bytes(bytes))
+            }
+        }
+
+        deserializer.deserialize_byte_buf(BytesVisitor)
+    }
+}

@@ -1,0 +1,318 @@
+//! The cache on the disk, for a warm start: Pods, and the revision from which a watch tells what has changed since.
+//!
+//! A file is one state of the cache, whole or of no use, and the revisions up to which it stayed so: it is written beside the old one and put in its place, and one
+//! that is damaged, of another version or of something else is passed over, because a list is always there to be had.
+//! It holds what Pods share once, as memory does, so it is as large as they are there. What is read is built and proven as
+//! what the API server sends is. Whether the API server still goes on from there is the watch's to find out.
+//!
+//! Everything here blocks.
+
+mod entry;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File, OpenOptions},
+    io::{self, BufReader, BufWriter, ErrorKind, Read, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use podium_wire::Section;
+
+use crate::{
+    frames::{Begins, Frames, Stop},
+    model::{CachedPod, Checkpoint, PodKey, Record, Revision, Room},
+    shape::{Identity, PARTS, Packed, Prune, Shape, Shapes},
+};
+
+pub use entry::Scope;
+use entry::{Bytes, Entry, FORMAT};
+
+const FILE: &str = "checkpoint";
+/// Written beside it, and then put in its place.
+const NEXT: &str = "checkpoint.next";
+/// Of the file, read at once.
+const BUFFER: usize = 256 << 10;
+
+/// Writes the checkpoints of one host.
+#[derive(Debug)]
+pub struct Saver {
+    directory: PathBuf,
+    scope: Scope,
+    last: Option<Saved>,
+}
+
+/// What stands in the file.
+#[derive(Debug)]
+struct Saved {
+    file: File,
+    pods: u64,
+    edits: u64,
+    revision: Revision,
+}
+
+impl Saver {
+    /// The directory is the host's own, and there.
+    #[must_use]
+    pub fn new(directory: PathBuf, scope: Scope) -> Self {
+        Self { directory, scope, last: None }
+    }
+
+    /// Saves these Pods at this revision of the cache. `edits` counts up with every change of them: where none was since
+    /// the last time the new revision is all that is written.
+    ///
+    /// It is not synced: what a crash of the machine leaves of it is passed over.
+    ///
+    /// # Errors
+    /// Those of the disk. The checkpoint before this one stays then, or there is none.
+    pub fn save(
+        &mut self,
+        pods: impl Iterator<Item = Arc<CachedPod>>,
+        revision: Revision,
+        edits: u64,
+    ) -> io::Result<()> {
+        let mut saved = match self.last.take() {
+            Some(last) if last.edits == edits && last.revision == revision => last,
+            Some(mut last) if last.edits == edits => {
+                let mut end = Vec::new();
+                frame(&Entry::End { pods: last.pods, revision: revision.0 }, &mut end)?;
+                last.file.write_all(&end)?;
+                last
+            }
+            _ => self.write(pods, revision)?,
+        };
+        (saved.edits, saved.revision) = (edits, revision);
+        self.last = Some(saved);
+        Ok(())
+    }
+
+    /// A new file, which takes the place of the old one when it is whole.
+    fn write(&self, pods: impl Iterator<Item = Arc<CachedPod>>, revision: Revision) -> io::Result<Saved> {
+        let next = self.directory.join(NEXT);
+        // Pods have values of environment variables: for the host's own user alone.
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
+        let mut saving = Saving {
+            file: BufWriter::with_capacity(BUFFER, file),
+            frame: Vec::new(),
+            keys: BTreeMap::new(),
+            shapes: BTreeMap::new(),
+        };
+        saving.file.write_all(&FORMAT.header())?;
+        saving.write(&Entry::Of(self.scope.clone()))?;
+        let mut count = 0;
+        for pod in pods {
+            saving.pod(&pod)?;
+            count += 1;
+        }
+        saving.write(&Entry::End { pods: count, revision: revision.0 })?;
+        let file = saving.file.into_inner().map_err(io::IntoInnerError::into_error)?;
+        fs::rename(&next, self.directory.join(FILE))?;
+        Ok(Saved { file, pods: count, edits: 0, revision })
+    }
+}
+
+/// A file that is being written.
+struct Saving {
+    file: BufWriter<File>,
+    frame: Vec<u8>,
+    /// By what tells them apart as long as some Pod has them: so all Pods of a checkpoint must be there until it is written,
+    /// as they are in a snapshot.
+    keys: BTreeMap<usize, u32>,
+    shapes: BTreeMap<usize, u32>,
+}
+
+impl Saving {
+    fn pod(&mut self, pod: &CachedPod) -> io::Result<()> {
+        let packed = pod.packed();
+        let Some(shape) = self.shape(packed.shape())? else {
+            return self.write(&Entry::Alone(Bytes(pod.section_bytes(Section::Full).into_owned())));
+        };
+        self.write(&Entry::Pod {
+            shape,
+            name: pod.key.name.to_string(),
+            uid: pod.key.uid.to_string(),
+            revision: pod.revision.0,
+            own: Bytes(packed.own_bytes().to_vec()),
+        })
+    }
+
+    /// The shape's number. None where it is no other Pod's.
+    fn shape(&mut self, shape: &Arc<Shape>) -> io::Result<Option<u32>> {
+        let address = Arc::as_ptr(shape).addr();
+        if let Some(known) = self.shapes.get(&address) {
+            return Ok(Some(*known));
+        }
+        let Some(keys) = shape.keys() else { return Ok(None) };
+        let mut parts = [0; PARTS];
+        for (number, (address, key)) in parts.iter_mut().zip(keys) {
+            *number = match self.keys.get(&address) {
+                Some(known) => *known,
+                None => {
+                    self.write(&Entry::Key(Bytes(key.to_vec())))?;
+                    next_number(&mut self.keys, address)
+                }
+            };
+        }
+        self.write(&Entry::Shape(parts))?;
+        Ok(Some(next_number(&mut self.shapes, address)))
+    }
+
+    fn write(&mut self, entry: &Entry) -> io::Result<()> {
+        self.frame.clear();
+        frame(entry, &mut self.frame)?;
+        self.file.write_all(&self.frame)
+    }
+}
+
+fn frame(entry: &Entry, bytes: &mut Vec<u8>) -> io::Result<()> {
+    let payload = podium_wire::encode(entry).map_err(io::Error::other)?;
+    match FORMAT.append(&payload, bytes) {
+        true => Ok(()),
+        false => Err(io::Error::other("a pod is larger than any that an API server takes")),
+    }
+}
+
+fn next_number(numbers: &mut BTreeMap<usize, u32>, address: usize) -> u32 {
+    // A checkpoint of so many parts would not fit a disk.
+    let number = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
+    numbers.insert(address, number);
+    number
+}
+
+/// Reads the checkpoint of the host's directory. None where there is none, or none that is of use here; the log says why.
+#[must_use]
+pub fn load(directory: &Path, scope: &Scope, shapes: &Shapes) -> Option<Checkpoint> {
+    let path = directory.join(FILE);
+    let unused = |reason: &str| {
+        tracing::warn!(file = %path.display(), reason, "the checkpoint is not used; all pods are listed");
+    };
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return None,
+        Err(error) => {
+            unused(&error.to_string());
+            return None;
+        }
+    };
+    match read(BufReader::with_capacity(BUFFER, file), scope, shapes) {
+        Ok(checkpoint) => Some(checkpoint),
+        Err(reason) => {
+            unused(&reason.to_string());
+            None
+        }
+    }
+}
+
+/// Removes it, for a host that is to keep none.
+///
+/// # Errors
+/// Those of the disk, but where there is none.
+pub fn remove(directory: &Path) -> io::Result<()> {
+    match fs::remove_file(directory.join(FILE)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+fn read(mut file: impl Read, scope: &Scope, shapes: &Shapes) -> Result<Checkpoint, Stop> {
+    match FORMAT.begins(&mut file)? {
+        Begins::Ours => {}
+        Begins::OtherVersion(version) => return Err(damaged(format!("it is of version {version}"))),
+        Begins::Short | Begins::Foreign => return Err(damaged("it is none")),
+    }
+    let mut frames = Frames::new(file, &FORMAT);
+    let mut loading = Loading::new(shapes);
+    match next(&mut frames)? {
+        Entry::Of(of) if of == *scope => {}
+        Entry::Of(_) => return Err(damaged("it is of another namespace, or pruned otherwise")),
+        _ => return Err(damaged("it does not begin with what it is of")),
+    }
+    loop {
+        match next(&mut frames)? {
+            Entry::End { pods, revision } if pods == loading.pods.len() as u64 => {
+                let revision = last_end(&mut frames, pods).unwrap_or(revision);
+                return Ok(Checkpoint { pods: loading.pods, revision: Revision(revision) });
+            }
+            entry => loading.take(entry).ok_or_else(|| damaged("an entry does not fit those before it"))?,
+        }
+    }
+}
+
+/// Behind a whole checkpoint its Pods may have been found unchanged at later revisions. What is damaged there is not needed.
+fn last_end(frames: &mut Frames<impl Read>, pods: u64) -> Option<u64> {
+    let mut last = None;
+    while let Ok(Entry::End { pods: again, revision }) = next(frames) {
+        last = (again == pods).then_some(revision).or(last);
+    }
+    last
+}
+
+fn next(frames: &mut Frames<impl Read>) -> Result<Entry, Stop> {
+    let payload = frames.next()?.ok_or_else(|| damaged("it ends too soon"))?;
+    podium_wire::decode(payload).map_err(|error| damaged(error.to_string()))
+}
+
+fn damaged(reason: impl Into<String>) -> Stop {
+    Stop::Damaged(reason.into())
+}
+
+/// What was read of a file.
+struct Loading<'a> {
+    known: &'a Shapes,
+    keys: Vec<Vec<u8>>,
+    /// With the shape itself once a Pod has proven it.
+    shapes: Vec<([usize; PARTS], Option<Arc<Shape>>)>,
+    pods: Vec<Record>,
+    room: Room,
+}
+
+impl<'a> Loading<'a> {
+    fn new(known: &'a Shapes) -> Self {
+        Self { known, keys: Vec::new(), shapes: Vec::new(), pods: Vec::new(), room: Room::default() }
+    }
+
+    /// None where the entry does not fit.
+    fn take(&mut self, entry: Entry) -> Option<()> {
+        match entry {
+            Entry::Key(Bytes(key)) => self.keys.push(key),
+            Entry::Shape(keys) => {
+                let keys = keys.map(|key| key as usize);
+                keys.iter().all(|key| *key < self.keys.len()).then(|| self.shapes.push((keys, None)))?;
+            }
+            Entry::Pod { shape, name, uid, revision, own: Bytes(own) } => {
+                let identity = Identity { name: &name, uid: &uid, revision };
+                let shape = self.shape(shape as usize, &own, identity)?;
+                let key = PodKey::new(shape.namespace(), &name, &uid);
+                self.push(&CachedPod::from_parts(key, Revision(revision), Packed::from_parts(shape, own.into())))?;
+            }
+            Entry::Alone(Bytes(json)) => {
+                self.push(&CachedPod::alone(&json, &Prune::NOTHING).ok()?)?;
+            }
+            Entry::Of(_) | Entry::End { .. } => return None,
+        }
+        Some(())
+    }
+
+    fn shape(&mut self, number: usize, own: &[u8], identity: Identity<'_>) -> Option<Arc<Shape>> {
+        let (keys, shape) = self.shapes.get_mut(number)?;
+        match shape {
+            Some(shape) => shape.fits(own, identity).then(|| Arc::clone(shape)),
+            None => {
+                let keys = keys.map(|key| &*self.keys[key]);
+                Some(Arc::clone(shape.insert(self.known.restore(keys, own, identity)?)))
+            }
+        }
+    }
+
+    fn push(&mut self, pod: &CachedPod) -> Option<()> {
+        let record = Record::new(pod, &mut self.room);
+        let in_order = match self.pods.last() {
+            Some(last) => last.kept()?.compare(&pod.key.namespace, &pod.key.name).is_lt(),
+            None => true,
+        };
+        in_order.then(|| self.pods.push(record))
+    }
+}

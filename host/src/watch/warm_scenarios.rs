@@ -1,0 +1,155 @@
+//! Starts from a checkpoint against scripted answers, under paused time, with a real cache behind the watch.
+
+use std::time::Duration;
+
+use super::{
+    WatchOptions,
+    scenarios::{Rig, listing, rig_from, watching},
+    wire::{Answer, answer, bookmark, event, page, pod, status},
+};
+use crate::{
+    cache::testing::{self, cached},
+    model::{Checkpoint, Revision},
+};
+
+/// Of Pods a@5, b@6 and c@9, at revision 10. As [`pod`] has them.
+fn checkpoint() -> Checkpoint {
+    let pods = [("a", 5), ("b", 6), ("c", 9)];
+    let pods = pods.map(|(name, revision)| cached(&testing::pod(name, &format!("{name}-uid"), revision, "x")).into());
+    Checkpoint { pods: pods.into(), revision: Revision(10) }
+}
+
+/// From a checkpoint, on a server whose first Pods are these, and then what it answers.
+fn warm(revision: u64, sample: &[String], answers: Vec<Answer>) -> Rig {
+    let sample = answer(200).bytes(&page(revision, "more", sample));
+    rig_from([vec![sample], answers].concat(), WatchOptions::default(), Some(checkpoint()))
+}
+
+fn usual(answers: Vec<Answer>) -> Rig {
+    warm(20, &[pod("a", 5), pod("b", 6)], answers)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_changed_since_is_asked_for_and_told_as_one_list_with_the_rest() {
+    let changed = watching()
+        .line(&event("MODIFIED", &pod("b", 12)))
+        .line(&event("ADDED", &pod("d", 13)))
+        .line(&event("DELETED", &pod("c", 15)))
+        .line(&event("MODIFIED", &pod("d", 21)))
+        .line(&event("MODIFIED", &pod("d", 22)));
+    let mut rig = usual(vec![changed.hang(), watching().line(&event("MODIFIED", &pod("a", 23))).hang()]);
+    rig.expect(&["list of 3 at 22: +a-uid@5 +b-uid@12 +d-uid@22", "live", "1 events: a-uid@5>23"]).await;
+    assert_eq!(rig.query(0), "limit=20");
+    assert_eq!(rig.query(1), "watch=1&allowWatchBookmarks=true&resourceVersion=10&timeoutSeconds=3");
+    assert_eq!(rig.query(2), "watch=1&allowWatchBookmarks=true&resourceVersion=22&timeoutSeconds=8");
+    assert_eq!((rig.counters.lists(), rig.counters.watches()), (0, 2));
+    assert_eq!(rig.reader.snapshot().iter().map(|pod| pod.key.name.to_string()).collect::<Vec<_>>(), ["a", "b", "d"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nothing_changed_a_bookmark_says_so_or_the_revision_itself() {
+    let mut rig = usual(vec![watching().wait(1).line(&bookmark(25)).hang(), watching().hang()]);
+    rig.expect(&["list of 3 at 25: +a-uid@5 +b-uid@6 +c-uid@9", "live"]).await;
+    assert_eq!(rig.requests()[2].0, Duration::from_secs(1));
+    let mut rig = warm(10, &[pod("a", 5)], vec![watching().hang()]);
+    rig.expect(&["list of 3 at 10: +a-uid@5 +b-uid@6 +c-uid@9", "live"]).await;
+    assert_eq!(rig.requests().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bookmark_from_before_the_start_is_not_enough_and_an_ended_watch_is_resumed() {
+    let mut rig = usual(vec![
+        watching().line(&event("DELETED", &pod("c", 12))).wait(1).line(&bookmark(19)),
+        watching().wait(1).line(&bookmark(20)),
+        watching().hang(),
+    ]);
+    rig.expect(&["list of 2 at 20: +a-uid@5 +b-uid@6", "live"]).await;
+    assert!(rig.query(2).contains("resourceVersion=19&"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_was_made_anew_or_came_and_went_meanwhile_is_what_it_was_at_last() {
+    let named = |name: &str, uid: &str, revision| pod(name, revision).replace(&format!("{name}-uid"), uid);
+    let changed = watching()
+        .line(&event("DELETED", &pod("a", 11)))
+        .line(&event("ADDED", &named("a", "second", 12)))
+        .line(&event("DELETED", &pod("b", 13)))
+        .line(&event("ADDED", &named("b", "other", 14)))
+        .line(&event("DELETED", &named("b", "other", 15)))
+        .line(&event("ADDED", &pod("d", 16)))
+        .line(&event("DELETED", &pod("d", 20)));
+    let mut rig = usual(vec![changed.hang(), watching().hang()]);
+    rig.expect(&["list of 2 at 20: +second@12 +c-uid@9", "live"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_of_our_own_that_is_newer_than_the_checkpoint_stays_until_something_newer_is_told() {
+    let mut saved = checkpoint();
+    saved.pods[2] = cached(&testing::pod("c", "c-uid", 14, "x")).into();
+    let answers = vec![
+        answer(200).bytes(&page(20, "", &[pod("a", 5), pod("b", 6), pod("c", 14)])),
+        watching().line(&event("MODIFIED", &pod("c", 11))).line(&event("MODIFIED", &pod("c", 14))).line(&bookmark(20)),
+        watching().hang(),
+    ];
+    let mut rig = rig_from(answers, WatchOptions::default(), Some(saved));
+    rig.expect(&["list of 3 at 20: +a-uid@5 +b-uid@6 +c-uid@14", "live"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_of_another_cluster_or_another_history_is_passed_over_for_a_list() {
+    let of_others: [(u64, Vec<String>); 5] = [
+        // Another incarnation, another revision, a Pod that the checkpoint lacks, nothing to compare, an older server.
+        (20, vec![pod("a", 5).replace("a-uid", "other")]),
+        (20, vec![pod("a", 5), pod("b", 7)]),
+        (20, vec![pod("a", 5), pod("aa", 4)]),
+        (20, vec![pod("a", 11)]),
+        (9, vec![pod("a", 5)]),
+    ];
+    for (revision, sample) in of_others {
+        let mut rig = warm(revision, &sample, vec![listing(30, &[pod("z", 7)]), watching().hang()]);
+        rig.expect(&["list of 1 at 30: +z-uid@7", "live"]).await;
+        assert_eq!(rig.requests()[1].0, Duration::ZERO, "{sample:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_history_and_what_cannot_be_read_end_in_a_list_at_once() {
+    let broken = pod("b", 12).replace(r#""annotations":{"at":"12"}"#, r#""annotations":7"#);
+    let useless = [
+        answer(410).bytes(&status(410, "Expired", "")),
+        watching().line(&event("MODIFIED", &pod("b", 12))).line(&event("ERROR", &status(410, "Expired", ""))),
+        watching().line("no event"),
+        watching().line(&event("MODIFIED", &broken)),
+        watching().line(&event("MODIFIED", &pod("b", 12))).line(&event("MODIFIED", &pod("b", 11))),
+        watching(),
+    ];
+    for answered in useless {
+        let mut rig = usual(vec![answered, listing(30, &[pod("b", 25)]), watching().hang()]);
+        rig.expect(&["list of 1 at 30: +b-uid@25", "live"]).await;
+        assert_eq!((rig.requests()[2].0, rig.counters.lists()), (Duration::ZERO, 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_does_not_come_to_the_present_is_given_up_for_a_list_after_15_seconds() {
+    let mut rig = usual(vec![watching().hang(), listing(30, &[pod("b", 25)]), watching().hang()]);
+    rig.expect(&["list of 1 at 30: +b-uid@25", "live"]).await;
+    assert_eq!(rig.requests()[2].0, Duration::from_secs(15));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_cannot_be_reached_yet_does_not_cost_the_checkpoint() {
+    let answers = vec![
+        answer(503).bytes(&status(503, "ServiceUnavailable", "")),
+        answer(200).bytes(&page(20, "", &[pod("a", 5)])),
+        watching().line(&event("DELETED", &pod("b", 12))).cut(),
+        answer(200).bytes(&page(21, "", &[pod("a", 5)])),
+        watching().line(&event("DELETED", &pod("b", 12))).line(&bookmark(21)).hang(),
+        watching().hang(),
+    ];
+    let mut rig = rig_from(answers, WatchOptions::default(), Some(checkpoint()));
+    assert!(rig.next().await.starts_with("stale: 503"));
+    assert!(rig.next().await.starts_with("stale: "));
+    rig.expect(&["list of 2 at 21: +a-uid@5 +c-uid@9", "live"]).await;
+    assert_eq!(rig.counters.lists(), 0);
+}

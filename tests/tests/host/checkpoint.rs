@@ -1,0 +1,113 @@
+//! Starts from a checkpoint: what changed while the host was down is asked for and acted on, and nothing else.
+
+use std::time::Duration;
+
+use podium_devcluster::{Cluster, Options, Verb};
+use podium_host::app::App;
+use podium_tests::embedded;
+
+use super::journal::{CHECKPOINT, Scene, set};
+
+/// Longer than any wait of a watch.
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Of the requests since the log was cleared: those for all Pods.
+fn lists(cluster: &Cluster) -> usize {
+    cluster.requests().count(|request| {
+        let paged = request.verb == Verb::List && request.query.contains("limit=500");
+        request.query.contains("sendInitialEvents") || paged
+    })
+}
+
+/// Ten Pods that the plugin has run on, and the host that ran it.
+async fn begun() -> (Scene, Vec<String>, App) {
+    let scene = Scene::new();
+    let uids = scene.pods(10);
+    scene.cluster.requests().clear();
+    let app = scene.host(vec![scene.registrar("one", "")]).await;
+    assert_eq!(lists(&scene.cluster), 1);
+    scene.cluster.requests().clear();
+    (scene, uids, app)
+}
+
+/// Of 10 Pods: three go, one is made anew, one comes.
+async fn change(scene: &Scene) -> [String; 2] {
+    scene.delete(0..4).await;
+    ["cart-3", "cart-new"].map(|name| embedded::create_pod(&scene.cluster, name, "cart").unwrap())
+}
+
+async fn is_right(scene: &Scene, app: &App, gone: &[String], fresh: &[String; 2]) {
+    embedded::at_rest(&scene.cluster, app).await.unwrap();
+    assert_eq!(scene.noted().await, set(gone));
+    for (name, uid) in ["cart-3", "cart-new"].iter().zip(fresh) {
+        let seen = embedded::label(&scene.cluster, name, "guests.example/one").await.unwrap();
+        assert_eq!(seen.as_ref(), Some(uid), "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_asks_for_what_changed_and_not_for_all_pods() {
+    let (scene, uids, app) = begun().await;
+    app.shutdown().await;
+    let fresh = change(&scene).await;
+    let app = scene.host(vec![scene.registrar("one", "")]).await;
+    is_right(&scene, &app, &uids[..4], &fresh).await;
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!(lists(&scene.cluster), 0);
+    app.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_killed_goes_on_from_its_last_checkpoint() {
+    let (scene, uids, app) = begun().await;
+    tokio::time::sleep(CHECKPOINT).await;
+    // Seen, and not saved.
+    scene.delete(9..10).await;
+    embedded::at_rest(&scene.cluster, &app).await.unwrap();
+    drop(app);
+    let fresh = change(&scene).await;
+    scene.cluster.requests().clear();
+    let app = scene.host(vec![scene.registrar("one", "")]).await;
+    is_right(&scene, &app, &[&uids[..4], &uids[9..]].concat(), &fresh).await;
+    assert_eq!(lists(&scene.cluster), 0);
+    app.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_history_is_forgotten_meanwhile_all_pods_are_listed_once() {
+    let (scene, uids, app) = begun().await;
+    app.shutdown().await;
+    let fresh = change(&scene).await;
+    scene.cluster.faults().compact();
+    let app = scene.host(vec![scene.registrar("one", "")]).await;
+    is_right(&scene, &app, &uids[..4], &fresh).await;
+    assert_eq!(lists(&scene.cluster), 1);
+    app.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_checkpoint_of_another_cluster_is_not_used() {
+    let (mut scene, _, app) = begun().await;
+    app.shutdown().await;
+    let other = Cluster::start(Options { simulate: false, seed: 99, ..Options::default() }).unwrap();
+    embedded::create_pod(&other, "register", "register").unwrap();
+    for index in 0..30 {
+        embedded::create_pod(&other, &format!("cart-{index}"), "cart").unwrap();
+    }
+    scene.cluster = other;
+    let app = scene.host(Vec::new()).await;
+    assert_eq!(lists(&scene.cluster), 1);
+    app.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_checkpoint_each_start_lists_all_pods_and_is_as_right() {
+    let (mut scene, uids, app) = begun().await;
+    app.shutdown().await;
+    let fresh = change(&scene).await;
+    scene.warm = false;
+    let app = scene.host(vec![scene.registrar("one", "")]).await;
+    is_right(&scene, &app, &uids[..4], &fresh).await;
+    assert_eq!(lists(&scene.cluster), 1);
+    app.shutdown().await;
+}
