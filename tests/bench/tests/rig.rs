@@ -44,6 +44,34 @@ fn podium_and_kube_rs_follow_over_tls() {
     assert_eq!((&report["tls"], report["subjects"].as_array().unwrap().len()), (&true.into(), 2));
 }
 
+/// The driver fails where a Pod of the list or an event at the pace was not seen, or no list followed the lost history.
+fn all_is_seen_by(subject: &str, arguments: &[&str]) {
+    let output = compare(&[&["--subjects", subject, "--output", "json"], arguments].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let measured = &report["subjects"][0];
+    assert_eq!((&measured["subject"], &measured["runs"][0]["get_micros"]), (&subject.into(), &0.0.into()));
+    assert!(measured["runs"][0]["latency_p50_micros"].as_f64().is_some_and(|micros| micros > 0.0), "{measured}");
+}
+
+#[test]
+fn the_wire_alone_sees_all_events() {
+    all_is_seen_by("wire", &[]);
+}
+
+#[test]
+fn the_wire_alone_sees_all_events_in_protobuf() {
+    if Command::new("go").arg("version").output().is_err() {
+        eprintln!("SKIPPED: no `go` on the PATH, so there is no protobuf to send");
+        return;
+    }
+    let peer = concat!(env!("CARGO_TARGET_TMPDIR"), "/peer");
+    let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/go");
+    let built = Command::new("go").args(["build", "-o", peer, "."]).current_dir(sources).status().unwrap();
+    assert!(built.success(), "the peer does not build");
+    all_is_seen_by("wire-protobuf", &["--go", peer]);
+}
+
 #[test]
 fn a_subject_that_is_not_there_is_an_error_that_names_those_that_are() {
     let output = compare(&["--subjects", "podiun"]);

@@ -14,6 +14,9 @@ use crate::generate;
 
 use measure::Figures;
 
+/// They hold no Pods, so that half of the table means nothing of them.
+const ONLY_BY_NAME: [&str; 2] = ["wire", "wire-protobuf"];
+
 /// Who is measured: a name, a program and what it is called with beside `--url`.
 #[derive(Debug, Clone)]
 struct Contender {
@@ -98,13 +101,16 @@ fn contenders(options: &Options) -> anyhow::Result<Vec<Contender>> {
     add("kube-rs", &own, &["subject", "kube-rs"], false);
     add("kube-rs-jemalloc", &jemalloc, &["subject", "kube-rs"], false);
     add("kube-rs-stripped-jemalloc", &jemalloc, &["subject", "kube-rs-stripped"], false);
+    add("wire", &own, &["subject", "wire"], false);
     if let Some(go) = &options.go {
+        // Its server needs the peer as encoder.
+        add("wire-protobuf", &own, &["subject", "wire-protobuf"], true);
         add("client-go-json", go, &["--content", "json"], false);
         add("client-go-protobuf", go, &["--content", "protobuf"], true);
         add("client-go-protobuf-trimmed", go, &["--content", "protobuf", "--transform"], true);
     }
     if options.subjects.is_empty() {
-        known.retain(|contender| contender.program.is_file());
+        known.retain(|contender| contender.program.is_file() && !ONLY_BY_NAME.contains(&contender.name));
         return Ok(known);
     }
     let names: Vec<_> = known.iter().map(|contender| contender.name).collect();
@@ -116,4 +122,34 @@ fn contenders(options: &Options) -> anyhow::Result<Vec<Contender>> {
     }
     known.retain(|contender| options.subjects.iter().any(|wanted| wanted == contender.name));
     Ok(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(subjects: &[&str]) -> Vec<&'static str> {
+        let options = Options {
+            generate: generate::Options::default(),
+            events: 1,
+            rate: 1,
+            seconds: 1,
+            repeats: 1,
+            tls: false,
+            settle: Duration::ZERO,
+            subjects: subjects.iter().map(|&name| name.to_owned()).collect(),
+            // Any program that is there.
+            go: Some(std::env::current_exe().unwrap()),
+            json: false,
+        };
+        contenders(&options).unwrap().iter().map(|contender| contender.name).collect()
+    }
+
+    #[test]
+    fn subjects_that_hold_no_pods_are_measured_only_by_name() {
+        let all = names(&[]);
+        assert!(all.contains(&"podium") && all.contains(&"client-go-protobuf"), "{all:?}");
+        assert!(!all.iter().any(|name| ONLY_BY_NAME.contains(name)), "{all:?}");
+        assert_eq!(names(&["wire-protobuf", "podium", "wire"]), ["podium", "wire", "wire-protobuf"]);
+    }
 }

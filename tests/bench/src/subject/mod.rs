@@ -4,6 +4,7 @@
 mod control;
 mod kube_rs;
 mod podium;
+mod wire;
 
 use std::path::Path;
 
@@ -20,6 +21,10 @@ pub(crate) enum Subject {
     KubeRs,
     /// The same, objects stripped of what controllers rarely read
     KubeRsStripped,
+    /// The host's client alone: events are split off and thrown away
+    Wire,
+    /// The same in protobuf
+    WireProtobuf,
 }
 
 /// Follows the Pods until standard input ends.
@@ -42,5 +47,7 @@ pub(crate) fn run(subject: Subject, url: &str, ca: Option<&Path>) -> anyhow::Res
         Subject::PodiumCache => runtime.block_on(podium::follow(config, 0)),
         Subject::KubeRs => runtime.block_on(kube_rs::follow(config, false)),
         Subject::KubeRsStripped => runtime.block_on(kube_rs::follow(config, true)),
+        Subject::Wire => runtime.block_on(wire::follow(config, wire::Encoding::Json)),
+        Subject::WireProtobuf => runtime.block_on(wire::follow(config, wire::Encoding::Protobuf)),
     }
 }
