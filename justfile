@@ -44,7 +44,7 @@ test-compaction TIMES="200":
 test-idle SECONDS="3600":
     PODIUM_IDLE_SECONDS={{SECONDS}} cargo test --workspace --test cluster -- where_nothing_happens
 
-# A fuzz target (frames, journal, pods, queries, records, selectors) for so long; needs a C++ compiler
+# A fuzz target (checkpoint, frames, journal, pods, queries, records, selectors) for so long; needs a C++ compiler
 fuzz TARGET SECONDS="600" *ARGS:
     bash tests/fuzz/run.sh {{TARGET}} {{SECONDS}} {{ARGS}}
 

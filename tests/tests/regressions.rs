@@ -44,6 +44,11 @@ fn every_folder_is_of_a_target() {
 }
 
 #[test]
+fn checkpoints_hold() {
+    replay("checkpoint");
+}
+
+#[test]
 fn frames_hold() {
     replay("frames");
 }

@@ -4,6 +4,7 @@
 //!
 //! Nothing of the host is opened for this: everything goes through what its rooms show each other.
 
+pub mod checkpoint;
 pub mod frames;
 pub mod journal;
 pub mod pods;
@@ -18,6 +19,7 @@ pub type Target = fn(&[u8]);
 
 /// By the names of their programs and folders.
 pub const TARGETS: &[(&str, Target)] = &[
+    ("checkpoint", checkpoint::run),
     ("frames", frames::run),
     ("journal", journal::run),
     ("pods", pods::run),

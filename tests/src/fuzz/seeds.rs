@@ -1,16 +1,19 @@
 //! What fuzzing begins with: small inputs of each target in the form of the real thing, made when they are needed.
 
-use std::fs;
+use std::{fs, sync::Arc};
 
 use anyhow::Result;
 use podium_host::{
+    checkpoint::{Saver, Scope},
     journal,
-    model::{PluginId, PodKey},
+    model::{CachedPod, PluginId, PodKey, Revision},
+    shape::{Prune, Scratch, Shapes},
 };
 use podium_wire::{Pod, SectionBytes, SectionSet};
 use serde_json::json;
 
 use super::{
+    checkpoint,
     frames::LISTED,
     journal::{FILE, FRAME, HEADER},
     sample::{self, bookmark, event},
@@ -28,6 +31,7 @@ pub fn of(target: &str, pods: &[Vec<String>]) -> Result<Vec<Vec<u8>>> {
         "frames" => Ok(frames(&states)),
         "pods" => Ok(states.iter().map(|states| states.join("\n").into_bytes()).collect()),
         "records" => records(&states),
+        "checkpoint" => checkpoints(&states),
         "journal" => Ok(vec![journal()?]),
         "queries" => Ok(queries()),
         "selectors" => Ok(selectors()),
@@ -67,6 +71,34 @@ fn records(states: &[Vec<String>]) -> Result<Vec<Vec<u8>>> {
         seeds.push(record);
         seeds.push(podium_wire::encode(&pod.header)?);
         seeds.extend(podium_wire::Section::ALL.map(|section| sections.get(section).to_vec()));
+    }
+    Ok(seeds)
+}
+
+/// Of the last states of one Pod, of two, and of all; and of none.
+fn checkpoints(states: &[Vec<String>]) -> Result<Vec<Vec<u8>>> {
+    let shapes = Shapes::new(1);
+    let mut scratch = Scratch::default();
+    let mut pods = Vec::new();
+    for json in states.iter().filter_map(|states| states.last()) {
+        let (pod, _) = CachedPod::read(json.as_bytes(), &shapes, &mut scratch, |_, _| None)?;
+        pods.push(Arc::new(pod));
+    }
+    pods.sort_by(|one, other| one.key.cmp(&other.key));
+    pods.dedup_by(|one, other| (&one.key.namespace, &one.key.name) == (&other.key.namespace, &other.key.name));
+    let alone = CachedPod::alone(
+        br#"{"metadata":{"namespace":"a","name":"a","uid":"u","resourceVersion":"7"}}"#,
+        &Prune::NOTHING,
+    )?;
+    pods.insert(0, Arc::new(alone));
+    let directory = tempfile::tempdir()?;
+    let mut seeds = Vec::new();
+    for count in [0, 1, 2, 3, pods.len()] {
+        let mut saver = Saver::new(directory.path().to_owned(), Scope::new(None, &Prune::NOTHING));
+        for revision in [9_000, 9_001] {
+            saver.save(pods.iter().take(count).cloned(), Revision(revision), 1)?;
+        }
+        seeds.push(fs::read(directory.path().join(checkpoint::FILE))?);
     }
     Ok(seeds)
 }

@@ -6,6 +6,8 @@ mod five_plugins;
 mod idle;
 mod plugins;
 mod small;
+
+mod warm;
 mod workloads;
 
 use anyhow::Result;

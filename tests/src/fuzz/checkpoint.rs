@@ -1,0 +1,52 @@
+//! Any bytes as a host's checkpoint: it is of no use, or its Pods can be read and saved again as they are.
+//!
+//! Each input is tried as it is, and with the checksums of its entries mended, which nobody would find by chance.
+
+#![expect(clippy::unwrap_used, reason = "a panic is a finding")]
+
+use std::fs;
+
+use podium_host::{
+    checkpoint::{Saver, Scope, load},
+    model::CachedPod,
+    shape::{Prune, Shapes},
+};
+use podium_wire::{Section, SectionSet};
+
+use super::journal::mended;
+
+/// As the file is called in its directory.
+pub(super) const FILE: &str = "checkpoint";
+
+pub fn run(input: &[u8]) {
+    for bytes in [input.to_vec(), mended(input)] {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join(FILE), bytes).unwrap();
+        let scope = Scope::new(None, &Prune::NOTHING);
+        let shapes = Shapes::new(1);
+        let Some(loaded) = load(directory.path(), &scope, &shapes) else { continue };
+        let pods: Vec<_> = loaded.pods.iter().map(|record| record.pod().unwrap()).collect();
+        assert!(pods.is_sorted_by(|one, other| one.key < other.key));
+        for pod in &pods {
+            read(pod);
+        }
+        Saver::new(directory.path().to_owned(), scope.clone()).save(pods.iter().cloned(), loaded.revision, 1).unwrap();
+        let again = load(directory.path(), &scope, &shapes).unwrap();
+        assert_eq!(again.revision, loaded.revision);
+        let again: Vec<_> = again.pods.iter().map(|record| record.pod().unwrap()).collect();
+        assert_eq!(again, pods);
+    }
+}
+
+/// As plugins, wake and indexes do.
+fn read(pod: &CachedPod) {
+    let _ = (pod.header(), pod.node(), pod.phase(), pod.owner_uids());
+    assert!(str::from_utf8(&pod.section_bytes(Section::Full)).is_ok());
+    // A Pod that was never an API server's need not fit a record.
+    let _ = pod.record(SectionSet::ALL);
+    pod.labels().unwrap();
+    pod.annotations().unwrap();
+    pod.lifecycle().unwrap();
+    pod.spec().unwrap();
+    pod.status().unwrap();
+}
