@@ -1,0 +1,54 @@
+//! What it takes to save 50,000 Pods and to have them back: `cargo bench --workspace --bench checkpoint`. Pods are those of
+//! the measuring rig; the file is in the machine's temporary folder and in the kernel's memory. What it takes to bring it
+//! up to date is the API server's affair.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a bench fails")]
+
+use std::{fs, hint::black_box, sync::Arc};
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use podium_bench::generate::{Options, Population};
+use podium_host::{
+    cache,
+    checkpoint::{Saver, Scope, load},
+    model::{CachedPod, ListedPod, PodView, Revision},
+    shape::{Prune, Scratch, Shapes},
+};
+
+const PODS: usize = 50_000;
+
+fn checkpoint(criterion: &mut Criterion) {
+    let population = Population::generate(&Options { pods: PODS, ..Options::default() }).unwrap();
+    let (shapes, mut scratch) = (Shapes::new(1), Scratch::default());
+    let read = |at| {
+        let json = population.json(at);
+        let (pod, _) = CachedPod::read(json.as_bytes(), &shapes, &mut scratch, |_, _| None).unwrap();
+        ListedPod::Read(Arc::new(pod).into())
+    };
+    let (mut writer, reader) = cache::new(1);
+    writer.relist((0..PODS).map(read).collect(), Revision(1));
+    let snapshot = reader.snapshot();
+
+    let directory = tempfile::tempdir().unwrap();
+    let scope = Scope::new(None, &Prune::default());
+    let mut group = criterion.benchmark_group(format!("checkpoint of {PODS} Pods"));
+    group.sample_size(20);
+    group.bench_function("save", |bencher| {
+        bencher.iter(|| {
+            let mut saver = Saver::new(directory.path().to_owned(), scope.clone());
+            saver.save(snapshot.iter(), snapshot.revision(), snapshot.edits()).unwrap();
+        });
+    });
+    // One that no Pod has yet to share anything with, as at a start.
+    group.bench_function("load", |bencher| {
+        bencher.iter(|| {
+            let loaded = load(directory.path(), &scope, &Shapes::new(2)).unwrap();
+            assert_eq!(black_box(loaded).pods.len(), PODS);
+        });
+    });
+    let bytes = fs::metadata(directory.path().join("checkpoint")).unwrap().len();
+    println!("{} bytes for a Pod in {} parts", bytes / PODS as u64, shapes.parts());
+}
+
+criterion_group!(benches, checkpoint);
+criterion_main!(benches);
