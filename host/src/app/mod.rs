@@ -35,7 +35,7 @@ use crate::{
     shape::{Prune, Shapes},
     status::Status,
     telemetry::{CacheFigures, JournalFigures, Metrics},
-    watch::{Watch, WatchOptions},
+    watch::{Counters, Watch, WatchOptions},
     writeback::{Writeback, manager_name},
 };
 
@@ -43,6 +43,7 @@ pub use checkpoint::CheckpointOptions;
 use ingest::{Door, Ingest, Past};
 use journal::Keeper;
 use thread::Thread;
+pub use thread::ingest_runtime;
 
 /// For one answer of the API server; a page of a list has longer.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
@@ -154,11 +155,13 @@ impl App {
         let (observed, observations) = mpsc::channel(OBSERVATIONS);
         let namespace = options.namespace;
         let watch_options = WatchOptions { namespace: namespace.clone(), ..WatchOptions::default() };
-        let thread = if simulated { None } else { Some(Thread::start().context("cannot start the watch's thread")?) };
+        let counters = Arc::<Counters>::default();
+        let thread = if simulated { None } else { Some(Thread::start(counters.clone())) };
+        let thread = thread.transpose().context("cannot start the watch's thread")?;
         let ingest_runtime = thread.as_ref().map_or_else(Handle::current, |thread| thread.runtime().clone());
         let watch_api = Api::new(options.watch_client, REQUEST_DEADLINE);
         let watch = Watch::new(watch_api, watch_options, shapes.clone(), Arc::new(reader.clone()), options.seed);
-        let watch = watch.from_checkpoint(saved);
+        let watch = watch.from_checkpoint(saved).counted_by(counters);
         let watch = async move {
             watch.run(observed).await;
             anyhow::bail!("the watch ended")

@@ -3,13 +3,63 @@
 //! Beside the workers they would share threads with guests, and every step of an event, from the socket to the queue,
 //! could have to wait for one or to wake another thread. Here an event goes the whole way on one thread, which the
 //! kernel gives its turn however many guests compute.
+//!
+//! To wake a thread costs more than an event does. So where events come fast the thread rests before it waits for more,
+//! and what came meanwhile is one batch; where they come slowly each is taken at once.
 
-use std::{convert::Infallible, io, thread};
+use std::{convert::Infallible, io, sync::Arc, thread, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::{
-    runtime::{Builder, Handle},
+    runtime::{Builder, Handle, Runtime},
     sync::oneshot,
+    time::Instant,
 };
+
+use crate::watch::Counters;
+
+/// Events are fast from so many in a second on: the half of them then waits for no longer than [`REST`].
+const FAST: u64 = 5_000;
+const REST: Duration = Duration::from_micros(500);
+/// Their number is looked at after this, so that a fast burst which ends costs a few rests.
+const WINDOW: Duration = Duration::from_millis(2);
+
+/// How fast events come.
+#[derive(Debug)]
+struct Pace {
+    since: Instant,
+    events: u64,
+    is_fast: bool,
+}
+
+impl Pace {
+    /// `events` so far. True: rest before you wait for more.
+    fn is_fast(&mut self, now: Instant, events: u64) -> bool {
+        let passed = now.saturating_duration_since(self.since);
+        if passed >= WINDOW {
+            let wanted = u128::from(FAST) * passed.as_micros();
+            self.is_fast = u128::from(events - self.events) * 1_000_000 >= wanted;
+            (self.since, self.events) = (now, events);
+        }
+        self.is_fast
+    }
+}
+
+/// What a watch and what takes its observations run on, in one thread. Those are the watch's counters.
+///
+/// # Errors
+/// When the process may have no more files.
+pub fn ingest_runtime(counters: Arc<Counters>) -> io::Result<Runtime> {
+    let pace = Mutex::new(Pace { since: Instant::now(), events: 0, is_fast: false });
+    // Called when there is nothing left to do but to wait.
+    #[expect(clippy::disallowed_methods, reason = "the thread has nothing else to do, which is why this is called")]
+    let park = move || {
+        if pace.lock().is_fast(Instant::now(), counters.events()) {
+            thread::sleep(REST);
+        }
+    };
+    Builder::new_current_thread().enable_all().on_thread_park(park).build()
+}
 
 pub(super) struct Thread {
     runtime: Handle,
@@ -20,8 +70,8 @@ pub(super) struct Thread {
 impl Thread {
     /// # Errors
     /// When the process may have no more threads or files.
-    pub(super) fn start() -> io::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
+    pub(super) fn start(counters: Arc<Counters>) -> io::Result<Self> {
+        let runtime = ingest_runtime(counters)?;
         let handle = runtime.handle().clone();
         let (wanted, unwanted) = oneshot::channel::<Infallible>();
         thread::Builder::new().name("podium-ingest".to_owned()).spawn(move || {
@@ -35,5 +85,32 @@ impl Thread {
 
     pub(super) fn runtime(&self) -> &Handle {
         &self.runtime
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What it says at each of these times, in microseconds, with so many events.
+    fn said(looks: &[(u64, u64)]) -> Vec<bool> {
+        let begun = Instant::now();
+        let mut pace = Pace { since: begun, events: 0, is_fast: false };
+        looks.iter().map(|(at, events)| pace.is_fast(begun + Duration::from_micros(*at), *events)).collect()
+    }
+
+    #[test]
+    fn it_rests_while_events_come_fast_and_soon_no_more() {
+        let fast: Vec<_> = (1..100).map(|look| (look * 100, look)).collect();
+        let (before, after): (Vec<_>, Vec<_>) = fast.iter().zip(said(&fast)).partition(|((at, _), _)| *at < 2_000);
+        assert!(before.iter().all(|(_, rests)| !rests) && after.iter().all(|(_, rests)| *rests));
+        assert_eq!(said(&[(2_000, 20), (2_100, 21), (4_000, 22)]), [true, true, false]);
+    }
+
+    #[test]
+    fn slow_events_and_none_at_all_are_waited_for_without_a_rest() {
+        let slow: Vec<_> = (1..100).map(|look| (look * 500, look)).collect();
+        assert!(said(&slow).iter().all(|rests| !rests));
+        assert_eq!(said(&[(2_000, 9), (60_000_000, 200)]), [false, false]);
     }
 }

@@ -67,7 +67,7 @@ impl Watch {
                 }
                 Ok(Batch::Cut(reason)) => {
                     self.doubt.cut();
-                    return Ok(Next::Retry { reason, after: None });
+                    return Ok(Next::Resume { reason });
                 }
                 Err(_) => {
                     self.doubt.overdue();
@@ -78,6 +78,7 @@ impl Watch {
                 }
             };
             silent = false;
+            self.counters.events.fetch_add(batch.len() as u64, Relaxed);
             let mut events = Vec::new();
             let mut next = None;
             let mut bookmark = None;

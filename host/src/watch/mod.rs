@@ -80,6 +80,7 @@ impl Default for WatchOptions {
 pub struct Counters {
     lists: AtomicU64,
     watches: AtomicU64,
+    events: AtomicU64,
     unreadable: AtomicU64,
 }
 
@@ -91,6 +92,10 @@ impl Counters {
     /// Watches begun.
     pub fn watches(&self) -> u64 {
         self.watches.load(Relaxed)
+    }
+    /// Lines of watches.
+    pub fn events(&self) -> u64 {
+        self.events.load(Relaxed)
     }
     /// States of Pods that could not be decoded; the states before them were kept.
     pub fn unreadable(&self) -> u64 {
@@ -125,7 +130,9 @@ pub struct Watch {
 enum Next {
     /// The next request at once.
     GoOn,
-    /// The same again, later.
+    /// The same again, later. Readers are told if that takes long.
+    Resume { reason: String },
+    /// The same again, later. Readers are told now.
     Retry { reason: String, after: Option<Duration> },
     /// A list, as what was missed cannot be told otherwise.
     Relist { reason: String },
@@ -153,6 +160,11 @@ impl Watch {
     /// namespace, then name, each once.
     pub fn from_checkpoint(self, checkpoint: Option<Checkpoint>) -> Self {
         Self { checkpoint, ..self }
+    }
+
+    /// Counts there, and not in counters of its own.
+    pub fn counted_by(self, counters: Arc<Counters>) -> Self {
+        Self { counters, ..self }
     }
 
     /// For metrics; outlives the watch.
@@ -184,6 +196,15 @@ impl Watch {
             let (reason, after) = match next {
                 Ok(Next::GoOn) => continue,
                 Err(outlet::Closed) => return,
+                Ok(Next::Resume { reason }) => {
+                    let wait = self.backoff.wait(None);
+                    tracing::warn!(%reason, wait_ms = wait.as_millis() as u64, "watch of pods");
+                    outlet.interrupted();
+                    if outlet.during(tokio::time::sleep(wait)).await.is_err() {
+                        return;
+                    }
+                    continue;
+                }
                 Ok(Next::Retry { reason, after }) => (reason, after),
                 Ok(Next::Relist { reason }) => {
                     self.position = None;

@@ -198,6 +198,22 @@ async fn a_watch_that_ends_in_order_is_resumed_from_its_bookmark_without_a_list(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_connection_that_is_lost_as_a_watch_begins_is_told_of_when_it_is_not_back_after_a_second() {
+    let mut rig = rig(vec![
+        listing(10, &[]),
+        watching().cut(),
+        watching().cut(),
+        watching().line(&event("ADDED", &pod("a", 11))).hang(),
+    ]);
+    rig.expect(&["list of 0 at 10:", "live", "1 events: +a-uid@11"]).await;
+    let mut answers = vec![listing(10, &[])];
+    answers.extend(vec![watching().cut(); 9]);
+    let mut rig = self::rig(answers);
+    let lost = "stale: the watch ended and was not back after 1 s";
+    rig.expect(&["list of 0 at 10:", "live", lost]).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watch_that_is_silent_past_its_time_is_resumed_elsewhere_within_10_seconds() {
     let mut rig =
         rig(vec![listing(10, &[]), watching().hang(), watching().line(&event("ADDED", &pod("a", 11))).hang()]);

@@ -33,7 +33,7 @@ pub(crate) enum Subject {
 /// When the server cannot be reached or sends what cannot be followed.
 pub(crate) fn run(subject: Subject, url: &str, ca: Option<&Path>) -> anyhow::Result<()> {
     // One thread: the other processor is the server's, and a thread that waits for another costs what is not measured.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
     let mut config = kube::Config::new(url.parse().with_context(|| format!("{url} is no URL"))?);
     if let Some(file) = ca {
         let certificate = CertificateDer::from_pem_file(file);
@@ -43,11 +43,12 @@ pub(crate) fn run(subject: Subject, url: &str, ca: Option<&Path>) -> anyhow::Res
     // The only provider; an error says that it is installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match subject {
-        Subject::Podium => runtime.block_on(podium::follow(config, podium::PLUGINS)),
-        Subject::PodiumCache => runtime.block_on(podium::follow(config, 0)),
-        Subject::KubeRs => runtime.block_on(kube_rs::follow(config, false)),
-        Subject::KubeRsStripped => runtime.block_on(kube_rs::follow(config, true)),
-        Subject::Wire => runtime.block_on(wire::follow(config, wire::Encoding::Json)),
-        Subject::WireProtobuf => runtime.block_on(wire::follow(config, wire::Encoding::Protobuf)),
+        // Its own, as in the host.
+        Subject::Podium => podium::run(config, podium::PLUGINS),
+        Subject::PodiumCache => podium::run(config, 0),
+        Subject::KubeRs => runtime()?.block_on(kube_rs::follow(config, false)),
+        Subject::KubeRsStripped => runtime()?.block_on(kube_rs::follow(config, true)),
+        Subject::Wire => runtime()?.block_on(wire::follow(config, wire::Encoding::Json)),
+        Subject::WireProtobuf => runtime()?.block_on(wire::follow(config, wire::Encoding::Protobuf)),
     }
 }

@@ -6,6 +6,7 @@ use std::{hint::black_box, sync::Arc, time::Duration};
 use anyhow::Context;
 use podium_host::{
     api::{self, Api},
+    app::ingest_runtime,
     cache,
     memory::GiveBack,
     model::{
@@ -14,7 +15,7 @@ use podium_host::{
     queue::{Backoff, Next, Queue},
     shape::Shapes,
     wake::Wake,
-    watch::{Watch, WatchOptions},
+    watch::{Counters, Watch, WatchOptions},
 };
 use podium_wire::{Section, SectionSet};
 use tokio::sync::mpsc;
@@ -30,11 +31,17 @@ const LANE_LIMIT: usize = 4;
 /// A plugin, the Pod's namespace and name, its uid.
 type Keys = Queue<usize, (Arc<str>, Arc<str>), Arc<str>>;
 
-pub(super) async fn follow(config: kube::Config, plugins: usize) -> anyhow::Result<()> {
+pub(super) fn run(config: kube::Config, plugins: usize) -> anyhow::Result<()> {
+    let counters = Arc::<Counters>::default();
+    ingest_runtime(Arc::clone(&counters))?.block_on(follow(config, counters, plugins))
+}
+
+async fn follow(config: kube::Config, counters: Arc<Counters>, plugins: usize) -> anyhow::Result<()> {
     let api = Api::new(api::client(config)?, REQUEST_DEADLINE);
     let (mut writer, reader) = cache::new(1);
-    let (observed, mut observations) = mpsc::channel(OBSERVATIONS);
     let watch = Watch::new(api, WatchOptions::default(), Arc::new(Shapes::new(1)), Arc::new(reader.clone()), 1);
+    let watch = watch.counted_by(counters);
+    let (observed, mut observations) = mpsc::channel(OBSERVATIONS);
     let specs: Vec<_> = (0..plugins).map(plugin).collect();
     let wake = Wake::new(specs.iter().enumerate());
     let queue: Arc<Keys> = Arc::new(Queue::new(Backoff::default(), LANE_LIMIT, 1));
