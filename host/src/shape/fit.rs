@@ -77,7 +77,17 @@ impl Fit<'_, '_> {
             return None;
         }
         let is_there = self.literal(before) && self.literal(MANAGED_FIELDS) && self.rest().first() == Some(&b'[');
-        self.at = is_there.then(|| skip::container_end(self.json, self.at))??;
+        if !is_there {
+            return None;
+        }
+        // The first bracket that closes is their own if a spec comes behind it, as what goes up to the last byte fits:
+        // no text of JSON ends before `spec`, and another array would have to be closed before the object is.
+        let from = self.at;
+        self.at += memchr(b']', self.rest())? + 1;
+        if self.literal(BEFORE_SPEC) {
+            return Some(());
+        }
+        self.at = skip::container_end(self.json, from)?;
         self.literal(BEFORE_SPEC).then_some(())
     }
 

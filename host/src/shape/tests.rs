@@ -356,6 +356,36 @@ fn nothing_but_managed_fields_is_passed_over_in_a_pod_that_is_like_another() {
 }
 
 #[test]
+fn managed_fields_end_where_they_are_closed_whatever_is_in_them() {
+    let (shapes, mut scratch) = shapes();
+    let object = pod(1, 3, "Running");
+    let first = shapes.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed;
+    let expected = without_managed_fields(written(&object).as_bytes());
+    // Brackets in texts and arrays within, and what looks like the end followed by a spec.
+    for entry in [
+        json!({"manager": "a]b"}),
+        json!({"manager": "]},\"spec\":{}"}),
+        json!({"list": [1, [2, {"x": [3]}]]}),
+        json!({"x": {"y": [4]}, "zpec": 5}),
+        json!({"x": {"y": [4]}, "spec": {"containers": []}, "status": {}}),
+    ] {
+        let mut object = object.clone();
+        object["metadata"]["managedFields"] = json!([entry, entry]);
+        let json = written(&object);
+        let read = shapes.read(json.as_bytes(), &mut scratch, |_, _, _| Some(&first)).unwrap();
+        assert!(Arc::ptr_eq(read.packed.shape(), first.shape()), "{json}");
+        let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+        let back: Value = serde_json::from_slice(&read.packed.json(identity).unwrap()).unwrap();
+        assert_eq!(back.to_string(), expected);
+    }
+    // A member behind them is no part of them.
+    let later = written(&object).replacen(r#"]},"spec":"#, r#"],"later":[7]},"spec":"#, 1);
+    let read = shapes.read(later.as_bytes(), &mut scratch, |_, _, _| Some(&first)).unwrap();
+    let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+    assert!(str::from_utf8(&read.packed.json(identity).unwrap()).unwrap().contains(r#""later":[7]"#));
+}
+
+#[test]
 fn sections_have_changed_where_their_bytes_differ() {
     let (shapes, mut scratch) = shapes();
     let states: Vec<_> = (0..40_u64)
