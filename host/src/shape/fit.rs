@@ -7,7 +7,7 @@
 use memchr::memchr;
 
 use super::{
-    key::{Piece, Pieces},
+    key::{Leaf, Piece, Pieces},
     leaf::{self, Kind, Value},
     scan::{Draft, Head, SPEC},
     skip,
@@ -25,33 +25,41 @@ pub(super) struct Fit<'a, 's> {
 }
 
 impl Fit<'_, '_> {
-    /// Goes behind a part with this key, and leaves its values in the draft. False, and anything may be in the draft,
-    /// where the JSON is another one. `nested` goes behind what stands in the outer part in the place of another.
+    /// Goes behind a part with this key and these leaves, and puts its values into the draft. False, and anything may be
+    /// in the draft, where the JSON is another one. `nested` goes behind what stands in the outer part in the place of another.
     pub(super) fn part(
         &mut self,
         key: &[u8],
+        leaves: &[Leaf],
         draft: &mut Draft,
         nested: impl FnMut(usize, usize) -> Option<usize>,
     ) -> bool {
-        self.try_part(key, draft, nested).is_some()
+        self.try_part(key, leaves, draft, nested).is_some()
     }
 
     fn try_part(
         &mut self,
         key: &[u8],
+        leaves: &[Leaf],
         draft: &mut Draft,
         mut nested: impl FnMut(usize, usize) -> Option<usize>,
     ) -> Option<()> {
         let mut pieces = Pieces(key);
+        let mut leaves = leaves.iter();
         while let Some(piece) = pieces.next()? {
-            match piece {
-                Piece::Literal(literal) => {
-                    if !self.literal(literal) {
-                        self.literal_with_managed_fields(literal, &mut pieces)?;
-                    }
+            let literal = match piece {
+                Piece::Literal(literal) => literal,
+                Piece::Leaf(kind, place) => {
+                    self.leaf(kind, place, draft)?;
+                    pieces.behind(leaves.next()?)?
                 }
-                Piece::Leaf(kind, place) => self.leaf(kind, place, draft)?,
-                Piece::Part(inner) => self.at = nested(inner, self.at)?,
+                Piece::Part(inner) => {
+                    self.at = nested(inner, self.at)?;
+                    continue;
+                }
+            };
+            if !self.literal(literal) {
+                self.literal_with_managed_fields(literal, &mut pieces)?;
             }
         }
         Some(())

@@ -1,5 +1,7 @@
 //! The key of a part: its JSON, with marks in the place of what is a Pod's own.
 
+use std::num::NonZeroU16;
+
 use memchr::memchr;
 use smallvec::SmallVec;
 
@@ -16,6 +18,8 @@ pub(super) struct Leaf {
     pub(super) place: u8,
     /// A bit for the place of each section of the part that its value is in.
     pub(super) sections: u8,
+    /// How many bytes of the key follow up to the next mark.
+    behind: u32,
     /// Of the text that it is in, if it is the first leaf there.
     pub(super) text: Option<Around>,
 }
@@ -27,14 +31,14 @@ pub(super) struct Around {
     pub(super) before: u32,
     /// How many come before, between and behind the leaves.
     pub(super) all: u32,
-    /// How many leaves there are but the first; they follow it.
-    pub(super) others: u16,
+    /// How many leaves there are; they follow each other.
+    pub(super) leaves: NonZeroU16,
 }
 
 /// How long the text is of which a leaf is the first.
 pub(super) fn text_length(leaves: &[Leaf], values: &[Value<'_>], leaf: usize) -> Option<u64> {
-    let Around { all, others, .. } = leaves.get(leaf)?.text?;
-    let values = values.get(leaf..)?.iter().take(1 + usize::from(others));
+    let Around { all, leaves, .. } = leaves.get(leaf)?.text?;
+    let values = values.get(leaf..)?.iter().take(usize::from(leaves.get()));
     Some(u64::from(all) + values.map(|value| value.len() as u64).sum::<u64>())
 }
 
@@ -45,10 +49,16 @@ pub(super) fn leaves(key: &[u8]) -> Option<Box<[Leaf]>> {
     let mut literal: &[u8] = b"";
     // The first leaf of the text that has not ended.
     let mut open: Option<usize> = None;
+    // The last piece was a leaf.
+    let mut follows = false;
     while let Some(piece) = pieces.next()? {
         match piece {
             Piece::Literal(bytes) => {
                 literal = bytes;
+                if let Some(leaf) = leaves.last_mut().filter(|_| follows) {
+                    leaf.behind = u32::try_from(bytes.len()).ok()?;
+                }
+                follows = false;
                 // A text with a leaf has no escapes, so that the next quote ends it.
                 let end = bytes.iter().position(|byte| *byte == b'"');
                 if let Some(around) = open.and_then(|first| leaves[first].text.as_mut()) {
@@ -62,17 +72,17 @@ pub(super) fn leaves(key: &[u8]) -> Option<Box<[Leaf]>> {
                 }
                 let mut text = None;
                 if let Some(around) = open.and_then(|first| leaves[first].text.as_mut()) {
-                    around.others = around.others.checked_add(1)?;
+                    around.leaves = around.leaves.checked_add(1)?;
                 } else if kind != Kind::Count {
                     let quote = literal.iter().rposition(|byte| *byte == b'"').map_or(0, |at| at + 1);
                     let before = u32::try_from(literal.len() - quote).ok()?;
-                    text = Some(Around { before, all: before, others: 0 });
+                    text = Some(Around { before, all: before, leaves: NonZeroU16::MIN });
                     open = Some(leaves.len());
                 }
-                leaves.push(Leaf { kind, place, sections: 0, text });
-                literal = b"";
+                leaves.push(Leaf { kind, place, sections: 0, behind: 0, text });
+                (literal, follows) = (b"", true);
             }
-            Piece::Part(_) => literal = b"",
+            Piece::Part(_) => (literal, follows) = (b"", false),
         }
     }
     (leaves.len() < MAX_LEAVES).then(|| leaves.into_boxed_slice())
@@ -87,6 +97,11 @@ pub(super) enum Piece<'a> {
 pub(super) struct Pieces<'a>(pub(super) &'a [u8]);
 
 impl<'a> Pieces<'a> {
+    /// What follows a leaf up to the next mark, which need not be looked for. None where this is not the leaf's key.
+    pub(super) fn behind(&mut self, leaf: &Leaf) -> Option<&'a [u8]> {
+        self.0.split_off(..leaf.behind as usize)
+    }
+
     /// The outer None: not a key. The inner: its end.
     pub(super) fn next(&mut self) -> Option<Option<Piece<'a>>> {
         let Some(first) = self.0.first() else { return Some(None) };

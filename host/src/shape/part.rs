@@ -58,7 +58,7 @@ pub(super) struct Part {
     pub(super) is_whole: bool,
     /// Empty for a part that is not there, and for spec and status of a Pod that is kept undivided: its outer part has all.
     pub(super) key: Box<[u8]>,
-    leaves: Box<[Leaf]>,
+    pub(super) leaves: Box<[Leaf]>,
     templates: Box<[Template]>,
     /// Of the outer part, as are the next two.
     pub(super) namespace: Arc<str>,

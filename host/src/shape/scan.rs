@@ -276,7 +276,8 @@ impl<'a> Scanner<'a, '_> {
         self.identify(name.as_bytes(), uid.as_bytes());
         let mut draft = std::mem::take(&mut self.parts[OUTER]);
         let mut fit = Fit { json: self.json, at: metadata, head: &head };
-        let fits = fit.part(key, &mut draft, |part, at| self.inner(part, at)) && fit.at == self.json.len();
+        let fits =
+            fit.part(key, &outer.leaves, &mut draft, |part, at| self.inner(part, at)) && fit.at == self.json.len();
         self.parts[OUTER] = draft;
         if !fits {
             return None;
@@ -422,7 +423,7 @@ impl<'a> Scanner<'a, '_> {
         if let Some(head) = &self.head {
             for likely in self.likely.of(part).filter(|likely| !likely.key.is_empty()) {
                 let mut fit = Fit { json: self.json, at: value, head };
-                if fit.part(&likely.key, &mut self.parts[part], |_, _| None) {
+                if fit.part(&likely.key, &likely.leaves, &mut self.parts[part], |_, _| None) {
                     self.known[part] = Some(Arc::clone(likely));
                     return Some(fit.at);
                 }

@@ -76,15 +76,16 @@ impl Template {
             if let Some((leaf, length)) = text {
                 match leaves[leaf].text {
                     // A text with its length before it.
-                    Some(Around { before, all, others }) if due.is_none() => {
+                    Some(Around { before, all, leaves }) if due.is_none() => {
+                        let others = usize::from(leaves.get()) - 1;
                         let start = bytes.len().checked_sub(before as usize + 8)?;
                         let written = u64::from_le_bytes(*bytes[start..].first_chunk()?);
-                        if written != (all as usize + length + usize::from(others) * sentinel) as u64 {
+                        if written != (all as usize + length + others * sentinel) as u64 {
                             return None;
                         }
                         bytes.drain(start..start + 8);
                         hole(start, leaf, What::Length)?;
-                        due = (others > 0).then(|| (leaf + 1, leaf + usize::from(others)));
+                        due = (others > 0).then(|| (leaf + 1, leaf + others));
                     }
                     None if due.is_some_and(|(next, _)| next == leaf) => {
                         due = due.map(|(next, last)| (next + 1, last)).filter(|(next, last)| next <= last);
