@@ -286,7 +286,7 @@ impl<'a> Loading<'a> {
                 let identity = Identity { name: &name, uid: &uid, revision };
                 let shape = self.shape(shape as usize, &own, identity)?;
                 let key = PodKey::new(shape.namespace(), &name, &uid);
-                self.push(&CachedPod::from_parts(key, Revision(revision), Packed::from_parts(shape, own.into())))?;
+                self.push(&CachedPod::from_parts(key, Revision(revision), Packed::from_parts(shape, &own)))?;
             }
             Entry::Alone(Bytes(json)) => {
                 self.push(&CachedPod::alone(&json, &Prune::NOTHING).ok()?)?;

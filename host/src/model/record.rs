@@ -203,7 +203,7 @@ impl<'a> Kept<'a> {
     /// The Pod by itself.
     pub(crate) fn pod(&self) -> Arc<CachedPod> {
         let key = PodKey { namespace: Arc::clone(self.namespace()), name: self.name(), uid: self.uid() };
-        let packed = Packed::from_parts(Arc::clone(self.shape), self.own.into());
+        let packed = Packed::from_parts(Arc::clone(self.shape), self.own);
         Arc::new(CachedPod::from_parts(key, self.revision, packed))
     }
 }

@@ -416,12 +416,12 @@ fn unzigzag(number: u64) -> i64 {
 }
 
 /// Seven bits a byte, least first.
-pub(crate) fn put_varint(mut number: u64, out: &mut Vec<u8>) {
+pub(crate) fn put_varint(mut number: u64, out: &mut impl Extend<u8>) {
     while number >= 0x80 {
-        out.push(number as u8 | 0x80);
+        out.extend([number as u8 | 0x80]);
         number >>= 7;
     }
-    out.push(number as u8);
+    out.extend([number as u8]);
 }
 
 pub(crate) fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {

@@ -3,6 +3,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use podium_wire::{CodecError, Pod, Section, SectionBytes, SectionSet};
+use smallvec::SmallVec;
 
 use super::{
     Identity, Prune, Shape, key,
@@ -12,11 +13,15 @@ use super::{
     whole,
 };
 
+/// Values of a usual Pod, of three containers at most, are as long. A Pod by itself lives for one event or one run: an
+/// allocation for its values alone would cost more than room that is not used.
+const USUAL: usize = 208;
+
 #[derive(Debug, Clone)]
 pub struct Packed {
     pub(super) shape: Arc<Shape>,
     /// The lengths of the first two parts' values, then those of all three.
-    own: Box<[u8]>,
+    own: SmallVec<[u8; USUAL]>,
 }
 
 impl AsRef<Self> for Packed {
@@ -37,11 +42,11 @@ pub(super) fn split(own: &[u8]) -> Option<[&[u8]; PARTS]> {
 impl Packed {
     pub(super) fn new(shape: Arc<Shape>, own: [&[u8]; PARTS]) -> Self {
         let [outer, spec, status] = own;
-        let mut bytes = Vec::with_capacity(4 + outer.len() + spec.len() + status.len());
+        let mut bytes = SmallVec::with_capacity(4 + outer.len() + spec.len() + status.len());
         put_varint(outer.len() as u64, &mut bytes);
         put_varint(spec.len() as u64, &mut bytes);
         own.into_iter().for_each(|own| bytes.extend_from_slice(own));
-        Self { shape, own: bytes.into() }
+        Self { shape, own: bytes }
     }
 
     /// Keeps a Pod that is not in an API server's form, undivided: it shares nothing. `json` is what it was decoded from.
@@ -62,8 +67,8 @@ impl Packed {
     }
 
     /// From what the next two give.
-    pub(crate) fn from_parts(shape: Arc<Shape>, own: Box<[u8]>) -> Self {
-        Self { shape, own }
+    pub(crate) fn from_parts(shape: Arc<Shape>, own: &[u8]) -> Self {
+        Self { shape, own: SmallVec::from_slice(own) }
     }
 
     pub(crate) fn shape(&self) -> &Arc<Shape> {
