@@ -3,7 +3,7 @@
 //! They hold slots, not Pods, so an event that moves no Pod between values leaves them alone. All are persistent:
 //! a clone shares everything, and a change copies one path.
 
-use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
+use std::{cmp::Ordering, collections::BTreeMap, ops::Range, sync::Arc};
 
 use imbl::OrdMap;
 use podium_wire::{Labels, Section, SectionSet};
@@ -12,7 +12,7 @@ use super::{
     members::{Members, Slot},
     snapshot::Pods,
 };
-use crate::model::{CachedPod, Record};
+use crate::model::CachedPod;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Index(OrdMap<Arc<str>, Members>);
@@ -64,29 +64,24 @@ impl Indexes {
     }
 
     /// Of Pods that are given in order, whose slots are the first ones.
-    pub(super) fn of(pods: &[Record]) -> Self {
+    pub(super) fn of(pods: &[Arc<CachedPod>]) -> Self {
         let (mut nodes, mut phases, mut owners) =
             (BTreeMap::new(), BTreeMap::new(), BTreeMap::<String, Vec<Slot>>::new());
         let mut labelled: BTreeMap<String, BTreeMap<String, Vec<Slot>>> = BTreeMap::new();
-        // Pods of one owner stand side by side, and have one set of labels and owners.
-        let alike =
-            |one: &Record, other: &Record| one.shape().has_in_common(other.shape(), [Section::Labels, Section::Owners]);
-        let mut slots = 0..;
-        for alike in pods.chunk_by(alike) {
-            let first = slots.start;
-            for pod in alike {
-                let (Some(slot), Some(pod)) = (slots.next(), pod.pod()) else { continue };
-                if let Some(node) = pod.node() {
-                    add(&mut nodes, node, slot);
-                }
-                add(&mut phases, pod.phase(), slot);
+        for (slot, pod) in (0..).zip(pods) {
+            if let Some(node) = pod.node() {
+                add(&mut nodes, node, slot);
             }
-            let of = alike.first().and_then(Record::pod);
-            for (key, value) in labels(of.as_deref()) {
-                labelled.entry(key).or_default().entry(value).or_default().extend(first..slots.start);
+            add(&mut phases, pod.phase(), slot);
+        }
+        for (slots, pod) in alike(pods, Section::Labels) {
+            for (key, value) in labels(Some(pod)) {
+                labelled.entry(key).or_default().entry(value).or_default().extend(slots.clone());
             }
-            for uid in owner_uids(of.as_deref()) {
-                owners.entry(uid).or_default().extend(first..slots.start);
+        }
+        for (slots, pod) in alike(pods, Section::Owners) {
+            for uid in owner_uids(Some(pod)) {
+                owners.entry(uid).or_default().extend(slots.clone());
             }
         }
         let labels = labelled.into_iter().map(|(key, values)| {
@@ -157,6 +152,17 @@ impl Indexes {
             }
         }
     }
+}
+
+/// Neighbours of which a section is the same, with their slots and the first of them. Pods of one owner stand side by
+/// side, and have one set of labels and owners, which need not be decoded for each.
+fn alike(pods: &[Arc<CachedPod>], section: Section) -> impl Iterator<Item = (Range<Slot>, &CachedPod)> {
+    let mut next = 0;
+    pods.chunk_by(move |one, other| one.has_in_common(other, section)).filter_map(move |alike| {
+        let first = next;
+        next += alike.len() as Slot;
+        Some((first..next, &**alike.first()?))
+    })
 }
 
 fn add(values: &mut BTreeMap<String, Vec<Slot>>, value: &str, slot: Slot) {

@@ -66,15 +66,14 @@ impl Pods {
     }
 
     /// Of Pods whose slots are the first ones.
-    fn of(hasher: FixedState, pods: &[Record]) -> Self {
+    fn of(hasher: FixedState, records: &[Record], pods: &[Arc<CachedPod>]) -> Self {
         let mut pages = Tree::default();
-        pods.chunks(PODS).enumerate().for_each(|(at, pods)| pages.set(at, Arc::new(Page::of(pods))));
+        records.chunks(PODS).enumerate().for_each(|(at, pods)| pages.set(at, Arc::new(Page::of(pods))));
         let empty =
             Self { pages, names: Lookup::default(), uids: Lookup::default(), hasher, len: pods.len(), edits: 0 };
-        let keys = (0..).zip(pods).filter_map(|(slot, pod)| {
-            let kept = pod.kept()?;
-            let (name, uid) = (empty.name_hash(kept.namespace(), &kept.name()), empty.uid_hash(&kept.uid()));
-            Some(((name, slot), (uid, slot)))
+        let keys = (0..).zip(pods).map(|(slot, pod)| {
+            let PodKey { namespace, name, uid } = &pod.key;
+            ((empty.name_hash(namespace, name), slot), (empty.uid_hash(uid), slot))
         });
         let (names, uids): (Vec<_>, Vec<_>) = keys.unzip();
         Self { names: Lookup::of(&names), uids: Lookup::of(&uids), ..empty }
@@ -122,16 +121,17 @@ impl Snapshot {
         }
     }
 
-    /// Takes the place of a view of nothing: all at once costs a fifth of one by one. The Pods are in order.
-    pub(super) fn fill(&mut self, pods: &[Record]) {
+    /// Takes the place of a view of nothing: all at once costs a fifth of one by one. The Pods are in order, and given
+    /// in both their forms.
+    pub(super) fn fill(&mut self, records: &[Record], pods: &[Arc<CachedPod>]) {
         let edits = self.pods.edits + 1;
-        self.pods = Pods { edits, ..Pods::of(self.pods.hasher.clone(), pods) };
+        self.pods = Pods { edits, ..Pods::of(self.pods.hasher.clone(), records, pods) };
         self.indexes = Indexes::of(pods);
         let mut slots = 0..;
-        let namespaces = pods.chunk_by(|one, other| one.shape().namespace() == other.shape().namespace());
+        let namespaces = pods.chunk_by(|one, other| one.key.namespace == other.key.namespace);
         let namespaces = namespaces.filter_map(|pods| {
             let members: Vec<_> = slots.by_ref().take(pods.len()).collect();
-            Some((Arc::clone(pods.first()?.shape().namespace()), Members::of(&members)))
+            Some((Arc::clone(&pods.first()?.key.namespace), Members::of(&members)))
         });
         self.namespaces = namespaces.collect();
     }

@@ -57,8 +57,10 @@ impl Store {
         }
         self.free.clear();
         self.end = pods.len() as Slot;
-        self.next.fill(&pods);
-        pods.iter().filter_map(|pod| Change::between(None, pod.pod())).collect()
+        // None is left out, as each was made from one.
+        let made: Vec<_> = pods.iter().filter_map(Record::pod).collect();
+        self.next.fill(&pods, &made);
+        made.into_iter().filter_map(|pod| Change::between(None, Some(pod))).collect()
     }
 
     /// Puts a newer state of the same incarnation in the place of what is in the slot: of `old`.

@@ -140,6 +140,10 @@ impl CachedPod {
     pub fn changed_from(&self, old: &Self) -> SectionSet {
         self.packed.changed_from(&old.packed, &self.key.name, &self.key.uid)
     }
+    /// True where it can be told without making it that a section is the same as another Pod's.
+    pub(crate) fn has_in_common(&self, other: &Self, section: Section) -> bool {
+        self.packed.has_in_common(&other.packed, section)
+    }
     /// None until scheduled.
     #[must_use]
     pub fn node(&self) -> Option<&str> {

@@ -41,7 +41,7 @@ pub use scan::Scratch;
 use std::{collections::HashMap, hash::BuildHasher, sync::Arc};
 
 use foldhash::quality::FixedState;
-use podium_wire::{Pod, Section, json::JsonError};
+use podium_wire::{Pod, json::JsonError};
 
 use crate::sync::{Mutex, Weak, downgrade};
 
@@ -57,13 +57,6 @@ pub(crate) struct Shape {
 impl Shape {
     pub(crate) fn namespace(&self) -> &Arc<str> {
         &self.parts[OUTER].namespace
-    }
-
-    /// True where it can be told at a glance that these sections are the same: for every Pod of a part that both have.
-    pub(crate) fn has_in_common(&self, other: &Self, sections: impl IntoIterator<Item = Section>) -> bool {
-        sections.into_iter().filter_map(part::place).all(|(part, place)| {
-            Arc::ptr_eq(&self.parts[part], &other.parts[part]) && self.parts[part].fixed(place).is_some()
-        })
     }
 
     /// What the names of Pods of this shape may begin with.

@@ -132,6 +132,14 @@ impl Packed {
         changed
     }
 
+    /// True where it can be told without making it that a section is the same as another Pod's.
+    pub(crate) fn has_in_common(&self, other: &Self, section: Section) -> bool {
+        place(section).is_some_and(|(part, place)| {
+            let here = self.part(part);
+            Arc::ptr_eq(here, other.part(part)) && here.is_alike(place, self.own(part), other.own(part))
+        })
+    }
+
     /// Milliseconds of the epoch.
     #[must_use]
     pub fn created(&self, identity: Identity<'_>) -> i64 {

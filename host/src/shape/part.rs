@@ -12,7 +12,7 @@ use super::{
     key::{self, Leaf, Resolved, real, resolve},
     leaf::{self, Kind, MARK, Value, Values},
     scan::{OUTER, PARTS, SPEC, STATUS},
-    template::{Template, number_of},
+    template::{Hole, Template, number_of},
 };
 use crate::sync::{Mutex, Weak, downgrade};
 
@@ -240,6 +240,13 @@ impl Part {
             }
         }
         Some(places)
+    }
+
+    /// True when a section is the same for two Pods of this part, whoever they are.
+    pub(super) fn is_alike(&self, place: usize, one: &[u8], other: &[u8]) -> bool {
+        let is_kept = |hole: &Hole| real(&self.leaves, usize::from(hole.leaf)).is_kept();
+        self.templates[place].holes.iter().all(is_kept)
+            && self.differing(one, other).is_some_and(|places| places & 1 << place == 0)
     }
 
     /// True when a section of a Pod of this part has the same bytes as that of a Pod of another.

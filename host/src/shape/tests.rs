@@ -258,6 +258,31 @@ fn pods_of_a_stateful_set_and_of_a_cron_jobs_runs_share_their_parts() {
 }
 
 #[test]
+fn what_pods_have_in_common_is_what_has_the_same_bytes_for_any_of_them() {
+    let (shapes, mut scratch) = shapes();
+    let mut read = |object: &Value| shapes.read(written(object).as_bytes(), &mut scratch, none).unwrap().packed;
+    let (one, other) = (read(&pod(1, 1, "Running")), read(&pod(1, 2, "Running")));
+    assert!(one.has_in_common(&other, Section::Labels) && one.has_in_common(&other, Section::Owners));
+    // Each has a time of its own in them.
+    assert!(!one.has_in_common(&other, Section::Annotations) && !one.has_in_common(&other, Section::Full));
+    let mut object = pod(1, 2, "Running");
+    object["metadata"]["ownerReferences"][0]["uid"] = "00000000-0000-4000-8000-000000000000".into();
+    let owned_by_another = read(&object);
+    assert!(one.has_in_common(&owned_by_another, Section::Labels));
+    assert!(!one.has_in_common(&owned_by_another, Section::Owners));
+    // The name is in the labels of a StatefulSet's Pods.
+    let mut object = pod(1, 1, "Running");
+    let mut named = |own: u64| {
+        let name = pod(1, own, "Running")["metadata"]["name"].clone();
+        (object["metadata"]["name"], object["metadata"]["labels"]["pod-name"]) = (name.clone(), name);
+        read(&object)
+    };
+    let (one, other) = (named(1), named(2));
+    assert!(Arc::ptr_eq(one.part(OUTER), other.part(OUTER)));
+    assert!(!one.has_in_common(&other, Section::Labels) && one.has_in_common(&other, Section::Owners));
+}
+
+#[test]
 fn parts_that_are_empty_null_or_not_there_are_read() {
     let (shapes, mut scratch) = shapes();
     let metadata = r#""metadata":{"name":"web-abcde","namespace":"shop","uid":"u","resourceVersion":"5"}"#;
