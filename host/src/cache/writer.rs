@@ -34,6 +34,16 @@ enum Listed {
     Held(PodKey),
 }
 
+impl Listed {
+    fn name(&self) -> (&str, &str) {
+        let key = match self {
+            Self::Read(pod) => &pod.key,
+            Self::Held(key) => key,
+        };
+        (&key.namespace, &key.name)
+    }
+}
+
 type Witness = dyn FnMut(&[Change]) + Send;
 
 impl Writer {
@@ -89,18 +99,16 @@ impl Writer {
                 ListedPod::Held(key) => Some(Listed::Held(key)),
             })
             .collect();
-        let mut present: Vec<_> = pods
-            .iter()
-            .map(|pod| match pod {
-                Listed::Read(pod) => &pod.key,
-                Listed::Held(key) => key,
-            })
-            .map(|key| (&*key.namespace, &*key.name))
-            .collect();
-        present.sort_unstable();
+        let name = |at: &u32| pods[*at as usize].name();
+        // Places and no names, of which a large list has megabytes.
+        let mut present: Vec<u32> = (0..pods.len() as u32).collect();
+        present.sort_unstable_by(|one, other| name(one).cmp(&name(other)));
         let next = &self.store.next;
         let gone = next.kept().filter(|pod| {
-            let here = |(namespace, name): &(&str, &str)| pod.compare(namespace, name).reverse();
+            let here = |at: &u32| {
+                let (namespace, name) = name(at);
+                pod.compare(namespace, name).reverse()
+            };
             pod.revision <= newest_removed && present.binary_search_by(here).is_err()
         });
         let gone: Vec<_> = gone.map(|pod| pod.pod()).collect();

@@ -233,7 +233,9 @@ fn end(json: &[u8], value: usize) -> Option<usize> {
         b'"' => Some(skip::string_end(json, value + 1)?.0 + 1),
         _ => {
             let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']');
-            Some(value + json[value..].iter().position(ends)?)
+            let length = json[value..].iter().position(ends)?;
+            // A part of nothing would be taken for one that is not there.
+            (length > 0).then_some(value + length)
         }
     }
 }
