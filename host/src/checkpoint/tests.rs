@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::shape::{
     Scratch,
-    tests::{pod, written},
+    testing::{pod, written},
 };
 
 const REVISION: Revision = Revision(9_000);

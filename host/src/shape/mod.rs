@@ -27,7 +27,9 @@ mod scan;
 mod skip;
 mod template;
 #[cfg(test)]
-pub(crate) mod tests;
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 mod text;
 mod whole;
 
