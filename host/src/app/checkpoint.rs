@@ -1,7 +1,7 @@
 //! Saves the cache now and then and at the end, for a warm start. The disk's calls block and are made on threads of their
 //! own; but in a simulation in this task.
 
-use std::{io, path::PathBuf, time::Duration};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
@@ -77,7 +77,7 @@ impl Keeper {
 pub(super) async fn load(
     options: &CheckpointOptions,
     scope: Scope,
-    shapes: &std::sync::Arc<Shapes>,
+    shapes: &Arc<Shapes>,
     simulated: bool,
 ) -> anyhow::Result<Option<Checkpoint>> {
     let (directory, shapes) = (options.directory.clone(), shapes.clone());

@@ -18,8 +18,9 @@ use tokio::{
 
 use crate::watch::Counters;
 
-/// Events are fast from so many in a second on: the half of them then waits for no longer than [`REST`].
+/// Events are fast from so many in a second on.
 const FAST: u64 = 5_000;
+/// What an event may have to wait for then, before it is taken.
 const REST: Duration = Duration::from_micros(500);
 /// Their number is looked at after this, so that a fast burst which ends costs a few rests.
 const WINDOW: Duration = Duration::from_millis(2);

@@ -1,9 +1,9 @@
 //! The cache on the disk, for a warm start: Pods, and the revision from which a watch tells what has changed since.
 //!
-//! A file is one state of the cache, whole or of no use, and the revisions up to which it stayed so: it is written beside the old one and put in its place, and one
-//! that is damaged, of another version or of something else is passed over, because a list is always there to be had.
-//! It holds what Pods share once, as memory does, so it is as large as they are there. What is read is built and proven as
-//! what the API server sends is. Whether the API server still goes on from there is the watch's to find out.
+//! A file is one state of the cache, whole or of no use, and the revisions up to which it stayed so. It is written beside
+//! the old one and put in its place, and one that is damaged, of another version or of something else is passed over,
+//! because a list is always there to be had. It holds what Pods share once, as memory does, so it is as large as they are
+//! there. What is read is built and proven as what the API server sends is. Whether the API server still goes on from there is the watch's to find out.
 //!
 //! Everything here blocks.
 
@@ -74,23 +74,22 @@ impl Saver {
         revision: Revision,
         edits: u64,
     ) -> io::Result<()> {
-        let mut saved = match self.last.take() {
+        let saved = match self.last.take() {
             Some(last) if last.edits == edits && last.revision == revision => last,
             Some(mut last) if last.edits == edits => {
                 let mut end = Vec::new();
                 frame(&Entry::End { pods: last.pods, revision: revision.0 }, &mut end)?;
                 last.file.write_all(&end)?;
-                last
+                Saved { revision, ..last }
             }
-            _ => self.write(pods, revision)?,
+            _ => self.write(pods, revision, edits)?,
         };
-        (saved.edits, saved.revision) = (edits, revision);
         self.last = Some(saved);
         Ok(())
     }
 
     /// A new file, which takes the place of the old one when it is whole.
-    fn write(&self, pods: impl Iterator<Item = Arc<CachedPod>>, revision: Revision) -> io::Result<Saved> {
+    fn write(&self, pods: impl Iterator<Item = Arc<CachedPod>>, revision: Revision, edits: u64) -> io::Result<Saved> {
         let next = self.directory.join(NEXT);
         // Pods have values of environment variables: for the host's own user alone.
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
@@ -110,7 +109,7 @@ impl Saver {
         saving.write(&Entry::End { pods: count, revision: revision.0 })?;
         let file = saving.file.into_inner().map_err(io::IntoInnerError::into_error)?;
         fs::rename(&next, self.directory.join(FILE))?;
-        Ok(Saved { file, pods: count, edits: 0, revision })
+        Ok(Saved { file, pods: count, edits, revision })
     }
 }
 
@@ -206,15 +205,18 @@ pub fn load(directory: &Path, scope: &Scope, shapes: &Shapes) -> Option<Checkpoi
     }
 }
 
-/// Removes it, for a host that is to keep none.
+/// Removes it, and one that was begun, for a host that is to keep none.
 ///
 /// # Errors
 /// Those of the disk, but where there is none.
 pub fn remove(directory: &Path) -> io::Result<()> {
-    match fs::remove_file(directory.join(FILE)) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        removed => removed,
+    for file in [FILE, NEXT] {
+        match fs::remove_file(directory.join(file)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            removed => removed?,
+        }
     }
+    Ok(())
 }
 
 fn read(mut file: impl Read, scope: &Scope, shapes: &Shapes) -> Result<Checkpoint, Stop> {

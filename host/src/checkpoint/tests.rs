@@ -181,7 +181,9 @@ fn a_checkpoint_of_other_pods_is_passed_over() {
         assert!(load(directory.path(), &other, &shapes).is_none(), "{other:?}");
     }
     assert!(load(tempfile::tempdir().unwrap().path(), &scope(), &shapes).is_none(), "none is there");
+    fs::write(directory.path().join(NEXT), "begun").unwrap();
     remove(directory.path()).unwrap();
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "each has whole Pods");
     remove(directory.path()).unwrap();
     assert!(load(directory.path(), &scope(), &shapes).is_none());
 }
