@@ -20,30 +20,27 @@ const MANAGED_FIELDS: &[u8] = b",\"managedFields\":";
 /// JSON from a place on, that may be a part.
 pub(super) struct Fit<'a, 's> {
     pub(super) json: &'a [u8],
-    pub(super) at: usize,
-    pub(super) head: &'s Head<'a>,
+    at: usize,
+    head: &'s Head<'a>,
+    /// The last time of the part.
+    time: Option<&'a [u8; 20]>,
 }
 
-impl Fit<'_, '_> {
-    /// Goes behind a part with this key and these leaves, and puts its values into the draft. False, and anything may be
-    /// in the draft, where the JSON is another one. `nested` goes behind what stands in the outer part in the place of another.
-    pub(super) fn part(
-        &mut self,
-        key: &[u8],
-        leaves: &[Leaf],
-        draft: &mut Draft,
-        nested: impl FnMut(usize, usize) -> Option<usize>,
-    ) -> bool {
-        self.try_part(key, leaves, draft, nested).is_some()
+impl<'a, 's> Fit<'a, 's> {
+    pub(super) fn new(json: &'a [u8], at: usize, head: &'s Head<'a>) -> Self {
+        Self { json, at, head, time: None }
     }
 
-    fn try_part(
-        &mut self,
+    /// Goes behind a part with this key and these leaves, and puts its values into the draft. Gives where it ends; none,
+    /// and anything may be in the draft, where the JSON is another one. `nested` goes behind what stands in the outer
+    /// part in the place of another.
+    pub(super) fn part(
+        mut self,
         key: &[u8],
         leaves: &[Leaf],
         draft: &mut Draft,
         mut nested: impl FnMut(usize, usize) -> Option<usize>,
-    ) -> Option<()> {
+    ) -> Option<usize> {
         let mut pieces = Pieces(key);
         let mut leaves = leaves.iter();
         while let Some(piece) = pieces.next()? {
@@ -62,10 +59,10 @@ impl Fit<'_, '_> {
                 self.literal_with_managed_fields(literal, &mut pieces)?;
             }
         }
-        Some(())
+        Some(self.at)
     }
 
-    fn rest(&self) -> &[u8] {
+    fn rest(&self) -> &'a [u8] {
         self.json.get(self.at..).unwrap_or_default()
     }
 
@@ -113,7 +110,13 @@ impl Fit<'_, '_> {
                 fixed(rest, &self.json[from..end])?
             }
             Kind::Time => {
-                own.push(Value::Time(leaf::time(rest.first_chunk()?)?));
+                let text = rest.first_chunk()?;
+                if self.time == Some(text) {
+                    own.push_same_time();
+                } else {
+                    own.push(Value::Time(leaf::time(text)?));
+                    self.time = Some(text);
+                }
                 20
             }
             Kind::Uuid => {
@@ -125,8 +128,8 @@ impl Fit<'_, '_> {
                 64
             }
             Kind::Ipv4 => {
-                let length = rest.iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'.').count();
-                own.push(Value::Ipv4(leaf::ipv4(&rest[..length])?));
+                let (address, length) = leaf::ipv4(rest)?;
+                own.push(Value::Ipv4(address));
                 length
             }
             Kind::Suffix => {

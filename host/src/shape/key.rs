@@ -25,7 +25,7 @@ pub(super) struct Leaf {
 }
 
 /// What is around the leaves of one text.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Around {
     /// How many bytes come before the first leaf.
     pub(super) before: u32,

@@ -143,8 +143,13 @@ impl Own {
     pub(super) fn push(&mut self, value: Value<'_>) {
         match value {
             Value::Time(time) => {
-                put_varint(zigzag(time.wrapping_sub(self.time.unwrap_or(EPOCH))), &mut self.bytes);
+                let since = zigzag(time.wrapping_sub(self.time.unwrap_or(EPOCH)));
                 self.time = Some(time);
+                match u8::try_from(since) {
+                    // Most are those of the time before.
+                    Ok(short @ ..0x80) => self.bytes.push(short),
+                    _ => put_varint(since, &mut self.bytes),
+                }
             }
             Value::Uuid(bytes) => self.bytes.extend_from_slice(bytes),
             Value::Digest(bytes) => self.bytes.extend_from_slice(bytes),
@@ -156,6 +161,13 @@ impl Own {
 
     pub(super) fn push_suffix(&mut self, text: &[u8]) {
         self.bytes.extend_from_slice(text);
+    }
+
+    /// The time before once more; nothing is done where there is none.
+    pub(super) fn push_same_time(&mut self) {
+        if self.time.is_some() {
+            self.bytes.push(0);
+        }
     }
 
     /// False, and nothing done, when the text is too long.
@@ -184,7 +196,7 @@ impl Value<'_> {
                 }
             }
             Self::Uuid(bytes) => out.extend_from_slice(&uuid_text(bytes)),
-            Self::Digest(bytes) => bytes.iter().for_each(|byte| out.extend_from_slice(&hex(*byte))),
+            Self::Digest(bytes) => bytes.as_chunks().0.iter().for_each(|bytes| out.extend_from_slice(&hex(bytes))),
         }
     }
 
@@ -221,83 +233,100 @@ fn write_number(number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[at..]);
 }
 
-fn hex(byte: u8) -> [u8; 2] {
-    let digit = |value: u8| b"0123456789abcdef"[usize::from(value)];
-    [digit(byte >> 4), digit(byte & 15)]
+/// Eight numbers below 16, one a byte, as hexadecimal digits.
+#[inline]
+fn hex_digits(numbers: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let is_letter = (numbers + 6 * ONES) >> 4 & ONES;
+    numbers + u64::from(b'0') * ONES + is_letter * u64::from(b'a' - b'9' - 1)
 }
 
-/// The value of each lower-case hexadecimal digit, and this of all other bytes.
-const NO_DIGIT: u8 = 0xff;
-const DIGITS: [u8; 256] = {
-    let mut digits = [NO_DIGIT; 256];
-    let mut digit = 0;
-    while digit < 16 {
-        digits[b"0123456789abcdef"[digit as usize] as usize] = digit;
-        digit += 1;
+/// Four bytes as lower-case hexadecimal digits.
+#[inline]
+fn hex(bytes: &[u8; 4]) -> [u8; 8] {
+    let bytes = u64::from(u32::from_le_bytes(*bytes));
+    let pairs = (bytes | bytes << 16) & 0x0000_ffff_0000_ffff;
+    let bytes = (pairs | pairs << 8) & 0x00ff_00ff_00ff_00ff;
+    hex_digits((bytes >> 4 | bytes << 8) & 0x0f0f_0f0f_0f0f_0f0f).to_le_bytes()
+}
+
+/// The inverse of [`hex`]; none where one of them is no such digit. Eight at once, as half of a Pod's own are digits.
+#[inline]
+fn unhex(digits: &[u8; 8]) -> Option<[u8; 4]> {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let digits = u64::from_le_bytes(*digits);
+    // What a letter has over a digit of its low bits. Others give other numbers, or their digits are others.
+    let numbers = (digits & (0x0f * ONES)) + 9 * ((digits >> 6) & ONES);
+    if numbers & (0xf0 * ONES) != 0 || hex_digits(numbers) != digits {
+        return None;
     }
-    digits
-};
-
-/// None where one of them is no digit.
-fn unhex(high: u8, low: u8) -> Option<u8> {
-    let (high, low) = (DIGITS[usize::from(high)], DIGITS[usize::from(low)]);
-    ((high | low) != NO_DIGIT).then_some(high << 4 | low)
+    let bytes = (numbers << 4 | numbers >> 8) & 0x00ff_00ff_00ff_00ff;
+    let pairs = (bytes | bytes >> 8) & 0x0000_ffff_0000_ffff;
+    Some(((pairs | pairs >> 16) as u32).to_le_bytes())
 }
 
-/// Pairs of lower-case hexadecimal digits to bytes.
+/// 64 lower-case hexadecimal digits to bytes.
 pub(super) fn digest(text: &[u8; 64]) -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
-    for (byte, pair) in bytes.iter_mut().zip(text.as_chunks::<2>().0) {
-        *byte = unhex(pair[0], pair[1])?;
+    for (bytes, digits) in bytes.as_chunks_mut().0.iter_mut().zip(text.as_chunks().0) {
+        *bytes = unhex(digits)?;
     }
     Some(bytes)
 }
 
 /// The text that [`uuid`] reads.
 pub(crate) fn uuid_text(bytes: &[u8; 16]) -> [u8; 36] {
-    let mut text = [b'-'; 36];
-    let mut at = 0;
-    for (index, byte) in bytes.iter().enumerate() {
-        if matches!(index, 4 | 6 | 8 | 10) {
-            at += 1;
-        }
-        [text[at], text[at + 1]] = hex(*byte);
-        at += 2;
+    let mut digits = [0; 32];
+    for (digits, bytes) in digits.as_chunks_mut().0.iter_mut().zip(bytes.as_chunks().0) {
+        *digits = hex(bytes);
     }
+    let mut text = [b'-'; 36];
+    text[..8].copy_from_slice(&digits[..8]);
+    text[9..13].copy_from_slice(&digits[8..12]);
+    text[14..18].copy_from_slice(&digits[12..16]);
+    text[19..23].copy_from_slice(&digits[16..20]);
+    text[24..].copy_from_slice(&digits[20..]);
     text
 }
 
 /// A uid of lower-case hexadecimal digits with hyphens to bytes.
 pub(crate) fn uuid(text: &[u8; 36]) -> Option<[u8; 16]> {
+    if [8, 13, 18, 23].iter().any(|at| text[*at] != b'-') {
+        return None;
+    }
+    let mut digits = [0; 32];
+    digits[..8].copy_from_slice(&text[..8]);
+    digits[8..12].copy_from_slice(&text[9..13]);
+    digits[12..16].copy_from_slice(&text[14..18]);
+    digits[16..20].copy_from_slice(&text[19..23]);
+    digits[20..].copy_from_slice(&text[24..]);
     let mut bytes = [0; 16];
-    let mut at = 0;
-    for (index, byte) in bytes.iter_mut().enumerate() {
-        if matches!(index, 4 | 6 | 8 | 10) {
-            if text[at] != b'-' {
-                return None;
-            }
-            at += 1;
-        }
-        *byte = unhex(text[at], text[at + 1])?;
-        at += 2;
+    for (bytes, digits) in bytes.as_chunks_mut().0.iter_mut().zip(digits.as_chunks().0) {
+        *bytes = unhex(digits)?;
     }
     Some(bytes)
 }
 
-pub(super) fn ipv4(text: &[u8]) -> Option<[u8; 4]> {
+/// The address that a text begins with, and its length.
+pub(super) fn ipv4(text: &[u8]) -> Option<([u8; 4], usize)> {
     let mut bytes = [0; 4];
-    let mut parts = text.split(|byte| *byte == b'.');
-    for byte in &mut bytes {
-        let part = parts.next()?;
-        if part.is_empty() || part.len() > 3 || (part.len() > 1 && part[0] == b'0') {
-            return None;
+    let mut at = 0;
+    for (place, byte) in bytes.iter_mut().enumerate() {
+        if place > 0 {
+            text.get(at).filter(|byte| **byte == b'.')?;
+            at += 1;
         }
-        let number = part
-            .iter()
-            .try_fold(0_u32, |number, digit| digit.is_ascii_digit().then(|| number * 10 + u32::from(digit - b'0')))?;
+        let digit = |at: usize| text.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|digit| *digit < 10);
+        let mut number = u16::from(digit(at)?);
+        at += 1;
+        for _ in 0..2 {
+            let Some(next) = digit(at).filter(|_| number > 0) else { break };
+            number = number * 10 + u16::from(next);
+            at += 1;
+        }
         *byte = u8::try_from(number).ok()?;
     }
-    parts.next().is_none().then_some(bytes)
+    Some((bytes, at))
 }
 
 /// The number that a name ends in, behind its last hyphen.
@@ -345,25 +374,37 @@ pub(super) fn number(text: &[u8]) -> Option<u64> {
     })
 }
 
+/// Eight bytes of a text, each with the bits by which it differs from that of a form: a digit is its number then. None
+/// where there is anything but a digit for a zero, or the same byte for any other.
+#[inline]
+fn of_form(text: &[u8; 20], at: usize, form: &[u8; 8]) -> Option<u64> {
+    let bytes = u64::from_le_bytes(*text.get(at..)?.first_chunk()?) ^ u64::from_le_bytes(*form);
+    // What brings the largest that is right to 0x7f. What is carried on comes from a byte that is wrong.
+    let room = u64::from_le_bytes(form.map(|byte| if byte == b'0' { 0x7f - 9 } else { 0x7f }));
+    ((bytes | bytes.wrapping_add(room)) & 0x8080_8080_8080_8080 == 0).then_some(bytes)
+}
+
 /// `2026-01-02T03:04:05Z` to seconds of the epoch; none for any other form, and for a day or an hour that is not.
 pub(super) fn time(text: &[u8; 20]) -> Option<i64> {
-    let two = |at: usize| {
-        let (tens, ones) = (text[at].wrapping_sub(b'0'), text[at + 1].wrapping_sub(b'0'));
-        (tens < 10 && ones < 10).then(|| i64::from(tens) * 10 + i64::from(ones))
-    };
-    let separated = text[4] == b'-' && text[7] == b'-' && text[10] == b'T' && text[13] == b':' && text[16] == b':';
-    if !separated || text[19] != b'Z' {
-        return None;
-    }
-    let (year, month, day) = (two(0)? * 100 + two(2)?, two(5)?, two(8)?);
-    let (hour, minute, second) = (two(11)?, two(14)?, two(17)?);
+    let parts = [of_form(text, 0, b"0000-00-")?, of_form(text, 8, b"00T00:00")?, of_form(text, 12, b"0:00:00Z")?];
+    // Each digit ten times, and the next one.
+    let [early, middle, late] = parts.map(|digits| digits * 10 + (digits >> 8));
+    let two = |word: u64, byte: u32| u32::from((word >> (8 * byte)) as u8);
+    let (year, month, day) = (two(early, 0) * 100 + two(early, 2), two(early, 5), two(middle, 0));
+    let (hour, minute, second) = (two(middle, 3), two(middle, 6), two(late, 5));
     if year < 1 || !(1..=12).contains(&month) || hour > 23 || minute > 59 || second > 59 {
         return None;
     }
     // The 30th of February is another day.
-    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let length = [31, 28 + i64::from(leap), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31][month as usize - 1];
-    (1..=length).contains(&day).then(|| days(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second)
+    let is_leap = || year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let length = match month {
+        2 => 28 + u32::from(day == 29 && is_leap()),
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    };
+    (1..=length)
+        .contains(&day)
+        .then(|| days(year, month, day) * 86_400 + i64::from(hour * 3_600 + minute * 60 + second))
 }
 
 /// The inverse of [`time`] for the years 1 to 9999.
@@ -385,13 +426,13 @@ pub(super) fn time_text(seconds: i64) -> [u8; 20] {
     text
 }
 
-/// Days since 1970-01-01 of a day of the proleptic Gregorian calendar; Howard Hinnant's `days_from_civil`.
-fn days(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let of_era = year.rem_euclid(400);
-    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
+/// Days since 1970-01-01 of a day of the proleptic Gregorian calendar, from the year 1 on; Howard Hinnant's
+/// `days_from_civil`.
+fn days(year: u32, month: u32, day: u32) -> i64 {
+    // Years begin in March.
+    let (year, month) = if month <= 2 { (year - 1, month + 9) } else { (year, month - 3) };
+    let of_year = (153 * month + 2) / 5 + day - 1;
+    i64::from(year * 365 + year / 4 - year / 100 + year / 400 + of_year) - 719_468
 }
 
 /// The inverse of [`days`]; Howard Hinnant's `civil_from_days`.
@@ -481,7 +522,7 @@ mod tests {
             if let Some(value) = bytes.first_chunk::<20>().filter(|_| bytes.len() == 20).and_then(time) {
                 prop_assert_eq!(&written(Value::Time(value)), &text);
             }
-            if let Some(value) = ipv4(bytes) {
+            if let Some((value, _)) = ipv4(bytes).filter(|(_, length)| *length == bytes.len()) {
                 prop_assert_eq!(&written(Value::Ipv4(value)), &text);
             }
             if let Some(value) = number(bytes) {
@@ -511,6 +552,20 @@ mod tests {
     }
 
     #[test]
+    fn a_byte_is_a_digit_as_the_standard_library_has_it_wherever_it_stands() {
+        for (byte, place) in (0..=u8::MAX).flat_map(|byte| (0..8).map(move |place| (byte, place))) {
+            let mut digits = *b"0f9a5b36";
+            digits[place] = byte;
+            let is_digit = byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase();
+            assert_eq!(unhex(&digits).is_some(), is_digit, "{byte} at {place}");
+            if let Some(bytes) = unhex(&digits) {
+                let number = u32::from_str_radix(str::from_utf8(&digits).unwrap(), 16).unwrap();
+                assert_eq!((u32::from_be_bytes(bytes), hex(&bytes)), (number, digits));
+            }
+        }
+    }
+
+    #[test]
     fn uids_and_digests_come_back_and_other_texts_are_none() {
         let text = b"0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9";
         assert_eq!(written(Value::Uuid(&uuid(text).unwrap())).as_bytes(), text);
@@ -527,7 +582,7 @@ mod tests {
             assert_eq!(time(text.as_bytes().first_chunk().unwrap()), None, "{text}");
         }
         for text in ["1.2.3", "1.2.3.4.5", "01.2.3.4", "1.2.3.256", "1..3.4", "a.b.c.d"] {
-            assert_eq!(ipv4(text.as_bytes()), None, "{text}");
+            assert_eq!(ipv4(text.as_bytes()).filter(|(_, length)| *length == text.len()), None, "{text}");
         }
         for text in ["", "01", "+1", "18446744073709551616"] {
             assert_eq!(number(text.as_bytes()), None, "{text}");

@@ -79,9 +79,14 @@ impl Packed {
         &self.own
     }
 
+    /// Each part's own values.
+    fn all_own(&self) -> [&[u8]; PARTS] {
+        split(&self.own).unwrap_or_default()
+    }
+
     /// A part's own values.
     pub(super) fn own(&self, part: usize) -> &[u8] {
-        split(&self.own).map_or(&[], |own| own[part])
+        self.all_own()[part]
     }
 
     /// A section in the encoding of `podium_wire`.
@@ -107,9 +112,10 @@ impl Packed {
         // Sections hold no revision of their own Pod.
         let identity = Identity { name, uid, revision: 0 };
         let mut changed = SectionSet::EMPTY;
+        let (all_own, all_others) = (self.all_own(), old.all_own());
         for part in [OUTER, SPEC, STATUS] {
-            let (here, own) = (self.part(part), self.own(part));
-            let (there, others) = (old.part(part), old.own(part));
+            let (here, own) = (self.part(part), all_own[part]);
+            let (there, others) = (old.part(part), all_others[part]);
             let differing = match Arc::ptr_eq(here, there) {
                 true if own == others => continue,
                 true => here.differing(own, others),

@@ -76,7 +76,7 @@ pub(super) struct Part {
 }
 
 /// How many successors of a part are remembered.
-pub(super) const SUCCESSORS: usize = 2;
+pub(super) const SUCCESSORS: usize = 4;
 
 impl fmt::Debug for Part {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -255,10 +255,8 @@ impl Part {
         if here.holes.is_empty() && there.holes.is_empty() {
             return here.bytes == there.bytes;
         }
-        let values = resolve(&self.leaves, own, identity).unwrap_or_default();
-        let others = resolve(&other.0.leaves, other.1, identity).unwrap_or_default();
-        !here.differs_soon((&self.leaves, &values), there, (&other.0.leaves, &others))
-            && here.fill(&self.leaves, &values) == there.fill(&other.0.leaves, &others)
+        !here.differs_always(&self.leaves, there, &other.0.leaves)
+            && self.section(place, own, identity) == other.0.section(place, other.1, identity)
     }
 
     pub(super) fn values<'a>(&self, own: &'a [u8], identity: Identity<'a>) -> Option<Resolved<'a>> {

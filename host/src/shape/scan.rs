@@ -112,13 +112,19 @@ pub(super) enum Leaves {
 
 /// None where the JSON is not in the form in which an API server writes a Pod; so below.
 pub(super) fn head(json: &[u8]) -> Option<Head<'_>> {
-    let mut at = 1;
-    let (metadata, mut at) = loop {
-        let Member { start, key, value } = member(json, at)?.ok()?;
-        match key {
-            b"kind" | b"apiVersion" => at = end(json, value)?,
-            b"metadata" if json.get(value) == Some(&b'{') => break (start, value + 1),
-            _ => return None,
+    const OF_EVENTS: &[u8] = br#"{"kind":"Pod","apiVersion":"v1","#;
+    const METADATA: &[u8] = br#""metadata":{"#;
+    let (metadata, mut at) = if json.starts_with(OF_EVENTS) && json[OF_EVENTS.len()..].starts_with(METADATA) {
+        (OF_EVENTS.len(), OF_EVENTS.len() + METADATA.len())
+    } else {
+        let mut at = 1;
+        loop {
+            let Member { start, key, value } = member(json, at)?.ok()?;
+            match key {
+                b"kind" | b"apiVersion" => at = end(json, value)?,
+                b"metadata" if json.get(value) == Some(&b'{') => break (start, value + 1),
+                _ => return None,
+            }
         }
     };
     let mut found = Found::default();
@@ -181,7 +187,7 @@ pub(super) fn cut<'a>(
 
 /// The text of a leaf that stands for itself; none where it is no JSON, or empty, as the API server has none of these.
 fn text(bytes: &[u8]) -> Option<&str> {
-    let plain = !bytes.is_empty() && bytes.iter().all(|byte| *byte >= b' ');
+    let plain = !bytes.is_empty() && bytes.iter().fold(u8::MAX, |least, byte| least.min(*byte)) >= b' ';
     if plain { str::from_utf8(bytes).ok() } else { None }
 }
 
@@ -277,11 +283,10 @@ impl<'a> Scanner<'a, '_> {
         let key = outer.key.strip_prefix(b"{").filter(|_| *outer.namespace == *namespace)?;
         self.identify(name.as_bytes(), uid.as_bytes());
         let mut draft = std::mem::take(&mut self.parts[OUTER]);
-        let mut fit = Fit { json: self.json, at: metadata, head: &head };
-        let fits =
-            fit.part(key, &outer.leaves, &mut draft, |part, at| self.inner(part, at)) && fit.at == self.json.len();
+        let fit = Fit::new(self.json, metadata, &head);
+        let end = fit.part(key, &outer.leaves, &mut draft, |part, at| self.inner(part, at));
         self.parts[OUTER] = draft;
-        if !fits {
+        if end != Some(self.json.len()) {
             return None;
         }
         self.known[OUTER] = Some(outer);
@@ -424,10 +429,10 @@ impl<'a> Scanner<'a, '_> {
         self.seen |= 1 << part;
         if let Some(head) = &self.head {
             for likely in self.likely.of(part).filter(|likely| !likely.key.is_empty()) {
-                let mut fit = Fit { json: self.json, at: value, head };
-                if fit.part(&likely.key, &likely.leaves, &mut self.parts[part], |_, _| None) {
+                let fit = Fit::new(self.json, value, head);
+                if let Some(end) = fit.part(&likely.key, &likely.leaves, &mut self.parts[part], |_, _| None) {
                     self.known[part] = Some(Arc::clone(likely));
-                    return Some(fit.at);
+                    return Some(end);
                 }
                 self.parts[part].clear();
             }

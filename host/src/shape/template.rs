@@ -1,14 +1,15 @@
 //! One encoded section of a part, with holes for what is a Pod's own.
 
-use std::mem::discriminant;
-
 use super::{
     key::{Around, Leaf, real, text_length},
     leaf::{self, Kind, Value},
     part::MAX_LEAVES,
+    scan::PARTS,
 };
 
 const SENTINEL_DAY: &[u8] = b"2096-10-02T";
+/// From the first time of a sentinel to behind the last one.
+const SENTINEL_MILLIS: i64 = (PARTS * MAX_LEAVES) as i64 * 1_000;
 
 /// One encoded section: bytes, and what goes between them.
 #[derive(Debug)]
@@ -98,9 +99,10 @@ impl Template {
                 continue;
             }
             let millis = rest.first_chunk().map(|bytes| i64::from_le_bytes(*bytes));
-            let seconds = millis.filter(|millis| millis % 1_000 == 0).map(|millis| millis / 1_000);
-            let timed =
-                seconds.and_then(|seconds| usize::try_from(seconds - leaf::sentinel_time(0)).ok()).and_then(here);
+            // Of the first sentinel on: few places hold such a number by chance.
+            let since = millis.and_then(|millis| millis.checked_sub(leaf::sentinel_time(0) * 1_000));
+            let since = since.filter(|since| (0..SENTINEL_MILLIS).contains(since) && since % 1_000 == 0);
+            let timed = since.and_then(|since| usize::try_from(since / 1_000).ok()).and_then(here);
             if let Some(leaf) = timed.filter(|leaf| real(leaves, *leaf) == Kind::Time) {
                 hole(bytes.len(), leaf, What::Millis)?;
                 at += 8;
@@ -120,17 +122,14 @@ impl Template {
         due.is_none().then(|| Self { bytes: bytes.into(), holes: holes.into() })
     }
 
-    /// True when the bytes differ before the two templates part ways; then they need not be filled. When it is false
-    /// they may still differ.
-    pub(super) fn differs_soon(
-        &self,
-        own: (&[Leaf], &[Value<'_>]),
-        other: &Self,
-        others: (&[Leaf], &[Value<'_>]),
-    ) -> bool {
+    /// True when the two differ whatever goes into their holes. When it is false they may still differ.
+    ///
+    /// Up to the first byte that differs between the templates they have like holes at like places. If what goes into
+    /// these differs, the sections do: a time or a count is of one size, and the length of a text stands before it.
+    pub(super) fn differs_always(&self, leaves: &[Leaf], other: &Self, others: &[Leaf]) -> bool {
         let mut from = 0;
-        for hole in 0.. {
-            let (here, there) = (self.holes.get(hole), other.holes.get(hole));
+        for at in 0.. {
+            let (here, there) = (self.holes.get(at), other.holes.get(at));
             let end = |template: &Self, hole: Option<&Hole>| hole.map_or(template.bytes.len(), |hole| hole.at as usize);
             let ends = (end(self, here), end(other, there));
             let common = from..ends.0.min(ends.1);
@@ -141,19 +140,12 @@ impl Template {
             if ends.0 != ends.1 || here.what != there.what {
                 return false;
             }
-            let (leaf, other_leaf) = (usize::from(here.leaf), usize::from(there.leaf));
-            if here.what == What::Length {
-                if text_length(own.0, own.1, leaf) != text_length(others.0, others.1, other_leaf) {
-                    return true;
-                }
-            } else {
-                let (Some(value), Some(other_value)) = (own.1.get(leaf), others.1.get(other_leaf)) else {
-                    return false;
-                };
-                if value != other_value {
-                    // Unlike values of one kind have unlike bytes; those of two kinds may have one text.
-                    return discriminant(value) == discriminant(other_value) && value.len() == other_value.len();
-                }
+            // Of one length only if what is around their leaf is; several leaves of one text may share it otherwise.
+            let text = |leaves: &[Leaf], hole: &Hole| leaves.get(usize::from(hole.leaf)).and_then(|leaf| leaf.text);
+            let (text, other_text) = (text(leaves, here), text(others, there));
+            let is_alone = text == other_text && text.is_none_or(|text| text.leaves.get() == 1);
+            if matches!(here.what, What::Text | What::Length) && !(is_alone && text.is_some()) {
+                return false;
             }
             from = ends.0;
         }
@@ -195,5 +187,68 @@ impl Template {
         }
         out.extend_from_slice(&self.bytes[from..]);
         out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::shape::{key, leaf::MARK};
+
+    /// Texts of leaves with something before, between and behind them.
+    type Texts = Vec<(Vec<String>, String)>;
+
+    fn texts() -> impl Strategy<Value = Texts> {
+        prop::collection::vec((prop::collection::vec("[ab]{0,2}", 1..3), "[ab]{0,2}"), 1..3)
+    }
+
+    /// As a section has them, each with its length before it, and a number at the end.
+    fn template(texts: &Texts, last: u8) -> (Template, Box<[Leaf]>) {
+        let (mut key, mut bytes, mut holes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut leaf = 0;
+        for (before, behind) in texts {
+            holes.push(Hole { at: bytes.len() as u32, leaf, what: What::Length });
+            key.push(b'"');
+            for literal in before {
+                bytes.extend_from_slice(literal.as_bytes());
+                key.extend_from_slice(literal.as_bytes());
+                holes.push(Hole { at: bytes.len() as u32, leaf, what: What::Text });
+                key.extend([MARK, Kind::Text as u8]);
+                leaf += 1;
+            }
+            bytes.extend_from_slice(behind.as_bytes());
+            key.extend_from_slice(behind.as_bytes());
+            key.push(b'"');
+        }
+        bytes.push(last);
+        (Template { bytes: bytes.into(), holes: holes.into() }, key::leaves(&key).unwrap())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+        #[test]
+        fn what_differs_always_differs_whatever_goes_into_it(
+            one in texts(), other in texts(), last in 0..2_u8,
+            values in prop::collection::vec("[ab]{0,2}", 4), others in prop::collection::vec("[ab]{0,2}", 4),
+        ) {
+            let ((one, leaves), (other, other_leaves)) = (template(&one, 0), template(&other, last));
+            let fill = |template: &Template, leaves: &[Leaf], values: &[String]| {
+                template.fill(leaves, &values.iter().map(|value| Value::Text(value)).collect::<Vec<_>>())
+            };
+            if one.differs_always(&leaves, &other, &other_leaves) {
+                prop_assert_ne!(fill(&one, &leaves, &values), fill(&other, &other_leaves, &others));
+            }
+        }
+    }
+
+    #[test]
+    fn a_letter_that_differs_behind_like_holes_differs_always() {
+        let texts = vec![(vec!["a".to_owned()], "b".to_owned())];
+        let ((one, leaves), (other, others)) = (template(&texts, 0), template(&texts, 1));
+        assert!(one.differs_always(&leaves, &other, &others));
+        assert!(!one.differs_always(&leaves, &one, &leaves));
     }
 }

@@ -38,7 +38,7 @@ impl<'a> Scanner<'a, '_> {
             7..=18 if text[0].is_ascii_digit() => {
                 // Alone or before the length of its network's prefix.
                 let address = text.iter().position(|byte| *byte == b'/').unwrap_or(text.len());
-                if let Some(bytes) = leaf::ipv4(&text[..address]) {
+                if let Some((bytes, _)) = leaf::ipv4(text).filter(|(_, length)| *length == address) {
                     return self.value_leaf(Kind::Ipv4, from, from + address, Value::Ipv4(bytes));
                 }
             }
