@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::{
     model::{CachedPod, Kept, Record, record},
     shape::Shape,
+    sync::Mutex,
 };
 
 /// Records grow and shrink by a few bytes from event to event. An allocation of the same size as the one that is freed
@@ -15,7 +16,48 @@ const STEP: usize = 256;
 /// Pods in a page.
 pub(super) const PODS: usize = 16;
 
-#[derive(Debug, Default)]
+/// Bytes of pages that are gone, for those to come. Each change frees one page and makes another: the last one freed is
+/// still near the processor, and an allocator would look long for room of some kilobytes.
+///
+/// A reader may be the last to have a page. Neither it nor the writer waits for the other: who finds the lock taken frees,
+/// or allocates, as if there were nothing here.
+#[derive(Debug)]
+pub(super) struct Spare(Mutex<Vec<Vec<u8>>>);
+
+impl Default for Spare {
+    fn default() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+}
+
+impl Spare {
+    /// More than the pages of a batch are not kept.
+    const MOST: usize = 64;
+
+    fn take(&self, length: usize) -> Vec<u8> {
+        let wanted = length.next_multiple_of(STEP);
+        let kept = self.0.try_lock().and_then(|mut spare| {
+            let at = spare.iter().rposition(|bytes| bytes.capacity() == wanted)?;
+            Some(spare.remove(at))
+        });
+        kept.unwrap_or_else(|| Vec::with_capacity(wanted))
+    }
+
+    fn keep(&self, mut bytes: Vec<u8>) {
+        if bytes.capacity() == 0 {
+            return;
+        }
+        bytes.clear();
+        if let Some(mut spare) = self.0.try_lock() {
+            if spare.len() == Self::MOST {
+                spare.remove(0);
+            }
+            spare.push(bytes);
+        }
+    }
+}
+
+#[derive(Debug)]
 pub(super) struct Page {
     /// None: nobody is here.
     shapes: [Option<Arc<Shape>>; PODS],
@@ -23,6 +65,14 @@ pub(super) struct Page {
     ends: [u32; PODS],
     /// The records, one after the other. Room is made in steps of [`STEP`].
     bytes: Vec<u8>,
+    /// Where they go in the end.
+    spare: Arc<Spare>,
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        self.spare.keep(std::mem::take(&mut self.bytes));
+    }
 }
 
 impl Page {
@@ -32,10 +82,10 @@ impl Page {
     }
 
     /// Of the first Pods of a page.
-    pub(super) fn of(pods: &[Record]) -> Self {
-        let mut page = Self::default();
+    pub(super) fn of(pods: &[Record], spare: &Arc<Spare>) -> Self {
         let length: usize = pods.iter().map(|pod| pod.bytes().len()).sum();
-        page.bytes = Vec::with_capacity(length.next_multiple_of(STEP));
+        let bytes = spare.take(length);
+        let mut page = Self { shapes: Default::default(), ends: [0; PODS], bytes, spare: Arc::clone(spare) };
         let mut pods = pods.iter();
         for (shape, end) in page.shapes.iter_mut().zip(&mut page.ends) {
             if let Some(pod) = pods.next() {
@@ -45,6 +95,11 @@ impl Page {
             *end = u32::try_from(page.bytes.len()).unwrap_or(u32::MAX);
         }
         page
+    }
+
+    /// Of nobody.
+    pub(super) fn empty(spare: &Arc<Spare>) -> Self {
+        Self::of(&[], spare)
     }
 
     fn start(&self, at: usize) -> usize {
@@ -57,7 +112,7 @@ impl Page {
         pod.inspect(|pod| record::put(pod, record));
         let (start, end) = (self.start(at), self.ends[at] as usize);
         let length = start + record.len() + self.bytes.len() - end;
-        let mut bytes = Vec::with_capacity(length.next_multiple_of(STEP));
+        let mut bytes = self.spare.take(length);
         bytes.extend_from_slice(&self.bytes[..start]);
         bytes.extend_from_slice(record);
         bytes.extend_from_slice(&self.bytes[end..]);
@@ -67,6 +122,31 @@ impl Page {
             // Sixteen objects that etcd takes are 24 MiB.
             *of = u32::try_from(*of as usize - end + start + record.len()).unwrap_or(u32::MAX);
         }
-        Self { shapes, ends, bytes }
+        Self { shapes, ends, bytes, spare: Arc::clone(&self.spare) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_page_of_its_size_takes_the_bytes_of_the_last_that_went() {
+        let spare = Arc::<Spare>::default();
+        let pages = [1, 2, 2].map(|steps| spare.take(steps * STEP));
+        let addresses = pages.each_ref().map(|bytes| bytes.as_ptr());
+        pages.into_iter().for_each(|bytes| spare.keep(bytes));
+        let taken = [2, 1, 2].map(|steps| spare.take(steps * STEP - 1));
+        assert_eq!(taken.each_ref().map(|bytes| bytes.as_ptr()), [addresses[2], addresses[0], addresses[1]]);
+        assert!(taken.iter().all(Vec::is_empty) && spare.0.lock().is_empty());
+    }
+
+    #[test]
+    fn no_more_is_kept_than_a_batch_needs() {
+        let spare = Arc::<Spare>::default();
+        (0..1_000).for_each(|_| spare.keep(Vec::with_capacity(STEP)));
+        assert_eq!(spare.0.lock().len(), Spare::MOST);
+        drop(Page::empty(&spare));
+        assert_eq!(spare.0.lock().len(), Spare::MOST);
     }
 }

@@ -9,7 +9,7 @@ use super::{
     index::Indexes,
     lookup::Lookup,
     members::{Members, Slot},
-    page::{PODS, Page},
+    page::{PODS, Page, Spare},
     tree::Tree,
 };
 use crate::model::{
@@ -30,6 +30,7 @@ pub struct Snapshot {
 #[derive(Debug, Clone)]
 pub(super) struct Pods {
     pages: Tree<Page>,
+    spare: Arc<Spare>,
     names: Lookup,
     uids: Lookup,
     hasher: FixedState,
@@ -65,12 +66,23 @@ impl Pods {
         slots.find(|slot| self.get(*slot).is_some_and(|pod| pod.has_uid(uid)))
     }
 
+    fn new(hasher: FixedState) -> Self {
+        Self {
+            pages: Tree::default(),
+            spare: Arc::default(),
+            names: Lookup::default(),
+            uids: Lookup::default(),
+            hasher,
+            len: 0,
+            edits: 0,
+        }
+    }
+
     /// Of Pods whose slots are the first ones.
     fn of(hasher: FixedState, records: &[Record], pods: &[Arc<CachedPod>]) -> Self {
-        let mut pages = Tree::default();
-        records.chunks(PODS).enumerate().for_each(|(at, pods)| pages.set(at, Arc::new(Page::of(pods))));
-        let empty =
-            Self { pages, names: Lookup::default(), uids: Lookup::default(), hasher, len: pods.len(), edits: 0 };
+        let mut empty = Self { len: pods.len(), ..Self::new(hasher) };
+        let pages = records.chunks(PODS).map(|pods| Page::of(pods, &empty.spare));
+        pages.enumerate().for_each(|(at, page)| empty.pages.set(at, Arc::new(page)));
         let keys = (0..).zip(pods).map(|(slot, pod)| {
             let PodKey { namespace, name, uid } = &pod.key;
             ((empty.name_hash(namespace, name), slot), (empty.uid_hash(uid), slot))
@@ -82,8 +94,10 @@ impl Pods {
     /// What `record` holds is written over.
     pub(super) fn put(&mut self, slot: Slot, pod: Option<&CachedPod>, record: &mut Vec<u8>) {
         let (page, place) = (slot as usize / PODS, slot as usize % PODS);
-        let empty = Page::default();
-        let with = self.pages.get(page).unwrap_or(&empty).with(place, pod, record);
+        let with = match self.pages.get(page) {
+            Some(page) => page.with(place, pod, record),
+            None => Page::empty(&self.spare).with(place, pod, record),
+        };
         self.pages.set(page, Arc::new(with));
         self.edits += 1;
     }
@@ -104,16 +118,8 @@ impl Pods {
 impl Snapshot {
     /// Hashes are seeded, so that nobody outside can fill one bucket with Pods of his choice.
     pub(super) fn new(seed: u64) -> Self {
-        let pods = Pods {
-            pages: Tree::default(),
-            names: Lookup::default(),
-            uids: Lookup::default(),
-            hasher: FixedState::with_seed(seed),
-            len: 0,
-            edits: 0,
-        };
         Self {
-            pods,
+            pods: Pods::new(FixedState::with_seed(seed)),
             namespaces: OrdMap::new(),
             indexes: Indexes::default(),
             revision: Revision::default(),

@@ -108,6 +108,7 @@ async fn every_event_has_the_time_at_which_it_was_written() {
     let last: u64 = control(&client, "prepare?count=20").await.parse().unwrap();
     let mut seen = watcher(Api::<Pod>::all(client.clone()), watcher::Config::default().streaming_lists()).boxed();
     while !matches!(seen.next().await.unwrap().unwrap(), Seen::InitDone) {}
+    let begun = monotonic::now();
     control(&client, "send?rate=1000").await;
     let mut arrived = BTreeMap::new();
     while arrived.len() < 20 {
@@ -123,10 +124,11 @@ async fn every_event_has_the_time_at_which_it_was_written() {
         .map(|(revision, time)| (revision.parse().unwrap(), time.parse().unwrap()))
         .collect();
     assert_eq!(times.len(), 20);
-    for (revision, time) in &times {
-        // 0 where the connection has not noted the last one yet.
-        assert!(*time == 0 || (before < *time && *time <= arrived[revision]), "{revision}: {time}");
+    // 0 where the connection has not noted the last one yet.
+    for (at, (revision, time)) in times.iter().enumerate().filter(|(_, (_, time))| *time > 0) {
+        assert!(before < *time && *time <= arrived[revision], "{revision}: {time}");
+        // A busy machine may be late with any of them, and is early with none.
+        let due = begun + at as u64 * 1_000_000;
+        assert!(*time >= due, "event {at} of 1,000 in a second was written {} ns early", due - *time);
     }
-    let paced = times[18].1 - times[0].1;
-    assert!(paced >= 17_000_000, "20 events at 1,000 per second took {paced} ns");
 }
