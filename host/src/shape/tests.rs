@@ -277,6 +277,18 @@ fn an_unchanged_spec_is_not_read_again_and_a_changed_one_is() {
 }
 
 #[test]
+fn a_status_that_names_the_pods_node_comes_back_with_it() {
+    let (shapes, mut scratch) = shapes();
+    let mut object = pod(1, 3, "Running");
+    object["status"]["nominatedNodeName"] = object["spec"]["nodeName"].clone();
+    let json = written(&object);
+    let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+    let back = read.packed.json(Identity { name: read.name, uid: read.uid, revision: read.revision }).unwrap();
+    let back: Value = serde_json::from_slice(&back).unwrap();
+    assert_eq!(back["status"], object["status"]);
+}
+
+#[test]
 fn nothing_but_managed_fields_is_passed_over_in_a_pod_that_is_like_another() {
     let (shapes, mut scratch) = shapes();
     let json = written(&pod(1, 3, "Running"));

@@ -4,7 +4,7 @@ use memchr::memmem::Finder;
 
 use super::{
     leaf::{self, Kind, Value},
-    scan::{Leaves, OUTER, Scanner},
+    scan::{Leaves, OUTER, SPEC, Scanner},
 };
 
 /// How far back a leaf finds its like.
@@ -59,7 +59,9 @@ impl<'a> Scanner<'a, '_> {
         if self.names(from, end) {
             return;
         }
-        if let Some((place, _)) = self.node.filter(|(place, node)| text == *node && *place <= MAX_PLACE) {
+        // The leaf is the spec's: in a status, which may name the node too, it would be another.
+        let node = self.node.filter(|_| self.part == SPEC);
+        if let Some((place, _)) = node.filter(|(place, node)| text == *node && *place <= MAX_PLACE) {
             self.leaf(Kind::Same, from, end);
             self.parts[self.part].key.push(place as u8);
         }
