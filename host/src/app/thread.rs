@@ -21,7 +21,7 @@ use crate::watch::Counters;
 /// Events are fast from so many in a second on.
 const FAST: u64 = 5_000;
 /// What an event may have to wait for then, before it is taken.
-const REST: Duration = Duration::from_micros(1_000);
+const REST: Duration = Duration::from_millis(1);
 /// Their number is looked at after this, so that a fast burst which ends costs a few rests.
 const WINDOW: Duration = Duration::from_millis(2);
 

@@ -9,7 +9,7 @@ use crate::{frames::Format, shape::Prune};
 pub(super) const FORMAT: Format = Format {
     magic: *b"podchk",
     // With every change of what keys and own values mean, too; a test knows what a checkpoint of this version looks like.
-    version: 1,
+    version: 2,
     // An object that etcd takes is 1.5 MiB.
     max_payload: 4 << 20,
 };

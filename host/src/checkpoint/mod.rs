@@ -3,7 +3,8 @@
 //! A file is one state of the cache, whole or of no use, and the revisions up to which it stayed so. It is written beside
 //! the old one and put in its place, and one that is damaged, of another version or of something else is passed over,
 //! because a list is always there to be had. It holds what Pods share once, as memory does, so it is as large as they are
-//! there. What is read is built and proven as what the API server sends is. Whether the API server still goes on from there is the watch's to find out.
+//! there. What is read is built and proven as what the API server sends is. Whether the API server still goes on from
+//! there is the watch's to find out.
 //!
 //! Everything here blocks.
 

@@ -143,8 +143,8 @@ impl Template {
             // Of one length only if what is around their leaf is; several leaves of one text may share it otherwise.
             let text = |leaves: &[Leaf], hole: &Hole| leaves.get(usize::from(hole.leaf)).and_then(|leaf| leaf.text);
             let (text, other_text) = (text(leaves, here), text(others, there));
-            let is_alone = text == other_text && text.is_none_or(|text| text.leaves.get() == 1);
-            if matches!(here.what, What::Text | What::Length) && !(is_alone && text.is_some()) {
+            let is_alone = text == other_text && text.is_some_and(|text| text.leaves.get() == 1);
+            if matches!(here.what, What::Text | What::Length) && !is_alone {
                 return false;
             }
             from = ends.0;
