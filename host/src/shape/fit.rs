@@ -7,7 +7,7 @@
 use memchr::memchr;
 
 use super::{
-    key::{Leaf, Piece, Pieces},
+    key::{Leaf, Token, Tokens},
     leaf::{self, Kind, Value},
     scan::{Draft, Head, SPEC},
     skip,
@@ -36,27 +36,21 @@ impl<'a, 's> Fit<'a, 's> {
     /// part in the place of another.
     pub(super) fn part(
         mut self,
-        key: &[u8],
+        mut key: Tokens<'_>,
         leaves: &[Leaf],
         draft: &mut Draft,
         mut nested: impl FnMut(usize, usize) -> Option<usize>,
     ) -> Option<usize> {
-        let mut pieces = Pieces(key);
         let mut leaves = leaves.iter();
-        while let Some(piece) = pieces.next()? {
-            let literal = match piece {
-                Piece::Literal(literal) => literal,
-                Piece::Leaf(kind, place) => {
+        while let Some(token) = key.next()? {
+            match token {
+                Token::Literal(literal) if self.literal(literal) => {}
+                Token::Literal(literal) => self.literal_with_managed_fields(literal, &key)?,
+                Token::Leaf(kind, place) => {
                     self.leaf(kind, place, draft)?;
-                    pieces.behind(leaves.next()?)?
+                    key.behind(leaves.next()?);
                 }
-                Piece::Part(inner) => {
-                    self.at = nested(inner, self.at)?;
-                    continue;
-                }
-            };
-            if !self.literal(literal) {
-                self.literal_with_managed_fields(literal, &mut pieces)?;
+                Token::Part(inner) => self.at = nested(inner, self.at)?,
             }
         }
         Some(self.at)
@@ -76,9 +70,9 @@ impl<'a, 's> Fit<'a, 's> {
 
     /// The end of metadata, where managedFields come last. Nothing but the outer part has a spec behind it, so that no
     /// member of another object can be taken for them.
-    fn literal_with_managed_fields(&mut self, literal: &[u8], pieces: &mut Pieces<'_>) -> Option<()> {
+    fn literal_with_managed_fields(&mut self, literal: &[u8], behind: &Tokens<'_>) -> Option<()> {
         let before = literal.strip_suffix(BEFORE_SPEC)?;
-        if !matches!(Pieces(pieces.0).next()??, Piece::Part(SPEC)) {
+        if !matches!(behind.clone().next()??, Token::Part(SPEC)) {
             return None;
         }
         let is_there = self.literal(before) && self.literal(MANAGED_FIELDS) && self.rest().first() == Some(&b'[');

@@ -1,6 +1,6 @@
 //! The key of a part: its JSON, with marks in the place of what is a Pod's own.
 
-use std::num::NonZeroU16;
+use std::{num::NonZeroU16, slice, sync::Arc};
 
 use memchr::memchr;
 use smallvec::SmallVec;
@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::{
     leaf::{self, Kind, MARK, Value, Values},
     part::{Identity, MAX_LEAVES},
+    pieces::Text,
     scan::{OUTER, PARTS, SPEC},
 };
 
@@ -45,15 +46,15 @@ pub(super) fn text_length(leaves: &[Leaf], values: &[Value<'_>], leaf: usize) ->
 /// The leaves of a key, in order. None where it is no key.
 pub(super) fn leaves(key: &[u8]) -> Option<Box<[Leaf]>> {
     let mut leaves: Vec<Leaf> = Vec::new();
-    let mut pieces = Pieces(key);
+    let mut tokens = Tokens::from(key);
     let mut literal: &[u8] = b"";
     // The first leaf of the text that has not ended.
     let mut open: Option<usize> = None;
-    // The last piece was a leaf.
+    // The last token was a leaf.
     let mut follows = false;
-    while let Some(piece) = pieces.next()? {
-        match piece {
-            Piece::Literal(bytes) => {
+    while let Some(token) = tokens.next()? {
+        match token {
+            Token::Literal(bytes) => {
                 literal = bytes;
                 if let Some(leaf) = leaves.last_mut().filter(|_| follows) {
                     leaf.behind = u32::try_from(bytes.len()).ok()?;
@@ -66,7 +67,7 @@ pub(super) fn leaves(key: &[u8]) -> Option<Box<[Leaf]>> {
                 }
                 open = open.filter(|_| end.is_none());
             }
-            Piece::Leaf(kind, place) => {
+            Token::Leaf(kind, place) => {
                 if kind == Kind::Same && usize::from(place) >= leaves.len() {
                     return None;
                 }
@@ -82,39 +83,77 @@ pub(super) fn leaves(key: &[u8]) -> Option<Box<[Leaf]>> {
                 leaves.push(Leaf { kind, place, sections: 0, behind: 0, text });
                 (literal, follows) = (b"", true);
             }
-            Piece::Part(_) => (literal, follows) = (b"", false),
+            Token::Part(_) => (literal, follows) = (b"", false),
         }
     }
     (leaves.len() < MAX_LEAVES).then(|| leaves.into_boxed_slice())
 }
 
-pub(super) enum Piece<'a> {
+pub(super) enum Token<'a> {
+    /// Bytes without a mark; more of them may follow.
     Literal(&'a [u8]),
     Leaf(Kind, u8),
     Part(usize),
 }
 
-pub(super) struct Pieces<'a>(pub(super) &'a [u8]);
+/// A key from a place on.
+#[derive(Clone)]
+pub(super) struct Tokens<'a> {
+    /// What is left of a piece; no piece ends within a mark.
+    piece: &'a [u8],
+    pieces: slice::Iter<'a, Arc<[u8]>>,
+    /// So many bytes that follow are no marks.
+    plain: usize,
+}
 
-impl<'a> Pieces<'a> {
-    /// What follows a leaf up to the next mark, which need not be looked for. None where this is not the leaf's key.
-    pub(super) fn behind(&mut self, leaf: &Leaf) -> Option<&'a [u8]> {
-        self.0.split_off(..leaf.behind as usize)
+impl<'a> From<&'a [u8]> for Tokens<'a> {
+    fn from(key: &'a [u8]) -> Self {
+        Self { piece: key, pieces: [].iter(), plain: 0 }
+    }
+}
+
+impl<'a> From<&'a Text> for Tokens<'a> {
+    fn from(key: &'a Text) -> Self {
+        Self { piece: &[], pieces: key.pieces().iter(), plain: 0 }
+    }
+}
+
+impl<'a> Tokens<'a> {
+    /// The last token was this leaf: the next mark need not be looked for.
+    pub(super) fn behind(&mut self, leaf: &Leaf) {
+        self.plain = leaf.behind as usize;
+    }
+
+    fn len(&self) -> usize {
+        self.piece.len() + self.pieces.clone().map(|piece| piece.len()).sum::<usize>()
     }
 
     /// The outer None: not a key. The inner: its end.
-    pub(super) fn next(&mut self) -> Option<Option<Piece<'a>>> {
-        let Some(first) = self.0.first() else { return Some(None) };
-        if *first != MARK {
-            let end = memchr(MARK, self.0).unwrap_or(self.0.len());
-            let (literal, rest) = self.0.split_at(end);
-            self.0 = rest;
-            return Some(Some(Piece::Literal(literal)));
+    #[inline]
+    pub(super) fn next(&mut self) -> Option<Option<Token<'a>>> {
+        let first = loop {
+            match self.piece.first() {
+                Some(first) => break *first,
+                None => match self.pieces.next() {
+                    Some(piece) => self.piece = piece,
+                    None => return Some(None),
+                },
+            }
+        };
+        if self.plain > 0 || first != MARK {
+            let end = match self.plain {
+                0 => memchr(MARK, self.piece).unwrap_or(self.piece.len()),
+                plain => plain.min(self.piece.len()),
+            };
+            self.plain = self.plain.saturating_sub(end);
+            let (literal, rest) = self.piece.split_at(end);
+            self.piece = rest;
+            return Some(Some(Token::Literal(literal)));
         }
-        let kind = Kind::from_byte(*self.0.get(1)?)?;
-        let place = if kind.has_place() { *self.0.get(2)? } else { 0 };
-        self.0 = &self.0[if kind.has_place() { 3 } else { 2 }..];
-        Some(Some(if kind == Kind::Part { Piece::Part(usize::from(place)) } else { Piece::Leaf(kind, place) }))
+        let kind = Kind::from_byte(*self.piece.get(1)?)?;
+        let place = if kind.has_place() { *self.piece.get(2)? } else { 0 };
+        self.piece = &self.piece[if kind.has_place() { 3 } else { 2 }..];
+        Some(Some(if kind == Kind::Part { Token::Part(usize::from(place)) } else { Token::Leaf(kind, place) }))
     }
 }
 
@@ -146,27 +185,27 @@ fn named(digits: Option<&[u8]>) -> Option<&str> {
 
 /// The JSON of the outer part with the others in it. None where a key or its values do not fit.
 pub(super) fn render(
-    keys: [&[u8]; PARTS],
+    keys: [Tokens<'_>; PARTS],
     mut write: impl FnMut(usize, usize, &mut Vec<u8>) -> Option<()>,
 ) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(keys.iter().map(|key| key.len()).sum::<usize>() * 2);
+    let mut out = Vec::with_capacity(keys.iter().map(Tokens::len).sum::<usize>() * 2);
     let mut counts = [0; PARTS];
-    let mut stack = vec![(OUTER, Pieces(keys[OUTER]))];
-    while let Some((part, pieces)) = stack.last_mut() {
+    let mut stack = vec![(OUTER, keys[OUTER].clone())];
+    while let Some((part, tokens)) = stack.last_mut() {
         let part = *part;
-        match pieces.next()? {
+        match tokens.next()? {
             None => {
                 stack.pop();
             }
-            Some(Piece::Literal(bytes)) => out.extend_from_slice(bytes),
-            Some(Piece::Leaf(..)) => {
+            Some(Token::Literal(bytes)) => out.extend_from_slice(bytes),
+            Some(Token::Leaf(..)) => {
                 write(part, counts[part], &mut out)?;
                 counts[part] += 1;
             }
-            Some(Piece::Part(inner)) if part == OUTER && (SPEC..PARTS).contains(&inner) => {
-                stack.push((inner, Pieces(keys[inner])));
+            Some(Token::Part(inner)) if part == OUTER && (SPEC..PARTS).contains(&inner) => {
+                stack.push((inner, keys[inner].clone()));
             }
-            Some(Piece::Part(_)) => return None,
+            Some(Token::Part(_)) => return None,
         }
     }
     Some(out)

@@ -21,6 +21,7 @@ mod key;
 mod leaf;
 mod packed;
 mod part;
+mod pieces;
 mod prune;
 mod saved;
 mod scan;
@@ -48,6 +49,7 @@ use podium_wire::{Pod, json::JsonError};
 use crate::sync::{Mutex, Weak, downgrade};
 
 use part::Part;
+use pieces::Texts;
 use scan::{Cut, Leaves, Likely, OUTER, SPEC, STATUS};
 
 /// The three parts of a Pod. Pods that share all of them share this.
@@ -80,6 +82,7 @@ pub struct Shapes {
 struct Table {
     /// Each of the three by itself: what is empty or null has one key in all of them.
     parts: [HashMap<u64, Weak<Part>, FixedState>; PARTS],
+    texts: Texts,
     /// By the addresses of the parts, which live as long as the shape.
     shapes: HashMap<[usize; PARTS], Weak<Shape>, FixedState>,
     /// What has died is taken out when there are so many entries.
@@ -114,6 +117,7 @@ impl Shapes {
         let hasher = FixedState::with_seed(seed);
         let table = Table {
             parts: [(); PARTS].map(|()| HashMap::with_hasher(hasher.clone())),
+            texts: Texts::new(hasher.clone()),
             shapes: HashMap::with_hasher(hasher.clone()),
             sweep_at: 0,
         };
@@ -211,7 +215,7 @@ impl Shapes {
                 Some(known) => known,
                 None => {
                     let fresh = part::build(part, &draft.key, &draft.own.bytes, identity)?;
-                    self.table.lock().add(part, hashes[part], fresh)
+                    self.table.lock().add(part, hashes[part], fresh, &draft.key)
                 }
             });
         }
@@ -233,11 +237,15 @@ impl Table {
     }
 
     fn known(&self, part: usize, hash: u64, key: &[u8]) -> Option<Arc<Part>> {
-        self.parts[part].get(&hash)?.upgrade().filter(|known| *known.key == *key)
+        self.parts[part].get(&hash)?.upgrade().filter(|known| known.key.is(key))
     }
 
-    fn add(&mut self, at: usize, hash: u64, part: Part) -> Arc<Part> {
+    fn add(&mut self, at: usize, hash: u64, mut part: Part, key: &[u8]) -> Arc<Part> {
         self.sweep();
+        // What is outside has little that others have; it is compared from its beginning to before the spec at once.
+        if at != OUTER {
+            part.key = self.texts.share(key);
+        }
         let entry = self.parts[at].entry(hash).or_default();
         match entry.upgrade() {
             // Another thread made the same meanwhile.

@@ -6,7 +6,8 @@ use podium_wire::{CodecError, Pod, Section, SectionBytes, SectionSet};
 use smallvec::SmallVec;
 
 use super::{
-    Identity, Prune, Shape, key,
+    Identity, Prune, Shape,
+    key::{self, Tokens},
     leaf::{put_varint, varint},
     part::{self, Part, place, sections},
     scan::{OUTER, PARTS, SPEC, STATUS},
@@ -179,7 +180,7 @@ impl Packed {
         for (at, part) in parts.into_iter().enumerate() {
             values.push(part.values(self.own(at), identity)?);
         }
-        let rest = key::render(parts.map(|part| &*part.key), |part, leaf, out| {
+        let rest = key::render(parts.map(|part| Tokens::from(&part.key)), |part, leaf, out| {
             values[part].get(leaf)?.write(out);
             Some(())
         })?;

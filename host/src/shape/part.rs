@@ -9,8 +9,9 @@ use std::{fmt, sync::Arc};
 use podium_wire::{Pod, Section, SectionBytes};
 
 use super::{
-    key::{self, Leaf, Resolved, real, resolve},
+    key::{self, Leaf, Resolved, Tokens, real, resolve},
     leaf::{self, Kind, MARK, Value, Values},
+    pieces::Text,
     scan::{OUTER, PARTS, SPEC, STATUS},
     template::{Hole, Template, number_of},
 };
@@ -57,7 +58,8 @@ pub(super) struct Part {
     /// Of the outer part: the others stand within it undivided.
     pub(super) is_whole: bool,
     /// Empty for a part that is not there, and for spec and status of a Pod that is kept undivided: its outer part has all.
-    pub(super) key: Box<[u8]>,
+    /// That of the outer part is in one piece.
+    pub(super) key: Text,
     pub(super) leaves: Box<[Leaf]>,
     templates: Box<[Template]>,
     /// Of the outer part, as are the next two.
@@ -80,8 +82,12 @@ pub(super) const SUCCESSORS: usize = 4;
 
 impl fmt::Debug for Part {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let key = String::from_utf8_lossy(&self.key);
-        formatter.debug_struct("Part").field("key", &key).field("leaves", &self.leaves.len()).finish_non_exhaustive()
+        let key = self.key.to_vec();
+        formatter
+            .debug_struct("Part")
+            .field("key", &String::from_utf8_lossy(&key))
+            .field("leaves", &self.leaves.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -103,7 +109,7 @@ pub(super) fn build(part: usize, key: &[u8], own: &[u8], identity: Identity<'_>)
     // What is not there is decoded as what is empty.
     keys[part] = if key.is_empty() { b"{}" } else { key };
     let decode = |write: &dyn Fn(usize, &mut Vec<u8>) -> Option<()>| {
-        let json = key::render(keys, |of, at, out| if of == part { write(at, out) } else { None })?;
+        let json = key::render(keys.map(Tokens::from), |of, at, out| if of == part { write(at, out) } else { None })?;
         podium_wire::json::decode(&json).ok()
     };
     let actual = decode(&|at, out| {
@@ -139,7 +145,7 @@ pub(super) fn build(part: usize, key: &[u8], own: &[u8], identity: Identity<'_>)
     let phase = &*traced.status.phase;
     let phase = leaf(phase).map_or_else(|| Slot::Fixed(phase.into()), Slot::Leaf);
     let built = Part {
-        key: key.into(),
+        key: Text::whole(key),
         is_whole: false,
         templates: templates.into(),
         namespace: if part == OUTER { actual.header.namespace.as_str().into() } else { Arc::default() },
@@ -180,7 +186,7 @@ pub(super) fn unshared(pod: &Pod, bytes: &SectionBytes, key: &[u8]) -> Option<[P
     let mut leaves = [key::leaves(key)?, Box::default(), Box::default()];
     Some([OUTER, SPEC, STATUS].map(|part| {
         Part {
-            key: if part == OUTER { key.into() } else { Box::default() },
+            key: Text::whole(if part == OUTER { key } else { &[] }),
             is_whole: part == OUTER,
             leaves: std::mem::take(&mut leaves[part]),
             templates: sections(part)

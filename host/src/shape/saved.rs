@@ -6,17 +6,18 @@ use super::{
     Identity, Shape, Shapes,
     packed::split,
     part,
+    pieces::Text,
     scan::{OUTER, PARTS, SPEC, STATUS},
 };
 
 impl Shape {
     /// The keys of the parts, each with what tells it from others for as long as this shape lives. None of a Pod that is
     /// kept undivided.
-    pub(crate) fn keys(&self) -> Option<[(usize, &[u8]); PARTS]> {
+    pub(crate) fn keys(&self) -> Option<[(usize, &Text); PARTS]> {
         if self.parts[OUTER].is_whole {
             return None;
         }
-        Some(self.parts.each_ref().map(|part| (Arc::as_ptr(part).addr(), &*part.key)))
+        Some(self.parts.each_ref().map(|part| (Arc::as_ptr(part).addr(), &part.key)))
     }
 
     /// True when these can be the own values of a Pod of this shape.
@@ -38,7 +39,7 @@ impl Shapes {
                 Some(known) => known,
                 None => {
                     let built = part::build(part, keys[part], own[part], identity)?;
-                    self.table.lock().add(part, hash, built)
+                    self.table.lock().add(part, hash, built, keys[part])
                 }
             });
         }

@@ -12,6 +12,7 @@ use memchr::memmem::Finder;
 use super::{
     Shape,
     fit::Fit,
+    key::Tokens,
     leaf::{self, Kind, MARK, Own, Value},
     part::{Part, SUCCESSORS},
     prune::Prune,
@@ -280,11 +281,12 @@ impl<'a> Scanner<'a, '_> {
         let head = self.head?;
         let outer = self.likely.of(OUTER).next().map(Arc::clone)?;
         let Head { namespace, name, uid, revision, metadata } = head;
-        let key = outer.key.strip_prefix(b"{").filter(|_| *outer.namespace == *namespace)?;
+        let [key] = outer.key.pieces() else { return None };
+        let key = key.strip_prefix(b"{").filter(|_| *outer.namespace == *namespace)?;
         self.identify(name.as_bytes(), uid.as_bytes());
         let mut draft = std::mem::take(&mut self.parts[OUTER]);
         let fit = Fit::new(self.json, metadata, &head);
-        let end = fit.part(key, &outer.leaves, &mut draft, |part, at| self.inner(part, at));
+        let end = fit.part(key.into(), &outer.leaves, &mut draft, |part, at| self.inner(part, at));
         self.parts[OUTER] = draft;
         if end != Some(self.json.len()) {
             return None;
@@ -430,7 +432,9 @@ impl<'a> Scanner<'a, '_> {
         if let Some(head) = &self.head {
             for likely in self.likely.of(part).filter(|likely| !likely.key.is_empty()) {
                 let fit = Fit::new(self.json, value, head);
-                if let Some(end) = fit.part(&likely.key, &likely.leaves, &mut self.parts[part], |_, _| None) {
+                if let Some(end) =
+                    fit.part(Tokens::from(&likely.key), &likely.leaves, &mut self.parts[part], |_, _| None)
+                {
                     self.known[part] = Some(Arc::clone(likely));
                     return Some(end);
                 }
