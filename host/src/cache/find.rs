@@ -176,7 +176,7 @@ fn is_known(query: &PodQuery) -> bool {
 fn matches(query: &PodQuery, decided: Decided, pod: &CachedPod) -> bool {
     let PodQuery { namespace, node, owner_uid, phase, labels: selector } = query;
     namespace.as_ref().is_none_or(|namespace| pod.key.namespace == *namespace)
-        && (decided == Decided::Node || node.as_ref().is_none_or(|node| pod.node() == Some(&**node)))
+        && (decided == Decided::Node || node.as_ref().is_none_or(|node| pod.node().as_deref() == Some(&**node)))
         && (decided == Decided::Phase || phase.as_ref().is_none_or(|phase| *pod.phase() == **phase))
         && (decided == Decided::Owner
             || owner_uid.as_ref().is_none_or(|uid| pod.owner_uids().iter().any(|owner| **owner == **uid)))

@@ -70,7 +70,7 @@ impl Indexes {
         let mut labelled: BTreeMap<String, BTreeMap<String, Vec<Slot>>> = BTreeMap::new();
         for (slot, pod) in (0..).zip(pods) {
             if let Some(node) = pod.node() {
-                add(&mut nodes, node, slot);
+                add(&mut nodes, &node, slot);
             }
             add(&mut phases, pod.phase(), slot);
         }
@@ -111,8 +111,8 @@ impl Indexes {
         if sections.contains(Section::Spec) {
             let (from, to) = (old.and_then(CachedPod::node), new.and_then(CachedPod::node));
             if from != to {
-                from.into_iter().for_each(|node| self.nodes.remove(node, slot, place));
-                to.into_iter().for_each(|node| self.nodes.insert(node, slot, place));
+                from.into_iter().for_each(|node| self.nodes.remove(&node, slot, place));
+                to.into_iter().for_each(|node| self.nodes.insert(&node, slot, place));
             }
         }
         if sections.contains(Section::Status) {

@@ -178,7 +178,7 @@ fn queries() -> impl Strategy<Value = PodQuery> {
 
 fn matches(query: &PodQuery, pod: &CachedPod) -> bool {
     query.namespace.as_ref().is_none_or(|namespace| *namespace == pod.key.namespace)
-        && query.node.as_ref().is_none_or(|node| Some(&**node) == pod.node())
+        && query.node.as_ref().is_none_or(|node| Some(&**node) == pod.node().as_deref())
         && query.owner_uid.as_ref().is_none_or(|uid| pod.owner_uids().iter().any(|owner| **owner == **uid))
         && query.phase.as_ref().is_none_or(|phase| **phase == *pod.phase())
         && query.labels.matches(&pod.labels().unwrap())

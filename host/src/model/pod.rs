@@ -146,7 +146,7 @@ impl CachedPod {
     }
     /// None until scheduled.
     #[must_use]
-    pub fn node(&self) -> Option<&str> {
+    pub fn node(&self) -> Option<Cow<'_, str>> {
         self.packed.node(self.identity())
     }
     /// Empty where the server has none yet.

@@ -133,6 +133,7 @@ impl<'a, 's> Fit<'a, 's> {
             }
             Kind::Text => {
                 let text = &rest[..memchr(b'"', rest)?];
+                let text = &text[..leaf::own_of_node(text)];
                 if !leaf::is_text(text) || !own.push_text(text) {
                     return None;
                 }

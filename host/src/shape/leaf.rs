@@ -29,7 +29,7 @@ pub(super) enum Kind {
     Digest,
     /// Five lower-case letters or digits at the end of a text, as the API server generates: as they are.
     Suffix,
-    /// A text of at most 255 bytes without escapes: its length and itself.
+    /// A node's name of at most 255 bytes without escapes, but for what [`own_of_node`] leaves out: its length and itself.
     Text,
     /// A number that is not negative and fits an i32.
     Count,
@@ -349,6 +349,13 @@ pub(super) fn run(name: &[u8]) -> Option<&[u8]> {
 /// What [`Kind::Suffix`] may be.
 pub(super) fn is_suffix(text: &[u8]) -> bool {
     text.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+}
+
+/// How much of a node's name is its own: what stands before a domain that a cloud gives all its nodes, such as
+/// `eu-west-1.compute.internal`. Of other domains it is not known whether they are those of many nodes.
+pub(super) fn own_of_node(name: &[u8]) -> usize {
+    let dot = name.iter().position(|byte| *byte == b'.').filter(|_| name.ends_with(b".internal"));
+    dot.unwrap_or(name.len())
 }
 
 /// What [`Kind::Text`] may be, but for its length.

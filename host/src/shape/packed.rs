@@ -160,7 +160,7 @@ impl Packed {
 
     /// None until scheduled.
     #[must_use]
-    pub fn node<'a>(&'a self, identity: Identity<'a>) -> Option<&'a str> {
+    pub fn node<'a>(&'a self, identity: Identity<'a>) -> Option<Cow<'a, str>> {
         self.part(SPEC).node(self.own(SPEC), identity)
     }
 

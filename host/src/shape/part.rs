@@ -4,7 +4,7 @@
 //! and encoded as any Pod is, and the sentinels are found in the bytes. That is sound as far as the decoder passes such
 //! values on unseen; that it did is checked on the Pod at hand, whose sections must come out as they would directly.
 
-use std::{fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc};
 
 use podium_wire::{Pod, Section, SectionBytes};
 
@@ -71,6 +71,8 @@ pub(super) struct Part {
     pub(super) generation: i64,
     /// Of the spec.
     node: Slot<Option<Box<str>>>,
+    /// What follows the leaf of the node's name in it.
+    domain: Box<str>,
     /// What Pods of this part had next, the last first: states follow each other as they did before.
     next: Mutex<[Weak<Self>; SUCCESSORS]>,
     /// Of the status.
@@ -138,9 +140,13 @@ pub(super) fn build(part: usize, key: &[u8], own: &[u8], identity: Identity<'_>)
     let leaf = |text: &str| {
         number_of(text.as_bytes()).and_then(|at| at.checked_sub(part * MAX_LEAVES)).filter(|at| *at < leaves.len())
     };
-    let node = match &traced.spec.node_name {
-        Some(name) => leaf(name).map_or_else(|| Slot::Fixed(Some(name.as_str().into())), Slot::Leaf),
-        None => Slot::Fixed(None),
+    let node = traced.spec.node_name.as_deref();
+    let (node, domain) = match node.and_then(|name| {
+        let (own, domain) = name.split_at_checked(leaf::sentinel_text(0).len())?;
+        Some((leaf(own)?, domain))
+    }) {
+        Some((leaf, domain)) => (Slot::Leaf(leaf), domain),
+        None => (Slot::Fixed(node.map(Box::from)), ""),
     };
     let phase = &*traced.status.phase;
     let phase = leaf(phase).map_or_else(|| Slot::Fixed(phase.into()), Slot::Leaf);
@@ -153,13 +159,14 @@ pub(super) fn build(part: usize, key: &[u8], own: &[u8], identity: Identity<'_>)
         created: created.map_or(Slot::Fixed(actual.header.created.0), Slot::Leaf),
         generation: traced.header.generation,
         node,
+        domain: domain.into(),
         next: Mutex::new(Default::default()),
         phase,
         leaves,
     };
     let proven = built.created(own, identity) == actual.header.created.0
         && built.generation == actual.header.generation
-        && built.node(own, identity) == actual.spec.node_name.as_deref()
+        && built.node(own, identity).as_deref() == actual.spec.node_name.as_deref()
         && built.phase(own, identity) == actual.status.phase;
     proven.then_some(built)
 }
@@ -197,6 +204,7 @@ pub(super) fn unshared(pod: &Pod, bytes: &SectionBytes, key: &[u8]) -> Option<[P
             created: Slot::Fixed(pod.header.created.0),
             generation: pod.header.generation,
             node: Slot::Fixed(pod.spec.node_name.as_deref().map(Box::from)),
+            domain: Box::default(),
             phase: Slot::Fixed(pod.status.phase.as_str().into()),
             next: Mutex::new(Default::default()),
         }
@@ -283,10 +291,13 @@ impl Part {
         }
     }
 
-    pub(super) fn node<'a>(&'a self, own: &'a [u8], identity: Identity<'a>) -> Option<&'a str> {
+    pub(super) fn node<'a>(&'a self, own: &'a [u8], identity: Identity<'a>) -> Option<Cow<'a, str>> {
         match &self.node {
-            Slot::Fixed(node) => node.as_deref(),
-            Slot::Leaf(at) => self.text(own, identity, *at),
+            Slot::Fixed(node) => node.as_deref().map(Cow::Borrowed),
+            Slot::Leaf(at) => {
+                let own = self.text(own, identity, *at)?;
+                Some(if self.domain.is_empty() { own.into() } else { [own, &self.domain].concat().into() })
+            }
         }
     }
 

@@ -271,8 +271,8 @@ pub(super) struct Scanner<'a, 's> {
     pub(super) uid: &'a [u8],
     /// The number in the name by which the runs of a CronJob differ.
     pub(super) run: Option<Finder<'a>>,
-    /// The node's name in the spec: its leaf and its text.
-    pub(super) node: Option<(usize, &'a [u8])>,
+    /// The node's name in the spec: its leaf, and how much of its text that is.
+    pub(super) node: Option<(usize, usize, &'a [u8])>,
 }
 
 impl<'a> Scanner<'a, '_> {
@@ -506,9 +506,10 @@ impl<'a> Scanner<'a, '_> {
         if self.part == SPEC && self.node.is_none() && key == b"nodeName" {
             let Some((from, end)) = string(self.json, value) else { return value };
             let node = &self.json[from..end];
-            if leaf::is_text(node) && self.parts[self.part].own.push_text(node) {
-                self.node = Some((self.parts[self.part].leaves.len(), node));
-                self.leaf(Kind::Text, from, end);
+            let own = leaf::own_of_node(node);
+            if leaf::is_text(&node[..own]) && self.parts[self.part].own.push_text(&node[..own]) {
+                self.node = Some((self.parts[self.part].leaves.len(), own, node));
+                self.leaf(Kind::Text, from, from + own);
             }
             return end + 1;
         }

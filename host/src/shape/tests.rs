@@ -43,7 +43,7 @@ fn same_as_decoded(read: &Read<'_>, json: &[u8]) {
     assert_eq!((read.namespace, read.name, read.uid), (&*header.namespace, &*header.name, &*header.uid));
     assert_eq!(read.revision.to_string(), header.resource_version);
     assert_eq!((read.packed.created(identity), read.packed.generation()), (header.created.0, header.generation));
-    assert_eq!(read.packed.node(identity), decoded.spec.node_name.as_deref());
+    assert_eq!(read.packed.node(identity).as_deref(), decoded.spec.node_name.as_deref());
     assert_eq!(read.packed.phase(identity), decoded.status.phase);
 }
 
@@ -239,6 +239,31 @@ fn specs_with_a_value_of_their_own_behind_the_nodes_name_are_shared() {
         kept.push(read.packed);
     }
     assert_eq!(shapes.parts(), PARTS);
+}
+
+#[test]
+fn the_domain_of_a_clouds_nodes_is_kept_once_and_any_other_is_the_nodes_own() {
+    let parts_and_own = |nodes: &dyn Fn(u64) -> String| {
+        let (shapes, mut scratch) = shapes();
+        let mut kept = Vec::new();
+        for own in 0..9 {
+            let mut object = pod(1, own, "Running");
+            let node = nodes(own);
+            object["spec"]["nodeName"] = node.as_str().into();
+            object["spec"]["zone"]["nodeAffinity"]["values"] = json!([node, "eu-west-1.compute.internal"]);
+            let json = object.to_string();
+            let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+            same_as_decoded(&read, json.as_bytes());
+            kept.push(read.packed);
+        }
+        (shapes.parts(), kept[0].own(SPEC).len())
+    };
+    let volume = 5;
+    let of_cloud = |own: u64| format!("ip-10-0-{own}-7.eu-west-1.compute.internal");
+    assert_eq!(parts_and_own(&of_cloud), (PARTS, volume + 1 + "ip-10-0-0-7".len()));
+    let of_company = |own: u64| format!("node-{own}.rack-{own}.example.com");
+    assert_eq!(parts_and_own(&of_company), (PARTS, volume + 1 + "node-0.rack-0.example.com".len()));
+    assert_eq!(parts_and_own(&|_| ".internal".to_owned()), (PARTS, volume));
 }
 
 #[test]
@@ -496,7 +521,7 @@ fn a_pod_whose_values_look_like_sentinels_is_kept_as_it_is() {
     let full: Value = serde_json::from_slice(&packed.section(identity, Section::Full)).unwrap();
     assert_eq!(full.to_string(), without_managed_fields(json.as_bytes()));
     assert_eq!(
-        (packed.created(identity), packed.node(identity), packed.phase(identity)),
+        (packed.created(identity), packed.node(identity).as_deref(), packed.phase(identity)),
         (header.created.0, decoded.spec.node_name.as_deref(), "Running")
     );
 }

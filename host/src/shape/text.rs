@@ -61,8 +61,8 @@ impl<'a> Scanner<'a, '_> {
         }
         // The leaf is the spec's: in a status, which may name the node too, it would be another.
         let node = self.node.filter(|_| self.part == SPEC);
-        if let Some((place, _)) = node.filter(|(place, node)| text == *node && *place <= MAX_PLACE) {
-            self.leaf(Kind::Same, from, end);
+        if let Some((place, own, _)) = node.filter(|(place, _, node)| text == *node && *place <= MAX_PLACE) {
+            self.leaf(Kind::Same, from, from + own);
             self.parts[self.part].key.push(place as u8);
         }
     }

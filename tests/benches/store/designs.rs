@@ -38,7 +38,7 @@ pub(crate) trait Store: Sync + Sized {
 /// Looks at every Pod.
 fn filter(store: &impl Store, node: &str) -> usize {
     let mut found = 0;
-    store.each(|pod| found += usize::from(pod.node() == Some(node)));
+    store.each(|pod| found += usize::from(pod.node().as_deref() == Some(node)));
     found
 }
 
@@ -95,7 +95,7 @@ impl Persistent {
         }
         let (was, is) = (old.and_then(|old| old.node()), pod.node());
         if was != is {
-            if let Some(members) = was.and_then(|was| self.nodes.get_mut(was)) {
+            if let Some(members) = was.and_then(|was| self.nodes.get_mut(&*was)) {
                 members.remove(&name);
             }
             if let Some(is) = is {
@@ -266,7 +266,7 @@ impl Ordered {
         }
         let (was, is) = (old.and_then(|old| old.node()), pod.node());
         if was != is {
-            if let Some(members) = was.and_then(|was| self.nodes.get_mut(was)) {
+            if let Some(members) = was.and_then(|was| self.nodes.get_mut(&*was)) {
                 members.remove(&name);
             }
             if let Some(is) = is {

@@ -27,7 +27,7 @@ const PAGE_PODS: usize = 500;
 pub(crate) fn table(pods: &Pods, repeats: usize) {
     let (mut writer, reader) = cache::new(1);
     writer.relist(pods.all.iter().map(|pod| ListedPod::Read(pod.clone().into())).collect(), pods.newest());
-    let node = pods.all.iter().find_map(|pod| pod.node()).unwrap();
+    let node = &*pods.all.iter().find_map(|pod| pod.node()).unwrap();
     let by_node = PodQuery { node: Some(node.into()), ..PodQuery::default() };
     let label = label(pods);
     let LabelRequirement { key, values, .. } = &label;
@@ -78,7 +78,7 @@ pub(crate) fn table(pods: &Pods, repeats: usize) {
 
 fn design<S: Store>(pods: &Pods, node: &str, repeats: usize) {
     let store = S::new(pods);
-    let found = pods.all.iter().filter(|pod| pod.node() == Some(node)).count();
+    let found = pods.all.iter().filter(|pod| pod.node().as_deref() == Some(node)).count();
     assert_eq!(store.on_node(node), found, "{}", S::NAME);
     let nanos = once(repeats.max(3), 5, |_| {
         black_box(store.on_node(node));

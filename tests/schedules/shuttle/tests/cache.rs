@@ -5,6 +5,7 @@
 mod common;
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, LazyLock, Mutex},
 };
@@ -138,7 +139,7 @@ impl Cluster {
 type Told = Vec<(String, Revision, Option<String>)>;
 
 fn told(snapshot: &Snapshot) -> Told {
-    let tell = |pod: Arc<CachedPod>| (pod.key.uid.to_string(), pod.revision, pod.node().map(str::to_owned));
+    let tell = |pod: Arc<CachedPod>| (pod.key.uid.to_string(), pod.revision, pod.node().map(Cow::into_owned));
     snapshot.iter().map(tell).collect()
 }
 
@@ -170,7 +171,7 @@ fn whole(snapshot: &Snapshot) {
         let in_namespace = PodQuery { namespace: Some(namespace.as_str().into()), ..PodQuery::default() };
         same(in_namespace, &|pod| *pod.key.namespace == *namespace);
         let node = format!("node-{at}");
-        let on_node = |pod: &CachedPod| pod.node() == Some(&node);
+        let on_node = |pod: &CachedPod| pod.node().as_deref() == Some(&*node);
         same(PodQuery { node: Some(node.as_str().into()), ..PodQuery::default() }, &on_node);
         let owner = format!("owner-{at}");
         same(PodQuery { owner_uid: Some(owner.as_str().into()), ..PodQuery::default() }, &on_node);
