@@ -26,7 +26,11 @@ const FULL_CHUNK: usize = MAX_CHUNK * 7 / 8;
 pub(super) enum Members {
     #[default]
     None,
-    /// One chunk.
+    /// One entry: one slot.
+    One([Slot; 1]),
+    /// Two entries. Most sets are those of one workload, and so one run.
+    Two([Slot; 2]),
+    /// One chunk of more.
     Few(Chunk),
     /// Several, none empty, and how many slots in all.
     Many(Arc<Vec<Chunk>>, u32),
@@ -42,9 +46,8 @@ impl Members {
 
     pub(super) fn len(&self) -> usize {
         match self {
-            Self::None => 0,
-            Self::Few(entries) => runs(entries).map(|run| run.len()).sum(),
             Self::Many(_, len) => *len as usize,
+            few => runs(few.chunk(0)).map(|run| run.len()).sum(),
         }
     }
 
@@ -77,20 +80,22 @@ impl Members {
     pub(super) fn iter_from(&self, before: impl Fn(Slot) -> bool) -> impl Iterator<Item = Slot> {
         let at = self.chunk_at(&before);
         let (_, [_, right], tail) = cut(self.chunk(at), before);
-        let behind = self.chunks().get(at + 1..).unwrap_or_default();
-        iter::once(right).chain(runs(tail)).chain(behind.iter().flat_map(|chunk| runs(chunk))).flatten()
+        let behind = self.chunks().skip(at + 1);
+        iter::once(right).chain(runs(tail)).chain(behind.flat_map(runs)).flatten()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Slot> {
-        self.chunks().iter().flat_map(|chunk| runs(chunk)).flatten()
+        self.chunks().flat_map(runs).flatten()
     }
 
     /// Puts entries in the place of a chunk, which makes `new_len` slots in all.
     fn rewrite(&mut self, at: usize, entries: &[Slot], new_len: usize) {
         let Self::Many(chunks, len) = self else {
-            *self = match entries.len() {
-                0 => Self::None,
-                1..=MAX_CHUNK => Self::Few(entries.into()),
+            *self = match entries {
+                [] => Self::None,
+                [one] => Self::One([*one]),
+                [one, two] => Self::Two([*one, *two]),
+                _ if entries.len() <= MAX_CHUNK => Self::Few(entries.into()),
                 _ => Self::Many(Arc::new(split(entries).collect()), new_len as u32),
             };
             return;
@@ -99,25 +104,37 @@ impl Members {
         let chunks = Arc::make_mut(chunks);
         chunks.splice(at..=at, split(entries));
         if let [only] = &**chunks {
-            *self = Self::Few(Arc::clone(only));
+            let only = Arc::clone(only);
+            *self = Self::None;
+            self.rewrite(0, &only, new_len);
         }
     }
 
-    fn chunks(&self) -> &[Chunk] {
-        match self {
-            Self::None => &[],
-            Self::Few(entries) => std::slice::from_ref(entries),
-            Self::Many(chunks, _) => chunks,
-        }
+    fn chunks(&self) -> impl Iterator<Item = &[Slot]> {
+        let count = match self {
+            Self::Many(chunks, _) => chunks.len(),
+            _ => 1,
+        };
+        (0..count).map(|at| self.chunk(at))
     }
 
+    /// Empty where there is none.
     fn chunk(&self, at: usize) -> &[Slot] {
-        self.chunks().get(at).map(|chunk| &**chunk).unwrap_or_default()
+        match self {
+            Self::Many(chunks, _) => chunks.get(at).map(|chunk| &**chunk).unwrap_or_default(),
+            Self::None => &[],
+            Self::One(entries) => entries,
+            Self::Two(entries) => entries,
+            Self::Few(entries) => entries,
+        }
     }
 
     /// The last chunk that `before` holds of the first slot of; the first chunk where there is none.
     fn chunk_at(&self, before: impl Fn(Slot) -> bool) -> usize {
-        self.chunks().get(1..).unwrap_or_default().partition_point(|chunk| before(chunk[0]))
+        match self {
+            Self::Many(chunks, _) => chunks[1..].partition_point(|chunk| before(chunk[0])),
+            _ => 0,
+        }
     }
 }
 
@@ -206,16 +223,23 @@ mod tests {
     ];
 
     fn entries(members: &Members) -> usize {
-        members.chunks().iter().map(|chunk| chunk.len()).sum()
+        members.chunks().map(<[Slot]>::len).sum()
     }
 
     /// That it has the slots that it should have, and is written down in the one way.
     fn check(members: &Members, model: &BTreeMap<u32, Slot>) -> Result<(), TestCaseError> {
         prop_assert!(members.iter().eq(model.values().copied()));
         prop_assert_eq!((members.len(), members.is_empty()), (model.len(), model.is_empty()));
-        prop_assert!(!matches!(members, Members::Many(chunks, _) if chunks.len() < 2));
+        let (least, most) = match members {
+            Members::None => (0, 0),
+            Members::One(_) => (1, 1),
+            Members::Two(_) => (2, 2),
+            Members::Few(_) => (3, MAX_CHUNK),
+            Members::Many(chunks, _) => (1 + (MAX_CHUNK * usize::from(chunks.len() < 2)), MAX_CHUNK),
+        };
         for chunk in members.chunks() {
-            prop_assert!((1..=MAX_CHUNK).contains(&chunk.len()) && chunk[0] & RUN == 0, "{chunk:x?}");
+            prop_assert!((least..=most).contains(&chunk.len()), "{chunk:x?}");
+            prop_assert!(chunk.first().is_none_or(|first| first & RUN == 0), "{chunk:x?}");
             let fits = |one, next| if next & RUN == 0 { (one & !RUN) + 1 != next } else { one < next & !RUN };
             prop_assert!(chunk.windows(2).all(|pair| fits(pair[0], pair[1])), "{chunk:x?}");
         }

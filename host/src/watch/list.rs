@@ -70,6 +70,7 @@ impl Watch {
         self.doubt.dispel();
         self.seen = revision;
         self.position = Some(revision);
+        self.decoder.end_list();
         outlet.send(Observation::Relisted { pods, revision }).await?;
         Ok(Next::GoOn)
     }

@@ -236,6 +236,12 @@ impl Decoder {
         })
     }
 
+    /// The list is complete.
+    pub(super) fn end_list(&mut self) {
+        // Room that was begun goes with the list's Pods.
+        self.room = Room::default();
+    }
+
     /// The Pod, and what the cache holds of its incarnation.
     #[expect(clippy::type_complexity, reason = "two results, each handled by the next line of its caller")]
     fn read(
