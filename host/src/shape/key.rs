@@ -1,6 +1,6 @@
 //! The key of a part: its JSON, with marks in the place of what is a Pod's own.
 
-use std::{num::NonZeroU16, slice, sync::Arc};
+use std::{num::NonZeroU8, slice, sync::Arc};
 
 use memchr::memchr;
 use smallvec::SmallVec;
@@ -19,8 +19,8 @@ pub(super) struct Leaf {
     pub(super) place: u8,
     /// A bit for the place of each section of the part that its value is in.
     pub(super) sections: u8,
-    /// How many bytes of the key follow up to the next mark.
-    behind: u32,
+    /// So many bytes of the key follow before the next mark, if not more.
+    behind: u16,
     /// Of the text that it is in, if it is the first leaf there.
     pub(super) text: Option<Around>,
 }
@@ -29,11 +29,11 @@ pub(super) struct Leaf {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Around {
     /// How many bytes come before the first leaf.
-    pub(super) before: u32,
+    pub(super) before: u16,
     /// How many come before, between and behind the leaves.
-    pub(super) all: u32,
+    pub(super) all: u16,
     /// How many leaves there are; they follow each other.
-    pub(super) leaves: NonZeroU16,
+    pub(super) leaves: NonZeroU8,
 }
 
 /// How long the text is of which a leaf is the first.
@@ -43,7 +43,7 @@ pub(super) fn text_length(leaves: &[Leaf], values: &[Value<'_>], leaf: usize) ->
     Some(u64::from(all) + values.map(|value| value.len() as u64).sum::<u64>())
 }
 
-/// The leaves of a key, in order. None where it is no key.
+/// The leaves of a key, in order. None where it is no key, or a text with leaves is too long or has too many.
 pub(super) fn leaves(key: &[u8]) -> Option<Box<[Leaf]>> {
     let mut leaves: Vec<Leaf> = Vec::new();
     let mut tokens = Tokens::from(key);
@@ -57,13 +57,13 @@ pub(super) fn leaves(key: &[u8]) -> Option<Box<[Leaf]>> {
             Token::Literal(bytes) => {
                 literal = bytes;
                 if let Some(leaf) = leaves.last_mut().filter(|_| follows) {
-                    leaf.behind = u32::try_from(bytes.len()).ok()?;
+                    leaf.behind = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
                 }
                 follows = false;
                 // A text with a leaf has no escapes, so that the next quote ends it.
                 let end = bytes.iter().position(|byte| *byte == b'"');
                 if let Some(around) = open.and_then(|first| leaves[first].text.as_mut()) {
-                    around.all = around.all.checked_add(u32::try_from(end.unwrap_or(bytes.len())).ok()?)?;
+                    around.all = around.all.checked_add(u16::try_from(end.unwrap_or(bytes.len())).ok()?)?;
                 }
                 open = open.filter(|_| end.is_none());
             }
@@ -76,8 +76,8 @@ pub(super) fn leaves(key: &[u8]) -> Option<Box<[Leaf]>> {
                     around.leaves = around.leaves.checked_add(1)?;
                 } else if kind != Kind::Count {
                     let quote = literal.iter().rposition(|byte| *byte == b'"').map_or(0, |at| at + 1);
-                    let before = u32::try_from(literal.len() - quote).ok()?;
-                    text = Some(Around { before, all: before, leaves: NonZeroU16::MIN });
+                    let before = u16::try_from(literal.len() - quote).ok()?;
+                    text = Some(Around { before, all: before, leaves: NonZeroU8::MIN });
                     open = Some(leaves.len());
                 }
                 leaves.push(Leaf { kind, place, sections: 0, behind: 0, text });
@@ -119,7 +119,7 @@ impl<'a> From<&'a Text> for Tokens<'a> {
 }
 
 impl<'a> Tokens<'a> {
-    /// The last token was this leaf: the next mark need not be looked for.
+    /// The last token was this leaf, so that its next mark need not be looked for where it is not.
     pub(super) fn behind(&mut self, leaf: &Leaf) {
         self.plain = leaf.behind as usize;
     }

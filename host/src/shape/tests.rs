@@ -281,6 +281,21 @@ fn a_text_of_any_length_comes_out_as_decoded() {
 }
 
 #[test]
+fn a_text_that_is_too_long_or_names_the_pod_too_often_comes_out_as_decoded() {
+    let (shapes, mut scratch) = shapes();
+    let mut object = pod(1, 3, "Running");
+    let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+    for times in [1, 254, 255, 256, 257, 1_000] {
+        for between in ["-".to_owned(), "-".repeat(70_000 / times), "-".repeat(65_534 / times)] {
+            object["status"]["message"] = format!("{between}{name}").repeat(times).into();
+            let json = written(&object);
+            let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+            same_as_decoded(&read, json.as_bytes());
+        }
+    }
+}
+
+#[test]
 fn an_unchanged_spec_is_not_read_again_and_a_changed_one_is() {
     let (shapes, mut scratch) = shapes();
     let mut object = pod(1, 3, "Pending");
