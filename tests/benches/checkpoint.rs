@@ -11,7 +11,7 @@ use podium_bench::generate::{Options, Population};
 use podium_host::{
     cache,
     checkpoint::{Saver, Scope, load},
-    model::{CachedPod, ListedPod, PodView, Revision},
+    model::{CachedPod, PodView, Record, Revision},
     shape::{Prune, Scratch, Shapes},
 };
 
@@ -23,7 +23,7 @@ fn checkpoint(criterion: &mut Criterion) {
     let read = |at| {
         let json = population.json(at);
         let (pod, _) = CachedPod::read(json.as_bytes(), &shapes, &mut scratch, |_, _| None).unwrap();
-        ListedPod::Read(Arc::new(pod).into())
+        Record::from(Arc::new(pod))
     };
     let (mut writer, reader) = cache::new(1);
     writer.relist((0..PODS).map(read).collect(), Revision(1));

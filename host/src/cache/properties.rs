@@ -11,7 +11,7 @@ use super::{
     testing::{Believer, Pods, cached, pod, same_sections},
 };
 use crate::model::{
-    CachedPod, Known, LabelOperator, LabelRequirement, LabelSelector, ListedPod, PodEvent, PodQuery, PodView, Revision,
+    CachedPod, Known, LabelOperator, LabelRequirement, LabelSelector, PodEvent, PodList, PodQuery, PodView, Revision,
 };
 
 /// What happens to one of few names; the labels are few, so that values meet.
@@ -146,15 +146,16 @@ fn run(steps: &[Step], deliveries: &[Delivery]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn list(pods: &Pods, known: &Reader, ask: bool) -> Vec<ListedPod> {
-    let list = |pod: &Arc<CachedPod>| {
+fn list(pods: &Pods, known: &Reader, ask: bool) -> PodList {
+    let mut list = PodList::default();
+    for pod in pods.values() {
         let held = known.held(&pod.key.namespace, &pod.key.name);
         match held.filter(|held| ask && held.key == pod.key && held.revision == pod.revision) {
-            Some(held) => ListedPod::Held(held.key.clone()),
-            None => ListedPod::Read(Arc::clone(pod).into()),
+            Some(held) => list.held.insert(&held.key.uid),
+            None => list.read.push(Arc::clone(pod).into()),
         }
-    };
-    pods.values().map(list).collect()
+    }
+    list
 }
 
 fn queries() -> impl Strategy<Value = PodQuery> {

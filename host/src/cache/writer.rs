@@ -17,7 +17,7 @@ use super::{
     reader::Published,
     store::{Held, Store},
 };
-use crate::model::{CachedPod, Change, ListedPod, PodEvent, PodKey, Revision, Staleness};
+use crate::model::{CachedPod, Change, PodEvent, PodKey, PodList, Revision, Staleness};
 
 pub struct Writer {
     store: Store,
@@ -26,22 +26,6 @@ pub struct Writer {
     rewound: bool,
     /// Told of changes before readers see them.
     witness: Box<Witness>,
-}
-
-/// An entry of a list into a cache that is not empty.
-enum Listed {
-    Read(Arc<CachedPod>),
-    Held(PodKey),
-}
-
-impl Listed {
-    fn name(&self) -> (&str, &str) {
-        let key = match self {
-            Self::Read(pod) => &pod.key,
-            Self::Held(key) => key,
-        };
-        (&key.namespace, &key.name)
-    }
 }
 
 type Witness = dyn FnMut(&[Change]) + Send;
@@ -77,7 +61,7 @@ impl Writer {
     }
 
     /// Takes a complete list: afterwards the cache is what the list says, but for what is newer than it.
-    pub fn relist(&mut self, pods: Vec<ListedPod>, revision: Revision) -> Vec<Change> {
+    pub fn relist(&mut self, pods: PodList, revision: Revision) -> Vec<Change> {
         let mut changes = Vec::new();
         let rewound = std::mem::take(&mut self.rewound);
         let newest_removed = if rewound { Revision(u64::MAX) } else { revision };
@@ -85,21 +69,15 @@ impl Writer {
         let passed =
             if revision < self.store.next.revision && !rewound { self.store.next.revision } else { Revision(0) };
         if self.store.next.is_empty() && passed == Revision(0) {
-            let read = |pod| match pod {
-                ListedPod::Read(pod) => Some(pod),
-                ListedPod::Held(_) => None,
-            };
-            let changes = self.store.fill(pods.into_iter().filter_map(read).collect());
+            let changes = self.store.fill(pods.read);
             return self.listed(changes, revision, rewound);
         }
-        let pods: Vec<_> = pods
-            .into_iter()
-            .filter_map(|pod| match pod {
-                ListedPod::Read(record) => record.pod().map(Listed::Read),
-                ListedPod::Held(key) => Some(Listed::Held(key)),
-            })
-            .collect();
-        let name = |at: &u32| pods[*at as usize].name();
+        let held = pods.held.sorted();
+        let pods: Vec<_> = pods.read.into_iter().filter_map(|record| record.pod()).collect();
+        let name = |at: &u32| {
+            let PodKey { namespace, name, .. } = &pods[*at as usize].key;
+            (&**namespace, &**name)
+        };
         // Places and no names, of which a large list has megabytes.
         let mut present: Vec<u32> = (0..pods.len() as u32).collect();
         present.sort_unstable_by(|one, other| name(one).cmp(&name(other)));
@@ -109,7 +87,7 @@ impl Writer {
                 let (namespace, name) = name(at);
                 pod.compare(namespace, name).reverse()
             };
-            pod.revision <= newest_removed && present.binary_search_by(here).is_err()
+            pod.revision <= newest_removed && !held.have(pod) && present.binary_search_by(here).is_err()
         });
         let gone: Vec<_> = gone.map(|pod| pod.pod()).collect();
         drop(present);
@@ -117,10 +95,9 @@ impl Writer {
             self.remove(pod, &mut changes);
         }
         for pod in pods {
-            match pod {
-                Listed::Read(pod) if rewound => self.overwrite(pod, &mut changes),
-                Listed::Read(pod) => self.put(pod, None, passed, &mut changes),
-                Listed::Held(key) => self.keep(&key, newest_removed, &mut changes),
+            match rewound {
+                true => self.overwrite(pod, &mut changes),
+                false => self.put(pod, None, passed, &mut changes),
             }
         }
         self.listed(changes, revision, rewound)
@@ -226,14 +203,6 @@ impl Writer {
         changes.extend(Change::between(Some(held), None));
     }
 
-    /// The list has this incarnation, so another one under its name is gone.
-    fn keep(&mut self, key: &PodKey, newest_removed: Revision, changes: &mut Vec<Change>) {
-        let other = self.store.held(key, None).map(|held| held.pod);
-        if let Some(other) = other.filter(|held| held.key.uid != key.uid && held.revision <= newest_removed) {
-            self.remove(other, changes);
-        }
-    }
-
     fn publish(&self) {
         self.published.publish(self.store.next.clone());
     }
@@ -248,7 +217,7 @@ mod tests {
         self,
         testing::{cached, pod, told},
     };
-    use crate::model::{LabelOperator, LabelRequirement, LabelSelector, PodQuery, PodView};
+    use crate::model::{LabelOperator, LabelRequirement, LabelSelector, PodQuery, PodView, Record};
 
     fn applied(uid: &str, revision: u64, label: &str) -> PodEvent {
         PodEvent::applied(cached(&pod("cart", uid, revision, label)))
@@ -263,7 +232,7 @@ mod tests {
         let (mut writer, _) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]);
         assert_eq!(told(&writer.apply(vec![applied("b", 9, "x")])), ["-a@5", "+b@9"]);
-        let list = vec![ListedPod::Read(cached(&pod("cart", "c", 12, "x")).into())];
+        let list = [Record::from(cached(&pod("cart", "c", 12, "x")))].into_iter().collect();
         assert_eq!(told(&writer.relist(list, Revision(20))), ["-b@9", "+c@12"]);
     }
 
@@ -315,7 +284,11 @@ mod tests {
         let (mut writer, reader) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x"), deleted("a", 8, "x")]);
         assert!(writer.apply(vec![applied("a", 5, "x")]).is_empty());
-        assert!(writer.relist(vec![ListedPod::Read(cached(&pod("cart", "a", 5, "x")).into())], Revision(6)).is_empty());
+        assert!(
+            writer
+                .relist([Record::from(cached(&pod("cart", "a", 5, "x")))].into_iter().collect(), Revision(6))
+                .is_empty()
+        );
         assert!(reader.snapshot().is_empty());
         assert_eq!(reader.snapshot().revision(), Revision(8));
     }
@@ -325,8 +298,8 @@ mod tests {
         let (mut writer, reader) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]);
         assert!(writer.write_through(cached(&pod("cart", "a", 12, "y"))).is_some());
-        assert!(writer.relist(Vec::new(), Revision(10)).is_empty());
-        assert_eq!(told(&writer.relist(Vec::new(), Revision(12))), ["-a@12"]);
+        assert!(writer.relist(PodList::default(), Revision(10)).is_empty());
+        assert_eq!(told(&writer.relist(PodList::default(), Revision(12))), ["-a@12"]);
         assert!(reader.snapshot().is_empty());
     }
 
@@ -338,8 +311,7 @@ mod tests {
         });
         let pods: Vec<_> = pods.collect();
         let (mut listed, of_list) = cache::new(7);
-        let told_of_list =
-            listed.relist(pods.iter().cloned().map(|pod| ListedPod::Read(pod.into())).collect(), Revision(600));
+        let told_of_list = listed.relist(pods.iter().cloned().map(Record::from).collect(), Revision(600));
         let (mut followed, of_events) = cache::new(7);
         followed.apply(pods.into_iter().map(PodEvent::applied).collect());
         let (one, other) = (of_list.snapshot(), of_events.snapshot());
@@ -375,9 +347,17 @@ mod tests {
     fn a_pod_that_the_list_holds_undecoded_stays_and_its_predecessor_goes() {
         let (mut writer, _) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]);
-        assert!(writer.relist(vec![ListedPod::Held(PodKey::new("shop", "cart", "a"))], Revision(7)).is_empty());
-        let other = vec![ListedPod::Held(PodKey::new("shop", "cart", "b"))];
-        assert_eq!(told(&writer.relist(other, Revision(9))), ["-a@5"]);
+        let held = |uid: &str| {
+            let mut list = PodList::default();
+            list.held.insert(uid);
+            list
+        };
+        assert!(writer.relist(held("a"), Revision(7)).is_empty());
+        assert_eq!(told(&writer.relist(held("b"), Revision(9))), ["-a@5"]);
+        let uuid = |last: char| format!("6f1c5c3e-1d2b-4c8e-9a44-3f0e8b1a7d5{last}");
+        writer.apply(vec![applied(&uuid('1'), 15, "x")]);
+        assert!(writer.relist(held(&uuid('1')), Revision(17)).is_empty());
+        assert_eq!(told(&writer.relist(held(&uuid('2')), Revision(19))), [format!("-{}@15", uuid('1'))]);
     }
 
     #[test]
@@ -409,12 +389,12 @@ mod tests {
     fn a_history_that_was_set_back_replaces_newer_revisions_once() {
         let (mut writer, reader) = cache::new(7);
         writer.apply(vec![applied("a", 50, "x")]);
-        let older = || vec![ListedPod::Read(cached(&pod("cart", "a", 20, "y")).into())];
+        let older = || PodList::from_iter([Record::from(cached(&pod("cart", "a", 20, "y")))]);
         assert!(writer.relist(older(), Revision(30)).is_empty());
         writer.rewind();
         assert_eq!(told(&writer.relist(older(), Revision(30))), ["a@50>20"]);
         assert_eq!(reader.snapshot().revision(), Revision(30));
-        assert!(writer.relist(Vec::new(), Revision(10)).is_empty(), "the guards are back");
+        assert!(writer.relist(PodList::default(), Revision(10)).is_empty(), "the guards are back");
     }
 
     #[test]

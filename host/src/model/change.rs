@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use podium_wire::SectionSet;
 
-use super::{CachedPod, PodKey, Record, Revision};
+use super::{CachedPod, PodKey, PodList, Record, Revision};
 
 /// What the watch tells, in order.
 #[derive(Debug)]
 pub enum Observation {
     /// A complete list at one revision. What it does not name is gone, if it is not newer than the list.
-    Relisted { pods: Vec<ListedPod>, revision: Revision },
+    Relisted { pods: PodList, revision: Revision },
     /// The API server's history was set back, as when etcd is restored. The list that follows is taken as it is, though
     /// its revisions may be older than those told before.
     Rewound,
@@ -31,14 +31,6 @@ pub struct Checkpoint {
     pub pods: Vec<Record>,
     /// What the watch had told.
     pub revision: Revision,
-}
-
-/// One entry of a list.
-#[derive(Debug, Clone)]
-pub enum ListedPod {
-    Read(Record),
-    /// The cache has it at this revision, or has an older state of it that is to stay.
-    Held(PodKey),
 }
 
 /// One event of a watch.

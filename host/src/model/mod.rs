@@ -5,6 +5,7 @@
 mod change;
 mod grants;
 mod key;
+mod list;
 mod plugin;
 mod pod;
 mod query;
@@ -13,9 +14,10 @@ mod run;
 pub mod syntax;
 mod write;
 
-pub use change::{Change, Checkpoint, Known, ListedPod, Observation, PodEvent, Staleness};
+pub use change::{Change, Checkpoint, Known, Observation, PodEvent, Staleness};
 pub use grants::{Grants, KeyPattern, ObjectGrant, ReadGrants, Scope, WriteGrants};
 pub use key::{PluginId, PodKey, Revision, RevisionError};
+pub use list::{PodList, Uids};
 pub use plugin::{LimitClass, Limits, Phase, PluginSpec, WatchSpec};
 pub use pod::{CachedPod, PodError};
 pub use query::{Cursor, LabelOperator, LabelRequirement, LabelSelector, Page, PodQuery, PodView};

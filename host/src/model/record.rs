@@ -70,7 +70,7 @@ impl Record {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Uid<'a> {
+pub(super) enum Uid<'a> {
     Uuid(&'a [u8; 16]),
     Text(&'a str),
 }
@@ -82,7 +82,7 @@ pub(crate) struct Kept<'a> {
     /// The two halves of the name.
     prefix: &'a str,
     suffix: &'a str,
-    uid: Uid<'a>,
+    pub(super) uid: Uid<'a>,
     pub(crate) revision: Revision,
     own: &'a [u8],
 }
@@ -109,7 +109,7 @@ pub(crate) fn put(pod: &CachedPod, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(packed.own_bytes());
 }
 
-fn uuid_of(uid: &str) -> Option<[u8; 16]> {
+pub(super) fn uuid_of(uid: &str) -> Option<[u8; 16]> {
     uid.as_bytes().first_chunk().filter(|_| uid.len() == 36).and_then(uuid)
 }
 

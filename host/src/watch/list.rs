@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     api::ApiError,
-    model::{ListedPod, Observation, Revision},
+    model::{Observation, PodList, Revision},
 };
 
 /// A server that has nothing to say for so long has no streaming lists, or something before it swallows their end.
@@ -24,7 +24,7 @@ const MAX_STREAMING_FAILURES: u32 = 2;
 /// How often a paged list begins anew because the revision of its pages was compacted; then it is asked for in one.
 const MAX_PAGED_RESTARTS: u32 = 2;
 
-type Listed = (Vec<ListedPod>, Revision);
+type Listed = (PodList, Revision);
 
 /// Why there is no list.
 enum Failed {
@@ -116,7 +116,7 @@ impl Watch {
             Err(error) => return Err(error.into()),
         };
         let mut lines = Lines::new(chunks);
-        let mut pods = Vec::new();
+        let mut pods = PodList::default();
         let end = Instant::now() + STREAMING_DEADLINE;
         loop {
             let silence = Instant::now() + STREAMING_SILENCE;
@@ -129,7 +129,7 @@ impl Watch {
             };
             for line in &batch {
                 match object::event(line)? {
-                    Event::Added(object) => pods.push(self.listed_pod(object, compare)?),
+                    Event::Added(object) => self.list_pod(object, compare, &mut pods)?,
                     Event::Bookmark { revision, initial_events_end: true } => return Ok((pods, revision)),
                     Event::Error(error) => return Err(error.into()),
                     Event::Modified(_) | Event::Deleted(_) | Event::Bookmark { .. } => {
@@ -150,7 +150,7 @@ impl Watch {
             if let Some(floor) = floor {
                 query += &format!("&resourceVersion={floor}&resourceVersionMatch=NotOlderThan");
             }
-            let mut pods = Vec::new();
+            let mut pods = PodList::default();
             let mut first = None;
             loop {
                 let page = match api.bytes(self.get(&query)?).await {
@@ -163,7 +163,7 @@ impl Watch {
                 };
                 let page = ListPage::read(&page)?;
                 for object in page.items() {
-                    pods.push(self.listed_pod(object, compare)?);
+                    self.list_pod(object, compare, &mut pods)?;
                 }
                 // All pages are of the first one's revision.
                 let revision = *first.get_or_insert(page.metadata.revision()?);
@@ -175,12 +175,11 @@ impl Watch {
         }
     }
 
-    fn listed_pod(&mut self, object: Object<'_>, compare: bool) -> Result<ListedPod, Malformed> {
-        let (pod, error) = self.decoder.listed(object, compare)?;
-        if let (ListedPod::Held(key), Some(error)) = (&pod, error) {
-            self.unreadable(key, &error);
+    fn list_pod(&mut self, object: Object<'_>, compare: bool, pods: &mut PodList) -> Result<(), Malformed> {
+        if let Some((key, error)) = self.decoder.list(object, compare, pods)? {
+            self.unreadable(&key, &error);
         }
-        Ok(pod)
+        Ok(())
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     api::ApiError,
-    model::{CachedPod, Known, ListedPod, PodKey, Record, Revision, Room},
+    model::{CachedPod, Known, PodKey, PodList, Record, Revision, Room},
     shape::{Scratch, Shapes},
 };
 
@@ -217,23 +217,26 @@ impl Decoder {
         })
     }
 
-    /// A Pod of a list. What the cache holds at this revision is not given again, unless `compare` is false; an
-    /// unreadable one is taken for held, so that the list does not seem to lack it, and its error is given beside.
-    pub(super) fn listed(
+    /// Adds a Pod to a list. What the cache holds at this revision is not read into it again, unless `compare` is
+    /// false; an unreadable one is taken for held, so that the list does not seem to lack it, and is given with its error.
+    pub(super) fn list(
         &mut self,
         object: Object<'_>,
         compare: bool,
-    ) -> Result<(ListedPod, Option<String>), Malformed> {
+        list: &mut PodList,
+    ) -> Result<Option<(PodKey, String)>, Malformed> {
         let (pod, before) = match self.read(object)? {
             Ok(read) => read,
-            Err(unreadable) => return Ok((ListedPod::Held(unreadable.key), Some(unreadable.error))),
+            Err(Unreadable { key, error, .. }) => {
+                list.held.insert(&key.uid);
+                return Ok(Some((key, error)));
+            }
         };
-        let held = before.filter(|held| compare && held.revision == pod.revision);
-        Ok(match held {
-            // The key that is there already: a list of what is known takes next to no memory.
-            Some(held) => (ListedPod::Held(held.key.clone()), None),
-            None => (ListedPod::Read(Record::new(&pod, &mut self.room)), None),
-        })
+        match before.filter(|held| compare && held.revision == pod.revision) {
+            Some(held) => list.held.insert(&held.key.uid),
+            None => list.read.push(Record::new(&pod, &mut self.room)),
+        }
+        Ok(None)
     }
 
     /// The list is complete.

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     api::ApiError,
-    model::{Checkpoint, ListedPod, Observation, PodEvent, Record, Revision},
+    model::{Checkpoint, Observation, PodEvent, Record, Revision},
 };
 
 /// How many of the API server's Pods are looked up in the checkpoint, to know that it is of this cluster.
@@ -56,7 +56,7 @@ impl Watch {
         };
         let (from, changed) = (checkpoint.revision, changes.len());
         tracing::info!(pods = checkpoint.pods.len(), %from, changed, "the checkpoint is up to date");
-        let pods = merged(checkpoint.pods, changes).into_iter().map(ListedPod::Read).collect();
+        let pods = merged(checkpoint.pods, changes).into_iter().collect();
         self.seen = revision;
         self.position = Some(revision);
         outlet.send(Observation::Relisted { pods, revision }).await?;

@@ -14,7 +14,7 @@ use imbl::{OrdMap, OrdSet};
 use parking_lot::{Mutex, RwLock};
 use podium_host::{
     cache::{self, Reader, Writer},
-    model::{CachedPod, ListedPod, PodEvent, PodQuery, PodView},
+    model::{CachedPod, PodEvent, PodQuery, PodView},
 };
 
 use crate::pods::{Name, Pods, name};
@@ -54,7 +54,7 @@ impl Store for Podium {
 
     fn new(pods: &Pods) -> Self {
         let (mut writer, reader) = cache::new(1);
-        writer.relist(pods.all.iter().map(|pod| ListedPod::Read(Arc::clone(pod).into())).collect(), pods.newest());
+        writer.relist(pods.all.iter().map(|pod| Arc::clone(pod).into()).collect(), pods.newest());
         Self { writer: Mutex::new(writer), reader }
     }
 

@@ -17,7 +17,7 @@ use std::hint::black_box;
 use podium_bench::monotonic::now;
 use podium_host::{
     cache::{self, Writer},
-    model::{ListedPod, PodEvent},
+    model::{PodEvent, PodList},
 };
 
 use self::{
@@ -64,7 +64,7 @@ fn main() {
 /// What it is worth to know how many Pods come.
 fn filling(pods: &Pods, repeats: usize) {
     println!("| {} Pods into an empty store of Podium's | ms |\n|---|---|", pods.all.len());
-    let listed: Vec<_> = pods.all.iter().cloned().map(|pod| ListedPod::Read(pod.into())).collect();
+    let listed: PodList = pods.all.iter().cloned().map(Into::into).collect();
     let mut events: Vec<_> = pods.all.iter().cloned().map(PodEvent::applied).collect();
     // As a watch tells them.
     events.sort_by_key(|event| event.pod.revision);

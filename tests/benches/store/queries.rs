@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, hint::black_box};
 
 use podium_host::{
     cache,
-    model::{LabelOperator, LabelRequirement, LabelSelector, ListedPod, PodQuery, PodView},
+    model::{LabelOperator, LabelRequirement, LabelSelector, PodQuery, PodView},
 };
 use podium_wire::{Record, Section, SectionSet};
 
@@ -26,7 +26,7 @@ const PAGE_PODS: usize = 500;
 
 pub(crate) fn table(pods: &Pods, repeats: usize) {
     let (mut writer, reader) = cache::new(1);
-    writer.relist(pods.all.iter().map(|pod| ListedPod::Read(pod.clone().into())).collect(), pods.newest());
+    writer.relist(pods.all.iter().map(|pod| pod.clone().into()).collect(), pods.newest());
     let node = &*pods.all.iter().find_map(|pod| pod.node()).unwrap();
     let by_node = PodQuery { node: Some(node.into()), ..PodQuery::default() };
     let label = label(pods);

@@ -20,7 +20,7 @@ use kube::client::Body;
 use podium_host::{
     api::Api,
     cache::{self, Writer},
-    model::{CachedPod, Change, ListedPod, Observation, PodKey, PodView, Revision},
+    model::{CachedPod, Change, Observation, PodKey, PodView, Record, Revision},
     shape::Shapes,
     watch::{Watch, WatchOptions},
 };
@@ -215,11 +215,7 @@ impl Followed {
     fn note(&mut self, observation: &Observation) {
         match observation {
             Observation::Relisted { pods, .. } => {
-                let read = pods.iter().filter_map(|pod| match pod {
-                    ListedPod::Read(pod) => pod.pod(),
-                    ListedPod::Held(_) => None,
-                });
-                self.listed.extend(read);
+                self.listed.extend(pods.read.iter().filter_map(Record::pod));
             }
             Observation::Events(events) => {
                 for event in events {

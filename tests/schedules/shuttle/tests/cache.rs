@@ -13,7 +13,7 @@ use std::{
 use podium_shuttle::{
     cache::{self, Reader, Snapshot, Writer},
     model::{
-        CachedPod, LabelOperator, LabelRequirement, LabelSelector, ListedPod, PodEvent, PodQuery, PodView, Revision,
+        CachedPod, LabelOperator, LabelRequirement, LabelSelector, PodEvent, PodQuery, PodView, Record, Revision,
         Staleness,
     },
 };
@@ -112,7 +112,7 @@ impl Cluster {
             4 => {
                 // Nobody is told of these: the list has to make up for them.
                 (0..3).for_each(|_| drop(self.event()));
-                let listed = self.pods().map(|pod| ListedPod::Read(pod.into())).collect();
+                let listed = self.pods().map(Record::from).collect();
                 let revision = Revision(self.revision);
                 self.write(|writer| writer.relist(listed, revision));
             }
@@ -228,7 +228,7 @@ fn who_waits_is_woken_by_what_it_waits_for_or_by_the_writers_end() {
             thread::spawn(move || block_on(for_pod.wait_for(|snapshot| snapshot.by_uid("uid-0-1").is_some()))),
             thread::spawn(move || block_on(for_ever.wait_for(|snapshot| snapshot.len() > NAMES))),
         ];
-        writer.relist(vec![ListedPod::Read(pod(0, 0, 0, 1).into())], Revision(1));
+        writer.relist([Record::from(pod(0, 0, 0, 1))].into_iter().collect(), Revision(1));
         writer.apply(vec![PodEvent::applied(pod(0, 1, 0, 2))]);
         writer.set_live();
         writer.bookmark(Revision(3));
@@ -244,7 +244,7 @@ fn who_waits_is_woken_by_what_it_waits_for_or_by_the_writers_end() {
 fn a_deletion_is_known_of_before_any_reader_misses_the_pod() {
     common::check(1, || {
         let (mut writer, reader) = cache::new(7);
-        writer.relist((0..NAMES).map(|name| ListedPod::Read(pod(name, 0, 0, 1).into())).collect(), Revision(1));
+        writer.relist((0..NAMES).map(|name| Record::from(pod(name, 0, 0, 1))).collect(), Revision(1));
         let buried = Arc::new(Mutex::new(BTreeSet::new()));
         let grave = Arc::clone(&buried);
         writer.tell_first(move |changes| {
@@ -266,7 +266,7 @@ fn a_deletion_is_known_of_before_any_reader_misses_the_pod() {
         // By its event, by another that took its name, by its absence from a list.
         writer.apply(vec![PodEvent::deleted(pod(0, 0, 0, 2))]);
         writer.apply(vec![PodEvent::applied(pod(1, 1, 0, 3))]);
-        writer.relist(vec![ListedPod::Read(pod(1, 1, 0, 3).into())], Revision(4));
+        writer.relist([Record::from(pod(1, 1, 0, 3))].into_iter().collect(), Revision(4));
         readers.into_iter().for_each(|reader| reader.join().unwrap());
     });
 }
