@@ -1,6 +1,6 @@
 //! The key of a part: its JSON, with marks in the place of what is a Pod's own.
 
-use std::{num::NonZeroU8, slice, sync::Arc};
+use std::num::NonZeroU8;
 
 use memchr::memchr;
 use smallvec::SmallVec;
@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::{
     leaf::{self, Kind, MARK, Value, Values},
     part::{Identity, MAX_LEAVES},
-    pieces::Text,
+    pieces::{Reader, Text},
     scan::{OUTER, PARTS, SPEC},
 };
 
@@ -99,22 +99,21 @@ pub(super) enum Token<'a> {
 /// A key from a place on.
 #[derive(Clone)]
 pub(super) struct Tokens<'a> {
-    /// What is left of a piece; no piece ends within a mark.
-    piece: &'a [u8],
-    pieces: slice::Iter<'a, Arc<[u8]>>,
+    /// No piece ends within a mark.
+    text: Reader<'a>,
     /// So many bytes that follow are no marks.
     plain: usize,
 }
 
 impl<'a> From<&'a [u8]> for Tokens<'a> {
     fn from(key: &'a [u8]) -> Self {
-        Self { piece: key, pieces: [].iter(), plain: 0 }
+        Self { text: key.into(), plain: 0 }
     }
 }
 
 impl<'a> From<&'a Text> for Tokens<'a> {
     fn from(key: &'a Text) -> Self {
-        Self { piece: &[], pieces: key.pieces().iter(), plain: 0 }
+        Self { text: key.reader(), plain: 0 }
     }
 }
 
@@ -125,34 +124,27 @@ impl<'a> Tokens<'a> {
     }
 
     fn len(&self) -> usize {
-        self.piece.len() + self.pieces.clone().map(|piece| piece.len()).sum::<usize>()
+        self.text.clone().map(<[u8]>::len).sum()
     }
 
     /// The outer None: not a key. The inner: its end.
     #[inline]
     pub(super) fn next(&mut self) -> Option<Option<Token<'a>>> {
-        let first = loop {
-            match self.piece.first() {
-                Some(first) => break *first,
-                None => match self.pieces.next() {
-                    Some(piece) => self.piece = piece,
-                    None => return Some(None),
-                },
-            }
-        };
+        let Some(piece) = self.text.next() else { return Some(None) };
+        let first = *piece.first()?;
         if self.plain > 0 || first != MARK {
             let end = match self.plain {
-                0 => memchr(MARK, self.piece).unwrap_or(self.piece.len()),
-                plain => plain.min(self.piece.len()),
+                0 => memchr(MARK, piece).unwrap_or(piece.len()),
+                plain => plain.min(piece.len()),
             };
             self.plain = self.plain.saturating_sub(end);
-            let (literal, rest) = self.piece.split_at(end);
-            self.piece = rest;
+            let (literal, rest) = piece.split_at(end);
+            self.text.piece = rest;
             return Some(Some(Token::Literal(literal)));
         }
-        let kind = Kind::from_byte(*self.piece.get(1)?)?;
-        let place = if kind.has_place() { *self.piece.get(2)? } else { 0 };
-        self.piece = &self.piece[if kind.has_place() { 3 } else { 2 }..];
+        let kind = Kind::from_byte(*piece.get(1)?)?;
+        let place = if kind.has_place() { *piece.get(2)? } else { 0 };
+        self.text.piece = &piece[if kind.has_place() { 3 } else { 2 }..];
         Some(Some(if kind == Kind::Part { Token::Part(usize::from(place)) } else { Token::Leaf(kind, place) }))
     }
 }

@@ -242,10 +242,7 @@ impl Table {
 
     fn add(&mut self, at: usize, hash: u64, mut part: Part, key: &[u8]) -> Arc<Part> {
         self.sweep();
-        // What is outside has little that others have; it is compared from its beginning to before the spec at once.
-        if at != OUTER {
-            part.key = self.texts.share(key);
-        }
+        part.share(at, key, &mut self.texts);
         let entry = self.parts[at].entry(hash).or_default();
         match entry.upgrade() {
             // Another thread made the same meanwhile.

@@ -11,7 +11,7 @@ use podium_wire::{Pod, Section, SectionBytes};
 use super::{
     key::{self, Leaf, Resolved, Tokens, real, resolve},
     leaf::{self, Kind, MARK, Value, Values},
-    pieces::Text,
+    pieces::{Text, Texts},
     scan::{OUTER, PARTS, SPEC, STATUS},
     template::{Hole, Template, number_of},
 };
@@ -58,7 +58,7 @@ pub(super) struct Part {
     /// Of the outer part: the others stand within it undivided.
     pub(super) is_whole: bool,
     /// Empty for a part that is not there, and for spec and status of a Pod that is kept undivided: its outer part has all.
-    /// That of the outer part is in one piece.
+    /// That of the outer part is whole.
     pub(super) key: Text,
     pub(super) leaves: Box<[Leaf]>,
     templates: Box<[Template]>,
@@ -151,7 +151,7 @@ pub(super) fn build(part: usize, key: &[u8], own: &[u8], identity: Identity<'_>)
     let phase = &*traced.status.phase;
     let phase = leaf(phase).map_or_else(|| Slot::Fixed(phase.into()), Slot::Leaf);
     let built = Part {
-        key: Text::whole(key),
+        key: Text::Whole(key.into()),
         is_whole: false,
         templates: templates.into(),
         namespace: if part == OUTER { actual.header.namespace.as_str().into() } else { Arc::default() },
@@ -193,11 +193,11 @@ pub(super) fn unshared(pod: &Pod, bytes: &SectionBytes, key: &[u8]) -> Option<[P
     let mut leaves = [key::leaves(key)?, Box::default(), Box::default()];
     Some([OUTER, SPEC, STATUS].map(|part| {
         Part {
-            key: Text::whole(if part == OUTER { key } else { &[] }),
+            key: Text::Whole(if part == OUTER { key.into() } else { Box::default() }),
             is_whole: part == OUTER,
             leaves: std::mem::take(&mut leaves[part]),
             templates: sections(part)
-                .map(|(section, _)| Template { bytes: bytes.get(section).into(), holes: Box::default() })
+                .map(|(section, _)| Template { bytes: Text::Whole(bytes.get(section).into()), holes: Box::default() })
                 .collect(),
             namespace: Arc::clone(&namespace),
             name_prefix: Box::default(),
@@ -212,6 +212,18 @@ pub(super) fn unshared(pod: &Pod, bytes: &SectionBytes, key: &[u8]) -> Option<[P
 }
 
 impl Part {
+    /// Keeps in pieces that other parts have too what is worth it.
+    pub(super) fn share(&mut self, part: usize, key: &[u8], texts: &mut Texts) {
+        // What is outside has little that others have; it is compared from its beginning to before the spec at once.
+        if part != OUTER {
+            self.key = texts.share(key);
+        }
+        // There are many of a workload, as there are of their keys; a spec's section is short.
+        if part == STATUS {
+            self.templates.iter_mut().for_each(|template| template.share(texts));
+        }
+    }
+
     /// What Pods of this part had next.
     pub(super) fn successors(&self) -> [Option<Arc<Self>>; SUCCESSORS] {
         self.next.lock().each_ref().map(Weak::upgrade)
@@ -234,7 +246,7 @@ impl Part {
     /// The bytes of a section, where they are the same for every Pod of this part.
     pub(super) fn fixed(&self, place: usize) -> Option<&[u8]> {
         let template = &self.templates[place];
-        template.holes.is_empty().then_some(&template.bytes)
+        template.bytes.whole().filter(|_| template.holes.is_empty())
     }
 
     /// The bytes of a section.

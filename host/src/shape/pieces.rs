@@ -4,16 +4,28 @@
 //! all workloads have tolerations, probes and volumes that Kubernetes writes alike. A piece ends where an object or an
 //! array does and another value follows, so that texts which differ in one place have the pieces of the others in common.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, slice, sync::Arc};
 
 use foldhash::quality::FixedState;
 
-/// No piece but the last is shorter. A piece costs about as much beside its bytes.
+/// No piece of JSON but the last is shorter. A piece costs about as much beside its bytes.
 const LEAST: usize = 64;
 
-/// Texts of one [`Texts`] that are equal have equal pieces.
+/// Of JSON and in pieces: texts that are equal have equal pieces.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Text(Box<[Arc<[u8]>]>);
+pub(crate) enum Text {
+    Whole(Box<[u8]>),
+    /// None is empty.
+    Pieces(Box<[Arc<[u8]>]>),
+}
+
+/// A text from a place on.
+#[derive(Debug, Clone)]
+pub(super) struct Reader<'a> {
+    /// What is left of a piece.
+    pub(super) piece: &'a [u8],
+    pub(super) pieces: slice::Iter<'a, Arc<[u8]>>,
+}
 
 /// The pieces of all texts.
 #[derive(Debug)]
@@ -24,29 +36,85 @@ pub(super) struct Texts {
 }
 
 impl Text {
-    /// In one piece that is its own.
-    pub(super) fn whole(text: &[u8]) -> Self {
-        Self(if text.is_empty() { Box::default() } else { Box::new([text.into()]) })
+    /// None where it is in pieces.
+    pub(super) fn whole(&self) -> Option<&[u8]> {
+        match self {
+            Self::Whole(text) => Some(text),
+            Self::Pieces(_) => None,
+        }
     }
 
-    pub(super) fn pieces(&self) -> &[Arc<[u8]>] {
-        &self.0
+    pub(super) fn reader(&self) -> Reader<'_> {
+        match self {
+            Self::Whole(text) => text[..].into(),
+            Self::Pieces(pieces) => Reader { piece: &[], pieces: pieces.iter() },
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.reader().map(<[u8]>::len).sum()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.reader().next().is_none()
     }
 
     pub(super) fn is(&self, text: &[u8]) -> bool {
         let mut rest = Some(text);
-        for piece in &self.0 {
-            rest = rest.and_then(|rest| rest.strip_prefix(&**piece));
+        for piece in self.reader() {
+            rest = rest.and_then(|rest| rest.strip_prefix(piece));
         }
         rest.is_some_and(<[u8]>::is_empty)
     }
 
     pub(crate) fn to_vec(&self) -> Vec<u8> {
-        self.0.concat()
+        self.reader().collect::<Vec<_>>().concat()
+    }
+}
+
+impl<'a> From<&'a [u8]> for Reader<'a> {
+    fn from(text: &'a [u8]) -> Self {
+        Self { piece: text, pieces: [].iter() }
+    }
+}
+
+/// What is left, in pieces that are not empty.
+impl<'a> Iterator for Reader<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        match self.piece {
+            [] => self.pieces.next().map(|piece| &**piece),
+            _ => Some(std::mem::take(&mut self.piece)),
+        }
+    }
+}
+
+impl<'a> Reader<'a> {
+    /// So many bytes, or what is left.
+    pub(super) fn take_to(&mut self, mut count: usize, out: &mut Vec<u8>) {
+        while count > 0
+            && let Some(piece) = self.next()
+        {
+            let (taken, rest) = piece.split_at(count.min(piece.len()));
+            out.extend_from_slice(taken);
+            (self.piece, count) = (rest, count - taken.len());
+        }
+    }
+
+    /// Goes over so many bytes of both, or to where they differ. True where they do not.
+    pub(super) fn is_like(&mut self, other: &mut Self, mut count: usize) -> bool {
+        while count > 0
+            && let (Some(here), Some(there)) = (self.next(), other.next())
+        {
+            let length = count.min(here.len()).min(there.len());
+            let ((here, rest), (there, others)) = (here.split_at(length), there.split_at(length));
+            if here != there {
+                return false;
+            }
+            (self.piece, other.piece, count) = (rest, others, count - length);
+        }
+        true
     }
 }
 
@@ -55,10 +123,15 @@ impl Texts {
         Self { pieces: HashSet::with_hasher(hasher), sweep_at: 0 }
     }
 
-    /// The text in pieces that others have too.
-    pub(super) fn share(&mut self, text: &[u8]) -> Text {
+    /// JSON in pieces that others have too.
+    pub(super) fn share(&mut self, json: &[u8]) -> Text {
+        self.share_pieces(Cuts(json))
+    }
+
+    /// The text of these pieces, of which others have some too.
+    pub(super) fn share_pieces<'a>(&mut self, pieces: impl Iterator<Item = &'a [u8]>) -> Text {
         self.sweep();
-        Text(Cuts(text).map(|piece| self.piece(piece)).collect())
+        Text::Pieces(pieces.filter(|piece| !piece.is_empty()).map(|piece| self.piece(piece)).collect())
     }
 
     fn piece(&mut self, piece: &[u8]) -> Arc<[u8]> {
@@ -119,8 +192,8 @@ mod tests {
             for (text, bytes) in shared.iter().zip(&all) {
                 prop_assert_eq!(text.to_vec(), bytes.as_bytes());
                 prop_assert_eq!(text.is_empty(), bytes.is_empty());
-                let all_but_the_last = text.pieces().split_last().map_or(&[][..], |(_, pieces)| pieces);
-                prop_assert!(all_but_the_last.iter().all(|piece| piece.len() >= LEAST));
+                let pieces = text.reader().count();
+                prop_assert!(text.reader().take(pieces.saturating_sub(1)).all(|piece| piece.len() >= LEAST));
                 for (other, others) in shared.iter().zip(&all) {
                     prop_assert_eq!(text == other, bytes == others);
                     prop_assert_eq!(text.is(others.as_bytes()), bytes == others);
@@ -139,7 +212,7 @@ mod tests {
             (60..80).map(object).collect::<String>()
         };
         let one = texts.share(text("one").as_bytes());
-        assert_eq!((one.pieces().len(), texts.pieces.len()), (21, 21));
+        assert_eq!((one.reader().count(), texts.pieces.len()), (21, 21));
         let other = texts.share(text("other").as_bytes());
         assert_eq!(texts.pieces.len(), 22);
         drop(one);
@@ -147,8 +220,7 @@ mod tests {
         (0..300).for_each(|at| drop(texts.share(text(&at.to_string()).as_bytes())));
         assert!(texts.pieces.len() < 300, "{}", texts.pieces.len());
         let again = texts.share(text("other").as_bytes());
-        let mut pieces = again.pieces().iter().zip(other.pieces());
-        assert!(pieces.all(|(one, other)| Arc::ptr_eq(one, other)));
+        assert!(again.reader().zip(other.reader()).all(|(one, other)| std::ptr::eq(one, other)));
         assert_eq!(again, other);
     }
 }

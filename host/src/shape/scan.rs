@@ -281,8 +281,7 @@ impl<'a> Scanner<'a, '_> {
         let head = self.head?;
         let outer = self.likely.of(OUTER).next().map(Arc::clone)?;
         let Head { namespace, name, uid, revision, metadata } = head;
-        let [key] = outer.key.pieces() else { return None };
-        let key = key.strip_prefix(b"{").filter(|_| *outer.namespace == *namespace)?;
+        let key = outer.key.whole()?.strip_prefix(b"{").filter(|_| *outer.namespace == *namespace)?;
         self.identify(name.as_bytes(), uid.as_bytes());
         let mut draft = std::mem::take(&mut self.parts[OUTER]);
         let fit = Fit::new(self.json, metadata, &head);

@@ -4,6 +4,7 @@ use super::{
     key::{Around, Leaf, real, text_length},
     leaf::{self, Kind, Value},
     part::MAX_LEAVES,
+    pieces::{Text, Texts},
     scan::PARTS,
 };
 
@@ -14,7 +15,7 @@ const SENTINEL_MILLIS: i64 = (PARTS * MAX_LEAVES) as i64 * 1_000;
 /// One encoded section: bytes, and what goes between them.
 #[derive(Debug)]
 pub(super) struct Template {
-    pub(super) bytes: Box<[u8]>,
+    pub(super) bytes: Text,
     /// By their place.
     pub(super) holes: Box<[Hole]>,
 }
@@ -119,7 +120,24 @@ impl Template {
             bytes.push(*byte);
             at += 1;
         }
-        due.is_none().then(|| Self { bytes: bytes.into(), holes: holes.into() })
+        due.is_none().then(|| Self { bytes: Text::Whole(bytes.into()), holes: holes.into() })
+    }
+
+    /// Keeps its bytes in pieces that others have too. They end where holes are: there begins what differs.
+    pub(super) fn share(&mut self, texts: &mut Texts) {
+        const LEAST: usize = 32;
+        let Some(bytes) = self.bytes.whole().filter(|_| !self.holes.is_empty()) else { return };
+        let mut from = 0;
+        let mut ends: Vec<_> = self.holes.iter().map(|hole| hole.at as usize).collect();
+        ends.retain(|at| {
+            let is_end = at - from >= LEAST;
+            from = if is_end { *at } else { from };
+            is_end
+        });
+        ends.push(bytes.len());
+        let mut from = 0;
+        let pieces = ends.into_iter().map(|end| &bytes[std::mem::replace(&mut from, end)..end]);
+        self.bytes = texts.share_pieces(pieces);
     }
 
     /// True when the two differ whatever goes into their holes. When it is false they may still differ.
@@ -127,13 +145,13 @@ impl Template {
     /// Up to the first byte that differs between the templates they have like holes at like places. If what goes into
     /// these differs, the sections do: a time or a count is of one size, and the length of a text stands before it.
     pub(super) fn differs_always(&self, leaves: &[Leaf], other: &Self, others: &[Leaf]) -> bool {
-        let mut from = 0;
+        let (mut bytes, mut other_bytes) = (self.bytes.reader(), other.bytes.reader());
+        let (lengths, mut from) = ((self.bytes.len(), other.bytes.len()), 0);
         for at in 0.. {
             let (here, there) = (self.holes.get(at), other.holes.get(at));
-            let end = |template: &Self, hole: Option<&Hole>| hole.map_or(template.bytes.len(), |hole| hole.at as usize);
-            let ends = (end(self, here), end(other, there));
-            let common = from..ends.0.min(ends.1);
-            if self.bytes[common.clone()] != other.bytes[common] {
+            let end = |length: usize, hole: Option<&Hole>| hole.map_or(length, |hole| hole.at as usize);
+            let ends = (end(lengths.0, here), end(lengths.1, there));
+            if !bytes.is_like(&mut other_bytes, ends.0.min(ends.1) - from) {
                 return true;
             }
             let (Some(here), Some(there)) = (here, there) else { return false };
@@ -166,10 +184,10 @@ impl Template {
 
     pub(super) fn fill(&self, leaves: &[Leaf], values: &[Value<'_>]) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.len(leaves, values));
-        let mut from = 0;
+        let (mut bytes, mut from) = (self.bytes.reader(), 0);
         for hole in &self.holes {
             let at = hole.at as usize;
-            out.extend_from_slice(&self.bytes[from..at]);
+            bytes.take_to(at - from, &mut out);
             from = at;
             let leaf = usize::from(hole.leaf);
             // There is a value for each leaf, unless what was kept is not what was read.
@@ -185,7 +203,7 @@ impl Template {
                 _ => {}
             }
         }
-        out.extend_from_slice(&self.bytes[from..]);
+        bytes.for_each(|piece| out.extend_from_slice(piece));
         out
     }
 }
@@ -198,14 +216,16 @@ mod tests {
     use crate::shape::{key, leaf::MARK};
 
     /// Texts of leaves with something before, between and behind them.
-    type Texts = Vec<(Vec<String>, String)>;
+    type TextsOfLeaves = Vec<(Vec<String>, String)>;
 
-    fn texts() -> impl Strategy<Value = Texts> {
-        prop::collection::vec((prop::collection::vec("[ab]{0,2}", 1..3), "[ab]{0,2}"), 1..3)
+    fn texts() -> impl Strategy<Value = TextsOfLeaves> {
+        // Of the length of a piece, or not.
+        let literal = || ("[ab]{0,2}", prop::sample::select(&[1, 20])).prop_map(|(text, times)| text.repeat(times));
+        prop::collection::vec((prop::collection::vec(literal(), 1..3), literal()), 1..3)
     }
 
     /// As a section has them, each with its length before it, and a number at the end.
-    fn template(texts: &Texts, last: u8) -> (Template, Box<[Leaf]>) {
+    fn template(texts: &TextsOfLeaves, last: u8) -> (Template, Box<[Leaf]>) {
         let (mut key, mut bytes, mut holes) = (Vec::new(), Vec::new(), Vec::new());
         let mut leaf = 0;
         for (before, behind) in texts {
@@ -223,7 +243,7 @@ mod tests {
             key.push(b'"');
         }
         bytes.push(last);
-        (Template { bytes: bytes.into(), holes: holes.into() }, key::leaves(&key).unwrap())
+        (Template { bytes: Text::Whole(bytes.into()), holes: holes.into() }, key::leaves(&key).unwrap())
     }
 
     proptest! {
@@ -238,9 +258,15 @@ mod tests {
             let fill = |template: &Template, leaves: &[Leaf], values: &[String]| {
                 template.fill(leaves, &values.iter().map(|value| Value::Text(value)).collect::<Vec<_>>())
             };
-            if one.differs_always(&leaves, &other, &other_leaves) {
-                prop_assert_ne!(fill(&one, &leaves, &values), fill(&other, &other_leaves, &others));
-            }
+            let (here, there) = (fill(&one, &leaves, &values), fill(&other, &other_leaves, &others));
+            let differs = one.differs_always(&leaves, &other, &other_leaves);
+            prop_assert!(!differs || here != there);
+            // It is all the same in pieces.
+            let (mut one, mut other) = (one, other);
+            let mut known = Texts::new(foldhash::quality::FixedState::with_seed(1));
+            [&mut one, &mut other].into_iter().for_each(|template| template.share(&mut known));
+            prop_assert_eq!(one.differs_always(&leaves, &other, &other_leaves), differs);
+            prop_assert_eq!((fill(&one, &leaves, &values), fill(&other, &other_leaves, &others)), (here, there));
         }
     }
 
