@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::{
     model::{CachedPod, Kept, Record, record},
     shape::Shape,
@@ -57,10 +59,17 @@ impl Spare {
     }
 }
 
+/// Shapes of a page, each once. Pods of one workload stand side by side and have few: one for each would be counted up
+/// and down with each page that is made.
+type OfPage = SmallVec<[Arc<Shape>; 4]>;
+/// In the place of a shape's number.
+const NOBODY: u8 = u8::MAX;
+
 #[derive(Debug)]
 pub(super) struct Page {
-    /// None: nobody is here.
-    shapes: [Option<Arc<Shape>>; PODS],
+    shapes: OfPage,
+    /// Which of them each Pod has.
+    numbers: [u8; PODS],
     /// Of the records, in the page's bytes.
     ends: [u32; PODS],
     /// The records, one after the other. Room is made in steps of [`STEP`].
@@ -77,7 +86,7 @@ impl Drop for Page {
 
 impl Page {
     pub(super) fn get(&self, at: usize) -> Option<Kept<'_>> {
-        let shape = self.shapes.get(at)?.as_ref()?;
+        let shape = self.shapes.get(usize::from(*self.numbers.get(at)?))?;
         Kept::of(shape, self.bytes.get(self.start(at)..self.ends[at] as usize)?)
     }
 
@@ -85,12 +94,13 @@ impl Page {
     pub(super) fn of(pods: &[Record], spare: &Arc<Spare>) -> Self {
         let length: usize = pods.iter().map(|pod| pod.bytes().len()).sum();
         let bytes = spare.take(length);
-        let mut page = Self { shapes: Default::default(), ends: [0; PODS], bytes, spare: Arc::clone(spare) };
+        let (shapes, numbers) = (OfPage::new(), [NOBODY; PODS]);
+        let mut page = Self { shapes, numbers, ends: [0; PODS], bytes, spare: Arc::clone(spare) };
         let mut pods = pods.iter();
-        for (shape, end) in page.shapes.iter_mut().zip(&mut page.ends) {
+        for (of, end) in page.numbers.iter_mut().zip(&mut page.ends) {
             if let Some(pod) = pods.next() {
                 page.bytes.extend_from_slice(pod.bytes());
-                *shape = Some(Arc::clone(pod.shape()));
+                *of = number(&mut page.shapes, pod.shape());
             }
             *end = u32::try_from(page.bytes.len()).unwrap_or(u32::MAX);
         }
@@ -116,14 +126,30 @@ impl Page {
         bytes.extend_from_slice(&self.bytes[..start]);
         bytes.extend_from_slice(record);
         bytes.extend_from_slice(&self.bytes[end..]);
-        let (mut shapes, mut ends) = (self.shapes.clone(), self.ends);
-        shapes[at] = pod.map(|pod| Arc::clone(pod.packed().shape()));
+        let (mut shapes, mut numbers, mut ends) = (OfPage::new(), [NOBODY; PODS], self.ends);
+        for (other, of) in numbers.iter_mut().enumerate() {
+            let shape = match other == at {
+                true => pod.map(|pod| pod.packed().shape()),
+                false => self.shapes.get(usize::from(self.numbers[other])),
+            };
+            *of = shape.map_or(NOBODY, |shape| number(&mut shapes, shape));
+        }
         for of in &mut ends[at..] {
             // Sixteen objects that etcd takes are 24 MiB.
             *of = u32::try_from(*of as usize - end + start + record.len()).unwrap_or(u32::MAX);
         }
-        Self { shapes, ends, bytes, spare: Arc::clone(&self.spare) }
+        Self { shapes, numbers, ends, bytes, spare: Arc::clone(&self.spare) }
     }
+}
+
+/// The number of a shape, which is added where it is not there.
+fn number(shapes: &mut OfPage, shape: &Arc<Shape>) -> u8 {
+    let known = shapes.iter().position(|known| Arc::ptr_eq(known, shape));
+    // No more than there are Pods in a page.
+    known.unwrap_or_else(|| {
+        shapes.push(Arc::clone(shape));
+        shapes.len() - 1
+    }) as u8
 }
 
 #[cfg(test)]
