@@ -42,6 +42,7 @@ impl<'a, 's> Fit<'a, 's> {
         mut nested: impl FnMut(usize, usize) -> Option<usize>,
     ) -> Option<usize> {
         let mut leaves = leaves.iter();
+        self.over(&mut key);
         while let Some(token) = key.next()? {
             match token {
                 Token::Literal(literal) if self.literal(literal) => {}
@@ -49,11 +50,17 @@ impl<'a, 's> Fit<'a, 's> {
                 Token::Leaf(kind, place) => {
                     self.leaf(kind, place, draft)?;
                     key.behind(leaves.next()?);
+                    self.over(&mut key);
                 }
                 Token::Part(inner) => self.at = nested(inner, self.at)?,
             }
         }
         Some(self.at)
+    }
+
+    #[inline]
+    fn over(&mut self, key: &mut Tokens<'_>) {
+        self.at = self.json.len() - key.over(self.rest()).len();
     }
 
     fn rest(&self) -> &'a [u8] {

@@ -43,6 +43,11 @@ pub(super) fn text_length(leaves: &[Leaf], values: &[Value<'_>], leaf: usize) ->
     Some(u64::from(all) + values.map(|value| value.len() as u64).sum::<u64>())
 }
 
+/// How many bytes come before the first mark.
+pub(super) fn before_marks(key: &[u8]) -> u32 {
+    u32::try_from(memchr(MARK, key).unwrap_or(key.len())).unwrap_or(u32::MAX)
+}
+
 /// The leaves of a key, in order. None where it is no key, or a text with leaves is too long or has too many.
 pub(super) fn leaves(key: &[u8]) -> Option<Box<[Leaf]>> {
     let mut leaves: Vec<Leaf> = Vec::new();
@@ -121,6 +126,28 @@ impl<'a> Tokens<'a> {
     /// The last token was this leaf, so that its next mark need not be looked for where it is not.
     pub(super) fn behind(&mut self, leaf: &Leaf) {
         self.plain = leaf.behind as usize;
+    }
+
+    /// So many bytes that follow are no marks.
+    pub(super) fn plain(self, plain: u32) -> Self {
+        Self { plain: plain as usize, ..self }
+    }
+
+    /// Goes over what is known to be no mark, as long as `text` begins with it. Gives what is left of that.
+    #[inline]
+    pub(super) fn over<'t>(&mut self, mut text: &'t [u8]) -> &'t [u8] {
+        while self.plain > 0
+            && let Some(piece) = self.text.next()
+        {
+            let (literal, rest) = piece.split_at(piece.len().min(self.plain));
+            let Some(left) = text.strip_prefix(literal) else {
+                self.text.piece = piece;
+                break;
+            };
+            self.plain -= literal.len();
+            (self.text.piece, text) = (rest, left);
+        }
+        text
     }
 
     fn len(&self) -> usize {

@@ -61,6 +61,8 @@ pub(super) struct Part {
     /// That of the outer part is whole.
     pub(super) key: Text,
     pub(super) leaves: Box<[Leaf]>,
+    /// How many bytes of the key come before the first mark.
+    before: u32,
     templates: Box<[Template]>,
     /// Of the outer part, as are the next two.
     pub(super) namespace: Arc<str>,
@@ -152,6 +154,7 @@ pub(super) fn build(part: usize, key: &[u8], own: &[u8], identity: Identity<'_>)
     let phase = leaf(phase).map_or_else(|| Slot::Fixed(phase.into()), Slot::Leaf);
     let built = Part {
         key: Text::Whole(key.into()),
+        before: key::before_marks(key),
         is_whole: false,
         templates: templates.into(),
         namespace: if part == OUTER { actual.header.namespace.as_str().into() } else { Arc::default() },
@@ -194,6 +197,7 @@ pub(super) fn unshared(pod: &Pod, bytes: &SectionBytes, key: &[u8]) -> Option<[P
     Some([OUTER, SPEC, STATUS].map(|part| {
         Part {
             key: Text::Whole(if part == OUTER { key.into() } else { Box::default() }),
+            before: 0,
             is_whole: part == OUTER,
             leaves: std::mem::take(&mut leaves[part]),
             templates: sections(part)
@@ -236,6 +240,11 @@ impl Part {
             known.rotate_right(1);
             known[0] = downgrade(next);
         }
+    }
+
+    /// Its key.
+    pub(super) fn tokens(&self) -> Tokens<'_> {
+        Tokens::from(&self.key).plain(self.before)
     }
 
     /// How many leaves a Pod of this part has.

@@ -12,7 +12,6 @@ use memchr::memmem::Finder;
 use super::{
     Shape,
     fit::Fit,
-    key::Tokens,
     leaf::{self, Kind, MARK, Own, Value},
     part::{Part, SUCCESSORS},
     prune::Prune,
@@ -431,9 +430,7 @@ impl<'a> Scanner<'a, '_> {
         if let Some(head) = &self.head {
             for likely in self.likely.of(part).filter(|likely| !likely.key.is_empty()) {
                 let fit = Fit::new(self.json, value, head);
-                if let Some(end) =
-                    fit.part(Tokens::from(&likely.key), &likely.leaves, &mut self.parts[part], |_, _| None)
-                {
+                if let Some(end) = fit.part(likely.tokens(), &likely.leaves, &mut self.parts[part], |_, _| None) {
                     self.known[part] = Some(Arc::clone(likely));
                     return Some(end);
                 }
