@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::{members::Slot, tree::Tree};
 
 /// Slots in a bucket on average, before there are twice as many buckets.
-const FULL: usize = 24;
+const FULL: usize = 48;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Lookup {

@@ -65,7 +65,7 @@ impl Shape {
 
     /// What the names of Pods of this shape may begin with.
     pub(crate) fn name_prefix(&self) -> &str {
-        &self.parts[OUTER].name_prefix
+        self.parts[OUTER].name_prefix()
     }
 }
 

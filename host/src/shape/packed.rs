@@ -155,7 +155,7 @@ impl Packed {
 
     #[must_use]
     pub fn generation(&self) -> i64 {
-        self.part(OUTER).generation
+        self.part(OUTER).generation()
     }
 
     /// None until scheduled.

@@ -6,7 +6,7 @@
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
-use podium_wire::{Pod, Section, SectionBytes};
+use podium_wire::{Header, Pod, Section, SectionBytes};
 
 use super::{
     key::{self, Leaf, Resolved, Tokens, real, resolve},
@@ -64,21 +64,30 @@ pub(super) struct Part {
     /// How many bytes of the key come before the first mark.
     before: u32,
     templates: Box<[Template]>,
-    /// Of the outer part, as are the next two.
+    /// Of the outer part.
     pub(super) namespace: Arc<str>,
-    /// What the names of its Pods may begin with.
-    pub(super) name_prefix: Box<str>,
-    /// Milliseconds of the epoch.
-    created: Slot<i64>,
-    pub(super) generation: i64,
-    /// Of the spec.
-    node: Slot<Option<Box<str>>>,
-    /// What follows the leaf of the node's name in it.
-    domain: Box<str>,
-    /// What Pods of this part had next, the last first: states follow each other as they did before.
-    next: Mutex<[Weak<Self>; SUCCESSORS]>,
-    /// Of the status.
-    phase: Slot<Box<str>>,
+    facts: Facts,
+}
+
+/// What is asked of a Pod so often that it need not be looked for in a section.
+enum Facts {
+    Outer {
+        /// What the names of its Pods may begin with.
+        name_prefix: Box<str>,
+        /// Milliseconds of the epoch.
+        created: Slot<i64>,
+        generation: i64,
+    },
+    Spec {
+        node: Slot<Option<Box<str>>>,
+        /// What follows the leaf of the node's name in it.
+        domain: Box<str>,
+    },
+    Status {
+        phase: Slot<Box<str>>,
+        /// What Pods of this part had next, the last first: states follow each other as they did before.
+        next: Mutex<[Weak<Part>; SUCCESSORS]>,
+    },
 }
 
 /// How many successors of a part are remembered.
@@ -136,41 +145,54 @@ pub(super) fn build(part: usize, key: &[u8], own: &[u8], identity: Identity<'_>)
         }
         templates.push(template);
     }
-    let created = usize::try_from(traced.header.created.0 / 1_000 - leaf::sentinel_time(0)).ok();
-    let created = created.filter(|at| leaves.get(*at).is_some_and(|leaf| leaf.kind == Kind::Time));
     // The leaf that is the whole of a text, if one is.
     let leaf = |text: &str| {
         number_of(text.as_bytes()).and_then(|at| at.checked_sub(part * MAX_LEAVES)).filter(|at| *at < leaves.len())
     };
-    let node = traced.spec.node_name.as_deref();
-    let (node, domain) = match node.and_then(|name| {
-        let (own, domain) = name.split_at_checked(leaf::sentinel_text(0).len())?;
-        Some((leaf(own)?, domain))
-    }) {
-        Some((leaf, domain)) => (Slot::Leaf(leaf), domain),
-        None => (Slot::Fixed(node.map(Box::from)), ""),
+    let facts = match part {
+        OUTER => {
+            let created = usize::try_from(traced.header.created.0 / 1_000 - leaf::sentinel_time(0)).ok();
+            let created = created.filter(|at| leaves.get(*at).is_some_and(|leaf| leaf.kind == Kind::Time));
+            Facts::Outer {
+                name_prefix: generate_name(key).into(),
+                created: created.map_or(Slot::Fixed(actual.header.created.0), Slot::Leaf),
+                generation: traced.header.generation,
+            }
+        }
+        SPEC => {
+            let node = traced.spec.node_name.as_deref();
+            let of_leaf = node.and_then(|name| {
+                let (own, domain) = name.split_at_checked(leaf::sentinel_text(0).len())?;
+                Some((leaf(own)?, domain))
+            });
+            match of_leaf {
+                Some((leaf, domain)) => Facts::Spec { node: Slot::Leaf(leaf), domain: domain.into() },
+                None => Facts::Spec { node: Slot::Fixed(node.map(Box::from)), domain: Box::default() },
+            }
+        }
+        _ => {
+            let phase = &*traced.status.phase;
+            let phase = leaf(phase).map_or_else(|| Slot::Fixed(phase.into()), Slot::Leaf);
+            Facts::Status { phase, next: Mutex::new(Default::default()) }
+        }
     };
-    let phase = &*traced.status.phase;
-    let phase = leaf(phase).map_or_else(|| Slot::Fixed(phase.into()), Slot::Leaf);
     let built = Part {
         key: Text::Whole(key.into()),
         before: key::before_marks(key),
         is_whole: false,
         templates: templates.into(),
         namespace: if part == OUTER { actual.header.namespace.as_str().into() } else { Arc::default() },
-        name_prefix: if part == OUTER { generate_name(key).into() } else { Box::default() },
-        created: created.map_or(Slot::Fixed(actual.header.created.0), Slot::Leaf),
-        generation: traced.header.generation,
-        node,
-        domain: domain.into(),
-        next: Mutex::new(Default::default()),
-        phase,
+        facts,
         leaves,
     };
-    let proven = built.created(own, identity) == actual.header.created.0
-        && built.generation == actual.header.generation
-        && built.node(own, identity).as_deref() == actual.spec.node_name.as_deref()
-        && built.phase(own, identity) == actual.status.phase;
+    let proven = match part {
+        OUTER => {
+            let Header { created, generation, .. } = actual.header;
+            built.created(own, identity) == created.0 && built.generation() == generation
+        }
+        SPEC => built.node(own, identity).as_deref() == actual.spec.node_name.as_deref(),
+        _ => built.phase(own, identity) == actual.status.phase,
+    };
     proven.then_some(built)
 }
 
@@ -204,13 +226,21 @@ pub(super) fn unshared(pod: &Pod, bytes: &SectionBytes, key: &[u8]) -> Option<[P
                 .map(|(section, _)| Template { bytes: Text::Whole(bytes.get(section).into()), holes: Box::default() })
                 .collect(),
             namespace: Arc::clone(&namespace),
-            name_prefix: Box::default(),
-            created: Slot::Fixed(pod.header.created.0),
-            generation: pod.header.generation,
-            node: Slot::Fixed(pod.spec.node_name.as_deref().map(Box::from)),
-            domain: Box::default(),
-            phase: Slot::Fixed(pod.status.phase.as_str().into()),
-            next: Mutex::new(Default::default()),
+            facts: match part {
+                OUTER => Facts::Outer {
+                    name_prefix: Box::default(),
+                    created: Slot::Fixed(pod.header.created.0),
+                    generation: pod.header.generation,
+                },
+                SPEC => Facts::Spec {
+                    node: Slot::Fixed(pod.spec.node_name.as_deref().map(Box::from)),
+                    domain: Box::default(),
+                },
+                _ => Facts::Status {
+                    phase: Slot::Fixed(pod.status.phase.as_str().into()),
+                    next: Mutex::new(Default::default()),
+                },
+            },
         }
     }))
 }
@@ -230,12 +260,16 @@ impl Part {
 
     /// What Pods of this part had next.
     pub(super) fn successors(&self) -> [Option<Arc<Self>>; SUCCESSORS] {
-        self.next.lock().each_ref().map(Weak::upgrade)
+        match &self.facts {
+            Facts::Status { next, .. } => next.lock().each_ref().map(Weak::upgrade),
+            _ => Default::default(),
+        }
     }
 
     /// A Pod of this part has that one now.
     pub(super) fn followed_by(&self, next: &Arc<Self>) {
-        let mut known = self.next.lock();
+        let Facts::Status { next: known, .. } = &self.facts else { return };
+        let mut known = known.lock();
         if known.iter().all(|known| known.upgrade().is_none_or(|known| !Arc::ptr_eq(&known, next))) {
             known.rotate_right(1);
             known[0] = downgrade(next);
@@ -294,14 +328,29 @@ impl Part {
             && self.section(place, own, identity) == other.0.section(place, other.1, identity)
     }
 
+    pub(super) fn name_prefix(&self) -> &str {
+        match &self.facts {
+            Facts::Outer { name_prefix, .. } => name_prefix,
+            _ => "",
+        }
+    }
+
+    pub(super) fn generation(&self) -> i64 {
+        match self.facts {
+            Facts::Outer { generation, .. } => generation,
+            _ => 0,
+        }
+    }
+
     pub(super) fn values<'a>(&self, own: &'a [u8], identity: Identity<'a>) -> Option<Resolved<'a>> {
         resolve(&self.leaves, own, identity)
     }
 
     pub(super) fn created(&self, own: &[u8], identity: Identity<'_>) -> i64 {
-        match self.created {
-            Slot::Fixed(millis) => millis,
-            Slot::Leaf(at) => self.time(own, identity, at).unwrap_or_default(),
+        match self.facts {
+            Facts::Outer { created: Slot::Fixed(millis), .. } => millis,
+            Facts::Outer { created: Slot::Leaf(at), .. } => self.time(own, identity, at).unwrap_or_default(),
+            _ => 0,
         }
     }
 
@@ -313,19 +362,21 @@ impl Part {
     }
 
     pub(super) fn node<'a>(&'a self, own: &'a [u8], identity: Identity<'a>) -> Option<Cow<'a, str>> {
-        match &self.node {
+        let Facts::Spec { node, domain } = &self.facts else { return None };
+        match node {
             Slot::Fixed(node) => node.as_deref().map(Cow::Borrowed),
             Slot::Leaf(at) => {
                 let own = self.text(own, identity, *at)?;
-                Some(if self.domain.is_empty() { own.into() } else { [own, &self.domain].concat().into() })
+                Some(if domain.is_empty() { own.into() } else { [own, domain].concat().into() })
             }
         }
     }
 
     pub(super) fn phase<'a>(&'a self, own: &'a [u8], identity: Identity<'a>) -> &'a str {
-        match &self.phase {
-            Slot::Fixed(phase) => phase,
-            Slot::Leaf(at) => self.text(own, identity, *at).unwrap_or_default(),
+        match &self.facts {
+            Facts::Status { phase: Slot::Fixed(phase), .. } => phase,
+            Facts::Status { phase: Slot::Leaf(at), .. } => self.text(own, identity, *at).unwrap_or_default(),
+            _ => "",
         }
     }
 
