@@ -32,6 +32,8 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod text;
+#[cfg(test)]
+mod unusual;
 mod whole;
 
 pub(crate) use leaf::{put_varint, uuid, uuid_text, varint};

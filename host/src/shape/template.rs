@@ -127,17 +127,16 @@ impl Template {
     pub(super) fn share(&mut self, texts: &mut Texts) {
         const LEAST: usize = 32;
         let Some(bytes) = self.bytes.whole().filter(|_| !self.holes.is_empty()) else { return };
-        let mut from = 0;
-        let mut ends: Vec<_> = self.holes.iter().map(|hole| hole.at as usize).collect();
-        ends.retain(|at| {
-            let is_end = at - from >= LEAST;
-            from = if is_end { *at } else { from };
-            is_end
-        });
-        ends.push(bytes.len());
-        let mut from = 0;
-        let pieces = ends.into_iter().map(|end| &bytes[std::mem::replace(&mut from, end)..end]);
-        self.bytes = texts.share_pieces(pieces);
+        let (mut pieces, mut from) = (Vec::new(), 0);
+        for hole in &self.holes {
+            let at = hole.at as usize;
+            if at - from >= LEAST {
+                pieces.push(&bytes[from..at]);
+                from = at;
+            }
+        }
+        pieces.push(&bytes[from..]);
+        self.bytes = texts.share_pieces(pieces.into_iter());
     }
 
     /// True when the two differ whatever goes into their holes. When it is false they may still differ.
