@@ -84,6 +84,22 @@ impl Members {
         iter::once(right).chain(runs(tail)).chain(behind.flat_map(runs)).flatten()
     }
 
+    /// How many slots there are from the first that `before` does not hold of to the last that `within` holds of, where
+    /// `within` holds of a beginning of those. Takes a few looks, and time by the entries in between, not by all.
+    pub(super) fn count_within(&self, before: impl Fn(Slot) -> bool, within: impl Fn(Slot) -> bool) -> usize {
+        let at = self.chunk_at(&before);
+        let (_, [_, right], tail) = cut(self.chunk(at), before);
+        let (mut count, mut ended) = (0, false);
+        let behind = self.chunks().skip(at + 1);
+        let mut runs = iter::once(right).chain(runs(tail)).chain(behind.flat_map(runs)).filter(|run| !run.is_empty());
+        while !ended && let Some(run) = runs.next() {
+            let inside = inside(&run, &within);
+            ended = inside < run.len();
+            count += inside;
+        }
+        count
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = Slot> {
         self.chunks().flat_map(runs).flatten()
     }
@@ -187,6 +203,23 @@ fn cut(entries: &[Slot], before: impl Fn(Slot) -> bool) -> (&[Slot], [Range<Slot
     (&entries[..at - 1], [first..low, low..last + 1], &entries[at + 1..])
 }
 
+/// How many slots at the beginning of a run `within` holds of.
+fn inside(run: &Range<Slot>, within: impl Fn(Slot) -> bool) -> usize {
+    if run.end.checked_sub(1).is_none_or(&within) {
+        return run.len();
+    }
+    let (mut low, mut high) = (run.start, run.end - 1);
+    while low < high {
+        let middle = low + ((high - low) / 2);
+        if within(middle) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    (low - run.start) as usize
+}
+
 fn split(mut entries: &[Slot]) -> impl Iterator<Item = Chunk> {
     iter::from_fn(move || {
         let (chunk, rest) = entries.split_at(match entries.len() {
@@ -270,6 +303,9 @@ mod tests {
             check(&members, &model)?;
             let rest = members.iter_from(|slot| order(slot) < order(from));
             prop_assert!(rest.eq(model.range(order(from)..).map(|(_, slot)| *slot)));
+            let to = order(from).saturating_add(1 << 20);
+            let counted = members.count_within(|slot| order(slot) < order(from), |slot| order(slot) < to);
+            prop_assert_eq!(counted, model.range(order(from)..to).count());
         }
         Ok(())
     }
@@ -319,5 +355,8 @@ mod tests {
         assert!(looks.take() < 25);
         members.insert(100_000, |slot| look(slot, 100_000));
         assert_eq!((entries(&members), looks.take()), (2, 1), "at the end");
+        let counted = members.count_within(|slot| look(slot, 30_000).is_lt(), |slot| look(slot, 40_000).is_lt());
+        assert_eq!(counted, 10_000);
+        assert!(looks.take() < 50);
     }
 }

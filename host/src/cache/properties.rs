@@ -11,7 +11,8 @@ use super::{
     testing::{Believer, Pods, cached, pod, same_sections},
 };
 use crate::model::{
-    CachedPod, Known, LabelOperator, LabelRequirement, LabelSelector, PodEvent, PodList, PodQuery, PodView, Revision,
+    CachedPod, Cursor, Known, LabelOperator, LabelRequirement, LabelSelector, PodEvent, PodList, PodQuery, PodView,
+    Revision,
 };
 
 /// What happens to one of few names; the labels are few, so that values meet.
@@ -240,6 +241,53 @@ proptest! {
         let page = snapshot.find(&query, limit, None);
         prop_assert!(page.pods.len() <= limit && page.pods.len() <= page.examined);
         prop_assert_eq!(turned(&query, limit, || Arc::clone(&snapshot)), expected);
+    }
+
+    #[test]
+    fn what_a_query_of_one_namespace_costs_and_finds_does_not_depend_on_pods_of_others(
+        pods in prop::collection::btree_map((0..3u8, 0..20u8), [0..4u8, 0..4, 0..4, 0..4], 0..60),
+        query in queries(),
+        (listed, limit) in (any::<bool>(), 1..5usize),
+        forged in prop::option::of((0..4u8, 0..20u8)),
+    ) {
+        let query = PodQuery { namespace: Some("ns-1".into()), ..query };
+        let forged = forged.map(|(namespace, name)| Cursor {
+            namespace: format!("ns-{namespace}").into(),
+            name: format!("p{name:02}").into(),
+        });
+        let cached = |((namespace, name), [label, node, owner, phase]): (&(u8, u8), &[u8; 4])| {
+            let at = u64::from(*namespace) * 100 + u64::from(*name) + 1;
+            let mut pod = pod(&format!("p{name:02}"), &format!("u{at}"), at, &format!("l{label}"));
+            pod.header.namespace = format!("ns-{namespace}");
+            pod.spec.node_name = Some(format!("node-of-l{node}"));
+            pod.owners[0].uid = format!("owner-of-l{owner}");
+            pod.status.phase = format!("phase-of-l{phase}");
+            cached(&pod)
+        };
+        // Everything that a plugin can see of answers and of their cost.
+        let seen = |pods: Vec<Arc<CachedPod>>| {
+            let (mut writer, reader) = super::new(7);
+            if listed {
+                let read = pods.into_iter().map(Into::into).collect();
+                writer.relist(PodList { read, ..PodList::default() }, Revision(1_000));
+            } else {
+                pods.into_iter().for_each(|pod| _ = writer.apply(vec![PodEvent::applied(pod)]));
+            }
+            let snapshot = reader.snapshot();
+            let mut seen = vec![format!("{} {}", snapshot.candidates(&query), snapshot.count(&query))];
+            let mut after = forged.clone();
+            loop {
+                let page = snapshot.find(&query, limit, after.as_ref());
+                let keys: Vec<_> = page.pods.iter().map(|pod| pod.key.to_string()).collect();
+                seen.push(format!("{} {keys:?} {:?}", page.examined, page.next));
+                after = page.next;
+                if after.is_none() {
+                    return seen;
+                }
+            }
+        };
+        let own = pods.iter().filter(|((namespace, _), _)| *namespace == 1).map(cached).collect();
+        prop_assert_eq!(seen(pods.iter().map(cached).collect()), seen(own));
     }
 
     #[test]
