@@ -142,12 +142,10 @@ async fn help_teaches_flags_environment_examples_and_exit_codes() {
 #[tokio::test]
 async fn each_mistake_in_a_configuration_is_one_error_that_names_file_and_field_and_exit_code_2() {
     let place = Place::still().await;
-    let component = guests::path("registrar").unwrap().display().to_string();
     let greedy = plugins::guest_yaml("overreach", "greedy", "").unwrap();
     let mistakes = [
         ("unknown-field.yaml", registrar("  colour: red"), "spec.colour"),
         ("wrong-value.yaml", registrar("  phase: never"), "spec.phase"),
-        ("missing-component.yaml", registrar("").replace(&component, "nowhere.wasm"), "spec.source.file"),
         ("more-than-granted.yaml", greedy, "grants.write.delete"),
         ("no-yaml.yaml", "{".to_owned(), "is not valid YAML"),
     ];
@@ -175,6 +173,42 @@ async fn a_file_that_is_not_there_and_a_folder_without_configurations_are_one_er
         let [error] = ended.errors()[..] else { unreachable!("{}", ended.stderr) };
         assert!(error.contains(named), "{error}");
         assert!(error.matches("os error 2").count() <= 1, "a cause is told once: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_component_that_is_missing_is_named_and_loaded_when_it_comes_and_with_strict_it_is_exit_code_2() {
+    let place = Place::still().await;
+    let component = guests::path("registrar").unwrap();
+    place.write("late.yaml", &registrar("").replace(&component.display().to_string(), "late.wasm"));
+    let ended = place.run_with_plugins(&["late.yaml", "--strict"]).await;
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    let [error] = ended.errors()[..] else { unreachable!("{}", ended.stderr) };
+    assert!(
+        error.contains("late.yaml: plugin registrar: spec.source.file: ") && error.contains("late.wasm"),
+        "{error}"
+    );
+
+    let host = place.spawn(&["late.yaml"], &[]).await;
+    embedded::create_pod(&place.cluster, "cart-0", "cart").unwrap();
+    fs::copy(&component, place.path("late.wasm")).unwrap();
+    place.labelled("cart-0").await;
+    assert!(host.log().contains("late.wasm cannot be read"), "{}", host.log());
+    host.terminate().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_configuration_that_is_no_regular_file_is_an_error_and_does_not_hold_the_start_up() {
+    let place = Place::still().await;
+    fs::create_dir(place.path("pipes")).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(place.path("pipes/a.yaml")).status().unwrap();
+    assert!(made.success());
+    std::os::unix::fs::symlink("/dev/zero", place.path("endless.yaml")).unwrap();
+    for named in ["pipes", "endless.yaml"] {
+        let ended = place.run_with_plugins(&[named]).await;
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        let [error] = ended.errors()[..] else { unreachable!("{}", ended.stderr) };
+        assert!(error.contains("is not a regular file"), "{error}");
     }
 }
 

@@ -6,6 +6,7 @@
 mod checkpoint;
 mod ingest;
 mod journal;
+mod loading;
 pub mod process;
 mod thread;
 
@@ -30,18 +31,19 @@ use crate::{
     live::LivePods,
     model::{PluginId, PluginSpec, PodView},
     queue::{Backoff, Queue},
-    runtime::{Engine, EngineOptions, Plugin},
-    seam::Sender,
+    runtime::{Engine, EngineOptions},
     shape::{Prune, Shapes},
-    status::Status,
+    status::{PluginState, Status},
     telemetry::{CacheFigures, JournalFigures, Metrics},
     watch::{Counters, Watch, WatchOptions},
-    writeback::{Writeback, manager_name},
+    writeback::Writeback,
 };
 
 pub use checkpoint::CheckpointOptions;
-use ingest::{Door, Ingest, Past};
+use ingest::{Ingest, Past};
 use journal::Keeper;
+use loading::Loader;
+pub use loading::{LoadFailure, Prepared};
 use thread::Thread;
 pub use thread::ingest_runtime;
 
@@ -82,10 +84,9 @@ pub struct Options {
 /// A host at work. Dropping it ends its tasks without draining; [`App::shutdown`] drains.
 #[must_use]
 pub struct App {
-    engine: Arc<Engine>,
+    loader: Arc<Loader>,
     dispatch: Arc<Dispatch>,
     status: Arc<Status>,
-    door: Door,
     journal: Option<Arc<Journal>>,
     keeper: JoinSet<anyhow::Result<()>>,
     address: Option<SocketAddr>,
@@ -95,13 +96,6 @@ pub struct App {
     progress: watch::Sender<Phase>,
     /// None in a simulation.
     _thread: Option<Thread>,
-}
-
-/// A plugin that was found good and does not run yet.
-#[must_use]
-pub struct Prepared {
-    spec: PluginSpec,
-    plugin: Plugin,
 }
 
 /// What /readyz tells beside the cache's state.
@@ -210,15 +204,17 @@ impl App {
             services.spawn(async move { serve.await.context("the operator's port failed") });
         }
 
+        let loader = Loader::new(engine, dispatch.clone(), status.clone(), door, journal.clone());
+        let loader = Arc::new(loader);
+        services.spawn(loader.clone().retry());
         let mut tasks = JoinSet::new();
         for _ in 0..workers {
             tasks.spawn(dispatch.clone().work());
         }
         Ok(Self {
-            engine,
+            loader,
             dispatch,
             status,
-            door,
             journal,
             keeper,
             address,
@@ -240,32 +236,36 @@ impl App {
         Ok(())
     }
 
-    /// Reads, checks and compiles a plugin.
+    /// Reads, checks and compiles a plugin. Plugins are compiled one at a time.
+    ///
+    /// An earlier version of the plugin goes on meanwhile. When this fails, the earlier version goes on only if `spec`
+    /// permits everything that it may do; otherwise it is stopped, because its permissions are no longer configured.
+    /// A configuration that cannot be read never gets here, and so changes nothing.
     ///
     /// # Errors
-    /// When the file cannot be read, is no plugin, or wants more than its grants.
-    pub async fn prepare(&self, spec: PluginSpec) -> anyhow::Result<Prepared> {
-        let file = &spec.source;
-        let wasm = tokio::fs::read(file).await.with_context(|| format!("cannot read {}", file.display()))?;
-        let engine = self.engine.clone();
-        let compile = tokio::task::spawn_blocking(move || {
-            let plugin = engine.compile(&spec, &wasm)?;
-            Ok(Prepared { spec, plugin })
-        });
-        compile.await.context("compiling was cut off")?
+    /// When the file cannot be read, is no plugin, or wants more than its grants. A failure that may pass
+    /// ([`LoadFailure::is_passing`]) is tried again in the background, first after 1 s and then up to every 5 minutes,
+    /// until it succeeds, is refused, or the plugin is loaded or unloaded by a call. [`App::plugins`] shows which.
+    pub async fn prepare(&self, spec: PluginSpec) -> Result<Prepared, LoadFailure> {
+        self.loader.prepare(spec).await
     }
 
     /// Sets a plugin to work on every Pod that it watches. One of that name is replaced: its runs under way end as they
     /// are, its memory and its queue stay.
     pub async fn install(&self, prepared: Prepared) {
-        let Prepared { spec, plugin } = prepared;
-        let sender = Sender { manager: manager_name(&spec.id), impersonate: spec.impersonate.clone() };
-        let status = self.status.plugin(&spec.id);
-        let (id, file) = (spec.id.clone(), spec.source.clone());
-        let account = self.journal.as_ref().map(|journal| journal.account(&id));
-        let lane = self.dispatch.registry.put(spec, Arc::new(plugin), sender, status, account);
-        self.door.plugins_changed(Some(lane)).await;
-        tracing::info!(plugin = %id, file = %file.display(), "plugin loaded");
+        self.loader.install(prepared).await;
+    }
+
+    /// Records that a plugin is configured and will be loaded, so that [`App::plugins`] names it from now on.
+    pub fn expect(&self, id: &PluginId) {
+        self.loader.expect(id);
+    }
+
+    /// The load state of every configured plugin, ordered by namespace, then name: which are loaded, waiting or refused,
+    /// with the reason.
+    #[must_use]
+    pub fn plugins(&self) -> Vec<PluginState> {
+        self.loader.plugins()
     }
 
     /// All plugins that there are at the start are loaded: /readyz may say so.
@@ -279,18 +279,9 @@ impl App {
         self.progress.send_replace(Phase::Serving);
     }
 
-    /// Takes a plugin out; its runs under way end as they are. False: there was none of that name.
+    /// Takes a plugin out; its runs under way end as they are. Returns false when there was none of that name.
     pub async fn unload(&self, id: &PluginId) -> bool {
-        let Some(lane) = self.dispatch.registry.remove(id) else { return false };
-        self.door.plugins_changed(None).await;
-        self.dispatch.queue.remove_lane(lane);
-        self.dispatch.debts.forget_lane(lane);
-        if let Some(journal) = &self.journal {
-            journal.absent(id, self.dispatch.clock.now_millis());
-        }
-        self.status.remove(id);
-        tracing::info!(plugin = %id, "plugin unloaded");
-        true
+        self.loader.unload(id).await
     }
 
     /// What runs and writes have come to, by plugin.

@@ -123,8 +123,23 @@ fn run(flags: Flags) -> anyhow::Result<ExitCode> {
 async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let stopped = async {
+        tokio::select! {
+            biased;
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    tokio::pin!(stopped);
 
-    let config::Loaded { plugins, errors, warnings } = config::load(&flags.plugins);
+    // Beside the runtime: a disk that does not answer must not keep the process from ending.
+    let paths = flags.plugins.clone();
+    let reading = tokio::task::spawn_blocking(move || config::load(&paths));
+    let config::Loaded { plugins, errors, warnings } = tokio::select! {
+        biased;
+        () = &mut stopped => return Ok(ExitCode::SUCCESS),
+        read = reading => read.context("the configuration was not read")?,
+    };
     for warning in &warnings {
         tracing::warn!("{warning}");
     }
@@ -181,15 +196,6 @@ async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
     if let Some(address) = app.address() {
         tracing::info!("listening on http://{address}");
     }
-    let good = plugins.len();
-    let stopped = async {
-        tokio::select! {
-            biased;
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    };
-    tokio::pin!(stopped);
     let loaded = tokio::select! {
         biased;
         () = &mut stopped => None,
@@ -197,11 +203,11 @@ async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
     };
     let failed = match loaded {
         None => None,
-        Some(loaded) if loaded == 0 || (flags.strict && loaded < good) => {
+        Some(Err(refused)) => {
             app.shutdown().await;
-            return Ok(misconfigured(bad + good - loaded));
+            return Ok(misconfigured(bad + refused));
         }
-        Some(_) => {
+        Some(Ok(())) => {
             app.started();
             tokio::select! {
                 biased;
@@ -264,30 +270,42 @@ fn checkpoints(directory: Option<PathBuf>, seconds: u32) -> io::Result<Option<Ch
     Ok(Some(CheckpointOptions { directory, every: Duration::from_secs(seconds.into()) }))
 }
 
-/// Gives how many could be loaded; what is wrong with the others is in the log. With `strict` none is set to work before
-/// all are known to be good.
-async fn load(app: &App, plugins: Vec<(PathBuf, PluginSpec)>, strict: bool) -> usize {
+/// Loads all plugins, and logs why one is not. With `strict` none runs before all are known to be good.
+///
+/// # Errors
+/// When the host is not to go on: with `strict` when any plugin was not loaded, otherwise when none was and none is tried
+/// again. The number is of plugins that were not loaded.
+async fn load(app: &App, plugins: Vec<(PathBuf, PluginSpec)>, strict: bool) -> Result<(), usize> {
+    plugins.iter().for_each(|(_, spec)| app.expect(&spec.id));
     let wanted = plugins.len();
-    let (mut loaded, mut waiting) = (0, Vec::new());
+    let (mut good, mut waiting, mut prepared) = (0, 0, Vec::new());
     for (file, spec) in plugins {
         let id = spec.id.clone();
         match app.prepare(spec).await {
-            Ok(prepared) if strict => waiting.push(prepared),
-            Ok(prepared) => {
-                app.install(prepared).await;
-                loaded += 1;
+            Ok(plugin) => {
+                good += 1;
+                prepared.push(plugin);
             }
-            Err(error) => tracing::error!("{}: plugin {id}: {error:#}", file.display()),
+            Err(failure) => {
+                let passing = failure.is_passing();
+                waiting += usize::from(passing);
+                let next = if passing && !strict { "; the host tries again" } else { "" };
+                tracing::error!("{}: plugin {id}: {failure}{next}", file.display());
+            }
+        }
+        if !strict {
+            for plugin in prepared.drain(..) {
+                app.install(plugin).await;
+            }
         }
     }
-    if strict && waiting.len() < wanted {
-        return waiting.len();
+    if (strict && good < wanted) || good + waiting == 0 {
+        return Err(wanted - good);
     }
-    for prepared in waiting {
-        app.install(prepared).await;
-        loaded += 1;
+    for plugin in prepared {
+        app.install(plugin).await;
     }
-    loaded
+    Ok(())
 }
 
 /// Each mistake was told as an error of its own; this says why the process ends.

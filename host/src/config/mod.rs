@@ -3,6 +3,7 @@
 //! A plugin that is wrong is left out and told of; the others load. Whether a component's imports fit its grants is
 //! `runtime`'s question. docs/configuration.md is for people what this is for the host.
 
+pub mod file;
 mod node;
 mod order;
 mod plugin;
@@ -119,11 +120,8 @@ fn files(path: &Path, errors: &mut Vec<ConfigError>) -> Vec<PathBuf> {
 }
 
 fn read(file: &Path) -> Result<String, String> {
-    let size = fs::metadata(file).map_err(|error| format!("cannot be read: {error}"))?.len();
-    if size > MAX_FILE_BYTES {
-        return Err(format!("is {size} bytes long; a configuration has at most {MAX_FILE_BYTES}"));
-    }
-    fs::read_to_string(file).map_err(|error| format!("cannot be read: {error}"))
+    let bytes = file::read(file, MAX_FILE_BYTES).map_err(|error| error.to_string())?;
+    String::from_utf8(bytes).map_err(|error| format!("is not UTF-8: {error}"))
 }
 
 /// One file's documents.

@@ -107,12 +107,8 @@ fn source(field: Field<'_>, directory: &Path) -> Option<PathBuf> {
         oci.problem("images are not supported by this release; fetch the component and use source.file");
         return None;
     }
-    let path = directory.join(file.required_text()?);
-    if !path.is_file() {
-        file.problem(format!("{} is not a file; build the component with `podium build`", path.display()));
-        return None;
-    }
-    Some(path)
+    // Whether the component is there is looked at when it is loaded: it may come later.
+    Some(directory.join(file.required_text()?))
 }
 
 fn impersonate(name: &Field<'_>, own: Option<&Field<'_>>, namespace: Option<&str>) -> Option<String> {

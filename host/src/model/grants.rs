@@ -37,6 +37,17 @@ impl Grants {
         let granted = self.read.as_ref().map_or(SectionSet::EMPTY, |read| read.sections);
         granted.with(podium_wire::Section::Lifecycle)
     }
+
+    /// Returns true when everything that `other` grants is granted here too.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        let read = match (&self.read, &other.read) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(own), Some(other)) => other.sections.is_subset_of(own.sections) && own.live >= other.live,
+        };
+        read && self.write.covers(&other.write)
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -58,6 +69,26 @@ pub struct WriteGrants {
     pub objects: Vec<ObjectGrant>,
 }
 
+impl WriteGrants {
+    fn covers(&self, other: &Self) -> bool {
+        let Self { labels, annotations, finalizers, conditions, events, delete, evict, objects } = self;
+        let keys = [
+            (labels, &other.labels),
+            (annotations, &other.annotations),
+            (finalizers, &other.finalizers),
+            (conditions, &other.conditions),
+        ];
+        let covered = |(own, other): (&Vec<KeyPattern>, &Vec<KeyPattern>)| {
+            other.iter().all(|pattern| own.iter().any(|own| own.covers(pattern)))
+        };
+        keys.into_iter().all(covered)
+            && *events >= other.events
+            && *delete >= other.delete
+            && *evict >= other.evict
+            && other.objects.iter().all(|grant| objects.contains(grant))
+    }
+}
+
 /// A key, or with `*` at the end every key that begins so: `triage.shop.example/*`. The configuration does not accept
 /// a `*` elsewhere, nor one without a domain before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +102,14 @@ impl KeyPattern {
             None => self.0 == key,
         }
     }
+
+    /// Returns true when every key that `other` matches is matched here too.
+    fn covers(&self, other: &Self) -> bool {
+        match other.0.strip_suffix('*') {
+            Some(prefix) => self.0.strip_suffix('*').is_some_and(|own| prefix.starts_with(own)),
+            None => self.matches(&other.0),
+        }
+    }
 }
 
 /// A kind that `apply-object` and `delete-object` may touch, in the plugin's scope.
@@ -78,4 +117,53 @@ impl KeyPattern {
 pub struct ObjectGrant {
     pub api_version: String,
     pub kind: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use podium_wire::Section;
+
+    use super::*;
+
+    fn labels(patterns: &[&str]) -> Grants {
+        let labels = patterns.iter().map(|pattern| KeyPattern((*pattern).into())).collect();
+        Grants { read: None, write: WriteGrants { labels, ..WriteGrants::default() } }
+    }
+
+    #[test]
+    fn grants_cover_what_is_granted_by_another_pattern_and_nothing_more() {
+        let wide = labels(&["a.example/*"]);
+        for (other, covered) in [
+            (labels(&[]), true),
+            (labels(&["a.example/*"]), true),
+            (labels(&["a.example/b", "a.example/c*"]), true),
+            (labels(&["a.example/b", "b.example/b"]), false),
+            (labels(&["a.exampl*"]), false),
+        ] {
+            assert_eq!(wide.covers(&other), covered, "{other:?}");
+        }
+        assert!(!labels(&["a.example/b"]).covers(&wide), "one key does not cover all of its domain");
+    }
+
+    #[test]
+    fn a_grant_that_is_taken_away_is_not_covered() {
+        let read = |sections, live| Grants { read: Some(ReadGrants { sections, live }), ..Grants::default() };
+        let (some, more) = (SectionSet::EMPTY.with(Section::Labels), SectionSet::EMPTY.with(Section::Status));
+        let more = some.union(more);
+        assert!(read(more, true).covers(&read(some, false)));
+        assert!(!read(some, true).covers(&read(more, true)), "a section");
+        assert!(!read(some, false).covers(&read(some, true)), "live reads");
+        assert!(!Grants::default().covers(&read(SectionSet::EMPTY, false)), "reads");
+        let config_map = ObjectGrant { api_version: "v1".into(), kind: "ConfigMap".into() };
+        for write in [
+            WriteGrants { events: true, ..WriteGrants::default() },
+            WriteGrants { delete: true, ..WriteGrants::default() },
+            WriteGrants { evict: true, ..WriteGrants::default() },
+            WriteGrants { objects: vec![config_map], ..WriteGrants::default() },
+        ] {
+            let granted = Grants { read: None, write };
+            assert!(granted.covers(&granted) && granted.covers(&Grants::default()));
+            assert!(!Grants::default().covers(&granted), "{granted:?}");
+        }
+    }
 }

@@ -28,6 +28,16 @@ impl PluginSpec {
     pub fn scope(&self) -> Scope {
         self.id.namespace.clone().map_or(Scope::Cluster, Scope::Namespace)
     }
+
+    /// Returns true when this configuration permits everything that `other` permits: scope, grants, the account that
+    /// writes are sent as, and limits. Selectors and order are no permissions.
+    #[must_use]
+    pub fn permits(&self, other: &Self) -> bool {
+        self.scope() == other.scope()
+            && self.impersonate == other.impersonate
+            && self.grants.covers(&other.grants)
+            && self.limits.covers(&other.limits)
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -75,6 +85,19 @@ pub struct Limits {
 impl Limits {
     /// What a configuration may ask for at most, and hence what an engine sets address space aside for.
     pub const MOST_MEMORY_BYTES: usize = 256 << 20;
+
+    /// Returns true when no limit is lower than the `other`'s.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        let Self { class, memory_bytes, cpu, wall, host_calls, writes, log_bytes } = self;
+        (*class == other.class || *class == LimitClass::Interpreter)
+            && *memory_bytes >= other.memory_bytes
+            && *cpu >= other.cpu
+            && *wall >= other.wall
+            && *host_calls >= other.host_calls
+            && *writes >= other.writes
+            && *log_bytes >= other.log_bytes
+    }
 }
 
 impl Default for Limits {

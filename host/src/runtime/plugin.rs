@@ -89,7 +89,7 @@ fn compile_within(engine: &wasmtime::Engine, wasm: &[u8], limit: Duration) -> Re
             // The receiver may have given up.
             let _ = done.send(Component::new(&engine, &wasm));
         })
-        .map_err(|error| LoadProblem::Compile(format!("no thread: {error}")))?;
+        .map_err(|error| LoadProblem::NoThread(error.to_string()))?;
     match result.recv_timeout(limit) {
         Ok(compiled) => compiled.map_err(|error| LoadProblem::Compile(format!("{error:#}"))),
         Err(mpsc::RecvTimeoutError::Timeout) => Err(LoadProblem::TooSlow { limit }),

@@ -25,7 +25,7 @@ pub struct LoadError {
 pub enum LoadProblem {
     /// Larger than the limit of its class.
     #[error("the component has {bytes} bytes, class {class} may have {limit}{}", class_hint(class))]
-    TooLarge { bytes: usize, limit: usize, class: &'static str },
+    TooLarge { bytes: u64, limit: usize, class: &'static str },
     #[error(transparent)]
     Inspect(#[from] InspectError),
     /// It exports neither world's function.
@@ -51,12 +51,35 @@ pub enum LoadProblem {
     /// The compiler refused it.
     #[error("cannot be compiled: {0}")]
     Compile(String),
+    /// The host has no thread to compile on.
+    #[error("no thread to compile on: {0}")]
+    NoThread(String),
     /// Compilation took too long.
     #[error("compilation took more than the {} s of its class", limit.as_secs())]
     TooSlow { limit: std::time::Duration },
     /// The types of its imports or exports are not the contract's.
     #[error("does not fit the contract: {0}")]
     Link(String),
+}
+
+impl LoadProblem {
+    /// A component of so many bytes is more than its class may have.
+    #[must_use]
+    pub fn too_large(bytes: u64, class: LimitClass) -> Self {
+        Self::TooLarge { bytes, limit: max_component_bytes(class), class: class_name(class) }
+    }
+
+    /// Returns true when compiling the same component again may succeed.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Self::NoThread(_) | Self::TooSlow { .. })
+    }
+}
+
+/// The most bytes that a component of a class may have.
+#[must_use]
+pub const fn max_component_bytes(class: LimitClass) -> usize {
+    limits::of_class(class).component_bytes
 }
 
 fn list(names: &[String]) -> String {
@@ -83,9 +106,8 @@ pub(super) enum World {
 
 /// Everything that can be said before compiling.
 pub(super) fn validate(spec: &PluginSpec, wasm: &[u8]) -> Result<(World, Vec<Import>), LoadProblem> {
-    let limit = limits::of_class(spec.limits.class).component_bytes;
-    if wasm.len() > limit {
-        return Err(LoadProblem::TooLarge { bytes: wasm.len(), limit, class: class_name(spec.limits.class) });
+    if wasm.len() > max_component_bytes(spec.limits.class) {
+        return Err(LoadProblem::too_large(wasm.len() as u64, spec.limits.class));
     }
     let inspection = inspect_all(wasm)?;
     let world = world_of(&inspection)?;

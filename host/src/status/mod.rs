@@ -1,8 +1,10 @@
 //! What is happening: counters and times by plugin, as plain data. Metrics, the demo's table and tests read it.
 
 mod histogram;
+mod load;
 
 pub use histogram::Histogram;
+pub use load::{LoadState, PluginState};
 
 use std::{
     collections::BTreeMap,
@@ -21,6 +23,14 @@ use crate::model::{Failure, FailureKind, Outcome, PluginId, WriteReport, WriteRe
 #[derive(Debug, Default)]
 pub struct Status {
     plugins: RwLock<BTreeMap<PluginId, Arc<PluginStatus>>>,
+    loads: RwLock<BTreeMap<PluginId, Load>>,
+}
+
+/// A [`PluginState`] without its key.
+#[derive(Debug, Default)]
+struct Load {
+    state: LoadState,
+    runs: bool,
 }
 
 impl Status {
@@ -32,9 +42,24 @@ impl Status {
         self.plugins.write().entry(id.clone()).or_default().clone()
     }
 
-    /// Forgets a plugin that was unloaded.
+    /// Forgets a plugin that was unloaded: its figures and its load state.
     pub fn remove(&self, id: &PluginId) {
         self.plugins.write().remove(id);
+        self.loads.write().remove(id);
+    }
+
+    /// Records the result of an attempt to load a plugin, and whether a version of it runs.
+    pub fn set_load(&self, id: &PluginId, state: LoadState, runs: bool) {
+        self.loads.write().insert(id.clone(), Load { state, runs });
+    }
+
+    /// The load state of every configured plugin, ordered by namespace, then name.
+    #[must_use]
+    pub fn loads(&self) -> Vec<PluginState> {
+        let loads = self.loads.read();
+        let state =
+            |(id, load): (&PluginId, &Load)| PluginState { id: id.clone(), load: load.state.clone(), runs: load.runs };
+        loads.iter().map(state).collect()
     }
 
     /// Ordered by namespace, then name.

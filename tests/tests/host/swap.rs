@@ -1,15 +1,22 @@
 //! Plugins that come and go while events arrive.
 
-use std::time::Duration;
+use std::{fs, time::Duration};
 
+use anyhow::ensure;
 use podium_devcluster::{Cluster, Options};
-use podium_host::model::PluginSpec;
-use podium_tests::{embedded, plugins, wire::Wire};
+use podium_host::{app::App, model::PluginSpec, status::LoadState};
+use podium_tests::{embedded, plugins, wait::until, wire::Wire};
 
 const PODS: usize = 25;
 
 fn labelling(label: &str) -> PluginSpec {
     plugins::guest("registrar", "registrar", &format!("  config: {{ label: guests.example/{label} }}")).unwrap()
+}
+
+/// The load state of the one plugin, and whether it runs.
+fn state(app: &App) -> (LoadState, bool) {
+    let [state] = &app.plugins()[..] else { unreachable!("{:?}", app.plugins()) };
+    (state.load.clone(), state.runs)
 }
 
 #[tokio::test(start_paused = true)]
@@ -46,6 +53,8 @@ async fn a_component_swapped_for_one_that_is_refused_leaves_the_old_one_running(
     greedy.config = labelling("v1").config;
     let error = app.load(greedy).await.unwrap_err();
     assert!(format!("{error:#}").contains("imports more than it is granted"), "{error:#}");
+    let (LoadState::Refused { reason }, true) = state(&app) else { unreachable!("{:?}", app.plugins()) };
+    assert!(reason.contains("imports more than it is granted"), "{reason}");
     let uid = embedded::create_pod(&cluster, "cart-0", "cart").unwrap();
     embedded::at_rest(&cluster, &app).await.unwrap();
     assert_eq!(embedded::label(&cluster, "cart-0", "guests.example/v0").await.unwrap(), Some(uid));
@@ -74,5 +83,76 @@ async fn a_plugin_unloaded_runs_no_more_and_one_loaded_again_begins_with_every_p
     embedded::at_rest(&cluster, &app).await.unwrap();
     assert_eq!(embedded::label(&cluster, "cart-1", "guests.example/v0").await.unwrap(), Some(uid));
     assert_eq!(wire.writes().len(), 2, "the first Pod has its label already");
+    app.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_configuration_that_grants_less_than_the_component_imports_stops_the_version_that_ran() {
+    let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
+    let wire = Wire::new(&cluster);
+    let app = embedded::host(&cluster, wire.client(), vec![labelling("v0")]).await.unwrap();
+    assert_eq!(state(&app), (LoadState::Loaded, true));
+    let mut revoked = labelling("v1");
+    revoked.grants.write.labels.clear();
+    app.load(revoked).await.unwrap_err();
+    let (LoadState::Refused { reason }, false) = state(&app) else { unreachable!("{:?}", app.plugins()) };
+    assert!(reason.contains("needs grants.write.labels"), "{reason}");
+    embedded::create_pod(&cluster, "cart-0", "cart").unwrap();
+    embedded::at_rest(&cluster, &app).await.unwrap();
+    assert!(wire.writes().is_empty(), "what was granted before is not any more");
+
+    app.load(labelling("v2")).await.unwrap();
+    embedded::at_rest(&cluster, &app).await.unwrap();
+    assert_eq!((state(&app), wire.writes().len()), ((LoadState::Loaded, true), 1));
+    app.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_component_that_is_not_there_yet_is_loaded_when_it_comes_and_one_that_is_refused_is_not_tried_again() {
+    let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
+    let wire = Wire::new(&cluster);
+    let app = embedded::host(&cluster, wire.client(), Vec::new()).await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let mut late = labelling("v0");
+    let component = std::mem::replace(&mut late.source, directory.path().join("late.wasm"));
+    app.load(late.clone()).await.unwrap_err();
+    let (LoadState::Waiting { reason, attempts: 1 }, false) = state(&app) else { unreachable!("{:?}", app.plugins()) };
+    assert!(reason.contains("late.wasm cannot be read: No such file"), "{reason}");
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    let (LoadState::Waiting { attempts, .. }, false) = state(&app) else { unreachable!("{:?}", app.plugins()) };
+    assert!((10..30).contains(&attempts), "with back-off: {attempts} attempts in an hour");
+
+    fs::copy(&component, &late.source).unwrap();
+    until("the plugin to be loaded", Duration::from_secs(301), async || {
+        ensure!(state(&app) == (LoadState::Loaded, true), "{:?}", app.plugins());
+        Ok(())
+    })
+    .await
+    .unwrap();
+
+    assert!(app.unload(&late.id).await);
+    assert!(app.plugins().is_empty());
+    fs::write(&late.source, "no component").unwrap();
+    app.load(late.clone()).await.unwrap_err();
+    fs::copy(&component, &late.source).unwrap();
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    let (LoadState::Refused { reason }, false) = state(&app) else { unreachable!("{:?}", app.plugins()) };
+    assert!(reason.contains("not a WebAssembly component"), "{reason}");
+    app.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_waits_for_its_component_can_be_unloaded() {
+    let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
+    let wire = Wire::new(&cluster);
+    let app = embedded::host(&cluster, wire.client(), Vec::new()).await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let mut late = labelling("v0");
+    let component = std::mem::replace(&mut late.source, directory.path().join("late.wasm"));
+    app.load(late.clone()).await.unwrap_err();
+    assert!(app.unload(&late.id).await);
+    fs::copy(&component, &late.source).unwrap();
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    assert!(app.plugins().is_empty() && app.status().plugins().is_empty());
     app.shutdown().await;
 }

@@ -1,0 +1,303 @@
+//! Plugins from their files to the registry: one at a time, again with back-off when an attempt failed for a reason that
+//! may pass, and out of it when a new configuration permits less.
+//!
+//! Nothing here decides what a component may be; that is `runtime`'s.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
+
+use super::ingest::Door;
+use crate::{
+    config::file::{self, FileError},
+    dispatch::{Dispatch, Lane},
+    journal::Journal,
+    model::{PluginId, PluginSpec},
+    runtime::{Engine, LoadError, LoadProblem, Plugin, max_component_bytes},
+    seam::Sender,
+    status::{LoadState, PluginState, Status},
+    writeback::manager_name,
+};
+
+/// After the first failed attempt. Doubles with each further one.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// So that a component that takes all of its 60 s to compile costs a fifth of a processor at most.
+const LAST_RETRY: Duration = Duration::from_secs(300);
+
+/// A plugin that was found good and does not run yet.
+#[must_use]
+pub struct Prepared {
+    spec: PluginSpec,
+    plugin: Plugin,
+}
+
+/// Why a plugin was not loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadFailure {
+    #[error("spec.source.file: {path} {error}")]
+    Unreadable {
+        /// Escaped.
+        path: String,
+        error: FileError,
+    },
+    #[error(transparent)]
+    Refused(#[from] LoadError),
+    #[error("the compilation did not end: {0}")]
+    Panicked(String),
+}
+
+impl LoadFailure {
+    /// Returns true when another attempt with the same configuration may succeed.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Unreadable { error: FileError::Io(_), .. } => true,
+            Self::Unreadable { .. } | Self::Panicked(_) => false,
+            Self::Refused(error) => error.problem.is_passing(),
+        }
+    }
+}
+
+/// The parts of the host that loading and unloading a plugin concern.
+pub(super) struct Loader {
+    pub(super) engine: Arc<Engine>,
+    pub(super) dispatch: Arc<Dispatch>,
+    pub(super) status: Arc<Status>,
+    pub(super) door: Door,
+    pub(super) journal: Option<Arc<Journal>>,
+    retries: Mutex<Retries>,
+    retries_changed: Notify,
+    /// Held while a component is read and compiled: two would take twice the memory and be no sooner ready.
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Retries {
+    /// What is to be tried again.
+    waiting: BTreeMap<PluginId, Waiting>,
+    /// Of [`Waiting`] made so far.
+    made: u64,
+}
+
+#[derive(Clone)]
+struct Waiting {
+    spec: PluginSpec,
+    /// Attempts that failed in a row.
+    attempts: u32,
+    due: Instant,
+    /// Tells an attempt that was overtaken by another configuration or by an unload from the current one.
+    number: u64,
+}
+
+impl Loader {
+    pub(super) fn new(
+        engine: Arc<Engine>,
+        dispatch: Arc<Dispatch>,
+        status: Arc<Status>,
+        door: Door,
+        journal: Option<Arc<Journal>>,
+    ) -> Self {
+        let (retries, retries_changed, turn) = <_>::default();
+        Self { engine, dispatch, status, door, journal, retries, retries_changed, turn }
+    }
+
+    /// The load state of every configured plugin.
+    pub(super) fn plugins(&self) -> Vec<PluginState> {
+        self.status.loads()
+    }
+
+    /// Records a configured plugin before its first attempt.
+    pub(super) fn expect(&self, id: &PluginId) {
+        self.status.set_load(id, LoadState::Loading, self.running(id).is_some());
+    }
+
+    /// Reads, checks and compiles a plugin, and plans another attempt when that fails for a reason that may pass.
+    pub(super) async fn prepare(&self, spec: PluginSpec) -> Result<Prepared, LoadFailure> {
+        self.retries.lock().waiting.remove(&spec.id);
+        self.expect(&spec.id);
+        let attempt = self.attempt(spec.clone()).await;
+        if let Err(failure) = &attempt {
+            self.failed(spec, 1, failure).await;
+        }
+        attempt
+    }
+
+    async fn attempt(&self, spec: PluginSpec) -> Result<Prepared, LoadFailure> {
+        let _turn = self.turn.lock().await;
+        let engine = self.engine.clone();
+        let compile = tokio::task::spawn_blocking(move || {
+            let plugin = engine.compile(&spec, &component(&spec)?)?;
+            Ok(Prepared { spec, plugin })
+        });
+        compile.await.unwrap_or_else(|error| Err(LoadFailure::Panicked(error.to_string())))
+    }
+
+    /// Records a failed attempt. A version that runs goes on only when the new configuration permits what it may do.
+    async fn failed(&self, spec: PluginSpec, attempts: u32, failure: &LoadFailure) {
+        let id = spec.id.clone();
+        let running = self.running(&id);
+        let goes_on = running.as_ref().is_some_and(|running| spec.permits(running));
+        let reason = failure.to_string();
+        let state = if failure.is_passing() {
+            self.try_later(spec, attempts);
+            LoadState::Waiting { reason, attempts }
+        } else {
+            self.retries.lock().waiting.remove(&id);
+            LoadState::Refused { reason }
+        };
+        self.status.set_load(&id, state, goes_on);
+        if running.is_some() && !goes_on && self.take_out(&id).await {
+            tracing::warn!(
+                plugin = %id,
+                "plugin stopped: its new configuration permits less than the version that ran, and could not be loaded"
+            );
+        }
+    }
+
+    fn try_later(&self, spec: PluginSpec, attempts: u32) {
+        let mut retries = self.retries.lock();
+        retries.made += 1;
+        let waiting = Waiting { attempts, due: Instant::now() + back_off(attempts), number: retries.made, spec };
+        retries.waiting.insert(waiting.spec.id.clone(), waiting);
+        drop(retries);
+        self.retries_changed.notify_one();
+    }
+
+    /// Tries what waits again when it is due; never ends.
+    pub(super) async fn retry(self: Arc<Self>) -> anyhow::Result<()> {
+        loop {
+            let next = self.retries.lock().waiting.values().min_by_key(|waiting| waiting.due).cloned();
+            let Some(next) = next else {
+                self.retries_changed.notified().await;
+                continue;
+            };
+            tokio::select! {
+                biased;
+                () = self.retries_changed.notified() => {}
+                () = sleep_until(next.due) => self.retry_one(next).await,
+            }
+        }
+    }
+
+    async fn retry_one(&self, waiting: Waiting) {
+        let Waiting { spec, attempts, number, .. } = waiting;
+        let attempt = self.attempt(spec.clone()).await;
+        if !self.is_current(&spec.id, number) {
+            return;
+        }
+        match attempt {
+            Ok(prepared) => self.install_if(prepared, |retries| retries.is_current(&spec.id, number)).await,
+            Err(failure) => {
+                let attempts = attempts.saturating_add(1);
+                if failure.is_passing() {
+                    let seconds = back_off(attempts).as_secs();
+                    tracing::warn!(plugin = %spec.id, attempts, "plugin not loaded, next attempt in {seconds} s: {failure}");
+                } else {
+                    tracing::error!(plugin = %spec.id, attempts, "plugin not loaded: {failure}");
+                }
+                self.failed(spec, attempts, &failure).await;
+            }
+        }
+    }
+
+    fn is_current(&self, id: &PluginId, number: u64) -> bool {
+        self.retries.lock().is_current(id, number)
+    }
+
+    /// Sets a plugin to work on every Pod that it watches, in the place of one of that name.
+    pub(super) async fn install(&self, prepared: Prepared) {
+        self.install_if(prepared, |_| true).await;
+    }
+
+    /// Looks and installs in one step, so that nothing that was unloaded meanwhile comes back.
+    async fn install_if(&self, prepared: Prepared, wanted: impl FnOnce(&Retries) -> bool) {
+        let id = prepared.spec.id.clone();
+        let file = prepared.spec.source.clone();
+        let lane = {
+            let mut retries = self.retries.lock();
+            if !wanted(&retries) {
+                return;
+            }
+            retries.waiting.remove(&id);
+            self.put(prepared)
+        };
+        self.door.plugins_changed(Some(lane)).await;
+        tracing::info!(plugin = %id, file = %file.display(), "plugin loaded");
+    }
+
+    fn put(&self, prepared: Prepared) -> Lane {
+        let Prepared { spec, plugin } = prepared;
+        let sender = Sender { manager: manager_name(&spec.id), impersonate: spec.impersonate.clone() };
+        let status = self.status.plugin(&spec.id);
+        let account = self.journal.as_ref().map(|journal| journal.account(&spec.id));
+        self.status.set_load(&spec.id, LoadState::Loaded, true);
+        self.dispatch.registry.put(spec, Arc::new(plugin), sender, status, account)
+    }
+
+    /// Takes a plugin out and forgets it, also one that was not loaded yet. Returns false when there was none.
+    pub(super) async fn unload(&self, id: &PluginId) -> bool {
+        let waited = self.retries.lock().waiting.remove(id).is_some();
+        let ran = self.take_out(id).await;
+        self.status.remove(id);
+        if ran {
+            tracing::info!(plugin = %id, "plugin unloaded");
+        }
+        ran || waited
+    }
+
+    /// Takes a plugin out; its runs under way end as they are.
+    async fn take_out(&self, id: &PluginId) -> bool {
+        let Some(lane) = self.dispatch.registry.remove(id) else { return false };
+        self.door.plugins_changed(None).await;
+        self.dispatch.queue.remove_lane(lane);
+        self.dispatch.debts.forget_lane(lane);
+        if let Some(journal) = &self.journal {
+            journal.absent(id, self.dispatch.clock.now_millis());
+        }
+        true
+    }
+
+    /// The configuration of the version that runs.
+    fn running(&self, id: &PluginId) -> Option<PluginSpec> {
+        let all = self.dispatch.registry.all();
+        all.iter().find(|loaded| loaded.spec.id == *id).map(|loaded| loaded.spec.clone())
+    }
+}
+
+impl Retries {
+    fn is_current(&self, id: &PluginId, number: u64) -> bool {
+        self.waiting.get(id).is_some_and(|waiting| waiting.number == number)
+    }
+}
+
+/// The component's bytes, at most as many as its class may have.
+fn component(spec: &PluginSpec) -> Result<Vec<u8>, LoadFailure> {
+    let limit = max_component_bytes(spec.limits.class);
+    file::read(&spec.source, limit as u64).map_err(|error| match error {
+        FileError::TooLarge { bytes, .. } => {
+            let problem = Box::new(LoadProblem::too_large(bytes, spec.limits.class));
+            LoadFailure::Refused(LoadError { file: spec.source.clone(), problem })
+        }
+        error => LoadFailure::Unreadable { path: spec.source.display().to_string(), error },
+    })
+}
+
+fn back_off(attempts: u32) -> Duration {
+    let doubled = 1_u32.checked_shl(attempts.saturating_sub(1)).unwrap_or(u32::MAX);
+    FIRST_RETRY.saturating_mul(doubled).min(LAST_RETRY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_are_further_apart_each_time_and_never_more_than_five_minutes() {
+        let seconds = |attempts| back_off(attempts).as_secs();
+        assert_eq!([1, 2, 3, 9, 10, 40].map(seconds), [1, 2, 4, 256, 300, 300]);
+    }
+}
