@@ -4,6 +4,7 @@
 //! It knows neither the engine nor the API server; both stand behind the traits of `seam`.
 
 mod debts;
+mod gate;
 mod registry;
 mod state;
 mod world;
@@ -33,7 +34,7 @@ use crate::{
     seam::{Deliver, Live, Sent, Staged},
 };
 
-use debts::Gate;
+use gate::Gate;
 use world::RunWorld;
 
 /// Namespace and name of a Pod; at most one run at a time for each plugin.
@@ -134,12 +135,12 @@ impl Dispatch {
             account.enter(key).await;
         }
         let snapshot = self.reader.snapshot();
-        match self.debts.gate(job.lane, key, &*snapshot, Instant::now()) {
+        match self.debts.gates.gate(job.lane, key, &*snapshot, Instant::now()) {
             Gate::Open => {}
             Gate::Wait => return Ran::not(Next::Postponed(GATE_PAUSE)),
             Gate::AskLive => {
                 let answer = self.live.get(&key.namespace, &key.name).await;
-                self.debts.answer(job.lane, key, answer, Instant::now());
+                self.debts.gates.answer(job.lane, key, answer, Instant::now());
                 return Ran::not(Next::Postponed(GATE_PAUSE));
             }
         }
@@ -258,7 +259,7 @@ impl Dispatch {
             plugin.status.event_to_write.record(event.elapsed());
         }
         plugin.status.wrote(&sent.reports, sent.requests);
-        self.debts.expect_deletions(plugin.lane, &sent.deleted, &self.reader, Instant::now());
+        self.debts.gates.expect_deletions(plugin.lane, &sent.deleted, &self.reader, Instant::now());
         if !sent.pods.is_empty() {
             self.home.written(std::mem::take(&mut sent.pods)).await;
         }

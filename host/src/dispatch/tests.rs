@@ -320,8 +320,8 @@ async fn a_deletion_seen_before_its_answer_leaves_nothing_to_wait_for() {
     rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     rig.writer.apply(vec![PodEvent::deleted(pod(6))]);
     let (dispatch, key) = (&rig.dispatch, pod(5).key.clone());
-    dispatch.debts.expect_deletions(rig.lane, &[key], &dispatch.reader, Instant::now());
-    assert_eq!(dispatch.debts.waits(), 0);
+    dispatch.debts.gates.expect_deletions(rig.lane, &[key], &dispatch.reader, Instant::now());
+    assert_eq!(dispatch.debts.gates.waits(), 0);
 }
 
 #[tokio::test(start_paused = true)]

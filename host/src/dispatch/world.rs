@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{Dispatch, Loaded, SEE_DELETION, debts::is_gone_or_going};
+use super::{Dispatch, Loaded, SEE_DELETION, gate::is_gone_or_going};
 use crate::{
     model::{BoxFuture, CachedPod, PodKey, PodView, Refused, WriteReport},
     seam::{LogLevel, Staged, StateEntry, StateError, World},
