@@ -2,11 +2,13 @@
 //!
 //! One request is one attempt: what may be sent again, and when, is known to the rooms that send it alone.
 
+mod backpressure;
 mod client;
 
+pub use backpressure::Backpressure;
 pub use client::{Afresh, client};
 
-use std::{error::Error as StdError, pin::Pin, time::Duration};
+use std::{error::Error as StdError, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
@@ -32,6 +34,8 @@ pub struct Api {
     deadline: Duration,
     /// When all requests have ended, whatever the deadline of each.
     end: Option<Instant>,
+    /// None: whoever sends keeps to Retry-After by itself, as the watch does.
+    backpressure: Option<Arc<Backpressure>>,
 }
 
 /// When a request has ended.
@@ -55,6 +59,9 @@ pub enum ApiError {
         /// How long the server asks to be left alone.
         retry_after: Option<Duration>,
     },
+    /// Nothing was sent: the API server asked to wait this long.
+    #[error("not sent, the API server asked to wait {} s", .0.as_secs_f32())]
+    Held(Duration),
     /// No answer within the deadline. What was asked for may have been done.
     #[error("no answer within {} s", .0.as_secs_f32())]
     Timeout(Duration),
@@ -98,7 +105,21 @@ struct Details {
 impl Api {
     #[must_use]
     pub fn new(client: kube::Client, deadline: Duration) -> Self {
-        Self { client, deadline, end: None }
+        Self { client, deadline, end: None, backpressure: None }
+    }
+
+    /// The same API server, to which nothing is sent before a Retry-After of an earlier answer is over. Clones share what
+    /// they were answered; see [`Backpressure`].
+    #[must_use]
+    pub fn with_backpressure(&self) -> Self {
+        Self { backpressure: Some(Arc::default()), ..self.clone() }
+    }
+
+    /// How long requests of the account are to wait; none: they may be sent. Without an account it is about the host's
+    /// own.
+    #[must_use]
+    pub fn held(&self, account: Option<&str>) -> Option<Duration> {
+        self.backpressure.as_ref()?.wait(account, Instant::now())
     }
 
     /// The same API server with another deadline.
@@ -121,10 +142,15 @@ impl Api {
     pub async fn bytes(&self, request: Request<Vec<u8>>) -> Result<Bytes, ApiError> {
         let due = self.due()?;
         let (method, uri, began) = (request.method().clone(), request.uri().clone(), Instant::now());
+        let pass = self.backpressure.as_ref().map(|backpressure| backpressure.admit(&request, began));
+        let pass = pass.transpose().map_err(ApiError::Held)?;
         let answered = match self.send(request, due).await {
             Ok(response) => self.collect(response, due).await,
             Err(error) => Err(error),
         };
+        if let Some(pass) = pass {
+            pass.answered(answered.as_ref().err(), Instant::now());
+        }
         answered.inspect_err(|error| {
             let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
             tracing::debug!(%method, %uri, millis, %error, "request failed");
@@ -210,6 +236,14 @@ impl ApiError {
     #[must_use]
     pub fn has_cause(&self, name: &str) -> bool {
         matches!(self, Self::Status { causes, .. } if causes.iter().any(|cause| cause.reason == name))
+    }
+
+    /// True for a refusal that is about what was asked for and not about how busy the API server is: a disruption budget
+    /// forbids the eviction, or an admission webhook, which may be a tenant's, answered.
+    #[must_use]
+    pub fn is_about_the_object(&self) -> bool {
+        let webhook = |message: &str| message.starts_with("admission webhook ");
+        self.has_cause("DisruptionBudget") || matches!(self, Self::Status { message, .. } if webhook(message))
     }
 
     #[must_use]

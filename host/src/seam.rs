@@ -4,7 +4,7 @@
 
 use crate::{
     authz::Authorized,
-    model::{BoxFuture, CachedPod, Event, PodKey, PodView, Refused, Request, RunReport, Write, WriteReport},
+    model::{BoxFuture, CachedPod, Event, PodKey, PodView, Refused, Request, Revision, RunReport, Write, WriteReport},
 };
 use std::{sync::Arc, time::Duration};
 
@@ -26,7 +26,7 @@ pub trait World: Send + 'static {
         namespace: &'a str,
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>>;
-    /// Sends, waits, and moves the snapshot past what was written. Reports in staging order.
+    /// Sends, waits until the cache shows what was written, and moves the snapshot there. Reports in staging order.
     fn commit(&mut self, staged: Staged) -> BoxFuture<'_, Vec<WriteReport>>;
     fn state_get(&mut self, key: &str) -> Option<StateEntry>;
     /// Gives the new version.
@@ -82,6 +82,9 @@ pub trait Deliver: Send + Sync {
         staged: Staged,
         now_millis: u64,
     ) -> BoxFuture<'a, Sent>;
+
+    /// How long the API server asked this sender to wait; until then [`Self::deliver`] sends nothing. None: it may send.
+    fn held(&self, sender: &Sender) -> Option<Duration>;
 }
 
 /// In whose name writes are sent.
@@ -100,12 +103,32 @@ pub struct Sent {
     pub reports: Vec<WriteReport>,
     /// The Pods as the API server answered, for the write-through.
     pub pods: Vec<Arc<CachedPod>>,
-    /// Pods whose deletion the API server accepted.
-    pub deleted: Vec<PodKey>,
+    /// What the cache has to show before the plugin is run again on the Pods that it wrote to.
+    pub expected: Vec<Expectation>,
     /// Requests sent.
     pub requests: u32,
-    /// How long the API server, which was overloaded, asked to be left alone; at most 60 s.
+    /// How long to wait before writes that did not settle are tried again, where the API server asked for it; at most
+    /// 60 s.
     pub retry_after: Option<Duration>,
+}
+
+/// What a cache that has caught up with a write shows of the Pod. A Pod that is gone fulfils every expectation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expectation {
+    pub key: PodKey,
+    pub shown: Shown,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    /// The Pod at this revision or a newer one: that of the API server's answer to a patch.
+    Revision(Revision),
+    /// A deletionTimestamp: the API server accepted a deletion or an eviction.
+    Deletion,
+    /// No Pod of this uid: the patch removed the last finalizer of a Pod that nothing else kept.
+    Gone,
+    /// The answer was lost or cannot be read. A live read tells which revision to expect.
+    Unknown,
 }
 
 /// Reads one Pod from the API server. Implemented by `live`, called by dispatch.

@@ -125,7 +125,7 @@ impl App {
     }
 
     async fn start_on(options: Options, engine_options: EngineOptions) -> anyhow::Result<Self> {
-        let api = Api::new(options.client, REQUEST_DEADLINE);
+        let api = Api::new(options.client, REQUEST_DEADLINE).with_backpressure();
         let workers = options.workers.max(1);
         let concurrent_runs = u32::try_from(workers).unwrap_or(u32::MAX);
         let engine = Engine::new(EngineOptions { concurrent_runs, ..engine_options })

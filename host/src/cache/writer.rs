@@ -131,8 +131,7 @@ impl Writer {
             return None;
         }
         // The answer to the removal of the last finalizer is a Pod that is gone already.
-        let lifecycle = pod.lifecycle().ok()?;
-        if lifecycle.deletion_timestamp.is_some() && lifecycle.finalizers.is_empty() {
+        if pod.is_removed().unwrap_or(true) {
             return None;
         }
         let change = self.store.replace(slot, held, pod);
@@ -370,11 +369,29 @@ mod tests {
         let mut leaving = pod("cart", "a", 7, "y");
         leaving.lifecycle.deletion_timestamp = Some(Timestamp(1));
         assert!(writer.write_through(cached(&leaving)).is_none(), "it may be gone already");
+        leaving.lifecycle.deletion_grace_period_seconds = Some(0);
+        assert!(writer.write_through(cached(&leaving)).is_none(), "its grace period is over");
         leaving.lifecycle.finalizers = vec!["f".into()];
         assert!(writer.write_through(cached(&leaving)).is_some(), "a finalizer holds it");
         assert!(writer.apply(vec![PodEvent::applied(cached(&leaving))]).is_empty(), "the echo is not a change");
         let snapshot = reader.snapshot();
         assert_eq!((snapshot.get("shop", "cart").unwrap().revision, snapshot.revision()), (Revision(7), Revision(7)));
+    }
+
+    #[test]
+    fn write_through_takes_a_pod_in_its_grace_period_and_never_brings_it_back() {
+        let (mut writer, reader) = cache::new(7);
+        writer.apply(vec![applied("a", 5, "x")]);
+        let mut leaving = pod("cart", "a", 7, "y");
+        leaving.lifecycle.deletion_timestamp = Some(Timestamp(1));
+        leaving.lifecycle.deletion_grace_period_seconds = Some(30);
+        assert!(writer.write_through(cached(&leaving)).is_some());
+        assert_eq!(reader.snapshot().get("shop", "cart").unwrap().revision, Revision(7));
+        leaving.header.resource_version = "8".into();
+        assert_eq!(told(&writer.apply(vec![PodEvent::deleted(cached(&leaving))])), ["-a@8"]);
+        leaving.header.resource_version = "9".into();
+        assert!(writer.write_through(cached(&leaving)).is_none());
+        assert!(reader.snapshot().is_empty());
     }
 
     #[test]

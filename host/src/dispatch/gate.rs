@@ -1,6 +1,6 @@
-//! The wait of a plugin for what it did to a Pod itself: it is not run again on the Pod before the cache shows it.
+//! Expectations: what the cache has to show of a Pod before a plugin that wrote to the Pod is run on it again.
 //!
-//! In memory: a restart of the host forgets it, and then the cache is listed anew.
+//! Kept in memory. After a restart of the host the first list is newer than every write before it.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,102 +14,150 @@ use tokio::time::Instant;
 use super::Lane;
 use crate::{
     cache::Reader,
-    model::{CachedPod, PodKey, PodView, Refused},
+    model::{CachedPod, PodKey, PodView, Refused, Revision},
+    seam::{Expectation, Shown},
 };
 
-/// How long the cache may lag behind a deletion before the API server itself is asked.
-const GATE_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the cache may lag behind an expectation before the API server is asked. A watch that is cut off is back
+/// within 5 s where the network is.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long after a live read that failed the next one is tried, where only a live read can tell.
+const READ_AGAIN: Duration = Duration::from_secs(1);
 
+/// The expectations of all plugins.
 #[derive(Debug, Default)]
 pub(super) struct Gates {
-    /// By uid, deletions that the API server accepted, and when each plugin asks it whether the Pod is still there.
-    deletions: Mutex<HashMap<Arc<str>, BTreeMap<Lane, Instant>>>,
+    /// By uid and plugin. An entry goes when a run of the plugin finds it fulfilled, when the Pod is gone, and when the
+    /// plugin is unloaded.
+    expected: Mutex<HashMap<Arc<str>, BTreeMap<Lane, Expected>>>,
 }
 
-/// Whether the view shows what follows a deletion: the Pod is gone, or says that it is going.
-pub(super) fn is_gone_or_going(view: &dyn PodView, key: &PodKey) -> bool {
-    view.by_uid(&key.uid).is_none_or(|pod| is_going(&pod))
-}
-
-fn is_going(pod: &CachedPod) -> bool {
-    pod.lifecycle().is_ok_and(|lifecycle| lifecycle.deletion_timestamp.is_some())
+/// All that one plugin's writes to one Pod made the plugin expect.
+#[derive(Debug)]
+struct Expected {
+    revision: Revision,
+    /// The Pod has a deletionTimestamp.
+    deletion: bool,
+    gone: bool,
+    /// The result of a write is not known.
+    unknown: bool,
+    /// When the API server is asked, if the cache does not show it by then.
+    ask: Instant,
 }
 
 /// Whether a run may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Gate {
     Open,
-    /// The cache does not show yet what the plugin did.
+    /// The cache does not show yet what the plugin wrote.
     Wait,
-    /// It has not for so long that the API server is to be asked.
+    /// Only a live read can tell what the cache has to show.
     AskLive,
 }
 
+impl Expected {
+    fn new(ask: Instant) -> Self {
+        Self { revision: Revision(0), deletion: false, gone: false, unknown: false, ask }
+    }
+
+    fn add(&mut self, shown: Shown, now: Instant) {
+        match shown {
+            Shown::Revision(revision) => self.revision = self.revision.max(revision),
+            Shown::Deletion => self.deletion = true,
+            Shown::Gone => self.gone = true,
+            Shown::Unknown => (self.unknown, self.ask) = (true, now),
+        }
+    }
+
+    /// A Pod that is gone fulfils everything.
+    fn is_shown_by(&self, view: &dyn PodView, uid: &str) -> bool {
+        view.by_uid(uid).is_none_or(|pod| {
+            !self.unknown && !self.gone && pod.revision >= self.revision && (!self.deletion || is_going(&pod))
+        })
+    }
+}
+
+fn is_going(pod: &CachedPod) -> bool {
+    pod.lifecycle().is_ok_and(|lifecycle| lifecycle.deletion_timestamp.is_some())
+}
+
 impl Gates {
-    /// The plugin waits for these deletions, but for those that readers see already.
-    pub(super) fn expect_deletions(&self, lane: Lane, keys: &[PodKey], reader: &Reader, now: Instant) {
-        let mut deletions = self.deletions.lock();
-        for key in keys {
-            // Asked under the lock, so that `seen_gone` of the same Pod comes before or after, not between.
-            if !is_gone_or_going(&*reader.snapshot(), key) {
-                deletions.entry(key.uid.clone()).or_default().insert(lane, now + GATE_PATIENCE);
+    /// Adds what `reader` does not show already.
+    pub(super) fn expect(&self, lane: Lane, expectations: &[Expectation], reader: &Reader, now: Instant) {
+        let mut expected = self.expected.lock();
+        for Expectation { key, shown } in expectations {
+            let lanes = expected.entry(key.uid.clone()).or_default();
+            let entry = lanes.entry(lane).or_insert_with(|| Expected::new(now + PATIENCE));
+            entry.add(*shown, now);
+            // Read under the lock, so that `seen_gone` of the same Pod comes before or after, not between.
+            if entry.is_shown_by(&*reader.snapshot(), &key.uid) {
+                remove(&mut expected, lane, &key.uid);
             }
         }
     }
 
-    /// Readers see that the Pod is gone: nobody waits for it any more.
+    /// Forgets a Pod that readers see to be gone.
     pub(super) fn seen_gone(&self, uid: &str) {
-        self.deletions.lock().remove(uid);
+        self.expected.lock().remove(uid);
     }
 
-    /// A run sees what the plugin last did to the Pod, or does not start. Patches came home with their answer; a
-    /// deletion is seen when the Pod is gone or going.
+    /// Compares a snapshot with what the plugin's writes to the Pod made it expect.
     pub(super) fn gate(&self, lane: Lane, key: &PodKey, view: &dyn PodView, now: Instant) -> Gate {
-        let mut deletions = self.deletions.lock();
-        let Some(ask) = deletions.get(&key.uid).and_then(|lanes| lanes.get(&lane)).copied() else { return Gate::Open };
-        if is_gone_or_going(view, key) {
-            expect_no_more(&mut deletions, lane, &key.uid);
+        let mut expected = self.expected.lock();
+        let Some(entry) = expected.get(&key.uid).and_then(|lanes| lanes.get(&lane)) else { return Gate::Open };
+        if entry.is_shown_by(view, &key.uid) {
+            remove(&mut expected, lane, &key.uid);
             return Gate::Open;
         }
-        if now < ask { Gate::Wait } else { Gate::AskLive }
+        if now < entry.ask { Gate::Wait } else { Gate::AskLive }
     }
 
-    /// What a live read said of a deletion that the cache does not show.
-    pub(super) fn answer(&self, lane: Lane, key: &PodKey, live: Result<Option<Arc<CachedPod>>, Refused>, now: Instant) {
-        let mut deletions = self.deletions.lock();
+    /// Takes the answer of a live read that [`Gate::AskLive`] asked for. The gate stays shut where the read failed: it
+    /// never opens by time alone.
+    pub(super) fn answer(
+        &self,
+        lane: Lane,
+        key: &PodKey,
+        live: &Result<Option<Arc<CachedPod>>, Refused>,
+        now: Instant,
+    ) {
+        let mut expected = self.expected.lock();
+        let Some(entry) = expected.get_mut(&key.uid).and_then(|lanes| lanes.get_mut(&lane)) else { return };
+        entry.ask = now + PATIENCE;
         match live {
-            // It was not deleted after all, so there is nothing to wait for.
-            Ok(Some(pod)) if pod.key.uid == key.uid && !is_going(&pod) => {
-                expect_no_more(&mut deletions, lane, &key.uid);
-            }
-            // It is gone or going, or nobody knows: the cache will show it. The gate never opens by time alone.
-            _ => {
-                if let Some(ask) = deletions.get_mut(&key.uid).and_then(|lanes| lanes.get_mut(&lane)) {
-                    *ask = now + GATE_PATIENCE;
+            Ok(Some(pod)) if pod.key.uid == key.uid => {
+                // An older revision than that of a write means that the API server's history was set back.
+                if entry.unknown || entry.gone || pod.revision < entry.revision {
+                    entry.revision = pod.revision;
                 }
+                entry.deletion &= is_going(pod);
+                (entry.unknown, entry.gone) = (false, false);
             }
+            Ok(_) => (entry.unknown, entry.gone) = (false, entry.gone || entry.unknown),
+            Err(_) if entry.unknown => entry.ask = now + READ_AGAIN,
+            Err(_) => {}
         }
     }
 
     #[cfg(test)]
-    pub(super) fn waits(&self) -> usize {
-        self.deletions.lock().len()
+    pub(super) fn len(&self) -> usize {
+        self.expected.lock().len()
     }
 
-    /// The plugin was unloaded.
+    /// Forgets a plugin that was unloaded.
     pub(super) fn forget_lane(&self, lane: Lane) {
-        self.deletions.lock().retain(|_, lanes| {
+        self.expected.lock().retain(|_, lanes| {
             lanes.remove(&lane);
             !lanes.is_empty()
         });
     }
 }
 
-fn expect_no_more(deletions: &mut HashMap<Arc<str>, BTreeMap<Lane, Instant>>, lane: Lane, uid: &str) {
-    if let Some(lanes) = deletions.get_mut(uid) {
+fn remove(expected: &mut HashMap<Arc<str>, BTreeMap<Lane, Expected>>, lane: Lane, uid: &str) {
+    if let Some(lanes) = expected.get_mut(uid) {
         lanes.remove(&lane);
         if lanes.is_empty() {
-            deletions.remove(uid);
+            expected.remove(uid);
         }
     }
 }

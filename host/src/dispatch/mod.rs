@@ -27,11 +27,14 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::{
-    cache::Reader,
+    cache::{Reader, Snapshot},
     clock::Clock,
-    model::{BoxFuture, CachedPod, Failure, FailureKind, Outcome, PodKey, PodView, Request, RunReport, Subject, Usage},
+    model::{
+        BoxFuture, CachedPod, Failure, FailureKind, Outcome, PodKey, PodView, Request, RunReport, Subject, Usage,
+        WriteGrants,
+    },
     queue::{Job, Next, Queue},
-    seam::{Deliver, Live, Sent, Staged},
+    seam::{Deliver, Expectation, Live, Sent, Staged},
 };
 
 use gate::Gate;
@@ -43,7 +46,7 @@ pub type Slot = (Arc<str>, Arc<str>);
 pub type PodQueue = Queue<Lane, Slot, Arc<str>>;
 type PodJob = Job<Lane, Slot, Arc<str>>;
 
-/// How soon a run that waits for the cache to see the plugin's own deletion looks again. An event looks at once.
+/// How soon a run that waits for the cache to show the plugin's own writes looks again. An event looks at once.
 const GATE_PAUSE: Duration = Duration::from_millis(250);
 
 /// For how long a plugin may ask to be run again on a Pod that is gone, or fail on it. What is kept for it has an end,
@@ -51,8 +54,8 @@ const GATE_PAUSE: Duration = Duration::from_millis(250);
 const GIVE_UP: Duration = Duration::from_secs(24 * 3_600);
 /// A requeue-after is at least this: "at once" means soon, not as fast as a worker can turn.
 const LEAST_REQUEUE: Duration = Duration::from_millis(100);
-/// How long a commit waits for the watch to show what it deleted.
-const SEE_DELETION: Duration = Duration::from_secs(2);
+/// How long a commit waits for the cache to show what it wrote.
+const SEE_WRITES: Duration = Duration::from_secs(2);
 
 /// Where Pods that the API server answered with come home: into the cache, by its one writer.
 pub trait Home: Send + Sync {
@@ -130,20 +133,16 @@ impl Dispatch {
     }
 
     async fn run(self: Arc<Self>, job: &PodJob, plugin: &Arc<Loaded>, key: &PodKey) -> Ran {
+        if let Some(wait) = self.held(plugin) {
+            return self.postponed(job, plugin, key, wait);
+        }
         if let Some(account) = &plugin.account {
             // Before the snapshot is taken: a Pod that it shows goes later, and whoever sees it go finds the entry.
             account.enter(key).await;
         }
-        let snapshot = self.reader.snapshot();
-        match self.debts.gates.gate(job.lane, key, &*snapshot, Instant::now()) {
-            Gate::Open => {}
-            Gate::Wait => return Ran::not(Next::Postponed(GATE_PAUSE)),
-            Gate::AskLive => {
-                let answer = self.live.get(&key.namespace, &key.name).await;
-                self.debts.gates.answer(job.lane, key, answer, Instant::now());
-                return Ran::not(Next::Postponed(GATE_PAUSE));
-            }
-        }
+        let Some(snapshot) = self.caught_up(job.lane, key).await else {
+            return Ran::not(Next::Postponed(GATE_PAUSE));
+        };
         let number = self.runs.fetch_add(1, Relaxed);
         let subject = match snapshot.by_uid(&key.uid) {
             Some(pod) => Subject::Present(pod),
@@ -178,8 +177,8 @@ impl Dispatch {
         };
         let next = self.clone().attempt(job, plugin, request, snapshot).instrument(span).await;
         let next = match next {
-            Next::After(_) | Next::Failed if gone.is_some_and(|gone| gone >= GIVE_UP) => {
-                tracing::warn!(plugin = %plugin.spec.id, pod = %key, uid = %key.uid, "gave up on a pod that is long gone");
+            Next::After(_) | Next::Failed | Next::FailedFor(_) if gone.is_some_and(|gone| gone >= GIVE_UP) => {
+                gave_up(plugin, key);
                 Next::Settled
             }
             Next::After(delay) => Next::After(delay.max(LEAST_REQUEUE)),
@@ -232,8 +231,8 @@ impl Dispatch {
             self.debts.owe_unsettled(job.lane, &key.uid, unsettled);
         }
         match report.result {
-            // An API server that asks to be left alone is, for as long as it says.
-            Ok(_) if failed => retry_after.map_or(Next::Failed, Next::Postponed),
+            // With Retry-After the API server says when, and not the back-off.
+            Ok(_) if failed => retry_after.map_or(Next::Failed, Next::FailedFor),
             Ok(Outcome::RequeueAfter(delay)) => Next::After(delay),
             Ok(Outcome::Settled | Outcome::Stop) => Next::Settled,
             Err(failure) => {
@@ -241,6 +240,64 @@ impl Dispatch {
                 if failure.kind == FailureKind::Terminal { Next::Settled } else { Next::Failed }
             }
         }
+    }
+
+    /// How long the plugin's writes are to wait. A run that may write does not start before: what it decides would be
+    /// old when it can be sent, and the key waits without a worker.
+    fn held(&self, plugin: &Loaded) -> Option<Duration> {
+        if plugin.spec.grants.write == WriteGrants::default() {
+            return None;
+        }
+        self.deliver.held(&plugin.sender)
+    }
+
+    /// Puts a job off without a run, unless its Pod has been gone for so long that it is given up.
+    fn postponed(&self, job: &PodJob, plugin: &Loaded, key: &PodKey, wait: Duration) -> Ran {
+        let is_gone = self.reader.snapshot().by_uid(&key.uid).is_none();
+        if is_gone && self.debts.gone_for(job.lane, &key.uid, Instant::now()) >= GIVE_UP {
+            gave_up(plugin, key);
+            return Ran { next: Next::Settled, on_deletion: true };
+        }
+        Ran::not(Next::Postponed(wait))
+    }
+
+    /// Takes a snapshot that shows what the plugin wrote to the Pod before. None: the cache has not caught up.
+    async fn caught_up(&self, lane: Lane, key: &PodKey) -> Option<Arc<dyn PodView>> {
+        let snapshot = self.reader.snapshot();
+        match self.debts.gates.gate(lane, key, &*snapshot, Instant::now()) {
+            Gate::Open => Some(snapshot),
+            Gate::Wait => None,
+            Gate::AskLive => {
+                let open = self.ask_live(lane, key).await == Gate::Open;
+                open.then(|| -> Arc<dyn PodView> { self.reader.snapshot() })
+            }
+        }
+    }
+
+    /// Asks the API server what the cache has to show of the Pod, and compares again.
+    async fn ask_live(&self, lane: Lane, key: &PodKey) -> Gate {
+        let live = self.live.get(&key.namespace, &key.name).await;
+        self.debts.gates.answer(lane, key, &live, Instant::now());
+        self.debts.gates.gate(lane, key, &*self.reader.snapshot(), Instant::now())
+    }
+
+    /// Waits until the cache shows what a commit wrote, at most [`SEE_WRITES`]. True when it does.
+    async fn see(&self, lane: Lane, expected: &[Expectation]) -> bool {
+        let gates = &self.debts.gates;
+        let seen = async {
+            for Expectation { key, .. } in expected {
+                if gates.gate(lane, key, &*self.reader.snapshot(), Instant::now()) == Gate::AskLive {
+                    self.ask_live(lane, key).await;
+                }
+            }
+            let mut reader = self.reader.clone();
+            let shown = |snapshot: &Snapshot| {
+                let open = |of: &Expectation| gates.gate(lane, &of.key, snapshot, Instant::now()) == Gate::Open;
+                expected.iter().all(open)
+            };
+            reader.wait_for(shown).await.is_some()
+        };
+        tokio::time::timeout(SEE_WRITES, seen).await.unwrap_or(false)
     }
 
     /// Sends staged writes and brings their answers home before anyone runs on them. The Pods of what it gives back are
@@ -259,12 +316,16 @@ impl Dispatch {
             plugin.status.event_to_write.record(event.elapsed());
         }
         plugin.status.wrote(&sent.reports, sent.requests);
-        self.debts.gates.expect_deletions(plugin.lane, &sent.deleted, &self.reader, Instant::now());
         if !sent.pods.is_empty() {
             self.home.written(std::mem::take(&mut sent.pods)).await;
         }
+        self.debts.gates.expect(plugin.lane, &sent.expected, &self.reader, Instant::now());
         sent
     }
+}
+
+fn gave_up(plugin: &Loaded, key: &PodKey) {
+    tracing::warn!(plugin = %plugin.spec.id, pod = %key, uid = %key.uid, "gave up on a pod that is long gone");
 }
 
 fn said(panic: &(dyn std::any::Any + Send)) -> &str {
@@ -272,5 +333,7 @@ fn said(panic: &(dyn std::any::Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
+#[cfg(test)]
+mod overload_tests;
 #[cfg(test)]
 mod tests;

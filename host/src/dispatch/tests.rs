@@ -13,11 +13,11 @@ use crate::{
     cache,
     journal::{self, Account},
     model::{
-        Action, Grants, KeyPattern, Limits, Phase, PluginId, PluginSpec, PodEvent, Refused, WatchSpec, Write,
+        Action, Grants, KeyPattern, Limits, Phase, PluginId, PluginSpec, PodEvent, Refused, Revision, WatchSpec, Write,
         WriteReport, WriteResult,
     },
     queue::Backoff,
-    seam::{Reconcile, Sender, World},
+    seam::{Expectation, Reconcile, Sender, Shown, World},
     status::PluginStatus,
 };
 
@@ -36,6 +36,10 @@ impl Reconcile for Closure {
 struct Script {
     results: Mutex<VecDeque<WriteResult>>,
     retry_after: Mutex<Option<Duration>>,
+    /// Until when the sender may not send.
+    held: Mutex<Option<Instant>>,
+    /// What the cache has to show of a Pod whose patch was applied.
+    shown: Mutex<Option<Shown>>,
     sent: Mutex<Vec<String>>,
 }
 
@@ -54,14 +58,23 @@ impl Deliver for Script {
                 let Write { id, action } = write.into_inner();
                 self.sent.lock().push(action.describe());
                 let became = self.results.lock().pop_front().unwrap_or(WriteResult::Applied);
-                if let (Action::DeletePod { target, .. }, WriteResult::Applied) = (&action, &became) {
-                    sent.deleted.push(target.clone());
-                }
+                let shown = match (&action, &became) {
+                    (Action::DeletePod { .. }, WriteResult::Applied) => Some(Shown::Deletion),
+                    (_, WriteResult::Applied) => *self.shown.lock(),
+                    (_, WriteResult::Unknown) => Some(Shown::Unknown),
+                    _ => None,
+                };
+                let key = action.pod().cloned();
+                sent.expected.extend(key.zip(shown).map(|(key, shown)| Expectation { key, shown }));
                 sent.reports.push(WriteReport { id, what: action.describe(), became });
                 sent.requests += 1;
             }
             sent
         })
+    }
+
+    fn held(&self, _: &Sender) -> Option<Duration> {
+        self.held.lock().map(|until| until - Instant::now()).filter(|left| !left.is_zero())
     }
 }
 
@@ -146,6 +159,14 @@ fn pod(revision: u64) -> Arc<CachedPod> {
 }
 
 impl Rig {
+    /// Loads the plugin again, with a right to write.
+    fn grant_labels(&mut self) {
+        let old = self.dispatch.registry.get(self.lane).unwrap();
+        let mut spec = old.spec.clone();
+        spec.grants.write.labels = vec![KeyPattern("team".into())];
+        self.dispatch.registry.put(spec, old.reconcile.clone(), old.sender.clone(), self.status.clone(), None);
+    }
+
     fn add(&self) {
         self.dispatch.queue.add([(self.lane, ("shop".into(), "cart-0".into()), "u1".into())]);
     }
@@ -195,16 +216,49 @@ async fn a_write_that_did_not_settle_is_told_to_the_next_run_which_backs_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_asks_to_be_left_alone_is() {
-    let mut rig = rig(|request, _| report(Ok(Outcome::Settled), vec![label(&request)]));
+async fn a_key_waits_as_long_as_the_api_server_asks_and_that_counts_as_an_attempt() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let seen = told.clone();
+    let mut rig = rig(move |request, _| {
+        seen.lock().push(request.attempt);
+        report(Ok(Outcome::Settled), vec![label(&request)])
+    });
     rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     rig.script.results.lock().push_back(WriteResult::NotSent);
     *rig.script.retry_after.lock() = Some(Duration::from_secs(7));
     rig.add();
     let start = Instant::now();
-    assert_eq!(rig.turn().await, Next::Postponed(Duration::from_secs(7)));
+    assert_eq!(rig.turn().await, Next::FailedFor(Duration::from_secs(7)));
     assert_eq!(rig.turn().await, Next::Settled);
-    assert_eq!(start.elapsed().as_secs(), 7);
+    assert_eq!((start.elapsed().as_secs(), &*told.lock()), (7, &vec![1, 2]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_may_write_does_not_start_while_its_account_is_held_and_others_do() {
+    let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+    *rig.script.held.lock() = Some(Instant::now() + Duration::from_secs(9));
+    rig.add();
+    assert_eq!(rig.turn().await, Next::Settled, "it is granted no write");
+    rig.grant_labels();
+    rig.add();
+    let start = Instant::now();
+    assert_eq!(rig.turn().await, Next::Postponed(Duration::from_secs(9)));
+    assert_eq!((rig.turn().await, start.elapsed().as_secs(), rig.status.runs()), (Next::Settled, 9, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_long_gone_is_given_up_also_while_its_plugins_account_is_held() {
+    let mut rig = rig(|_, _| report(Ok(Outcome::RequeueAfter(Duration::ZERO)), Vec::new()));
+    rig.grant_labels();
+    rig.dispatch.debts.bury(rig.lane, &pod(5), Instant::now());
+    *rig.script.held.lock() = Some(Instant::now() + 2 * GIVE_UP);
+    rig.add();
+    assert!(matches!(rig.turn().await, Next::Postponed(_)));
+    tokio::time::advance(GIVE_UP).await;
+    rig.add();
+    assert_eq!(rig.turn().await, Next::Settled);
+    assert!(rig.dispatch.queue.is_idle() && rig.dispatch.debts.tombstone(rig.lane, &"u1".into()).is_none());
 }
 
 #[tokio::test(start_paused = true)]
@@ -320,8 +374,118 @@ async fn a_deletion_seen_before_its_answer_leaves_nothing_to_wait_for() {
     rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     rig.writer.apply(vec![PodEvent::deleted(pod(6))]);
     let (dispatch, key) = (&rig.dispatch, pod(5).key.clone());
-    dispatch.debts.gates.expect_deletions(rig.lane, &[key], &dispatch.reader, Instant::now());
-    assert_eq!(dispatch.debts.gates.waits(), 0);
+    let expected = [Expectation { key, shown: Shown::Deletion }];
+    dispatch.debts.gates.expect(rig.lane, &expected, &dispatch.reader, Instant::now());
+    assert_eq!(dispatch.debts.gates.len(), 0);
+}
+
+/// The revisions at which the plugin of the rig was run on a Pod.
+fn revisions_of(request: &Request) -> u64 {
+    match &request.subject {
+        Subject::Present(pod) => pod.revision.0,
+        Subject::Deleted(_) => 0,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_patch_a_plugin_is_not_run_again_until_the_cache_has_the_patched_revision() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let runs = seen.clone();
+    let mut rig = rig(move |request, _| {
+        runs.lock().push(revisions_of(&request));
+        report(Ok(Outcome::Settled), vec![label(&request)])
+    });
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+    *rig.script.shown.lock() = Some(Shown::Revision(Revision(7)));
+    rig.add();
+    assert_eq!(rig.turn().await, Next::Settled);
+    rig.add();
+    // Longer than any patience, and a revision in between that another writer made.
+    *rig.server.pod.lock() = Some(pod(9));
+    for turn in 0..100 {
+        if turn == 50 {
+            rig.writer.apply(vec![PodEvent::applied(pod(6))]);
+        }
+        assert_eq!(rig.turn().await, Next::Postponed(GATE_PAUSE));
+    }
+    rig.writer.apply(vec![PodEvent::applied(pod(7))]);
+    assert_eq!(rig.turn().await, Next::Settled);
+    assert_eq!(*seen.lock(), [5, 7]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_gone_fulfils_every_expectation() {
+    for shown in [Shown::Revision(Revision(9)), Shown::Gone, Shown::Deletion] {
+        let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
+        rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+        let expected = [Expectation { key: pod(5).key.clone(), shown }];
+        rig.dispatch.debts.gates.expect(rig.lane, &expected, &rig.dispatch.reader, Instant::now());
+        rig.add();
+        assert_eq!(rig.turn().await, Next::Postponed(GATE_PAUSE));
+        rig.writer.apply(vec![PodEvent::deleted(pod(6))]);
+        assert_eq!(rig.turn().await, Next::Settled, "{shown:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_lost_answer_one_live_read_says_what_the_next_run_has_to_see() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let runs = seen.clone();
+    let mut rig = rig(move |request, _| {
+        runs.lock().push(revisions_of(&request));
+        report(Ok(Outcome::Settled), vec![label(&request)])
+    });
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+    rig.script.results.lock().push_back(WriteResult::Unknown);
+    *rig.server.pod.lock() = Some(pod(8));
+    rig.add();
+    assert_eq!(rig.turn().await, Next::Failed);
+    assert!(!rig.server.asked.load(SeqCst));
+    // The lost write was done, as revision 8, which the cache does not have.
+    for _ in 0..100 {
+        assert_eq!(rig.turn().await, Next::Postponed(GATE_PAUSE));
+    }
+    assert!(rig.server.asked.load(SeqCst));
+    rig.writer.apply(vec![PodEvent::applied(pod(8))]);
+    assert_eq!(rig.turn().await, Next::Settled);
+    assert_eq!(*seen.lock(), [5, 8]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_history_that_was_set_back_opens_the_gate_after_a_live_read() {
+    let mut rig = rig(|request, _| report(Ok(Outcome::Settled), vec![label(&request)]));
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+    *rig.script.shown.lock() = Some(Shown::Revision(Revision(900)));
+    *rig.server.pod.lock() = Some(pod(5));
+    rig.add();
+    assert_eq!(rig.turn().await, Next::Settled);
+    *rig.script.shown.lock() = None;
+    rig.add();
+    while rig.turn().await != Next::Settled {}
+    assert_eq!(rig.status.runs(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_commit_the_run_sees_its_own_write_also_where_the_answer_was_lost() {
+    for (result, shown) in
+        [(WriteResult::Applied, Shown::Revision(Revision(7))), (WriteResult::Unknown, Shown::Unknown)]
+    {
+        let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
+        rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+        rig.script.results.lock().push_back(result);
+        *rig.script.shown.lock() = Some(shown);
+        *rig.server.pod.lock() = Some(pod(7));
+        let (dispatch, key) = (rig.dispatch.clone(), pod(5).key.clone());
+        let plugin = dispatch.registry.get(rig.lane).unwrap();
+        let snapshot = dispatch.reader.snapshot();
+        let mut world = RunWorld::new(dispatch, plugin, key.clone(), Instant::now(), snapshot);
+        let action = Action::SetLabel { target: key, key: "team".into(), value: "web".into() };
+        let mut commit = Box::pin(world.commit(report(Ok(Outcome::Settled), vec![action]).staged));
+        assert!(commit.as_mut().now_or_never().is_none(), "{shown:?}");
+        rig.writer.apply(vec![PodEvent::applied(pod(7))]);
+        commit.await;
+        assert_eq!(world.view().by_uid("u1").unwrap().revision, Revision(7), "{shown:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

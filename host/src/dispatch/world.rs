@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{Dispatch, Loaded, SEE_DELETION, gate::is_gone_or_going};
+use super::{Dispatch, Loaded};
 use crate::{
     model::{BoxFuture, CachedPod, PodKey, PodView, Refused, WriteReport},
     seam::{LogLevel, Staged, StateEntry, StateError, World},
@@ -49,11 +49,9 @@ impl World for RunWorld {
             // Planned against the present, not against the run's snapshot: what others did meanwhile counts.
             let view = self.dispatch.reader.snapshot();
             let sent = self.dispatch.send(&self.plugin, &self.subject, self.event, &*view, staged).await;
-            if !sent.deleted.is_empty() {
-                // Deletions come home through the watch alone. Where it is cut off, the run goes on without.
-                let mut reader = self.dispatch.reader.clone();
-                let seen = reader.wait_for(|snapshot| sent.deleted.iter().all(|key| is_gone_or_going(snapshot, key)));
-                let _ = tokio::time::timeout(SEE_DELETION, seen).await;
+            // Where the watch is cut off, the run goes on without.
+            if !self.dispatch.see(self.plugin.lane, &sent.expected).await {
+                tracing::debug!("the cache does not show what was committed");
             }
             self.snapshot = self.dispatch.reader.snapshot();
             sent.reports

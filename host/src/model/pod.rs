@@ -130,6 +130,17 @@ impl CachedPod {
     pub fn generation(&self) -> i64 {
         self.packed.generation()
     }
+    /// True when nothing keeps the API server from removing the Pod: it is being deleted, has no finalizer, and its grace
+    /// period is over. The answer to a patch that brings a Pod there is the last thing that is heard of it, with the
+    /// revision that the Pod had before. While the grace period lasts, a patch is an ordinary one.
+    ///
+    /// # Errors
+    /// When the lifecycle cannot be decoded.
+    pub fn is_removed(&self) -> Result<bool, CodecError> {
+        let lifecycle = self.lifecycle()?;
+        let grace_seconds = lifecycle.deletion_grace_period_seconds.unwrap_or(0);
+        Ok(lifecycle.deletion_timestamp.is_some() && lifecycle.finalizers.is_empty() && grace_seconds == 0)
+    }
     /// The encoded bytes of a section; of the full object its JSON.
     #[must_use]
     pub fn section_bytes(&self, section: Section) -> Cow<'_, [u8]> {

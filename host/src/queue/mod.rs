@@ -39,6 +39,8 @@ pub enum Next {
     After(Duration),
     /// It failed; run it again with back-off, or sooner when it is added.
     Failed,
+    /// It failed; run it again after this time instead of a back-off, or sooner when it is added.
+    FailedFor(Duration),
     /// It could not be tried: the same attempt again after this time.
     Postponed(Duration),
 }

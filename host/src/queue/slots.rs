@@ -185,22 +185,26 @@ where
             Next::Failed if limit > 1 => {
                 self.narrowed.insert(job.lane, limit / 2);
             }
-            Next::Failed | Next::Postponed(_) => {}
+            Next::Failed | Next::FailedFor(_) | Next::Postponed(_) => {}
         }
         let delay = match next {
             Next::Settled => None,
-            Next::After(delay) | Next::Postponed(delay) => Some(delay),
+            Next::After(delay) | Next::FailedFor(delay) | Next::Postponed(delay) => Some(delay),
             Next::Failed => Some(self.backoff.delay(item.failures.saturating_add(1), &mut self.random)),
         };
         match next {
             Next::Settled | Next::After(_) => item.failures = 0,
-            Next::Failed => item.failures = item.failures.saturating_add(1),
+            Next::Failed | Next::FailedFor(_) => item.failures = item.failures.saturating_add(1),
             Next::Postponed(_) => {}
         }
         let forgotten = match (item.again.take(), delay) {
             (Some(event), _) => {
                 // What failed still answers the event that it answered before.
-                let queued = if matches!(next, Next::Failed | Next::Postponed(_)) { item.queued } else { event };
+                let queued = if matches!(next, Next::Failed | Next::FailedFor(_) | Next::Postponed(_)) {
+                    item.queued
+                } else {
+                    event
+                };
                 (item.due, item.queued) = (now, queued);
                 state.items.insert(0, item);
                 false

@@ -14,10 +14,11 @@ use super::plan::{MetaPatch, Request};
 /// What an error says.
 #[derive(Debug, PartialEq)]
 pub(super) enum Verdict {
-    Became(WriteResult),
+    /// With how long the API server asks to wait before the same is tried again.
+    Became(WriteResult, Option<Duration>),
     /// Nothing went out, and for the rest of the run nothing will.
     Unreachable,
-    /// The API server is overloaded and turned it away before anything was done, and asks to be left alone for so long.
+    /// The API server is overloaded and turned it away before anything was done, and asks to wait so long.
     Busy(Option<Duration>),
     /// A removal was refused. Either the Pod or object is another one by now, or something that the removal depends on,
     /// such as a PodDisruptionBudget, was changed meanwhile: a read decides.
@@ -31,6 +32,7 @@ pub(super) fn judge(request: &Request, error: &ApiError) -> Verdict {
     let ApiError::Status { code, message, causes, retry_after, .. } = error else {
         return match error {
             ApiError::Transport { sent: false, .. } => Verdict::Unreachable,
+            ApiError::Held(wait) => Verdict::Busy(Some(*wait)),
             _ => Verdict::Ambiguous,
         };
     };
@@ -46,6 +48,7 @@ pub(super) fn judge(request: &Request, error: &ApiError) -> Verdict {
         404 if matches!(request, Request::Apply { .. }) => WriteResult::Invalid(told()),
         404 => WriteResult::Gone,
         429 if error.has_cause("DisruptionBudget") => WriteResult::Blocked(told()),
+        429 if error.is_about_the_object() => WriteResult::Forbidden(told()),
         429 => return Verdict::Busy(*retry_after),
         401 | 403 => WriteResult::Forbidden(told()),
         400..=499 => WriteResult::Invalid(told()),
@@ -55,7 +58,7 @@ pub(super) fn judge(request: &Request, error: &ApiError) -> Verdict {
         }
         _ => return Verdict::Ambiguous,
     };
-    Verdict::Became(result)
+    Verdict::Became(result, *retry_after)
 }
 
 /// What a read after a contested removal says: `uid` is that of what is there now, `wanted` that of what was to go.

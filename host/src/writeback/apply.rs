@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use crate::{
     api::{Api, ApiError},
     model::{CachedPod, PodKey, WriteResult},
-    seam::{Sender, Sent},
+    seam::{Expectation, Sender, Sent, Shown},
     shape::{Scratch, Shapes},
 };
 
@@ -73,14 +73,17 @@ impl<'a> Delivery<'a> {
 
     fn failed(&mut self, verdict: Verdict, sent: &mut Sent) -> WriteResult {
         match verdict {
-            Verdict::Became(result) => result,
+            Verdict::Became(result, retry_after) => {
+                wait(sent, retry_after);
+                result
+            }
             Verdict::Unreachable => {
                 self.cut_off = true;
                 WriteResult::NotSent
             }
             Verdict::Busy(retry_after) => {
                 self.cut_off = true;
-                sent.retry_after = retry_after.map(|wait| wait.min(MAX_RETRY_AFTER));
+                wait(sent, retry_after);
                 WriteResult::NotSent
             }
             Verdict::Contested => WriteResult::Conflict,
@@ -109,7 +112,7 @@ impl<'a> Delivery<'a> {
             // The answer of a deletion is never written through: it may carry the very revision of the deletion.
             Ok(_) if removal => WriteResult::Applied,
             Ok(answer) => {
-                sent.pods.extend(self.pod(&answer).and_then(|pod| through(pod, key)));
+                written(self.pod(&answer), key, sent);
                 WriteResult::Applied
             }
             Err(error) => match answer::judge(request, &error) {
@@ -118,9 +121,12 @@ impl<'a> Delivery<'a> {
                 verdict => self.failed(verdict, sent),
             },
         };
-        if removal && result == WriteResult::Applied {
-            sent.deleted.push(key.clone());
-        }
+        let shown = match result {
+            WriteResult::Applied if removal => Some(Shown::Deletion),
+            WriteResult::Unknown => Some(Shown::Unknown),
+            _ => None,
+        };
+        sent.expected.extend(shown.map(|shown| Expectation { key: key.clone(), shown }));
         result
     }
 
@@ -146,7 +152,7 @@ impl<'a> Delivery<'a> {
                 Some(pod) => {
                     let result = answer::resolve(request, Some(&pod));
                     if result == WriteResult::Applied {
-                        sent.pods.extend(through(pod, key));
+                        written(Some(pod), key, sent);
                     }
                     result
                 }
@@ -162,13 +168,21 @@ impl<'a> Delivery<'a> {
     }
 }
 
-/// The Pod of an answer for the write-through; none where it is another's, or already gone with its last finalizer, for
-/// which the API server answers with an unchanged revision.
-fn through(pod: CachedPod, key: &PodKey) -> Option<Arc<CachedPod>> {
-    if pod.key != *key {
-        return None;
-    }
-    let lifecycle = pod.lifecycle().ok()?;
-    let gone = lifecycle.deletion_timestamp.is_some() && lifecycle.finalizers.is_empty();
-    (!gone).then(|| Arc::new(pod))
+fn wait(sent: &mut Sent, retry_after: Option<Duration>) {
+    sent.retry_after = sent.retry_after.max(retry_after.map(|wait| wait.min(MAX_RETRY_AFTER)));
+}
+
+/// Notes the Pod as the API server answered a patch, or read after a lost answer: for the write-through, except one that
+/// is gone with its last finalizer, and as what the cache has to show. None: the answer cannot be read.
+fn written(pod: Option<CachedPod>, key: &PodKey, sent: &mut Sent) {
+    let shown = match pod.filter(|pod| pod.key == *key).map(|pod| (pod.is_removed(), pod)) {
+        Some((Ok(false), pod)) => {
+            let revision = pod.revision;
+            sent.pods.push(Arc::new(pod));
+            Shown::Revision(revision)
+        }
+        Some((Ok(true), _)) => Shown::Gone,
+        Some((Err(_), _)) | None => Shown::Unknown,
+    };
+    sent.expected.push(Expectation { key: key.clone(), shown });
 }

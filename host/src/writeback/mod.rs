@@ -67,7 +67,8 @@ pub struct Writeback {
 }
 
 impl Writeback {
-    /// Each request gets 5 s and each delivery 10 s, whatever the deadline of `api`. `shapes` are the cache's: the Pods
+    /// Each request gets 5 s and each delivery 10 s, whatever the deadline of `api`, which is to keep to Retry-After
+    /// ([`Api::with_backpressure`]). `shapes` are the cache's: the Pods
     /// that come back go there.
     #[must_use]
     pub fn new(api: &Api, shapes: Arc<Shapes>) -> Self {
@@ -101,6 +102,8 @@ impl Writeback {
         if !events.is_empty() && !delivery.is_cut_off() && (changed || described.is_empty()) {
             sent.requests += self.events.send(&api, sender, &events, now_millis).await;
         }
+        // Whoever was turned away, or got no answer, comes back when requests of the sender may be sent.
+        sent.retry_after = sent.retry_after.max(self.held(sender));
         sent.reports = described
             .into_iter()
             .map(|(id, what)| {
@@ -133,5 +136,9 @@ impl Deliver for Writeback {
         now_millis: u64,
     ) -> BoxFuture<'a, Sent> {
         Box::pin(self.run(sender, subject, view, staged, now_millis))
+    }
+
+    fn held(&self, sender: &Sender) -> Option<Duration> {
+        self.api.held(sender.impersonate.as_deref())
     }
 }

@@ -16,7 +16,10 @@ use super::{
     plan::tests::{View, authorised, cached, key, label},
     *,
 };
-use crate::model::{Action, Event, EventType, Grants, ObjectRef, Scope, WriteGrants};
+use crate::{
+    model::{Action, Event, EventType, Grants, ObjectRef, Revision, Scope, WriteGrants},
+    seam::Shown,
+};
 
 #[derive(Debug, Clone)]
 struct Seen {
@@ -103,6 +106,10 @@ fn results(sent: &Sent) -> Vec<WriteResult> {
     sent.reports.iter().map(|report| report.became.clone()).collect()
 }
 
+fn shown(sent: &Sent) -> Vec<Shown> {
+    sent.expected.iter().map(|expected| expected.shown).collect()
+}
+
 fn delete() -> Action {
     Action::DeletePod { target: key(), grace_seconds: Some(3) }
 }
@@ -124,6 +131,7 @@ async fn a_patch_carries_uid_manager_and_user_and_its_answer_is_written_through(
         deliver(&wire, [label("a", "2"), Action::RemoveFinalizer { target: key(), name: "x.example/f".into() }]).await;
     assert_eq!(results(&sent), [WriteResult::Applied, WriteResult::Applied]);
     assert_eq!((sent.pods.len(), sent.requests), (1, 1));
+    assert_eq!(shown(&sent), [Shown::Revision(Revision(6))]);
     let seen = &wire.seen()[0];
     assert_eq!(seen.uri, "/api/v1/namespaces/shop/pods/cart-0?fieldManager=podium/shop/a");
     assert_eq!((&*seen.method, &*seen.content), ("PATCH", "application/strategic-merge-patch+json"));
@@ -148,7 +156,7 @@ async fn conditions_go_to_status_with_nothing_but_the_uid_beside_them() {
 async fn a_deletion_and_an_eviction_are_for_one_incarnation_and_are_never_written_through() {
     let wire = Wire::answering([pod("u1", "1")]);
     let sent = deliver(&wire, [delete()]).await;
-    assert_eq!((sent.pods.len(), &sent.deleted), (0, &vec![key()]));
+    assert_eq!((sent.pods.len(), shown(&sent)), (0, vec![Shown::Deletion]));
     let seen = &wire.seen()[0];
     assert_eq!((&seen.body["preconditions"]["uid"], &seen.body["gracePeriodSeconds"]), (&json!("u1"), &json!(3)));
     let wire = Wire::answering([Some((201, json!({})))]);
@@ -174,7 +182,7 @@ async fn refusals_mean_what_the_table_says() {
         let wire = Wire::answering([answer.clone()]);
         let sent = deliver(&wire, [action]).await;
         assert_eq!(results(&sent), [expected], "{answer:?}");
-        assert!(sent.deleted.is_empty() && sent.pods.is_empty());
+        assert!(sent.expected.is_empty() && sent.pods.is_empty());
         wire.seen();
     }
 }
@@ -193,7 +201,7 @@ async fn a_contested_removal_is_gone_only_where_a_read_shows_another_pod_or_none
             let sent = deliver(&wire, [action.clone()]).await;
             assert_eq!(results(&sent), [expected]);
             assert_eq!(wire.lines()[1], "GET /api/v1/namespaces/shop/pods/cart-0");
-            assert!(sent.deleted.is_empty());
+            assert!(sent.expected.is_empty());
         }
     }
     let object = |uid: Option<&str>| match apply(&[]) {
@@ -274,7 +282,16 @@ async fn a_lost_answer_is_resolved_by_one_read_and_nothing_is_repeated() {
     for lost in [None, status(504, "", "")] {
         for (read, expected) in table.clone() {
             let wire = Wire::answering([lost.clone(), read]);
-            assert_eq!(results(&deliver(&wire, [label("a", "2")]).await), [expected]);
+            let sent = deliver(&wire, [label("a", "2")]).await;
+            assert_eq!(
+                shown(&sent),
+                match &expected {
+                    WriteResult::Applied => vec![Shown::Revision(Revision(6))],
+                    WriteResult::Unknown => vec![Shown::Unknown],
+                    _ => Vec::new(),
+                }
+            );
+            assert_eq!(results(&sent), [expected]);
             assert_eq!(wire.lines()[1], "GET /api/v1/namespaces/shop/pods/cart-0");
             assert_eq!(wire.seen()[1].user, None);
         }
@@ -301,6 +318,27 @@ async fn a_pod_gone_with_its_last_finalizer_is_not_written_through() {
     let wire = Wire::answering([Some((code, body))]);
     let sent = deliver(&wire, [label("a", "2")]).await;
     assert_eq!((results(&sent), sent.pods.len()), (vec![WriteResult::Applied], 0));
+    assert_eq!(shown(&sent), [Shown::Gone]);
+}
+
+#[tokio::test]
+async fn a_patch_of_a_pod_in_its_grace_period_is_written_through() {
+    let Some((code, mut body)) = pod("u1", "2") else { unreachable!("an answer") };
+    body["metadata"]["deletionTimestamp"] = "2025-01-01T00:00:00Z".into();
+    body["metadata"]["deletionGracePeriodSeconds"] = 30.into();
+    let wire = Wire::answering([Some((code, body))]);
+    let sent = deliver(&wire, [label("a", "2")]).await;
+    assert_eq!((sent.pods.len(), shown(&sent)), (1, vec![Shown::Revision(Revision(6))]));
+}
+
+#[tokio::test]
+async fn of_an_answer_that_cannot_be_read_only_a_live_read_can_tell_what_to_expect() {
+    for answer in [json!("no pod"), pod("u9", "2").unwrap().1] {
+        let wire = Wire::answering([Some((200, answer))]);
+        let sent = deliver(&wire, [label("a", "2")]).await;
+        assert_eq!((results(&sent), sent.pods.len()), (vec![WriteResult::Applied], 0));
+        assert_eq!(shown(&sent), [Shown::Unknown]);
+    }
 }
 
 fn apply(data: &[(&str, &str)]) -> Action {
