@@ -12,6 +12,7 @@
 //! decide; then the plugin is run again on newer data.
 
 mod answer;
+mod applied;
 mod apply;
 mod digest;
 mod discovery;

@@ -1,50 +1,38 @@
 //! Objects of other kinds: server-side apply of the complete object, sent when it differs from what was applied last.
 //!
-//! They are not cached. What a plugin applied is remembered by digest for [`TRUSTED_MILLIS`]; afterwards, and after a
-//! restart, one read tells whether the object still is as applied, so that an unchanged cluster sees no write. The
-//! digest of the body stands in an annotation of the object, one per manager, because a live object that holds all of
+//! They are not cached. What a plugin applied is remembered by digest ([`Applied`]); afterwards, and after a restart, one
+//! read tells whether the object still is as applied, so that an unchanged cluster sees no write. The digest of the body stands in an annotation of the object, one per manager, because a live object that holds all of
 //! the body may also hold a field that the body has lost since.
 
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::{
     api::{Api, ApiError},
-    model::{ObjectRef, PodKey, WriteResult},
+    model::{PodKey, WriteResult},
     seam::Sender,
 };
 
 use super::{
     answer::{self, Verdict},
+    applied::{Applied, End, Known},
     digest::Digest,
     discovery::{Discovery, PathError},
     http,
-    memory::Memory,
     plan::Request,
 };
 
-/// How long an object is taken to be as applied without a look: somebody may have deleted or changed it.
-const TRUSTED_MILLIS: u64 = 600_000;
-/// Objects remembered, of all plugins; some 200 bytes each.
-const MAX_OBJECTS: usize = 16_384;
-
-#[derive(Debug, Clone, Copy)]
-struct Applied {
-    digest: Digest,
-    at_millis: u64,
-}
-
 pub(super) struct Objects {
     discovery: Discovery,
-    applied: Mutex<Memory<(String, ObjectRef), Applied>>,
+    applied: Applied,
 }
 
 impl Objects {
     pub(super) fn new() -> Self {
-        Self { discovery: Discovery::new(), applied: Mutex::new(Memory::new(MAX_OBJECTS)) }
+        Self { discovery: Discovery::new(), applied: Applied::default() }
     }
 
-    /// Sends a request of the plan for an object that is no Pod, and takes the body out of it. The flag tells whether a write went out.
+    /// Sends a request of the plan for an object that is no Pod, and takes the body out of it. The flag tells whether a
+    /// write went out.
     pub(super) async fn send(
         &self,
         api: &Api,
@@ -61,53 +49,51 @@ impl Objects {
             // A lost answer to a question leaves nothing done.
             Err(PathError::Api(error)) => return (unasked(request, &error), false),
         };
-        let remembered = (sender.manager.clone(), object.clone());
+        let name = (sender.manager.clone(), object.clone());
         match request {
             Request::DeleteObject { uid, .. } => {
-                self.applied.lock().remove(&remembered);
                 let wire = match http::delete_object(&path, uid.as_deref(), sender) {
                     Ok(wire) => wire,
                     Err(error) => return (Ok(WriteResult::Invalid(error.to_string())), false),
                 };
                 let uid = uid.clone();
-                let verdict = match api.bytes(wire).await {
-                    Ok(_) => Ok(WriteResult::Applied),
-                    Err(error) => match (answer::judge(request, &error), uid) {
-                        (Verdict::Contested, Some(uid)) => Ok(who(api, sender, &path, &uid).await),
-                        (verdict, _) => Err(verdict),
-                    },
+                let sending = self.applied.begin(&name);
+                let answer = api.bytes(wire).await;
+                let judged = answer.as_ref().err().map(|error| answer::judge(request, error));
+                sending.end(if judged == Some(Verdict::Ambiguous) { End::Lost(now_millis) } else { End::Other });
+                let verdict = match (judged, uid) {
+                    (None, _) => Ok(WriteResult::Applied),
+                    (Some(Verdict::Contested), Some(uid)) => Ok(who(api, sender, &path, &uid).await),
+                    (Some(verdict), _) => Err(verdict),
                 };
                 (verdict, true)
             }
             Request::Apply { body, owner, .. } => {
                 let (body, digest) = complete(std::mem::take(body), owner.as_ref(), sender);
-                let held = self.applied.lock().get(&remembered).copied();
-                let fresh = held.is_some_and(|held| {
-                    held.digest == digest && now_millis.saturating_sub(held.at_millis) < TRUSTED_MILLIS
-                });
-                if fresh {
+                let known = self.applied.known(&name, digest, now_millis);
+                if known == Known::Same {
                     return (Ok(WriteResult::Unchanged), false);
                 }
-                let applied = Applied { digest, at_millis: now_millis };
-                // What is known to differ needs no look.
-                if held.is_none_or(|held| held.digest == digest) && is_live(api, sender, &path, &body).await {
-                    *self.applied.lock().entry(&remembered, || applied) = applied;
+                let sending = self.applied.begin(&name);
+                if known == Known::Nothing && is_live(api, sender, &path, &body).await {
+                    sending.end(End::Applied(digest, now_millis));
                     return (Ok(WriteResult::Unchanged), false);
                 }
                 let wire = match http::apply(&path, &body, sender) {
                     Ok(wire) => wire,
                     Err(error) => return (Ok(WriteResult::Invalid(error.to_string())), false),
                 };
-                let verdict = match api.json(wire).await {
-                    Ok(_) => Ok(WriteResult::Applied),
+                let (verdict, end) = match api.bytes(wire).await {
+                    Ok(_) => (Ok(WriteResult::Applied), End::Applied(digest, now_millis)),
                     Err(error) => match answer::judge(request, &error) {
-                        Verdict::Ambiguous if is_live(api, sender, &path, &body).await => Ok(WriteResult::Applied),
-                        verdict => Err(verdict),
+                        Verdict::Ambiguous if is_live(api, sender, &path, &body).await => {
+                            (Ok(WriteResult::Applied), End::Applied(digest, now_millis))
+                        }
+                        Verdict::Ambiguous => (Err(Verdict::Ambiguous), End::Lost(now_millis)),
+                        verdict => (Err(verdict), End::Other),
                     },
                 };
-                if verdict == Ok(WriteResult::Applied) {
-                    *self.applied.lock().entry(&remembered, || applied) = applied;
-                }
+                sending.end(end);
                 (verdict, true)
             }
             _ => (Ok(WriteResult::Invalid("not an object of another kind".to_owned())), false),

@@ -9,7 +9,8 @@
 //! - A target that the cache does not hold, or holds with another uid, is `gone`: a plugin learns of Pods from the cache
 //!   alone, so what it names and the cache lacks is no more.
 //!
-//! Objects of other kinds are not cached, so whether an apply would change something is `apply`'s question.
+//! Objects of other kinds are not cached, so whether an apply would change something is `apply`'s question. One that is to
+//! be owned by a Pod that the cache does not hold, or that is being deleted, is `gone`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -304,8 +305,12 @@ pub(super) fn plan(writes: Vec<Authorized<Write>>, view: &dyn PodView, prune: &P
             },
         };
         let Some(key) = subject else {
-            if let Draft::Whole(request, ids) = draft {
-                plan.requests.push(Planned { request, ids });
+            match draft {
+                Draft::Whole(Request::Apply { owner: Some(owner), .. }, ids) if !may_own(&owner, view) => {
+                    plan.report(ids, &WriteResult::Gone);
+                }
+                Draft::Whole(request, ids) => plan.requests.push(Planned { request, ids }),
+                Draft::Meta { .. } | Draft::Status { .. } => {}
             }
             continue;
         };
@@ -319,6 +324,12 @@ pub(super) fn plan(writes: Vec<Authorized<Write>>, view: &dyn PodView, prune: &P
         }
     }
     plan
+}
+
+/// The garbage collector removes an object whose owner is not there or is being deleted, whoever made the object.
+fn may_own(owner: &PodKey, view: &dyn PodView) -> bool {
+    let pod = view.get(&owner.namespace, &owner.name).filter(|pod| pod.key == *owner);
+    pod.is_some_and(|pod| pod.lifecycle().is_ok_and(|lifecycle| lifecycle.deletion_timestamp.is_none()))
 }
 
 impl Draft {

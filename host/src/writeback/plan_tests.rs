@@ -100,6 +100,29 @@ fn writes_to_one_pod_become_one_patch_and_the_last_one_wins() {
 }
 
 #[test]
+fn an_object_is_applied_only_for_an_owner_that_is_there_and_not_being_deleted() {
+    let object = ObjectRef {
+        api_version: "v1".into(),
+        kind: "ConfigMap".into(),
+        namespace: Some("shop".into()),
+        name: "summary".into(),
+    };
+    let metadata = serde_json::json!({"namespace": "shop", "name": "summary"});
+    let body = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+    let apply = |owner: Option<PodKey>| Action::ApplyObject { object: object.clone(), body: body.clone(), owner };
+    let view = cached(|_| ());
+    for owner in [None, Some(key())] {
+        assert_eq!(planned(&view, [apply(owner)]).requests.len(), 1);
+    }
+    let going = cached(|pod| pod.lifecycle.deletion_timestamp = Some(Timestamp(1)));
+    let (dead, other) = (PodKey::new("shop", "cart-0", "dead"), PodKey::new("shop", "cart-1", "u1"));
+    for (view, owner) in [(&view, dead), (&view, other), (&going, key()), (&View(Vec::new()), key())] {
+        let plan = planned(view, [apply(Some(owner))]);
+        assert_eq!((plan.requests, plan.became), (Vec::new(), [(0, WriteResult::Gone)].into()));
+    }
+}
+
+#[test]
 fn the_body_of_an_object_is_moved_and_not_copied() {
     let object = ObjectRef {
         api_version: "v1".into(),

@@ -387,6 +387,32 @@ async fn an_object_is_applied_when_it_changes_and_after_a_restart_not_again() {
     assert_eq!(apply_with(&shrunk.writeback(), &[], 3).await, (WriteResult::Applied, 1));
 }
 
+#[tokio::test(start_paused = true)]
+async fn after_an_apply_whose_answer_was_lost_the_state_before_it_is_applied_again() {
+    let found = |k: &str| {
+        let body = json!({"metadata": {"namespace": "shop", "name": "summary"}, "data": {"k": k}});
+        Some((200, body))
+    };
+    let applied = || Some((200, json!({})));
+    // The first apply; the second, lost, of which a look shows nothing; the first once more, in vain, and once more.
+    let wire = Wire::answering([discovery(), status(404, "", ""), applied(), None, found("1"), applied(), applied()]);
+    let writeback = wire.writeback();
+    assert_eq!(apply_with(&writeback, &[("k", "1")], 0).await.0, WriteResult::Applied);
+    assert_eq!(apply_with(&writeback, &[("k", "2")], 1).await.0, WriteResult::Unknown);
+    assert_eq!(apply_with(&writeback, &[("k", "1")], 2).await.0, WriteResult::Applied);
+    assert_eq!(apply_with(&writeback, &[("k", "1")], 3).await.0, WriteResult::Applied, "it may have landed meanwhile");
+    wire.seen();
+}
+
+#[tokio::test]
+async fn an_object_owned_by_a_pod_that_is_no_more_is_gone_and_nothing_is_sent() {
+    let wire = Wire::default();
+    let staged = Staged { writes: authorised([apply(&[])]), events: Vec::new() };
+    let sent = wire.writeback().deliver(&sender(), &key(), &View(Vec::new()), staged, 0).await;
+    assert_eq!((results(&sent), sent.requests), (vec![WriteResult::Gone], 0));
+    wire.seen();
+}
+
 #[tokio::test]
 async fn a_field_of_another_manager_and_a_kind_that_is_not_served_are_told_apart() {
     let wire = Wire::answering([discovery(), status(404, "", ""), status(409, ".data.k", "FieldManagerConflict")]);
