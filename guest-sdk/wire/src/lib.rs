@@ -11,6 +11,8 @@
 #[cfg(feature = "json")]
 pub mod json;
 
+pub mod syntax;
+
 mod codec;
 mod pod;
 mod record;

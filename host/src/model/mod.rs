@@ -11,7 +11,6 @@ mod pod;
 mod query;
 pub(crate) mod record;
 mod run;
-pub mod syntax;
 mod write;
 
 pub use change::{Change, Checkpoint, Known, Observation, PodEvent, Staleness};
@@ -27,6 +26,9 @@ pub use run::{Failure, FailureKind, Outcome, Request, RunReport, Subject, Usage}
 pub use write::{Action, ConditionStatus, Event, EventType, ObjectRef, Refused, Write, WriteReport, WriteResult};
 
 use std::{future::Future, pin::Pin};
+
+/// Of names, keys and values: shared with the SDK's test host.
+pub use podium_wire::syntax;
 
 /// A future behind a trait object.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
