@@ -30,8 +30,8 @@ use crate::{
     cache::{Reader, Snapshot},
     clock::Clock,
     model::{
-        BoxFuture, CachedPod, Failure, FailureKind, Outcome, PodKey, PodView, Request, RunReport, Subject, Usage,
-        WriteGrants,
+        BoxFuture, CachedPod, Failure, FailureKind, Outcome, PodKey, PodView, RUN_TARGET, Request, RunReport, Subject,
+        Usage, WriteGrants,
     },
     queue::{Job, Next, Queue},
     seam::{Deliver, Expectation, Live, Sent, Staged},
@@ -157,7 +157,8 @@ impl Dispatch {
         if let (Some(_), Some(account)) = (gone, &plugin.account) {
             account.gone(key);
         }
-        let span = tracing::info_span!(
+        let span = tracing::error_span!(
+            target: RUN_TARGET,
             "reconcile",
             run = number,
             plugin = %plugin.spec.id,

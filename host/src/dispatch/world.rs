@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{Dispatch, Loaded};
 use crate::{
-    model::{BoxFuture, CachedPod, PodKey, PodView, Refused, WriteReport},
+    model::{BoxFuture, CachedPod, PLUGIN_TARGET, PodKey, PodView, Refused, WriteReport},
     seam::{LogLevel, Staged, StateEntry, StateError, World},
 };
 
@@ -71,12 +71,15 @@ impl World for RunWorld {
     }
 
     fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]) {
-        let fields = fields.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ");
+        // The names of tracing's fields are fixed at compile time: a plugin's travel as one JSON object, which `telemetry`
+        // writes as fields.
+        let fields = serde_json::Map::from_iter(fields.iter().cloned().map(|(key, value)| (key, value.into())));
+        let plugin_fields = (!fields.is_empty()).then(|| tracing::field::display(serde_json::Value::Object(fields)));
         match level {
-            LogLevel::Debug => tracing::debug!(target: "podium::plugin", fields, "{message}"),
-            LogLevel::Info => tracing::info!(target: "podium::plugin", fields, "{message}"),
-            LogLevel::Warn => tracing::warn!(target: "podium::plugin", fields, "{message}"),
-            LogLevel::Error => tracing::error!(target: "podium::plugin", fields, "{message}"),
+            LogLevel::Debug => tracing::debug!(target: PLUGIN_TARGET, plugin_fields, "{message}"),
+            LogLevel::Info => tracing::info!(target: PLUGIN_TARGET, plugin_fields, "{message}"),
+            LogLevel::Warn => tracing::warn!(target: PLUGIN_TARGET, plugin_fields, "{message}"),
+            LogLevel::Error => tracing::error!(target: PLUGIN_TARGET, plugin_fields, "{message}"),
         }
     }
 }

@@ -22,7 +22,7 @@ pub use pod::{CachedPod, PodError};
 pub use query::{Cursor, LabelOperator, LabelRequirement, LabelSelector, Page, PodQuery, PodView};
 pub(crate) use record::Kept;
 pub use record::{Record, Room};
-pub use run::{Failure, FailureKind, Outcome, Request, RunReport, Subject, Usage};
+pub use run::{Failure, FailureKind, Outcome, PLUGIN_TARGET, RUN_TARGET, Request, RunReport, Subject, Usage};
 pub use write::{Action, ConditionStatus, Event, EventType, ObjectRef, Refused, Write, WriteReport, WriteResult};
 
 use std::{future::Future, pin::Pin};

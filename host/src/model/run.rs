@@ -4,6 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use super::{CachedPod, PodKey, WriteReport};
 
+/// The `tracing` target of the span of a run. It has only spans, so that a log filter can keep them whatever lines it
+/// drops.
+pub const RUN_TARGET: &str = "podium::run";
+/// The `tracing` target of a plugin's own log lines.
+pub const PLUGIN_TARGET: &str = "podium::plugin";
+
 #[derive(Debug, Clone)]
 pub struct Request {
     pub key: PodKey,

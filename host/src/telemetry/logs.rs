@@ -6,7 +6,19 @@
 use std::{fmt, io, str::FromStr};
 
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
-use tracing_subscriber::{EnvFilter, filter::LevelFilter, fmt as subscriber, prelude::*};
+use tracing_subscriber::{
+    EnvFilter, Layer, Registry,
+    filter::LevelFilter,
+    fmt::{self as subscriber, MakeWriter, format::JsonFields},
+    layer::Layered,
+    prelude::*,
+};
+
+use super::plugin_fields::{JsonLine, TextFields};
+use crate::model::RUN_TARGET;
+
+/// What lines are written from: events and spans that passed the filter.
+type Filtered = Layered<EnvFilter, Registry>;
 
 /// Lines that wait to be written.
 const BUFFERED_LINES: usize = 8_192;
@@ -80,16 +92,40 @@ impl Logs {
 pub fn init(level: &str, format: LogFormat) -> Result<Logs, LogsError> {
     let filter = filter(level)?;
     let (writer, logs) = Logs::over(io::stderr(), BUFFERED_LINES);
-    let lines = subscriber::layer().with_writer(writer);
-    let lines = match format {
-        LogFormat::Text => lines.with_ansi(false).boxed(),
-        LogFormat::Json => lines.json().flatten_event(true).with_span_list(false).boxed(),
-    };
-    tracing_subscriber::registry().with(filter).with(lines).try_init().map_err(|_| LogsError::Already)?;
+    install(filter, lines(writer, format, false))?;
     Ok(logs)
 }
 
-/// A bare word must be a level: as a directive it would name a target, and a mistyped level would silence everything.
+/// Sets up logs for a person at a terminal: text on standard error, unbuffered, in colour where `ansi` is set.
+///
+/// # Errors
+/// As [`init`].
+pub fn init_terminal(level: &str, ansi: bool) -> Result<(), LogsError> {
+    install(filter(level)?, lines(io::stderr, LogFormat::Text, ansi))
+}
+
+fn install(filter: EnvFilter, lines: impl Layer<Filtered> + Send + Sync) -> Result<(), LogsError> {
+    tracing_subscriber::registry().with(filter).with(lines).try_init().map_err(|_| LogsError::Already)
+}
+
+/// Writes each event as one line.
+fn lines<W>(writer: W, format: LogFormat, ansi: bool) -> Box<dyn Layer<Filtered> + Send + Sync>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let layer = subscriber::layer().with_writer(writer).with_ansi(ansi);
+    match format {
+        LogFormat::Text => layer.fmt_fields(TextFields).boxed(),
+        LogFormat::Json => {
+            let event = subscriber::format().json().flatten_event(true).with_span_list(false);
+            layer.fmt_fields(JsonFields::new()).event_format(JsonLine(event)).boxed()
+        }
+    }
+}
+
+/// Reads a filter. A bare word must be a level: as a directive it would name a target, and a mistyped level would silence
+/// everything. Spans of runs pass every filter except `off`, so that each line of a run names its plugin and its Pod
+/// whatever the filter leaves of it.
 fn filter(level: &str) -> Result<EnvFilter, LogsError> {
     let refused = || LogsError::Level(level.to_owned());
     let directives: Vec<&str> = level.split(',').map(str::trim).collect();
@@ -97,7 +133,12 @@ fn filter(level: &str) -> Result<EnvFilter, LogsError> {
     if words.any(|word| word.is_empty() || word.parse::<LevelFilter>().is_err()) {
         return Err(refused());
     }
-    EnvFilter::try_new(directives.join(",")).map_err(|_| refused())
+    let filter = EnvFilter::try_new(directives.join(",")).map_err(|_| refused())?;
+    if directives == ["off"] {
+        return Ok(filter);
+    }
+    let spans = format!("{RUN_TARGET}=error").parse().map_err(|_| refused())?;
+    Ok(filter.add_directive(spans))
 }
 
 #[cfg(test)]
@@ -109,6 +150,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::model::PLUGIN_TARGET;
 
     /// A pipe that nobody reads until `opened` is dropped.
     struct Pipe {
@@ -145,6 +187,77 @@ mod tests {
         drop(logs);
         let read = String::from_utf8(read.lock().unwrap().clone()).unwrap();
         assert!(read.starts_with("0\n1\n") && read.lines().count() >= 10, "{read}");
+    }
+
+    /// Lines in memory.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What a run logs of which the host warns and the plugin speaks.
+    fn logged(level: &str, format: LogFormat) -> Vec<String> {
+        let written = Lines::default();
+        let sink = written.clone();
+        let subscriber = tracing_subscriber::registry().with(filter(level).unwrap()).with(lines(
+            move || sink.clone(),
+            format,
+            false,
+        ));
+        tracing::subscriber::with_default(subscriber, || {
+            let run = tracing::error_span!(target: RUN_TARGET, "reconcile", plugin = "shop/hello", pod = "cart-0", attempt = 2);
+            run.in_scope(|| {
+                tracing::debug!("ran");
+                tracing::warn!(reason = "retry", "run failed");
+                let plugin_fields =
+                    serde_json::json!({"do": "panic", "error": "the teapot is empty", "level": "forged"});
+                let plugin_fields = tracing::field::display(plugin_fields);
+                tracing::info!(target: PLUGIN_TARGET, plugin_fields, "crowded");
+            });
+        });
+        let written = written.0.lock().unwrap().clone();
+        String::from_utf8(written).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn every_line_of_a_run_names_plugin_pod_and_attempt_under_every_filter_that_lets_the_line_through() {
+        for (level, count) in [
+            ("warn,podium::plugin=debug", 2),
+            ("error,podium::plugin=info", 1),
+            ("off,podium::plugin=info", 1),
+            ("podium_host=warn", 1),
+            ("info", 2),
+            ("off", 0),
+        ] {
+            let text = logged(level, LogFormat::Text);
+            assert_eq!(text.len(), count, "{level}: {text:?}");
+            for line in text {
+                for part in [r#"plugin="shop/hello""#, r#"pod="cart-0""#, "attempt=2"] {
+                    assert!(line.contains(part), "{level}: {line}");
+                }
+            }
+            for line in logged(level, LogFormat::Json) {
+                let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+                assert_eq!((&line["span"]["pod"], &line["span"]["attempt"]), (&"cart-0".into(), &2.into()), "{level}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_plugins_fields_are_fields_of_the_line_and_cannot_take_the_place_of_the_hosts() {
+        let text = logged("podium::plugin=info", LogFormat::Text);
+        assert!(text[0].ends_with(r#"crowded do=panic error="the teapot is empty" level=forged"#), "{text:?}");
+        let json: serde_json::Value = serde_json::from_str(&logged("podium::plugin=info", LogFormat::Json)[0]).unwrap();
+        assert_eq!(json["fields"]["do"], "panic");
+        assert_eq!((&json["level"], &json["message"]), (&"INFO".into(), &"crowded".into()), "{json}");
+        assert!(json["plugin_fields"].is_null(), "{json}");
     }
 
     #[test]

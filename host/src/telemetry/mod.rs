@@ -2,6 +2,7 @@
 
 mod logs;
 mod metrics;
+mod plugin_fields;
 
-pub use logs::{LogFormat, Logs, LogsError, init as init_logs};
+pub use logs::{LogFormat, Logs, LogsError, init as init_logs, init_terminal};
 pub use metrics::{CacheFigures, Depth, JournalFigures, JournalNow, Metrics};
