@@ -16,6 +16,7 @@ use crate::build::Target;
         podium new hello && cd hello    a plugin to begin with\n  \
         podium dev                      a cluster, the host and the plugin, rebuilt on every save\n  \
         podium build                    the component, and exactly what it can do\n  \
+        podium check                    plugin.yaml and the component, as the host would judge them\n  \
         podium demo                     five plugins on a cluster of 200 Pods, checked"
 )]
 pub struct Arguments {
@@ -29,6 +30,8 @@ pub enum Command {
     New(New),
     /// Build a plugin's crate to a component and list what it imports
     Build(Build),
+    /// Check a plugin's configuration, and the component if it is built, without building or running anything
+    Check(Check),
     /// Run plugins on a cluster in this process (or yours) and rebuild them on every save
     Dev(Dev),
     /// Show everything at work on a cluster in this process, and check it
@@ -36,6 +39,18 @@ pub enum Command {
     /// Print shell completions
     #[command(after_help = "Example:\n  podium completion bash > ~/.local/share/bash-completion/completions/podium")]
     Completion { shell: clap_complete::Shell },
+}
+
+impl Command {
+    /// How an error is printed. `demo` prints its own, with its checks.
+    #[must_use]
+    pub fn output(&self) -> Output {
+        match self {
+            Self::Build(arguments) => arguments.output,
+            Self::Check(arguments) => arguments.output,
+            Self::New(_) | Self::Dev(_) | Self::Demo(_) | Self::Completion { .. } => Output::Table,
+        }
+    }
 }
 
 /// For people or for programs.
@@ -64,7 +79,8 @@ pub struct New {
 #[command(
     long_about = "Build a plugin's crate to a component and list what it imports.\n\n\
         The list is exact: an import that is not there is something the plugin cannot do, and the host refuses to \
-        load a plugin whose imports exceed its grants.",
+        load a plugin whose imports exceed its grants. Where plugin.yaml stands beside Cargo.toml, it is read as the \
+        host reads it, and the build fails where the host would refuse the plugin.",
     after_help = "Examples:\n  \
         podium build                                  the crate in this folder\n  \
         podium build plugins/pod-ttl --out ttl.wasm   and put the component there\n  \
@@ -92,6 +108,31 @@ pub struct Build {
 
 #[derive(Debug, Args)]
 #[command(
+    long_about = "Check plugin configurations as podium-host does when it starts: every field, and where the component \
+        is built, its size, its exports, and its imports against the grants. Nothing is built and nothing runs.\n\n\
+        A path is a configuration file, a folder with plugin.yaml in it, or a folder of either. The component is the file \
+        that spec.source.file names, beside the configuration or in the crate's target directory, as it was built last. \
+        Where a crate is not built, its configuration alone is checked.",
+    after_help = "Examples:\n  \
+        podium check                             plugin.yaml in this folder\n  \
+        podium check plugins                     every plugin in that folder, duplicates included\n  \
+        podium check --component ttl.wasm ttl/   with a component from elsewhere\n  \
+        podium check --output json | jq .errors  for programs\n\n\
+        Exit codes: 0 the host would load everything that was checked, 1 it would refuse something, 2 wrong arguments."
+)]
+pub struct Check {
+    /// Configuration files, folders of plugins, or folders of configuration files
+    #[arg(default_value = ".")]
+    pub paths: Vec<PathBuf>,
+    /// Check this component instead of the one that spec.source.file names
+    #[arg(long, value_name = "FILE")]
+    pub component: Option<PathBuf>,
+    #[arg(long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+#[derive(Debug, Args)]
+#[command(
     long_about = "Run plugins on a Kubernetes API server in this process and rebuild them on every save.\n\n\
         A path is the folder of a crate, or a folder of such folders. Beside Cargo.toml, plugin.yaml says what the \
         plugin watches and may touch; where it is missing, one to begin with is printed.",
@@ -100,7 +141,7 @@ pub struct Build {
         podium dev plugins                      every crate in that folder\n  \
         podium dev --kubeconfig ~/.kube/config  on a cluster that is there already\n\n\
         Then, in another terminal, with the KUBECONFIG that it prints:\n  \
-        kubectl run web --image nginx:1.29 && kubectl get pods --watch"
+        kubectl -n shop run web --image nginx:1.29 && kubectl -n shop get pods --watch"
 )]
 pub struct Dev {
     /// Folders of crates
@@ -113,11 +154,22 @@ pub struct Dev {
     #[arg(long, short, value_name = "NAME")]
     pub namespace: Option<String>,
     /// Nodes of the cluster in this process
-    #[arg(long, value_name = "COUNT", default_value_t = 3)]
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = nodes)]
     pub nodes: usize,
     /// What the host logs, as in RUST_LOG
     #[arg(long, value_name = "FILTER", env = "PODIUM_LOG", default_value = "warn,podium::plugin=debug")]
     pub log: String,
+}
+
+/// The most nodes of a cluster in this process: the simulation steps through all of them.
+const MOST_NODES: usize = 1_000;
+
+fn nodes(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("no Pod runs on a cluster without nodes; use at least 1".to_owned()),
+        Ok(count) if count <= MOST_NODES => Ok(count),
+        _ => Err(format!("must be a whole number from 1 to {MOST_NODES}")),
+    }
 }
 
 #[derive(Debug, Args)]
@@ -154,6 +206,14 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_cluster_without_nodes_is_refused_with_the_reason() {
+        let error = Arguments::try_parse_from(["podium", "dev", "--nodes", "0"]).unwrap_err().to_string();
+        assert!(error.contains("no Pod runs on a cluster without nodes"), "{error}");
+        assert!(Arguments::try_parse_from(["podium", "dev", "--nodes", "1001"]).is_err());
+        assert!(Arguments::try_parse_from(["podium", "dev", "--nodes", "1"]).is_ok());
     }
 
     #[test]

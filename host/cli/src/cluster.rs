@@ -30,6 +30,11 @@ impl Local {
         client(Kubeconfig::from_yaml(&self.server.kubeconfig())?).await
     }
 
+    /// The kubeconfig that kubectl takes.
+    pub(crate) fn kubeconfig(&self) -> String {
+        self.server.kubeconfig()
+    }
+
     /// Writes the kubeconfig, so that kubectl can be pointed at it.
     pub(crate) fn write_kubeconfig(&self, directory: &Path) -> anyhow::Result<PathBuf> {
         let path = directory.join("kubeconfig");

@@ -4,26 +4,39 @@
 
 pub mod args;
 pub mod build;
+pub mod check;
 mod cluster;
 pub mod demo;
 pub mod dev;
 pub mod new;
 mod plugin;
+mod suggestion;
 pub mod ui;
 
 use std::process::ExitCode;
 
 use clap::CommandFactory;
 
-use args::{Arguments, Command};
+use args::{Arguments, Command, Output};
 
-/// Does what the arguments ask for, at `now_millis` since the epoch.
+/// Does what the arguments ask for, at `now_millis` since the epoch. With `--output json` an error is printed to stdout
+/// as well, as JSON.
 ///
 /// # Errors
 /// What went wrong, in words for the person at the terminal.
 pub fn run(arguments: Arguments, now_millis: u64) -> anyhow::Result<ExitCode> {
-    match arguments.command {
+    let output = arguments.command.output();
+    let done = execute(arguments.command, now_millis);
+    if let (Output::Json, Err(error)) = (output, &done) {
+        println!("{}", ui::error_json(error));
+    }
+    done
+}
+
+fn execute(command: Command, now_millis: u64) -> anyhow::Result<ExitCode> {
+    match command {
         Command::Build(arguments) => build::command::run(&arguments),
+        Command::Check(arguments) => check::run(&arguments),
         Command::New(arguments) => new::run(&arguments),
         Command::Dev(arguments) => ui::block_on(dev::run(arguments, now_millis)),
         Command::Demo(arguments) => ui::block_on(demo::run(arguments, now_millis)),

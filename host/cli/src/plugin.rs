@@ -1,36 +1,58 @@
-//! A plugin's configuration joined with the component that was just built for it.
+//! A plugin's configuration joined with a component, by the host's own reader and checks.
 
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
-use podium_host::{config, model::PluginSpec};
+use anyhow::{Context, bail};
+use podium_host::{config, model::PluginSpec, runtime};
 
-/// The plugins that a configuration file describes, each with the file, for messages. Their source is looked for where
-/// the component is.
+/// The name of the configuration beside a plugin's source.
+pub(crate) const FILE: &str = "plugin.yaml";
+
+/// Reads the plugins of a configuration file, each with the file, for messages. Their components are looked for in
+/// `components`, or else beside the file; whether they are there is not looked at.
 ///
 /// # Errors
-/// Everything that is wrong with the file, one line each; and a source that is not this component.
-pub(crate) fn specs(file: &Path, component: &Path) -> anyhow::Result<Vec<(PathBuf, PluginSpec)>> {
-    let config::Loaded { plugins, errors, warnings } = config::load_built(&[file.to_owned()], component.parent());
-    for warning in warnings {
-        eprintln!("warning: {warning}");
-    }
+/// Everything that is wrong with the file, one line each.
+pub(crate) fn read(file: &Path, components: Option<&Path>) -> anyhow::Result<Vec<(PathBuf, PluginSpec)>> {
+    let config::Loaded { plugins, errors, .. } = config::load_built(&[file.to_owned()], components);
     if !errors.is_empty() {
         bail!("{}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
     }
     if plugins.is_empty() {
         bail!("{} describes no plugin", file.display());
     }
+    Ok(plugins)
+}
+
+/// Reads the plugins of a configuration file whose component was just built.
+///
+/// # Errors
+/// As [`read`]; and a source that is not this component.
+pub(crate) fn specs(file: &Path, component: &Path) -> anyhow::Result<Vec<(PathBuf, PluginSpec)>> {
+    let plugins = read(file, component.parent())?;
     if let Some((_, spec)) = plugins.iter().find(|(_, spec)| spec.source != component) {
         bail!(
             "{}: spec.source.file of {} is {}, but the crate builds {}",
             file.display(),
             spec.id,
-            spec.source.display(),
+            component
+                .parent()
+                .and_then(|parent| spec.source.strip_prefix(parent).ok())
+                .unwrap_or(&spec.source)
+                .display(),
             component.file_name().unwrap_or_default().display()
         );
     }
     Ok(plugins)
+}
+
+/// Checks what can be known without compiling: size, world, and imports against grants.
+///
+/// # Errors
+/// When the component cannot be read, or the host would refuse to load it.
+pub(crate) fn check(spec: &PluginSpec, component: &Path) -> anyhow::Result<Vec<runtime::Import>> {
+    let wasm = std::fs::read(component).with_context(|| format!("cannot read {}", component.display()))?;
+    Ok(runtime::check(spec, &wasm)?)
 }
 
 #[cfg(test)]

@@ -6,11 +6,16 @@ use anyhow::Context;
 use comfy_table::{ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 /// Prints an error with its causes to stderr.
 pub fn error(error: &anyhow::Error) {
     eprintln!("error: {error:#}");
+}
+
+/// An error as `--output json` prints it: programs find the same member `ok` as in a success.
+#[must_use]
+pub fn error_json(error: &anyhow::Error) -> String {
+    serde_json::json!({ "ok": false, "error": format!("{error:#}") }).to_string()
 }
 
 /// Whether people look on.
@@ -44,13 +49,7 @@ pub(crate) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> an
 
 /// Log lines go to stderr, one line each, filtered as by RUST_LOG.
 pub(crate) fn log(filter: &str) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(filter).with_context(|| format!("{filter:?} is no filter of logs"))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(interactive())
-        .try_init()
-        .map_err(|error| anyhow::anyhow!("cannot log: {error}"))
+    podium_host::telemetry::init_terminal(filter, interactive()).context("--log")
 }
 
 /// A table for people, as kubectl prints them: columns two spaces apart, nothing round them.

@@ -31,4 +31,4 @@ mod wasi;
 pub use engine::{Engine, EngineError, EngineOptions};
 pub use inspect::{Import, InspectError, inspect};
 pub use plugin::Plugin;
-pub use validate::{LoadError, LoadProblem, max_component_bytes};
+pub use validate::{LoadError, LoadProblem, check, max_component_bytes};

@@ -104,6 +104,18 @@ pub(super) enum World {
     Json,
 }
 
+/// Checks a component against its configuration as [`Engine::compile`](super::Engine::compile) does first, and compiles
+/// nothing: size, WebAssembly features, world, and imports against grants. Returns what the component imports.
+///
+/// # Errors
+/// When the host would refuse the component for one of these.
+pub fn check(spec: &PluginSpec, wasm: &[u8]) -> Result<Vec<Import>, LoadError> {
+    match validate(spec, wasm) {
+        Ok((_, imports)) => Ok(imports),
+        Err(problem) => Err(LoadError { file: spec.source.clone(), problem: Box::new(problem) }),
+    }
+}
+
 /// Everything that can be said before compiling.
 pub(super) fn validate(spec: &PluginSpec, wasm: &[u8]) -> Result<(World, Vec<Import>), LoadProblem> {
     if wasm.len() > max_component_bytes(spec.limits.class) {

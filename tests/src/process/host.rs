@@ -155,6 +155,14 @@ pub fn host_binary() -> Result<&'static Path> {
         .map_err(|error| anyhow::anyhow!("{error}"))
 }
 
+/// The binary of the command line, `podium`, built together with the host's.
+///
+/// # Errors
+/// When they do not build.
+pub fn podium_binary() -> Result<PathBuf> {
+    Ok(host_binary()?.with_file_name("podium"))
+}
+
 fn build() -> Result<PathBuf> {
     let profile = profile_dir()?;
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

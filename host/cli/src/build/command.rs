@@ -1,18 +1,27 @@
 //! `podium build`: what is printed, and where the component goes.
 
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode};
 
 use anyhow::{Context, bail};
 use serde::Serialize;
 
 use super::{Built, Options};
-use crate::{args, ui};
+use crate::{args, plugin, suggestion, ui};
 
-/// Builds, checks that the component is a plugin, and prints what it can do.
+/// Builds, checks the component against the plugin.yaml beside the crate, and prints what it can do.
 ///
 /// # Errors
-/// As [`super::build`]; and when the component exports no reconciler or the file cannot be written.
+/// As [`super::build`]; when plugin.yaml is invalid or the host would refuse the component; and when the component
+/// exports no reconciler or the file cannot be written.
 pub fn run(arguments: &args::Build) -> anyhow::Result<ExitCode> {
+    let directory = if arguments.path.is_dir() { Some(&*arguments.path) } else { arguments.path.parent() };
+    let config = directory.unwrap_or(Path::new("")).join(plugin::FILE);
+    let configured = config.is_file();
+    if configured {
+        // Before the build: a mistake in the file needs no minute of compiling.
+        plugin::read(&config, None)?;
+    }
+    one_crate(&arguments.path)?;
     let mut built = super::build(&Options {
         path: arguments.path.clone(),
         target_dir: arguments.target_dir.clone(),
@@ -26,6 +35,19 @@ pub fn run(arguments: &args::Build) -> anyhow::Result<ExitCode> {
             built.name
         );
     }
+    if configured {
+        for (file, spec) in plugin::specs(&config, &built.component)? {
+            plugin::check(&spec, &built.component)
+                .with_context(|| format!("{}: the host would refuse plugin {}", file.display(), spec.id))?;
+        }
+    } else if !arguments.quiet {
+        eprintln!(
+            "note: there is no {}, so imports are compared with no grants. From what the component imports, begin with \
+             this, and put in your own keys:\n\n{}",
+            config.display(),
+            suggestion::for_component(&built)
+        );
+    }
     if let Some(out) = &arguments.out {
         std::fs::copy(&built.component, out).with_context(|| format!("cannot write {}", out.display()))?;
         built.component = out.clone();
@@ -35,6 +57,22 @@ pub fn run(arguments: &args::Build) -> anyhow::Result<ExitCode> {
         args::Output::Table => print!("{}", text(&built)),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// `dev` and `check` take a folder of crates, a build takes one of them.
+fn one_crate(path: &Path) -> anyhow::Result<()> {
+    if !path.is_dir() || path.join("Cargo.toml").is_file() {
+        return Ok(());
+    }
+    let entries = std::fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut crates: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    crates.retain(|entry| entry.join("Cargo.toml").is_file());
+    crates.sort();
+    if crates.is_empty() {
+        return Ok(());
+    }
+    let crates = crates.iter().map(|entry| entry.display().to_string()).collect::<Vec<_>>().join(", ");
+    bail!("{} is a folder of crates; build one of them: {crates}", path.display());
 }
 
 fn json(built: &Built) -> anyhow::Result<String> {
@@ -70,6 +108,19 @@ mod tests {
             imports,
             exports: vec!["podium:reconcile/reconciler@0.1.0".into()],
         }
+    }
+
+    #[test]
+    fn a_folder_of_crates_is_told_which_can_be_built() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["b", "a"] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+            std::fs::write(folder.path().join(name).join("Cargo.toml"), "").unwrap();
+        }
+        let error = one_crate(folder.path()).unwrap_err().to_string();
+        let (a, b) = (folder.path().join("a"), folder.path().join("b"));
+        assert!(error.ends_with(&format!("build one of them: {}, {}", a.display(), b.display())), "{error}");
+        assert!(one_crate(&a).is_ok());
     }
 
     #[test]

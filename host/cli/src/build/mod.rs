@@ -1,7 +1,7 @@
 //! From a crate to a component: cargo builds the core module, wit-component wraps it, and what the component imports is
 //! read back function by function, because that list is exactly what the plugin can do.
 //!
-//! It does not decide whether a plugin may do so: the host compares imports with grants when it loads the plugin.
+//! Whether a plugin may do so is decided by the host's own check of imports against grants, which [`command`] asks.
 
 mod cargo;
 pub mod command;
@@ -133,7 +133,9 @@ pub fn target_directory(path: &std::path::Path) -> anyhow::Result<PathBuf> {
 fn write_whole(path: &std::path::Path, bytes: &[u8]) -> anyhow::Result<()> {
     let directory = path.parent().context("a file has a directory")?;
     std::fs::create_dir_all(directory)?;
-    let mut file = tempfile::NamedTempFile::new_in(directory)?;
+    // As any file that a compiler writes: a temporary file would be for its owner only, and so would every copy of it.
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    let mut file = tempfile::Builder::new().permissions(mode).tempfile_in(directory)?;
     std::io::Write::write_all(&mut file, bytes)?;
     file.persist(path)?;
     Ok(())

@@ -35,6 +35,9 @@ fn write(directory: &Path, sdk: &Path) -> anyhow::Result<()> {
              most 63 of them"
         );
     }
+    if let Some(reason) = reserved(&name) {
+        bail!("a plugin cannot be named {name:?}: its crate would have the name of {reason}; choose another name");
+    }
     if directory.exists() {
         bail!("{} is there already", directory.display());
     }
@@ -58,6 +61,23 @@ fn is_plugin_name(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }
 
+/// Why cargo or rustc would refuse a crate of this name, or confuse it with another.
+fn reserved(name: &str) -> Option<&'static str> {
+    const KEYWORDS: [&str; 51] = [
+        "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do", "dyn",
+        "else", "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop", "macro",
+        "match", "mod", "move", "mut", "override", "priv", "pub", "ref", "return", "self", "static", "struct", "super",
+        "trait", "true", "try", "type", "typeof", "unsafe", "unsized", "use", "virtual", "where", "while", "yield",
+    ];
+    match name {
+        "std" | "core" | "alloc" | "proc-macro" | "test" => Some("one of Rust's own libraries"),
+        "podium-sdk" | "podium-wire" => Some("the library that it depends on"),
+        "build" | "deps" | "examples" | "incremental" => Some("a folder that cargo writes to"),
+        _ if KEYWORDS.contains(&name) => Some("a keyword of Rust"),
+        _ => None,
+    }
+}
+
 fn sdk(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     let directory = given.map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest-sdk"), Path::to_owned);
     if !directory.join("Cargo.toml").is_file() {
@@ -76,6 +96,16 @@ mod tests {
             assert!(!is_plugin_name(name), "{name}");
         }
         assert!(is_plugin_name("pod-ttl2"));
+    }
+
+    #[test]
+    fn a_name_that_cargo_or_rustc_has_taken_is_refused_with_the_reason() {
+        let parent = tempfile::tempdir().unwrap();
+        for name in ["std", "core", "alloc", "test", "proc-macro", "podium-sdk", "match", "deps"] {
+            let error = write(&parent.path().join(name), Path::new("/sdk")).unwrap_err().to_string();
+            assert!(error.contains("choose another name"), "{name}: {error}");
+            assert!(!parent.path().join(name).exists(), "{name}");
+        }
     }
 
     #[test]

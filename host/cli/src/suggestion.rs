@@ -4,7 +4,7 @@
 use crate::build::{Built, Import};
 
 /// The text of a configuration that grants no more than what is imported, keys to be filled in.
-pub(super) fn for_component(built: &Built) -> String {
+pub(crate) fn for_component(built: &Built) -> String {
     let uses = |interface: &str, functions: &[&str]| {
         let named = |import: &&Import| {
             import.interface.strip_prefix("podium:reconcile/").and_then(|rest| rest.split('@').next())

@@ -1,0 +1,200 @@
+//! `podium check`: what the host would say about configurations and components, by the host's own reader and checks. It
+//! builds nothing, compiles nothing and runs nothing.
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context, bail};
+use podium_host::{
+    config::{self, ConfigError},
+    model::PluginSpec,
+    runtime::Import,
+};
+use serde::Serialize;
+
+use crate::{args, build, plugin, ui};
+
+/// What was found, as `--output json` prints it.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    ok: bool,
+    /// All errors in one text, as for a command that fails at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    plugins: Vec<Checked>,
+    errors: Vec<Mistake>,
+    warnings: Vec<Mistake>,
+}
+
+/// A plugin whose configuration is valid.
+#[derive(Debug, Serialize)]
+struct Checked {
+    plugin: String,
+    file: PathBuf,
+    /// None where the crate is not built.
+    component: Option<PathBuf>,
+    bytes: Option<u64>,
+    /// None where the component was not read, or the host would refuse it.
+    imports: Option<Vec<build::Import>>,
+    ok: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Mistake {
+    file: PathBuf,
+    line: Option<u64>,
+    field: String,
+    message: String,
+}
+
+impl From<ConfigError> for Mistake {
+    fn from(error: ConfigError) -> Self {
+        let ConfigError { file, line, field, message } = error;
+        Self { file, line, field, message }
+    }
+}
+
+/// Checks and prints.
+///
+/// # Errors
+/// When there is nothing to check, or `--component` is no file. What is wrong with a plugin is no error here: it is
+/// printed, and the exit code is 1.
+pub fn run(arguments: &args::Check) -> anyhow::Result<ExitCode> {
+    let files = files(&arguments.paths)?;
+    if let Some(component) = arguments.component.as_ref().filter(|component| !component.is_file()) {
+        bail!("--component {}: not a file", component.display());
+    }
+    let report = check(&files, arguments.component.as_deref());
+    for (level, mistakes) in [("warning", &report.warnings), ("error", &report.errors)] {
+        for mistake in mistakes {
+            eprintln!("{level}: {}", line(mistake));
+        }
+    }
+    match arguments.output {
+        args::Output::Json => println!("{}", serde_json::to_string(&report)?),
+        args::Output::Table => print!("{}", table(&report)),
+    }
+    Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The configuration files that the paths mean. Of a folder: its plugin.yaml, or else what the host would read of it and
+/// every plugin.yaml of its folders.
+fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in paths {
+        let own = path.join(plugin::FILE);
+        if !path.is_dir() {
+            files.push(path.clone());
+        } else if own.is_file() {
+            files.push(own);
+        } else {
+            let before = files.len();
+            let entries = std::fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))?;
+            let mut entries = entries.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<Vec<_>>>()?;
+            entries.sort();
+            for entry in entries {
+                let below = entry.join(plugin::FILE);
+                let yaml = entry.extension().is_some_and(|end| end == "yaml" || end == "yml");
+                if below.is_file() {
+                    files.push(below);
+                } else if yaml && entry.is_file() {
+                    files.push(entry);
+                }
+            }
+            if files.len() == before {
+                bail!(
+                    "no plugin at {}: neither it nor its folders hold a {}, and it holds no *.yaml; `podium new NAME` \
+                     writes a plugin",
+                    path.display(),
+                    plugin::FILE
+                );
+            }
+        }
+    }
+    files.dedup();
+    Ok(files)
+}
+
+fn check(files: &[PathBuf], component: Option<&Path>) -> Report {
+    // All files in one go, so that duplicates and cycles over several files are found.
+    let config::Loaded { plugins, errors, warnings } = config::load(files);
+    let mut report = Report {
+        errors: errors.into_iter().map(Into::into).collect(),
+        warnings: warnings.into_iter().map(Into::into).collect(),
+        ..Report::default()
+    };
+    for (file, spec) in plugins {
+        let found = component.map(Path::to_owned).or_else(|| built(&file, &spec));
+        let imports = match &found {
+            Some(component) => plugin::check(&spec, component).map(Some),
+            None if is_crate(&file) => Ok(None),
+            None => {
+                Err(anyhow::anyhow!("{} is not a file; build the component with `podium build`", spec.source.display()))
+            }
+        };
+        let ok = imports.is_ok();
+        let imports = imports.unwrap_or_else(|error| {
+            let field = if found.is_none() { "spec.source.file".to_owned() } else { String::new() };
+            let message = if found.is_none() { format!("{error:#}") } else { format!("plugin {}: {error:#}", spec.id) };
+            report.errors.push(Mistake { file: file.clone(), line: None, field, message });
+            None
+        });
+        report.plugins.push(Checked {
+            plugin: spec.id.to_string(),
+            file,
+            bytes: found.as_ref().and_then(|file| file.metadata().ok()).map(|metadata| metadata.len()),
+            component: found,
+            imports: imports.map(shown),
+            ok,
+        });
+    }
+    report.ok = report.errors.is_empty();
+    if !report.ok {
+        report.error = Some(report.errors.iter().map(line).collect::<Vec<_>>().join("\n"));
+    }
+    report
+}
+
+/// The component beside the configuration, or else the one that the crate beside it was built to last.
+fn built(file: &Path, spec: &PluginSpec) -> Option<PathBuf> {
+    if spec.source.is_file() {
+        return Some(spec.source.clone());
+    }
+    let directory = file.parent().filter(|_| is_crate(file))?;
+    let target = build::target_directory(if directory == Path::new("") { Path::new(".") } else { directory }).ok()?;
+    Some(target.join("podium").join(spec.source.file_name()?)).filter(|component| component.is_file())
+}
+
+fn is_crate(file: &Path) -> bool {
+    file.with_file_name("Cargo.toml").is_file()
+}
+
+fn shown(imports: Vec<Import>) -> Vec<build::Import> {
+    let used = imports.into_iter().filter(|import| !import.functions.is_empty());
+    used.map(|Import { interface, functions }| build::Import { interface, functions }).collect()
+}
+
+fn line(mistake: &Mistake) -> String {
+    let Mistake { file, line, field, message } = mistake;
+    ConfigError { file: file.clone(), line: *line, field: field.clone(), message: message.clone() }.to_string()
+}
+
+/// The table of plugins; empty where no configuration is valid.
+fn table(report: &Report) -> String {
+    let rows = report.plugins.iter().map(|checked| {
+        let component = checked.component.as_ref().map_or("not built".to_owned(), |path| path.display().to_string());
+        let result = match (checked.ok, &checked.imports) {
+            (true, Some(_)) => "ok",
+            (true, None) => "configuration ok, imports not checked: run podium build",
+            (false, _) => "refused",
+        };
+        let size = checked.bytes.map_or("-".to_owned(), ui::size);
+        [checked.plugin.clone(), checked.file.display().to_string(), component, size, result.to_owned()]
+    });
+    if report.plugins.is_empty() {
+        return String::new();
+    }
+    ui::table(["PLUGIN", "CONFIGURATION", "COMPONENT", "SIZE", "RESULT"], rows) + "\n"
+}

@@ -1,0 +1,90 @@
+//! The cluster that `podium dev` works on: one of its own in this process, or one that is there already.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client, Error, api::PostParams, config::Kubeconfig};
+
+use super::{crates::Crate, kubeconfig::KubeconfigFile};
+use crate::{
+    args, build,
+    cluster::{self, Local},
+};
+
+pub(super) struct Stage {
+    pub(super) client: Client,
+    kubeconfig: PathBuf,
+    /// The one namespace that is watched, where one was asked for.
+    pub(super) only: Option<String>,
+    /// None where the cluster is somebody else's.
+    local: Option<(Local, KubeconfigFile)>,
+}
+
+impl Stage {
+    pub(super) async fn set(arguments: &args::Dev, crates: &[Crate], now_millis: u64) -> anyhow::Result<Self> {
+        let only = arguments.namespace.clone();
+        if let Some(path) = &arguments.kubeconfig {
+            let kubeconfig = Kubeconfig::read_from(path).with_context(|| format!("cannot use {}", path.display()))?;
+            return Ok(Self {
+                client: cluster::client(kubeconfig).await?,
+                kubeconfig: path.clone(),
+                only,
+                local: None,
+            });
+        }
+        let first = crates.first().context("there is no crate")?;
+        let directory = build::target_directory(&first.directory)?.join("podium");
+        let options = podium_devcluster::Options {
+            seed: now_millis,
+            nodes: arguments.nodes,
+            start_millis: i64::try_from(now_millis)?,
+            ..<_>::default()
+        };
+        let local = Local::start(options).await?;
+        let file = KubeconfigFile::write(&directory, &local.kubeconfig())?;
+        let stage = Self {
+            client: local.client().await?,
+            kubeconfig: file.path().to_owned(),
+            only,
+            local: Some((local, file)),
+        };
+        if let Some(namespace) = &stage.only {
+            stage.provide_namespace(namespace).await?;
+        }
+        Ok(stage)
+    }
+
+    /// Creates a namespace in the cluster of this process. In somebody else's nothing is created: see [`Self::tell`].
+    pub(super) async fn provide_namespace(&self, name: &str) -> anyhow::Result<()> {
+        if self.local.is_none() {
+            return Ok(());
+        }
+        let mut namespace = Namespace::default();
+        namespace.metadata.name = Some(name.to_owned());
+        match Api::all(self.client.clone()).create(&PostParams::default(), &namespace).await {
+            Ok(_) => Ok(()),
+            Err(Error::Api(status)) if status.code == 409 => Ok(()),
+            Err(error) => Err(error).with_context(|| format!("cannot create the namespace {name}")),
+        }
+    }
+
+    /// Prints what an author does next. `namespace` is one that a plugin sees.
+    pub(super) async fn tell(&self, namespace: &str) {
+        let whose = if self.local.is_some() { "A cluster of its own, gone at the end" } else { "Your cluster" };
+        let namespaces = Api::<Namespace>::all(self.client.clone());
+        // Where this user may not look, the namespace is taken to be there.
+        let missing = matches!(namespaces.get_opt(namespace).await, Ok(None));
+        let create = if missing { format!("    kubectl create namespace {namespace}\n") } else { String::new() };
+        eprintln!("{}", next_step(whose, &self.kubeconfig, &create, namespace));
+    }
+}
+
+fn next_step(whose: &str, kubeconfig: &Path, create: &str, namespace: &str) -> String {
+    format!(
+        "\n{whose}. In another terminal:\n\n    export KUBECONFIG={}\n{create}    kubectl -n {namespace} run web --image \
+         nginx:1.29\n    kubectl -n {namespace} get pods --show-labels --watch\n\nA save builds the plugin again. Ctrl-C \
+         ends.\n",
+        kubeconfig.display()
+    )
+}

@@ -1,0 +1,165 @@
+//! From a save to what the host runs: the crate is built and its plugins are loaded in place of those before.
+//!
+//! A plugin never runs on under a configuration that is gone. Where the new one is invalid, or the component does not fit
+//! it, the plugin is stopped; where only the source is broken, the version before goes on.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use anyhow::bail;
+use podium_host::{
+    app::App,
+    model::{PluginId, PluginSpec},
+};
+use tokio::time::Instant;
+
+use super::{crates::Crate, stage::Stage};
+use crate::{
+    build::{self, Built},
+    plugin, suggestion, ui,
+};
+
+/// What the host runs of one crate.
+#[derive(Debug, Default)]
+pub(super) struct Running {
+    /// As they were loaded last.
+    pub(super) plugins: BTreeMap<PluginId, PluginSpec>,
+    /// The component of the last build that succeeded.
+    component: Option<PathBuf>,
+}
+
+/// Builds one crate and lets the host run what came of it. What went wrong is printed.
+pub(super) async fn swap(app: &App, stage: &Stage, one: &Crate, running: &mut Running) {
+    if let Err(error) = try_swap(app, stage, one, running).await {
+        ui::error(&error);
+        eprintln!("{} waits for the next save", one.directory.display());
+    }
+}
+
+async fn try_swap(app: &App, stage: &Stage, one: &Crate, running: &mut Running) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let config = one.config();
+    // Before the build, which takes its time and may fail: what an invalid file withdraws is withdrawn at once.
+    if let Err(error) = plugin::read(&config, None)
+        && config.is_file()
+    {
+        running.stop(app, "its configuration is invalid; correct plugin.yaml and save").await;
+        return Err(error);
+    }
+    let built = build(one).await;
+    if !config.is_file() {
+        running.stop(app, "its configuration is gone").await;
+        bail!(
+            "{} is missing: it says what the plugin watches and may touch. From what the component imports, begin \
+             with this, and put in your own keys:\n\n{}",
+            config.display(),
+            suggestion::for_component(&built?)
+        );
+    }
+    let (component, size) = match (built, &running.component) {
+        (Ok(built), _) => (built.component, Some(built.bytes)),
+        (Err(error), None) => return Err(error),
+        (Err(error), Some(before)) => {
+            ui::error(&error);
+            (before.clone(), None)
+        }
+    };
+    let specs = match plugin::specs(&config, &component) {
+        Ok(specs) => specs,
+        Err(error) => {
+            running.stop(app, "its configuration does not name the component; correct plugin.yaml and save").await;
+            return Err(error);
+        }
+    };
+    running.component = Some(component);
+    let specs: Vec<_> = specs.into_iter().map(|(_, spec)| spec).collect();
+    running.keep_only(app, &specs).await;
+    for spec in specs {
+        load(app, stage, running, spec, size, began).await;
+    }
+    Ok(())
+}
+
+/// Loads one plugin. `size` is that of a component that was built just now; none where the component is the one that is
+/// loaded already.
+async fn load(app: &App, stage: &Stage, running: &mut Running, spec: PluginSpec, size: Option<u64>, began: Instant) {
+    let id = spec.id.clone();
+    let before = running.plugins.get(&id);
+    let same_configuration = before == Some(&spec);
+    if size.is_none() && same_configuration {
+        eprintln!("{id}  the version before goes on");
+        return;
+    }
+    let loaded = async {
+        let file = spec.source.clone();
+        visible(stage, &spec)?;
+        if let Some(namespace) = &id.namespace {
+            stage.provide_namespace(namespace).await?;
+        }
+        app.load(spec.clone()).await?;
+        anyhow::Ok(file)
+    };
+    match loaded.await {
+        Ok(file) => {
+            let done = match (before, size) {
+                (None, _) => "loaded",
+                (Some(_), Some(_)) => "swapped",
+                (Some(_), None) => "runs the version before under the new configuration",
+            };
+            let size = size.or_else(|| Some(file.metadata().ok()?.len())).map_or(String::new(), ui::size);
+            eprintln!("{id}  {done}  {size}  {:.1} s", began.elapsed().as_secs_f64());
+            running.plugins.insert(id, spec);
+        }
+        Err(error) => {
+            ui::error(&error.context(format!("plugin {id}")));
+            // The host decides by the same rule, and may try to load the new version again.
+            if before.is_some_and(|before| spec.permits(before)) {
+                eprintln!("{id}  the version before goes on");
+                return;
+            }
+            app.unload(&id).await;
+            if running.plugins.remove(&id).is_some() {
+                eprintln!(
+                    "{id}  stopped: the configuration that it ran under is gone, and the new one does not fit. Correct \
+                     plugin.yaml or the source and save"
+                );
+            }
+        }
+    }
+}
+
+/// A plugin of a namespace that is not watched would never run, without a word.
+fn visible(stage: &Stage, spec: &PluginSpec) -> anyhow::Result<()> {
+    match (&stage.only, &spec.id.namespace) {
+        (Some(only), Some(own)) if **own != **only => bail!(
+            "it is of the namespace {own}, and --namespace {only} watches no other, so it would never run; leave \
+             --namespace out, or set metadata.namespace to {only}"
+        ),
+        _ => Ok(()),
+    }
+}
+
+async fn build(one: &Crate) -> anyhow::Result<Built> {
+    let options = build::Options::new(&one.directory);
+    // Ctrl-C reaches cargo as well, so nobody waits for this thread at the end.
+    tokio::task::spawn_blocking(move || build::build(&options)).await?
+}
+
+impl Running {
+    /// Stops all plugins of the crate.
+    async fn stop(&mut self, app: &App, why: &str) {
+        for (id, _) in std::mem::take(&mut self.plugins) {
+            app.unload(&id).await;
+            eprintln!("{id}  stopped: {why}");
+        }
+    }
+
+    /// Unloads the plugins that the configuration does not have any more.
+    async fn keep_only(&mut self, app: &App, specs: &[PluginSpec]) {
+        let gone: Vec<_> = self.plugins.keys().filter(|id| specs.iter().all(|spec| spec.id != **id)).cloned().collect();
+        for id in gone {
+            self.plugins.remove(&id);
+            app.unload(&id).await;
+            eprintln!("{id}  unloaded");
+        }
+    }
+}
