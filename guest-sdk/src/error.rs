@@ -4,6 +4,8 @@ use std::fmt::{self, Display};
 
 use podium_wire::RecordError;
 
+use crate::host;
+
 /// What a plugin's functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -58,7 +60,10 @@ impl Error {
     /// `call` names what was asked for, `grant` the key of the configuration that allows it.
     pub(crate) fn from_refused(call: impl Display, grant: &str, refused: Refused) -> Self {
         let message = match &refused {
-            Refused::NotGranted => format!("{call}: not granted; it needs spec.grants.{grant}"),
+            Refused::NotGranted => match host::why_not_granted() {
+                Some(why) => format!("{call}: not granted: {why}"),
+                None => format!("{call}: not granted; it needs spec.grants.{grant}"),
+            },
             other => format!("{call}: {other}"),
         };
         let terminal = matches!(refused, Refused::NotGranted | Refused::Invalid(_));

@@ -95,7 +95,7 @@ pub fn remove_annotation(target: &PodKey, key: &str) -> Result<WriteId> {
 /// Adds a finalizer. Grant: `write.finalizers`.
 ///
 /// # Errors
-/// As [`set_label`]; invalid on a Pod that is being deleted.
+/// As [`set_label`]. On a Pod that is being deleted the write's report is [`WriteResult::Invalid`].
 pub fn add_finalizer(target: &PodKey, name: &str) -> Result<WriteId> {
     host::add_finalizer(target, name).map_err(refused("add finalizer", name, target, "write.finalizers"))
 }

@@ -3,16 +3,18 @@
 use std::time::Duration;
 
 use podium_sdk::{
-    Condition, ConditionStatus, Error, Event, ObjectRef, Outcome, PodKey, Refused, Request, Result, Value, WriteResult,
-    json, log, pods, state,
+    Condition, ConditionStatus, Error, Event, ObjectRef, Outcome, PodKey, Refused, Request, Result, Timestamp, Value,
+    WriteResult, json, log, pods, state,
     testing::{Host, NOW, Write, pod, pod_from_json},
     writes,
 };
 
 const LABELS_ONLY: &str = "
+apiVersion: podium.dev/v1alpha1
 kind: ReconcilePlugin
 metadata: { name: p, namespace: shop }
 spec:
+  source: { file: p.wasm }
   grants:
     read: { pods: { sections: [labels] } }
     write: { labels: [team, 'shop.example/*'] }
@@ -66,7 +68,127 @@ fn a_namespaced_plugin_neither_sees_nor_touches_another_namespace() {
         writes::set_label(&PodKey::new("bank", "vault-0", "uid-bank-vault-0"), "team", "mine")?;
         Ok(Outcome::settled())
     });
-    assert_eq!(run.result().as_ref().unwrap_err().refused(), Some(&Refused::NotGranted));
+    let error = run.result().as_ref().unwrap_err();
+    assert_eq!(error.refused(), Some(&Refused::NotGranted));
+    assert!(error.message().contains("the Pod bank/vault-0 is outside of the namespace shop"), "{error}");
+    assert!(!error.message().contains("spec.grants"), "the grant is there: {error}");
+}
+
+/// What a call panics with.
+fn panic_of(call: impl FnOnce()) -> String {
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).err();
+    panic.and_then(|panic| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+}
+
+#[test]
+fn a_run_on_a_pod_that_was_never_added_panics_with_the_names_that_are_known() {
+    let settled: fn(&Request) -> Result<Outcome> = |_| Ok(Outcome::settled());
+    let mut host = Host::with_pods([pod("shop", "cart-0"), pod("shop", "cart-1")]);
+    host.remove_pod("shop", "cart-1");
+    let panic = panic_of(|| drop(host.reconcile(settled, "shop", "cart-O")));
+    assert!(panic.contains("no Pod shop/cart-O. Pods: shop/cart-0; removed: shop/cart-1"), "{panic}");
+    let panic = panic_of(|| host.remove_pod("shop", "cart-2"));
+    assert!(panic.contains("no Pod shop/cart-2"), "{panic}");
+    host.reconcile(settled, "shop", "cart-1").assert_quiet();
+}
+
+#[test]
+fn a_run_on_a_pod_of_another_namespace_panics_as_no_host_would_begin_it() {
+    let mut host = Host::with_pods([pod("shop", "cart-0"), pod("bank", "vault-0")]).configured_by(LABELS_ONLY);
+    let panic = panic_of(|| drop(host.reconcile(|_| Ok(Outcome::settled()), "bank", "vault-0")));
+    assert!(panic.contains("bank/vault-0 is not in the namespace shop"), "{panic}");
+}
+
+#[test]
+fn a_configuration_that_the_host_would_refuse_panics_with_every_field_that_is_wrong() {
+    let yaml = "
+apiVersion: podium.dev/v1alpha1
+kind: ReconcilePlugin
+metadata: { name: p, namespace: shop }
+spce: {}
+spec:
+  source: { file: p.wasm }
+  wach: { sections: [labels] }
+  watch: { sections: [status] }
+  grants:
+    read: { pods: { sections: [labels] } }
+  write: { labels: ['*'] }
+";
+    let panic = panic_of(|| drop(Host::with_pods([pod("shop", "cart-0")]).configured_by(yaml)));
+    for part in [
+        "spce: is not a known field",
+        "spec.wach: is not a known field",
+        "spec.write: is not a known field",
+        "spec.watch.sections: status cannot be watched without being granted",
+    ] {
+        assert!(panic.contains(part), "{part} in {panic}");
+    }
+    let wild = LABELS_ONLY.replace("'shop.example/*'", "'*'");
+    let panic = panic_of(|| drop(Host::with_pods([pod("shop", "cart-0")]).configured_by(&wild)));
+    assert!(panic.contains("spec.grants.write.labels[1]: \"*\" may have a '*' only after a domain"), "{panic}");
+}
+
+#[test]
+fn a_deletion_after_a_restart_comes_without_the_last_state() {
+    let mut host = Host::with_pods([pod("shop", "cart-0")]);
+    host.remove_pod("shop", "cart-0");
+    host.restart();
+    let reconcile: fn(&Request) -> Result<Outcome> = |request| {
+        assert!(request.pod().is_none() && request.deleted().is_none());
+        assert_eq!(request.key().uid, "uid-shop-cart-0");
+        Ok(Outcome::settled())
+    };
+    run(&mut host, reconcile).assert_quiet();
+}
+
+#[test]
+fn an_event_beside_a_write_that_changes_nothing_is_not_sent_and_one_alone_is_said_once() {
+    let beside: fn(&Request) -> Result<Outcome> = |request| {
+        let pod = request.pod().ok_or_else(|| Error::terminal("gone"))?;
+        pod.set_label("team", "web")?;
+        pod.emit(Event::normal("Labelled", "the team is web"))?;
+        Ok(Outcome::settled())
+    };
+    let mut host = Host::with_pods([pod("shop", "cart-0")]);
+    run(&mut host, beside).assert_events(["Labelled"]);
+    run(&mut host, beside).assert_quiet();
+    let already = pod("shop", "cart-0").label("team", "web");
+    run(&mut Host::with_pods([already]), beside).assert_quiet();
+
+    let alone: fn(&Request) -> Result<Outcome> = |request| {
+        request.pod().ok_or_else(|| Error::terminal("gone"))?.emit(Event::normal("Seen", "a Pod"))?;
+        Ok(Outcome::settled())
+    };
+    run(&mut host, alone).assert_events(["Seen"]);
+    run(&mut host, alone).assert_quiet();
+    host.restart();
+    run(&mut host, alone).assert_quiet();
+    host.advance(Duration::from_secs(360));
+    run(&mut host, alone).assert_events(["Seen"]);
+}
+
+#[test]
+fn an_event_about_a_pod_that_nobody_knows_is_dropped_as_the_host_drops_it() {
+    let mut host = Host::with_pods([pod("shop", "cart-0")]);
+    run(&mut host, |_| {
+        podium_sdk::events::emit(&PodKey::new("shop", "other", "uid"), Event::normal("Seen", "a Pod"))?;
+        Ok(Outcome::settled())
+    })
+    .assert_quiet();
+}
+
+#[test]
+fn a_pod_is_ready_by_its_condition_and_a_time_before_another_can_be_reckoned() {
+    let ready = Condition::new("Ready", ConditionStatus::True);
+    let mut host = Host::with_pods([pod("shop", "cart-0").condition(ready), pod("shop", "cart-1")]);
+    run(&mut host, |request| {
+        assert!(request.pod().ok_or_else(|| Error::terminal("gone"))?.is_ready()?);
+        assert!(!pods::get("shop", "cart-1")?.ok_or_else(|| Error::terminal("gone"))?.is_ready()?);
+        assert_eq!(NOW - Duration::from_millis(1) + Duration::from_millis(1), NOW);
+        assert_eq!(Timestamp(i64::MIN) - Duration::MAX, Timestamp(i64::MIN));
+        Ok(Outcome::settled())
+    })
+    .assert_quiet();
 }
 
 #[test]
@@ -345,6 +467,24 @@ fn conditions_and_objects_that_say_the_same_cost_no_write() {
 }
 
 #[test]
+fn an_object_whose_owner_is_not_there_or_is_being_deleted_is_gone_as_for_the_host() {
+    let mut host = Host::with_pods([pod("shop", "cart-0"), pod("shop", "cart-1").terminating(NOW)]);
+    let run = run(&mut host, |_| {
+        let object = |name: &str| {
+            json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "namespace": "shop", "name": name },
+            })
+        };
+        for owner in ["cart-1", "cart-2"] {
+            writes::apply_object(&object(owner), Some(&PodKey::new("shop", owner, format!("uid-shop-{owner}"))))?;
+        }
+        Ok(Outcome::settled())
+    });
+    assert!(run.reports().iter().all(|report| report.became == WriteResult::Gone), "{:?}", run.reports());
+    assert!(host.object(&ObjectRef::new("v1", "ConfigMap", "shop", "cart-1")).is_none());
+}
+
+#[test]
 fn a_finalizer_holds_a_deleted_pod_until_it_is_removed() {
     let mut host = Host::with_pods([pod("shop", "cart-0").finalizer("shop.example/hold")]);
     let delete: fn(&Request) -> Result<Outcome> = |request| {
@@ -355,7 +495,9 @@ fn a_finalizer_holds_a_deleted_pod_until_it_is_removed() {
     run(&mut host, delete).assert_quiet();
     let release: fn(&Request) -> Result<Outcome> = |request| {
         assert!(request.pod().is_some_and(|pod| pod.is_terminating() == Ok(true)));
-        assert!(writes::add_finalizer(request.key(), "shop.example/more").is_err());
+        writes::add_finalizer(request.key(), "shop.example/more")?;
+        let reports = writes::commit()?;
+        assert!(matches!(reports[0].became, WriteResult::Invalid(_)), "{reports:?}");
         writes::remove_finalizer(request.key(), "shop.example/hold")?;
         Ok(Outcome::settled())
     };
@@ -374,6 +516,11 @@ fn what_the_api_server_would_refuse_for_its_form_is_refused_at_the_call() {
         assert!(pod.set_annotation("a/b/c", "x").is_err());
         assert!(pod.emit(Event::normal("two words", "x")).is_err());
         assert!(pod.emit(Event::normal("Word", "x".repeat(1025))).is_err());
+        assert!(pod.emit(Event::normal("Word", "")).is_err());
+        assert!(pod.add_finalizer("no-domain").is_err());
+        assert!(pod.set_annotation("note", &"x".repeat(65_537)).is_err());
+        assert!(pod.set_condition(&Condition::new("Ready", ConditionStatus::True)).is_err(), "the kubelet's");
+        assert!(state::put("key", &"x".repeat(65_536)).is_err());
         Ok(Outcome::settled())
     })
     .assert_quiet();

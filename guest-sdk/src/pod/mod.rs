@@ -5,8 +5,8 @@ mod stage;
 use std::{cell::OnceCell, fmt};
 
 use podium_wire::{
-    Annotations, Condition, Container, ContainerStatus, Labels, Lifecycle, Owner, Owners, Record, RecordError, Spec,
-    Status, Timestamp,
+    Annotations, Condition, ConditionStatus, Container, ContainerStatus, Labels, Lifecycle, Owner, Owners, Record,
+    RecordError, Spec, Status, Timestamp,
 };
 
 use serde::de::DeserializeOwned;
@@ -25,7 +25,7 @@ use crate::{Error, PodKey, Result};
 /// | `owners` | [`controller`](Self::controller), [`owners`](Self::owners) |
 /// | `lifecycle` (always granted) | [`is_terminating`](Self::is_terminating), [`lifecycle`](Self::lifecycle) |
 /// | `spec` | [`node`](Self::node), [`containers`](Self::containers), [`spec`](Self::spec) |
-/// | `status` | [`phase`](Self::phase), [`is_finished`](Self::is_finished), [`condition`](Self::condition), [`has_condition`](Self::has_condition), [`container_statuses`](Self::container_statuses), [`status`](Self::status) |
+/// | `status` | [`phase`](Self::phase), [`is_finished`](Self::is_finished), [`is_ready`](Self::is_ready), [`condition`](Self::condition), [`has_condition`](Self::has_condition), [`container_statuses`](Self::container_statuses), [`status`](Self::status) |
 /// | `full` | [`full_as`](Self::full_as), [`full`](Self::full) |
 ///
 /// What is staged on a Pod is not seen by these accessors: they show the snapshot. After [`crate::writes::commit`],
@@ -206,6 +206,14 @@ impl Pod {
     /// As [`Pod::labels`].
     pub fn condition(&self, condition_type: &str) -> Result<Option<&Condition>> {
         Ok(self.status()?.conditions.iter().find(|condition| condition.condition_type == condition_type))
+    }
+
+    /// Whether its condition `Ready` is true: a Service may send it requests.
+    ///
+    /// # Errors
+    /// As [`Pod::labels`].
+    pub fn is_ready(&self) -> Result<bool> {
+        Ok(self.condition("Ready")?.is_some_and(|ready| ready.status == ConditionStatus::True))
     }
 
     /// Whether the Pod says this already: the same type, status, reason and message.

@@ -43,7 +43,7 @@ impl Pod {
     /// Adds a finalizer: the Pod stays until it is removed again. Grant: `write.finalizers`.
     ///
     /// # Errors
-    /// As [`Pod::set_label`]; invalid on a Pod that is being deleted.
+    /// As [`Pod::set_label`]. On a Pod that is being deleted the write's report is [`crate::WriteResult::Invalid`].
     pub fn add_finalizer(&self, name: &str) -> Result<WriteId> {
         writes::add_finalizer(self.key(), name)
     }

@@ -1,13 +1,18 @@
 //! The world behind the host calls: Pods, objects and state in memory, and what the present run has staged.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use podium_wire::{Pod, Section, SectionBytes, SectionSet, Timestamp};
 use serde_json::{Value, json};
 
-use super::{Emitted, LogLine, NOW, Write, calls::object_ref, configuration::Configuration, full};
+use super::{
+    Emitted, LogLine, NOW, Write,
+    authz::{self, Denied, object_ref},
+    configuration::Configuration,
+    full,
+};
 use crate::{
-    Event, ObjectRef, PodKey, Refused, WriteReport, WriteResult,
+    Event, EventType, ObjectRef, PodKey, Refused, WriteReport, WriteResult,
     host::Page,
     pods::{LabelOperator, LabelRequirement, Query},
     state::{Entry, PutError},
@@ -15,6 +20,9 @@ use crate::{
 
 /// The most Pods of a page, whatever is asked for: few, so that tests with a handful of Pods turn pages.
 const PAGE: usize = 3;
+
+/// How often the host tells the API server of an Event that repeats.
+const SERIES: Duration = Duration::from_secs(360);
 
 /// A Pod by namespace and name.
 pub(super) type Name = (String, String);
@@ -24,22 +32,40 @@ pub(super) struct Fake {
     pub(super) configuration: Configuration,
     pub(super) now: Timestamp,
     pub(super) pods: BTreeMap<Name, Pod>,
-    /// The last known state of what is gone.
-    pub(super) gone: BTreeMap<Name, Pod>,
+    pub(super) gone: BTreeMap<Name, Gone>,
     pub(super) objects: BTreeMap<ObjectRef, Value>,
     pub(super) state: BTreeMap<String, Entry<Vec<u8>>>,
     /// What becomes of every write, instead of being done.
     pub(super) answer: Option<WriteResult>,
+    /// Set by a call that is refused for another reason than a missing grant.
+    pub(super) why_not_granted: Option<String>,
     revision: u64,
     state_version: u64,
     next_id: u32,
+    /// Writes and Events of the run, also those that were refused after they were parsed.
+    taken_writes: u32,
+    /// The Pod of the run.
+    subject: Option<PodKey>,
     staged: Vec<Staged>,
-    staged_events: Vec<Emitted>,
+    staged_events: Vec<(PodKey, Event)>,
+    /// Events that the API server has, and when this host told it last; none for those of before a restart.
+    said: BTreeMap<Said, Option<Timestamp>>,
     pub(super) writes: Vec<Write>,
     pub(super) events: Vec<Emitted>,
     pub(super) reports: Vec<WriteReport>,
     pub(super) logs: Vec<LogLine>,
 }
+
+/// A Pod that is gone.
+#[derive(Debug)]
+pub(super) struct Gone {
+    pub(super) uid: String,
+    /// None where the host was restarted since.
+    pub(super) last: Option<Pod>,
+}
+
+/// The Pod's uid, whether it is a warning, reason, action and note.
+type Said = (String, bool, String, String, String);
 
 #[derive(Debug)]
 struct Staged {
@@ -59,11 +85,15 @@ impl Fake {
             objects: BTreeMap::new(),
             state: BTreeMap::new(),
             answer: None,
+            why_not_granted: None,
             revision: 0,
             state_version: 0,
             next_id: 0,
+            taken_writes: 0,
+            subject: None,
             staged: Vec::new(),
             staged_events: Vec::new(),
+            said: BTreeMap::new(),
             writes: Vec::new(),
             events: Vec::new(),
             reports: Vec::new(),
@@ -80,7 +110,7 @@ impl Fake {
 
     pub(super) fn remove(&mut self, name: &Name) {
         if let Some(pod) = self.pods.remove(name) {
-            self.gone.insert(name.clone(), pod);
+            self.gone.insert(name.clone(), Gone { uid: pod.header.uid.clone(), last: Some(pod) });
         }
     }
 
@@ -126,46 +156,77 @@ impl Fake {
         page
     }
 
-    pub(super) fn is_terminating(&self, target: &PodKey) -> bool {
-        let name = (target.namespace.clone(), target.name.clone());
-        self.pods.get(&name).is_some_and(|pod| pod.lifecycle.deletion_timestamp.is_some())
+    /// Stages a write to a Pod, by the host's rules.
+    pub(super) fn stage(&mut self, target: &PodKey, write: Write) -> Result<u32, Refused> {
+        let checked = authz::check_pod(&self.configuration, target, &write);
+        self.granted(checked, || format!("the Pod {target}"))?;
+        self.take_write()?;
+        Ok(self.push(Some(target), write))
     }
 
-    pub(super) fn in_scope(&self, namespace: &str) -> Result<(), Refused> {
-        if self.configuration.sees(namespace) { Ok(()) } else { Err(Refused::NotGranted) }
+    /// Stages an apply. One that is refused has used up a write, as the host has parsed it by then.
+    pub(super) fn stage_apply(&mut self, body: &Value, owner: Option<&PodKey>) -> Result<u32, Refused> {
+        self.take_write()?;
+        let object = object_ref(body)?;
+        let checked = authz::check_apply(&self.configuration, &object, body, owner);
+        self.granted(checked, || object.to_string())?;
+        Ok(self.push(owner, Write::ApplyObject { object: body.clone(), owner: owner.map(pod_name) }))
     }
 
-    pub(super) fn object_granted(&self, object: &ObjectRef) -> Result<(), Refused> {
-        let of = |kind: &super::configuration::ObjectKind| {
-            kind.api_version == object.api_version && kind.kind == object.kind
-        };
-        self.configuration.granted(|grants| grants.write.objects.iter().any(of))?;
-        match &object.namespace {
-            Some(namespace) => self.in_scope(namespace),
-            None if self.configuration.namespace.is_some() => Err(Refused::NotGranted),
-            None => Ok(()),
+    pub(super) fn stage_delete_object(&mut self, object: &ObjectRef, uid: Option<&str>) -> Result<u32, Refused> {
+        let checked = authz::check_delete_object(&self.configuration, object, uid);
+        self.granted(checked, || object.to_string())?;
+        self.take_write()?;
+        Ok(self.push(None, Write::DeleteObject { object: object.clone(), uid: uid.map(str::to_owned) }))
+    }
+
+    /// Stages an Event, which counts as one of the run's writes.
+    pub(super) fn stage_event(&mut self, target: &PodKey, event: &Event) -> Result<(), Refused> {
+        let checked = authz::check_event(&self.configuration, target, event);
+        self.granted(checked, || format!("the Pod {target}"))?;
+        self.take_write()?;
+        self.staged_events.push((target.clone(), event.clone()));
+        Ok(())
+    }
+
+    /// Notes why a call was not granted where its grant is there, for the error's text.
+    fn granted(&mut self, checked: Result<(), Denied>, what: impl FnOnce() -> String) -> Result<(), Refused> {
+        self.why_not_granted = None;
+        match checked {
+            Ok(()) => Ok(()),
+            Err(Denied::Refused(refused)) => Err(refused),
+            Err(Denied::OutOfScope) => {
+                let own = self.configuration.namespace.as_deref().unwrap_or_default();
+                self.why_not_granted = Some(format!(
+                    "{} is outside of the namespace {own}, which is all that a ReconcilePlugin of {own} may touch; a \
+                     ClusterReconcilePlugin may touch all namespaces",
+                    what()
+                ));
+                Err(Refused::NotGranted)
+            }
         }
     }
 
-    pub(super) fn stage(&mut self, pod: Option<&PodKey>, write: Write) -> Result<u32, Refused> {
-        if let Some(pod) = pod {
-            self.in_scope(&pod.namespace)?;
-        }
-        if self.next_id as usize >= self.configuration.writes {
+    fn take_write(&mut self) -> Result<(), Refused> {
+        if self.taken_writes >= self.configuration.writes {
             return Err(Refused::OverBudget);
         }
+        self.taken_writes += 1;
+        Ok(())
+    }
+
+    fn push(&mut self, pod: Option<&PodKey>, write: Write) -> u32 {
         let id = self.next_id;
         self.next_id += 1;
         self.staged.push(Staged { id, pod: pod.cloned(), write });
-        Ok(id)
+        id
     }
 
-    pub(super) fn stage_event(&mut self, target: &PodKey, event: &Event) {
-        self.staged_events.push(Emitted { pod: pod_name(target), event: event.clone() });
-    }
-
-    /// Does what is staged and tells what became of it.
+    /// Does what is staged and returns what became of it.
     pub(super) fn send(&mut self) -> Vec<WriteReport> {
+        // Before the writes: the Pod of an Event may go with them.
+        let events = std::mem::take(&mut self.staged_events);
+        let events: Vec<_> = events.into_iter().filter(|(target, _)| self.is_known(target)).collect();
         let mut reports = Vec::new();
         for Staged { id, pod, write } in std::mem::take(&mut self.staged) {
             let became = match self.answer.clone() {
@@ -177,19 +238,55 @@ impl Fake {
                 self.writes.push(write);
             }
         }
-        self.events.append(&mut self.staged_events);
+        // Events go with changes, and alone where nothing was to be changed.
+        if reports.is_empty() || reports.iter().any(|report| report.became == WriteResult::Applied) {
+            for (target, event) in events {
+                self.say(&target, event);
+            }
+        }
         self.reports.extend(reports.clone());
         reports
     }
 
+    /// Whether an Event may be about it: the Pod of the run, or one that is there. The host drops others.
+    fn is_known(&self, target: &PodKey) -> bool {
+        let name = (target.namespace.clone(), target.name.clone());
+        self.subject.as_ref() == Some(target) || self.pods.get(&name).is_some_and(|pod| pod.header.uid == target.uid)
+    }
+
+    /// Sends an Event that was not said before; a repeat is counted, and costs a request every 6 minutes.
+    fn say(&mut self, target: &PodKey, event: Event) {
+        let warning = event.event_type == EventType::Warning;
+        let said = (target.uid.clone(), warning, event.reason.clone(), event.action.clone(), event.note.clone());
+        let due = |told: &Option<Timestamp>| told.is_some_and(|told| self.now.since(told) >= SERIES);
+        let sent = self.said.get(&said).is_none_or(due);
+        // After a restart the host finds that the API server has the Event, and begins to count anew.
+        if sent || self.said.get(&said) == Some(&None) {
+            self.said.insert(said, Some(self.now));
+        }
+        if sent {
+            self.events.push(Emitted { pod: pod_name(target), event });
+        }
+    }
+
     /// Forgets what the run before left here.
-    pub(super) fn begin_run(&mut self) {
+    pub(super) fn begin_run(&mut self, subject: PodKey) {
+        self.subject = Some(subject);
         self.next_id = 0;
+        self.taken_writes = 0;
+        self.why_not_granted = None;
         self.drop_staged();
         self.writes.clear();
         self.events.clear();
         self.reports.clear();
         self.logs.clear();
+    }
+
+    /// Forgets what a host keeps in memory: state, the last states of Pods that are gone, when an Event was said last.
+    pub(super) fn restart(&mut self) {
+        self.state.clear();
+        self.gone.values_mut().for_each(|gone| gone.last = None);
+        self.said.values_mut().for_each(|told| *told = None);
     }
 
     pub(super) fn drop_staged(&mut self) {
@@ -215,6 +312,11 @@ impl Fake {
         };
         let mut object = object.clone();
         if let Some(owner) = owner {
+            let there = self.pods.get(&(owner.namespace.clone(), owner.name.clone()));
+            // The garbage collector would remove the object at once.
+            if there.is_none_or(|pod| pod.header.uid != owner.uid || pod.lifecycle.deletion_timestamp.is_some()) {
+                return WriteResult::Gone;
+            }
             object["metadata"]["ownerReferences"] =
                 json!([{ "apiVersion": "v1", "kind": "Pod", "name": owner.name, "uid": owner.uid }]);
         }
@@ -230,10 +332,16 @@ impl Fake {
         let Some(before) = self.pods.get(&name).filter(|pod| pod.header.uid == target.uid) else {
             return WriteResult::Gone;
         };
+        let terminating = before.lifecycle.deletion_timestamp.is_some();
+        if let Write::AddFinalizer { name, .. } = write
+            && terminating
+            && !before.lifecycle.finalizers.contains(name)
+        {
+            return WriteResult::Invalid("a Pod that is being deleted takes no new finalizer".to_owned());
+        }
         let mut pod = before.clone();
         let deletes = change(&mut pod, write, self.now);
         let unchanged = pod == *before;
-        let terminating = pod.lifecycle.deletion_timestamp.is_some();
         if unchanged && !deletes {
             return WriteResult::Unchanged;
         }

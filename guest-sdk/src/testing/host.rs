@@ -47,17 +47,18 @@ impl Host {
     }
 
     /// Scope, grants, config and limit of writes from the plugin's own configuration file, as in production:
-    /// `host.configured_by(include_str!("../plugin.yaml"))`.
+    /// `host.configured_by(include_str!("../plugin.yaml"))`. What the host would refuse in the file is refused here, except
+    /// that the component is not looked for.
     ///
     /// # Panics
-    /// Where the text is no configuration of a plugin.
+    /// Where the text is not the valid configuration of one plugin; the message names every field that is wrong.
     #[must_use]
     #[track_caller]
     pub fn configured_by(self, yaml: &str) -> Self {
         match Configuration::from_yaml(yaml) {
             Ok(configuration) => self.fake().configuration = configuration,
             #[expect(clippy::panic, reason = "a test's own configuration is wrong")]
-            Err(error) => panic!("{error}"),
+            Err(error) => panic!("the plugin's configuration:\n{error}"),
         }
         self
     }
@@ -89,8 +90,16 @@ impl Host {
     }
 
     /// Removes a Pod, as the cluster would. Reconciling it then is the run for its deletion.
+    ///
+    /// # Panics
+    /// Where there is no such Pod.
+    #[track_caller]
     pub fn remove_pod(&mut self, namespace: &str, name: &str) {
-        self.fake().remove(&(namespace.to_owned(), name.to_owned()));
+        let name = (namespace.to_owned(), name.to_owned());
+        if !self.fake().pods.contains_key(&name) {
+            unknown(&name, &self.fake());
+        }
+        self.fake().remove(&name);
     }
 
     /// What has become of a Pod; none when it is gone.
@@ -105,10 +114,11 @@ impl Host {
         self.fake().objects.get(object).cloned()
     }
 
-    /// A restart of the host: state and what it knew of failures are lost, the cluster is as it was.
+    /// A restart of the host: state, what it knew of failures and the last states of Pods that are gone are lost; the
+    /// cluster is as it was. Reconciling a Pod that was removed before is then a deletion without a last state.
     pub fn restart(&mut self) {
         self.failures.clear();
-        self.fake().state.clear();
+        self.fake().restart();
     }
 
     /// From now on no write is done, and this becomes of each instead; with none they are done again.
@@ -119,9 +129,12 @@ impl Host {
     /// Runs a plugin's function for one Pod, as the host would, and does what it staged.
     ///
     /// # Panics
-    /// Where the function panics.
+    /// Where the function panics; and where the host would never run it: for a Pod that neither is there nor was, or of a
+    /// namespace that is not the plugin's.
+    #[track_caller]
     pub fn reconcile(&mut self, function: fn(&Request) -> Result<Outcome>, namespace: &str, name: &str) -> Run {
         let name = (namespace.to_owned(), name.to_owned());
+        check_subject(&name, &self.fake());
         let before = self.failures.remove(&name).unwrap_or_default();
         let attempt = before.in_a_row.saturating_add(1);
         let result = self.call(function, &name, before);
@@ -149,15 +162,16 @@ impl Host {
     fn call(&self, function: fn(&Request) -> Result<Outcome>, name: &Name, before: Failure) -> Result<Outcome> {
         let request = {
             let mut fake = self.fake();
-            fake.begin_run();
             let sections = fake.configuration.sections();
             let open = |pod: &Pod| crate::Pod::open(record(pod, sections));
-            let key = |pod: &Pod| PodKey::new(&name.0, &name.1, &pod.header.uid);
-            let (key, subject) = match (fake.pods.get(name), fake.gone.get(name)) {
-                (Some(pod), _) => (key(pod), Subject::Present(open(pod)?)),
-                (None, Some(pod)) => (key(pod), Subject::Deleted(Some(open(pod)?))),
-                (None, None) => (PodKey::new(&name.0, &name.1, "unknown"), Subject::Deleted(None)),
+            let (uid, subject) = match (fake.pods.get(name), fake.gone.get(name)) {
+                (Some(pod), _) => (pod.header.uid.as_str(), Subject::Present(open(pod)?)),
+                (None, Some(gone)) => (gone.uid.as_str(), Subject::Deleted(gone.last.as_ref().map(open).transpose()?)),
+                // Refused before.
+                (None, None) => ("unknown", Subject::Deleted(None)),
             };
+            let key = PodKey::new(&name.0, &name.1, uid);
+            fake.begin_run(key.clone());
             Request {
                 key,
                 subject,
@@ -173,5 +187,43 @@ impl Host {
 
     fn fake(&self) -> RefMut<'_, Fake> {
         self.fake.borrow_mut()
+    }
+}
+
+/// # Panics
+/// Where the host would never run the plugin on this Pod.
+#[track_caller]
+fn check_subject(name: &Name, fake: &Fake) {
+    if let Some(own) = fake.configuration.namespace.as_deref().filter(|own| *own != name.0) {
+        #[expect(clippy::panic, reason = "a test asks for a run that no host would begin")]
+        {
+            panic!(
+                "{}/{} is not in the namespace {own} of this ReconcilePlugin: the host would never run the plugin on it",
+                name.0, name.1
+            );
+        }
+    }
+    if !fake.pods.contains_key(name) && !fake.gone.contains_key(name) {
+        unknown(name, fake);
+    }
+}
+
+/// # Panics
+/// Always: a misspelt name would be a run for a deletion, in which most plugins do nothing.
+#[track_caller]
+fn unknown(name: &Name, fake: &Fake) -> ! {
+    let listed = |names: Vec<&Name>| match names.as_slice() {
+        [] => "none".to_owned(),
+        names => names.iter().map(|(namespace, name)| format!("{namespace}/{name}")).collect::<Vec<_>>().join(", "),
+    };
+    #[expect(clippy::panic, reason = "a test names a Pod that it never added")]
+    {
+        panic!(
+            "there is no Pod {}/{}. Pods: {}; removed: {}. For the run of a deletion, add the Pod and call remove_pod",
+            name.0,
+            name.1,
+            listed(fake.pods.keys().collect()),
+            listed(fake.gone.keys().filter(|name| !fake.pods.contains_key(*name)).collect())
+        );
     }
 }

@@ -13,9 +13,10 @@
 //!
 //! let mut host = Host::with_pods([pod("shop", "cart-0"), pod("shop", "cart-1")]).configured_by(
 //!     "
+//!     apiVersion: podium.dev/v1alpha1
 //!     kind: ReconcilePlugin
 //!     metadata: { name: seen, namespace: shop }
-//!     spec: { grants: { write: { labels: [seen] } } }
+//!     spec: { source: { file: seen.wasm }, grants: { write: { labels: [seen] } } }
 //!     ",
 //! );
 //! let run = host.reconcile(reconcile, "shop", "cart-0");
@@ -24,19 +25,20 @@
 //! ```
 //!
 //! It keeps the promises that a plugin can see: a consistent snapshot, staged writes that a failure drops, writes that
-//! change nothing and cost nothing, uids, grants, the namespace of a namespaced plugin, pages, state with versions. It
-//! does not wake plugins, does not send anything, and gives no limits but that of writes: a test says which Pod is
-//! reconciled and when.
+//! change nothing and cost nothing, Events that go with changes and are said once, uids, grants, the namespace of a
+//! namespaced plugin, pages, state with versions. It refuses a configuration or a write that the host refuses. It does not
+//! wake plugins, does not send anything, and gives no limits except that of writes and the sizes of single values: a test
+//! says which Pod is reconciled and when.
 
 pub(crate) mod calls;
 
+mod authz;
 mod configuration;
 mod fake;
 mod full;
 mod host;
 mod pod;
 mod run;
-mod valid;
 mod write;
 
 pub use host::{Host, NOW};

@@ -6,7 +6,11 @@
 //!
 //! Times are [`Timestamp`]s, quantities are text as Kubernetes writes them ("500m", "1Gi").
 
-use std::{collections::BTreeMap, ops::Add, time::Duration};
+use std::{
+    collections::BTreeMap,
+    ops::{Add, Sub},
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +32,15 @@ impl Add<Duration> for Timestamp {
     /// Saturates, at a time that no Pod sees.
     fn add(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
+    }
+}
+
+impl Sub<Duration> for Timestamp {
+    type Output = Self;
+
+    /// Saturates, at a time before all Pods.
+    fn sub(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
     }
 }
 

@@ -84,16 +84,19 @@ fn mark(members: &[Pod], crowds: &Crowds<'_>, workload: &str) -> Result<Outcome>
         if member.annotation(CROWDED)? == node {
             continue;
         }
-        if writes == WRITES {
+        // An Event counts as a write.
+        let announces = node.is_some_and(|node| !announced.contains(&node));
+        let needed = 1 + usize::from(announces);
+        if writes + needed > WRITES {
             return Ok(Outcome::requeue_after(NEXT_BATCH));
         }
-        writes += 1;
+        writes += needed;
         let Some(node) = node else {
             member.remove_annotation(CROWDED)?;
             continue;
         };
         member.set_annotation(CROWDED, node)?;
-        if let Some(crowd) = crowds.on(node).filter(|_| !announced.contains(&node)) {
+        if let Some(crowd) = crowds.on(node).filter(|_| announces) {
             announced.push(node);
             let note = format!("{crowd} of {} Pods of {workload} are on node {node}", crowds.pods());
             member.emit(Event::warning("Crowded", note).action("JudgeSpread"))?;

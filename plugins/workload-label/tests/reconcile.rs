@@ -41,5 +41,7 @@ fn pods_without_a_workload_and_pods_that_go_are_left_alone() {
     ] {
         host(alone).reconcile(reconcile, "shop", "x").assert_quiet();
     }
-    Host::with_pods([pod("shop", "y")]).reconcile(reconcile, "shop", "gone").assert_quiet();
+    let mut host = host(pod("shop", "x").owned_by("StatefulSet", "x"));
+    host.remove_pod("shop", "x");
+    host.reconcile(reconcile, "shop", "x").assert_quiet();
 }

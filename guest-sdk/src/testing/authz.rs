@@ -1,0 +1,212 @@
+//! What the host refuses when a write is staged: first what can never be right, then what is not granted. The rules and
+//! their order are those of the host's `authz`; `tests/tests/test_host.rs` compares the two.
+
+use podium_wire::syntax;
+use serde_json::{Map, Value};
+
+use super::{
+    Write,
+    configuration::{Configuration, Pattern, WriteGrants},
+};
+use crate::{Condition, Event, ObjectRef, PodKey, Refused};
+
+type Check = Result<(), Refused>;
+
+const MAX_CONDITION_REASON_BYTES: usize = 1 << 10;
+const MAX_CONDITION_MESSAGE_BYTES: usize = 32 << 10;
+const MAX_NOTE_BYTES: usize = 1 << 10;
+/// Fields of `metadata` that the server or the host alone sets.
+const HOST_ONLY: [&str; 4] = ["managedFields", "ownerReferences", "resourceVersion", "uid"];
+
+/// Why a write was not granted although its grant is there.
+pub(super) enum Denied {
+    Refused(Refused),
+    /// The plugin is of another namespace.
+    OutOfScope,
+}
+
+impl From<Refused> for Denied {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+/// A write to the Pod `target`.
+pub(super) fn check_pod(configuration: &Configuration, target: &PodKey, write: &Write) -> Result<(), Denied> {
+    valid_target(target)?;
+    match write {
+        Write::SetLabel { key, value, .. } => {
+            valid("label value", value, syntax::label_value)?;
+            granted_key(configuration, "label key", key, |grants| &grants.labels)
+        }
+        Write::RemoveLabel { key, .. } => granted_key(configuration, "label key", key, |grants| &grants.labels),
+        Write::SetAnnotation { key, value, .. } => {
+            at_most("annotation value", value, syntax::MAX_ANNOTATION_VALUE_BYTES)?;
+            annotation(configuration, key)
+        }
+        Write::RemoveAnnotation { key, .. } => annotation(configuration, key),
+        Write::AddFinalizer { name, .. } | Write::RemoveFinalizer { name, .. } => {
+            valid("finalizer", name, syntax::qualified_name)?;
+            if !name.contains('/') {
+                let name = syntax::quoted(name);
+                Err(Refused::Invalid(format!("finalizer {name} must have a domain before its name")))?;
+            }
+            configuration.granted(|grants| Pattern::cover(&grants.finalizers, name))
+        }
+        Write::SetCondition { condition, .. } => {
+            valid_condition(condition)?;
+            granted_condition(configuration, &condition.condition_type)
+        }
+        Write::RemoveCondition { condition_type, .. } => granted_condition(configuration, condition_type),
+        Write::Delete { .. } => configuration.granted(|grants| grants.delete),
+        Write::Evict { .. } => configuration.granted(|grants| grants.evict),
+        Write::ApplyObject { .. } | Write::DeleteObject { .. } => Err(Refused::NotGranted),
+    }?;
+    in_scope(configuration, &target.namespace)
+}
+
+/// An Event about a Pod.
+pub(super) fn check_event(configuration: &Configuration, target: &PodKey, event: &Event) -> Result<(), Denied> {
+    valid_target(target)?;
+    valid("reason", &event.reason, syntax::upper_camel_case)?;
+    valid("action", &event.action, syntax::upper_camel_case)?;
+    at_most("note", &event.note, MAX_NOTE_BYTES)?;
+    if event.note.is_empty() {
+        Err(Refused::Invalid("note must not be empty".to_owned()))?;
+    }
+    configuration.granted(|grants| grants.events)?;
+    in_scope(configuration, &target.namespace)
+}
+
+/// An apply of the complete object.
+pub(super) fn check_apply(
+    configuration: &Configuration,
+    object: &ObjectRef,
+    body: &Value,
+    owner: Option<&PodKey>,
+) -> Result<(), Denied> {
+    valid_object(object)?;
+    valid_metadata(body)?;
+    if let Some(owner) = owner {
+        valid_target(owner)?;
+        // Kubernetes collects an object whose owner is in another namespace as an orphan, at once.
+        if object.namespace.as_deref() != Some(&*owner.namespace) {
+            Err(Refused::Invalid("the owner must be in the object's namespace".to_owned()))?;
+        }
+    }
+    granted_object(configuration, object)
+}
+
+pub(super) fn check_delete_object(
+    configuration: &Configuration,
+    object: &ObjectRef,
+    uid: Option<&str>,
+) -> Result<(), Denied> {
+    valid_object(object)?;
+    if let Some(uid) = uid {
+        valid("uid", uid, syntax::uid)?;
+    }
+    granted_object(configuration, object)
+}
+
+fn in_scope(configuration: &Configuration, namespace: &str) -> Result<(), Denied> {
+    if configuration.sees(namespace) { Ok(()) } else { Err(Denied::OutOfScope) }
+}
+
+fn granted_object(configuration: &Configuration, object: &ObjectRef) -> Result<(), Denied> {
+    let of = |(version, kind): &(String, String)| *version == object.api_version && *kind == object.kind;
+    configuration.granted(|grants| object.kind != "Pod" && grants.objects.iter().any(of))?;
+    // A Pod is no object here, whatever is granted.
+    if object.kind == "Pod" {
+        Err(Refused::NotGranted)?;
+    }
+    match &object.namespace {
+        Some(namespace) => in_scope(configuration, namespace),
+        None if configuration.namespace.is_some() => Err(Denied::OutOfScope),
+        None => Ok(()),
+    }
+}
+
+fn granted_key(
+    configuration: &Configuration,
+    what: &str,
+    key: &str,
+    patterns: impl FnOnce(&WriteGrants) -> &[Pattern],
+) -> Check {
+    valid(what, key, syntax::qualified_name)?;
+    configuration.granted(|grants| Pattern::cover(patterns(grants), key))
+}
+
+fn annotation(configuration: &Configuration, key: &str) -> Check {
+    granted_key(configuration, "annotation key", key, |grants| &grants.annotations)?;
+    if syntax::is_forbidden_key(key) { Err(Refused::NotGranted) } else { Ok(()) }
+}
+
+fn granted_condition(configuration: &Configuration, condition_type: &str) -> Check {
+    granted_key(configuration, "condition type", condition_type, |grants| &grants.conditions)?;
+    if syntax::is_builtin_condition(condition_type) { Err(Refused::NotGranted) } else { Ok(()) }
+}
+
+/// The reason is empty, or one word for programs; the message has a bound.
+fn valid_condition(condition: &Condition) -> Check {
+    let reason = condition.reason.as_deref().unwrap_or_default();
+    at_most("condition reason", reason, MAX_CONDITION_REASON_BYTES)?;
+    let begins = reason.bytes().next().is_none_or(|byte| byte.is_ascii_alphabetic());
+    let ends = reason.bytes().last().is_none_or(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let inside = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b',' | b':');
+    if !(begins && ends && reason.bytes().all(inside)) {
+        return Err(Refused::Invalid(format!(
+            "condition reason {} must be one CamelCase word",
+            syntax::quoted(reason)
+        )));
+    }
+    at_most("condition message", condition.message.as_deref().unwrap_or_default(), MAX_CONDITION_MESSAGE_BYTES)
+}
+
+fn valid_target(target: &PodKey) -> Check {
+    valid("namespace", &target.namespace, syntax::dns_label)?;
+    valid("Pod name", &target.name, syntax::dns_subdomain)?;
+    valid("uid", &target.uid, syntax::uid)
+}
+
+fn valid_object(object: &ObjectRef) -> Check {
+    valid("apiVersion", &object.api_version, syntax::api_version)?;
+    valid("kind", &object.kind, syntax::upper_camel_case)?;
+    if let Some(namespace) = &object.namespace {
+        valid("namespace", namespace, syntax::dns_label)?;
+    }
+    valid("object name", &object.name, syntax::dns_subdomain)
+}
+
+fn valid_metadata(body: &Value) -> Check {
+    let empty = Map::new();
+    let metadata = body.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
+    match HOST_ONLY.iter().find(|field| metadata.contains_key(**field)) {
+        Some(field) => Err(Refused::Invalid(format!("metadata.{field} is for the host to set; leave it out"))),
+        None => Ok(()),
+    }
+}
+
+/// What a complete object calls itself.
+pub(super) fn object_ref(body: &Value) -> Result<ObjectRef, Refused> {
+    let text = |path: &str| match body.pointer(path) {
+        Some(Value::String(text)) if !text.is_empty() => Ok(text.clone()),
+        _ => Err(Refused::Invalid(format!("object: {} must be text", path.trim_start_matches('/').replace('/', ".")))),
+    };
+    let namespace = match body.pointer("/metadata/namespace") {
+        None => None,
+        Some(_) => Some(text("/metadata/namespace")?),
+    };
+    Ok(ObjectRef { api_version: text("/apiVersion")?, kind: text("/kind")?, namespace, name: text("/metadata/name")? })
+}
+
+fn valid(what: &str, value: &str, check: fn(&str) -> Result<(), &'static str>) -> Check {
+    check(value).map_err(|rule| Refused::Invalid(format!("{what} {} {rule}", syntax::quoted(value))))
+}
+
+fn at_most(what: &str, value: &str, bytes: usize) -> Check {
+    if value.len() <= bytes {
+        return Ok(());
+    }
+    Err(Refused::Invalid(format!("{what} is {} bytes long, at most {bytes} are allowed", value.len())))
+}
