@@ -1,5 +1,6 @@
 //! The misbehaving guests of `tests/guests` as components: each built when a suite first asks for it, into a target
-//! directory of their own, one build at a time over all test processes.
+//! directory of their own, one build at a time over all test processes. A compilation target that the toolchain lacks is
+//! installed by the first build, unless `PODIUM_INSTALL_TARGETS=never`.
 
 use std::{
     collections::BTreeMap,
@@ -9,8 +10,8 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use anyhow::Context;
-use podium_cli::build::{self, Options, Target};
+use anyhow::{Context, Error};
+use podium_cli::build::{self, Install, Options, Target};
 
 /// The component of one guest, by the name of its crate.
 ///
@@ -56,6 +57,7 @@ pub(crate) fn build_once(mut options: Options) -> anyhow::Result<PathBuf> {
     // The test harness hides what a passing test prints; this is for whoever waits.
     writeln!(std::io::stderr(), "building {}", options.path.display())?;
     options.quiet = true;
+    options.install = Install::from_variable(std::env::var(Install::VARIABLE).ok().as_deref()).map_err(Error::msg)?;
     let path = options.path.clone();
     let component = build::build(&options).with_context(|| format!("guest {}", path.display()))?.component;
     built.insert(path, component.clone());

@@ -2,9 +2,12 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{
+    Args, Parser, Subcommand, ValueEnum,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 
-use crate::build::Target;
+use crate::build::{Install, Target};
 
 /// Sandboxed reconcilers for Kubernetes Pods: write one, try it on a laptop, see many at work.
 #[derive(Debug, Parser)]
@@ -61,6 +64,20 @@ pub enum Output {
     Json,
 }
 
+/// What may be done to the Rust toolchain.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Toolchain {
+    /// Install the compilation target with rustup where it is missing, or fail
+    #[arg(
+        long,
+        value_name = "WHEN",
+        env = Install::VARIABLE,
+        default_value_t,
+        value_parser = PossibleValuesParser::new(Install::VALUES).try_map(|value| value.parse::<Install>())
+    )]
+    pub install_targets: Install,
+}
+
 #[derive(Debug, Args)]
 #[command(
     long_about = "Write the crate of a new plugin: Cargo.toml, src/lib.rs with a reconcile function and its test, \
@@ -99,6 +116,8 @@ pub struct Build {
     /// Where cargo puts what it makes [default: the workspace's target directory]
     #[arg(long, value_name = "DIR")]
     pub target_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub toolchain: Toolchain,
     /// Say nothing but the result
     #[arg(short, long)]
     pub quiet: bool,
@@ -156,6 +175,8 @@ pub struct Dev {
     /// Nodes of the cluster in this process
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = nodes)]
     pub nodes: usize,
+    #[command(flatten)]
+    pub toolchain: Toolchain,
     /// What the host logs, as in RUST_LOG
     #[arg(long, value_name = "FILTER", env = "PODIUM_LOG", default_value = "warn,podium::plugin=debug")]
     pub log: String,
@@ -193,6 +214,8 @@ pub struct Demo {
     /// Decides everything that the cluster draws by lot
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
+    #[command(flatten)]
+    pub toolchain: Toolchain,
     /// What the host logs, as in RUST_LOG
     #[arg(long, value_name = "FILTER", env = "PODIUM_LOG", default_value = "off")]
     pub log: String,

@@ -5,7 +5,7 @@
 
 use std::{path::Path, process::Command};
 
-use podium_cli::build::{self, Options, Target};
+use podium_cli::build::{self, Install, Options, Target};
 
 const MODULE: &str = "[lib]\ncrate-type = [\"cdylib\"]\n";
 
@@ -26,8 +26,14 @@ impl Crate {
         self.0.path()
     }
 
+    /// A missing target is installed, unless the environment says otherwise.
+    fn options(&self) -> Options {
+        let install = Install::from_variable(std::env::var(Install::VARIABLE).ok().as_deref()).unwrap();
+        Options { quiet: true, install, ..Options::new(self.path()) }
+    }
+
     fn build(&self) -> anyhow::Result<build::Built> {
-        build::build(&Options { quiet: true, ..Options::new(self.path()) })
+        build::build(&self.options())
     }
 }
 
@@ -47,7 +53,7 @@ fn a_crate_without_a_workspace_profile_becomes_a_component() {
 #[test]
 fn a_wasip2_component_lists_its_wasi_imports() {
     let guest = Crate::new(MODULE, "#[unsafe(no_mangle)] pub extern \"C\" fn say() { println!(\"hello\"); }");
-    let options = Options { quiet: true, target: Target::Wasip2, ..Options::new(guest.path()) };
+    let options = Options { target: Target::Wasip2, ..guest.options() };
     let built = build::build(&options).unwrap();
     let stdout = built.imports.iter().find(|import| import.interface.starts_with("wasi:cli/stdout@"));
     assert_eq!(stdout.unwrap().functions, ["get-stdout"]);

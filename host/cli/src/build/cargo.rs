@@ -1,12 +1,13 @@
 //! Cargo as a child process: finding the package, checking the target, compiling. It knows nothing of components.
 
 use std::{
-    io::{BufRead, BufReader, Read},
+    io::{BufRead, BufReader, Read, Write},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
 use anyhow::{Context, bail};
+use podium_toolchain::{Install, Toolchain, forget_build_settings, forget_package};
 use serde::Deserialize;
 
 use super::{Options, Target};
@@ -102,19 +103,13 @@ pub(super) fn package(path: &Path) -> anyhow::Result<Package> {
     })
 }
 
-/// Says how to install the target where the toolchain in use lacks it; cargo's own message names a missing `core`.
-pub(super) fn require_target(package: &Package, target: Target) -> anyhow::Result<()> {
-    let triple = target.triple();
-    let output = command("rustc", &package.directory)
-        .args(["--print", "target-libdir", "--target", triple])
-        .output()
-        .context("cannot run rustc: is Rust installed? see https://rustup.rs")?;
-    let directory = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
-    if output.status.success() && directory.is_dir() {
-        return Ok(());
-    }
-    let toolchain = std::env::var("RUSTUP_TOOLCHAIN").map(|name| format!(" --toolchain {name}")).unwrap_or_default();
-    bail!("the compilation target {triple} is not installed; run\n\n    rustup target add {triple}{toolchain}\n");
+/// Returns when the toolchain that compiles the package has the target, and installs a missing one if `install` allows
+/// it. Without this check cargo compiles first and then names a missing crate `core`.
+pub(super) fn require_target(package: &Package, target: Target, install: Install) -> anyhow::Result<()> {
+    let toolchain = Toolchain::of(&package.directory, std::env::var("RUSTUP_TOOLCHAIN").ok());
+    // Written and not printed: the test harness keeps back what is printed.
+    let mut tell = |line: &str| drop(writeln!(std::io::stderr(), "{line}"));
+    Ok(toolchain.require(target.triple(), install, &mut tell)?)
 }
 
 /// Runs cargo and gives the path of the module (or, for wasip2, component) that it made.
@@ -181,28 +176,7 @@ fn has_guest_profile(workspace_root: &Path) -> bool {
 fn command(program: &str, directory: &Path) -> Command {
     let mut command = Command::new(program);
     command.current_dir(directory);
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        let outer = matches!(
-            &*text,
-            "RUSTFLAGS"
-                | "CARGO"
-                | "CARGO_ENCODED_RUSTFLAGS"
-                | "CARGO_MANIFEST_DIR"
-                | "CARGO_MANIFEST_PATH"
-                | "CARGO_CRATE_NAME"
-                | "CARGO_PRIMARY_PACKAGE"
-                | "CARGO_BUILD_TARGET"
-                | "CARGO_BUILD_RUSTFLAGS"
-                | "RUSTC_WORKSPACE_WRAPPER"
-                | "CLIPPY_ARGS"
-                | "OUT_DIR"
-        ) || ["CARGO_PKG_", "CARGO_BIN_", "CARGO_PROFILE_", "CARGO_CFG_", "CARGO_FEATURE_"]
-            .iter()
-            .any(|prefix| text.starts_with(prefix));
-        if outer {
-            command.env_remove(name);
-        }
-    }
+    forget_package(&mut command);
+    forget_build_settings(&mut command);
     command
 }

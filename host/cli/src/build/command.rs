@@ -26,6 +26,7 @@ pub fn run(arguments: &args::Build) -> anyhow::Result<ExitCode> {
         path: arguments.path.clone(),
         target_dir: arguments.target_dir.clone(),
         target: arguments.target,
+        install: arguments.toolchain.install_targets,
         quiet: arguments.quiet,
     })?;
     if !built.is_plugin() {

@@ -13,6 +13,7 @@ use anyhow::Context;
 use serde::Serialize;
 
 pub use component::Import;
+pub use podium_toolchain::Install;
 
 /// What to build, and where.
 #[derive(Debug, Clone)]
@@ -22,15 +23,19 @@ pub struct Options {
     /// Where cargo puts what it makes; none: the target directory of the crate's workspace.
     pub target_dir: Option<PathBuf>,
     pub target: Target,
+    /// Whether a target that the toolchain lacks is installed.
+    pub install: Install,
     /// Cargo says nothing unless it fails.
     pub quiet: bool,
 }
 
 impl Options {
-    /// The default target, into the workspace's target directory, with cargo's own progress.
+    /// The default target, installed where it is missing, into the workspace's target directory, with cargo's own
+    /// progress.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), target_dir: None, target: Target::default(), quiet: false }
+        let (target, install) = (Target::default(), Install::default());
+        Self { path: path.into(), target_dir: None, target, install, quiet: false }
     }
 }
 
@@ -97,7 +102,7 @@ pub fn build(options: &Options) -> anyhow::Result<Built> {
 /// As [`build`].
 pub fn build_with(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Built> {
     let package = cargo::package(&options.path)?;
-    cargo::require_target(&package, options.target)?;
+    cargo::require_target(&package, options.target, options.install)?;
     let target_dir = match &options.target_dir {
         Some(directory) => std::path::absolute(directory)?,
         None => package.target_directory.clone(),

@@ -85,7 +85,10 @@ struct Stage {
 }
 
 async fn play(arguments: &args::Demo, now_millis: u64) -> anyhow::Result<(Report, Stage)> {
-    let cast = tokio::task::spawn_blocking(plugins::build).await??;
+    let cast = {
+        let install = arguments.toolchain.install_targets;
+        tokio::task::spawn_blocking(move || plugins::build(install)).await??
+    };
     let began = Instant::now();
     let screen = Screen::new();
     screen.step("a Kubernetes API server in this process, and 200 Pods of four tenants");

@@ -1,12 +1,12 @@
 //! The demo's plugins: found in the checkout, built, configured as their samples say, only less patient.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, bail};
 use podium_host::model::PluginSpec;
 
 use crate::{
-    build::{self, Built},
+    build::{self, Built, Install},
     plugin, ui,
 };
 
@@ -35,31 +35,31 @@ pub(super) struct Cast {
 ///
 /// # Errors
 /// Outside a checkout, or when one does not build.
-pub(super) fn build() -> anyhow::Result<Cast> {
+pub(super) fn build(install: Install) -> anyhow::Result<Cast> {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let (plugins, guests) = (checkout.join("plugins"), checkout.join("tests/guests"));
     if !plugins.join(PARTS[0].name).is_dir() || !guests.join("spinner").is_dir() {
         bail!("the demo builds its plugins from source: run `cargo demo` in a checkout of Podium");
     }
     let bar = ui::bar(PARTS.len() as u64 + 1);
-    let one = |directory: &Path, target_dir: Option<PathBuf>| -> anyhow::Result<Built> {
+    // Where the tests build them too: neither builds again what the other has built.
+    let target_dir = checkout.join("target/guests");
+    let one = |directory: &Path| -> anyhow::Result<Built> {
         let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
         bar.set_prefix(name.clone());
         if !ui::interactive() {
             eprintln!("building {name}");
         }
-        let options = build::Options { target_dir, quiet: true, ..build::Options::new(directory) };
+        let target_dir = Some(target_dir.clone());
+        let options = build::Options { target_dir, install, quiet: true, ..build::Options::new(directory) };
         let built = build::build_with(&options, &mut |package| bar.set_message(package.to_owned()))?;
         bar.inc(1);
         Ok(built)
     };
     let mut cast = Vec::new();
-    let mut target_dir = None;
     for part in PARTS {
         let directory = plugins.join(part.name);
-        let built = one(&directory, None)?;
-        // The spinner is no member of the workspace; what it shares with the plugins need not be built twice.
-        target_dir = built.component.ancestors().nth(2).map(Path::to_owned);
+        let built = one(&directory)?;
         for (_, mut spec) in plugin::specs(&directory.join("plugin.yaml"), &built.component)? {
             if let Some(config) = part.config {
                 spec.config = config.to_owned();
@@ -68,7 +68,7 @@ pub(super) fn build() -> anyhow::Result<Cast> {
         }
     }
     let directory = guests.join("spinner");
-    let built = one(&directory, target_dir)?;
+    let built = one(&directory)?;
     let spinner = plugin::specs(&directory.join("plugin.yaml"), &built.component)?;
     bar.finish_and_clear();
     let (_, spinner) = spinner.into_iter().next().context("the spinner has no configuration")?;

@@ -8,7 +8,8 @@ use kube::{Api, Client, Error, api::PostParams, config::Kubeconfig};
 
 use super::{crates::Crate, kubeconfig::KubeconfigFile};
 use crate::{
-    args, build,
+    args,
+    build::{self, Install},
     cluster::{self, Local},
 };
 
@@ -17,19 +18,22 @@ pub(super) struct Stage {
     kubeconfig: PathBuf,
     /// The one namespace that is watched, where one was asked for.
     pub(super) only: Option<String>,
+    /// Whether builds install a compilation target that is missing.
+    pub(super) install: Install,
     /// None where the cluster is somebody else's.
     local: Option<(Local, KubeconfigFile)>,
 }
 
 impl Stage {
     pub(super) async fn set(arguments: &args::Dev, crates: &[Crate], now_millis: u64) -> anyhow::Result<Self> {
-        let only = arguments.namespace.clone();
+        let (only, install) = (arguments.namespace.clone(), arguments.toolchain.install_targets);
         if let Some(path) = &arguments.kubeconfig {
             let kubeconfig = Kubeconfig::read_from(path).with_context(|| format!("cannot use {}", path.display()))?;
             return Ok(Self {
                 client: cluster::client(kubeconfig).await?,
                 kubeconfig: path.clone(),
                 only,
+                install,
                 local: None,
             });
         }
@@ -47,6 +51,7 @@ impl Stage {
             client: local.client().await?,
             kubeconfig: file.path().to_owned(),
             only,
+            install,
             local: Some((local, file)),
         };
         if let Some(namespace) = &stage.only {

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::{crates::Crate, stage::Stage};
 use crate::{
-    build::{self, Built},
+    build::{self, Built, Install},
     plugin, suggestion, ui,
 };
 
@@ -45,7 +45,7 @@ async fn try_swap(app: &App, stage: &Stage, one: &Crate, running: &mut Running) 
         running.stop(app, "its configuration is invalid; correct plugin.yaml and save").await;
         return Err(error);
     }
-    let built = build(one).await;
+    let built = build(one, stage.install).await;
     if !config.is_file() {
         running.stop(app, "its configuration is gone").await;
         bail!(
@@ -138,8 +138,8 @@ fn visible(stage: &Stage, spec: &PluginSpec) -> anyhow::Result<()> {
     }
 }
 
-async fn build(one: &Crate) -> anyhow::Result<Built> {
-    let options = build::Options::new(&one.directory);
+async fn build(one: &Crate, install: Install) -> anyhow::Result<Built> {
+    let options = build::Options { install, ..build::Options::new(&one.directory) };
     // Ctrl-C reaches cargo as well, so nobody waits for this thread at the end.
     tokio::task::spawn_blocking(move || build::build(&options)).await?
 }

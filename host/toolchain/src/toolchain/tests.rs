@@ -1,0 +1,139 @@
+//! A toolchain in a temporary directory, with programs that stand for rustc and rustup.
+
+use super::*;
+use std::{os::unix::fs::symlink, sync::Mutex};
+use tempfile::TempDir;
+
+const TRIPLE: &str = "wasm32-unknown-unknown";
+const COMMAND: &str = "rustup target add wasm32-unknown-unknown --toolchain 1.95.0";
+
+struct Fake(TempDir);
+
+impl Fake {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir_all(directory.path().join("sysroot/lib/rustlib")).unwrap();
+        for program in ["rustc", "rustup"] {
+            // A link and no copy: a file that was just written cannot always be executed while other threads fork.
+            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake").join(program);
+            symlink(source, directory.path().join(program)).unwrap();
+        }
+        Self(directory)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn toolchain(&self) -> Toolchain {
+        Toolchain {
+            rustc: self.path("rustc").into(),
+            rustup: self.path("rustup").into(),
+            pauses: vec![Duration::ZERO; 3],
+            ..Toolchain::of(self.0.path(), Some("1.95.0".into()))
+        }
+    }
+
+    /// The outcome, and the lines that were told.
+    fn require(&self, install: Install) -> (Result<(), Error>, Vec<String>) {
+        let mut told = Vec::new();
+        let result = self.toolchain().require(TRIPLE, install, &mut |line| told.push(line.to_owned()));
+        (result, told)
+    }
+
+    fn calls(&self) -> Vec<String> {
+        let calls = fs::read_to_string(self.path("rustup.calls")).unwrap_or_default();
+        calls.lines().map(|call| format!("rustup {call}")).collect()
+    }
+}
+
+#[test]
+fn a_missing_target_is_installed_once_with_one_line() {
+    let fake = Fake::new();
+    let (result, told) = fake.require(Install::Auto);
+    result.unwrap();
+    assert_eq!(told, [format!("installing the compilation target {TRIPLE}, once: {COMMAND}")]);
+    let (result, told) = fake.require(Install::Auto);
+    result.unwrap();
+    assert!(told.is_empty(), "{told:?}");
+    assert_eq!(fake.calls(), [COMMAND]);
+}
+
+#[test]
+fn of_many_at_the_same_time_one_installs_and_all_find_the_target_complete() {
+    let fake = Fake::new();
+    let told = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let tell = &mut |line: &str| told.lock().unwrap().push(line.to_owned());
+                fake.toolchain().require(TRIPLE, Install::Auto, tell).unwrap();
+                assert!(fake.toolchain().libraries(TRIPLE).unwrap().unwrap().1);
+            });
+        }
+    });
+    assert_eq!(fake.calls(), [COMMAND]);
+    assert_eq!(told.into_inner().unwrap().len(), 1);
+}
+
+#[test]
+fn without_permission_the_error_names_the_command_and_rustup_is_not_called() {
+    let fake = Fake::new();
+    let (result, told) = fake.require(Install::Never);
+    let error = result.unwrap_err().to_string();
+    assert!(error.contains(&format!("\n    {COMMAND}\n")), "{error}");
+    assert!(error.contains("--install-targets") && error.contains("PODIUM_INSTALL_TARGETS"), "{error}");
+    assert!(told.is_empty() && fake.calls().is_empty(), "{told:?}");
+}
+
+#[test]
+fn an_installed_target_needs_no_permission_and_no_rustup() {
+    let fake = Fake::new();
+    fake.require(Install::Auto).0.unwrap();
+    fs::remove_file(fake.path("rustup")).unwrap();
+    fake.require(Install::Never).0.unwrap();
+}
+
+#[test]
+fn without_rustup_the_error_names_the_command() {
+    let fake = Fake::new();
+    fs::remove_file(fake.path("rustup")).unwrap();
+    let (result, told) = fake.require(Install::Auto);
+    let error = result.unwrap_err().to_string();
+    assert!(error.contains("no rustup") && error.contains(&format!("\n    {COMMAND}\n")), "{error}");
+    assert!(told.is_empty(), "{told:?}");
+}
+
+#[test]
+fn a_failed_download_is_tried_again() {
+    let fake = Fake::new();
+    fs::write(fake.path("failures"), "1\n2\n").unwrap();
+    let (result, told) = fake.require(Install::Auto);
+    result.unwrap();
+    assert_eq!(fake.calls().len(), 3);
+    assert!(told[1].contains("could not download file"), "{told:?}");
+}
+
+#[test]
+fn a_download_that_always_fails_is_an_error_with_rustups_own_words_and_the_command() {
+    let fake = Fake::new();
+    fs::write(fake.path("failures"), "1\n2\n3\n4\n5\n").unwrap();
+    let error = fake.require(Install::Auto).0.unwrap_err().to_string();
+    assert_eq!(fake.calls().len(), 4);
+    assert!(error.contains("connection reset") && error.contains(&format!("\n    {COMMAND}\n")), "{error}");
+}
+
+#[test]
+fn a_target_that_went_to_another_toolchain_is_an_error_that_names_the_one_in_use() {
+    let fake = Fake::new();
+    fs::write(fake.path("other-toolchain"), "").unwrap();
+    let error = fake.require(Install::Auto).0.unwrap_err().to_string();
+    assert!(error.contains(&fake.path("sysroot").display().to_string()), "{error}");
+}
+
+#[test]
+fn the_directory_that_rustup_leaves_of_a_removed_target_is_no_target() {
+    let fake = Fake::new();
+    fs::create_dir_all(fake.path("sysroot/lib/rustlib").join(TRIPLE).join("lib")).unwrap();
+    assert!(!fake.toolchain().libraries(TRIPLE).unwrap().unwrap().1);
+}
