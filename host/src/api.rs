@@ -19,10 +19,20 @@ use kube::client::Body;
 use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
 
+use crate::model::text;
+
 /// The most bytes of one answer, 128 MiB: a page of 500 of the largest Pods seen is a fifth of it.
 const MAX_ANSWER_BYTES: usize = 128 << 20;
-/// How much of an answer that is no Status is quoted, in characters.
-const MAX_QUOTE: usize = 200;
+/// The most bytes that are read of a refusal: the API server quotes the value that it refuses, which may be megabytes.
+const MAX_REFUSAL_BYTES: usize = 64 << 10;
+/// What is kept of a refusal's message. It goes to logs, reports and guests.
+const MAX_MESSAGE_BYTES: usize = 1 << 10;
+/// What is kept of each text of a cause.
+const MAX_CAUSE_BYTES: usize = 256;
+/// Causes that are kept: the API server names each wrong field of an object.
+const MAX_CAUSES: usize = 16;
+/// How much of an answer that is no Status is quoted.
+const MAX_QUOTE_BYTES: usize = 200;
 
 /// The bytes of a stream, as they come. Ends for good after an error.
 pub type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, ApiError>> + Send>>;
@@ -54,7 +64,9 @@ pub enum ApiError {
         code: u16,
         /// Such as "Conflict"; empty where the answer was no Status.
         reason: String,
+        /// Escaped, at most 1 KiB.
         message: String,
+        /// The first 16.
         causes: Vec<Cause>,
         /// How long the server asks to be left alone.
         retry_after: Option<Duration>,
@@ -82,6 +94,14 @@ pub struct Cause {
     /// Such as "DisruptionBudget".
     pub reason: String,
     pub message: String,
+}
+
+impl Cause {
+    fn bounded(self) -> Self {
+        let Self { field, reason, message } = self;
+        let bounded = |text: String| text::bounded(&text, MAX_CAUSE_BYTES);
+        Self { field: bounded(field), reason: bounded(reason), message: bounded(message) }
+    }
 }
 
 /// A `metav1.Status`, as far as errors need it.
@@ -198,9 +218,7 @@ impl Api {
         let code = response.status().as_u16();
         let header = response.headers().get(http::header::RETRY_AFTER).and_then(|value| value.to_str().ok());
         let retry_after = header.and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
-        // A refusal stays one when its body cannot be read to the end.
-        let body = self.collect(response, due).await.unwrap_or_default();
-        Err(refusal(code, retry_after, &body))
+        Err(refusal(code, retry_after, &beginning(response.into_body(), due).await))
     }
 
     async fn collect(&self, response: Response<Body>, due: Due) -> Result<Bytes, ApiError> {
@@ -221,6 +239,18 @@ impl ApiError {
     #[must_use]
     pub fn from_status(json: &[u8]) -> Self {
         refusal(0, None, json)
+    }
+
+    /// For a guest: what went wrong, without the addresses and names of the way to the API server.
+    #[must_use]
+    pub fn for_guests(&self) -> String {
+        match self {
+            Self::Status { code, reason, .. } if reason.is_empty() => format!("the API server answered {code}"),
+            Self::Status { code, reason, message, .. } => format!("the API server answered {code} {reason}: {message}"),
+            Self::Transport { .. } => "the connection to the API server failed".to_owned(),
+            Self::Malformed(_) => "the API server's answer cannot be read".to_owned(),
+            Self::Held(_) | Self::Timeout(_) => self.to_string(),
+        }
     }
 
     /// The status code of a refusal.
@@ -255,21 +285,33 @@ impl ApiError {
     }
 }
 
+/// The first [`MAX_REFUSAL_BYTES`] of a refusal's body, or what came of it: it stays one when its body cannot be read to
+/// the end.
+async fn beginning(mut body: Body, due: Due) -> Vec<u8> {
+    let mut read = Vec::new();
+    while read.len() < MAX_REFUSAL_BYTES {
+        let Ok(Some(Ok(frame))) = timeout_at(due.at, body.frame()).await else { break };
+        let Ok(data) = frame.into_data() else { break };
+        read.extend_from_slice(&data[..data.len().min(MAX_REFUSAL_BYTES - read.len())]);
+    }
+    read
+}
+
 /// `code` 0: the Status has its own.
 fn refusal(code: u16, retry_after: Option<Duration>, body: &[u8]) -> ApiError {
     let status = serde_json::from_slice::<Status>(body).ok().filter(|status| status.kind == "Status");
     let Some(status) = status else {
-        let quote: String = String::from_utf8_lossy(body).chars().take(MAX_QUOTE).collect();
-        let message = quote.trim().to_owned();
+        let quote = String::from_utf8_lossy(&body[..body.len().min(2 * MAX_QUOTE_BYTES)]).into_owned();
+        let message = text::bounded(quote.trim(), MAX_QUOTE_BYTES);
         return ApiError::Status { code, reason: String::new(), message, causes: Vec::new(), retry_after };
     };
     let details = status.details.unwrap_or_default();
     let seconds = details.retry_after_seconds.filter(|seconds| *seconds > 0).map(u64::from);
     ApiError::Status {
         code: if code == 0 { status.code } else { code },
-        reason: status.reason,
-        message: status.message,
-        causes: details.causes.unwrap_or_default(),
+        reason: text::bounded(&status.reason, MAX_CAUSE_BYTES),
+        message: text::bounded(&status.message, MAX_MESSAGE_BYTES),
+        causes: details.causes.unwrap_or_default().into_iter().take(MAX_CAUSES).map(Cause::bounded).collect(),
         retry_after: retry_after.or(seconds.map(Duration::from_secs)),
     }
 }
@@ -330,6 +372,46 @@ mod tests {
         let error = answering(503, Some("7"), "upstream is away").json(get()).await.unwrap_err();
         assert_eq!((error.code(), error.retry_after()), (Some(503), Some(Duration::from_secs(7))));
         assert_eq!(error.to_string(), "503 : upstream is away");
+    }
+
+    /// As the API server refuses a ConfigMap whose key is too long: with the key, twice.
+    fn quoting(bytes: usize) -> Api {
+        let service = service_fn(move |_: Request<Body>| async move {
+            let value = "\u{1b}k".repeat(bytes / 2);
+            let cause = serde_json::json!({ "field": value, "reason": "FieldValueInvalid", "message": value });
+            let details = serde_json::json!({ "causes": vec![cause; MAX_CAUSES + 2] });
+            let status =
+                serde_json::json!({ "kind": "Status", "message": value, "reason": "Invalid", "details": details });
+            Response::builder().status(422).body(Full::new(Bytes::from(status.to_string())))
+        });
+        Api::new(kube::Client::new(service, "default"), Duration::from_secs(5))
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_kept_within_bounds_and_escaped_whatever_it_quotes() {
+        // The last exceeds what is read of a body, so that it is quoted instead of parsed.
+        for (bytes, reason) in [(20, "Invalid"), (300, "Invalid"), (900_000, "")] {
+            let error = quoting(bytes).json(get()).await.unwrap_err();
+            let ApiError::Status { code: 422, reason: kept, message, causes, .. } = error else { panic!("{error}") };
+            assert_eq!(kept, reason);
+            assert!(message.len() <= MAX_MESSAGE_BYTES && !message.contains('\u{1b}') && !message.is_empty());
+            assert!(causes.len() <= MAX_CAUSES && causes.iter().all(|cause| cause.message.len() <= MAX_CAUSE_BYTES));
+        }
+        let error = quoting(600).json(get()).await.unwrap_err();
+        assert!(error.to_string().len() < 2 * MAX_MESSAGE_BYTES);
+    }
+
+    #[test]
+    fn a_guest_is_not_told_where_the_api_server_is() {
+        let address = "error trying to connect: tcp connect error: 10.0.0.1:6443".to_owned();
+        let hidden = [
+            ApiError::Transport { sent: true, message: address.clone() },
+            ApiError::Malformed(address.clone()),
+            refusal(502, None, address.as_bytes()),
+        ];
+        for error in hidden {
+            assert!(!error.for_guests().contains("10.0.0.1") && error.to_string().contains("10.0.0.1"));
+        }
     }
 
     #[tokio::test]

@@ -35,17 +35,18 @@ impl LivePods {
         let invalid = |what: &str, text: &str, reason| Refused::Invalid(format!("{what} {} {reason}", quoted(text)));
         dns_label(namespace).map_err(|reason| invalid("namespace", namespace, reason))?;
         dns_subdomain(name).map_err(|reason| invalid("pod name", name, reason))?;
-        let unavailable = |reason: &dyn std::fmt::Display| Refused::Unavailable(format!("API server: {reason}"));
         let request = Request::get(format!("/api/v1/namespaces/{namespace}/pods/{name}")).body(Vec::new());
-        let request = request.map_err(|error| unavailable(&error))?;
+        let request = request.map_err(|error| Refused::Invalid(error.to_string()))?;
         let bytes = match self.api.bytes(request).await {
             Ok(bytes) => bytes,
             Err(ApiError::Status { code: 404, .. }) => return Ok(None),
-            Err(error) => return Err(unavailable(&error)),
+            Err(error) => return Err(Refused::Unavailable(error.for_guests())),
         };
-        let pod = CachedPod::alone(&bytes, self.shapes.prune()).map_err(|error| unavailable(&error))?;
+        let unreadable =
+            || Refused::Unavailable("the API server's answer is not the pod that was asked for".to_owned());
+        let pod = CachedPod::alone(&bytes, self.shapes.prune()).map_err(|_| unreadable())?;
         if (&*pod.key.namespace, &*pod.key.name) != (namespace, name) {
-            return Err(unavailable(&format_args!("asked for {namespace}/{name}, answered {}", pod.key)));
+            return Err(unreadable());
         }
         Ok(Some(Arc::new(pod)))
     }

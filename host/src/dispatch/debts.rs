@@ -8,15 +8,15 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{Lane, gate::Gates};
-use crate::model::{CachedPod, WriteReport};
+use super::{Lane, gate::Gates, unsettled::Unsettled};
+use crate::model::CachedPod;
 
 type Owed<T> = Mutex<HashMap<(Lane, Arc<str>), T>>;
 
 #[derive(Debug, Default)]
 pub struct Debts {
     tombstones: Owed<Tombstone>,
-    unsettled: Owed<Vec<WriteReport>>,
+    pub(super) unsettled: Unsettled,
     pub(super) gates: Gates,
 }
 
@@ -44,16 +44,6 @@ impl Debts {
         now - self.tombstones.lock().entry((lane, uid.clone())).or_insert(found).buried
     }
 
-    pub(super) fn owe_unsettled(&self, lane: Lane, uid: &Arc<str>, reports: Vec<WriteReport>) {
-        if !reports.is_empty() {
-            self.unsettled.lock().insert((lane, uid.clone()), reports);
-        }
-    }
-
-    pub(super) fn take_unsettled(&self, lane: Lane, uid: &Arc<str>) -> Vec<WriteReport> {
-        self.unsettled.lock().remove(&(lane, uid.clone())).unwrap_or_default()
-    }
-
     /// Readers see that the Pod is gone: nobody waits for it any more.
     pub fn seen_gone(&self, uid: &str) {
         self.gates.seen_gone(uid);
@@ -63,13 +53,13 @@ impl Debts {
     pub(super) fn forget(&self, lane: Lane, uid: &Arc<str>) {
         let entry = (lane, uid.clone());
         self.tombstones.lock().remove(&entry);
-        self.unsettled.lock().remove(&entry);
+        self.unsettled.take(lane, uid);
     }
 
     /// The plugin was unloaded.
     pub fn forget_lane(&self, lane: Lane) {
         self.tombstones.lock().retain(|(of, _), _| *of != lane);
-        self.unsettled.lock().retain(|(of, _), _| *of != lane);
+        self.unsettled.forget_lane(lane);
         self.gates.forget_lane(lane);
     }
 }

@@ -7,6 +7,7 @@ mod debts;
 mod gate;
 mod registry;
 mod state;
+mod unsettled;
 mod world;
 
 pub use debts::Debts;
@@ -54,6 +55,8 @@ const GATE_PAUSE: Duration = Duration::from_millis(250);
 const GIVE_UP: Duration = Duration::from_secs(24 * 3_600);
 /// A requeue-after is at least this: "at once" means soon, not as fast as a worker can turn.
 const LEAST_REQUEUE: Duration = Duration::from_millis(100);
+/// Writes of one run that did not settle, each of which has a line in the log.
+const LOGGED_WRITES: usize = 3;
 /// How long a commit waits for the cache to show what it wrote.
 const SEE_WRITES: Duration = Duration::from_secs(2);
 
@@ -173,7 +176,7 @@ impl Dispatch {
             subject,
             now_millis: self.clock.now_millis(),
             attempt: job.attempt,
-            unsettled: self.debts.take_unsettled(job.lane, &key.uid),
+            unsettled: self.debts.unsettled.take(job.lane, &key.uid),
             seed: self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
         };
         let next = self.clone().attempt(job, plugin, request, snapshot).instrument(span).await;
@@ -225,11 +228,15 @@ impl Dispatch {
         let failed = !unsettled.is_empty();
         // An unloaded plugin is owed nothing.
         let loaded = self.registry.get(job.lane).is_some();
-        for report in &unsettled {
-            tracing::warn!(write = report.what, became = ?report.became, "a write did not settle");
+        for report in unsettled.iter().take(LOGGED_WRITES) {
+            let (result, message) = (report.became.name(), report.became.text());
+            tracing::warn!(write = report.what, result, message, "a write did not settle");
+        }
+        if let Some(more @ 1..) = unsettled.len().checked_sub(LOGGED_WRITES) {
+            tracing::warn!(more, "more writes did not settle");
         }
         if loaded {
-            self.debts.owe_unsettled(job.lane, &key.uid, unsettled);
+            self.debts.unsettled.put(job.lane, &key.uid, unsettled);
         }
         match report.result {
             // With Retry-After the API server says when, and not the back-off.

@@ -11,6 +11,7 @@ mod pod;
 mod query;
 pub(crate) mod record;
 mod run;
+pub mod text;
 mod write;
 
 pub use change::{Change, Checkpoint, Known, Observation, PodEvent, Staleness};

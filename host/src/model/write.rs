@@ -203,6 +203,21 @@ impl WriteResult {
         matches!(self, Self::Applied | Self::Unchanged | Self::Gone)
     }
 
+    /// What the API server said.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        match self {
+            Self::OwnedByOther(text) | Self::Blocked(text) | Self::Forbidden(text) | Self::Invalid(text) => text,
+            Self::Applied | Self::Unchanged | Self::Conflict | Self::Gone | Self::NotSent | Self::Unknown => "",
+        }
+    }
+    pub fn text_mut(&mut self) -> Option<&mut String> {
+        match self {
+            Self::OwnedByOther(text) | Self::Blocked(text) | Self::Forbidden(text) | Self::Invalid(text) => Some(text),
+            Self::Applied | Self::Unchanged | Self::Conflict | Self::Gone | Self::NotSent | Self::Unknown => None,
+        }
+    }
+
     /// The value of the metrics' label `result`.
     #[must_use]
     pub const fn name(&self) -> &'static str {

@@ -30,7 +30,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use crate::{
     api::Api,
     authz::Authorized,
-    model::{BoxFuture, Event, PluginId, PodKey, PodView, WriteReport, WriteResult},
+    model::{BoxFuture, Event, PluginId, PodKey, PodView, WriteReport, WriteResult, text::Budget},
     seam::{Deliver, Sender, Sent, Staged},
     shape::Shapes,
 };
@@ -42,6 +42,8 @@ use tokio::time::Instant;
 const DEADLINE: Duration = Duration::from_secs(5);
 /// How long a delivery may take, with all its writes, reads and Events: meanwhile it holds a worker.
 const DELIVERY_DEADLINE: Duration = Duration::from_secs(10);
+/// What the API server says about the writes of one delivery, in all: writes that were merged share one text.
+const MAX_REPORTED_BYTES: usize = 64 << 10;
 /// The API server refuses a longer `fieldManager`.
 const MAX_MANAGER_BYTES: usize = 128;
 
@@ -105,11 +107,15 @@ impl Writeback {
         }
         // Whoever was turned away, or got no answer, comes back when requests of the sender may be sent.
         sent.retry_after = sent.retry_after.max(self.held(sender));
+        let mut texts = Budget::new(MAX_REPORTED_BYTES);
         sent.reports = described
             .into_iter()
             .map(|(id, what)| {
                 // The plan names every write.
-                let became = became.remove(&id).unwrap_or(WriteResult::NotSent);
+                let mut became = became.remove(&id).unwrap_or(WriteResult::NotSent);
+                if let Some(text) = became.text_mut() {
+                    texts.take(text);
+                }
                 WriteReport { id, what, became }
             })
             .collect();
