@@ -2,7 +2,7 @@
 //! their order are those of the host's `authz`; `tests/tests/test_host.rs` compares the two.
 
 use podium_wire::syntax;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{
     Write,
@@ -37,20 +37,16 @@ pub(super) fn check_pod(configuration: &Configuration, target: &PodKey, write: &
     match write {
         Write::SetLabel { key, value, .. } => {
             valid("label value", value, syntax::label_value)?;
-            granted_key(configuration, "label key", key, |grants| &grants.labels)
+            label(configuration, key)
         }
-        Write::RemoveLabel { key, .. } => granted_key(configuration, "label key", key, |grants| &grants.labels),
+        Write::RemoveLabel { key, .. } => label(configuration, key),
         Write::SetAnnotation { key, value, .. } => {
             at_most("annotation value", value, syntax::MAX_ANNOTATION_VALUE_BYTES)?;
             annotation(configuration, key)
         }
         Write::RemoveAnnotation { key, .. } => annotation(configuration, key),
         Write::AddFinalizer { name, .. } | Write::RemoveFinalizer { name, .. } => {
-            valid("finalizer", name, syntax::qualified_name)?;
-            if !name.contains('/') {
-                let name = syntax::quoted(name);
-                Err(Refused::Invalid(format!("finalizer {name} must have a domain before its name")))?;
-            }
+            valid_finalizer(name)?;
             configuration.granted(|grants| Pattern::cover(&grants.finalizers, name))
         }
         Write::SetCondition { condition, .. } => {
@@ -86,7 +82,7 @@ pub(super) fn check_apply(
     owner: Option<&PodKey>,
 ) -> Result<(), Denied> {
     valid_object(object)?;
-    valid_metadata(body)?;
+    let carried = valid_metadata(body)?;
     if let Some(owner) = owner {
         valid_target(owner)?;
         // Kubernetes collects an object whose owner is in another namespace as an orphan, at once.
@@ -94,6 +90,10 @@ pub(super) fn check_apply(
             Err(Refused::Invalid("the owner must be in the object's namespace".to_owned()))?;
         }
     }
+    if carried.keys().any(|key| syntax::is_forbidden_key(key)) {
+        Err(Refused::NotGranted)?;
+    }
+    configuration.granted(|grants| carried.is_covered_by(grants))?;
     granted_object(configuration, object)
 }
 
@@ -137,6 +137,11 @@ fn granted_key(
     configuration.granted(|grants| Pattern::cover(patterns(grants), key))
 }
 
+fn label(configuration: &Configuration, key: &str) -> Check {
+    granted_key(configuration, "label key", key, |grants| &grants.labels)?;
+    if syntax::is_forbidden_key(key) { Err(Refused::NotGranted) } else { Ok(()) }
+}
+
 fn annotation(configuration: &Configuration, key: &str) -> Check {
     granted_key(configuration, "annotation key", key, |grants| &grants.annotations)?;
     if syntax::is_forbidden_key(key) { Err(Refused::NotGranted) } else { Ok(()) }
@@ -178,13 +183,67 @@ fn valid_object(object: &ObjectRef) -> Check {
     valid("object name", &object.name, syntax::dns_subdomain)
 }
 
-fn valid_metadata(body: &Value) -> Check {
-    let empty = Map::new();
-    let metadata = body.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
-    match HOST_ONLY.iter().find(|field| metadata.contains_key(**field)) {
-        Some(field) => Err(Refused::Invalid(format!("metadata.{field} is for the host to set; leave it out"))),
-        None => Ok(()),
+/// What an object carries that needs a grant, or may never be written.
+#[derive(Default)]
+struct Carried<'a> {
+    labels: Vec<&'a str>,
+    annotations: Vec<&'a str>,
+    finalizers: Vec<&'a str>,
+}
+
+impl<'a> Carried<'a> {
+    fn keys(&self) -> impl Iterator<Item = &&'a str> {
+        self.labels.iter().chain(&self.annotations)
     }
+
+    /// As on Pods, reserved keys need a grant of the exact key; others come with the kind.
+    fn is_covered_by(&self, grants: &WriteGrants) -> bool {
+        let may_carry = |patterns: &[Pattern], keys: &[&str]| {
+            keys.iter().all(|key| !syntax::is_reserved_key(key) || Pattern::cover(patterns, key))
+        };
+        may_carry(&grants.labels, &self.labels)
+            && may_carry(&grants.annotations, &self.annotations)
+            && self.finalizers.iter().all(|name| Pattern::cover(&grants.finalizers, name))
+    }
+}
+
+fn valid_metadata(body: &Value) -> Result<Carried<'_>, Refused> {
+    let invalid = |text: &str| Refused::Invalid(text.to_owned());
+    let Some(metadata) = body.get("metadata").and_then(Value::as_object) else { return Ok(Carried::default()) };
+    if let Some(field) = HOST_ONLY.iter().find(|field| metadata.contains_key(**field)) {
+        return Err(Refused::Invalid(format!("metadata.{field} is for the host to set; leave it out")));
+    }
+    let keys = |field: &str, what: &str| match metadata.get(field) {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Object(keys)) => {
+            keys.keys().try_for_each(|key| valid(what, key, syntax::qualified_name))?;
+            Ok(keys.keys().map(String::as_str).collect())
+        }
+        Some(_) => Err(invalid(&format!("metadata.{field} must be a JSON object"))),
+    };
+    let (labels, annotations) = (keys("labels", "label key")?, keys("annotations", "annotation key")?);
+    let mut finalizers = Vec::new();
+    match metadata.get("finalizers") {
+        None | Some(Value::Null) => {}
+        Some(Value::Array(names)) => {
+            for name in names {
+                let name = name.as_str().ok_or_else(|| invalid("a finalizer must be text"))?;
+                valid_finalizer(name)?;
+                finalizers.push(name);
+            }
+        }
+        Some(_) => return Err(invalid("metadata.finalizers must be a JSON array")),
+    }
+    Ok(Carried { labels, annotations, finalizers })
+}
+
+/// The API server accepts names without a domain only for a few of its own.
+fn valid_finalizer(name: &str) -> Check {
+    valid("finalizer", name, syntax::qualified_name)?;
+    if name.contains('/') {
+        return Ok(());
+    }
+    Err(Refused::Invalid(format!("finalizer {} must have a domain before its name", syntax::quoted(name))))
 }
 
 /// What a complete object calls itself.

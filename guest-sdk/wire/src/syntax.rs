@@ -167,10 +167,10 @@ pub fn is_reserved_domain(domain: &str) -> bool {
         .any(|reserved| domain.strip_suffix(reserved).is_some_and(|before| before.is_empty() || before.ends_with('.')))
 }
 
-/// Keys that nothing may write, whatever is granted: kubectl would take the annotation for its own memory.
+/// Keys that no plugin may write, whatever is granted: `kubectl apply` and the host remember there what they applied.
 #[must_use]
 pub fn is_forbidden_key(key: &str) -> bool {
-    key == "kubectl.kubernetes.io/last-applied-configuration"
+    key == "kubectl.kubernetes.io/last-applied-configuration" || key.starts_with("podium.dev/applied-")
 }
 
 /// Condition types of a Pod that belong to the kubelet, the scheduler and the controllers: no plugin writes them.

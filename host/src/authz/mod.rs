@@ -73,6 +73,12 @@ fn valid_target(target: &PodKey) -> Result<(), Refused> {
     valid("uid", &target.uid, syntax::uid)
 }
 
+/// Whether an object of another kind may carry a valid key: its kind is granted, and with it all keys except those that
+/// are reserved on Pods too.
+fn may_carry(patterns: &[KeyPattern], key: &str) -> bool {
+    !syntax::is_forbidden_key(key) && (!syntax::is_reserved_key(key) || covers(patterns, key))
+}
+
 /// Whether the patterns cover a valid key. A wildcard needs a domain before it, and covers no key of Kubernetes' own.
 fn covers(patterns: &[KeyPattern], key: &str) -> bool {
     patterns.iter().any(|pattern| match pattern.0.strip_suffix('*') {

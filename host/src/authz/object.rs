@@ -4,17 +4,18 @@ use serde_json::{Map, Value};
 
 use crate::model::{Action, ObjectRef, PodKey, Refused, Scope, WriteGrants, syntax};
 
-use super::{granted, valid, valid_target};
+use super::{granted, may_carry, pod, valid, valid_target};
 
 /// Fields of `metadata` that the server or the host alone sets: with them a body could take over another incarnation,
 /// tie itself to a foreign owner, or claim fields in another manager's name.
 const HOST_ONLY: [&str; 4] = ["managedFields", "ownerReferences", "resourceVersion", "uid"];
 
 pub(super) fn check(action: &Action, scope: &Scope, grants: &WriteGrants) -> Result<(), Refused> {
+    let mut covered = true;
     let object = match action {
         Action::ApplyObject { object, body, owner } => {
             valid_object(object)?;
-            valid_body(object, body)?;
+            covered = valid_body(object, body, grants)?;
             if let Some(owner) = owner {
                 valid_owner(object, owner)?;
             }
@@ -31,8 +32,8 @@ pub(super) fn check(action: &Action, scope: &Scope, grants: &WriteGrants) -> Res
     };
     let kind = grants.objects.iter().any(|grant| grant.api_version == object.api_version && grant.kind == object.kind);
     // A plugin writes to Pods by the verbs for Pods, which have grants of their own and never create.
-    let pod = object.kind == "Pod";
-    granted(kind && !pod && in_scope(object, scope))
+    let is_pod = object.kind == "Pod";
+    granted(kind && !is_pod && covered && in_scope(object, scope))
 }
 
 fn in_scope(object: &ObjectRef, scope: &Scope) -> bool {
@@ -52,8 +53,9 @@ fn valid_object(object: &ObjectRef) -> Result<(), Refused> {
     valid("object name", &object.name, syntax::dns_subdomain)
 }
 
-/// What was authorised must be what is sent: the body names the very object of the reference.
-fn valid_body(object: &ObjectRef, body: &Value) -> Result<(), Refused> {
+/// What was authorised must be what is sent: the body names the very object of the reference. Gives whether the grants
+/// cover its keys and finalizers.
+fn valid_body(object: &ObjectRef, body: &Value, grants: &WriteGrants) -> Result<bool, Refused> {
     let invalid = |text: &str| Refused::Invalid(text.to_owned());
     let body = body.as_object().ok_or_else(|| invalid("the object must be a JSON object"))?;
     let metadata = body.get("metadata").and_then(Value::as_object);
@@ -70,11 +72,33 @@ fn valid_body(object: &ObjectRef, body: &Value) -> Result<(), Refused> {
     };
     // A namespace that is no text would read as none.
     let namespace_is_text = metadata.get("namespace").is_none_or(Value::is_string);
-    if named == *object && namespace_is_text {
-        Ok(())
-    } else {
-        Err(invalid("apiVersion, kind, metadata.namespace and metadata.name must be the object's"))
+    if named != *object || !namespace_is_text {
+        return Err(invalid("apiVersion, kind, metadata.namespace and metadata.name must be the object's"));
     }
+    let mut covered = true;
+    for (field, what, patterns) in
+        [("labels", "label key", &grants.labels), ("annotations", "annotation key", &grants.annotations)]
+    {
+        let keys = match metadata.get(field) {
+            None | Some(Value::Null) => continue,
+            Some(Value::Object(keys)) => keys,
+            Some(_) => return Err(invalid(&format!("metadata.{field} must be a JSON object"))),
+        };
+        for key in keys.keys() {
+            valid(what, key, syntax::qualified_name)?;
+            covered &= may_carry(patterns, key);
+        }
+    }
+    let names = match metadata.get("finalizers") {
+        None | Some(Value::Null) => return Ok(covered),
+        Some(Value::Array(names)) => names,
+        Some(_) => return Err(invalid("metadata.finalizers must be a JSON array")),
+    };
+    for name in names {
+        let name = name.as_str().ok_or_else(|| invalid("a finalizer must be text"))?;
+        covered &= pod::finalizer(grants, name)?;
+    }
+    Ok(covered)
 }
 
 /// Kubernetes collects an object whose owner is in another namespace as an orphan, at once.

@@ -38,7 +38,7 @@ pub(super) fn check(action: &Action, target: &PodKey, scope: &Scope, grants: &Wr
 
 fn label(grants: &WriteGrants, key: &str) -> Result<bool, Refused> {
     valid("label key", key, syntax::qualified_name)?;
-    Ok(covers(&grants.labels, key))
+    Ok(!syntax::is_forbidden_key(key) && covers(&grants.labels, key))
 }
 
 fn annotation(grants: &WriteGrants, key: &str) -> Result<bool, Refused> {
@@ -46,7 +46,7 @@ fn annotation(grants: &WriteGrants, key: &str) -> Result<bool, Refused> {
     Ok(!syntax::is_forbidden_key(key) && covers(&grants.annotations, key))
 }
 
-fn finalizer(grants: &WriteGrants, name: &str) -> Result<bool, Refused> {
+pub(super) fn finalizer(grants: &WriteGrants, name: &str) -> Result<bool, Refused> {
     valid("finalizer", name, syntax::qualified_name)?;
     // The API server accepts names without a domain only for a few of its own, such as `orphan`.
     if !name.contains('/') {

@@ -254,6 +254,65 @@ fn a_body_may_not_speak_for_the_server_or_name_another_object() {
 }
 
 #[test]
+fn an_object_carries_no_reserved_key_and_no_finalizer_that_is_not_granted() {
+    let verdict = |grants: &Grants, metadata: serde_json::Value| {
+        let mut body = config_map();
+        for (field, value) in metadata.as_object().unwrap() {
+            body["metadata"][field] = value.clone();
+        }
+        refused(&shop(), grants, apply(body, None))
+    };
+    let mut grants = Grants::default();
+    grants.write.objects = all().write.objects;
+    for metadata in [
+        json!({"labels": {"team": "web", "shop.example/a": "b"}, "annotations": {"note": "any"}}),
+        json!({"labels": null, "annotations": null, "finalizers": null}),
+        json!({"finalizers": []}),
+    ] {
+        assert_eq!(verdict(&grants, metadata), None);
+    }
+    let reserved = [
+        json!({"labels": {"app.kubernetes.io/managed-by": "Helm"}}),
+        json!({"labels": {"pod-template-hash": "x"}}),
+        json!({"annotations": {"control-plane.alpha.kubernetes.io/leader": "x"}}),
+        json!({"finalizers": ["kubernetes.io/pvc-protection"]}),
+        json!({"finalizers": ["bank.example/hold"]}),
+        json!({"finalizers": ["shop.example/a", "bank.example/hold"]}),
+    ];
+    let never = [
+        json!({"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}}),
+        json!({"annotations": {"podium.dev/applied-0123": "x"}}),
+        json!({"labels": {"podium.dev/applied-0123": "x"}}),
+    ];
+    for metadata in reserved.iter().chain(&never) {
+        assert_eq!(verdict(&grants, metadata.clone()), Some(Refused::NotGranted), "{metadata}");
+    }
+    // As on Pods an exact grant covers a reserved key, and a wildcard does not.
+    let keys = ["app.kubernetes.io/managed-by", "pod-template-hash", "control-plane.alpha.kubernetes.io/leader"];
+    let finalizers = ["kubernetes.io/pvc-protection", "bank.example/*", "shop.example/a"];
+    (grants.write.labels, grants.write.annotations) = (patterns(&keys), patterns(&keys));
+    grants.write.finalizers = patterns(&finalizers);
+    for metadata in reserved {
+        assert_eq!(verdict(&grants, metadata.clone()), None, "{metadata}");
+    }
+    let wide = ["podium.dev/*", "app.kubernetes.io/*", "podium.dev/applied-0123"];
+    (grants.write.labels, grants.write.annotations) = (patterns(&wide), patterns(&wide));
+    for metadata in never.into_iter().chain([json!({"labels": {"app.kubernetes.io/managed-by": "Helm"}})]) {
+        assert_eq!(verdict(&grants, metadata.clone()), Some(Refused::NotGranted), "{metadata}");
+    }
+    for metadata in [
+        json!({"labels": []}),
+        json!({"annotations": "x"}),
+        json!({"labels": {"KUBERNETES.IO/a": "b"}}),
+        json!({"finalizers": {}}),
+        json!({"finalizers": [1]}),
+        json!({"finalizers": ["orphan"]}),
+    ] {
+        assert!(matches!(verdict(&grants, metadata.clone()), Some(Refused::Invalid(_))), "{metadata}");
+    }
+}
+
+#[test]
 fn an_owner_is_in_the_namespace_of_what_it_owns() {
     let foreign = PodKey::new("bank", "cart-0", "u1");
     assert!(matches!(refused(&Scope::Cluster, &all(), apply(config_map(), Some(foreign))), Some(Refused::Invalid(_))));

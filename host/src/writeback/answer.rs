@@ -1,7 +1,8 @@
 //! What an answer of the API server means for a write. Pure.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
@@ -29,7 +30,7 @@ pub(super) enum Verdict {
 
 /// Where the meanings are from: the API server's own answers, tried on 1.36.
 pub(super) fn judge(request: &Request, error: &ApiError) -> Verdict {
-    let ApiError::Status { code, message, causes, retry_after, .. } = error else {
+    let ApiError::Status { code, reason, message, causes, retry_after } = error else {
         return match error {
             ApiError::Transport { sent: false, .. } => Verdict::Unreachable,
             ApiError::Held(wait) => Verdict::Busy(Some(*wait)),
@@ -46,7 +47,11 @@ pub(super) fn judge(request: &Request, error: &ApiError) -> Verdict {
         409 => WriteResult::Conflict,
         // An apply creates, so what is missing is the namespace.
         404 if matches!(request, Request::Apply { .. }) => WriteResult::Invalid(told()),
+        // No Status: what is missing is the path and not the object.
+        404 if matches!(request, Request::DeleteObject { .. }) && reason.is_empty() => WriteResult::Invalid(told()),
         404 => WriteResult::Gone,
+        // The server gave up on reading the request, or so it says.
+        408 => return Verdict::Ambiguous,
         429 if error.has_cause("DisruptionBudget") => WriteResult::Blocked(told()),
         429 if error.is_about_the_object() => WriteResult::Forbidden(told()),
         429 => return Verdict::Busy(*retry_after),
@@ -61,14 +66,33 @@ pub(super) fn judge(request: &Request, error: &ApiError) -> Verdict {
     Verdict::Became(result, *retry_after)
 }
 
+pub(super) type Annotations = BTreeMap<String, String>;
+
+/// The annotations of a Pod as the API server wrote it.
+///
+/// # Errors
+/// When it is no object with annotations.
+pub(super) fn annotations(pod: &[u8]) -> serde_json::Result<Annotations> {
+    #[derive(Deserialize)]
+    struct Pod {
+        metadata: Metadata,
+    }
+    #[derive(Deserialize)]
+    struct Metadata {
+        annotations: Option<Annotations>,
+    }
+    serde_json::from_slice::<Pod>(pod).map(|pod| pod.metadata.annotations.unwrap_or_default())
+}
+
 /// What a read after a contested removal says: `uid` is that of what is there now, `wanted` that of what was to go.
 pub(super) fn contested(uid: Option<&str>, wanted: &str) -> WriteResult {
     if uid == Some(wanted) { WriteResult::Conflict } else { WriteResult::Gone }
 }
 
 /// What a read after a lost answer says of a write to a Pod: `Applied` where the Pod shows it, `Gone` where there is
-/// another or none, else it cannot be known. `now` is the Pod of the same name as it is.
-pub(super) fn resolve(request: &Request, now: Option<&CachedPod>) -> WriteResult {
+/// another or none, else it cannot be known. `now` is the Pod of the same name as it is, with its annotations before
+/// any were pruned.
+pub(super) fn resolve(request: &Request, now: Option<(&CachedPod, &Annotations)>) -> WriteResult {
     let (Request::PatchMeta { key, .. }
     | Request::PatchStatus { key, .. }
     | Request::Delete { key, .. }
@@ -76,9 +100,9 @@ pub(super) fn resolve(request: &Request, now: Option<&CachedPod>) -> WriteResult
     else {
         return WriteResult::Unknown;
     };
-    let Some(pod) = now.filter(|pod| pod.key == *key) else { return WriteResult::Gone };
+    let Some((pod, annotations)) = now.filter(|(pod, _)| pod.key == *key) else { return WriteResult::Gone };
     let shown = match request {
-        Request::PatchMeta { patch, .. } => shows(pod, patch),
+        Request::PatchMeta { patch, .. } => shows(pod, annotations, patch),
         Request::PatchStatus { conditions, .. } => pod.status().is_ok_and(|status| {
             conditions.iter().all(|(condition_type, wanted)| {
                 let held = status.conditions.iter().find(|held| held.condition_type == *condition_type);
@@ -99,10 +123,8 @@ pub(super) fn resolve(request: &Request, now: Option<&CachedPod>) -> WriteResult
     if shown { WriteResult::Applied } else { WriteResult::Unknown }
 }
 
-fn shows(pod: &CachedPod, patch: &MetaPatch) -> bool {
-    let (Ok(labels), Ok(annotations), Ok(lifecycle)) = (pod.labels(), pod.annotations(), pod.lifecycle()) else {
-        return false;
-    };
+fn shows(pod: &CachedPod, annotations: &Annotations, patch: &MetaPatch) -> bool {
+    let (Ok(labels), Ok(lifecycle)) = (pod.labels(), pod.lifecycle()) else { return false };
     patch.labels.iter().all(|(key, value)| labels.get(key) == value.as_ref())
         && patch.annotations.iter().all(|(key, value)| annotations.get(key) == value.as_ref())
         && patch.add_finalizers.iter().all(|name| lifecycle.finalizers.contains(name))

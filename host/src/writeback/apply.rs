@@ -148,9 +148,9 @@ impl<'a> Delivery<'a> {
     async fn look(&mut self, key: &PodKey, request: &Request, sent: &mut Sent) -> WriteResult {
         let Ok(wire) = http::get_pod(key) else { return self.failed(Verdict::Ambiguous, sent) };
         let result = match self.api.bytes(wire).await {
-            Ok(answer) => match self.pod(&answer) {
-                Some(pod) => {
-                    let result = answer::resolve(request, Some(&pod));
+            Ok(answer) => match self.pod(&answer).zip(answer::annotations(&answer).ok()) {
+                Some((pod, annotations)) => {
+                    let result = answer::resolve(request, Some((&pod, &annotations)));
                     if result == WriteResult::Applied {
                         written(Some(pod), key, sent);
                     }

@@ -1,4 +1,5 @@
-//! Which path a kind has: asked of the API server once per group and version, and only when an object of it is written.
+//! Which path a kind has: asked of the API server once per group and version, when an object of it is written, and again
+//! after a 404, as a CustomResourceDefinition may have been made anew with another plural or scope.
 //! A host whose plugins write to Pods alone never asks, so that it works where there is nothing but Pods.
 
 use std::sync::Arc;
@@ -48,6 +49,11 @@ pub(super) enum PathError {
 impl Discovery {
     pub(super) fn new() -> Self {
         Self { known: Mutex::new(Memory::new(MAX_GROUP_VERSIONS)) }
+    }
+
+    /// Forgets what is served of a group and version: an answer said that it is no longer so.
+    pub(super) fn forget(&self, version: &str) {
+        self.known.lock().remove(&version.to_owned());
     }
 
     /// The path of an object whose reference was authorised.

@@ -243,9 +243,9 @@ fn collection(event: &Event) -> String {
 
 /// The Pod's name, cut so that a subdomain remains, and the digest.
 fn name(event: &Event, digest: Digest) -> String {
-    const MAX_POD_BYTES: usize = 253 - 17;
+    const MAX_POD_BYTES: usize = 253 - 33;
     let pod: String = event.target.name.chars().take(MAX_POD_BYTES).collect();
-    format!("{}.{}", pod.trim_end_matches(['.', '-']), digest.short())
+    format!("{}.{}", pod.trim_end_matches(['.', '-']), digest.hex())
 }
 
 fn event_type(event: &Event) -> &'static str {

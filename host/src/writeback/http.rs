@@ -10,7 +10,7 @@ use crate::{
     seam::Sender,
 };
 
-use super::plan::MetaPatch;
+use super::{SERVER_TIMEOUT, plan::MetaPatch};
 
 const MERGE: &str = "application/strategic-merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
@@ -20,26 +20,46 @@ pub(super) type Request = http::Request<Vec<u8>>;
 
 /// `path` holds nothing but names that `authz` let through.
 fn request(method: Method, path: String, content: &str, body: &Value, sender: &Sender) -> Result<Request, http::Error> {
+    let body = if body.is_null() { String::new() } else { body.to_string() };
     let mut request = http::Request::builder().method(method).uri(path);
     if let Some(user) = &sender.impersonate {
         request = request.header("impersonate-user", user);
     }
-    request = request.header(http::header::CONTENT_TYPE, content);
-    let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-    request.body(body)
+    let body = if content == APPLY { as_yaml(&body) } else { body };
+    request.header(http::header::CONTENT_TYPE, content).body(body.into_bytes())
+}
+
+/// JSON that the API server's YAML reader takes as the JSON that it is. Outside ASCII it refuses some characters and
+/// changes others, such as U+0085, so these are escaped. A character above U+FFFF it always keeps; a pair of surrogates,
+/// as JSON escapes it, it refuses.
+fn as_yaml(json: &str) -> String {
+    let mut yaml = String::with_capacity(json.len());
+    for character in json.chars() {
+        match character {
+            '\u{7f}'..='\u{ffff}' => yaml.push_str(&format!("\\u{:04x}", u32::from(character))),
+            _ => yaml.push(character),
+        }
+    }
+    yaml
 }
 
 fn pod_path(key: &PodKey) -> String {
     format!("/api/v1/namespaces/{}/pods/{}", key.namespace, key.name)
 }
 
-/// The query that names the manager of the fields.
+/// The query of a write. The API server ends a write that takes longer, and says so (504): then it cannot be done any
+/// more, as one that only the client gave up on can.
+fn timeout() -> String {
+    format!("timeout={}s", SERVER_TIMEOUT.as_secs())
+}
+
+/// The query of a write that has a manager of fields.
 fn manager(sender: &Sender) -> String {
     let encode = |byte: u8| match byte {
         byte if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) => char::from(byte).to_string(),
         byte => format!("%{byte:02X}"),
     };
-    format!("fieldManager={}", sender.manager.bytes().map(encode).collect::<String>())
+    format!("fieldManager={}&{}", sender.manager.bytes().map(encode).collect::<String>(), timeout())
 }
 
 /// As the host itself: what it reads to find out what became of a write is not the plugin's to see.
@@ -110,7 +130,13 @@ fn delete_options(uid: Option<&str>, grace_seconds: Option<u32>) -> Value {
 }
 
 pub(super) fn delete(key: &PodKey, grace_seconds: Option<u32>, sender: &Sender) -> Result<Request, http::Error> {
-    request(Method::DELETE, pod_path(key), JSON, &delete_options(Some(&key.uid), grace_seconds), sender)
+    request(
+        Method::DELETE,
+        format!("{}?{}", pod_path(key), timeout()),
+        JSON,
+        &delete_options(Some(&key.uid), grace_seconds),
+        sender,
+    )
 }
 
 pub(super) fn evict(key: &PodKey, sender: &Sender) -> Result<Request, http::Error> {
@@ -120,7 +146,7 @@ pub(super) fn evict(key: &PodKey, sender: &Sender) -> Result<Request, http::Erro
         "metadata": { "namespace": *key.namespace, "name": *key.name },
         "deleteOptions": { "preconditions": { "uid": *key.uid } },
     });
-    request(Method::POST, format!("{}/eviction", pod_path(key)), JSON, &body, sender)
+    request(Method::POST, format!("{}/eviction?{}", pod_path(key), timeout()), JSON, &body, sender)
 }
 
 /// Never with force: fields of another manager stay the other's.
@@ -132,7 +158,7 @@ pub(super) fn apply(path: &str, body: &Value, sender: &Sender) -> Result<Request
 pub(super) fn delete_object(path: &str, uid: Option<&str>, sender: &Sender) -> Result<Request, http::Error> {
     let mut options = delete_options(uid, None);
     options["propagationPolicy"] = json!("Background");
-    request(Method::DELETE, path.to_owned(), JSON, &options, sender)
+    request(Method::DELETE, format!("{path}?{}", timeout()), JSON, &options, sender)
 }
 
 pub(super) fn create(path: &str, body: &Value, sender: &Sender) -> Result<Request, http::Error> {
@@ -146,4 +172,17 @@ pub(super) fn merge(path: &str, body: &Value, sender: &Sender) -> Result<Request
 /// True for the name of a resource that can stand in a path; discovery is the server's word, so it is not trusted.
 pub(super) fn is_resource(plural: &str) -> bool {
     syntax::dns_label(plural).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_applied_body_has_nothing_that_yaml_reads_otherwise_than_json() {
+        let value = json!({ "a": "\u{85}\u{7f}\u{fffe}\u{feff}\u{2028}\u{e9}\u{1f600}\"\\\n" });
+        let yaml = as_yaml(&value.to_string());
+        assert_eq!(yaml, "{\"a\":\"\\u0085\\u007f\\ufffe\\ufeff\\u2028\\u00e9\u{1f600}\\\"\\\\\\n\"}");
+        assert_eq!(serde_json::from_str::<Value>(&yaml).unwrap(), value);
+    }
 }

@@ -38,8 +38,11 @@ use crate::{
 use digest::Digest;
 use tokio::time::Instant;
 
-/// How long one request may take.
-const DEADLINE: Duration = Duration::from_secs(5);
+/// How long one request may take: what an admission webhook or a queue of priority and fairness may take, within a
+/// delivery, and leaving time for the read after a lost answer.
+const DEADLINE: Duration = Duration::from_secs(8);
+/// When the API server is to end a write itself: before the host gives up on it.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(7);
 /// How long a delivery may take, with all its writes, reads and Events: meanwhile it holds a worker.
 const DELIVERY_DEADLINE: Duration = Duration::from_secs(10);
 /// What the API server says about the writes of one delivery, in all: writes that were merged share one text.
@@ -53,7 +56,7 @@ const MAX_MANAGER_BYTES: usize = 128;
 pub fn manager_name(plugin: &PluginId) -> String {
     let mut name = format!("podium/{plugin}");
     if name.len() > MAX_MANAGER_BYTES {
-        let digest = Digest::of(&[&name]).short();
+        let digest = Digest::of(&[&name]).hex();
         let end = name.floor_char_boundary(MAX_MANAGER_BYTES - 1 - digest.len());
         name.truncate(end);
         name = format!("{name}-{digest}");
@@ -70,7 +73,7 @@ pub struct Writeback {
 }
 
 impl Writeback {
-    /// Each request gets 5 s and each delivery 10 s, whatever the deadline of `api`, which is to keep to Retry-After
+    /// Each request gets 8 s and each delivery 10 s, whatever the deadline of `api`, which is to keep to Retry-After
     /// ([`Api::with_backpressure`]). `shapes` are the cache's: the Pods
     /// that come back go there.
     #[must_use]

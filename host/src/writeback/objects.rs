@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{Api, ApiError},
-    model::{PodKey, WriteResult},
+    model::{ObjectRef, PodKey, WriteResult},
     seam::Sender,
 };
 
@@ -59,6 +59,7 @@ impl Objects {
                 let uid = uid.clone();
                 let sending = self.applied.begin(&name);
                 let answer = api.bytes(wire).await;
+                self.doubt(&name.1, answer.as_ref().err());
                 let judged = answer.as_ref().err().map(|error| answer::judge(request, error));
                 sending.end(if judged == Some(Verdict::Ambiguous) { End::Lost(now_millis) } else { End::Other });
                 let verdict = match (judged, uid) {
@@ -83,7 +84,9 @@ impl Objects {
                     Ok(wire) => wire,
                     Err(error) => return (Ok(WriteResult::Invalid(error.to_string())), false),
                 };
-                let (verdict, end) = match api.bytes(wire).await {
+                let answer = api.bytes(wire).await;
+                self.doubt(&name.1, answer.as_ref().err());
+                let (verdict, end) = match answer {
                     Ok(_) => (Ok(WriteResult::Applied), End::Applied(digest, now_millis)),
                     Err(error) => match answer::judge(request, &error) {
                         Verdict::Ambiguous if is_live(api, sender, &path, &body).await => {
@@ -97,6 +100,13 @@ impl Objects {
                 (verdict, true)
             }
             _ => (Ok(WriteResult::Invalid("not an object of another kind".to_owned())), false),
+        }
+    }
+
+    /// After a 404 the path may be wrong: the next write of the kind asks for it again.
+    fn doubt(&self, object: &ObjectRef, error: Option<&ApiError>) {
+        if error.and_then(ApiError::code) == Some(404) {
+            self.discovery.forget(&object.api_version);
         }
     }
 }
@@ -116,11 +126,11 @@ fn complete(mut body: Value, owner: Option<&PodKey>, sender: &Sender) -> (Value,
         }]);
     }
     let digest = Digest::of(&[&sender.manager, &body.to_string()]);
-    let annotation = format!("podium.dev/applied-{}", Digest::of(&[&sender.manager]).short());
+    let annotation = format!("podium.dev/applied-{}", Digest::of(&[&sender.manager]).hex());
     if !body["metadata"]["annotations"].is_object() {
         body["metadata"]["annotations"] = json!({});
     }
-    body["metadata"]["annotations"][annotation] = json!(digest.short());
+    body["metadata"]["annotations"][annotation] = json!(digest.hex());
     (body, digest)
 }
 

@@ -65,10 +65,9 @@ impl Wire {
                 Response::builder().status(code).body(body)
             }
         });
-        Writeback::new(
-            &Api::new(kube::Client::new(service, "default"), Duration::from_secs(60)),
-            Arc::new(Shapes::new(7)),
-        )
+        let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(60)).with_backpressure();
+        let pruned = crate::shape::Prune::annotations(["x.example/pruned"]);
+        Writeback::new(&api, Arc::new(Shapes::new(7).pruning(pruned)))
     }
 
     fn seen(&self) -> Vec<Seen> {
@@ -133,7 +132,7 @@ async fn a_patch_carries_uid_manager_and_user_and_its_answer_is_written_through(
     assert_eq!((sent.pods.len(), sent.requests), (1, 1));
     assert_eq!(shown(&sent), [Shown::Revision(Revision(6))]);
     let seen = &wire.seen()[0];
-    assert_eq!(seen.uri, "/api/v1/namespaces/shop/pods/cart-0?fieldManager=podium/shop/a");
+    assert_eq!(seen.uri, "/api/v1/namespaces/shop/pods/cart-0?fieldManager=podium/shop/a&timeout=7s");
     assert_eq!((&*seen.method, &*seen.content), ("PATCH", "application/strategic-merge-patch+json"));
     assert_eq!(seen.user.as_deref(), Some("system:serviceaccount:shop:a"));
     let finalizers = json!(["x.example/f"]);
@@ -146,7 +145,7 @@ async fn conditions_go_to_status_with_nothing_but_the_uid_beside_them() {
     let wire = Wire::answering([pod("u1", "1")]);
     deliver(&wire, [condition()]).await;
     let seen = &wire.seen()[0];
-    assert_eq!(seen.uri, "/api/v1/namespaces/shop/pods/cart-0/status?fieldManager=podium/shop/a");
+    assert_eq!(seen.uri, "/api/v1/namespaces/shop/pods/cart-0/status?fieldManager=podium/shop/a&timeout=7s");
     let condition = json!({"type": "x.example/C", "status": "True", "reason": "R", "message": "m",
         "lastTransitionTime": "1970-01-01T00:00:07Z"});
     assert_eq!(seen.body, json!({"metadata": {"uid": "u1"}, "status": {"conditions": [condition]}}));
@@ -162,7 +161,7 @@ async fn a_deletion_and_an_eviction_are_for_one_incarnation_and_are_never_writte
     let wire = Wire::answering([Some((201, json!({})))]);
     assert_eq!(results(&deliver(&wire, [evict()]).await), [WriteResult::Applied]);
     let seen = &wire.seen()[0];
-    assert_eq!(seen.uri, "/api/v1/namespaces/shop/pods/cart-0/eviction");
+    assert_eq!(seen.uri, "/api/v1/namespaces/shop/pods/cart-0/eviction?timeout=7s");
     assert_eq!(seen.body["deleteOptions"]["preconditions"]["uid"], "u1");
 }
 
@@ -256,7 +255,7 @@ fn objects(count: usize) -> Vec<Action> {
 
 #[tokio::test(start_paused = true)]
 async fn a_delivery_takes_ten_seconds_at_most_and_what_was_not_tried_then_is_not_sent() {
-    // Each object is looked for in vain for 5 s, then applied.
+    // The first object is looked for in vain for 8 s and then applied, the second for the 2 s that are left.
     let applied = || Some((201, json!({})));
     let wire = Wire::answering([discovery(), None, applied(), None]);
     let started = Instant::now();
@@ -279,7 +278,7 @@ async fn a_lost_answer_is_resolved_by_one_read_and_nothing_is_repeated() {
         (status(503, "", ""), WriteResult::Unknown),
         (None, WriteResult::Unknown),
     ];
-    for lost in [None, status(504, "", "")] {
+    for lost in [None, status(504, "", ""), status(408, "", "")] {
         for (read, expected) in table.clone() {
             let wire = Wire::answering([lost.clone(), read]);
             let sent = deliver(&wire, [label("a", "2")]).await;
@@ -296,6 +295,47 @@ async fn a_lost_answer_is_resolved_by_one_read_and_nothing_is_repeated() {
             assert_eq!(wire.seen()[1].user, None);
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_about_a_pruned_annotation_is_resolved_by_the_annotation_itself() {
+    for (held, expected) in [("2", WriteResult::Applied), ("1", WriteResult::Unknown)] {
+        let Some((code, mut body)) = pod("u1", "1") else { unreachable!("an answer") };
+        body["metadata"]["annotations"] = json!({ "x.example/pruned": held });
+        let wire = Wire::answering([None, Some((code, body))]);
+        let annotation = Action::SetAnnotation { target: key(), key: "x.example/pruned".into(), value: "2".into() };
+        let sent = deliver(&wire, [annotation]).await;
+        assert_eq!(results(&sent), [expected]);
+        assert!(sent.pods.iter().all(|pod| pod.annotations().unwrap().is_empty()), "it is pruned in the cache");
+    }
+}
+
+#[tokio::test]
+async fn a_kind_that_is_served_at_another_path_is_found_there_after_one_404() {
+    let moved = || Some((200, json!({"resources": [{"name": "cms", "kind": "ConfigMap", "namespaced": true}]})));
+    let absent = || Some((404, json!("404 page not found")));
+    let applied = || Some((201, json!({})));
+    let wire = Wire::answering([discovery(), absent(), absent(), moved(), absent(), applied()]);
+    let writeback = wire.writeback();
+    assert!(matches!(apply_with(&writeback, &[], 0).await.0, WriteResult::Invalid(_)));
+    assert_eq!(apply_with(&writeback, &[], 1).await.0, WriteResult::Applied);
+    assert!(wire.lines()[5].starts_with("PATCH /api/v1/namespaces/shop/cms/summary?"));
+
+    // A deletion must not take a path that is gone for an object that is gone.
+    let deletion = || match apply(&[]) {
+        Action::ApplyObject { object, .. } => Action::DeleteObject { object, uid: None },
+        _ => unreachable!("an object"),
+    };
+    let wire = Wire::answering([discovery(), absent(), moved(), Some((200, json!({})))]);
+    let writeback = wire.writeback();
+    for expected in ["invalid", "applied"] {
+        let staged = Staged { writes: authorised([deletion()]), events: Vec::new() };
+        let sent = writeback.deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await;
+        assert_eq!(sent.reports[0].became.name(), expected);
+    }
+    let missing = json!({ "kind": "Status", "code": 404, "reason": "NotFound", "message": "told" });
+    let wire = Wire::answering([discovery(), Some((404, missing))]);
+    assert_eq!(results(&deliver(&wire, [deletion()]).await), [WriteResult::Gone]);
 }
 
 #[tokio::test]
@@ -376,7 +416,7 @@ async fn an_object_is_applied_when_it_changes_and_after_a_restart_not_again() {
     let seen = wire.seen();
     let path = "/api/v1/namespaces/shop/configmaps/summary";
     assert_eq!(wire.lines()[..2], [String::from("GET /api/v1"), format!("GET {path}")]);
-    assert_eq!(seen[3].uri, format!("{path}?fieldManager=podium/shop/a&force=false"));
+    assert_eq!(seen[3].uri, format!("{path}?fieldManager=podium/shop/a&timeout=7s&force=false"));
     assert_eq!(seen[3].content, "application/apply-patch+yaml");
     assert_eq!(seen[3].body["metadata"]["ownerReferences"][0]["uid"], "u1");
 
