@@ -4,7 +4,10 @@
 
 use crate::{
     authz::Authorized,
-    model::{BoxFuture, CachedPod, Event, PodKey, PodView, Refused, Request, Revision, RunReport, Write, WriteReport},
+    model::{
+        BoxFuture, CachedPod, Event, EventResult, PodKey, PodView, Refused, Request, Revision, RunReport, Write,
+        WriteReport,
+    },
 };
 use std::{sync::Arc, time::Duration};
 
@@ -107,6 +110,8 @@ pub struct Sent {
     pub expected: Vec<Expectation>,
     /// Requests sent.
     pub requests: u32,
+    /// What became of the run's Events, except repeats of what was said.
+    pub events: Vec<EventResult>,
     /// How long to wait before writes that did not settle are tried again, where the API server asked for it; at most
     /// 60 s.
     pub retry_after: Option<Duration>,

@@ -86,6 +86,7 @@ pub struct Options {
 pub struct App {
     loader: Arc<Loader>,
     dispatch: Arc<Dispatch>,
+    writeback: Arc<Writeback>,
     status: Arc<Status>,
     journal: Option<Arc<Journal>>,
     keeper: JoinSet<anyhow::Result<()>>,
@@ -173,12 +174,24 @@ impl App {
         };
         services.spawn_on(ingest, &ingest_runtime);
 
+        let writeback = Arc::new(Writeback::new(&api, Arc::clone(&shapes)));
+        let (sending, senders, now) = (writeback.clone(), registry.clone(), clock);
+        services.spawn(async move {
+            let told = |manager: &str, result| {
+                let plugins = senders.all();
+                if let Some(plugin) = plugins.iter().find(|plugin| plugin.sender.manager == manager) {
+                    plugin.status.event(result);
+                }
+            };
+            match sending.send_waiting_events(|| now.now_millis(), told).await {}
+        });
+
         let dispatch = Arc::new(Dispatch {
             queue: queue.clone(),
             registry: registry.clone(),
             debts,
             reader: reader.clone(),
-            deliver: Arc::new(Writeback::new(&api, Arc::clone(&shapes))),
+            deliver: writeback.clone(),
             live: Arc::new(LivePods::new(api, shapes)),
             home: Arc::new(door.clone()),
             clock,
@@ -214,6 +227,7 @@ impl App {
         Ok(Self {
             loader,
             dispatch,
+            writeback,
             status,
             journal,
             keeper,
@@ -346,6 +360,10 @@ impl App {
             tracing::warn!("the journal's last entries or the checkpoint were not written: the disk does not answer");
         }
         self.services.shutdown().await;
+        let events = self.writeback.waiting_events();
+        if events > 0 {
+            tracing::warn!(events, "Events that waited to be sent are lost");
+        }
     }
 }
 

@@ -324,6 +324,7 @@ impl Dispatch {
             plugin.status.event_to_write.record(event.elapsed());
         }
         plugin.status.wrote(&sent.reports, sent.requests);
+        sent.events.iter().for_each(|result| plugin.status.event(*result));
         if !sent.pods.is_empty() {
             self.home.written(std::mem::take(&mut sent.pods)).await;
         }

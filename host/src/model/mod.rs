@@ -24,7 +24,9 @@ pub use query::{Cursor, LabelOperator, LabelRequirement, LabelSelector, Page, Po
 pub(crate) use record::Kept;
 pub use record::{Record, Room};
 pub use run::{Failure, FailureKind, Outcome, PLUGIN_TARGET, RUN_TARGET, Request, RunReport, Subject, Usage};
-pub use write::{Action, ConditionStatus, Event, EventType, ObjectRef, Refused, Write, WriteReport, WriteResult};
+pub use write::{
+    Action, ConditionStatus, Event, EventResult, EventType, ObjectRef, Refused, Write, WriteReport, WriteResult,
+};
 
 use std::{future::Future, pin::Pin};
 

@@ -161,6 +161,28 @@ pub enum EventType {
     Warning,
 }
 
+/// What became of an Event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventResult {
+    Sent,
+    /// It waits, because of the rate, a missing right or an API server that is away.
+    Delayed,
+    /// It will not be sent.
+    Dropped,
+}
+
+impl EventResult {
+    /// The value of the metrics' label `result`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sent => "sent",
+            Self::Delayed => "delayed",
+            Self::Dropped => "dropped",
+        }
+    }
+}
+
 /// Why a host call was not done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {

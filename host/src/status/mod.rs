@@ -17,7 +17,7 @@ use std::{
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::model::{Failure, FailureKind, Outcome, PluginId, WriteReport, WriteResult};
+use crate::model::{EventResult, Failure, FailureKind, Outcome, PluginId, WriteReport, WriteResult};
 
 /// All plugins that are loaded or were.
 #[derive(Debug, Default)]
@@ -104,6 +104,7 @@ pub struct PluginStatus {
     adds: AtomicU64,
     active: AtomicI64,
     writes: Mutex<BTreeMap<&'static str, u64>>,
+    events: Mutex<BTreeMap<&'static str, u64>>,
     requests: AtomicU64,
     last_failure: Mutex<Option<String>>,
     /// From start to end of a run, waiting and writes included.
@@ -157,6 +158,11 @@ impl PluginStatus {
         }
     }
 
+    /// An Event was sent, put off or dropped.
+    pub fn event(&self, result: EventResult) {
+        *self.events.lock().entry(result.name()).or_default() += 1;
+    }
+
     /// The result is a `RunResult` of [`Self::end`].
     #[must_use]
     pub fn runs_by(&self, result: RunResult) -> u64 {
@@ -199,6 +205,11 @@ impl PluginStatus {
     #[must_use]
     pub fn writes(&self) -> BTreeMap<&'static str, u64> {
         self.writes.lock().clone()
+    }
+    /// Events by [`EventResult::name`].
+    #[must_use]
+    pub fn events(&self) -> BTreeMap<&'static str, u64> {
+        self.events.lock().clone()
     }
     /// Writes that the API server took.
     #[must_use]

@@ -100,6 +100,9 @@ impl Collector for Figures {
         by_result(encoder, &plugins, "podium_writes", "Writes by what became of them", |status| {
             status.writes().into_iter().collect()
         })?;
+        by_result(encoder, &plugins, "podium_events", "Events by what became of them", |status| {
+            status.events().into_iter().collect()
+        })?;
         by_result(encoder, &plugins, "podium_run_failures", "Failed runs by reason", |status| {
             status.failures().into_iter().collect()
         })?;

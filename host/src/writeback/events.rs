@@ -11,21 +11,32 @@
 //! Repeats are counted in memory and patched into the Event's series at most every [`SERIES_MILLIS`]. As in client-go,
 //! a plugin has a bucket of Events for each Pod, and many Events that differ in their note alone become one; and it has a
 //! bucket for all its Events. All memories are bounded and each plugin has its own, so that none can push out what
-//! another has said. An Event that fails is logged and never fails a run.
+//! another has said. An Event that fails never fails a run.
+//!
+//! **An Event is sent at least once,** except in the cases that `docs/operating.md` lists. One that exceeds the plugin's
+//! rate, that the account may not create yet, or that meets an API server that is away waits in a bounded queue
+//! ([`Waiting`]) and is sent from there by [`Events::send_waiting`]. Sending one again makes no second Event, because its
+//! name is the same. Beyond the rate of a Pod Events are dropped, as client-go drops them.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, convert::Infallible, time::Duration};
 
 use parking_lot::Mutex;
 use podium_wire::{Timestamp, json::format_timestamp};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use crate::{
     api::{Api, ApiError},
-    model::{Event, EventType},
-    seam::Sender,
+    model::{Event, EventResult, EventType},
+    seam::{Sender, Sent},
 };
 
-use super::{digest::Digest, http, memory::Memory};
+use super::{
+    digest::Digest,
+    http,
+    memory::Memory,
+    waiting::{Due, Entry, Waiting},
+};
 
 /// `reportingController`.
 const CONTROLLER: &str = "podium.dev/host";
@@ -42,10 +53,16 @@ const SERIES_MILLIS: u64 = 360_000;
 const CAPACITY: usize = 4_096;
 /// Plugins that have said something.
 const MAX_PLUGINS: usize = 1_024;
+/// Events that wait, of all plugins: some 15 MiB.
+const MAX_WAITING: usize = 10_000;
+/// How often Events that wait are looked at.
+const PAUSE: Duration = Duration::from_millis(500);
 
 pub(super) struct Events {
     /// By manager.
     memories: Mutex<Memory<String, Memories>>,
+    /// Events began to wait.
+    arrived: Notify,
 }
 
 /// What one plugin has said.
@@ -54,6 +71,8 @@ struct Memories {
     said: Memory<Digest, Said>,
     buckets: Memory<Digest, Bucket>,
     similar: Memory<Digest, Similar>,
+    waiting: Waiting,
+    dropped: u64,
 }
 
 /// An Event that the API server has.
@@ -105,7 +124,15 @@ struct Similar {
 /// What to do about an Event.
 #[derive(Debug, PartialEq)]
 enum Step {
+    /// It was said, or waits to be.
     Nothing,
+    /// Too many about one Pod.
+    Drop,
+    /// Too many of one plugin, or others wait already.
+    Wait {
+        digest: Digest,
+        note: String,
+    },
     /// It may have been said before this process began.
     Say {
         digest: Digest,
@@ -120,22 +147,22 @@ enum Step {
 impl Memories {
     fn new(now_millis: u64) -> Self {
         let all = Bucket::full(PLUGIN_RATE, now_millis);
-        Self { all, said: Memory::new(CAPACITY), buckets: Memory::new(CAPACITY), similar: Memory::new(CAPACITY) }
+        let (waiting, dropped) = (Waiting::default(), 0);
+        let (said, buckets, similar) = (Memory::new(CAPACITY), Memory::new(CAPACITY), Memory::new(CAPACITY));
+        Self { all, said, buckets, similar, waiting, dropped }
     }
 
     fn step(&mut self, manager: &str, event: &Event, now_millis: u64) -> Step {
         let about = [manager, &*event.target.uid, event_type(event), &event.reason, &event.action];
         let mut note = event.note.clone();
         let mut digest = Digest::of(&[about.as_slice(), &[note.as_str()]].concat());
-        // What is not going to be said is not remembered either.
-        let may_say = self.all.has_any(now_millis);
-        if !may_say && self.said.get(&digest).is_none() {
-            return Step::Nothing;
-        }
         if self.said.get(&digest).is_none() && self.is_one_of_many(Digest::of(&about), digest, now_millis) {
             note = combined(&note);
             // Without the note: all of them are one Event.
             digest = Digest::of(&about);
+        }
+        if self.waiting.has(&digest) {
+            return Step::Nothing;
         }
         let mut step = Step::Say { digest, note };
         if self.said.get(&digest).is_some() {
@@ -148,7 +175,22 @@ impl Memories {
         }
         let pod = Digest::of(&[manager, &*event.target.uid]);
         let bucket = self.buckets.entry(&pod, || Bucket::full(POD_RATE, now_millis));
-        if bucket.take(now_millis) && self.all.take(now_millis) { step } else { Step::Nothing }
+        let may_say = bucket.take(now_millis);
+        match step {
+            step if may_say && self.waiting.is_empty() && self.all.take(now_millis) => step,
+            Step::Say { digest, note } if may_say => Step::Wait { digest, note },
+            Step::Say { .. } => Step::Drop,
+            _ => Step::Nothing,
+        }
+    }
+
+    /// Counts an Event that will not be sent.
+    fn drop_one(&mut self, manager: &str) -> EventResult {
+        self.dropped += 1;
+        if self.dropped.is_power_of_two() {
+            tracing::warn!(manager, dropped = self.dropped, "Events were dropped");
+        }
+        EventResult::Dropped
     }
 
     fn is_one_of_many(&mut self, about: Digest, digest: Digest, now_millis: u64) -> bool {
@@ -171,47 +213,186 @@ impl Memories {
 
 impl Events {
     pub(super) fn new() -> Self {
-        Self { memories: Mutex::new(Memory::new(MAX_PLUGINS)) }
+        Self { memories: Mutex::new(Memory::new(MAX_PLUGINS)), arrived: Notify::new() }
     }
 
     fn with<T>(&self, sender: &Sender, now_millis: u64, f: impl FnOnce(&mut Memories) -> T) -> T {
         f(self.memories.lock().entry(&sender.manager, || Memories::new(now_millis)))
     }
 
-    /// Gives the number of writes sent. Ends early where the API server is not to be reached or overloaded.
-    pub(super) async fn send(&self, api: &Api, sender: &Sender, events: &[&Event], now_millis: u64) -> u32 {
-        let mut writes = 0;
+    /// Sends Events of a run, or has them wait; nothing is sent where the API server is not `reachable`.
+    pub(super) async fn send(
+        &self,
+        api: &Api,
+        sender: &Sender,
+        events: &[&Event],
+        mut reachable: bool,
+        now_millis: u64,
+        sent: &mut Sent,
+    ) {
         for event in events {
             let step = self.with(sender, now_millis, |memories| memories.step(&sender.manager, event, now_millis));
-            let (result, digest, count, wrote) = match step {
+            let entry = |digest, note| {
+                let (sender, event) = (sender.clone(), (*event).clone());
+                Entry { sender, event, note, digest, at_millis: now_millis }
+            };
+            let result = match step {
                 Step::Nothing => continue,
+                Step::Drop => self.with(sender, now_millis, |memories| memories.drop_one(&sender.manager)),
+                Step::Wait { digest, note } => self.wait(entry(digest, note), now_millis),
+                Step::Say { digest, note } if !reachable => self.wait(entry(digest, note), now_millis),
                 Step::Say { digest, note } => {
-                    let (result, wrote) = say(api, sender, event, digest, &note, now_millis).await;
-                    (result, digest, 1, wrote)
+                    let entry = entry(digest, note);
+                    let (result, wrote) = say(api, &entry).await;
+                    sent.requests += u32::from(wrote);
+                    reachable &= !matches!(result, Err(Failure::Away(_)));
+                    match result {
+                        Ok(()) => {
+                            self.with(sender, now_millis, |memories| memories.said(digest, 1, now_millis));
+                            EventResult::Sent
+                        }
+                        Err(Failure::Refused(message)) => self.refuse(&entry, &message, now_millis),
+                        Err(Failure::Denied(message) | Failure::Away(message)) => {
+                            warn(&entry, &message, "Event was not sent and waits");
+                            self.wait(entry, now_millis)
+                        }
+                    }
                 }
+                // The count goes with the next repeat.
+                Step::Repeat { .. } if !reachable => continue,
                 Step::Repeat { digest, count } => {
-                    (repeat(api, sender, event, digest, count, now_millis).await, digest, count, true)
+                    sent.requests += 1;
+                    let entry = entry(digest, event.note.clone());
+                    match repeat(api, &entry, count).await {
+                        Ok(true) => {
+                            self.with(sender, now_millis, |memories| memories.said(digest, count, now_millis));
+                            continue;
+                        }
+                        // The API server has forgotten it: it is said anew.
+                        Ok(false) => {
+                            self.with(sender, now_millis, |memories| memories.said.remove(&digest));
+                            self.wait(entry, now_millis)
+                        }
+                        Err(failure) => {
+                            reachable &= !matches!(failure, Failure::Away(_));
+                            let (Failure::Denied(message) | Failure::Refused(message) | Failure::Away(message)) =
+                                failure;
+                            warn(&entry, &message, "the count of an Event was not sent");
+                            continue;
+                        }
+                    }
                 }
             };
-            writes += u32::from(wrote);
-            match result {
-                Ok(()) => self.with(sender, now_millis, |memories| memories.said(digest, count, now_millis)),
-                Err(Failure::Gone) => self.with(sender, now_millis, |memories| memories.said.remove(&digest)),
-                Err(Failure::Refused(message)) => warn(sender, event, &message),
-                Err(Failure::Away(message)) => {
-                    warn(sender, event, &message);
+            sent.events.push(result);
+        }
+    }
+
+    fn wait(&self, entry: Entry, now_millis: u64) -> EventResult {
+        let has_room = self.waiting() < MAX_WAITING;
+        let sender = entry.sender.clone();
+        let result = self.with(&sender, now_millis, |memories| {
+            if has_room && memories.waiting.push(entry) {
+                EventResult::Delayed
+            } else {
+                memories.drop_one(&sender.manager)
+            }
+        });
+        self.arrived.notify_one();
+        result
+    }
+
+    fn refuse(&self, entry: &Entry, message: &str, now_millis: u64) -> EventResult {
+        warn(entry, message, "Event was refused");
+        self.with(&entry.sender, now_millis, |memories| memories.drop_one(&entry.sender.manager))
+    }
+
+    /// How many Events wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.memories.lock().iter().map(|(_, memories)| memories.waiting.len()).sum()
+    }
+
+    /// Sends Events that wait, at their plugin's rate, for as long as it is polled.
+    pub(super) async fn send_waiting(
+        &self,
+        api: &Api,
+        now_millis: impl Fn() -> u64 + Send + Sync,
+        told: impl Fn(&str, EventResult) + Send + Sync,
+    ) -> Infallible {
+        loop {
+            if self.waiting() == 0 {
+                self.arrived.notified().await;
+            }
+            tokio::time::sleep(PAUSE).await;
+            let mut managers: Vec<String> = {
+                let memories = self.memories.lock();
+                let waiting = memories.iter().filter(|(_, memories)| !memories.waiting.is_empty());
+                waiting.map(|(manager, _)| manager.clone()).collect()
+            };
+            managers.sort_unstable();
+            for manager in managers {
+                if !self.send_due(api, &manager, &now_millis, &told).await {
                     break;
                 }
             }
         }
-        writes
+    }
+
+    /// Sends what is due of one plugin. False where the API server is away.
+    async fn send_due(
+        &self,
+        api: &Api,
+        manager: &String,
+        now_millis: &(impl Fn() -> u64 + Send + Sync),
+        told: &(impl Fn(&str, EventResult) + Send + Sync),
+    ) -> bool {
+        loop {
+            let now = now_millis();
+            let due = {
+                let mut memories = self.memories.lock();
+                let memories = memories.entry(manager, || Memories::new(now));
+                if memories.all.has_any(now) { memories.waiting.due(now) } else { Due::Nothing }
+            };
+            let entry = match due {
+                Due::Nothing => return true,
+                Due::Expired(entry) => {
+                    told(manager, self.refuse(&entry, "it has waited for an hour", now));
+                    continue;
+                }
+                Due::Send(entry) => entry,
+            };
+            let (result, _) = say(api, &entry).await;
+            let with = |f: &mut dyn FnMut(&mut Memories)| self.with(&entry.sender, now, |memories| f(memories));
+            match result {
+                Ok(()) => {
+                    with(&mut |memories| {
+                        memories.all.take(now);
+                        memories.waiting.done(&entry.digest);
+                        memories.said(entry.digest, 1, now);
+                    });
+                    told(manager, EventResult::Sent);
+                }
+                Err(Failure::Refused(message)) => {
+                    with(&mut |memories| memories.waiting.done(&entry.digest));
+                    told(manager, self.refuse(&entry, &message, now));
+                }
+                Err(failure) => {
+                    let is_away = matches!(failure, Failure::Away(_));
+                    let (Failure::Denied(message) | Failure::Refused(message) | Failure::Away(message)) = failure;
+                    warn(&entry, &message, "Event was not sent and waits");
+                    with(&mut |memories| memories.waiting.failed(&entry.digest, now));
+                    if is_away {
+                        return false;
+                    }
+                }
+            }
+        }
     }
 }
 
 enum Failure {
-    /// The API server has forgotten the Event; the next time it is said anew.
-    Gone,
-    /// Others may be taken.
+    /// The account may not create it; that may change.
+    Denied(String),
+    /// It will not be taken, others may be.
     Refused(String),
     /// The API server is not to be reached or overloaded; so it is for the others.
     Away(String),
@@ -220,7 +401,8 @@ enum Failure {
 impl From<ApiError> for Failure {
     fn from(error: ApiError) -> Self {
         match error.code() {
-            Some(429 | 500..) | None => Self::Away(error.to_string()),
+            Some(401 | 403) => Self::Denied(error.to_string()),
+            Some(408 | 429 | 500..) | None => Self::Away(error.to_string()),
             Some(_) => Self::Refused(error.to_string()),
         }
     }
@@ -232,9 +414,9 @@ impl From<::http::Error> for Failure {
     }
 }
 
-fn warn(sender: &Sender, event: &Event, error: &str) {
-    let (pod, reason) = (&event.target, &event.reason);
-    tracing::warn!(manager = %sender.manager, %pod, %reason, error, "Event was not sent");
+fn warn(entry: &Entry, error: &str, what: &str) {
+    let Entry { sender, event, .. } = entry;
+    tracing::warn!(manager = %sender.manager, pod = %event.target, reason = %event.reason, error, "{what}");
 }
 
 fn collection(event: &Event) -> String {
@@ -269,15 +451,10 @@ fn micro_time(now_millis: u64) -> String {
     format!("{}.{:03}000Z", second.trim_end_matches('Z'), millis.rem_euclid(1_000))
 }
 
-async fn say(
-    api: &Api,
-    sender: &Sender,
-    event: &Event,
-    digest: Digest,
-    note: &str,
-    now_millis: u64,
-) -> (Result<(), Failure>, bool) {
-    let (collection, name) = (collection(event), name(event, digest));
+/// The flag tells whether a write went out.
+async fn say(api: &Api, entry: &Entry) -> (Result<(), Failure>, bool) {
+    let Entry { sender, event, .. } = entry;
+    let (collection, name) = (collection(event), name(event, entry.digest));
     // A look that fails for another reason than absence, such as a right to create without a right to read, leaves it
     // to the creation, whose answer tells as well.
     if let Ok(look) = http::get(&format!("{collection}/{name}"), sender) {
@@ -287,7 +464,7 @@ async fn say(
             Err(_) => {}
         }
     }
-    let create = match http::create(&collection, &body(sender, event, &name, note, now_millis), sender) {
+    let create = match http::create(&collection, &body(entry, &name), sender) {
         Ok(create) => create,
         Err(error) => return (Err(error.into()), false),
     };
@@ -298,13 +475,14 @@ async fn say(
     (result, true)
 }
 
-fn body(sender: &Sender, event: &Event, name: &str, note: &str, now_millis: u64) -> Value {
+fn body(entry: &Entry, name: &str) -> Value {
+    let Entry { sender, event, note, at_millis, .. } = entry;
     let target = &event.target;
     json!({
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": { "namespace": *target.namespace, "name": name },
-        "eventTime": micro_time(now_millis),
+        "eventTime": micro_time(*at_millis),
         "type": event_type(event),
         "reason": event.reason,
         "action": event.action,
@@ -318,19 +496,13 @@ fn body(sender: &Sender, event: &Event, name: &str, note: &str, now_millis: u64)
     })
 }
 
-async fn repeat(
-    api: &Api,
-    sender: &Sender,
-    event: &Event,
-    digest: Digest,
-    count: u64,
-    now_millis: u64,
-) -> Result<(), Failure> {
-    let path = format!("{}/{}", collection(event), name(event, digest));
-    let series = json!({ "series": { "count": count, "lastObservedTime": micro_time(now_millis) } });
-    match api.bytes(http::merge(&path, &series, sender)?).await {
-        Ok(_) => Ok(()),
-        Err(ApiError::Status { code: 404, .. }) => Err(Failure::Gone),
+/// False where the API server does not have the Event any more.
+async fn repeat(api: &Api, entry: &Entry, count: u64) -> Result<bool, Failure> {
+    let path = format!("{}/{}", collection(&entry.event), name(&entry.event, entry.digest));
+    let series = json!({ "series": { "count": count, "lastObservedTime": micro_time(entry.at_millis) } });
+    match api.bytes(http::merge(&path, &series, &entry.sender)?).await {
+        Ok(_) => Ok(true),
+        Err(ApiError::Status { code: 404, .. }) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
@@ -352,7 +524,7 @@ mod tests {
         match &step {
             Step::Say { digest, .. } => memories.said(*digest, 1, now_millis),
             Step::Repeat { digest, count } => memories.said(*digest, *count, now_millis),
-            Step::Nothing => {}
+            Step::Nothing | Step::Drop | Step::Wait { .. } => {}
         }
         step
     }

@@ -34,6 +34,10 @@ impl<K: Hash + Eq + Clone, V> Memory<K, V> {
         self.entries.entry(key.clone()).or_insert_with(make)
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.entries.iter()
+    }
+
     pub(super) fn remove(&mut self, key: &K) {
         if self.entries.remove(key).is_some() {
             self.order.retain(|held| held != key);

@@ -6,7 +6,7 @@
 //!   incarnation is gone, they are `gone`;
 //! - requests on other objects go on, as each is right by itself;
 //! - where the API server cannot be reached, is overloaded or lost an answer, everything after it is `not-sent`, and
-//!   Events are not tried. So it is with what has not been tried when the time for the whole delivery has passed.
+//!   Events wait. So it is with what has not been tried when the time for the whole delivery has passed.
 //!
 //! Nothing is ever sent twice. An answer that was lost is looked for by one read, and is `unknown` where that does not
 //! decide; then the plugin is run again on newer data.
@@ -21,16 +21,19 @@ mod http;
 mod memory;
 mod objects;
 mod plan;
+mod waiting;
 
+#[cfg(test)]
+mod event_tests;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 
 use crate::{
     api::Api,
     authz::Authorized,
-    model::{BoxFuture, Event, PluginId, PodKey, PodView, WriteReport, WriteResult, text::Budget},
+    model::{BoxFuture, Event, EventResult, PluginId, PodKey, PodView, WriteReport, WriteResult, text::Budget},
     seam::{Deliver, Sender, Sent, Staged},
     shape::Shapes,
 };
@@ -82,6 +85,22 @@ impl Writeback {
         Self { api: api.with_deadline(DEADLINE), objects, events, shapes }
     }
 
+    /// Sends Events that could not be sent when they were emitted, for as long as it is polled. `told` hears what became
+    /// of each, by the manager of its sender.
+    pub async fn send_waiting_events(
+        &self,
+        now_millis: impl Fn() -> u64 + Send + Sync,
+        told: impl Fn(&str, EventResult) + Send + Sync,
+    ) -> Infallible {
+        self.events.send_waiting(&self.api, now_millis, told).await
+    }
+
+    /// How many Events wait.
+    #[must_use]
+    pub fn waiting_events(&self) -> usize {
+        self.events.waiting()
+    }
+
     async fn run(
         &self,
         sender: &Sender,
@@ -105,8 +124,10 @@ impl Writeback {
         }
         // Events go with changes; see `events`.
         let changed = became.values().any(|result| *result == WriteResult::Applied);
-        if !events.is_empty() && !delivery.is_cut_off() && (changed || described.is_empty()) {
-            sent.requests += self.events.send(&api, sender, &events, now_millis).await;
+        if !events.is_empty() && (changed || described.is_empty()) {
+            // Behind what could not be sent they wait: the change is made, and the next run will not emit them again.
+            let reachable = !delivery.is_cut_off();
+            self.events.send(&api, sender, &events, reachable, now_millis, &mut sent).await;
         }
         // Whoever was turned away, or got no answer, comes back when requests of the sender may be sent.
         sent.retry_after = sent.retry_after.max(self.held(sender));

@@ -540,7 +540,7 @@ async fn events_end_at_the_first_that_the_server_does_not_answer() {
         wire.seen();
     }
     // One that is refused says nothing of the others.
-    let refused = || [status(404, "", ""), status(403, "", "")];
+    let refused = || [status(404, "", ""), status(422, "", "")];
     let wire = Wire::answering([refused(), refused(), refused()].into_iter().flatten());
     let staged = Staged { writes: Vec::new(), events: events() };
     assert_eq!(wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await.requests, 3);

@@ -1,0 +1,166 @@
+//! Events that cannot be sent at once, against a fake of the wire and under paused time.
+
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicU16, Ordering::SeqCst},
+};
+
+use ::http::Response;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use kube::client::Body;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tower::service_fn;
+
+use super::{
+    plan::tests::{View, authorised, cached, key, label},
+    *,
+};
+use crate::{
+    authz::authorize,
+    model::{EventType, Grants, Scope, WriteGrants},
+};
+
+#[derive(Clone)]
+struct Wire {
+    /// What an Event's creation is answered, and a patch of a Pod.
+    create: Arc<AtomicU16>,
+    patch: Arc<AtomicU16>,
+    made: Arc<Mutex<BTreeSet<String>>>,
+    requests: Arc<Mutex<u32>>,
+    began: Instant,
+}
+
+impl Wire {
+    fn new() -> (Self, Writeback) {
+        let (create, patch) = (Arc::new(AtomicU16::new(201)), Arc::new(AtomicU16::new(200)));
+        let wire = Self { create, patch, made: Arc::default(), requests: Arc::default(), began: Instant::now() };
+        let server = wire.clone();
+        let service = service_fn(move |request: ::http::Request<Body>| {
+            let server = server.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap_or_default();
+                let code = match parts.method.as_str() {
+                    "POST" => server.create.load(SeqCst),
+                    "PATCH" => server.patch.load(SeqCst),
+                    _ => 404,
+                };
+                if parts.method == "POST" {
+                    *server.requests.lock() += 1;
+                    if code == 201 {
+                        server.made.lock().insert(body["metadata"]["name"].as_str().unwrap().to_owned());
+                    }
+                }
+                let pod = json!({ "namespace": "shop", "name": "cart-0", "uid": "u1", "resourceVersion": "6" });
+                Response::builder().status(code).body(Full::new(Bytes::from(json!({ "metadata": pod }).to_string())))
+            }
+        });
+        let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5)).with_backpressure();
+        (wire, Writeback::new(&api, Arc::new(Shapes::new(7))))
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap()
+    }
+
+    fn made(&self) -> usize {
+        self.made.lock().len()
+    }
+
+    /// An Event about one of many Pods, alone.
+    async fn emit(&self, writeback: &Writeback, pod: usize) -> Vec<EventResult> {
+        let target = PodKey::new("shop", &format!("cart-{pod}"), &format!("u{pod}"));
+        let staged = Staged { writes: Vec::new(), events: vec![event(&target)] };
+        writeback.deliver(&sender(), &target, &View(Vec::new()), staged, self.now()).await.events
+    }
+
+    /// Lets Events that wait be sent for so many seconds; gives what was told about them.
+    async fn wait(&self, writeback: &Writeback, seconds: u64) -> Vec<EventResult> {
+        let told = Mutex::new(Vec::new());
+        let sending = writeback.send_waiting_events(
+            || self.now(),
+            |manager, result| {
+                assert_eq!(manager, "podium/shop/a");
+                told.lock().push(result);
+            },
+        );
+        let _ = tokio::time::timeout(Duration::from_secs(seconds), sending).await;
+        told.into_inner()
+    }
+}
+
+fn sender() -> Sender {
+    Sender { manager: "podium/shop/a".into(), impersonate: None }
+}
+
+fn event(target: &PodKey) -> Authorized<Event> {
+    let grants = Grants { read: None, write: WriteGrants { events: true, ..WriteGrants::default() } };
+    let (reason, action, note) = ("CrashLoop".into(), "Diagnose".into(), "it crashes".into());
+    let event = Event { target: target.clone(), event_type: EventType::Warning, reason, action, note };
+    authorize(&Scope::Cluster, &grants, event).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_beyond_the_rate_wait_and_each_is_sent() {
+    let (wire, writeback) = Wire::new();
+    let mut results = Vec::new();
+    for pod in 0..700 {
+        results.extend(wire.emit(&writeback, pod).await);
+    }
+    assert!(results[..500].iter().all(|result| *result == EventResult::Sent));
+    assert!(results[500..].iter().all(|result| *result == EventResult::Delayed));
+    assert_eq!((wire.made(), writeback.waiting_events()), (500, 200));
+    assert_eq!(wire.emit(&writeback, 600).await, [], "it waits already");
+    let told = wire.wait(&writeback, 50).await;
+    assert!((95..=105).contains(&told.len()), "two a second: {}", told.len());
+    let told = wire.wait(&writeback, 60).await.len() + told.len();
+    assert_eq!((told, wire.made(), writeback.waiting_events()), (200, 700, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_the_account_may_not_create_is_sent_once_it_may() {
+    let (wire, writeback) = Wire::new();
+    wire.create.store(403, SeqCst);
+    for pod in 0..20 {
+        assert_eq!(wire.emit(&writeback, pod).await, [EventResult::Delayed]);
+    }
+    assert_eq!(*wire.requests.lock(), 1, "the others wait behind it");
+    assert_eq!(wire.wait(&writeback, 1_200).await, []);
+    assert!(*wire.requests.lock() < 15, "{}", wire.requests.lock());
+    wire.create.store(201, SeqCst);
+    assert_eq!(wire.wait(&writeback, 320).await.len(), 20);
+    assert_eq!(wire.made(), 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_whose_change_was_made_waits_where_the_api_server_went_away_after_it() {
+    let (wire, writeback) = Wire::new();
+    wire.create.store(500, SeqCst);
+    let staged = Staged { writes: authorised([label("a", "2")]), events: vec![event(&key())] };
+    let sent = writeback.deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await;
+    assert_eq!((sent.reports[0].became.name(), &*sent.events), ("applied", &[EventResult::Delayed][..]));
+    wire.create.store(201, SeqCst);
+    assert_eq!(wire.wait(&writeback, 10).await, [EventResult::Sent]);
+    assert_eq!(wire.made(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_fit_or_is_never_taken_is_counted_as_dropped() {
+    let (wire, writeback) = Wire::new();
+    let mut results = Vec::new();
+    for pod in 0..1_600 {
+        results.extend(wire.emit(&writeback, pod).await);
+    }
+    let count = |result| results.iter().filter(|of| **of == result).count();
+    let counts = [EventResult::Sent, EventResult::Delayed, EventResult::Dropped].map(count);
+    assert_eq!(counts, [500, 1_000, 100]);
+    let (wire, writeback) = Wire::new();
+    wire.create.store(422, SeqCst);
+    assert_eq!(wire.emit(&writeback, 0).await, [EventResult::Dropped]);
+    // What has waited for an hour has no reader any more.
+    wire.create.store(403, SeqCst);
+    assert_eq!(wire.emit(&writeback, 1).await, [EventResult::Delayed]);
+    assert_eq!(wire.wait(&writeback, 4_000).await, [EventResult::Dropped]);
+}
