@@ -13,6 +13,7 @@ use crate::serve::Server;
 use crate::service::Api;
 use crate::sim::{self, Pace, Simulation};
 use crate::store::Key;
+use crate::types::{self, Decoded, Struct};
 use crate::write::{self, Write};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -141,6 +142,15 @@ impl Cluster {
         let kind =
             found.ok_or_else(|| StartError::UnknownKind { api_version: api_version.into(), kind: kind.into() })?;
         let status = if kind.status { meta::remove(&mut object, &["status"]) } else { None };
+        let Decoded { object: decoded, strict, wrong, .. } =
+            types::decode(Struct::of(&kind), &object).map_err(|error| Failure::bad_request(error.to_string()))?;
+        if let Some(wrong) = wrong {
+            return Err(Failure::undecodable(&kind.kind, &kind.version, &wrong.in_json()).into());
+        }
+        for error in strict {
+            tracing::warn!(kind = kind.kind, name = meta::name(&decoded), "{error}");
+        }
+        object = decoded;
         let namespace = if kind.namespaced {
             meta::default(&mut object, &["metadata", "namespace"], "default");
             Some(meta::namespace(&object).to_owned())

@@ -1,7 +1,7 @@
-//! What a client asks before anything else: versions, groups, resources (in the old form and aggregated), health, and
-//! just enough OpenAPI for kubectl to leave validation and patches to the server.
+//! What a client asks before anything else: versions, groups, resources (in the old form and aggregated), health.
 
 use crate::kinds::{Kind, Kinds};
+use crate::openapi;
 use crate::service::{json, text_plain, typed};
 use axum::body::Body;
 use http::Response;
@@ -40,13 +40,7 @@ pub(crate) fn answer(kinds: &Kinds, path: &str, accept: &str) -> Option<Response
         ["apis", group, version] => resources(kinds, group, version)?,
         ["version"] => version(),
         ["healthz" | "livez" | "readyz"] => return Some(text_plain("ok".into())),
-        ["openapi", "v2"] => {
-            let media = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-            return Some(typed(200, media, openapi_v2()));
-        }
-        ["openapi", "v3"] => openapi_v3(kinds),
-        ["openapi", "v3", "api", version] => openapi_v3_of(kinds, "", version)?,
-        ["openapi", "v3", "apis", group, version] => openapi_v3_of(kinds, group, version)?,
+        ["openapi", rest @ ..] => return openapi::answer(kinds, rest, accept),
         _ => return None,
     };
     Some(json(200, value.to_string()))
@@ -179,54 +173,4 @@ fn aggregated_resource(kind: &Kind) -> Value {
         resource["subresources"] = json!(subresources);
     }
     resource
-}
-
-fn openapi_v3(kinds: &Kinds) -> Value {
-    let paths: serde_json::Map<String, Value> = kinds
-        .iter()
-        .map(|kind| {
-            let prefix = if kind.group.is_empty() { "api" } else { "apis" };
-            let path = format!("{prefix}/{}", kind.api_version());
-            let url = format!("/openapi/v3/{path}?hash=podium");
-            (path, json!({"serverRelativeURL": url}))
-        })
-        .collect();
-    json!({"paths": paths})
-}
-
-/// One patch operation a kind, with the parameter that tells kubectl that the server validates fields.
-fn openapi_v3_of(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
-    let mut paths = serde_json::Map::new();
-    for kind in kinds.iter().filter(|k| k.group == group && k.version == version && !k.review) {
-        let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
-        let scope = if kind.namespaced { "/namespaces/{namespace}" } else { "" };
-        let parameter =
-            |name: &str| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}});
-        let operation = json!({"patch": {
-            "parameters": [parameter("dryRun"), parameter("fieldManager"), parameter("fieldValidation")],
-            "requestBody": {"content": {"application/merge-patch+json": {"schema": {"type": "object"}}}},
-            "responses": {"200": {"description": "OK"}},
-            "x-kubernetes-action": "patch",
-            "x-kubernetes-group-version-kind": {"group": group, "version": version, "kind": kind.kind},
-        }});
-        paths.insert(format!("{root}{scope}/{}/{{name}}", kind.plural), operation);
-    }
-    if paths.is_empty() {
-        return None;
-    }
-    Some(json!({
-        "openapi": "3.0.0", "info": {"title": "Podium devcluster", "version": "v1.36.3"}, "paths": paths,
-    }))
-}
-
-/// A `Document` of OpenAPI v2 in protobuf with no definitions: `swagger` (field 1) and `info` (field 2) alone.
-fn openapi_v2() -> Vec<u8> {
-    let field = |number: u8, bytes: &[u8]| {
-        let length = u8::try_from(bytes.len()).unwrap_or(u8::MAX);
-        let mut out = vec![number << 3 | 2, length];
-        out.extend_from_slice(bytes);
-        out
-    };
-    let info = [field(1, b"Podium devcluster"), field(2, b"v1.36.3")].concat();
-    [field(1, b"2.0"), field(2, &info)].concat()
 }

@@ -220,20 +220,29 @@ impl Failure {
     }
 
     /// A body that the kind's types cannot hold.
-    pub(crate) fn undecodable(kind: &Kind, why: &str) -> Self {
-        let (version, kind) = (&kind.version, &kind.kind);
+    pub(crate) fn undecodable(kind: &str, version: &str, why: &str) -> Self {
         Self::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
     }
 
     /// An applied object that the kind's schema cannot hold.
     pub(crate) fn untyped(kind: &Kind, object: &Value, wrong: &[String]) -> Self {
-        let place =
-            format!("{}/{}; {}, Kind={}", meta::namespace(object), meta::name(object), kind.api_version(), kind.kind);
         let wrong = match wrong {
             [one] => one.clone(),
             several => format!("errors:\n  {}", several.join("\n  ")),
         };
+        let place = Self::applied(kind, object);
         Self::unexpected(format!("failed to create typed patch object ({place}): {wrong}"))
+    }
+
+    /// A merged object that the kind's type cannot hold.
+    pub(crate) fn unconvertible(kind: &Kind, object: &Value, why: &str) -> Self {
+        let (place, kind) = (Self::applied(kind, object), kind.full_name());
+        let why = format!("unable to convert unstructured object to {kind}: {why}");
+        Self::unexpected(format!("failed to convert new object ({place}) to proper version: {why}"))
+    }
+
+    fn applied(kind: &Kind, object: &Value) -> String {
+        format!("{}/{}; {}", meta::namespace(object), meta::name(object), kind.full_name())
     }
 
     pub(crate) fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
@@ -301,6 +310,12 @@ impl Failure {
     pub(crate) fn too_many_requests(retry_after_seconds: u32) -> Self {
         let message = "Too many requests, please try again later.";
         Self::new(429, "TooManyRequests", message, json!({"retryAfterSeconds": retry_after_seconds}))
+    }
+
+    /// No container runs here that could have written logs.
+    pub(crate) fn no_logs(pod: &str) -> Self {
+        let message = format!("the dev cluster simulates containers and runs none: pod \"{pod}\" has no logs");
+        Self::new(501, "", message, Value::Null)
     }
 
     pub(crate) fn unavailable() -> Self {

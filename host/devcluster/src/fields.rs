@@ -213,6 +213,7 @@ pub(crate) fn display(path: &Path) -> String {
                 let keys: Vec<String> = keys.iter().map(|(k, v)| format!("{k}={v}")).collect();
                 text.push_str(&format!("[{}]", keys.join(",")));
             }
+            Some(("i:", index)) => text.push_str(&format!("[{index}]")),
             Some((_, value)) => text.push_str(&format!("[={value}]")),
             None => {}
         }

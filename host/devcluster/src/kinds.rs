@@ -54,6 +54,11 @@ impl Kind {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
+    /// As Go prints group, version and kind: `/v1, Kind=Pod`.
+    pub(crate) fn full_name(&self) -> String {
+        format!("{}/{}, Kind={}", self.group, self.version, self.kind)
+    }
+
     /// Whether this is the core group's resource of that name.
     pub(crate) fn is(&self, core_plural: &str) -> bool {
         self.group.is_empty() && self.plural == core_plural

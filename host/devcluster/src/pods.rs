@@ -18,10 +18,15 @@ use serde_json::{Value, json};
 /// The reason of an evicted Pod's condition.
 const EVICTED: &str = "EvictionByEvictionAPI";
 
-pub(crate) fn evict(state: &mut State, core: &Core, request: &Request, key: &Key) -> Result<Value, Failure> {
+pub(crate) fn evict(
+    state: &mut State,
+    core: &Core,
+    request: &Request,
+    key: &Key,
+    body: &Value,
+) -> Result<Value, Failure> {
     let kind = &request.target.kind;
-    let body = request.object()?;
-    let name = meta::name(&body);
+    let name = meta::name(body);
     if !name.is_empty() && name != key.name {
         return Err(Failure::bad_request("name in URL does not match name in Eviction object"));
     }
@@ -95,9 +100,36 @@ fn scaled(value: &Value, total: u64) -> Option<u64> {
     }
 }
 
-pub(crate) fn bind(state: &mut State, core: &Core, request: &Request, key: &Key) -> Result<Value, Failure> {
-    let body = request.object()?;
-    let node = meta::text(&body, &["target", "name"]).to_owned();
+/// The logs of a container, empty before its Pod has a node. There is no container behind a running one, so asking for its
+/// logs is an error.
+pub(crate) fn logs(pod: &Value, container: &str) -> Result<String, Failure> {
+    let name = meta::name(pod);
+    let lists = ["initContainers", "containers", "ephemeralContainers"];
+    let all = lists.iter().flat_map(|list| meta::list(pod, &["spec", list]));
+    let names: Vec<&str> = all.map(|container| meta::text(container, &["name"])).collect();
+    match (container, names.as_slice()) {
+        ("", [_]) => {}
+        ("", several) => {
+            let choice = several.join(" ");
+            let message = format!("a container name must be specified for pod {name}, choose one of: [{choice}]");
+            return Err(Failure::bad_request(message));
+        }
+        (container, names) if !names.contains(&container) => {
+            return Err(Failure::bad_request(format!("container {container} is not valid for pod {name}")));
+        }
+        _ => {}
+    }
+    if meta::text(pod, &["spec", "nodeName"]).is_empty() { Ok(String::new()) } else { Err(Failure::no_logs(name)) }
+}
+
+pub(crate) fn bind(
+    state: &mut State,
+    core: &Core,
+    request: &Request,
+    key: &Key,
+    body: &Value,
+) -> Result<Value, Failure> {
+    let node = meta::text(body, &["target", "name"]).to_owned();
     let write = handle::write_of(core, request, false);
     assign(state, &write, key, &node)?;
     let mut status = failure::success(None);

@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::kinds::{Kind, Kinds};
 use crate::protobuf::{self, Unreadable};
+use crate::types::{self, Decoded, Struct};
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 use serde_json::Value;
@@ -149,6 +150,25 @@ impl Request {
     pub(crate) fn object(&self) -> Result<Value, Failure> {
         decode_object(&self.body, self.content_type())
     }
+
+    /// The body as an object of the type.
+    pub(crate) fn decode(&self, kind: &Struct) -> Result<Decoded, Failure> {
+        if !is_json(self.content_type()) {
+            return types::decode(kind, &self.object()?).map_err(not_json);
+        }
+        let mut input = serde_json::Deserializer::from_slice(&self.body);
+        let decoded = types::decode(kind, &mut input).map_err(not_json)?;
+        input.end().map_err(not_json)?;
+        Ok(decoded)
+    }
+}
+
+fn is_json(content_type: &str) -> bool {
+    content_type.is_empty() || content_type.ends_with("json")
+}
+
+fn not_json(error: serde_json::Error) -> Failure {
+    Failure::bad_request(format!("error decoding JSON: {error}"))
 }
 
 fn decode_object(body: &[u8], content_type: &str) -> Result<Value, Failure> {
@@ -160,8 +180,8 @@ fn decode_object(body: &[u8], content_type: &str) -> Result<Value, Failure> {
     } else if content_type.ends_with("yaml") {
         let text = std::str::from_utf8(body).map_err(|e| Failure::bad_request(e.to_string()))?;
         serde_saphyr::from_str(text).map_err(|e| Failure::bad_request(format!("error decoding YAML: {e}")))?
-    } else if content_type.is_empty() || content_type.ends_with("json") {
-        serde_json::from_slice(body).map_err(|e| Failure::bad_request(format!("error decoding JSON: {e}")))?
+    } else if is_json(content_type) {
+        serde_json::from_slice(body).map_err(not_json)?
     } else {
         return Err(Failure::unsupported_media(&["application/json", "application/yaml"]));
     };

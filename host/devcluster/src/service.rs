@@ -93,12 +93,17 @@ async fn respond(core: &Arc<Core>, stop: &CancellationToken, parts: Parts, body:
         (Some(refusal), _) if refusal != Refusal::Gone || verb != Verb::Watch => failed(&refusal.failure()),
         (_, Err(failure)) => failed(&failure),
         (refusal, Ok(shape)) if verb == Verb::Watch => watch(core, stop, &request, shape, refusal),
-        (_, Ok(shape)) => match handle::handle(core, &request, shape) {
-            Ok(_) if verb.is_write() && core.faults.take_cut() => cut(),
-            Ok(Answer::Json(code, text)) => json(code, text),
-            Ok(Answer::Text(text)) => text_plain(text),
-            Err(failure) => failed(&failure),
-        },
+        (_, Ok(shape)) => {
+            let mut warnings = Vec::new();
+            let mut response = match handle::handle(core, &request, shape, &mut warnings) {
+                Ok(_) if verb.is_write() && core.faults.take_cut() => cut(),
+                Ok(Answer::Json(code, text)) => json(code, text),
+                Ok(Answer::Text(text)) => text_plain(text),
+                Err(failure) => failed(&failure),
+            };
+            warn(&mut response, &warnings);
+            response
+        }
     };
     log(core, &request, query_text, response.status());
     response
@@ -163,6 +168,26 @@ fn failed(failure: &Failure) -> Response<Body> {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
+}
+
+/// Adds each warning once, as RFC 7234 writes them; 299 is a miscellaneous persistent warning.
+fn warn(response: &mut Response<Body>, warnings: &[String]) {
+    for (index, warning) in warnings.iter().enumerate().filter(|(index, w)| !warnings[..*index].contains(w)) {
+        let mut header = "299 - \"".to_owned();
+        for letter in warning.chars().filter(|letter| !letter.is_control()) {
+            if matches!(letter, '"' | '\\') {
+                header.push('\\');
+            }
+            header.push(letter);
+        }
+        header.push('"');
+        match HeaderValue::from_maybe_shared(Bytes::from(header)) {
+            Ok(header) => {
+                response.headers_mut().append(header::WARNING, header);
+            }
+            Err(error) => tracing::debug!(%error, index, "a warning is not a header's value"),
+        }
+    }
 }
 
 pub(crate) fn json(code: u16, text: String) -> Response<Body> {

@@ -38,7 +38,6 @@ pub(crate) fn create(
 ) -> Result<Object, Failure> {
     let kind = &*write.kind;
     let mut object = rules::from_view(kind, object);
-    decodable(kind, &object)?;
     place(kind, namespace, &mut object)?;
     if meta::name(&object).is_empty() {
         let prefix = meta::text(&object, &["metadata", "generateName"]).to_owned();
@@ -161,14 +160,6 @@ fn spec_differs(kind: &Kind, old: &Value, new: &Value) -> bool {
     rest(old) != rest(new)
 }
 
-/// Refuses what the kind's types could not hold.
-pub(crate) fn decodable(kind: &Kind, object: &Value) -> Result<(), Failure> {
-    match rules::metadata::undecodable(object) {
-        Some(what) => Err(Failure::undecodable(kind, &what.in_json())),
-        None => Ok(()),
-    }
-}
-
 /// Puts the request's namespace into the object, or refuses another one.
 fn place(kind: &Kind, namespace: Option<&str>, object: &mut Value) -> Result<(), Failure> {
     let said = meta::namespace(object).to_owned();
@@ -196,8 +187,8 @@ fn check_namespace(state: &State, kind: &Kind, name: &str, namespace: &str) -> R
     if meta::is_terminating(found) { Err(Failure::terminating(kind, name, namespace)) } else { Ok(()) }
 }
 
-/// The checks of a body against the request's path, for PUT and apply.
-pub(crate) fn check_body(kind: &Kind, name: &str, object: &Value) -> Result<(), Failure> {
+/// Refuses an object of another kind than the request's path is about.
+pub(crate) fn check_kind(kind: &Kind, object: &Value) -> Result<(), Failure> {
     let (version, own) = (meta::text(object, &["apiVersion"]), kind.api_version());
     if (!version.is_empty() && version != own) || object.get("kind").is_some_and(|k| k != kind.kind.as_str()) {
         let message = format!(
@@ -208,6 +199,11 @@ pub(crate) fn check_body(kind: &Kind, name: &str, object: &Value) -> Result<(), 
         );
         return Err(Failure::bad_request(message));
     }
+    Ok(())
+}
+
+/// Refuses an object of another name than the request's path has.
+pub(crate) fn check_name(name: &str, object: &Value) -> Result<(), Failure> {
     let said = meta::name(object);
     if !name.is_empty() && !said.is_empty() && said != name {
         let message = format!("the name of the object ({said}) does not match the name on the URL ({name})");
@@ -224,7 +220,6 @@ fn storage_key(kind: &Kind, object: &Value) -> String {
 
 /// PUT: the whole object.
 pub(crate) fn replace(kind: &Kind, old: &Value, mut new: Value) -> Result<Value, Failure> {
-    decodable(kind, &new)?;
     let name = meta::name(old);
     let uid = meta::uid(&new);
     if !uid.is_empty() && uid != meta::uid(old) {

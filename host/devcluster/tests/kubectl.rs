@@ -201,3 +201,90 @@ async fn nodes_are_cordoned_and_drained_and_definitions_established() {
     assert_eq!(row(&kubectl.ok("get th").await, "t")[1], "3");
     kubectl.end().await;
 }
+
+#[tokio::test]
+async fn kinds_that_are_not_served_are_refused_as_a_server_without_them_refuses() {
+    let Some(kubectl) = Kubectl::new().await else { return };
+    for (api_version, kind) in [("apps/v1", "Deployment"), ("apps/v1", "StatefulSet"), ("batch/v1", "Job")] {
+        kubectl
+            .file("a.json", &json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}, "spec": {}}));
+        for line in ["apply -f a.json", "create -f a.json", "apply --server-side -f a.json"] {
+            let (success, text) = kubectl.run(line).await;
+            let expected = format!("no matches for kind \"{kind}\" in version \"{api_version}\"");
+            assert!(!success && text.contains(&expected), "kubectl {line}: {text}");
+        }
+    }
+    let (success, text) = kubectl.run("get deployments").await;
+    assert!(!success && text.contains("the server doesn't have a resource type \"deployments\""), "{text}");
+    kubectl.end().await;
+}
+
+#[tokio::test]
+async fn a_misspelt_field_is_refused_and_without_validation_only_warned_of() {
+    let Some(kubectl) = Kubectl::new().await else { return };
+    let mut misspelt = pod("web");
+    misspelt["spec"]["contaners"] = json!([]);
+    misspelt["spec"]["containers"][0]["imag"] = json!("x");
+    kubectl.file("pod.json", &misspelt);
+    for line in ["apply -f pod.json", "create -f pod.json", "apply --server-side -f pod.json"] {
+        let (success, text) = kubectl.run(line).await;
+        assert!(!success && text.contains("spec.contaners") && text.contains(".imag"), "kubectl {line}: {text}");
+    }
+    let (_, text) = kubectl.run("create -f pod.json").await;
+    let expected = "strict decoding error: unknown field \"spec.containers[0].imag\", unknown field \"spec.contaners\"";
+    assert!(text.contains(expected), "{text}");
+    let text = kubectl.ok("create -f pod.json --validate=warn").await;
+    assert!(text.contains("Warning: unknown field \"spec.contaners\""), "{text}");
+    kubectl.file(
+        "map.json",
+        &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": 1}}),
+    );
+    let (success, text) = kubectl.run("apply -f map.json").await;
+    assert!(!success && text.contains("cannot unmarshal number into Go struct field ConfigMap.data"), "{text}");
+    kubectl.end().await;
+}
+
+#[tokio::test]
+async fn fields_of_built_in_kinds_and_custom_resources_are_explained() {
+    let Some(kubectl) = Kubectl::new().await else { return };
+    for (field, expected) in [
+        ("pod", "<PodSpec>"),
+        ("pod.spec.containers", "<[]ContainerPort>"),
+        ("pod.spec.containers.resources.limits", "<map[string]Quantity>"),
+        ("configmap.data", "<map[string]string>"),
+        ("lease.spec", "acquireTime\t<string>"),
+        ("clusterrole.rules", "-required-"),
+    ] {
+        let text = kubectl.ok(&format!("explain {field}")).await;
+        assert!(text.contains("VERSION:") && text.contains(expected), "kubectl explain {field}: {text}");
+    }
+    let text = kubectl.run("explain pod.spec.contaners").await.1;
+    assert!(text.contains("field \"contaners\" does not exist"), "{text}");
+    assert!(kubectl.ok("explain pod --recursive").await.contains("terminationGracePeriodSeconds"));
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+        "size": {"type": "integer", "description": "How large it is."}}}}});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "things.podium.dev"},
+        "spec": {"group": "podium.dev", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]},
+    });
+    kubectl.file("crd.json", &definition);
+    kubectl.ok("create -f crd.json").await;
+    assert!(kubectl.ok("explain thing.spec").await.contains("size"));
+    kubectl.end().await;
+}
+
+#[tokio::test]
+async fn what_needs_a_running_container_ends_with_an_error_that_says_so() {
+    let Some(kubectl) = Kubectl::new().await else { return };
+    kubectl.cluster.create(pod("web")).unwrap();
+    kubectl.ok("wait --for=condition=Ready pod/web --timeout=30s").await;
+    let (success, text) = kubectl.run("logs web").await;
+    assert!(!success && text.contains("the dev cluster simulates containers and runs none"), "{text}");
+    let (success, text) = kubectl.run("logs web -c other").await;
+    assert!(!success && text.contains("container other is not valid for pod web"), "{text}");
+    let (success, text) = kubectl.run("debug web --image=busybox").await;
+    assert!(!success && text.contains("ephemeral containers are disabled for this cluster"), "{text}");
+    kubectl.end().await;
+}

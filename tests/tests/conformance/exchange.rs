@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use http::{Method, Request, header};
+use http::{Method, Request, header, response::Parts};
 use http_body_util::BodyExt;
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
@@ -33,8 +33,18 @@ pub(crate) struct Call {
     content_type: &'static str,
     accept: &'static str,
     impersonate: Option<String>,
-    body: Option<Value>,
+    body: Option<String>,
     hidden: Vec<&'static str>,
+    shown: Shown,
+}
+
+/// What of an answer is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// Everything except the message about a malformed request.
+    Meaning,
+    /// Also the message about a malformed request.
+    Message,
 }
 
 impl Call {
@@ -45,8 +55,9 @@ impl Call {
             content_type: "application/json",
             accept: "application/json",
             impersonate: None,
-            body,
+            body: body.map(|body| body.to_string()),
             hidden: Vec::new(),
+            shown: Shown::Meaning,
         }
     }
     pub(crate) fn get(path: impl Into<String>) -> Self {
@@ -69,6 +80,14 @@ impl Call {
     }
     pub(crate) fn impersonating(self, user: &str) -> Self {
         Self { impersonate: Some(user.to_owned()), ..self }
+    }
+    /// Sends a body as it is written here, also one that no JSON value has.
+    pub(crate) fn with_body(self, body: &str) -> Self {
+        Self { body: Some(body.to_owned()), ..self }
+    }
+    /// Compares the message also where the request is malformed.
+    pub(crate) fn with_message(self) -> Self {
+        Self { shown: Shown::Message, ..self }
     }
     /// Leaves a field of the answer out, named by its last key, wherever it is.
     pub(crate) fn hiding(mut self, key: &'static str) -> Self {
@@ -115,11 +134,24 @@ impl Exchange {
 
     /// Sends and records. Gives the answer as it came.
     pub(crate) async fn step(&mut self, what: &str, call: Call) -> Result<Value> {
-        let (status, answer) = self.send(&call).await.with_context(|| what.to_owned())?;
+        let (head, bytes) = self.bytes(&call).await.with_context(|| what.to_owned())?;
+        let answer = read(&bytes);
         self.normaliser.next_step();
-        let shown = self.normaliser.normal(answer.clone(), &call.hidden);
-        self.steps.push(Step { what: what.to_owned(), answer: format!("{status}\n{shown:#}") });
+        let shown = self.normaliser.normal(answer.clone(), &call.hidden, call.shown);
+        let mut text = head.status.as_u16().to_string();
+        for warning in head.headers.get_all(header::WARNING) {
+            text += &format!("\nWarning: {}", warning.to_str()?);
+        }
+        self.steps.push(Step { what: what.to_owned(), answer: format!("{text}\n{shown:#}") });
         Ok(answer)
+    }
+
+    /// Sends and records the status and the media type alone: for documents that are too long to compare.
+    pub(crate) async fn media_type(&mut self, what: &str, call: Call) -> Result<()> {
+        let (head, _) = self.bytes(&call).await.with_context(|| what.to_owned())?;
+        let media = head.headers.get(header::CONTENT_TYPE).map(|media| media.to_str()).transpose()?;
+        self.note(what, format!("{} {}", head.status, media.unwrap_or_default()));
+        Ok(())
     }
 
     /// Sends and records nothing: for what is compared in parts.
@@ -137,23 +169,23 @@ impl Exchange {
         })
         .await?;
         self.normaliser.next_step();
-        let shown = self.normaliser.normal(answer.clone(), &call.hidden);
+        let shown = self.normaliser.normal(answer.clone(), &call.hidden, call.shown);
         self.steps.push(Step { what: what.to_owned(), answer: format!("{status}\n{shown:#}") });
         Ok(answer)
     }
 
     /// Watches until the server ends the stream and records all events. `path` has a timeoutSeconds.
     pub(crate) async fn watch(&mut self, what: &str, path: String) -> Result<Vec<Value>> {
-        let (status, bytes) = self.bytes(&Call::get(path)).await.with_context(|| what.to_owned())?;
+        let (head, bytes) = self.bytes(&Call::get(path)).await.with_context(|| what.to_owned())?;
         self.normaliser.next_step();
-        let mut shown = format!("{status}");
+        let mut shown = head.status.as_u16().to_string();
         let mut events = Vec::new();
         for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             let event: Value = serde_json::from_slice(line)?;
             // Bookmarks come when the server likes; only the one that ends the initial events has its place.
             let ends = &event["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"];
             if event["type"] != "BOOKMARK" || ends == "true" {
-                shown += &format!("\n{:#}", self.normaliser.normal(event.clone(), &[]));
+                shown += &format!("\n{:#}", self.normaliser.normal(event.clone(), &[], Shown::Meaning));
             }
             events.push(event);
         }
@@ -167,13 +199,11 @@ impl Exchange {
     }
 
     async fn send(&self, call: &Call) -> Result<(u16, Value)> {
-        let (status, bytes) = self.bytes(call).await?;
-        let answer = serde_json::from_slice(&bytes)
-            .unwrap_or_else(|_| json!({ "text": String::from_utf8_lossy(&bytes).trim_end() }));
-        Ok((status, answer))
+        let (head, bytes) = self.bytes(call).await?;
+        Ok((head.status.as_u16(), read(&bytes)))
     }
 
-    async fn bytes(&self, call: &Call) -> Result<(u16, Vec<u8>)> {
+    async fn bytes(&self, call: &Call) -> Result<(Parts, Vec<u8>)> {
         let mut request = Request::builder()
             .method(call.method.clone())
             .uri(&call.path)
@@ -183,14 +213,19 @@ impl Exchange {
         if let Some(user) = &call.impersonate {
             request = request.header("Impersonate-User", user);
         }
-        let body = call.body.as_ref().map_or_else(Vec::new, |body| body.to_string().into_bytes());
+        let body = call.body.clone().unwrap_or_default().into_bytes();
         let answer = async {
             let answer = self.client.send(request.body(Body::from(body))?).await?;
-            let status = answer.status().as_u16();
-            Ok((status, answer.into_body().collect().await?.to_bytes().to_vec()))
+            let (head, body) = answer.into_parts();
+            Ok((head, body.collect().await?.to_bytes().to_vec()))
         };
         timeout(ANSWER_WITHIN, answer).await.context("no answer in time")?
     }
+}
+
+/// JSON as it is, other text as a field of its own.
+fn read(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes).unwrap_or_else(|_| json!({ "text": String::from_utf8_lossy(bytes).trim_end() }))
 }
 
 /// `metadata.uid`.

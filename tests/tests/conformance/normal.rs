@@ -6,11 +6,14 @@
 //!   server counts empty parents among the fields and leaves out what its admission adds;
 //! - a cause that is repeated counts once: the real server may validate in several passes; conflicts of apply have no
 //!   order there;
-//! - a malformed request is told in the words of Go's parsers, which are hidden; the code and the reason stay.
+//! - a malformed request is told in the words of Go's parsers, which are hidden unless a step compares them; the code and
+//!   the reason stay.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+
+use crate::exchange::Shown;
 
 /// What stands for the revision of a list or bookmark: on the real server it moves with writes to other objects.
 const OF_THE_WHOLE: &str = "<of the whole>";
@@ -39,7 +42,7 @@ impl Normaliser {
     }
 
     /// `hidden` names keys that are left out wherever they are.
-    pub(crate) fn normal(&mut self, mut answer: Value, hidden: &[&str]) -> Value {
+    pub(crate) fn normal(&mut self, mut answer: Value, hidden: &[&str], shown: Shown) -> Value {
         let of_many = answer.get("items").is_some() || answer.get("rows").is_some();
         let bookmark = answer.get("type").is_some_and(|kind| kind == "BOOKMARK");
         let pointer = if bookmark { "/object/metadata/resourceVersion" } else { "/metadata/resourceVersion" };
@@ -49,7 +52,8 @@ impl Normaliser {
         if let Some(token) = answer.pointer_mut("/metadata/continue").filter(|token| **token != "") {
             *token = "<token>".into();
         }
-        if answer["kind"] == "Status"
+        if shown == Shown::Meaning
+            && answer["kind"] == "Status"
             && answer["code"].as_u64().is_some_and(|code| MALFORMED.contains(&code))
             && let Some(status) = answer.as_object_mut()
         {
@@ -182,12 +186,12 @@ fn is_uid(text: &str) -> bool {
 fn equal_uids_and_revisions_stay_equal_and_others_stay_apart() {
     let mut normaliser = Normaliser::default();
     let object = |uid: &str, revision: &str| json!({ "metadata": { "uid": uid, "resourceVersion": revision } });
-    let first = normaliser.normal(object("8f8de2a6-4e29-4f83-8b0d-3e1c1b1f0a01", "7"), &[]);
-    let same = normaliser.normal(object("8f8de2a6-4e29-4f83-8b0d-3e1c1b1f0a01", "7"), &[]);
+    let first = normaliser.normal(object("8f8de2a6-4e29-4f83-8b0d-3e1c1b1f0a01", "7"), &[], Shown::Meaning);
+    let same = normaliser.normal(object("8f8de2a6-4e29-4f83-8b0d-3e1c1b1f0a01", "7"), &[], Shown::Meaning);
     normaliser.next_step();
-    let other = normaliser.normal(object("8f8de2a6-4e29-4f83-8b0d-3e1c1b1f0a02", "8"), &[]);
+    let other = normaliser.normal(object("8f8de2a6-4e29-4f83-8b0d-3e1c1b1f0a02", "8"), &[], Shown::Meaning);
     assert_eq!(first, same);
     assert_eq!(other, object("uid-1.2", "revision-1.1"));
     let told = |first: &str| json!({ "message": format!("a (b) is ({first}), not (9)") });
-    assert_eq!(normaliser.normal(told("8"), &[]), told("revision-1.1"));
+    assert_eq!(normaliser.normal(told("8"), &[], Shown::Meaning), told("revision-1.1"));
 }

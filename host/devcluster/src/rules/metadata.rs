@@ -17,63 +17,6 @@ const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower ca
 /// Keys and values of all annotations together.
 const ANNOTATIONS_BYTES: usize = 256 * 1024;
 
-/// What stands where a map of strings, or one of its strings, should: the object cannot even be decoded.
-#[derive(Clone, Debug)]
-pub(crate) struct Undecodable {
-    field: &'static str,
-    /// Inside the map, not instead of it.
-    inside: bool,
-    found: Value,
-}
-
-impl Undecodable {
-    /// In the words of who decodes a body.
-    pub(crate) fn in_json(&self) -> String {
-        let found = match &self.found {
-            Value::Null => "null",
-            Value::Bool(_) => "bool",
-            Value::Number(_) => "number",
-            Value::String(_) => "string",
-            Value::Array(_) => "array",
-            Value::Object(_) => "object",
-        };
-        let wanted = if self.inside { "string" } else { "map[string]string" };
-        format!(
-            "json: cannot unmarshal {found} into Go struct field ObjectMeta.metadata.{} of type {wanted}",
-            self.field
-        )
-    }
-
-    /// In the words of who decodes what a strategic merge made.
-    pub(crate) fn in_merge(&self) -> String {
-        match &self.found {
-            Value::Number(number) if self.inside && !number.is_f64() => "cannot convert int64 to string".to_owned(),
-            _ if self.inside => "unrecognized type: string".into(),
-            Value::Number(number) if number.is_f64() => "cannot restore map from float64".into(),
-            Value::Number(_) => "cannot restore map from int64".into(),
-            Value::Array(_) => "cannot restore map from slice".into(),
-            other => format!("cannot restore map from {}", if other.is_string() { "string" } else { "bool" }),
-        }
-    }
-}
-
-pub(crate) fn undecodable(object: &Value) -> Option<Undecodable> {
-    for field in ["labels", "annotations"] {
-        match meta::at(object, &["metadata", field]) {
-            None | Some(Value::Null) => {}
-            Some(Value::Object(map)) => {
-                if let Some((_, value)) = map.iter().find(|(_, v)| !v.is_string() && !v.is_null()) {
-                    return Some(Undecodable { field, inside: true, found: value.clone() });
-                }
-            }
-            Some(value) => {
-                return Some(Undecodable { field, inside: false, found: value.clone() });
-            }
-        }
-    }
-    None
-}
-
 pub(super) fn check(kind: &Kind, object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let name = meta::name(object);

@@ -3,7 +3,7 @@
 
 mod definitions;
 mod events;
-pub(crate) mod metadata;
+mod metadata;
 mod pods;
 mod schema;
 mod small;
@@ -31,9 +31,11 @@ pub(crate) fn default(kind: &Kind, object: &mut Value) {
     }
 }
 
-/// Fields of a custom resource that its schema does not know; of the built-in kinds none is known to be unknown.
+/// Fields of a custom resource that its schema does not know, sorted. The built-in kinds have types instead.
 pub(crate) fn unknown_fields(kind: &Kind, object: &Value) -> Vec<String> {
-    kind.schema.as_ref().map(|schema| schema::unknown(schema, object)).unwrap_or_default()
+    let mut unknown = kind.schema.as_ref().map(|schema| schema::unknown(schema, object)).unwrap_or_default();
+    unknown.sort();
+    unknown
 }
 
 /// What the server itself says about a new object, and nobody owns.

@@ -50,7 +50,13 @@ impl Client {
         client
     }
 
-    async fn open(&self, method: Method, path: &str, media: &str, body: String) -> http::Response<axum::body::Body> {
+    pub(crate) async fn open(
+        &self,
+        method: Method,
+        path: &str,
+        media: &str,
+        body: String,
+    ) -> http::Response<axum::body::Body> {
         let mut request = Request::builder().method(method).uri(path).header("content-type", media);
         for (name, value) in &self.headers {
             request = request.header(*name, value);
@@ -58,7 +64,7 @@ impl Client {
         self.api.clone().oneshot(request.body(Full::from(body)).unwrap()).await.unwrap()
     }
 
-    async fn send(&self, method: Method, path: &str, media: &str, body: String) -> (u16, Value) {
+    pub(crate) async fn send(&self, method: Method, path: &str, media: &str, body: String) -> (u16, Value) {
         let response = self.open(method, path, media, body).await;
         let code = response.status().as_u16();
         let bytes = response.into_body().collect().await.unwrap().to_bytes();

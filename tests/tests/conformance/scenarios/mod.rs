@@ -3,9 +3,11 @@
 mod applies;
 mod deletes;
 mod kinds;
+mod openapi;
 mod pods;
 mod reads;
 mod rights;
+mod validation;
 mod watches;
 
 use anyhow::Result;
@@ -32,6 +34,7 @@ pub(crate) const SCENARIOS: &[Scenario] = scenarios! {
     "lists": reads::lists,
     "tables": reads::tables,
     "discovery": reads::discovery,
+    "openapi": openapi::documents,
     "watches": watches::watches,
     "streaming lists": watches::streaming_lists,
     "pod metadata": pods::metadata,
@@ -39,6 +42,12 @@ pub(crate) const SCENARIOS: &[Scenario] = scenarios! {
     "pod status": pods::status,
     "pod preconditions": pods::preconditions,
     "pod validation": pods::validation,
+    "unknown fields": validation::unknown_fields,
+    "duplicate fields": validation::duplicate_fields,
+    "wrong types": validation::wrong_types,
+    "wrong types in patches": validation::wrong_types_in_patches,
+    "apply of wrong fields": validation::apply,
+    "apply as yaml": validation::yaml,
     "deletion": deletes::deletion,
     "graceful deletion": deletes::graceful,
     "last finalizer": deletes::last_finalizer,
