@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 /// Letters of generated names: no vowels and no 0, 1, 3, as Kubernetes has them, so that they spell nothing.
-const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+pub(crate) const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 #[derive(Debug)]

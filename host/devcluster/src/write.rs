@@ -69,6 +69,10 @@ pub(crate) fn create(
         managed::record(None, &mut object, schema(kind), &write.author);
     }
     rules::prepare_create(kind, &mut object, &clock.now());
+    if kind.is("pods") {
+        let account = Key::new(meta::namespace(&object), meta::text(&object, &["spec", "serviceAccountName"]));
+        rules::mount_token(&mut object, state.store.get("serviceaccounts", &account).map(|account| &**account));
+    }
     let causes = rules::check_create(kind, &object);
     if !causes.is_empty() {
         return Err(Failure::invalid(kind, &name, &causes));

@@ -38,6 +38,11 @@ pub(crate) fn unknown_fields(kind: &Kind, object: &Value) -> Vec<String> {
     unknown
 }
 
+/// Adds to a new Pod the token of its ServiceAccount, the stored object of which is `account`.
+pub(crate) fn mount_token(pod: &mut Value, account: Option<&Value>) {
+    pods::mount_token(pod, account);
+}
+
 /// What the server itself says about a new object, and nobody owns.
 pub(crate) fn prepare_create(kind: &Kind, object: &mut Value, now: &str) {
     match kind.resource().as_str() {

@@ -3,11 +3,68 @@
 use super::metadata;
 use crate::failure::Cause;
 use crate::meta;
+use crate::state::ALPHABET;
 use serde_json::{Map, Value, json};
 
 const UPDATABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
     `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
     tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+
+/// Where a container finds the token of its ServiceAccount.
+const TOKEN_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// Adds the volume with the token of the Pod's ServiceAccount and mounts it into each container that has nothing there,
+/// as the admission plugin ServiceAccount does. `account` is the stored ServiceAccount, if there is one.
+pub(super) fn mount_token(pod: &mut Value, account: Option<&Value>) {
+    let wanted = |object: &Value, path: &[&str]| meta::at(object, path).and_then(Value::as_bool);
+    let of_account = account.and_then(|account| wanted(account, &["automountServiceAccountToken"]));
+    if wanted(pod, &["spec", "automountServiceAccountToken"]).or(of_account) == Some(false) {
+        return;
+    }
+    let volumes = meta::list(pod, &["spec", "volumes"]);
+    let present = volumes.iter().map(|v| meta::text(v, &["name"])).find(|name| name.starts_with("kube-api-access-"));
+    let name = present.map_or_else(|| format!("kube-api-access-{}", suffix(pod)), str::to_owned);
+    let missing = present.is_none();
+    let mut mounted = false;
+    for list in ["initContainers", "containers"] {
+        let Some(containers) = pod["spec"].get_mut(list).and_then(Value::as_array_mut) else { continue };
+        for container in containers.iter_mut().filter(|container| container.is_object()) {
+            let mounts = meta::array(meta::object(container).entry("volumeMounts").or_insert(Value::Null));
+            if mounts.iter().all(|mount| meta::text(mount, &["mountPath"]) != TOKEN_DIRECTORY) {
+                mounts.push(json!({"name": name, "readOnly": true, "mountPath": TOKEN_DIRECTORY}));
+                mounted = true;
+            }
+        }
+    }
+    if mounted && missing {
+        let sources = json!([
+            {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+            {"downwardAPI": {"items": [
+                {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}},
+            ]}},
+        ]);
+        let volume = json!({"name": name, "projected": {"sources": sources, "defaultMode": 0o644}});
+        meta::array(meta::object(&mut pod["spec"]).entry("volumes").or_insert(Value::Null)).push(volume);
+    }
+}
+
+/// Five letters that follow from the Pod's name and time, so that the names of other objects do not depend on them.
+fn suffix(pod: &Value) -> String {
+    let parts = [meta::namespace(pod), meta::name(pod), meta::text(pod, &["metadata", "creationTimestamp"])];
+    // FNV-1a.
+    let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
+    let mut hash = bytes
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    let count = ALPHABET.len() as u64;
+    (0..5)
+        .map(|_| {
+            let letter = ALPHABET[usize::try_from(hash % count).unwrap_or_default()];
+            hash /= count;
+            char::from(letter)
+        })
+        .collect()
+}
 
 pub(super) fn prepare_create(pod: &mut Value) {
     let spec = &mut pod["spec"];
@@ -196,6 +253,26 @@ mod tests {
         assert_eq!(pod["spec"]["containers"][0]["imagePullPolicy"], "IfNotPresent");
         assert_eq!(pod["spec"]["serviceAccountName"], "default");
         assert_eq!(pod["spec"]["tolerations"].as_array().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn the_token_is_mounted_unless_pod_or_account_opt_out_or_something_is_there() {
+        let mounts = |pod: &Value, at: usize| pod["spec"]["containers"][at]["volumeMounts"].clone();
+        let mut plain = pod();
+        mount_token(&mut plain, None);
+        let name = meta::text(&plain["spec"]["volumes"][0], &["name"]).to_owned();
+        assert!(name.starts_with("kube-api-access-") && name.len() == 21, "{name}");
+        assert_eq!(mounts(&plain, 0), json!([{"name": name, "readOnly": true, "mountPath": TOKEN_DIRECTORY}]));
+        let before = plain.clone();
+        mount_token(&mut plain, None);
+        assert_eq!(plain, before);
+        let out = json!({"automountServiceAccountToken": false});
+        let mut refused = pod();
+        mount_token(&mut refused, Some(&out));
+        assert_eq!(refused, pod());
+        refused["spec"]["automountServiceAccountToken"] = json!(true);
+        mount_token(&mut refused, Some(&out));
+        assert_eq!(mounts(&refused, 0).as_array().map(Vec::len), Some(1));
     }
 
     #[test]

@@ -42,6 +42,7 @@ pub(crate) const SCENARIOS: &[Scenario] = scenarios! {
     "pod status": pods::status,
     "pod preconditions": pods::preconditions,
     "pod validation": pods::validation,
+    "pod token": pods::token,
     "unknown fields": validation::unknown_fields,
     "duplicate fields": validation::duplicate_fields,
     "wrong types": validation::wrong_types,

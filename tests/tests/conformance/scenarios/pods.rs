@@ -142,6 +142,38 @@ pub(crate) async fn preconditions(x: &mut Exchange) -> Result<()> {
     x.step("its deletion", Call::delete(x.path("pods/a"), precondition(&uid, None))).await.map(drop)
 }
 
+pub(crate) async fn token(x: &mut Exchange) -> Result<()> {
+    let mut body = pod("a", None, json!({}));
+    let create = |body: &Value| Call::post(x.path("pods?dryRun=All"), body.clone());
+    let mut answers = vec![("the Pod opts out", x.look(create(&body)).await?)];
+    say_nothing(&mut body);
+    answers.push(("the Pod says nothing", x.look(create(&body)).await?));
+    body["spec"]["initContainers"] = json!([{ "name": "init", "image": "registry.example/app:1" }]);
+    let directory = "/var/run/secrets/kubernetes.io/serviceaccount";
+    body["spec"]["volumes"] = json!([{ "name": "own", "emptyDir": {} }]);
+    body["spec"]["containers"][0]["volumeMounts"] = json!([{ "name": "own", "mountPath": directory }]);
+    answers.push(("a container has something there", x.look(create(&body)).await?));
+    let account = json!({ "automountServiceAccountToken": false });
+    x.look(Call::patch(MERGE, x.path("serviceaccounts/default"), account)).await?;
+    answers.push(("the account opts out", x.look(create(&body)).await?));
+    body["spec"]["automountServiceAccountToken"] = json!(true);
+    answers.push(("the Pod overrules the account", x.look(create(&body)).await?));
+    for (what, answer) in answers {
+        let shown = json!([answer["spec"]["volumes"], answer["spec"]["initContainers"], answer["spec"]["containers"]]);
+        let name = answer["spec"]["volumes"].as_array().into_iter().flatten().filter_map(|v| v["name"].as_str());
+        let name = name.clone().find(|name| name.starts_with("kube-api-access-")).unwrap_or("none").to_owned();
+        x.note(what, format!("{shown:#}").replace(&name, "<volume>"));
+    }
+    Ok(())
+}
+
+/// Without a word about the token.
+fn say_nothing(body: &mut Value) {
+    if let Some(spec) = body["spec"].as_object_mut() {
+        spec.remove("automountServiceAccountToken");
+    }
+}
+
 pub(crate) async fn validation(x: &mut Exchange) -> Result<()> {
     let all = x.path("pods");
     let mut bare = pod("bare", None, json!({}));
