@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 pub(crate) enum Answer {
     /// A code and JSON text.
     Json(u16, String),
-    Text(String),
+    NoContent,
 }
 
 /// Everything but watches.
@@ -49,7 +49,7 @@ pub(crate) fn handle(
     match target.verb {
         Verb::Get if target.subresource == "log" => {
             let pod = read::get(&core.state.lock(), &target.kind, &key)?;
-            pods::logs(&pod, request.query.get("container")).map(Answer::Text)
+            pods::logs(&pod, request.query.get("container")).map(|()| Answer::NoContent)
         }
         Verb::Get => Ok(show(200, &read::get(&core.state.lock(), &target.kind, &key)?)),
         Verb::List | Verb::Watch => {

@@ -20,11 +20,12 @@ const PROTOBUF_ASKED: [&str; 2] = [PROTOBUF, "application/com.github.proto-opena
 /// The document at `/openapi/` and these segments; `None` where there is none.
 pub(crate) fn answer(kinds: &Kinds, segments: &[&str], accept: &str) -> Option<Response<Body>> {
     let document = match segments {
+        // The real server does not say that it is JSON.
+        ["v3"] => return Some(typed(200, "text/plain; charset=utf-8", index(kinds).to_string())),
         ["v2"] if accept.split([',', ';']).any(|offer| PROTOBUF_ASKED.contains(&offer.trim())) => {
             return Some(typed(200, PROTOBUF, v2_protobuf()));
         }
         ["v2"] => json!({"swagger": "2.0", "info": {"title": TITLE, "version": VERSION}, "paths": {}}),
-        ["v3"] => index(kinds),
         ["v3", "api", version] => document(kinds, "", version)?,
         ["v3", "apis", group, version] => document(kinds, group, version)?,
         _ => return None,
@@ -149,8 +150,11 @@ impl Schemas {
     fn of_struct(&mut self, shape: &Struct) -> Value {
         let properties: Map<String, Value> =
             shape.fields.iter().map(|field| (field.name.to_owned(), self.of_type(&field.kind))).collect();
-        let required: Vec<&str> = shape.fields.iter().filter(|field| !field.optional).map(|field| field.name).collect();
-        let mut schema = json!({"type": "object", "properties": properties});
+        let required: Vec<&str> = shape.fields.iter().filter(|field| field.required).map(|field| field.name).collect();
+        let mut schema = json!({"type": "object"});
+        if !properties.is_empty() {
+            schema["properties"] = json!(properties);
+        }
         if !required.is_empty() {
             schema["required"] = json!(required);
         }

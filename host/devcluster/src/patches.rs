@@ -60,6 +60,9 @@ pub(crate) fn patch(
                 .map_err(|malformed| Failure::bad_request(malformed.to_string()))?,
         }
         let strategic = content_type == STRATEGIC;
+        if strategic {
+            integral(&mut new);
+        }
         let unpatchable = |why: &str| {
             let shown = if strategic { strategic::as_go(&body) } else { new.to_string() };
             Failure::unpatchable(&shown, why)
@@ -92,6 +95,21 @@ fn patch_errors(request: &Request) -> Result<Vec<String>, Failure> {
     }
     let prefix = if of_operations { "json patch " } else { "" };
     Ok(strict.into_iter().map(|error| format!("{prefix}{error}")).collect())
+}
+
+/// Makes floats without a fraction integers, as the conversion after a strategic merge does for fields of integers.
+fn integral(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            let whole = number.as_f64().filter(|n| number.is_f64() && n.fract() == 0.0 && n.abs() < 9e15);
+            if let Some(whole) = whole {
+                *value = Value::from(whole as i64);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(integral),
+        Value::Object(map) => map.values_mut().for_each(integral),
+        _ => {}
+    }
 }
 
 fn decode_value(kind: &Kind, object: &Value) -> Result<Decoded, Failure> {

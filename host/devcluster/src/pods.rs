@@ -100,26 +100,21 @@ fn scaled(value: &Value, total: u64) -> Option<u64> {
     }
 }
 
-/// The logs of a container, empty before its Pod has a node. There is no container behind a running one, so asking for its
-/// logs is an error.
-pub(crate) fn logs(pod: &Value, container: &str) -> Result<String, Failure> {
+/// The logs of a container: none before its Pod has a node, and from then on an error, because no container runs.
+pub(crate) fn logs(pod: &Value, container: &str) -> Result<(), Failure> {
     let name = meta::name(pod);
     let lists = ["initContainers", "containers", "ephemeralContainers"];
     let all = lists.iter().flat_map(|list| meta::list(pod, &["spec", list]));
     let names: Vec<&str> = all.map(|container| meta::text(container, &["name"])).collect();
-    match (container, names.as_slice()) {
-        ("", [_]) => {}
-        ("", several) => {
-            let choice = several.join(" ");
-            let message = format!("a container name must be specified for pod {name}, choose one of: [{choice}]");
-            return Err(Failure::bad_request(message));
-        }
-        (container, names) if !names.contains(&container) => {
-            return Err(Failure::bad_request(format!("container {container} is not valid for pod {name}")));
-        }
-        _ => {}
+    if container.is_empty() && meta::list(pod, &["spec", "containers"]).len() != 1 {
+        let choice = names.join(" ");
+        let message = format!("a container name must be specified for pod {name}, choose one of: [{choice}]");
+        return Err(Failure::bad_request(message));
     }
-    if meta::text(pod, &["spec", "nodeName"]).is_empty() { Ok(String::new()) } else { Err(Failure::no_logs(name)) }
+    if !container.is_empty() && !names.contains(&container) {
+        return Err(Failure::bad_request(format!("container {container} is not valid for pod {name}")));
+    }
+    if meta::text(pod, &["spec", "nodeName"]).is_empty() { Ok(()) } else { Err(Failure::no_logs(name)) }
 }
 
 pub(crate) fn bind(

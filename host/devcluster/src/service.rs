@@ -98,7 +98,7 @@ async fn respond(core: &Arc<Core>, stop: &CancellationToken, parts: Parts, body:
             let mut response = match handle::handle(core, &request, shape, &mut warnings) {
                 Ok(_) if verb.is_write() && core.faults.take_cut() => cut(),
                 Ok(Answer::Json(code, text)) => json(code, text),
-                Ok(Answer::Text(text)) => text_plain(text),
+                Ok(Answer::NoContent) => no_content(),
                 Err(failure) => failed(&failure),
             };
             warn(&mut response, &warnings);
@@ -192,6 +192,12 @@ fn warn(response: &mut Response<Body>, warnings: &[String]) {
 
 pub(crate) fn json(code: u16, text: String) -> Response<Body> {
     typed(code, "application/json", text)
+}
+
+fn no_content() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
 }
 
 pub(crate) fn text_plain(text: String) -> Response<Body> {

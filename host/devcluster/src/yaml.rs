@@ -25,7 +25,10 @@ pub(crate) fn reread(text: &str) -> Result<Cow<'_, str>, &'static str> {
         check_escapes(string)?;
         let breaks = string.contains(is_break);
         let is_key = rest.get(end + 1..).is_some_and(|after| after.trim_start().starts_with(':'));
-        if is_key && (breaks || string.len() > LONGEST_KEY) {
+        if is_key && breaks {
+            return Err("yaml: line 1: did not find expected ',' or '}'");
+        }
+        if is_key && string.len() > LONGEST_KEY {
             return Err("yaml: did not find expected ',' or '}'");
         }
         out.push_str(&rest[..=start]);

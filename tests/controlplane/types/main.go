@@ -6,7 +6,8 @@
 //
 // One line is one struct: its name, then field:type of each field in the order
 // of the struct. A "?" after the field's name means that the encoder may leave
-// the field out. "VolumeSource>hostPath" is a field of an embedded struct. A
+// the field out; a "~" that the API requires it all the same, or does not
+// require it without a "?". "VolumeSource>hostPath" is a field of an embedded struct. A
 // type is a scalar, a struct of another line, [type] for a list or {type} for
 // a map with text as keys; "*" before it marks a pointer, and "type/name" gives
 // the name that Go prints for it where that is another.
@@ -16,7 +17,12 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"go/ast"
+	"go/build"
+	"go/parser"
+	"go/token"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -58,8 +64,9 @@ var special = map[reflect.Type]string{
 }
 
 var (
-	lines = map[string]string{}
-	names = []string{}
+	lines      = map[string]string{}
+	names      = []string{}
+	commentsOf = map[string]map[string]string{}
 )
 
 func main() {
@@ -122,6 +129,57 @@ func object(t reflect.Type) string {
 	return name
 }
 
+// The +optional and +required comments of a package, by struct and field.
+func comments(t reflect.Type) map[string]string {
+	found, known := commentsOf[t.PkgPath()]
+	if known {
+		return found
+	}
+	found = map[string]string{}
+	commentsOf[t.PkgPath()] = found
+	source, err := build.Import(t.PkgPath(), ".", 0)
+	if err != nil {
+		panic(err)
+	}
+	for _, name := range source.GoFiles {
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(source.Dir, name), nil, parser.ParseComments)
+		if err != nil {
+			panic(err)
+		}
+		ast.Inspect(file, func(node ast.Node) bool {
+			declared, isType := node.(*ast.TypeSpec)
+			if !isType {
+				return true
+			}
+			if object, isStruct := declared.Type.(*ast.StructType); isStruct {
+				for _, field := range object.Fields.List {
+					names := field.Names
+					if embedded, isImported := field.Type.(*ast.SelectorExpr); isImported && len(names) == 0 {
+						names = []*ast.Ident{embedded.Sel}
+					}
+					for _, name := range names {
+						found[declared.Name.Name+"."+name.Name] = marker(field.Doc)
+					}
+				}
+			}
+			return false
+		})
+	}
+	return found
+}
+
+func marker(doc *ast.CommentGroup) string {
+	if doc == nil {
+		return ""
+	}
+	for _, line := range doc.List {
+		if text := strings.TrimSpace(strings.TrimPrefix(line.Text, "//")); text == "+optional" || text == "+required" {
+			return text
+		}
+	}
+	return ""
+}
+
 func fields(t reflect.Type, embedded string) string {
 	line := ""
 	for i := range t.NumField() {
@@ -142,8 +200,12 @@ func fields(t reflect.Type, embedded string) string {
 			continue
 		}
 		optional := ""
-		if slices.Contains(tag, "omitempty") || slices.Contains(tag, "omitzero") {
+		mayBeMissing := slices.Contains(tag, "omitempty") || slices.Contains(tag, "omitzero")
+		if mayBeMissing {
 			optional = "?"
+		}
+		if comment := comments(t)[t.Name()+"."+field.Name]; comment != "" && (comment == "+optional") != mayBeMissing {
+			optional += "~"
 		}
 		pointer := ""
 		if field.Type.Kind() == reflect.Pointer {

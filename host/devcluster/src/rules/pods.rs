@@ -198,6 +198,13 @@ pub(super) fn check_create(pod: &Value, causes: &mut Vec<Cause>) {
 }
 
 pub(super) fn check_update(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+    for list in ["initContainers", "containers"] {
+        for (index, container) in meta::list(&new["spec"], &[list]).iter().enumerate() {
+            if meta::text(container, &["image"]).is_empty() {
+                causes.push(Cause::required(format!("spec.{list}[{index}].image"), ""));
+            }
+        }
+    }
     let mut allowed = new["spec"].clone();
     let before = &old["spec"];
     for list in ["initContainers", "containers"] {

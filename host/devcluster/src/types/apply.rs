@@ -122,6 +122,8 @@ fn syntax(value: &Value) -> String {
             let entries = map.iter().map(|(key, value)| format!("{key:?}:{}", syntax(value))).collect();
             format!("map[string]interface {{}}{{{}}}", joined(entries))
         }
+        Value::Null => "interface {}(nil)".into(),
+        Value::Number(number) if number.is_f64() => number.as_f64().unwrap_or_default().to_string(),
         other => other.to_string(),
     }
 }
@@ -130,6 +132,7 @@ fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
         Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
         Value::Number(_) => "int64",
         Value::String(_) => "string",
         Value::Array(_) => "[]interface {}",

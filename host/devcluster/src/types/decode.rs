@@ -126,6 +126,8 @@ impl<'a> Seed<'a> {
 
     fn mismatch(self, found: Value) -> Value {
         match self.place {
+            // A quantity takes any JSON for its text.
+            Place::Type(Type::Quantity) => self.walk.wrong_text(scalar::QUANTITY.to_owned()),
             Place::Type(expected) => self.walk.wrong_type(found, expected),
             Place::Struct(expected) => self.walk.wrong_type(found, &Type::Struct(expected.name)),
         }
@@ -148,7 +150,12 @@ impl<'a> Seed<'a> {
         let Place::Type(kind) = self.place else { return self.mismatch(text.into()) };
         let checked = match kind {
             Type::String(_) | Type::Any | Type::IntOrString => Ok(text),
-            Type::Bytes => scalar::base64(&text).map(|()| text),
+            Type::Bytes => {
+                if let Err(error) = scalar::base64(&text) {
+                    self.walk.wrong.get_or_insert(Wrong::Text(error));
+                }
+                Ok(text)
+            }
             Type::Quantity => scalar::quantity(text.trim()).map(|()| text.trim().to_owned()),
             Type::Time => scalar::time(&text, false),
             Type::MicroTime => scalar::time(&text, true),

@@ -46,7 +46,9 @@ pub(crate) struct Field {
     pub(crate) name: &'static str,
     pub(crate) kind: Type,
     /// Whether Go leaves the field out of JSON when it is empty.
-    pub(crate) optional: bool,
+    optional: bool,
+    /// Whether the API requires the field, as OpenAPI has it.
+    pub(crate) required: bool,
     /// A pointer to a zero value is not empty.
     pointer: bool,
     /// The embedded structs that the field belongs to, joined by dots.
@@ -118,9 +120,17 @@ impl Field {
     fn parse(word: &'static str) -> Option<Self> {
         let (name, kind) = word.split_once(':')?;
         let (embedded, name) = name.rsplit_once('>').unwrap_or(("", name));
+        let (name, opposite) = name.strip_suffix('~').map_or((name, false), |name| (name, true));
         let (name, optional) = name.strip_suffix('?').map_or((name, false), |name| (name, true));
         let (kind, pointer) = kind.strip_prefix('*').map_or((kind, false), |kind| (kind, true));
-        Some(Self { name, kind: Type::parse(kind)?, optional, pointer, embedded: embedded.replace('>', ".") })
+        Some(Self {
+            name,
+            kind: Type::parse(kind)?,
+            optional,
+            required: optional == opposite,
+            pointer,
+            embedded: embedded.replace('>', "."),
+        })
     }
 }
 

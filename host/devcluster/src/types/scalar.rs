@@ -16,21 +16,33 @@ const LAYOUT: [(&str, usize); 11] = [
     (":", 0),
     ("05", 2),
 ];
-const QUANTITY: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+pub(super) const QUANTITY: &str =
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
 /// A time as Go writes it again: in UTC, in seconds or microseconds.
 pub(super) fn time(text: &str, micro: bool) -> Result<String, String> {
     let layout = if micro { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };
-    if let Some((rest, element)) = unparsed(text, micro) {
-        return Err(format!("parsing time \"{text}\" as \"{layout}\": cannot parse \"{rest}\" as \"{element}\""));
+    match unparsed(text, micro) {
+        Some(Unparsed::Text(rest, element)) => {
+            return Err(format!("parsing time \"{text}\" as \"{layout}\": cannot parse \"{rest}\" as \"{element}\""));
+        }
+        Some(Unparsed::Range(what)) => return Err(format!("parsing time \"{text}\": {what} out of range")),
+        None => {}
     }
     let time: Timestamp = text.parse().map_err(|_| format!("parsing time \"{text}\": day out of range"))?;
     let form = if micro { "%Y-%m-%dT%H:%M:%S%.6fZ" } else { "%Y-%m-%dT%H:%M:%SZ" };
     Ok(time.strftime(form).to_string())
 }
 
-/// The rest of the text that the layout does not fit, and the element of the layout that it should begin with.
-fn unparsed(text: &str, micro: bool) -> Option<(&str, &'static str)> {
+/// Why a text is not a time.
+enum Unparsed<'a> {
+    /// The rest of the text that the layout does not fit, and the element of the layout that it should begin with.
+    Text(&'a str, &'static str),
+    /// A number that is too large or too small.
+    Range(&'static str),
+}
+
+fn unparsed(text: &str, micro: bool) -> Option<Unparsed<'_>> {
     let mut rest = text;
     for (element, digits) in LAYOUT {
         let fits = match digits {
@@ -39,20 +51,25 @@ fn unparsed(text: &str, micro: bool) -> Option<(&str, &'static str)> {
                 rest.get(..digits).filter(|part| part.bytes().all(|b| b.is_ascii_digit())).map(|_| &rest[digits..])
             }
         };
-        match fits {
-            Some(left) => rest = left,
-            None => return Some((rest, element)),
+        let Some(left) = fits else { return Some(Unparsed::Text(rest, element)) };
+        let number: u32 = rest.get(..digits).and_then(|digits| digits.parse().ok()).unwrap_or_default();
+        match element {
+            "01" if !(1..=12).contains(&number) => return Some(Unparsed::Range("month")),
+            "15" if number > 23 => return Some(Unparsed::Range("hour")),
+            "04" if number > 59 => return Some(Unparsed::Range("minute")),
+            "05" if number > 59 => return Some(Unparsed::Range("second")),
+            _ => rest = left,
         }
     }
     let fraction = rest.strip_prefix('.').map_or(0, |rest| rest.bytes().take_while(u8::is_ascii_digit).count());
     if micro && fraction != 6 {
-        return Some((rest, ".000000"));
+        return Some(Unparsed::Text(rest, ".000000"));
     }
     let zone = if fraction == 0 { rest } else { &rest[fraction + 1..] };
     let offset = zone.strip_prefix(['+', '-']).is_some_and(|zone| {
         zone.len() == 5 && zone.bytes().enumerate().all(|(i, b)| if i == 2 { b == b':' } else { b.is_ascii_digit() })
     });
-    (zone != "Z" && !offset).then_some((zone, "Z07:00"))
+    (zone != "Z" && !offset).then_some(Unparsed::Text(zone, "Z07:00"))
 }
 
 /// Whether the text is a quantity.
@@ -109,6 +126,7 @@ mod tests {
         ] {
             assert!(time(text, micro).unwrap_err().ends_with(rest), "{text}");
         }
+        assert_eq!(time("2026-13-x", false).unwrap_err(), "parsing time \"2026-13-x\": month out of range");
         assert!(time("2026-02-31T00:00:00Z", false).unwrap_err().ends_with("day out of range"));
     }
 

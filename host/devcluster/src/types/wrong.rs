@@ -25,7 +25,9 @@ impl Wrong {
         let found = match found {
             Value::Null => "null".to_owned(),
             Value::Bool(_) => "bool".into(),
-            Value::Number(number) if matches!(expected, Type::Int32 | Type::Int64) => format!("number {number}"),
+            Value::Number(number) if matches!(expected, Type::Int32 | Type::Int64 | Type::IntOrString) => {
+                format!("number {number}")
+            }
             Value::Number(_) => "number".into(),
             Value::String(_) => "string".into(),
             Value::Array(_) => "array".into(),

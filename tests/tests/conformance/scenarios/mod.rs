@@ -43,6 +43,7 @@ pub(crate) const SCENARIOS: &[Scenario] = scenarios! {
     "pod preconditions": pods::preconditions,
     "pod validation": pods::validation,
     "pod token": pods::token,
+    "pod logs": pods::logs,
     "unknown fields": validation::unknown_fields,
     "duplicate fields": validation::duplicate_fields,
     "wrong types": validation::wrong_types,

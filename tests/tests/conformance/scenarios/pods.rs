@@ -142,6 +142,23 @@ pub(crate) async fn preconditions(x: &mut Exchange) -> Result<()> {
     x.step("its deletion", Call::delete(x.path("pods/a"), precondition(&uid, None))).await.map(drop)
 }
 
+pub(crate) async fn logs(x: &mut Exchange) -> Result<()> {
+    let mut body = pod("a", None, json!({}));
+    x.step("create", Call::post(x.path("pods"), body.clone())).await?;
+    x.step("of a Pod without a node", Call::get(x.path("pods/a/log"))).await?;
+    x.step("of a container that is none", Call::get(x.path("pods/a/log?container=x")).with_message()).await?;
+    body["metadata"]["name"] = json!("b");
+    body["spec"]["initContainers"] = json!([{ "name": "init", "image": "registry.example/app:1" }]);
+    x.step("create another", Call::post(x.path("pods"), body.clone())).await?;
+    x.step("of the one that is no init container", Call::get(x.path("pods/b/log"))).await?;
+    body["metadata"]["name"] = json!("d");
+    let two = json!({ "name": "two", "image": "registry.example/app:1" });
+    body["spec"]["containers"] = json!([body["spec"]["containers"][0], two]);
+    x.step("create a third", Call::post(x.path("pods"), body)).await?;
+    x.step("of one of several", Call::get(x.path("pods/d/log")).with_message()).await?;
+    x.step("of a Pod that is none", Call::get(x.path("pods/c/log"))).await.map(drop)
+}
+
 pub(crate) async fn token(x: &mut Exchange) -> Result<()> {
     let mut body = pod("a", None, json!({}));
     let create = |body: &Value| Call::post(x.path("pods?dryRun=All"), body.clone());

@@ -118,7 +118,6 @@ pub(crate) async fn wrong_types(x: &mut Exchange) -> Result<()> {
         ("/metadata/ownerReferences", json!([{ "controller": 1 }])),
         ("/metadata/name", json!(1)),
         ("/metadata", json!([])),
-        ("/kind", json!(1)),
         ("/status", json!({ "phase": 1 })),
     ] {
         let mut body = pod("a", None, json!({}));
@@ -143,7 +142,7 @@ pub(crate) async fn wrong_types(x: &mut Exchange) -> Result<()> {
         let create = Call::post(x.path("secrets?dryRun=All"), secret);
         x.step(&format!("a Secret of {data}"), create.with_message()).await?;
     }
-    for body in ["[]", "1", "null", "\"x\"", "{", "{} {}", ""] {
+    for body in ["[]", "1", "null", "\"x\"", "{", "{} {}", "", "{\"kind\": 1}"] {
         let create = Call::post(x.path("configmaps?dryRun=All"), json!({})).with_body(body);
         x.step(&format!("the body {body}"), create).await?;
     }
