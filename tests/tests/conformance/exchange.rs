@@ -12,6 +12,8 @@ use tokio::time::timeout;
 use crate::normal::Normaliser;
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+/// The real server puts its OpenAPI documents together when they are asked for first: seconds of a processor.
+const DOCUMENT_WITHIN: Duration = Duration::from_secs(120);
 
 pub(crate) const STRATEGIC: &str = "application/strategic-merge-patch+json";
 pub(crate) const MERGE: &str = "application/merge-patch+json";
@@ -148,7 +150,7 @@ impl Exchange {
 
     /// Sends and records the status and the media type alone: for documents that are too long to compare.
     pub(crate) async fn media_type(&mut self, what: &str, call: Call) -> Result<()> {
-        let (head, _) = self.bytes(&call).await.with_context(|| what.to_owned())?;
+        let (head, _) = self.bytes_within(&call, DOCUMENT_WITHIN).await.with_context(|| what.to_owned())?;
         let media = head.headers.get(header::CONTENT_TYPE).map(|media| media.to_str()).transpose()?;
         self.note(what, format!("{} {}", head.status, media.unwrap_or_default()));
         Ok(())
@@ -156,7 +158,7 @@ impl Exchange {
 
     /// Sends and records nothing: for what is compared in parts.
     pub(crate) async fn look(&self, call: Call) -> Result<Value> {
-        Ok(self.send(&call).await?.1)
+        Ok(read(&self.bytes_within(&call, DOCUMENT_WITHIN).await?.1))
     }
 
     /// Sends until the answer has the status, and records that answer alone: for what the server does in its own time.
@@ -204,6 +206,10 @@ impl Exchange {
     }
 
     async fn bytes(&self, call: &Call) -> Result<(Parts, Vec<u8>)> {
+        self.bytes_within(call, ANSWER_WITHIN).await
+    }
+
+    async fn bytes_within(&self, call: &Call, within: Duration) -> Result<(Parts, Vec<u8>)> {
         let mut request = Request::builder()
             .method(call.method.clone())
             .uri(&call.path)
@@ -219,7 +225,7 @@ impl Exchange {
             let (head, body) = answer.into_parts();
             Ok((head, body.collect().await?.to_bytes().to_vec()))
         };
-        timeout(ANSWER_WITHIN, answer).await.context("no answer in time")?
+        timeout(within, answer).await.context("no answer in time")?
     }
 }
 
