@@ -24,6 +24,9 @@ struct Interest<L> {
 pub struct Wake<L> {
     cluster: Vec<Group<L>>,
     namespaces: HashMap<Arc<str>, Vec<Group<L>>>,
+    /// All plugins of the cluster's scope, and of each namespace's.
+    of_cluster: Vec<L>,
+    of_namespaces: HashMap<Arc<str>, Vec<L>>,
 }
 
 /// Interests of one scope in the same sections, of which there are 128 sets.
@@ -40,13 +43,22 @@ impl<L: Copy> Wake<L> {
     pub fn new<'a>(plugins: impl IntoIterator<Item = (L, &'a PluginSpec)>) -> Self {
         let plugins: Vec<_> = plugins.into_iter().collect();
         let ranks = ranks(plugins.iter().map(|(_, spec)| *spec));
-        let mut wake = Self { cluster: Vec::new(), namespaces: HashMap::new() };
+        let mut wake = Self {
+            cluster: Vec::new(),
+            namespaces: HashMap::new(),
+            of_cluster: Vec::new(),
+            of_namespaces: HashMap::new(),
+        };
         for (at, (lane, spec)) in plugins.into_iter().enumerate() {
             let interest = Interest { lane, selector: spec.watch.selector.clone(), rank: (ranks[&spec.id], at) };
-            let groups = match spec.scope() {
-                Scope::Cluster => &mut wake.cluster,
-                Scope::Namespace(namespace) => wake.namespaces.entry(namespace).or_default(),
+            let (groups, lanes) = match spec.scope() {
+                Scope::Cluster => (&mut wake.cluster, &mut wake.of_cluster),
+                Scope::Namespace(namespace) => (
+                    wake.namespaces.entry(namespace.clone()).or_default(),
+                    wake.of_namespaces.entry(namespace).or_default(),
+                ),
             };
+            lanes.push(lane);
             let sections = spec.watch.sections.with(Section::Lifecycle);
             match groups.iter_mut().find(|group| group.sections == sections) {
                 Some(group) => group.add(interest),
@@ -58,6 +70,12 @@ impl<L: Copy> Wake<L> {
             }
         }
         wake
+    }
+
+    /// The lanes of all plugins in whose scope the namespace is, whatever they watch there.
+    #[must_use]
+    pub fn in_scope(&self, namespace: &str) -> Vec<L> {
+        self.of_cluster.iter().chain(self.of_namespaces.get(namespace).into_iter().flatten()).copied().collect()
     }
 
     /// The lanes that the change wakes, in order.

@@ -29,7 +29,7 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ("frames", &[], &[]),
     ("journal", &["model", "frames"], &["tokio::time", "tokio::sync"]),
     ("checkpoint", &["model", "shape", "frames"], &[]),
-    ("dispatch", &["model", "authz", "seam", "queue", "cache", "status", "clock", "journal"], &["tokio::time"]),
+    ("dispatch", &["sync", "model", "authz", "seam", "queue", "cache", "status", "clock", "journal"], &["tokio::time"]),
     ("config", &["model"], &["serde_saphyr"]),
     ("memory", &[], &["tokio"]),
     ("telemetry", &["model", "status"], &["prometheus_client", "tracing_subscriber", "tracing_appender"]),

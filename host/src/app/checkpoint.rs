@@ -1,7 +1,15 @@
 //! Saves the cache now and then and at the end, for a warm start. The disk's calls block and are made on threads of their
 //! own; but in a simulation in this task.
 
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    io,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +30,8 @@ pub struct CheckpointOptions {
 
 pub(super) struct Keeper {
     reader: Reader,
+    /// While the cache lacks Pods that the journal knows, the checkpoint before it is the better one.
+    incomplete: Arc<AtomicBool>,
     every: Duration,
     /// None while a thread has it.
     saver: Option<Saver>,
@@ -31,9 +41,15 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    pub(super) fn new(options: CheckpointOptions, scope: Scope, reader: Reader, simulated: bool) -> Self {
+    pub(super) fn new(
+        options: CheckpointOptions,
+        scope: Scope,
+        reader: Reader,
+        incomplete: Arc<AtomicBool>,
+        simulated: bool,
+    ) -> Self {
         let saver = Some(Saver::new(options.directory, scope));
-        Self { reader, every: options.every, saver, simulated, failed: false }
+        Self { reader, incomplete, every: options.every, saver, simulated, failed: false }
     }
 
     /// Runs until `stop`, and saves a last time.
@@ -49,7 +65,7 @@ impl Keeper {
 
     async fn save(&mut self) -> anyhow::Result<()> {
         let snapshot = self.reader.snapshot();
-        if snapshot.revision() == Revision::default() {
+        if snapshot.revision() == Revision::default() || self.incomplete.load(Relaxed) {
             return Ok(());
         }
         let Some(mut saver) = self.saver.take() else { anyhow::bail!("the checkpoint was lost by a panic") };

@@ -4,9 +4,16 @@
 //! It never waits for a plugin. It reads the journal's file once, after the first list, before anything of the list is
 //! queued: deletions come before what took the Pods' names.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
-use parking_lot::RwLock;
+use parking_lot::Mutex;
 use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
@@ -14,12 +21,16 @@ use tokio::{
 
 use crate::{
     cache::{Reader, Writer},
-    dispatch::{Debts, Home, Lane, Loaded, PodQueue, Registry},
-    journal::{Account, Journal, Number, Recovery},
+    dispatch::{Debts, Home, Lane, Loaded, Plan, PodQueue, Registry},
+    journal::{Found, Journal, Number, Recovery},
     memory::GiveBack,
-    model::{BoxFuture, CachedPod, Change, Observation, PodView},
+    model::{
+        BoxFuture, CachedPod, Change, Observation, PodEvent, PodKey, PodList, PodView, Revision, SortedUids, Uids,
+    },
     wake::Wake,
 };
+
+use super::sweep::Sweep;
 
 /// Messages that wait for the loop. Each comes from a worker that waits for its answer.
 const MESSAGES: usize = 64;
@@ -64,10 +75,16 @@ pub(super) struct Ingest {
     queue: Arc<PodQueue>,
     debts: Arc<Debts>,
     /// Shared with the writer's witness, which runs within this loop's own calls.
-    interests: Arc<RwLock<Interests>>,
+    interests: Arc<Mutex<Interests>>,
     past: Past,
+    /// Pods that plugins ran on before a restart, that the API server has and the cache has not: they cannot be decoded.
+    undecoded: BTreeMap<Arc<str>, PodKey>,
+    /// The cache lacks Pods that the journal knows: a checkpoint of it would make them look deleted.
+    incomplete: Arc<AtomicBool>,
     /// When a plugin is to be run on all its Pods again, and how often.
     resyncs: BTreeMap<(Instant, Lane), Duration>,
+    /// Plugins that are being run on all their Pods.
+    sweeps: VecDeque<Sweep>,
     memory: GiveBack,
 }
 
@@ -85,6 +102,8 @@ struct Interests {
     journal: Option<Arc<Journal>>,
     /// Loaded plugins by their number in the journal.
     lanes: BTreeMap<Number, Lane>,
+    /// What the changes of the present step will queue.
+    plan: Plan<Lane>,
 }
 
 impl Interests {
@@ -98,6 +117,12 @@ impl Interests {
             lanes.extend(others);
         }
         lanes
+    }
+
+    /// Before readers see the changes.
+    fn plan(&mut self, changes: &[Change], debts: &Debts, queue: &PodQueue) {
+        let near = |key: &PodKey| self.wake.in_scope(&key.namespace);
+        self.plan = debts.tombstones.plan(queue, changes, |change| self.concerned(change), near, Instant::now());
     }
 }
 
@@ -115,28 +140,39 @@ impl Ingest {
             Past::Told => None,
             Past::Unlisted { journal, .. } => Some(journal.clone()),
         };
-        let interests = Interests { wake: Wake::new([]), journal, lanes: BTreeMap::new() };
-        let interests = Arc::new(RwLock::new(interests));
+        let interests = Interests { wake: Wake::new([]), journal, lanes: BTreeMap::new(), plan: Plan::default() };
+        let interests = Arc::new(Mutex::new(interests));
         // Before readers miss a Pod its last state is in place: no run on its deletion can come too early to find it.
-        let (shared, tombstones) = (interests.clone(), debts.clone());
-        writer.tell_first(move |changes| {
-            let interests = shared.read();
-            for change in changes {
-                if let (Some(last), None) = (&change.old, &change.new) {
-                    let now = Instant::now();
-                    interests.concerned(change).into_iter().for_each(|lane| tombstones.bury(lane, last, now));
-                }
-            }
-        });
-        let (resyncs, memory) = (BTreeMap::new(), GiveBack::default());
-        let ingest =
-            Self { writer, reader, observations, messages, registry, queue, debts, interests, past, resyncs, memory };
+        let (shared, owed, keys) = (interests.clone(), debts.clone(), queue.clone());
+        writer.tell_first(move |changes| shared.lock().plan(changes, &owed, &keys));
+        let ingest = Self {
+            writer,
+            reader,
+            observations,
+            messages,
+            registry,
+            queue,
+            debts,
+            interests,
+            past,
+            undecoded: BTreeMap::new(),
+            incomplete: Arc::default(),
+            resyncs: BTreeMap::new(),
+            sweeps: VecDeque::new(),
+            memory: GiveBack::default(),
+        };
         (ingest, Door(door))
+    }
+
+    /// True while the cache lacks Pods that the journal knows and the API server has.
+    pub(super) fn incomplete(&self) -> Arc<AtomicBool> {
+        self.incomplete.clone()
     }
 
     /// Runs until the watch ends.
     pub(super) async fn run(mut self) {
         loop {
+            self.sweep();
             let resync = self.resyncs.first_key_value().map(|((due, _), _)| *due);
             let resync_due = async {
                 match resync {
@@ -152,84 +188,97 @@ impl Ingest {
                     None => return,
                 },
                 () = resync_due => self.resync(),
+                // The watch may share the thread.
+                () = tokio::task::yield_now(), if !self.sweeps.is_empty() => {}
                 never = self.memory.run() => match never {},
             }
         }
     }
 
     fn observe(&mut self, observation: Observation) {
-        let changes = match observation {
+        match observation {
             Observation::Relisted { pods, revision } => {
                 tracing::info!(pods = pods.len(), %revision, "pods listed");
-                let changes = self.writer.relist(pods, revision);
-                self.memory.plan();
-                self.tell_past();
-                changes
+                self.relist(pods, revision);
             }
-            Observation::Events(events) => self.writer.apply(events),
-            Observation::Bookmark(revision) => {
-                self.writer.bookmark(revision);
-                return;
+            Observation::Events(events) => {
+                let gone = self.undecoded_deletions(&events);
+                let changes = self.writer.apply(events);
+                self.wake(&changes);
+                if !gone.is_empty() {
+                    // The cache does not have these, so that no change of it tells.
+                    self.interests.lock().plan(&gone, &self.debts, &self.queue);
+                    self.wake(&gone);
+                }
             }
+            Observation::Bookmark(revision) => self.writer.bookmark(revision),
             Observation::Rewound => {
                 tracing::warn!("the API server's history was set back; revisions start afresh");
                 self.writer.rewind();
-                return;
             }
-            Observation::Live => {
-                self.writer.set_live();
-                return;
-            }
-            Observation::Stale(staleness) => {
-                self.writer.set_stale(staleness);
-                return;
-            }
-        };
+            Observation::Live => self.writer.set_live(),
+            Observation::Stale(staleness) => self.writer.set_stale(staleness),
+        }
+    }
+
+    fn relist(&mut self, pods: PodList, revision: Revision) {
+        let first = matches!(self.past, Past::Unlisted { .. });
+        let held = if first || !self.undecoded.is_empty() { pods.held.clone() } else { Uids::default() };
+        // Before anybody can save what is published.
+        self.incomplete.fetch_or(first && !held.is_empty(), Relaxed);
+        let changes = self.writer.relist(pods, revision);
+        self.memory.plan();
+        let held = held.sorted();
+        self.tell_past(&held);
+        self.tell_undecoded(&held);
         self.wake(&changes);
     }
 
     fn hear(&mut self, message: Message) {
-        let done = match message {
+        // Whoever waits may have been cut at its deadline.
+        match message {
             Message::Written { pods, done } => {
                 let changes: Vec<Change> = pods.into_iter().filter_map(|pod| self.writer.write_through(pod)).collect();
+                self.interests.lock().plan(&changes, &self.debts, &self.queue);
                 self.wake(&changes);
-                done
+                let _ = done.send(());
             }
-            Message::Plugins { fresh, done } => {
-                self.plugins_changed(fresh);
-                done
-            }
-        };
-        // The one who waited may have been cut at its deadline.
-        let _ = done.send(());
+            Message::Plugins { fresh, done } => self.plugins_changed(fresh, done),
+        }
     }
 
-    /// Queues what the changes concern, all in one step.
+    /// Queues what was planned for the changes, all in one step. They are published.
     fn wake(&self, changes: &[Change]) {
-        let mut items = Vec::new();
-        let interests = self.interests.read();
-        for change in changes {
-            let Some(key) = change.key() else { continue };
-            for lane in interests.concerned(change) {
-                items.push((lane, (key.namespace.clone(), key.name.clone()), key.uid.clone()));
-            }
-            if change.new.is_none() {
-                self.debts.seen_gone(&key.uid);
+        for gone in changes.iter().filter(|change| change.new.is_none()).filter_map(Change::key) {
+            self.debts.seen_gone(&gone.uid);
+        }
+        let mut plan = std::mem::take(&mut self.interests.lock().plan);
+        for (lane, excess) in std::mem::take(&mut plan.excess) {
+            if let Some(loaded) = self.registry.get(lane) {
+                loaded.exceeded(excess);
             }
         }
-        drop(interests);
-        self.count(items.iter().map(|(lane, ..)| *lane));
-        self.queue.add(items);
+        for (lane, count) in self.debts.tombstones.queue(&self.queue, plan) {
+            if let Some(loaded) = self.registry.get(lane) {
+                loaded.status.added(count);
+            }
+        }
     }
 
     /// After the first list: queues what went while the host was down. Nothing of the list was queued yet, so that a
     /// deletion comes before the Pod that took the name.
-    fn tell_past(&mut self) {
+    fn tell_past(&mut self, held: &SortedUids) {
         let Past::Unlisted { journal, recovery, namespace } = std::mem::replace(&mut self.past, Past::Told) else {
             return;
         };
         let snapshot = self.reader.snapshot();
-        recovery.owe(&journal, namespace.as_deref(), |uid| snapshot.by_uid(uid).is_some());
+        let found = |uid: &str| match () {
+            () if snapshot.by_uid(uid).is_some() => Found::Cached,
+            () if held.contains(uid) => Found::Undecoded,
+            () => Found::Absent,
+        };
+        let undecoded = recovery.owe(&journal, namespace.as_deref(), found);
+        self.undecoded = undecoded.into_iter().map(|key| (key.uid.clone(), key)).collect();
         let owed = journal.figures().owed;
         if owed > 0 {
             tracing::info!(
@@ -242,37 +291,68 @@ impl Ingest {
         }
     }
 
-    /// Queues the deletions that are owed to the plugin.
-    fn run_on_owed(&self, lane: Lane) {
-        let Some(loaded) = self.registry.get(lane) else { return };
-        let owed = loaded.account.as_ref().map(Account::owed).unwrap_or_default();
-        loaded.status.added(owed.len() as u64);
-        self.queue.add(owed.into_iter().map(|key| (lane, (key.namespace, key.name), key.uid)));
+    /// Queues the deletions of Pods that could not be decoded and that this list does not have any more.
+    fn tell_undecoded(&mut self, held: &SortedUids) {
+        let snapshot = self.reader.snapshot();
+        self.undecoded.retain(|uid, _| snapshot.by_uid(uid).is_none());
+        let gone: Vec<_> = self.undecoded.extract_if(.., |uid, _| !held.contains(uid)).map(|(_, key)| key).collect();
+        for key in gone {
+            let ran: Vec<_> = {
+                let interests = self.interests.lock();
+                let numbers = interests.journal.iter().flat_map(|journal| journal.gone(&key));
+                numbers.filter_map(|number| interests.lanes.get(&number).copied()).collect()
+            };
+            ran.into_iter().for_each(|lane| self.owe(lane, || vec![key.clone()]));
+        }
+        self.incomplete.store(!self.undecoded.is_empty(), Relaxed);
     }
 
-    fn count(&self, lanes: impl Iterator<Item = Lane>) {
-        let mut counts: BTreeMap<Lane, u64> = BTreeMap::new();
-        lanes.for_each(|lane| *counts.entry(lane).or_default() += 1);
-        for (lane, count) in counts {
-            if let Some(loaded) = self.registry.get(lane) {
-                loaded.status.added(count);
+    /// The events that delete Pods that could not be decoded, as changes.
+    fn undecoded_deletions(&mut self, events: &[PodEvent]) -> Vec<Change> {
+        if self.undecoded.is_empty() {
+            return Vec::new();
+        }
+        let mut gone = Vec::new();
+        for PodEvent { pod, deleted, .. } in events {
+            if self.undecoded.remove(&pod.key.uid).is_some() && *deleted {
+                gone.extend(Change::between(Some(pod.clone()), None));
             }
         }
+        self.incomplete.store(!self.undecoded.is_empty(), Relaxed);
+        gone
     }
 
-    fn plugins_changed(&mut self, fresh: Option<Lane>) {
+    /// Queues the deletions that are owed to the plugin.
+    fn run_on_owed(&self, lane: Lane) {
+        let loaded = self.registry.get(lane);
+        self.owe(lane, || loaded.and_then(|loaded| Some(loaded.account.as_ref()?.owed())).unwrap_or_default());
+    }
+
+    fn owe(&self, lane: Lane, owed: impl FnOnce() -> Vec<PodKey>) {
+        let Some(loaded) = self.registry.get(lane) else { return };
+        let (count, excess) = self.debts.tombstones.owe(&self.queue, lane, owed, Instant::now());
+        loaded.status.added(count as u64);
+        loaded.exceeded(excess);
+    }
+
+    fn plugins_changed(&mut self, fresh: Option<Lane>, done: oneshot::Sender<()>) {
         let plugins = self.registry.all();
         {
-            let mut interests = self.interests.write();
+            let mut interests = self.interests.lock();
             interests.wake = Wake::new(plugins.iter().map(|loaded| (loaded.lane, &loaded.spec)));
             let number = |loaded: &Arc<Loaded>| Some((loaded.account.as_ref()?.number(), loaded.lane));
             interests.lanes = plugins.iter().filter_map(number).collect();
         }
-        self.resyncs.retain(|(_, lane), _| Some(*lane) != fresh && plugins.iter().any(|loaded| loaded.lane == *lane));
-        if let Some(lane) = fresh {
-            self.plan_resync(lane);
-            self.run_on_owed(lane);
-            self.run_on_all(lane);
+        let stays = |lane: Lane| Some(lane) != fresh && plugins.iter().any(|loaded| loaded.lane == lane);
+        self.resyncs.retain(|(_, lane), _| stays(*lane));
+        self.sweeps.retain(|sweep| stays(sweep.lane));
+        match fresh {
+            Some(lane) => {
+                self.plan_resync(lane);
+                self.run_on_owed(lane);
+                self.run_on_all(lane, Some(done));
+            }
+            None => _ = done.send(()),
         }
     }
 
@@ -290,24 +370,32 @@ impl Ingest {
                 return;
             }
             entry.remove();
-            self.run_on_all(lane);
+            self.run_on_all(lane, None);
             self.plan_resync(lane);
         }
     }
 
-    /// Queues every Pod that the plugin watches.
-    fn run_on_all(&self, lane: Lane) {
-        let Some(loaded) = self.registry.get(lane) else { return };
-        let alone = Wake::new([(lane, &loaded.spec)]);
-        let snapshot = self.reader.snapshot();
-        let concerned = |pod: &Arc<CachedPod>| {
-            let added = Change::between(None, Some(pod.clone()));
-            added.is_some_and(|added| !alone.concerned(&added).is_empty())
-        };
-        let pods = snapshot.iter().filter(concerned);
-        let items: Vec<_> =
-            pods.map(|pod| (lane, (pod.key.namespace.clone(), pod.key.name.clone()), pod.key.uid.clone())).collect();
-        loaded.status.added(items.len() as u64);
-        self.queue.add(items);
+    /// Begins to queue every Pod that the plugin watches. `done` is dropped when all are queued.
+    fn run_on_all(&mut self, lane: Lane, done: Option<oneshot::Sender<()>>) {
+        let under_way = self.sweeps.iter().any(|sweep| sweep.lane == lane);
+        if let Some(loaded) = self.registry.get(lane).filter(|_| !under_way) {
+            self.sweeps.push_back(Sweep::new(&loaded, done));
+        }
+    }
+
+    /// Queues a slice of the Pods that a plugin is to be run on.
+    fn sweep(&mut self) {
+        let Some(mut sweep) = self.sweeps.pop_front() else { return };
+        let (keys, last) = sweep.slice(&self.reader.snapshot());
+        if let Some(loaded) = self.registry.get(sweep.lane) {
+            loaded.status.added(keys.len() as u64);
+            self.queue.add(keys.into_iter().map(|key| (sweep.lane, (key.namespace, key.name), key.uid)));
+        }
+        if !last {
+            self.sweeps.push_back(sweep);
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

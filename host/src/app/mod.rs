@@ -8,6 +8,7 @@ mod ingest;
 mod journal;
 mod loading;
 pub mod process;
+mod sweep;
 mod thread;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -163,11 +164,12 @@ impl App {
         };
         services.spawn_on(watch, &ingest_runtime);
         let (journal, past, mut keeper) = keep(options.journal, namespace, simulated, &stop);
-        if let Some(kept) = options.checkpoint {
-            keeper.spawn(checkpoint::Keeper::new(kept, scope, reader.clone(), simulated).run(stop.clone()));
-        }
         let caches = (writer, reader.clone());
         let (ingest, door) = Ingest::new(caches, observations, registry.clone(), queue.clone(), debts.clone(), past);
+        if let Some(kept) = options.checkpoint {
+            let saving = checkpoint::Keeper::new(kept, scope, reader.clone(), ingest.incomplete(), simulated);
+            keeper.spawn(saving.run(stop.clone()));
+        }
         let ingest = async move {
             ingest.run().await;
             anyhow::bail!("the ingest loop ended")
@@ -206,7 +208,7 @@ impl App {
                 .await
                 .with_context(|| format!("cannot listen on {wanted}; choose another --bind-address"))?;
             address = Some(bound.address());
-            let metrics = metrics(&status, &registry, &queue, &reader, journal.as_ref());
+            let metrics = metrics(&status, &registry, &queue, &dispatch.debts, &reader, journal.as_ref());
             let (phase, reader) = (phase.clone(), reader.clone());
             let ready = move || match *phase.borrow() {
                 Phase::Loading => Some("plugins are being loaded".to_owned()),
@@ -385,14 +387,18 @@ fn metrics(
     status: &Arc<Status>,
     registry: &Arc<Registry>,
     queue: &Arc<PodQueue>,
+    debts: &Arc<Debts>,
     reader: &Reader,
     journal: Option<&Arc<Journal>>,
 ) -> Arc<Metrics> {
-    let (registry, queue, reader) = (registry.clone(), queue.clone(), reader.clone());
-    let depth = move |id: &PluginId| {
-        let loaded = registry.all().into_iter().find(|loaded| loaded.spec.id == *id);
-        loaded.map_or(0, |loaded| queue.depth(loaded.lane))
+    let (queue, reader) = (queue.clone(), reader.clone());
+    let lane = |registry: &Registry, id: &PluginId| {
+        registry.all().into_iter().find(|loaded| loaded.spec.id == *id).map(|loaded| loaded.lane)
     };
+    let plugins = registry.clone();
+    let depth = move |id: &PluginId| lane(&plugins, id).map_or(0, |lane| queue.depth(lane));
+    let (plugins, debts) = (registry.clone(), debts.clone());
+    let deletions = move |id: &PluginId| lane(&plugins, id).map_or(0, |lane| debts.tombstones.figures(lane).unsettled);
     let cache = move || {
         let snapshot = reader.snapshot();
         CacheFigures { pods: snapshot.len(), stale: reader.staleness().is_some(), revision: snapshot.revision().0 }
@@ -402,5 +408,5 @@ fn metrics(
         let Figures { entries, owed, bytes, failing, missed } = journal.as_ref()?.figures();
         Some(JournalFigures { entries, owed, bytes, failing, missed })
     };
-    Arc::new(Metrics::new(status.clone(), Arc::new(depth), Arc::new(cache), Arc::new(journal)))
+    Arc::new(Metrics::new(status.clone(), Arc::new(depth), Arc::new(deletions), Arc::new(cache), Arc::new(journal)))
 }

@@ -1,47 +1,26 @@
-//! What is owed to a plugin about one incarnation of a Pod: the last state of one that is gone, and reports of writes
-//! that did not settle.
+//! What the host keeps for a plugin about one incarnation of a Pod: the last state of a deleted Pod, reports of writes
+//! that did not settle, and the writes that the cache does not show yet.
 //!
 //! In memory: a restart of the host forgets it. That a deletion is owed at all is in the journal.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
-
-use parking_lot::Mutex;
-use tokio::time::Instant;
-
-use super::{Lane, gate::Gates, unsettled::Unsettled};
-use crate::model::CachedPod;
-
-type Owed<T> = Mutex<HashMap<(Lane, Arc<str>), T>>;
+use super::{
+    Lane,
+    gate::Gates,
+    tombstones::{Bounds, Tombstones},
+    unsettled::Unsettled,
+};
 
 #[derive(Debug, Default)]
 pub struct Debts {
-    tombstones: Owed<Tombstone>,
+    pub tombstones: Tombstones<Lane>,
     pub(super) unsettled: Unsettled,
     pub(super) gates: Gates,
 }
 
-#[derive(Debug)]
-struct Tombstone {
-    /// None: it went while nobody looked.
-    last: Option<Arc<CachedPod>>,
-    buried: Instant,
-}
-
 impl Debts {
-    /// Keeps the last state of a Pod that is gone, until the plugin's run on its deletion has settled.
-    pub fn bury(&self, lane: Lane, last: &Arc<CachedPod>, now: Instant) {
-        let tombstone = Tombstone { last: Some(last.clone()), buried: now };
-        self.tombstones.lock().insert((lane, last.key.uid.clone()), tombstone);
-    }
-
-    pub(super) fn tombstone(&self, lane: Lane, uid: &Arc<str>) -> Option<Arc<CachedPod>> {
-        self.tombstones.lock().get(&(lane, uid.clone()))?.last.clone()
-    }
-
-    /// For how long the Pod has been known to be gone: from now on, if that is news.
-    pub(super) fn gone_for(&self, lane: Lane, uid: &Arc<str>, now: Instant) -> Duration {
-        let found = Tombstone { last: None, buried: now };
-        now - self.tombstones.lock().entry((lane, uid.clone())).or_insert(found).buried
+    #[must_use]
+    pub fn new(bounds: Bounds) -> Self {
+        Self { tombstones: Tombstones::new(bounds), ..Self::default() }
     }
 
     /// Readers see that the Pod is gone: nobody waits for it any more.
@@ -49,16 +28,9 @@ impl Debts {
         self.gates.seen_gone(uid);
     }
 
-    /// The plugin's key has settled: nothing is owed about it.
-    pub(super) fn forget(&self, lane: Lane, uid: &Arc<str>) {
-        let entry = (lane, uid.clone());
-        self.tombstones.lock().remove(&entry);
-        self.unsettled.take(lane, uid);
-    }
-
     /// The plugin was unloaded.
     pub fn forget_lane(&self, lane: Lane) {
-        self.tombstones.lock().retain(|(of, _), _| *of != lane);
+        self.tombstones.forget_lane(lane);
         self.unsettled.forget_lane(lane);
         self.gates.forget_lane(lane);
     }

@@ -7,12 +7,14 @@ mod debts;
 mod gate;
 mod registry;
 mod state;
+mod tombstones;
 mod unsettled;
 mod world;
 
 pub use debts::Debts;
 pub use registry::{Lane, Loaded, Registry};
 pub use state::State;
+pub use tombstones::{Bounds, Excess, Figures, Keys, Plan, Slot, Tombstones};
 
 use std::{
     panic::AssertUnwindSafe,
@@ -32,26 +34,24 @@ use crate::{
     clock::Clock,
     model::{
         BoxFuture, CachedPod, Failure, FailureKind, Outcome, PodKey, PodView, RUN_TARGET, Request, RunReport, Subject,
-        Usage, WriteGrants,
+        Usage, WriteGrants, WriteReport,
     },
-    queue::{Job, Next, Queue},
+    queue::{Done, Job, Next},
     seam::{Deliver, Expectation, Live, Sent, Staged},
 };
 
 use gate::Gate;
+use tombstones::{Ended, Looked};
 use world::RunWorld;
 
-/// Namespace and name of a Pod; at most one run at a time for each plugin.
-pub type Slot = (Arc<str>, Arc<str>);
-/// Slots of Pods' names, items are their uids.
-pub type PodQueue = Queue<Lane, Slot, Arc<str>>;
+pub type PodQueue = Keys<Lane>;
 type PodJob = Job<Lane, Slot, Arc<str>>;
 
 /// How soon a run that waits for the cache to show the plugin's own writes looks again. An event looks at once.
 const GATE_PAUSE: Duration = Duration::from_millis(250);
 
-/// For how long a plugin may ask to be run again on a Pod that is gone, or fail on it. What is kept for it has an end,
-/// whatever the plugin does; a day is long enough to mend a plugin.
+/// For how long a plugin may ask to be run again on a Pod that is gone, or fail on it; a day is long enough to mend a
+/// plugin. [`Bounds`] limits how many such Pods there may be.
 const GIVE_UP: Duration = Duration::from_secs(24 * 3_600);
 /// A requeue-after is at least this: "at once" means soon, not as fast as a worker can turn.
 const LEAST_REQUEUE: Duration = Duration::from_millis(100);
@@ -86,12 +86,16 @@ struct Ran {
     next: Next,
     /// The plugin was told that the Pod is gone.
     on_deletion: bool,
+    /// The run would not have been the last one, but the Pod is gone for [`GIVE_UP`].
+    gave_up: bool,
+    /// Writes that did not settle, for the next run.
+    unsettled: Vec<WriteReport>,
 }
 
 impl Ran {
     /// The plugin was not run.
     fn not(next: Next) -> Self {
-        Self { next, on_deletion: false }
+        Self { next, on_deletion: false, gave_up: false, unsettled: Vec::new() }
     }
 }
 
@@ -106,38 +110,40 @@ impl Dispatch {
     /// Runs a job and gives it back, whatever happens in between.
     async fn one(self: Arc<Self>, job: &PodJob) -> Next {
         let Some(plugin) = self.registry.get(job.lane) else {
-            self.finish(job, Next::Settled);
+            self.queue.done(job, Next::Settled);
             return Next::Settled;
         };
         let key = PodKey { namespace: job.slot.0.clone(), name: job.slot.1.clone(), uid: job.item.clone() };
         let run = AssertUnwindSafe(self.clone().run(job, &plugin, &key)).catch_unwind();
-        let Ran { next, on_deletion } = run.await.unwrap_or_else(|panic| {
+        let ran = run.await.unwrap_or_else(|panic| {
             tracing::error!(plugin = %plugin.spec.id, error = said(&*panic), "the host panicked beside a run");
             Ran::not(Next::Failed)
         });
-        if self.finish(job, next)
-            && on_deletion
-            && next == Next::Settled
-            && let Some(account) = &plugin.account
-        {
-            account.settled(&key);
-        }
+        let next = ran.next;
+        self.finish(job, &plugin, &key, ran);
         next
     }
 
-    /// True when the key rests.
-    fn finish(&self, job: &PodJob, next: Next) -> bool {
-        let forgotten = self.queue.done(job, next);
-        if forgotten {
-            // Of a Pod that is there this forgets nothing that is still owed: a run that settled was told it all.
-            self.debts.forget(job.lane, &job.item);
+    fn finish(&self, job: &PodJob, plugin: &Loaded, key: &PodKey, ran: Ran) {
+        let Ran { next, on_deletion, gave_up, unsettled } = ran;
+        let settled = || {
+            if let Some(account) = &plugin.account {
+                account.settled(key);
+            }
+        };
+        let (done, excess) = self.debts.unsettled.end(job.lane, &job.item, unsettled, || {
+            let Ended { done, excess } = self.debts.tombstones.done(&self.queue, job, next, on_deletion, settled);
+            (done, excess)
+        });
+        plugin.exceeded(excess);
+        if gave_up && done == Done::Forgotten {
+            plugin.gave_up(1);
         }
-        forgotten
     }
 
     async fn run(self: Arc<Self>, job: &PodJob, plugin: &Arc<Loaded>, key: &PodKey) -> Ran {
         if let Some(wait) = self.held(plugin) {
-            return self.postponed(job, plugin, key, wait);
+            return self.postponed(job, key, wait);
         }
         if let Some(account) = &plugin.account {
             // Before the snapshot is taken: a Pod that it shows goes later, and whoever sees it go finds the entry.
@@ -147,17 +153,12 @@ impl Dispatch {
             return Ran::not(Next::Postponed(GATE_PAUSE));
         };
         let number = self.runs.fetch_add(1, Relaxed);
-        let subject = match snapshot.by_uid(&key.uid) {
-            Some(pod) => Subject::Present(pod),
-            None => Subject::Deleted(self.debts.tombstone(job.lane, &key.uid)),
-        };
+        let Looked { subject, gone_for } = self.debts.tombstones.look(job.lane, key, &*snapshot, Instant::now());
         let generation = match &subject {
             Subject::Present(pod) | Subject::Deleted(Some(pod)) => pod.generation(),
             Subject::Deleted(None) => 0,
         };
-        let gone =
-            matches!(subject, Subject::Deleted(_)).then(|| self.debts.gone_for(job.lane, &key.uid, Instant::now()));
-        if let (Some(_), Some(account)) = (gone, &plugin.account) {
+        if let (Some(_), Some(account)) = (gone_for, &plugin.account) {
             account.gone(key);
         }
         let span = tracing::error_span!(
@@ -179,16 +180,15 @@ impl Dispatch {
             unsettled: self.debts.unsettled.take(job.lane, &key.uid),
             seed: self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
         };
-        let next = self.clone().attempt(job, plugin, request, snapshot).instrument(span).await;
+        let (next, unsettled) = self.clone().attempt(job, plugin, request, snapshot).instrument(span).await;
+        let retried = matches!(next, Next::After(_) | Next::Failed | Next::FailedFor(_));
+        let gave_up = retried && gone_for.is_some_and(|gone| gone >= GIVE_UP);
         let next = match next {
-            Next::After(_) | Next::Failed | Next::FailedFor(_) if gone.is_some_and(|gone| gone >= GIVE_UP) => {
-                gave_up(plugin, key);
-                Next::Settled
-            }
+            _ if gave_up => Next::Settled,
             Next::After(delay) => Next::After(delay.max(LEAST_REQUEUE)),
             next => next,
         };
-        Ran { next, on_deletion: gone.is_some() }
+        Ran { next, on_deletion: gone_for.is_some(), gave_up, unsettled }
     }
 
     async fn attempt(
@@ -197,7 +197,7 @@ impl Dispatch {
         plugin: &Arc<Loaded>,
         request: Request,
         snapshot: Arc<dyn PodView>,
-    ) -> Next {
+    ) -> (Next, Vec<WriteReport>) {
         let started = Instant::now();
         plugin.status.begin(started - job.queued, job.attempt);
         let key = request.key.clone();
@@ -226,8 +226,6 @@ impl Dispatch {
             "ran"
         );
         let failed = !unsettled.is_empty();
-        // An unloaded plugin is owed nothing.
-        let loaded = self.registry.get(job.lane).is_some();
         for report in unsettled.iter().take(LOGGED_WRITES) {
             let (result, message) = (report.became.name(), report.became.text());
             tracing::warn!(write = report.what, result, message, "a write did not settle");
@@ -235,10 +233,7 @@ impl Dispatch {
         if let Some(more @ 1..) = unsettled.len().checked_sub(LOGGED_WRITES) {
             tracing::warn!(more, "more writes did not settle");
         }
-        if loaded {
-            self.debts.unsettled.put(job.lane, &key.uid, unsettled);
-        }
-        match report.result {
+        let next = match report.result {
             // With Retry-After the API server says when, and not the back-off.
             Ok(_) if failed => retry_after.map_or(Next::Failed, Next::FailedFor),
             Ok(Outcome::RequeueAfter(delay)) => Next::After(delay),
@@ -247,7 +242,8 @@ impl Dispatch {
                 tracing::warn!(reason = failure.kind.name(), error = failure.message, "run failed");
                 if failure.kind == FailureKind::Terminal { Next::Settled } else { Next::Failed }
             }
-        }
+        };
+        (next, unsettled)
     }
 
     /// How long the plugin's writes are to wait. A run that may write does not start before: what it decides would be
@@ -260,11 +256,11 @@ impl Dispatch {
     }
 
     /// Puts a job off without a run, unless its Pod has been gone for so long that it is given up.
-    fn postponed(&self, job: &PodJob, plugin: &Loaded, key: &PodKey, wait: Duration) -> Ran {
+    fn postponed(&self, job: &PodJob, key: &PodKey, wait: Duration) -> Ran {
         let is_gone = self.reader.snapshot().by_uid(&key.uid).is_none();
-        if is_gone && self.debts.gone_for(job.lane, &key.uid, Instant::now()) >= GIVE_UP {
-            gave_up(plugin, key);
-            return Ran { next: Next::Settled, on_deletion: true };
+        let gone_for = self.debts.tombstones.gone_for(job.lane, &key.uid, Instant::now());
+        if is_gone && gone_for.is_some_and(|gone| gone >= GIVE_UP) {
+            return Ran { next: Next::Settled, on_deletion: true, gave_up: true, unsettled: Vec::new() };
         }
         Ran::not(Next::Postponed(wait))
     }
@@ -331,10 +327,6 @@ impl Dispatch {
         self.debts.gates.expect(plugin.lane, &sent.expected, &self.reader, Instant::now());
         sent
     }
-}
-
-fn gave_up(plugin: &Loaded, key: &PodKey) {
-    tracing::warn!(plugin = %plugin.spec.id, pod = %key, uid = %key.uid, "gave up on a pod that is long gone");
 }
 
 fn said(panic: &(dyn std::any::Any + Send)) -> &str {

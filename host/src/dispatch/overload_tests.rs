@@ -22,7 +22,7 @@ use crate::{
     model::{
         Action, Grants, KeyPattern, Limits, Phase, PluginId, PluginSpec, PodList, Record, Revision, WatchSpec, Write,
     },
-    queue::Backoff,
+    queue::{Backoff, Queue},
     seam::{Reconcile, Sender, World},
     shape::Shapes,
     status::PluginStatus,

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::{Mutex, RwLock};
 
-use super::State;
+use super::{Excess, State};
 use crate::{
     journal::Account,
     model::{PluginId, PluginSpec},
@@ -12,7 +12,8 @@ use crate::{
     status::PluginStatus,
 };
 
-/// A plugin's place in the queue: kept when its component is swapped, never given to another.
+/// A plugin's place in the queue: kept for as long as the host runs, also while the plugin is unloaded, and never given
+/// to another. So no run of a plugin that was unloaded and loaded again overlaps a run of the plugin as it was before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane(pub u32);
 
@@ -29,6 +30,33 @@ pub struct Loaded {
     pub account: Option<Account>,
 }
 
+impl Loaded {
+    /// Counts and reports what was dropped because too much is kept for the plugin.
+    pub fn exceeded(&self, excess: Excess) {
+        let Excess { states, given_up } = excess;
+        if let Some(dropped) = self.status.dropped_states(states) {
+            tracing::warn!(
+                plugin = %self.spec.id, dropped,
+                "the plugin does not settle on deleted pods: the oldest last states are dropped"
+            );
+        }
+        if let Some(account) = &self.account {
+            given_up.iter().for_each(|key| account.settled(key));
+        }
+        self.gave_up(given_up.len() as u64);
+    }
+
+    /// Counts deletions that are not delivered any more.
+    pub(super) fn gave_up(&self, deletions: u64) {
+        if let Some(given_up) = self.status.gave_up(deletions) {
+            tracing::warn!(
+                plugin = %self.spec.id, given_up,
+                "the plugin does not settle on deleted pods: the oldest deletions are given up"
+            );
+        }
+    }
+}
+
 /// Written by app, read by workers.
 #[derive(Default)]
 pub struct Registry {
@@ -38,7 +66,8 @@ pub struct Registry {
 #[derive(Default)]
 struct Inner {
     plugins: BTreeMap<Lane, Arc<Loaded>>,
-    lanes: u32,
+    /// Of every plugin that is loaded or was.
+    lanes: BTreeMap<PluginId, Lane>,
 }
 
 impl Registry {
@@ -53,8 +82,8 @@ impl Registry {
         self.inner.read().plugins.values().cloned().collect()
     }
 
-    /// Puts a plugin in: into the lane that one of its name has, or into a new one. Runs that are under way end with
-    /// what they began with.
+    /// Puts a plugin in: into the lane that one of its name has or had, or into a new one. Runs that are under way end
+    /// with what they began with.
     pub fn put(
         &self,
         spec: PluginSpec,
@@ -64,14 +93,9 @@ impl Registry {
         account: Option<Account>,
     ) -> Lane {
         let mut inner = self.inner.write();
-        let old = inner.plugins.values().find(|loaded| loaded.spec.id == spec.id).cloned();
-        let (lane, state) = match old {
-            Some(old) => (old.lane, old.state.clone()),
-            None => {
-                inner.lanes += 1;
-                (Lane(inner.lanes), Arc::default())
-            }
-        };
+        let fresh = Lane(u32::try_from(inner.lanes.len() + 1).unwrap_or(u32::MAX));
+        let lane = *inner.lanes.entry(spec.id.clone()).or_insert(fresh);
+        let state = inner.plugins.get(&lane).map(|old| old.state.clone()).unwrap_or_default();
         inner.plugins.insert(lane, Arc::new(Loaded { lane, spec, reconcile, sender, state, status, account }));
         lane
     }
@@ -79,8 +103,7 @@ impl Registry {
     /// Takes a plugin out.
     pub fn remove(&self, id: &PluginId) -> Option<Lane> {
         let mut inner = self.inner.write();
-        let lane = inner.plugins.values().find(|loaded| loaded.spec.id == *id)?.lane;
-        inner.plugins.remove(&lane);
-        Some(lane)
+        let lane = *inner.lanes.get(id)?;
+        inner.plugins.remove(&lane).map(|loaded| loaded.lane)
     }
 }

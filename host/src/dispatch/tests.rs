@@ -13,10 +13,10 @@ use crate::{
     cache,
     journal::{self, Account},
     model::{
-        Action, Grants, KeyPattern, Limits, Phase, PluginId, PluginSpec, PodEvent, Refused, Revision, WatchSpec, Write,
-        WriteReport, WriteResult,
+        Action, Change, Grants, KeyPattern, Limits, Phase, PluginId, PluginSpec, PodEvent, Refused, Revision,
+        WatchSpec, Write, WriteReport, WriteResult,
     },
-    queue::Backoff,
+    queue::{Backoff, Queue},
     seam::{Expectation, Reconcile, Sender, Shown, World},
     status::PluginStatus,
 };
@@ -101,6 +101,8 @@ impl Home for Nowhere {
 
 struct Rig {
     dispatch: Arc<Dispatch>,
+    /// Of the last publication.
+    plan: Arc<Mutex<Plan<Lane>>>,
     writer: cache::Writer,
     lane: Lane,
     script: Arc<Script>,
@@ -130,16 +132,23 @@ fn rig_with(
     account: Option<Account>,
     body: impl Fn(Request, Box<dyn World>) -> RunReport<Staged> + Send + Sync + 'static,
 ) -> Rig {
-    let (writer, reader) = cache::new(7);
+    let (mut writer, reader) = cache::new(7);
     let registry = Arc::new(Registry::default());
     let status = Arc::new(PluginStatus::default());
     let sender = Sender { manager: "podium/shop/tidy".into(), impersonate: None };
     let lane = registry.put(spec(), Arc::new(Closure(Box::new(body))), sender, status.clone(), account);
     let (script, server) = (Arc::new(Script::default()), Arc::new(Server::default()));
+    let (queue, debts) = (Arc::new(Queue::new(Backoff::default(), 1, 1)), Arc::<Debts>::default());
+    let plan = Arc::new(Mutex::new(Plan::default()));
+    let (planned, keys, owed) = (plan.clone(), queue.clone(), debts.clone());
+    writer.tell_first(move |changes| {
+        let all = |_: &Change| vec![lane];
+        *planned.lock() = owed.tombstones.plan(&keys, changes, all, |_| vec![lane], Instant::now());
+    });
     let dispatch = Arc::new(Dispatch {
-        queue: Arc::new(Queue::new(Backoff::default(), 1, 1)),
+        queue,
         registry,
-        debts: Arc::default(),
+        debts,
         reader,
         deliver: script.clone(),
         live: server.clone(),
@@ -148,7 +157,7 @@ fn rig_with(
         seed: 1,
         runs: 0.into(),
     });
-    Rig { dispatch, writer, lane, script, server, status }
+    Rig { dispatch, writer, plan, lane, script, server, status }
 }
 
 fn pod(revision: u64) -> Arc<CachedPod> {
@@ -169,6 +178,21 @@ impl Rig {
 
     fn add(&self) {
         self.dispatch.queue.add([(self.lane, ("shop".into(), "cart-0".into()), "u1".into())]);
+    }
+
+    /// Publishes a deletion, as the ingest loop does before it queues it.
+    fn publish_deletion(&mut self) {
+        self.writer.apply(vec![PodEvent::applied(pod(4)), PodEvent::deleted(pod(5))]);
+    }
+
+    /// As the ingest loop does after a publication.
+    fn queue_planned(&self) {
+        let plan = std::mem::take(&mut *self.plan.lock());
+        self.dispatch.debts.tombstones.queue(&self.dispatch.queue, plan);
+    }
+
+    fn tombstones(&self) -> usize {
+        self.dispatch.debts.tombstones.figures(self.lane).all
     }
 
     /// Takes the next job, when it is due, and runs it.
@@ -251,14 +275,14 @@ async fn a_run_that_may_write_does_not_start_while_its_account_is_held_and_other
 async fn a_pod_that_is_long_gone_is_given_up_also_while_its_plugins_account_is_held() {
     let mut rig = rig(|_, _| report(Ok(Outcome::RequeueAfter(Duration::ZERO)), Vec::new()));
     rig.grant_labels();
-    rig.dispatch.debts.bury(rig.lane, &pod(5), Instant::now());
+    rig.publish_deletion();
     *rig.script.held.lock() = Some(Instant::now() + 2 * GIVE_UP);
     rig.add();
     assert!(matches!(rig.turn().await, Next::Postponed(_)));
     tokio::time::advance(GIVE_UP).await;
     rig.add();
     assert_eq!(rig.turn().await, Next::Settled);
-    assert!(rig.dispatch.queue.is_idle() && rig.dispatch.debts.tombstone(rig.lane, &"u1".into()).is_none());
+    assert!(rig.dispatch.queue.is_idle() && rig.tombstones() == 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -277,19 +301,79 @@ async fn a_run_that_fails_sends_nothing_of_what_it_staged() {
 async fn a_deletion_brings_the_last_state_until_it_has_settled() {
     let fail = Arc::new(AtomicBool::new(true));
     let failing = fail.clone();
-    let rig = rig(move |request, _| {
+    let mut rig = rig(move |request, _| {
         let Subject::Deleted(Some(last)) = &request.subject else { panic!("{:?}", request.subject) };
         assert_eq!(last.revision.0, 5);
         let failure = Failure { kind: FailureKind::Retry, message: "later".into() };
         let result = if failing.load(SeqCst) { Err(failure) } else { Ok(Outcome::Settled) };
         report(result, Vec::new())
     });
-    rig.dispatch.debts.bury(rig.lane, &pod(5), Instant::now());
-    rig.add();
+    rig.publish_deletion();
+    rig.queue_planned();
     assert_eq!(rig.turn().await, Next::Failed);
     fail.store(false, SeqCst);
     assert_eq!(rig.turn().await, Next::Settled);
-    assert!(rig.dispatch.debts.tombstone(rig.lane, &"u1".into()).is_none());
+    assert_eq!(rig.tombstones(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_on_the_living_pod_that_ends_before_the_deletion_is_queued_leaves_the_last_state() {
+    let hook = Arc::new(Mutex::new(None::<Box<dyn FnOnce() + Send>>));
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let (during, noted) = (hook.clone(), told.clone());
+    let mut rig = rig(move |request, _| {
+        if let Some(hook) = during.lock().take() {
+            hook();
+        }
+        noted.lock().push(match &request.subject {
+            Subject::Present(_) => "present",
+            Subject::Deleted(Some(_)) => "deleted, with the last state",
+            Subject::Deleted(None) => "deleted",
+        });
+        report(Ok(Outcome::Settled), Vec::new())
+    });
+    rig.writer.apply(vec![PodEvent::applied(pod(4))]);
+    rig.add();
+    let mut writer = std::mem::replace(&mut rig.writer, cache::new(7).0);
+    *hook.lock() = Some(Box::new(move || drop(writer.apply(vec![PodEvent::deleted(pod(5))]))));
+    assert_eq!(rig.turn().await, Next::Settled);
+    rig.queue_planned();
+    assert_eq!(rig.turn().await, Next::Settled);
+    assert_eq!(*told.lock(), ["present", "deleted, with the last state"]);
+    assert!(rig.dispatch.queue.is_idle() && rig.tombstones() == 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_settles_before_it_is_queued_is_not_delivered_again() {
+    let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
+    rig.add();
+    rig.publish_deletion();
+    assert_eq!(rig.turn().await, Next::Settled);
+    rig.queue_planned();
+    assert!(rig.dispatch.queue.is_idle() && rig.tombstones() == 0 && rig.status.runs() == 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_ends_after_its_plugin_was_unloaded_leaves_nothing_of_its_writes() {
+    let hook = Arc::new(Mutex::new(None::<Box<dyn FnOnce() + Send>>));
+    let during = hook.clone();
+    let mut rig = rig(move |request, _| {
+        if let Some(hook) = during.lock().take() {
+            hook();
+        }
+        report(Ok(Outcome::Settled), vec![label(&request)])
+    });
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+    rig.script.results.lock().push_back(WriteResult::Forbidden("no patch".into()));
+    rig.add();
+    let (dispatch, lane) = (rig.dispatch.clone(), rig.lane);
+    *hook.lock() = Some(Box::new(move || {
+        dispatch.registry.remove(&spec().id);
+        dispatch.queue.remove_lane(lane);
+        dispatch.debts.forget_lane(lane);
+    }));
+    assert_eq!(rig.turn().await, Next::Failed);
+    assert_eq!(rig.dispatch.debts.unsettled.len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -359,13 +443,13 @@ async fn what_a_run_remembers_the_next_one_finds() {
 
 #[tokio::test(start_paused = true)]
 async fn a_plugin_that_never_settles_on_a_pod_that_is_gone_is_given_up_after_a_day() {
-    let rig = rig(|_, _| report(Ok(Outcome::RequeueAfter(Duration::ZERO)), Vec::new()));
-    rig.dispatch.debts.bury(rig.lane, &pod(5), Instant::now());
-    rig.add();
+    let mut rig = rig(|_, _| report(Ok(Outcome::RequeueAfter(Duration::ZERO)), Vec::new()));
+    rig.publish_deletion();
+    rig.queue_planned();
     assert_eq!(rig.turn().await, Next::After(LEAST_REQUEUE));
     tokio::time::advance(GIVE_UP).await;
     assert_eq!(rig.turn().await, Next::Settled);
-    assert!(rig.dispatch.queue.is_idle() && rig.dispatch.debts.tombstone(rig.lane, &"u1".into()).is_none());
+    assert!(rig.dispatch.queue.is_idle() && rig.tombstones() == 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -548,7 +632,8 @@ async fn a_deletion_of_which_nothing_else_is_known_is_given_up_a_day_after_it_wa
         assert!(matches!(request.subject, Subject::Deleted(None)));
         report(Ok(Outcome::RequeueAfter(Duration::ZERO)), Vec::new())
     });
-    rig.add();
+    let owed = || vec![pod(5).key.clone()];
+    rig.dispatch.debts.tombstones.owe(&rig.dispatch.queue, rig.lane, owed, Instant::now());
     assert_eq!(rig.turn().await, Next::After(LEAST_REQUEUE));
     tokio::time::advance(GIVE_UP / 2).await;
     assert_eq!(rig.turn().await, Next::After(LEAST_REQUEUE));

@@ -17,7 +17,7 @@ mod properties;
 mod tests;
 
 pub use file::{Error, Opened, Store, open};
-pub use replay::Recovery;
+pub use replay::{Found, Recovery};
 
 use std::{
     borrow::Cow,

@@ -1,6 +1,6 @@
 //! Reading the file: the state at the start, and the names of Pods that went while the host was down.
 
-use std::{fs::File, io::BufReader};
+use std::{collections::BTreeMap, fs::File, io::BufReader};
 
 use super::{
     Journal, Known, Number, State,
@@ -72,6 +72,15 @@ fn take(state: &mut State, entry: Entry<'static>) -> Result<(), String> {
     Ok(())
 }
 
+/// What the first list says of a Pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    Cached,
+    /// The API server has it, and the cache has not: it cannot be decoded.
+    Undecoded,
+    Absent,
+}
+
 /// The file as it was found, for the names in it, which memory does not hold. Needed once.
 #[derive(Debug)]
 pub struct Recovery {
@@ -81,31 +90,42 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// After the first complete list: what plugins ran on and `held` does not know is gone, and its deletion is owed.
+    /// After the first complete list: the Pods that plugins ran on and that are absent from the list were deleted, and
+    /// their deletions are owed. Returns the Pods that are not known to be deleted and that the cache has not.
     /// `namespace`: the only one that was listed; of others nothing is known.
     ///
     /// Reads the file, which was read a moment ago: about 0.2 s for a million entries.
-    pub fn owe(self, journal: &Journal, namespace: Option<&str>, held: impl Fn(&str) -> bool) {
+    #[must_use]
+    pub fn owe(self, journal: &Journal, namespace: Option<&str>, found: impl Fn(&str) -> Found) -> Vec<PodKey> {
+        let mut undecoded = BTreeMap::new();
         let mut entries = Entries::new(BufReader::new(&self.file));
         while entries.offset() < self.end {
             match entries.next() {
                 Ok(Some(Entry::Runs { plugin, namespace: of, name, uid })) => {
                     let plugin = Number(plugin);
-                    if namespace.is_some_and(|namespace| namespace != of) || held(&uid) {
+                    let found = found(&uid);
+                    if namespace.is_some_and(|namespace| namespace != of) || found == Found::Cached {
                         continue;
                     }
                     let mut state = journal.state.lock();
-                    if state.live.contains(plugin, Uid::of(&uid)) {
-                        state.owed.entry(plugin).or_default().insert(PodKey::new(&of, &name, &uid));
+                    if !state.live.contains(plugin, Uid::of(&uid)) {
+                        continue;
+                    }
+                    let key = PodKey::new(&of, &name, &uid);
+                    if found == Found::Absent {
+                        state.owed.entry(plugin).or_default().insert(key);
+                    } else {
+                        undecoded.insert(key.uid.clone(), key);
                     }
                 }
                 Ok(Some(_)) => {}
-                Ok(None) => return,
+                Ok(None) => break,
                 Err(error) => {
                     tracing::error!(%error, "the journal cannot be read again: deletions while the host was down are lost");
-                    return;
+                    break;
                 }
             }
         }
+        undecoded.into_values().collect()
     }
 }

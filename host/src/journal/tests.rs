@@ -33,7 +33,7 @@ pub(super) fn write(opened: &mut Opened) {
 /// What a restart owes a plugin if no Pod is left.
 pub(super) fn owed(directory: &Path, plugin: &str) -> Vec<PodKey> {
     let Opened { journal, recovery, .. } = reopen(directory);
-    recovery.owe(&journal, None, |_| false);
+    let _ = recovery.owe(&journal, None, |_| Found::Absent);
     journal.account(&id(plugin)).owed()
 }
 
@@ -66,7 +66,9 @@ fn only_what_the_list_does_not_hold_is_owed_and_of_namespaces_not_listed_nothing
         [(None, Some(1), vec![key(0)]), (Some("shop"), None, vec![key(0), key(1)]), (Some("bank"), None, vec![])]
     {
         let Opened { journal, recovery, .. } = reopen(directory.path());
-        recovery.owe(&journal, namespace, |uid| held.is_some_and(|held| *uid == *key(held).uid));
+        let has = |uid: &str| held.is_some_and(|held| *uid == *key(held).uid);
+        let found = |uid: &str| if has(uid) { Found::Cached } else { Found::Absent };
+        assert_eq!(recovery.owe(&journal, namespace, found), []);
         assert_eq!(journal.account(&id("count")).owed(), owes, "{namespace:?} {held:?}");
         assert_eq!(journal.figures().entries, 3, "what is not owed is kept");
     }
@@ -176,7 +178,7 @@ fn what_a_plugin_ran_on_is_kept_for_a_week_without_the_plugin_and_no_longer() {
     // Its number is free for another, which gets nothing of what was its.
     let opened = reopen(directory.path());
     let other = opened.journal.account(&id("other"));
-    opened.recovery.owe(&opened.journal, None, |_| false);
+    let _ = opened.recovery.owe(&opened.journal, None, |_| Found::Absent);
     assert_eq!((other.number(), other.owed()), (Number(0), vec![]));
 }
 

@@ -25,7 +25,7 @@ pub struct Uids {
 
 /// [`Uids`] that are looked up.
 #[derive(Debug)]
-pub(crate) struct SortedUids(Uids);
+pub struct SortedUids(Uids);
 
 impl FromIterator<Record> for PodList {
     fn from_iter<T: IntoIterator<Item = Record>>(records: T) -> Self {
@@ -64,13 +64,22 @@ impl Uids {
         self.len() == 0
     }
 
-    pub(crate) fn sorted(mut self) -> SortedUids {
+    #[must_use]
+    pub fn sorted(mut self) -> SortedUids {
         self.uuids.sort_unstable();
         SortedUids(self)
     }
 }
 
 impl SortedUids {
+    #[must_use]
+    pub fn contains(&self, uid: &str) -> bool {
+        match uuid_of(uid) {
+            Some(uuid) => self.0.uuids.binary_search(&uuid).is_ok(),
+            None => self.0.others.contains(uid),
+        }
+    }
+
     /// True when this is the incarnation of one of them.
     pub(crate) fn have(&self, pod: &Kept<'_>) -> bool {
         match pod.uid {
@@ -101,6 +110,7 @@ mod tests {
             pod.header.resource_version = "1".to_owned();
             let record = Record::from(Arc::new(CachedPod::new(&pod).unwrap()));
             assert_eq!(some.have(&record.kept().unwrap()), at % 2 == 0, "{uid}");
+            assert_eq!(some.contains(uid), at % 2 == 0, "{uid}");
         }
     }
 }

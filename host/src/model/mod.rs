@@ -17,7 +17,7 @@ mod write;
 pub use change::{Change, Checkpoint, Known, Observation, PodEvent, Staleness};
 pub use grants::{Grants, KeyPattern, ObjectGrant, ReadGrants, Scope, WriteGrants};
 pub use key::{PluginId, PodKey, Revision, RevisionError};
-pub use list::{PodList, Uids};
+pub use list::{PodList, SortedUids, Uids};
 pub use plugin::{LimitClass, Limits, Phase, PluginSpec, WatchSpec};
 pub use pod::{CachedPod, PodError};
 pub use query::{Cursor, LabelOperator, LabelRequirement, LabelSelector, Page, PodQuery, PodView};

@@ -35,6 +35,8 @@ pub struct Job<L, S, I> {
 pub enum Next {
     /// Forget it, unless it was added again meanwhile.
     Settled,
+    /// Forget it, also if it was added again meanwhile: no later event of this item needs a run.
+    Final,
     /// It went well; run it again after this time, or sooner when it is added.
     After(Duration),
     /// It failed; run it again with back-off, or sooner when it is added.
@@ -43,6 +45,17 @@ pub enum Next {
     FailedFor(Duration),
     /// It could not be tried: the same attempt again after this time.
     Postponed(Duration),
+}
+
+/// Where [`Queue::done`] left an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Done {
+    /// The item waits for its next run.
+    Kept,
+    /// The queue has nothing more of the item.
+    Forgotten,
+    /// The lane was removed during the run. Items that were added to the lane since then are other items.
+    Orphaned,
 }
 
 /// Shared by the one that adds and the workers that take.
@@ -115,14 +128,26 @@ where
         }
     }
 
-    /// Gives a job back. True when its item is forgotten: it settled and was not added meanwhile.
-    pub fn done(&self, job: &Job<L, S, I>, next: Next) -> bool {
-        let forgotten = self.slots.lock().done(job, next, Instant::now());
+    /// Gives a job back.
+    pub fn done(&self, job: &Job<L, S, I>, next: Next) -> Done {
+        let done = self.slots.lock().done(job, next, Instant::now());
         self.wake.notify_one();
-        forgotten
+        done
     }
 
-    /// Forgets what waits in a lane; what is running is not added again.
+    /// Forgets an item that waits. Returns false, and changes nothing, if the item is running or is not in the queue.
+    pub fn remove(&self, lane: L, slot: S, item: &I) -> bool {
+        self.slots.lock().remove((lane, slot), item, Instant::now())
+    }
+
+    /// Returns those of `lanes` in which the item waits or runs.
+    pub fn lanes_with(&self, lanes: impl IntoIterator<Item = L>, slot: &S, item: &I) -> Vec<L> {
+        let slots = self.slots.lock();
+        lanes.into_iter().filter(|lane| slots.contains(*lane, slot, item)).collect()
+    }
+
+    /// Forgets what waits in a lane; what is running is not added again. If the lane is used again, a slot whose old job
+    /// still runs gives out nothing until that job is done.
     pub fn remove_lane(&self, lane: L) {
         self.slots.lock().remove_lane(lane);
     }

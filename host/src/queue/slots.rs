@@ -10,7 +10,7 @@ use rand::{SeedableRng, rngs::SmallRng};
 use smallvec::{SmallVec, smallvec};
 use tokio::time::Instant;
 
-use super::{Backoff, Job, Next};
+use super::{Backoff, Done, Job, Next};
 
 #[derive(Debug)]
 pub(super) struct Slots<L, S, I> {
@@ -51,7 +51,7 @@ enum At {
     Ready,
     Delayed(Due),
     Running,
-    /// Its lane was removed while it was running.
+    /// Its lane was removed while its first item was running. Further items were added to the lane after that.
     Orphaned,
 }
 
@@ -101,10 +101,10 @@ where
             Entry::Occupied(entry) => entry,
         };
         let state = entry.get_mut();
-        let running = matches!(state.at, At::Running | At::Orphaned);
-        match state.items.iter_mut().position(|waiting| waiting.item == fresh.item) {
-            // The running item stands first, see `take`.
-            Some(0) if running => state.items[0].again = state.items[0].again.or(Some(now)),
+        // The running item stands first, see `take`. One of a lane that was removed answers nothing of the present lane.
+        let from = usize::from(state.at == At::Orphaned);
+        match state.items.iter().skip(from).position(|waiting| waiting.item == fresh.item).map(|at| from + at) {
+            Some(0) if state.at == At::Running => state.items[0].again = state.items[0].again.or(Some(now)),
             Some(at) => {
                 let waiting = &mut state.items[at];
                 // What was waiting for a delay answers this event; what was already due answers the older one.
@@ -156,8 +156,7 @@ where
         None
     }
 
-    /// True when the item is forgotten: it settled and was not added meanwhile.
-    pub(super) fn done(&mut self, job: &Job<L, S, I>, next: Next, now: Instant) -> bool {
+    pub(super) fn done(&mut self, job: &Job<L, S, I>, next: Next, now: Instant) -> Done {
         let key = (job.lane, job.slot.clone());
         if let Some(running) = self.running.get_mut(&job.lane) {
             *running -= 1;
@@ -165,21 +164,20 @@ where
                 self.running.remove(&job.lane);
             }
         }
-        let Some(state) = self.slots.get_mut(&key) else { return true };
-        if state.at == At::Orphaned {
-            self.slots.remove(&key);
-            return true;
-        }
-        if state.items.is_empty() {
-            return true;
-        }
+        let Some(state) = self.slots.get_mut(&key).filter(|state| !state.items.is_empty()) else {
+            return Done::Forgotten;
+        };
         let mut item = state.items.remove(0);
+        if state.at == At::Orphaned {
+            self.place(key, now);
+            return Done::Orphaned;
+        }
         let limit = self.narrowed.get(&job.lane).copied().unwrap_or(self.lane_limit);
         match next {
-            Next::Settled | Next::After(_) if limit >= self.lane_limit - 1 => {
+            Next::Settled | Next::Final | Next::After(_) if limit >= self.lane_limit - 1 => {
                 self.narrowed.remove(&job.lane);
             }
-            Next::Settled | Next::After(_) => {
+            Next::Settled | Next::Final | Next::After(_) => {
                 self.narrowed.insert(job.lane, limit + 1);
             }
             Next::Failed if limit > 1 => {
@@ -188,16 +186,17 @@ where
             Next::Failed | Next::FailedFor(_) | Next::Postponed(_) => {}
         }
         let delay = match next {
-            Next::Settled => None,
+            Next::Settled | Next::Final => None,
             Next::After(delay) | Next::FailedFor(delay) | Next::Postponed(delay) => Some(delay),
             Next::Failed => Some(self.backoff.delay(item.failures.saturating_add(1), &mut self.random)),
         };
         match next {
-            Next::Settled | Next::After(_) => item.failures = 0,
+            Next::Settled | Next::Final | Next::After(_) => item.failures = 0,
             Next::Failed | Next::FailedFor(_) => item.failures = item.failures.saturating_add(1),
             Next::Postponed(_) => {}
         }
-        let forgotten = match (item.again.take(), delay) {
+        let again = item.again.take().filter(|_| next != Next::Final);
+        let done = match (again, delay) {
             (Some(event), _) => {
                 // What failed still answers the event that it answered before.
                 let queued = if matches!(next, Next::Failed | Next::FailedFor(_) | Next::Postponed(_)) {
@@ -207,7 +206,7 @@ where
                 };
                 (item.due, item.queued) = (now, queued);
                 state.items.insert(0, item);
-                false
+                Done::Kept
             }
             (None, Some(delay)) => {
                 item.due = now + delay;
@@ -215,12 +214,42 @@ where
                     item.queued = item.due;
                 }
                 state.items.insert(0, item);
-                false
+                Done::Kept
             }
-            (None, None) => true,
+            (None, None) => Done::Forgotten,
         };
         self.place(key, now);
-        forgotten
+        done
+    }
+
+    pub(super) fn contains(&self, lane: L, slot: &S, item: &I) -> bool {
+        let Some(state) = self.slots.get(&(lane, slot.clone())) else { return false };
+        let from = usize::from(state.at == At::Orphaned);
+        state.items.iter().skip(from).any(|waiting| waiting.item == *item)
+    }
+
+    /// Forgets an item that waits. Returns false if there is none.
+    pub(super) fn remove(&mut self, key: (L, S), item: &I, now: Instant) -> bool {
+        let Some(state) = self.slots.get_mut(&key) else { return false };
+        let running = matches!(state.at, At::Running | At::Orphaned);
+        let from = usize::from(running);
+        let Some(at) = state.items.iter().skip(from).position(|waiting| waiting.item == *item) else { return false };
+        state.items.remove(from + at);
+        match state.at {
+            At::Running | At::Orphaned => return true,
+            At::Delayed(due) => drop(self.delayed.remove(&due)),
+            At::Ready => {
+                if let Some(ready) = self.ready.get_mut(&key.0) {
+                    ready.retain(|slot| *slot != key.1);
+                    if ready.is_empty() {
+                        self.ready.remove(&key.0);
+                        self.turns.retain(|turn| *turn != key.0);
+                    }
+                }
+            }
+        }
+        self.place(key, now);
+        true
     }
 
     /// Puts a slot that is not running where its items belong.
@@ -293,6 +322,9 @@ where
         self.slots.retain(|(of, _), slot| {
             if *of == lane && slot.at == At::Running {
                 slot.at = At::Orphaned;
+            }
+            if *of == lane && slot.at == At::Orphaned {
+                slot.items.truncate(1);
             }
             *of != lane || slot.at == At::Orphaned
         });

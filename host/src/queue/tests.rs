@@ -50,7 +50,7 @@ async fn the_items_of_a_slot_are_first_tried_in_order_and_one_at_a_time() {
     let old = now(&queue).await.unwrap();
     assert_eq!(old.item, 7);
     assert_eq!(now(&queue).await, None, "two at once in one slot");
-    assert!(queue.done(&old, Next::Settled), "forgotten");
+    assert_eq!(queue.done(&old, Next::Settled), Done::Forgotten);
     assert_eq!(now(&queue).await.unwrap().item, 8);
 }
 
@@ -60,7 +60,7 @@ async fn an_old_item_that_fails_or_waits_does_not_starve_its_successor() {
         let queue = queue();
         queue.add([(1, "cart-0", 7), (1, "cart-0", 8)]);
         let old = now(&queue).await.unwrap();
-        assert!(!queue.done(&old, next), "forgotten");
+        assert_eq!(queue.done(&old, next), Done::Kept);
         let new = now(&queue).await.unwrap();
         assert_eq!(new.item, 8);
         queue.done(&new, Next::Settled);
@@ -128,26 +128,28 @@ async fn a_requeue_after_fires_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_back_off_from_5_ms_to_5_min_and_success_resets() {
-    let queue = queue();
-    queue.add([(1, "cart-0", 7)]);
-    let start = Instant::now();
-    let mut runs_in_ten_seconds = 0;
-    let mut last = Duration::ZERO;
-    for attempt in 1..=30 {
-        let before = start.elapsed();
+async fn failures_back_off_to_5_min_with_at_most_10_runs_in_10_s_and_success_resets() {
+    for seed in 0..200 {
+        let queue: TestQueue = Queue::new(Backoff::default(), usize::MAX, seed);
+        queue.add([(1, "cart-0", 7)]);
+        let start = Instant::now();
+        let mut runs_in_ten_seconds = 0;
+        let mut last = Duration::ZERO;
+        for attempt in 1..=30 {
+            let before = start.elapsed();
+            let job = queue.next().await.unwrap();
+            assert_eq!(job.attempt, attempt);
+            last = start.elapsed() - before;
+            runs_in_ten_seconds += u32::from(start.elapsed() <= Duration::from_secs(10));
+            queue.done(&job, Next::Failed);
+        }
+        assert!((8..=10).contains(&runs_in_ten_seconds), "{runs_in_ten_seconds} with seed {seed}");
+        assert!(last <= Duration::from_secs(300) && last >= Duration::from_secs(225), "{last:?} with seed {seed}");
         let job = queue.next().await.unwrap();
-        assert_eq!(job.attempt, attempt);
-        last = start.elapsed() - before;
-        runs_in_ten_seconds += u32::from(start.elapsed() <= Duration::from_secs(10));
-        queue.done(&job, Next::Failed);
+        queue.done(&job, Next::Settled);
+        queue.add([(1, "cart-0", 7)]);
+        assert_eq!(now(&queue).await.unwrap().attempt, 1);
     }
-    assert!(runs_in_ten_seconds <= 13, "{runs_in_ten_seconds}");
-    assert!(last <= Duration::from_secs(300) && last >= Duration::from_secs(225), "{last:?}");
-    let job = queue.next().await.unwrap();
-    queue.done(&job, Next::Settled);
-    queue.add([(1, "cart-0", 7)]);
-    assert_eq!(now(&queue).await.unwrap().attempt, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -251,6 +253,62 @@ async fn a_removed_lane_gives_out_nothing_more_and_may_be_used_again() {
     assert!(queue.is_idle());
     queue.add([(1, "cart-0", 7)]);
     assert_eq!(now(&queue).await.unwrap().attempt, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lane_that_is_used_again_waits_for_the_job_of_its_time_before_and_loses_nothing() {
+    let queue = queue();
+    queue.add([(1, "cart-0", 7), (1, "cart-0", 8)]);
+    let old = now(&queue).await.unwrap();
+    queue.remove_lane(1);
+    assert!(queue.lanes_with([1], &"cart-0", &7).is_empty());
+    queue.add([(1, "cart-0", 7)]);
+    assert_eq!(now(&queue).await, None, "two at once in one slot");
+    assert_eq!(queue.lanes_with([1, 2], &"cart-0", &7), [1]);
+    assert_eq!(queue.done(&old, Next::Failed), Done::Orphaned);
+    let new = now(&queue).await.unwrap();
+    assert_eq!((new.item, new.attempt), (7, 1));
+    assert_eq!(queue.done(&new, Next::Settled), Done::Forgotten);
+    assert!(queue.is_idle() && now(&queue).await.is_none(), "what waited in the lane before is back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_that_is_finally_settled_is_not_run_for_an_event_during_its_last_run() {
+    let queue = queue();
+    queue.add([(1, "cart-0", 7)]);
+    let job = now(&queue).await.unwrap();
+    queue.add([(1, "cart-0", 7), (1, "cart-0", 8)]);
+    assert_eq!(queue.done(&job, Next::Final), Done::Forgotten);
+    assert_eq!(now(&queue).await.unwrap().item, 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_that_waits_can_be_removed_and_takes_no_other_with_it() {
+    // It is due, it waits for a delay, it stands behind one that runs; 8 is due or waits.
+    for (first, second) in [(None, true), (Some(60), true), (None, false), (Some(60), false)] {
+        let queue = queue();
+        queue.add([(1, "cart-0", 7)]);
+        if let Some(delay) = first {
+            let job = now(&queue).await.unwrap();
+            queue.done(&job, Next::After(Duration::from_secs(delay)));
+        }
+        if second {
+            queue.add([(1, "cart-0", 8)]);
+        }
+        assert!(queue.remove(1, "cart-0", &7));
+        assert!(!queue.remove(1, "cart-0", &7));
+        assert_eq!(now(&queue).await.map(|job| job.item), second.then_some(8));
+        advance(Duration::from_secs(600)).await;
+        assert_eq!(now(&queue).await, None);
+    }
+    let queue = queue();
+    queue.add([(1, "cart-0", 7), (1, "cart-0", 8), (1, "cart-1", 9)]);
+    let job = now(&queue).await.unwrap();
+    assert!(!queue.remove(1, "cart-0", &7), "it runs");
+    assert!(queue.remove(1, "cart-0", &8));
+    queue.done(&job, Next::After(Duration::from_secs(1)));
+    assert_eq!(now(&queue).await.unwrap().item, 9);
+    assert_eq!(queue.next().await.unwrap().item, 7);
 }
 
 #[derive(Debug, Clone)]

@@ -106,6 +106,8 @@ pub struct PluginStatus {
     writes: Mutex<BTreeMap<&'static str, u64>>,
     events: Mutex<BTreeMap<&'static str, u64>>,
     requests: AtomicU64,
+    dropped_states: AtomicU64,
+    given_up: AtomicU64,
     last_failure: Mutex<Option<String>>,
     /// From start to end of a run, waiting and writes included.
     pub run_time: Histogram,
@@ -161,6 +163,26 @@ impl PluginStatus {
     /// An Event was sent, put off or dropped.
     pub fn event(&self, result: EventResult) {
         *self.events.lock().entry(result.name()).or_default() += 1;
+    }
+
+    /// Last states of deleted Pods were dropped. Returns the total where it has reached another power of two: often enough
+    /// for a log line, and seldom enough.
+    pub fn dropped_states(&self, states: u64) -> Option<u64> {
+        grown(&self.dropped_states, states)
+    }
+
+    /// Deletions were given up. Returns as [`Self::dropped_states`] does.
+    pub fn gave_up(&self, deletions: u64) -> Option<u64> {
+        grown(&self.given_up, deletions)
+    }
+
+    #[must_use]
+    pub fn states_dropped(&self) -> u64 {
+        self.dropped_states.load(Relaxed)
+    }
+    #[must_use]
+    pub fn deletions_given_up(&self) -> u64 {
+        self.given_up.load(Relaxed)
     }
 
     /// The result is a `RunResult` of [`Self::end`].
@@ -226,6 +248,12 @@ impl PluginStatus {
     pub fn last_failure(&self) -> Option<String> {
         self.last_failure.lock().clone()
     }
+}
+
+/// Adds, and returns the sum if it has reached another power of two.
+fn grown(counter: &AtomicU64, by: u64) -> Option<u64> {
+    let before = counter.fetch_add(by, Relaxed);
+    (before.checked_ilog2() < (before + by).checked_ilog2()).then_some(before + by)
 }
 
 #[cfg(test)]

@@ -46,6 +46,9 @@ pub type JournalNow = dyn Fn() -> Option<JournalFigures> + Send + Sync;
 /// How many keys of a plugin wait to be run.
 pub type Depth = dyn Fn(&PluginId) -> usize + Send + Sync;
 
+/// How many deletions are kept for a plugin because its runs on them did not settle.
+pub type Deletions = dyn Fn(&PluginId) -> usize + Send + Sync;
+
 /// Renders metrics on demand.
 pub struct Metrics {
     registry: Registry,
@@ -56,11 +59,12 @@ impl Metrics {
     pub fn new(
         status: Arc<Status>,
         depth: Arc<Depth>,
+        deletions: Arc<Deletions>,
         cache: Arc<dyn Fn() -> CacheFigures + Send + Sync>,
         journal: Arc<JournalNow>,
     ) -> Self {
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(Figures { status, depth, cache, journal }));
+        registry.register_collector(Box::new(Figures { status, depth, deletions, cache, journal }));
         Self { registry }
     }
 
@@ -78,6 +82,7 @@ impl Metrics {
 struct Figures {
     status: Arc<Status>,
     depth: Arc<Depth>,
+    deletions: Arc<Deletions>,
     cache: Arc<dyn Fn() -> CacheFigures + Send + Sync>,
     journal: Arc<JournalNow>,
 }
@@ -118,6 +123,14 @@ impl Collector for Figures {
         gauge(encoder, &plugins, "workqueue_depth", "Keys that wait to be run", |id, _| {
             i64::try_from((self.depth)(id)).unwrap_or(i64::MAX)
         })?;
+        let unsettled = "Deleted Pods on which the plugin's runs did not settle yet";
+        gauge(encoder, &plugins, "podium_deletions_unsettled", unsettled, |id, _| {
+            i64::try_from((self.deletions)(id)).unwrap_or(i64::MAX)
+        })?;
+        let dropped = "Last states of deleted Pods that were dropped because the plugin did not settle on too many";
+        counter(encoder, &plugins, "podium_deletion_states_dropped", dropped, PluginStatus::states_dropped)?;
+        let given_up = "Deletions that are not delivered any more because the plugin did not settle on them";
+        counter(encoder, &plugins, "podium_deletions_given_up", given_up, PluginStatus::deletions_given_up)?;
         let run = "Time of a run, its writes included";
         histogram(encoder, &plugins, "controller_runtime_reconcile_time", run, |status| &status.run_time)?;
         histogram(encoder, &plugins, "workqueue_work_duration", run, |status| &status.run_time)?;
@@ -245,7 +258,9 @@ mod tests {
     fn render(status: &Arc<Status>) -> String {
         let journal = || Some(JournalFigures { entries: 5, owed: 2, bytes: 700, failing: true, missed: 1 });
         let cache = Arc::new(|| CacheFigures { pods: 7, stale: true, revision: 9 });
-        Metrics::new(status.clone(), Arc::new(|_: &PluginId| 3), cache, Arc::new(journal)).render().unwrap()
+        Metrics::new(status.clone(), Arc::new(|_: &PluginId| 3), Arc::new(|_: &PluginId| 4), cache, Arc::new(journal))
+            .render()
+            .unwrap()
     }
 
     #[test]

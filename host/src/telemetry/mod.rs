@@ -5,4 +5,4 @@ mod metrics;
 mod plugin_fields;
 
 pub use logs::{LogFormat, Logs, LogsError, init as init_logs, init_terminal};
-pub use metrics::{CacheFigures, Depth, JournalFigures, JournalNow, Metrics};
+pub use metrics::{CacheFigures, Deletions, Depth, JournalFigures, JournalNow, Metrics};

@@ -85,7 +85,7 @@ fn used(directory: &Path, runtime: &Runtime) {
 /// As a host does that finds no Pod at all.
 fn after_a_list(opened: Opened) -> (Owed, Store, Arc<Journal>) {
     let Opened { journal, mut store, recovery } = opened;
-    recovery.owe(&journal, None, |_| false);
+    let _ = recovery.owe(&journal, None, |_| podium_host::journal::Found::Absent);
     let plugins = journal.all_absent_but(&[], 0);
     let owed = plugins.into_iter().map(|(id, _)| (id.clone(), journal.account(&id).owed())).collect();
     store.write(&journal).unwrap();

@@ -17,3 +17,5 @@ pub mod queue;
 #[path = "../../../../host/src/shape/mod.rs"]
 pub mod shape;
 mod sync;
+#[path = "../../../../host/src/dispatch/tombstones.rs"]
+pub mod tombstones;

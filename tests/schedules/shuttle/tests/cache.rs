@@ -198,7 +198,7 @@ fn reading(reader: Reader) -> thread::JoinHandle<Vec<(Arc<Snapshot>, Told)>> {
 
 #[test]
 fn readers_see_whole_publications_in_their_order_and_keep_what_they_took() {
-    common::check(1, || {
+    common::check(4_000, 1, || {
         let mut cluster = Cluster::new(cache::new(7));
         let readers = [(); 2].map(|()| reading(cluster.reader.clone()));
         (0..5).for_each(|_| cluster.step());
@@ -220,7 +220,7 @@ fn readers_see_whole_publications_in_their_order_and_keep_what_they_took() {
 
 #[test]
 fn who_waits_is_woken_by_what_it_waits_for_or_by_the_writers_end() {
-    common::check(1, || {
+    common::check(4_000, 1, || {
         let (mut writer, reader) = cache::new(7);
         let (mut for_revision, mut for_pod, mut for_ever) = (reader.clone(), reader.clone(), reader);
         let waiters = [
@@ -242,7 +242,7 @@ fn who_waits_is_woken_by_what_it_waits_for_or_by_the_writers_end() {
 
 #[test]
 fn a_deletion_is_known_of_before_any_reader_misses_the_pod() {
-    common::check(1, || {
+    common::check(4_000, 1, || {
         let (mut writer, reader) = cache::new(7);
         writer.relist((0..NAMES).map(|name| Record::from(pod(name, 0, 0, 1))).collect(), Revision(1));
         let buried = Arc::new(Mutex::new(BTreeSet::new()));
@@ -273,7 +273,7 @@ fn a_deletion_is_known_of_before_any_reader_misses_the_pod() {
 
 #[test]
 fn the_writer_does_not_wait_for_a_reader_that_stands_still_nor_a_reader_for_the_writer() {
-    common::check(1, || {
+    common::check(4_000, 1, || {
         let (mut writer, reader) = cache::new(7);
         let (written, until_written) = mpsc::channel();
         let (seen, until_seen) = mpsc::channel();

@@ -66,7 +66,7 @@ fn worker(queue: Arc<Jobs>, rig: Arc<Rig>, ran: mpsc::Sender<()>) -> thread::Joi
 
 #[test]
 fn what_was_added_is_run_after_it_was_added_and_never_twice_at_once() {
-    common::check(1, || {
+    common::check(4_000, 1, || {
         let (queue, rig) = (queue(), Arc::new(Rig::default()));
         let (ran, runs) = mpsc::channel();
         let workers = [(); 3].map(|()| worker(Arc::clone(&queue), Arc::clone(&rig), ran.clone()));
@@ -97,7 +97,7 @@ fn what_was_added_is_run_after_it_was_added_and_never_twice_at_once() {
 
 #[test]
 fn nothing_that_is_due_waits_while_a_worker_rests() {
-    common::check(1, || {
+    common::check(4_000, 1, || {
         let queue = queue();
         let both_run = Arc::new(Barrier::new(2));
         let workers = [(); 2].map(|()| {
@@ -116,7 +116,7 @@ fn nothing_that_is_due_waits_while_a_worker_rests() {
 
 #[test]
 fn a_lane_that_goes_takes_nobody_with_it() {
-    common::check(1, || {
+    common::check(4_000, 1, || {
         let (queue, rig) = (queue(), Arc::new(Rig::default()));
         let (ran, runs) = mpsc::channel();
         let workers = [(); 2].map(|()| worker(Arc::clone(&queue), Arc::clone(&rig), ran.clone()));

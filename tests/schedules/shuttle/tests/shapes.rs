@@ -42,7 +42,7 @@ fn parts_are_those_of(shapes: &Shapes, held: &[(usize, Packed)]) {
 
 #[test]
 fn a_part_is_there_once_while_a_pod_has_it_and_gone_with_the_last() {
-    common::check(16, || {
+    common::check(250, 16, || {
         let shapes = Arc::new(Shapes::new(7));
         // So many that the dead are swept out while others read.
         (FEW..PODS.len()).for_each(|at| drop(read(&shapes, at)));

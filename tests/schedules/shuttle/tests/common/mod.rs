@@ -8,13 +8,15 @@ use shuttle::{
 /// Runs `test` in many orders of its threads' steps: the half of them at random, which changes threads often, and the
 /// half by priorities that change a few times (PCT), which finds what needs a thread to stand still for long.
 ///
-/// `PODIUM_SCHEDULES` says how many; a test whose schedules take long takes one in `share`. What fails prints a seed:
-/// with it as `PODIUM_SCHEDULES_SEED` and one schedule the same order comes again.
-pub(crate) fn check(share: usize, test: impl Fn() + Send + Sync + Copy + 'static) {
+/// `PODIUM_SCHEDULES` says how many, and where it says nothing, `least` does; a test whose schedules take long takes one
+/// in `share` of `PODIUM_SCHEDULES`. What fails prints a seed: with it as `PODIUM_SCHEDULES_SEED` and one schedule the same
+/// order comes again.
+pub(crate) fn check(least: usize, share: usize, test: impl Fn() + Send + Sync + Copy + 'static) {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let count = number("PODIUM_SCHEDULES").map_or(4_000, |count| usize::try_from(count).expect("a count"));
+    let told = number("PODIUM_SCHEDULES").map(|count| usize::try_from(count).expect("a count") / share);
+    let count = told.unwrap_or(least);
     let seed = number("PODIUM_SCHEDULES_SEED").unwrap_or(7);
-    let half = count.div_ceil(2 * share);
+    let half = count.div_ceil(2);
     run(RandomScheduler::new_from_seed(seed, half), test);
     for changes in [1, 2, 4] {
         run(PctScheduler::new_from_seed(seed, changes + 1, half.div_ceil(3)), test);

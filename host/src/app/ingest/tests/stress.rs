@@ -1,0 +1,115 @@
+//! Ingest loop, queue and workers on as many threads, and Pods that come and go while runs on them are under way.
+
+use std::collections::HashMap;
+
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+
+use super::*;
+
+/// `just test-deletions` has more.
+const PODS: usize = 10_000;
+/// Pods that are there at a time.
+const ALIVE: usize = 200;
+const WORKERS: usize = 4;
+
+/// Fails now and then.
+fn verdict(request: &Request) -> Verdict {
+    // Of each run another.
+    match (request.seed >> 40) % 7 {
+        0 => failure(),
+        1 => Ok(Outcome::RequeueAfter(Duration::ZERO)),
+        _ => Ok(Outcome::Settled),
+    }
+}
+
+/// By uid, the last states that runs were given that settled on the deletion.
+type Settled = Mutex<HashMap<Arc<str>, Vec<Option<u64>>>>;
+
+/// Events as a cluster has them: a Pod is made, changes its status and is gone soon after, while others are. Names are
+/// used again.
+fn history(pods: usize, deleted: &mut HashMap<Arc<str>, u64>) -> Vec<Vec<PodEvent>> {
+    let mut random = SmallRng::seed_from_u64(7);
+    let mut names: Vec<_> = (0..ALIVE).map(|name| format!("cart-{name}")).collect();
+    let (mut batches, mut alive, mut made, mut revision) = (Vec::new(), Vec::<(usize, String)>::new(), 0, 1);
+    while made < pods || !alive.is_empty() {
+        let mut batch = Vec::new();
+        for _ in 0..random.random_range(1..20) {
+            revision += 1;
+            let state =
+                |(number, name): &(usize, String), app: &str| pod(name, &format!("uid-{number}"), app, revision);
+            if made < pods
+                && let Some(name) = names.pop()
+            {
+                alive.push((made, name));
+                made += 1;
+                batch.extend(alive.last().map(|pod| PodEvent::applied(state(pod, "web"))));
+            } else if !alive.is_empty() {
+                let at = random.random_range(0..alive.len());
+                if random.random_range(0..3) == 0 {
+                    batch.push(PodEvent::applied(state(&alive[at], ["web", "api"][revision as usize % 2])));
+                } else {
+                    let gone = alive.swap_remove(at);
+                    let last = state(&gone, ["web", "other"][gone.0 % 2]);
+                    deleted.insert(last.key.uid.clone(), last.revision.0);
+                    batch.push(PodEvent::deleted(last));
+                    names.push(gone.1);
+                }
+            }
+        }
+        batches.push(batch);
+    }
+    batches
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn every_deletion_is_delivered_once_and_with_the_last_state_whatever_runs_meanwhile() {
+    let pods = std::env::var("PODIUM_DELETIONS").map_or(PODS, |text| text.parse().unwrap());
+    let backoff = Backoff { first: Duration::from_millis(1), most: Duration::from_millis(4) };
+    let mut rig = Rig::plain(backoff);
+    let settled = Arc::new(Settled::default());
+    let noted = settled.clone();
+    rig.load(None, move |request, told| {
+        let noted = noted.clone();
+        async move {
+            // A run under way: others go on meanwhile.
+            tokio::task::yield_now().await;
+            let verdict = verdict(&request);
+            if let (Told::Deleted(last), Ok(Outcome::Settled)) = (told, &verdict) {
+                noted.lock().entry(request.key.uid).or_default().push(last);
+            }
+            verdict
+        }
+    });
+    rig.work(WORKERS);
+    let mut deleted = HashMap::new();
+    let history = history(pods, &mut deleted);
+    let Rig { ingest, observed, dispatch, lane, mut workers, .. } = rig;
+    let mut ingesting = JoinSet::new();
+    ingesting.spawn(ingest.run());
+    for batch in history {
+        observed.send(Observation::Events(batch)).await.unwrap();
+    }
+    // It ends when it has taken all.
+    drop(observed);
+    ingesting.join_next().await.unwrap().unwrap();
+    let all_settled = async {
+        while settled.lock().len() < pods
+            || dispatch.debts.tombstones.figures(lane).all > 0
+            || !dispatch.queue.is_idle()
+        {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    // What is lost never comes.
+    let in_time = tokio::time::timeout(Duration::from_secs(60), all_settled).await;
+    dispatch.queue.close();
+    while workers.join_next().await.is_some() {}
+    let settled = settled.lock();
+    let wrong: Vec<_> = deleted.iter().filter(|(uid, last)| settled.get(*uid) != Some(&vec![Some(**last)])).collect();
+    assert!(
+        in_time.is_ok() && wrong.is_empty(),
+        "{} of {pods} deletions were not delivered once with the last state: {:?}",
+        wrong.len(),
+        wrong.iter().take(5).map(|(uid, last)| (uid, last, settled.get(*uid))).collect::<Vec<_>>()
+    );
+}
