@@ -207,11 +207,12 @@ impl Rig {
     }
 }
 
+/// What a plugin was told, in order.
+type Notes = Arc<Mutex<Vec<Told>>>;
+
 /// A plugin that notes what it was told, and answers by `verdict`.
-fn noting(
-    verdict: fn(&Told) -> Verdict,
-) -> (Arc<Mutex<Vec<Told>>>, impl Fn(Request, Told) -> std::future::Ready<Verdict>) {
-    let told = Arc::new(Mutex::new(Vec::new()));
+fn noting(verdict: fn(&Told) -> Verdict) -> (Notes, impl Fn(Request, Told) -> std::future::Ready<Verdict>) {
+    let told = Notes::default();
     let noted = told.clone();
     let body = move |_: Request, what: Told| {
         let verdict = verdict(&what);

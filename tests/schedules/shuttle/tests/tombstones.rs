@@ -2,7 +2,7 @@
 //! state. Ingest loop and workers do here what `host/src/app/ingest.rs` and `host/src/dispatch/mod.rs` do, by the same
 //! functions in the same order.
 
-#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![expect(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod common;
 
@@ -61,12 +61,14 @@ fn pod(name: usize, uid: usize, revision: u64) -> Arc<CachedPod> {
     Arc::new(pod)
 }
 
+/// By lane and uid, the revisions of the last states with which deletions have settled.
+type Settled = BTreeMap<(usize, Arc<str>), Vec<u64>>;
+
 /// What a worker and the ingest loop share.
 struct Shared {
     queue: Keys<usize>,
     stones: Tombstones<usize>,
-    /// By lane and uid, the revisions of the last states with which deletions have settled.
-    settled: Mutex<BTreeMap<(usize, Arc<str>), Vec<u64>>>,
+    settled: Mutex<Settled>,
 }
 
 /// A cluster, and the ingest loop that is told of it.
