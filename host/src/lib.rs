@@ -12,6 +12,7 @@ pub mod clock;
 pub mod config;
 pub mod dispatch;
 mod frames;
+pub mod intervals;
 pub mod journal;
 pub mod live;
 pub mod memory;
