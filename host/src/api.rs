@@ -4,9 +4,11 @@
 
 mod backpressure;
 mod client;
+mod identity;
 
 pub use backpressure::Backpressure;
 pub use client::{Afresh, client};
+pub use identity::{plugin_user_agent, user_agent};
 
 use std::{error::Error as StdError, pin::Pin, sync::Arc, time::Duration};
 

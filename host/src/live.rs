@@ -7,12 +7,12 @@ use std::sync::Arc;
 use http::Request;
 
 use crate::{
-    api::{Api, ApiError},
+    api::{Api, ApiError, plugin_user_agent},
     model::{
         BoxFuture, CachedPod, Refused,
         syntax::{dns_label, dns_subdomain, quoted},
     },
-    seam::Live,
+    seam::{Live, Sender},
     shape::Shapes,
 };
 
@@ -30,13 +30,14 @@ impl LivePods {
         Self { api, shapes }
     }
 
-    async fn read(&self, namespace: &str, name: &str) -> Result<Option<Arc<CachedPod>>, Refused> {
+    async fn read(&self, sender: &Sender, namespace: &str, name: &str) -> Result<Option<Arc<CachedPod>>, Refused> {
         // Guests choose both, and both become part of a path.
         let invalid = |what: &str, text: &str, reason| Refused::Invalid(format!("{what} {} {reason}", quoted(text)));
         dns_label(namespace).map_err(|reason| invalid("namespace", namespace, reason))?;
         dns_subdomain(name).map_err(|reason| invalid("pod name", name, reason))?;
-        let request = Request::get(format!("/api/v1/namespaces/{namespace}/pods/{name}")).body(Vec::new());
-        let request = request.map_err(|error| Refused::Invalid(error.to_string()))?;
+        let request = Request::get(format!("/api/v1/namespaces/{namespace}/pods/{name}"))
+            .header(http::header::USER_AGENT, plugin_user_agent(sender.plugin()));
+        let request = request.body(Vec::new()).map_err(|error| Refused::Invalid(error.to_string()))?;
         let bytes = match self.api.bytes(request).await {
             Ok(bytes) => bytes,
             Err(ApiError::Status { code: 404, .. }) => return Ok(None),
@@ -53,8 +54,13 @@ impl LivePods {
 }
 
 impl Live for LivePods {
-    fn get<'a>(&'a self, namespace: &'a str, name: &'a str) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
-        Box::pin(self.read(namespace, name))
+    fn get<'a>(
+        &'a self,
+        sender: &'a Sender,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
+        Box::pin(self.read(sender, namespace, name))
     }
 }
 
@@ -70,9 +76,16 @@ mod tests {
     use super::*;
     use crate::shape::Prune;
 
+    fn sender() -> Sender {
+        Sender { manager: "podium/shop/hello".to_owned(), impersonate: Some("system:serviceaccount:shop:a".to_owned()) }
+    }
+
     fn answering(status: u16, body: &'static str) -> LivePods {
         let service = tower::service_fn(move |request: Request<Body>| async move {
             assert_eq!(request.uri().path(), "/api/v1/namespaces/shop/pods/cart-0");
+            let agent = request.headers()[http::header::USER_AGENT].to_str().unwrap();
+            assert!(agent.starts_with("podium-host/") && agent.ends_with(" plugin/shop/hello"), "{agent}");
+            assert!(!request.headers().contains_key("impersonate-user"), "it is read with the host's rights");
             Response::builder().status(status).body(Full::new(Bytes::from_static(body.as_bytes())))
         });
         let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
@@ -82,7 +95,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_cut_away_in_the_cache_is_cut_away_in_a_live_read() {
         let body = r#"{"metadata":{"namespace":"shop","name":"cart-0","uid":"u","resourceVersion":"7","managedFields":[{"manager":"kubelet"}],"annotations":{"secret":"x","note":"y"}},"later":1}"#;
-        let pod = answering(200, body).get("shop", "cart-0").await.unwrap().unwrap();
+        let pod = answering(200, body).get(&sender(), "shop", "cart-0").await.unwrap().unwrap();
         let full = pod.section_bytes(podium_wire::Section::Full).into_owned();
         let expected = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"namespace":"shop","name":"cart-0","uid":"u","resourceVersion":"7","annotations":{"note":"y"}},"later":1}"#;
         assert_eq!(str::from_utf8(&full), Ok(expected));
@@ -92,16 +105,16 @@ mod tests {
     #[tokio::test]
     async fn a_pod_that_is_there_is_given_and_one_that_is_not_is_none() {
         let body = r#"{"metadata":{"namespace":"shop","name":"cart-0","uid":"u","resourceVersion":"7"}}"#;
-        let pod = answering(200, body).get("shop", "cart-0").await.unwrap().unwrap();
+        let pod = answering(200, body).get(&sender(), "shop", "cart-0").await.unwrap().unwrap();
         assert_eq!((&*pod.key.uid, pod.revision.0), ("u", 7));
-        assert_eq!(answering(404, "").get("shop", "cart-0").await, Ok(None));
+        assert_eq!(answering(404, "").get(&sender(), "shop", "cart-0").await, Ok(None));
     }
 
     #[tokio::test]
     async fn a_refusal_or_the_answer_of_another_pod_is_unavailable() {
         let other = r#"{"metadata":{"namespace":"shop","name":"till-0","uid":"u","resourceVersion":"7"}}"#;
         for (status, body) in [(403, ""), (500, ""), (200, "{}"), (200, "no json"), (200, other)] {
-            let answer = answering(status, body).get("shop", "cart-0").await;
+            let answer = answering(status, body).get(&sender(), "shop", "cart-0").await;
             assert!(matches!(answer, Err(Refused::Unavailable(_))), "{status} {body}: {answer:?}");
         }
     }
@@ -111,8 +124,8 @@ mod tests {
         let long = "a".repeat(254);
         for name in ["", "..", ".", "a/b", "../x", "a%2fb", "A", "a?b", "a#b", "a b", "\u{e9}", "-a", "a.", &long] {
             let live = answering(200, "");
-            assert!(matches!(live.get("shop", name).await, Err(Refused::Invalid(_))), "{name}");
-            assert!(matches!(live.get(name, "cart-0").await, Err(Refused::Invalid(_))), "{name}");
+            assert!(matches!(live.get(&sender(), "shop", name).await, Err(Refused::Invalid(_))), "{name}");
+            assert!(matches!(live.get(&sender(), name, "cart-0").await, Err(Refused::Invalid(_))), "{name}");
         }
     }
 }

@@ -99,6 +99,14 @@ pub struct Sender {
     pub impersonate: Option<String>,
 }
 
+impl Sender {
+    /// Returns the plugin's name, as far as the manager's has room for it: `shop/hello`.
+    #[must_use]
+    pub fn plugin(&self) -> &str {
+        self.manager.strip_prefix("podium/").unwrap_or(&self.manager)
+    }
+}
+
 /// What came of sending.
 #[derive(Debug, Default)]
 pub struct Sent {
@@ -138,5 +146,11 @@ pub enum Shown {
 
 /// Reads one Pod from the API server. Implemented by `live`, called by dispatch.
 pub trait Live: Send + Sync {
-    fn get<'a>(&'a self, namespace: &'a str, name: &'a str) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>>;
+    /// `sender` is the plugin that the Pod is read for; it is read with the host's own rights.
+    fn get<'a>(
+        &'a self,
+        sender: &'a Sender,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>>;
 }

@@ -13,7 +13,9 @@ use hyper_util::{
 };
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use tokio::time::timeout;
-use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn};
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn, util::MapRequestLayer};
+
+use super::identity::Identity;
 
 /// Shorter than any deadline here, so that a peer that cannot be reached is told from one that does not answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -36,15 +38,20 @@ pub struct Afresh;
 
 /// A client without retries of its own: by default kube's repeats POSTs too, for up to 1,000 s.
 ///
+/// A request that has no User-Agent gets the host's, and one that impersonates nobody gets the user and the groups that the
+/// configuration impersonates. One that does impersonate somebody goes as it is.
+///
 /// # Errors
 /// When the configuration has no usable certificates, credentials or proxy.
 pub fn client(mut config: kube::Config) -> Result<kube::Client, Box<kube::Error>> {
+    let identity = Identity::take(&mut config)?;
+    let complete = MapRequestLayer::new(move |request: Request<Body>| identity.complete(request));
     if config.proxy_url.is_some() {
         // Connections are the proxy's then; what it can do is kube's to say.
         config.default_retry = false;
         config.connect_timeout = Some(CONNECT_TIMEOUT);
         config.read_timeout = None;
-        return kube::Client::try_from(config).map_err(Box::new);
+        return Ok(ClientBuilder::try_from(config)?.with_layer(&complete).build());
     }
     let tcp = connector();
     let persistent = service_fn(move |uri| connected(tcp.clone(), uri));
@@ -61,6 +68,7 @@ pub fn client(mut config: kube::Config) -> Result<kube::Client, Box<kube::Error>
         if afresh { without_pool.request(request) } else { pool.request(request) }
     });
     let service = ServiceBuilder::new()
+        .layer(complete)
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
@@ -185,6 +193,69 @@ mod tests {
             assert_eq!(accepted.load(Relaxed), connections);
         }
         server.abort();
+    }
+
+    /// The head of the request that the API server gets, line by line and in small letters.
+    async fn head(config: impl FnOnce(&mut kube::Config), request: Request<Vec<u8>>) -> Vec<String> {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let uri: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let mut of_kubeconfig = kube::Config::new(uri);
+        config(&mut of_kubeconfig);
+        let api = Api::new(client(of_kubeconfig).unwrap(), Duration::from_secs(30));
+        let server = tokio::spawn(async move {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(socket.read_u8().await.unwrap());
+            }
+            socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await.unwrap();
+            String::from_utf8(head).unwrap().to_lowercase()
+        });
+        api.bytes(request).await.unwrap();
+        server.await.unwrap().lines().map(str::to_owned).collect()
+    }
+
+    fn impersonating(config: &mut kube::Config) {
+        config.auth_info.impersonate = Some("admin@example.com".to_owned());
+        config.auth_info.impersonate_uid = Some("7".to_owned());
+        config.auth_info.impersonate_groups = Some(vec!["system:masters".to_owned(), "ops".to_owned()]);
+        config.auth_info.impersonate_user_extra = Some([("scopes".to_owned(), vec!["all".to_owned()])].into());
+    }
+
+    fn of(head: &[String], name: &str) -> Vec<String> {
+        head.iter().filter(|line| line.starts_with(name)).cloned().collect()
+    }
+
+    #[tokio::test]
+    async fn a_request_that_impersonates_a_plugins_account_carries_nothing_of_whom_the_kubeconfig_impersonates() {
+        let mut request = get();
+        request.headers_mut().insert("impersonate-user", "system:serviceaccount:shop:a".parse().unwrap());
+        let sent = head(impersonating, request).await;
+        assert_eq!(of(&sent, "impersonate"), ["impersonate-user: system:serviceaccount:shop:a"], "{sent:?}");
+    }
+
+    #[tokio::test]
+    async fn a_request_of_the_host_carries_all_of_whom_the_kubeconfig_impersonates() {
+        let sent = head(impersonating, get()).await;
+        let expected = [
+            "impersonate-user: admin@example.com",
+            "impersonate-uid: 7",
+            "impersonate-group: system:masters",
+            "impersonate-group: ops",
+            "impersonate-extra-scopes: all",
+        ];
+        assert_eq!(of(&sent, "impersonate"), expected, "{sent:?}");
+        assert_eq!(of(&head(|_| {}, get()).await, "impersonate"), [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn every_request_has_one_user_agent_the_hosts_or_its_own() {
+        let agent = |text: String| vec![format!("user-agent: {}", text.to_lowercase())];
+        assert_eq!(of(&head(|_| {}, get()).await, "user-agent"), agent(crate::api::user_agent()));
+        let mut request = get();
+        let of_plugin = crate::api::plugin_user_agent("shop/hello");
+        request.headers_mut().insert(http::header::USER_AGENT, of_plugin.parse().unwrap());
+        assert_eq!(of(&head(impersonating, request).await, "user-agent"), agent(of_plugin));
     }
 
     #[tokio::test(start_paused = true)]

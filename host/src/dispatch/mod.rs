@@ -280,7 +280,9 @@ impl Dispatch {
 
     /// Asks the API server what the cache has to show of the Pod, and compares again.
     async fn ask_live(&self, lane: Lane, key: &PodKey) -> Gate {
-        let live = self.live.get(&key.namespace, &key.name).await;
+        // A plugin that was taken out meanwhile waits for nothing.
+        let Some(plugin) = self.registry.get(lane) else { return Gate::Wait };
+        let live = self.live.get(&plugin.sender, &key.namespace, &key.name).await;
         self.debts.gates.answer(lane, key, &live, Instant::now());
         self.debts.gates.gate(lane, key, &*self.reader.snapshot(), Instant::now())
     }

@@ -85,7 +85,12 @@ struct Server {
 }
 
 impl Live for Server {
-    fn get<'a>(&'a self, _: &'a str, _: &'a str) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
+    fn get<'a>(
+        &'a self,
+        _: &'a Sender,
+        _: &'a str,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
         self.asked.store(true, SeqCst);
         Box::pin(async { Ok(self.pod.lock().clone()) })
     }

@@ -41,7 +41,7 @@ impl World for RunWorld {
         namespace: &'a str,
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
-        self.dispatch.live.get(namespace, name)
+        self.dispatch.live.get(&self.plugin.sender, namespace, name)
     }
 
     fn commit(&mut self, staged: Staged) -> BoxFuture<'_, Vec<WriteReport>> {

@@ -6,6 +6,7 @@ use podium_wire::{Condition, ConditionStatus, json::format_timestamp};
 use serde_json::{Map, Value, json};
 
 use crate::{
+    api::plugin_user_agent,
     model::{PodKey, syntax},
     seam::Sender,
 };
@@ -25,6 +26,7 @@ fn request(method: Method, path: String, content: &str, body: &Value, sender: &S
     if let Some(user) = &sender.impersonate {
         request = request.header("impersonate-user", user);
     }
+    request = request.header(http::header::USER_AGENT, plugin_user_agent(sender.plugin()));
     let body = if content == APPLY { as_yaml(&body) } else { body };
     request.header(http::header::CONTENT_TYPE, content).body(body.into_bytes())
 }

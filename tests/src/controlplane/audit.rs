@@ -26,6 +26,8 @@ pub struct AuditedWrite {
     pub name: String,
     /// The HTTP status of the answer.
     pub code: u16,
+    /// Empty where the request had none.
+    pub user_agent: String,
 }
 
 /// A point in the log.
@@ -39,6 +41,8 @@ struct Line {
     user: User,
     impersonated_user: Option<User>,
     object_ref: Option<Object>,
+    #[serde(default)]
+    user_agent: String,
     response_status: Option<Status>,
 }
 
@@ -104,5 +108,6 @@ fn parse(line: &str) -> Result<AuditedWrite> {
         namespace: object.namespace,
         name: object.name,
         code: line.response_status.map_or(0, |status| status.code),
+        user_agent: line.user_agent,
     })
 }

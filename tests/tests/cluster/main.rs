@@ -4,6 +4,7 @@ mod churn;
 mod compaction;
 mod five_plugins;
 mod idle;
+mod impersonation;
 mod plugins;
 mod small;
 

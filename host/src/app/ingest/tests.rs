@@ -67,7 +67,12 @@ impl Deliver for Nobody {
 }
 
 impl Live for Nobody {
-    fn get<'a>(&'a self, _: &'a str, _: &'a str) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
+    fn get<'a>(
+        &'a self,
+        _: &'a Sender,
+        _: &'a str,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
         Box::pin(async { Ok(None) })
     }
 }
