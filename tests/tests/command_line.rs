@@ -221,6 +221,7 @@ async fn a_wrong_flag_is_told_with_what_is_right_and_exit_code_2() {
         ("--log-format", "xml", "text or json"),
         ("--workers", "0", "1..=1024"),
         ("--prune-annotations", "a key", "must be a name of letters"),
+        ("--namespace", "Bad Name", "must consist of lower case letters"),
         ("--colour", "red", "--help"),
     ] {
         let ended = place.run_with_plugins(&["registrar.yaml", flag, value]).await;

@@ -17,7 +17,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{App, CheckpointOptions, Options};
 use crate::{
     api, checkpoint, config, journal,
-    model::{PluginSpec, syntax::qualified_name},
+    model::{
+        PluginSpec,
+        syntax::{dns_label, qualified_name},
+    },
     shape::Prune,
     telemetry::{LogFormat, init_logs},
 };
@@ -38,7 +41,7 @@ pub struct Flags {
     #[arg(long, env = "PODIUM_PLUGINS", value_name = "DIR|FILE", num_args = 1.., required = true)]
     plugins: Vec<PathBuf>,
     /// Watch the Pods of this namespace alone; the host then needs rights there alone
-    #[arg(long, env = "PODIUM_NAMESPACE", value_name = "NAME")]
+    #[arg(long, env = "PODIUM_NAMESPACE", value_name = "NAME", value_parser = namespace)]
     namespace: Option<String>,
     /// Where /healthz, /readyz and /metrics are served; port 0 picks a free one
     #[arg(long, env = "PODIUM_BIND_ADDRESS", value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
@@ -222,6 +225,11 @@ async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
         None => Ok(ExitCode::SUCCESS),
         Some(error) => Err(error),
     }
+}
+
+fn namespace(text: &str) -> Result<String, &'static str> {
+    dns_label(text)?;
+    Ok(text.to_owned())
 }
 
 fn annotation_key(text: &str) -> Result<String, &'static str> {

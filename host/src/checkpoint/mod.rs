@@ -237,7 +237,7 @@ fn read(mut file: impl Read, scope: &Scope, shapes: &Shapes) -> Result<Checkpoin
         match next(&mut frames)? {
             Entry::End { pods, revision } if pods == loading.pods.len() as u64 => {
                 let revision = last_end(&mut frames, pods).unwrap_or(revision);
-                return Ok(Checkpoint { pods: loading.pods, revision: Revision(revision) });
+                return Ok(Checkpoint { pods: loading.pods, revision: Revision(revision), cluster: None });
             }
             entry => loading.take(entry).ok_or_else(|| damaged("an entry does not fit those before it"))?,
         }

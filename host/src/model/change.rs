@@ -31,6 +31,8 @@ pub struct Checkpoint {
     pub pods: Vec<Record>,
     /// What the watch had told.
     pub revision: Revision,
+    /// The uid of the cluster's namespace kube-system, where it was known.
+    pub cluster: Option<Arc<str>>,
 }
 
 /// One event of a watch.

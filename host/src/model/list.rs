@@ -34,6 +34,13 @@ impl FromIterator<Record> for PodList {
 }
 
 impl PodList {
+    /// Adds the Pods of another part of the list.
+    pub fn append(&mut self, mut other: Self) {
+        self.read.append(&mut other.read);
+        self.held.uuids.append(&mut other.held.uuids);
+        self.held.others.append(&mut other.held.others);
+    }
+
     /// How many Pods it names.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -51,6 +58,14 @@ impl Uids {
         match uuid_of(uid) {
             Some(uuid) => self.uuids.push(uuid),
             None => _ = self.others.insert(uid.into()),
+        }
+    }
+
+    /// Looks at all.
+    pub fn remove(&mut self, uid: &str) {
+        match uuid_of(uid) {
+            Some(uuid) => self.uuids.retain(|other| *other != uuid),
+            None => _ = self.others.remove(uid),
         }
     }
 

@@ -13,22 +13,25 @@ const LONGEST_ASKED: Duration = Duration::from_secs(60);
 
 /// Doubles from wait to wait; each is between half of that and all of it.
 #[derive(Debug)]
-pub(super) struct Backoff {
+pub struct Backoff {
     next: Duration,
     random: SmallRng,
 }
 
 impl Backoff {
-    pub(super) fn new(seed: u64) -> Self {
+    /// `seed` is for the jitter.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
         Self { next: FIRST, random: SmallRng::seed_from_u64(seed) }
     }
 
-    pub(super) fn reset(&mut self) {
+    /// The API server is well: the next wait is a short one.
+    pub fn reset(&mut self) {
         self.next = FIRST;
     }
 
     /// The next wait, and not less than the server asked for.
-    pub(super) fn wait(&mut self, retry_after: Option<Duration>) -> Duration {
+    pub fn wait(&mut self, retry_after: Option<Duration>) -> Duration {
         let wait = self.random.random_range(self.next / 2..=self.next);
         self.next = (self.next * 2).min(LONGEST);
         retry_after.map_or(wait, |asked| asked.min(LONGEST_ASKED) + wait)

@@ -189,7 +189,11 @@ impl Cluster {
         let service = tower::service_fn(move |request: Request<Body>| {
             let cluster = cluster.clone();
             let query = request.uri().query().unwrap_or_default().to_owned();
+            let name = request.uri().path().strip_prefix("/api/v1/namespaces/shop/pods/").map(str::to_owned);
             async move {
+                if let Some(name) = name {
+                    return cluster.get(&name).await;
+                }
                 let parts = query.split('&').filter_map(|part| part.split_once('='));
                 cluster.answer(&parts.collect()).await
             }
@@ -224,6 +228,25 @@ impl Cluster {
             return Ok(refused(410, "Expired", ""));
         }
         Ok(self.watch(from, server, fault, end))
+    }
+
+    /// One Pod, as etcd has it.
+    async fn get(&self, name: &str) -> io::Result<Answer> {
+        let fault = {
+            let mut state = self.state.lock();
+            state.requests += 1;
+            state.faults.pop_front().unwrap_or(Fault::None)
+        };
+        match fault {
+            Fault::Down => return Err(io::ErrorKind::ConnectionRefused.into()),
+            Fault::Refused(code) => return Ok(refused(code, "Fault", "")),
+            Fault::Silent => std::future::pending().await,
+            Fault::Cut => return Ok(body(stream::iter([cut()]))),
+            Fault::Malformed => return Ok(whole("{")),
+            _ => {}
+        }
+        let there = self.present().remove(name);
+        Ok(there.map_or_else(|| refused(404, "NotFound", ""), |(uid, revision)| whole(&pod(name, &uid, revision))))
     }
 
     /// How many events a list shows: with no revision asked for, all. None where the server has not seen so much.
@@ -279,9 +302,12 @@ impl Cluster {
         };
         let state = self.state.lock();
         let events = &state.events[..count];
-        let pods = pods(events);
+        // Some servers begin with an older state and tell what has happened since before the bookmark.
+        let first = if matches!(fault, Fault::Repeated) { count.saturating_sub(3) } else { count };
+        let pods = pods(&events[..first]);
         let mut lines: Vec<_> =
             pods.iter().map(|(name, (uid, revision))| event("ADDED", &pod(name, uid, *revision)) + "\n").collect();
+        lines.extend(events[first..].iter().map(Happened::line));
         lines.push(end_of_list(revision(events)) + "\n");
         let mut chunks: Vec<_> = lines.iter().map(|line| data(line)).collect();
         let end = chunks.pop();

@@ -42,7 +42,7 @@ impl Watch {
                 if !matches!(error, ApiError::Status { .. }) {
                     self.doubt.cut();
                 }
-                return Ok(self.after_error(&error));
+                return Ok(self.after_watch_error(&error));
             }
         };
         outlet.live().await?;
@@ -101,7 +101,7 @@ impl Watch {
                 return Ok(next);
             }
             if self.seen > from {
-                self.backoff.reset();
+                self.succeeded();
                 self.behind = 0;
             }
         }
@@ -109,7 +109,7 @@ impl Watch {
 
     fn resume(&mut self, outlet: &mut Outlet) -> Next {
         outlet.interrupted();
-        self.backoff.reset();
+        self.succeeded();
         Next::GoOn
     }
 
@@ -123,7 +123,7 @@ impl Watch {
                 self.advance(revision)?;
                 return Ok(Some(revision));
             }
-            Event::Error(error) => return Err(self.after_error(&error)),
+            Event::Error(error) => return Err(self.after_watch_error(&error)),
             Event::Unknown => return Ok(None),
         };
         match self.decoder.pod(object)? {

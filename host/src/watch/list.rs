@@ -1,39 +1,48 @@
 //! A complete list: by a watch that begins with all there is, or page by page where the server has no such watch.
 
-use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed, time::Duration};
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
     Next, Watch,
+    items::{Items, Part},
     lines::{Batch, Lines},
-    object::{self, Event, ListPage, Malformed, Object},
+    object::{self, Event, ListMetadata, ListPage, Malformed, Object, Seen},
     outlet::{Closed, Outlet},
 };
 use crate::{
-    api::ApiError,
-    model::{Observation, PodList, Revision},
+    api::{Afresh, ApiError},
+    model::{Observation, PodEvent, PodList, Revision},
 };
 
 /// A server that has nothing to say for so long has no streaming lists, or something before it swallows their end.
 const STREAMING_SILENCE: Duration = Duration::from_secs(15);
 /// For the whole of a streaming list.
 const STREAMING_DEADLINE: Duration = Duration::from_secs(60);
-/// After so many in a row that came to nothing, streaming lists are not tried again.
-const MAX_STREAMING_FAILURES: u32 = 2;
-/// How often a paged list begins anew because the revision of its pages was compacted; then it is asked for in one.
+/// How often a paged list begins again because the revision of its pages was compacted; then it is asked for in one.
 const MAX_PAGED_RESTARTS: u32 = 2;
 
 type Listed = (PodList, Revision);
+
+/// The last event of each namespace and name after a streaming list's initial events.
+type Later = BTreeMap<(String, String), PodEvent>;
 
 /// Why there is no list.
 enum Failed {
     Api(ApiError),
     Malformed(Malformed),
-    /// The server does not do streaming lists.
+    /// The next list begins at once.
+    Again {
+        reason: String,
+    },
+    /// No streaming list; the pages of a list may be had.
+    Unstreamed {
+        reason: String,
+    },
+    /// The API server does not know streaming lists.
     Unsupported {
         reason: String,
-        for_good: bool,
     },
 }
 
@@ -57,7 +66,10 @@ impl Watch {
             Ok(listed) => listed,
             Err(Failed::Api(error)) => return Ok(self.after_error(&error)),
             Err(Failed::Malformed(malformed)) => return Ok(malformed.into()),
-            Err(Failed::Unsupported { reason, .. }) => return Ok(Next::Retry { reason, after: None }),
+            Err(Failed::Again { reason }) => return Ok(Next::Relist { reason }),
+            Err(Failed::Unstreamed { reason } | Failed::Unsupported { reason }) => {
+                return Ok(Next::Retry { reason, after: None });
+            }
         };
         if revision < self.seen {
             if floor.is_some() {
@@ -79,18 +91,34 @@ impl Watch {
         self.counters.lists.fetch_add(1, Relaxed);
         // Revisions of a history that was set back do not compare: then everything is decoded.
         let compare = floor.is_some() || self.seen == Revision(0);
-        if self.streaming_failures < MAX_STREAMING_FAILURES {
-            match self.stream_list(floor, compare).await {
-                Err(Failed::Unsupported { reason, for_good }) => {
-                    self.streaming_failures =
-                        if for_good { MAX_STREAMING_FAILURES } else { self.streaming_failures + 1 };
-                    tracing::info!(%reason, "no streaming list; listing page by page");
-                }
+        if self.streaming.is_on(Instant::now()) {
+            let failed = match self.stream_list(floor, compare).await {
                 Ok(listed) => {
-                    self.streaming_failures = 0;
+                    self.streaming.succeeded();
                     return Ok(listed);
                 }
-                failed => return failed,
+                Err(failed) => failed,
+            };
+            match &failed {
+                Failed::Unsupported { reason } => {
+                    self.streaming.unsupported();
+                    tracing::info!(%reason, "streaming list not supported; listing in pages");
+                }
+                Failed::Unstreamed { reason } => {
+                    self.streaming.failed(Instant::now());
+                    tracing::info!(%reason, "streaming list failed; listing in pages");
+                }
+                Failed::Malformed(_) => {
+                    self.streaming.failed(Instant::now());
+                    return Err(failed);
+                }
+                Failed::Api(error) => {
+                    if may_be_of_streams(error) {
+                        self.streaming.failed(Instant::now());
+                    }
+                    return Err(failed);
+                }
+                Failed::Again { .. } => return Err(failed),
             }
         }
         self.paged_list(floor, compare).await
@@ -104,36 +132,43 @@ impl Watch {
         if let Some(floor) = floor {
             query += &format!("&resourceVersion={floor}");
         }
-        let unsupported = |reason: &str| Failed::Unsupported { reason: reason.to_owned(), for_good: false };
+        let unstreamed = |reason: &str| Failed::Unstreamed { reason: reason.to_owned() };
         let chunks = match self.api.stream(self.get(&query)?).await {
             Ok(chunks) => chunks,
             // What else a list could be refused for, it is refused for page by page as well.
             Err(error @ ApiError::Status { code: 400..500, .. })
                 if !matches!(error.code(), Some(401 | 403 | 408 | 410 | 429)) =>
             {
-                return Err(Failed::Unsupported { reason: error.to_string(), for_good: true });
+                return Err(Failed::Unsupported { reason: error.to_string() });
             }
             Err(error) => return Err(error.into()),
         };
         let mut lines = Lines::new(chunks);
-        let mut pods = PodList::default();
+        let (mut pods, mut later) = (PodList::default(), Later::new());
         let end = Instant::now() + STREAMING_DEADLINE;
         loop {
             let silence = Instant::now() + STREAMING_SILENCE;
             let batch = match timeout_at(silence.min(end), lines.batch()).await {
                 Ok(Batch::Lines(batch)) => batch,
-                Ok(Batch::End) => return Err(unsupported("the initial events ended without a bookmark")),
-                Ok(Batch::Cut(message)) => return Err(ApiError::Transport { sent: true, message }.into()),
-                Ok(Batch::TooLong) => return Err(Malformed("an event without end".to_owned()).into()),
-                Err(_) => return Err(unsupported("no bookmark after the initial events")),
+                Ok(Batch::End) => return Err(unstreamed("the initial events ended without a bookmark")),
+                Ok(Batch::Cut(reason)) => return Err(Failed::Unstreamed { reason }),
+                Ok(Batch::TooLong) => return Err(unstreamed("an event without end")),
+                Err(_) => return Err(unstreamed("no bookmark after the initial events")),
             };
             for line in &batch {
                 match object::event(line)? {
-                    Event::Added(object) => self.list_pod(object, compare, &mut pods)?,
-                    Event::Bookmark { revision, initial_events_end: true } => return Ok((pods, revision)),
+                    Event::Added(object) if later.is_empty() => self.list_pod(object, compare, &mut pods)?,
+                    Event::Added(object) | Event::Modified(object) => {
+                        self.list_later(object, false, &mut pods, &mut later)?;
+                    }
+                    Event::Deleted(object) => self.list_later(object, true, &mut pods, &mut later)?,
+                    Event::Bookmark { revision, initial_events_end: true } => {
+                        self.decoder.merge(&mut pods, later);
+                        return Ok((pods, revision));
+                    }
                     Event::Error(error) => return Err(error.into()),
-                    Event::Modified(_) | Event::Deleted(_) | Event::Bookmark { .. } => {
-                        return Err(unsupported("the watch went on without a bookmark after the initial events"));
+                    Event::Bookmark { .. } => {
+                        return Err(unstreamed("the watch went on without a bookmark after the initial events"));
                     }
                     Event::Unknown => {}
                 }
@@ -141,36 +176,98 @@ impl Watch {
         }
     }
 
-    async fn paged_list(&mut self, floor: Option<Revision>, compare: bool) -> Result<Listed, Failed> {
-        let api = self.api.with_deadline(self.options.page_deadline);
-        let mut restarts = 0;
-        'anew: loop {
-            let limit = if restarts < MAX_PAGED_RESTARTS { self.options.page_limit } else { 0 };
-            let mut query = format!("limit={limit}");
-            if let Some(floor) = floor {
-                query += &format!("&resourceVersion={floor}&resourceVersionMatch=NotOlderThan");
+    /// Takes an event that comes after the initial events and before the bookmark that ends them, as an API server sends
+    /// where its bookmark is late.
+    fn list_later(
+        &mut self,
+        object: Object<'_>,
+        deleted: bool,
+        pods: &mut PodList,
+        later: &mut Later,
+    ) -> Result<(), Failed> {
+        match self.decoder.pod(object)? {
+            Seen::Read { pod, .. } => {
+                let name = (pod.key.namespace.to_string(), pod.key.name.to_string());
+                later.insert(name, PodEvent { pod, deleted, before: None });
             }
-            let mut pods = PodList::default();
-            let mut first = None;
+            Seen::Unreadable { key, error, .. } if deleted => {
+                // The next list lacks it.
+                self.unreadable(&key, &error);
+                return Err(Failed::Again { reason: format!("the deletion of {key} cannot be decoded") });
+            }
+            Seen::Unreadable { key, error, .. } => {
+                self.unreadable(&key, &error);
+                // The Pod exists: the state that the cache holds stays.
+                pods.held.insert(&key.uid);
+            }
+        }
+        Ok(())
+    }
+
+    async fn paged_list(&mut self, floor: Option<Revision>, compare: bool) -> Result<Listed, Failed> {
+        let mut restarts = 0;
+        'again: loop {
+            let whole = restarts >= MAX_PAGED_RESTARTS;
+            let (mut pods, mut first, mut token) = (PodList::default(), None, None::<String>);
             loop {
-                let page = match api.bytes(self.get(&query)?).await {
-                    Ok(page) => page,
-                    Err(error) if error.code() == Some(410) && first.is_some() => {
+                let mut query = format!("limit={}", if whole { 0 } else { self.pages.get() });
+                if let Some(token) = &token {
+                    query += &format!("&continue={}", escaped(token));
+                } else if let Some(floor) = floor {
+                    query += &format!("&resourceVersion={floor}&resourceVersionMatch=NotOlderThan");
+                }
+                let mut page = PodList::default();
+                let metadata = match self.page(&query, compare, &mut page).await {
+                    Ok(metadata) => metadata,
+                    Err(Failed::Api(error)) if error.code() == Some(410) && first.is_some() => {
                         restarts += 1;
-                        continue 'anew;
+                        continue 'again;
                     }
-                    Err(error) => return Err(error.into()),
+                    Err(Failed::Api(error)) if !whole && may_be_of_size(&error) => {
+                        let again = self.pages.failed();
+                        tracing::info!(%error, limit = self.pages.get(), "page of a list failed; pages become smaller");
+                        if again {
+                            continue;
+                        }
+                        return Err(error.into());
+                    }
+                    Err(error) => return Err(error),
                 };
-                let page = ListPage::read(&page)?;
-                for object in page.items() {
-                    self.list_pod(object, compare, &mut pods)?;
-                }
+                self.pages.succeeded();
+                pods.append(page);
                 // All pages are of the first one's revision.
-                let revision = *first.get_or_insert(page.metadata.revision()?);
-                match page.metadata.next() {
-                    Some(token) => query = format!("limit={limit}&continue={}", escaped(&token)),
-                    None => return Ok((pods, revision)),
+                let revision = *first.get_or_insert(metadata.revision()?);
+                token = metadata.next();
+                if token.is_none() {
+                    return Ok((pods, revision));
                 }
+            }
+        }
+    }
+
+    /// Reads one page. Its bytes may take as long as they come: a page is given up after a silence.
+    async fn page(&mut self, query: &str, compare: bool, pods: &mut PodList) -> Result<ListMetadata, Failed> {
+        let silence = self.options.page_deadline;
+        let mut request = self.get(query)?;
+        if self.pages.is_failing() {
+            request.extensions_mut().insert(Afresh);
+        }
+        let mut items = Items::new(self.api.with_deadline(silence).stream(request).await?);
+        loop {
+            match timeout(silence, items.next()).await {
+                Ok(Part::Items(batch)) => {
+                    batch.iter().try_for_each(|item| self.list_pod(Object::of(item), compare, pods))?;
+                }
+                Ok(Part::End(envelope)) => {
+                    let page = ListPage::read(&envelope)?;
+                    if page.items().next().is_some() {
+                        return Err(Malformed("an item of a list is no object".to_owned()).into());
+                    }
+                    return Ok(page.metadata);
+                }
+                Ok(Part::Cut(message)) => return Err(ApiError::Transport { sent: true, message }.into()),
+                Ok(Part::TooLong) => return Err(Malformed("a list with an item without end".to_owned()).into()),
+                Err(_) => return Err(ApiError::Timeout(silence).into()),
             }
         }
     }
@@ -180,6 +277,24 @@ impl Watch {
             self.unreadable(&key, &error);
         }
         Ok(())
+    }
+}
+
+/// Whether a streaming list may have failed because it is one: pages are tried after some of these in a row.
+fn may_be_of_streams(error: &ApiError) -> bool {
+    match error {
+        ApiError::Timeout(_) | ApiError::Transport { sent: true, .. } | ApiError::Malformed(_) => true,
+        ApiError::Status { code, .. } => matches!(code, 408 | 500 | 502 | 504) && !super::is_behind(error),
+        ApiError::Transport { sent: false, .. } | ApiError::Held(_) => false,
+    }
+}
+
+/// Whether a smaller page may succeed: the answer took too long, or was cut by something between.
+fn may_be_of_size(error: &ApiError) -> bool {
+    match error {
+        ApiError::Timeout(_) | ApiError::Transport { sent: true, .. } => true,
+        ApiError::Status { code, .. } => matches!(code, 408 | 413 | 504) && !super::is_behind(error),
+        ApiError::Transport { sent: false, .. } | ApiError::Malformed(_) | ApiError::Held(_) => false,
     }
 }
 

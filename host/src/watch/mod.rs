@@ -6,17 +6,23 @@
 //! one task and hence one after the other: no two lists are ever under way. What an observation means for readers is
 //! the cache's affair; whom it wakes is nobody's here.
 
+mod adapt;
 mod backoff;
 #[cfg(test)]
 mod cluster;
 mod doubt;
+mod failures;
 mod follow;
+mod items;
 mod lines;
 mod list;
+#[cfg(test)]
+mod list_scenarios;
 mod object;
 mod outlet;
 #[cfg(test)]
 mod properties;
+mod refusals;
 #[cfg(test)]
 mod scenarios;
 mod warm;
@@ -34,13 +40,16 @@ use std::{
 };
 
 use http::Request;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
+pub use self::backoff::Backoff;
 use self::{
-    backoff::Backoff,
+    adapt::{PageSize, Streaming},
     doubt::Doubt,
+    failures::Failures,
     object::{Decoder, Malformed},
     outlet::Outlet,
+    refusals::Refusals,
 };
 use crate::{
     api::{Api, ApiError},
@@ -56,9 +65,9 @@ const MAX_BEHIND: u32 = 4;
 pub struct WatchOptions {
     /// None: all namespaces.
     pub namespace: Option<String>,
-    /// Pods in one page of a paged list: 5 MB of usual ones, one of the API server's own chunks.
+    /// The most Pods in one page of a paged list: 5 MB of usual ones, one of the API server's own chunks.
     pub page_limit: u32,
-    /// For one page of a paged list, which is larger than other answers.
+    /// How long one page of a paged list may be silent, before its answer begins and while it comes.
     pub page_deadline: Duration,
     /// After this the API server ends a watch, with a bookmark; so a dead connection is known for one soon after.
     pub watch_timeout: Duration,
@@ -119,10 +128,17 @@ pub struct Watch {
     behind: u32,
     /// Whether the API server still has the history that was told.
     doubt: Doubt,
-    /// How often in a row a streaming list came to nothing.
-    streaming_failures: u32,
+    streaming: Streaming,
+    pages: PageSize,
+    /// Of watches.
+    refusals: Refusals,
+    failures: Failures,
     /// In the place of the first list, if it is of use.
     checkpoint: Option<Checkpoint>,
+    /// The uid of the namespace kube-system, where it is known.
+    cluster: Option<Arc<str>>,
+    /// How often the API server answered and the checkpoint could still not be brought up to date.
+    warm_failures: u32,
 }
 
 /// What comes after a request.
@@ -141,6 +157,7 @@ enum Next {
 impl Watch {
     /// `seed` is for the jitter of waits: different in every host, or all of them return in one moment.
     pub fn new(api: Api, options: WatchOptions, shapes: Arc<Shapes>, known: Arc<dyn Known>, seed: u64) -> Self {
+        let pages = PageSize::new(options.page_limit);
         Self {
             api,
             options,
@@ -151,8 +168,13 @@ impl Watch {
             seen: Revision::default(),
             behind: 0,
             doubt: Doubt::default(),
-            streaming_failures: 0,
+            streaming: Streaming::default(),
+            pages,
+            refusals: Refusals::default(),
+            failures: Failures::default(),
             checkpoint: None,
+            cluster: None,
+            warm_failures: 0,
         }
     }
 
@@ -160,6 +182,11 @@ impl Watch {
     /// namespace, then name, each once.
     pub fn from_checkpoint(self, checkpoint: Option<Checkpoint>) -> Self {
         Self { checkpoint, ..self }
+    }
+
+    /// Names the cluster that is watched, by the uid of its namespace kube-system: a checkpoint of another one is not used.
+    pub fn of_cluster(self, cluster: Option<Arc<str>>) -> Self {
+        Self { cluster, ..self }
     }
 
     /// Counts there, and not in counters of its own.
@@ -186,6 +213,7 @@ impl Watch {
 
     async fn drive(&mut self, mut outlet: Outlet) {
         loop {
+            let failed = if self.position.is_some() { "watch failed" } else { "list failed" };
             let next = match self.position {
                 Some(from) => self.follow(from, &mut outlet).await,
                 None => match self.checkpoint.take() {
@@ -198,7 +226,7 @@ impl Watch {
                 Err(outlet::Closed) => return,
                 Ok(Next::Resume { reason }) => {
                     let wait = self.backoff.wait(None);
-                    tracing::warn!(%reason, wait_ms = wait.as_millis() as u64, "watch of pods");
+                    self.log_failure(failed, &reason, wait);
                     outlet.interrupted();
                     if outlet.during(tokio::time::sleep(wait)).await.is_err() {
                         return;
@@ -212,12 +240,41 @@ impl Watch {
                 }
             };
             let wait = self.backoff.wait(after);
-            tracing::warn!(%reason, wait_ms = wait.as_millis() as u64, relist = self.position.is_none(), "watch of pods");
+            self.log_failure(failed, &reason, wait);
             if outlet.stale(reason).await.is_err() {
                 return;
             }
             tokio::time::sleep(wait).await;
         }
+    }
+
+    /// `count` of a line are the failures since the last one: a server that is away is asked several times a second.
+    fn log_failure(&mut self, failed: &'static str, error: &str, wait: Duration) {
+        let Some(count) = self.failures.failed(error, Instant::now()) else { return };
+        let (retry_in_ms, relist) = (wait.as_millis() as u64, self.position.is_none());
+        let namespace = self.options.namespace.as_deref().unwrap_or("all");
+        tracing::warn!(resource = "pods", namespace, error, count, retry_in_ms, relist, "{failed}");
+    }
+
+    /// The watch was told something, or ended in order.
+    fn succeeded(&mut self) {
+        self.backoff.reset();
+        self.refusals.end();
+        if self.failures.end() {
+            tracing::info!(resource = "pods", "watch works again");
+        }
+    }
+
+    /// What a watch's error calls for: as [`Self::after_error`], and a list where it is always the same.
+    fn after_watch_error(&mut self, error: &ApiError) -> Next {
+        if let ApiError::Status { code, .. } = error
+            && *code != 410
+            && !is_behind(error)
+            && self.refusals.refused(*code)
+        {
+            return Next::Relist { reason: error.to_string() };
+        }
+        self.after_error(error)
     }
 
     /// What an error of the API server calls for, in a list or in a watch.

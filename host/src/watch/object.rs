@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     api::ApiError,
-    model::{CachedPod, Known, PodKey, PodList, Record, Revision, Room},
+    model::{CachedPod, Known, PodEvent, PodKey, PodList, Record, Revision, Room},
     shape::{Scratch, Shapes},
 };
 
@@ -34,6 +34,11 @@ pub(super) struct Object<'a> {
 }
 
 impl<'a> Object<'a> {
+    /// These bytes, which nobody has looked at yet.
+    pub(super) fn of(json: &'a [u8]) -> Self {
+        Self { json, line: None }
+    }
+
     fn item(item: &'a RawValue) -> Self {
         Self { json: item.get().as_bytes(), line: None }
     }
@@ -237,6 +242,25 @@ impl Decoder {
             None => list.read.push(Record::new(&pod, &mut self.room)),
         }
         Ok(None)
+    }
+
+    /// Brings a list up to date with what was told after its Pods.
+    pub(super) fn merge(&mut self, list: &mut PodList, later: BTreeMap<(String, String), PodEvent>) {
+        if later.is_empty() {
+            return;
+        }
+        let is_later = |record: &Record| {
+            record.kept().is_some_and(|pod| later.contains_key(&(pod.namespace().to_string(), pod.name().to_string())))
+        };
+        list.read.retain(|record| !is_later(record));
+        for ((namespace, name), PodEvent { pod, deleted, .. }) in later {
+            if let Some(held) = self.known.held(&namespace, &name) {
+                list.held.remove(&held.key.uid);
+            }
+            if !deleted {
+                list.read.push(Record::new(&pod, &mut self.room));
+            }
+        }
     }
 
     /// The list is complete.

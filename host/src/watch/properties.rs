@@ -193,8 +193,11 @@ impl Rig {
             Step::Restart { warm } => {
                 self.task.abort();
                 let snapshot = self.reader.snapshot();
-                let saved =
-                    || Checkpoint { pods: snapshot.iter().map(Record::from).collect(), revision: snapshot.revision() };
+                let saved = || Checkpoint {
+                    pods: snapshot.iter().map(Record::from).collect(),
+                    revision: snapshot.revision(),
+                    cluster: None,
+                };
                 let checkpoint = (warm && self.listed).then(saved);
                 // Of what it did not see go meanwhile the journal knows.
                 self.believer = Believer::default();

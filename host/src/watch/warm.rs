@@ -5,12 +5,15 @@
 
 use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed, time::Duration};
 
+use bytes::Bytes;
+use futures::StreamExt;
+use http::Request;
 use tokio::time::{Instant, timeout_at};
 
 use super::{
     Next, Watch,
     lines::{Batch, Lines},
-    object::{self, Event, ListPage, Malformed, Seen},
+    object::{self, Event, ListPage, Malformed, Object, Seen},
     outlet::{Closed, Outlet},
 };
 use crate::{
@@ -18,12 +21,17 @@ use crate::{
     model::{Checkpoint, Observation, PodEvent, Record, Revision},
 };
 
-/// How many of the API server's Pods are looked up in the checkpoint, to know that it is of this cluster.
+/// How many of the API server's first Pods are looked up in the checkpoint, and how many of the checkpoint's at the API
+/// server, to know that the checkpoint is of this cluster and of its history.
 const SAMPLE: usize = 20;
+/// Of these so many are asked for at the same time.
+const AT_ONCE: usize = 5;
 /// For a watch; at its end comes the bookmark that says that nothing more has changed. See [`super::doubt`] for the time.
 const WATCH_SECONDS: u64 = 3;
 /// After this it is quicker to list.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// So often the API server may answer and the changes still not be had; then all Pods are listed.
+const MAX_FAILURES: u32 = 3;
 
 /// Why a checkpoint did not become a list.
 enum Failed {
@@ -49,8 +57,13 @@ impl Watch {
                 tracing::info!(%reason, "the checkpoint is not used; all pods are listed");
                 return Ok(Next::GoOn);
             }
-            Err(Failed::Later(next)) => {
+            Err(Failed::Later(next)) if self.warm_failures < MAX_FAILURES => {
                 self.checkpoint = Some(checkpoint);
+                return Ok(next);
+            }
+            Err(Failed::Later(next)) => {
+                let failures = self.warm_failures;
+                tracing::info!(failures, "the changes since the checkpoint cannot be read; all pods are listed");
                 return Ok(next);
             }
         };
@@ -68,6 +81,9 @@ impl Watch {
         let (mut at, mut changes) = (checkpoint.revision, Changes::new());
         let end = Instant::now() + PATIENCE;
         while at < present {
+            if Instant::now() >= end {
+                return Err(too_slow(present));
+            }
             let query = format!("watch=1&allowWatchBookmarks=true&resourceVersion={at}&timeoutSeconds={WATCH_SECONDS}");
             self.counters.watches.fetch_add(1, Relaxed);
             let request = self.get(&query).map_err(|error| self.failed(&error))?;
@@ -80,46 +96,76 @@ impl Watch {
                             self.change(line, &mut at, &mut changes)?;
                         }
                     }
-                    Ok(Batch::End) if at > from => break,
+                    Ok(Batch::End | Batch::Cut(_)) if at > from => break,
                     Ok(Batch::End) => return Err(Failed::Useless("a watch ended and told nothing".to_owned())),
-                    Ok(Batch::Cut(reason)) => return Err(Failed::Later(Next::Retry { reason, after: None })),
-                    Ok(Batch::TooLong) => return Err(Failed::Useless("an event without end".to_owned())),
-                    Err(_) => {
-                        let reason =
-                            format!("the watch did not come to revision {present} in {} s", PATIENCE.as_secs());
-                        return Err(Failed::Useless(reason));
+                    Ok(Batch::Cut(message)) => {
+                        return Err(self.failed(&ApiError::Transport { sent: true, message }));
                     }
+                    Ok(Batch::TooLong) => return Err(Failed::Useless("an event without end".to_owned())),
+                    Err(_) => return Err(too_slow(present)),
                 }
             }
         }
         Ok((at, changes))
     }
 
-    /// The API server's revision now, if of its first Pods some are in the checkpoint as they are, and all that should be.
+    /// The API server's revision now, if Pods that it has agree with the checkpoint: its first ones, and of those that the
+    /// checkpoint has some that are spread over all of them.
     async fn sample(&mut self, checkpoint: &Checkpoint) -> Result<Revision, Failed> {
+        let is_same_cluster = match (&checkpoint.cluster, &self.cluster) {
+            (Some(saved), Some(present)) if saved != present => {
+                return Err(Failed::Useless(format!("it is of the cluster {saved}, and this is {present}")));
+            }
+            (Some(_), Some(_)) => true,
+            _ => false,
+        };
         let request = self.get(&format!("limit={SAMPLE}")).map_err(|error| self.failed(&error))?;
         let page = self.api.bytes(request).await.map_err(|error| self.failed(&error))?;
         let page = ListPage::read(&page)?;
-        let mut same = 0;
-        for object in page.items() {
-            let (key, revision) = object.identity()?;
-            let at = place(&checkpoint.pods, &key.namespace, &key.name).ok();
-            let held = at.and_then(|at| checkpoint.pods[at].kept());
-            match held.is_some_and(|held| held.revision == revision && held.has_uid(&key.uid)) {
-                true => same += 1,
-                // What is newer may not have been there yet.
-                false if revision > checkpoint.revision => {}
-                false => return Err(Failed::Useless(format!("it lacks {key} at revision {revision}"))),
-            }
-        }
         let revision = page.metadata.revision()?;
         if revision < checkpoint.revision {
             return Err(Failed::Useless(format!("the API server is at revision {revision}, before it")));
         }
+        let mut same = 0;
+        for object in page.items() {
+            same += u32::from(agrees(object, checkpoint)?);
+        }
+        for pod in self.spread(checkpoint).await? {
+            same += u32::from(agrees(Object::of(&pod), checkpoint)?);
+        }
         match same {
-            0 => Err(Failed::Useless(format!("none of the first {SAMPLE} pods is as it was"))),
+            0 if !is_same_cluster => {
+                Err(Failed::Useless("none of the sampled pods exists in this cluster any more".to_owned()))
+            }
             _ => Ok(revision),
         }
+    }
+
+    /// Pods of the checkpoint, at equal distances in the order of their names, as the API server has them now. Those that it
+    /// no longer has, or that may not be read, are left out.
+    async fn spread(&mut self, checkpoint: &Checkpoint) -> Result<Vec<Bytes>, Failed> {
+        let pods = &checkpoint.pods;
+        let wanted = SAMPLE.min(pods.len());
+        let names = (0..wanted).filter_map(|rank| {
+            let pod = pods[rank * pods.len() / wanted].kept()?;
+            Some((pod.namespace().to_string(), pod.name().to_string()))
+        });
+        let api = &self.api;
+        let get = |(namespace, name): (String, String)| async move {
+            let unusable = |error: http::Error| ApiError::Transport { sent: false, message: error.to_string() };
+            let request = Request::get(format!("/api/v1/namespaces/{namespace}/pods/{name}")).body(Vec::new());
+            api.bytes(request.map_err(unusable)?).await
+        };
+        let answers: Vec<_> = futures::stream::iter(names).map(get).buffered(AT_ONCE).collect().await;
+        let mut found = Vec::new();
+        for answer in answers {
+            match answer {
+                Ok(pod) => found.push(pod),
+                Err(error) if matches!(error.code(), Some(403 | 404)) => {}
+                Err(error) => return Err(self.failed(&error)),
+            }
+        }
+        Ok(found)
     }
 
     fn change(&mut self, line: &[u8], at: &mut Revision, changes: &mut Changes) -> Result<(), Failed> {
@@ -143,11 +189,34 @@ impl Watch {
     }
 
     fn failed(&mut self, error: &ApiError) -> Failed {
+        // One that cannot be reached, or asks for patience, has not been asked yet.
+        let is_away =
+            matches!(error, ApiError::Transport { sent: false, .. }) || matches!(error.code(), Some(429 | 503));
+        self.warm_failures += u32::from(!is_away);
         match self.after_error(error) {
             Next::Relist { reason } => Failed::Useless(reason),
             next => Failed::Later(next),
         }
     }
+}
+
+/// True when the checkpoint has this incarnation of the Pod. Not every Pod needs to be in the checkpoint: what is newer
+/// may not have been there yet.
+fn agrees(object: Object<'_>, checkpoint: &Checkpoint) -> Result<bool, Failed> {
+    let (key, revision) = object.identity()?;
+    let at = place(&checkpoint.pods, &key.namespace, &key.name).ok();
+    let held = at.and_then(|at| checkpoint.pods[at].kept()).filter(|held| held.has_uid(&key.uid));
+    match held {
+        Some(held) if held.revision == revision => Ok(true),
+        // It has changed since. An older state, or another one from before, is of another history.
+        Some(held) if revision > held.revision.max(checkpoint.revision) => Ok(true),
+        None if revision > checkpoint.revision => Ok(false),
+        _ => Err(Failed::Useless(format!("it lacks {key} at revision {revision}"))),
+    }
+}
+
+fn too_slow(present: Revision) -> Failed {
+    Failed::Useless(format!("the watch did not come to revision {present} in {} s", PATIENCE.as_secs()))
 }
 
 fn advance(at: &mut Revision, revision: Revision) -> Result<(), Failed> {

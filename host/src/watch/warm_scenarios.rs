@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     WatchOptions,
-    scenarios::{Rig, listing, rig_from, watching},
+    scenarios::{Rig, listing, rig_from, rig_of, watching},
     wire::{Answer, answer, bookmark, event, page, pod, status},
 };
 use crate::{
@@ -16,7 +16,16 @@ use crate::{
 fn checkpoint() -> Checkpoint {
     let pods = [("a", 5), ("b", 6), ("c", 9)];
     let pods = pods.map(|(name, revision)| cached(&testing::pod(name, &format!("{name}-uid"), revision, "x")).into());
-    Checkpoint { pods: pods.into(), revision: Revision(10) }
+    Checkpoint { pods: pods.into(), revision: Revision(10), cluster: None }
+}
+
+/// The Pods of the checkpoint as the API server has them, each asked for by its name.
+fn spread(pods: [Option<String>; 3]) -> Vec<Answer> {
+    pods.map(|pod| pod.map_or(answer(404), |pod| answer(200).bytes(&pod))).into()
+}
+
+fn unchanged() -> Vec<Answer> {
+    spread([Some(pod("a", 5)), Some(pod("b", 6)), Some(pod("c", 9))])
 }
 
 /// From a checkpoint, on a server whose first Pods are these, and then what it answers.
@@ -26,7 +35,7 @@ fn warm(revision: u64, sample: &[String], answers: Vec<Answer>) -> Rig {
 }
 
 fn usual(answers: Vec<Answer>) -> Rig {
-    warm(20, &[pod("a", 5), pod("b", 6)], answers)
+    warm(20, &[pod("a", 5), pod("b", 6)], [unchanged(), answers].concat())
 }
 
 #[tokio::test(start_paused = true)]
@@ -40,8 +49,12 @@ async fn what_changed_since_is_asked_for_and_told_as_one_list_with_the_rest() {
     let mut rig = usual(vec![changed.hang(), watching().line(&event("MODIFIED", &pod("a", 23))).hang()]);
     rig.expect(&["list of 3 at 22: +a-uid@5 +b-uid@12 +d-uid@22", "live", "1 events: a-uid@5>23"]).await;
     assert_eq!(rig.query(0), "limit=20");
-    assert_eq!(rig.query(1), "watch=1&allowWatchBookmarks=true&resourceVersion=10&timeoutSeconds=3");
-    assert_eq!(rig.query(2), "watch=1&allowWatchBookmarks=true&resourceVersion=22&timeoutSeconds=8");
+    assert_eq!(
+        [1, 2, 3].map(|at| rig.query(at)),
+        ["a", "b", "c"].map(|name| format!("/api/v1/namespaces/shop/pods/{name}"))
+    );
+    assert_eq!(rig.query(4), "watch=1&allowWatchBookmarks=true&resourceVersion=10&timeoutSeconds=3");
+    assert_eq!(rig.query(5), "watch=1&allowWatchBookmarks=true&resourceVersion=22&timeoutSeconds=8");
     assert_eq!((rig.counters.lists(), rig.counters.watches()), (0, 2));
     assert_eq!(rig.reader.snapshot().iter().map(|pod| pod.key.name.to_string()).collect::<Vec<_>>(), ["a", "b", "d"]);
 }
@@ -50,10 +63,10 @@ async fn what_changed_since_is_asked_for_and_told_as_one_list_with_the_rest() {
 async fn where_nothing_changed_a_bookmark_says_so_or_the_revision_itself() {
     let mut rig = usual(vec![watching().wait(1).line(&bookmark(25)).hang(), watching().hang()]);
     rig.expect(&["list of 3 at 25: +a-uid@5 +b-uid@6 +c-uid@9", "live"]).await;
-    assert_eq!(rig.requests()[2].0, Duration::from_secs(1));
-    let mut rig = warm(10, &[pod("a", 5)], vec![watching().hang()]);
+    assert_eq!(rig.requests()[5].0, Duration::from_secs(1));
+    let mut rig = warm(10, &[pod("a", 5)], [unchanged(), vec![watching().hang()]].concat());
     rig.expect(&["list of 3 at 10: +a-uid@5 +b-uid@6 +c-uid@9", "live"]).await;
-    assert_eq!(rig.requests().len(), 2);
+    assert_eq!(rig.requests().len(), 5);
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,7 +77,7 @@ async fn a_bookmark_from_before_the_start_is_not_enough_and_an_ended_watch_is_re
         watching().hang(),
     ]);
     rig.expect(&["list of 2 at 20: +a-uid@5 +b-uid@6", "live"]).await;
-    assert!(rig.query(2).contains("resourceVersion=19&"));
+    assert!(rig.query(5).contains("resourceVersion=19&"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -88,6 +101,9 @@ async fn a_write_of_our_own_that_is_newer_than_the_checkpoint_stays_until_someth
     saved.pods[2] = cached(&testing::pod("c", "c-uid", 14, "x")).into();
     let answers = vec![
         answer(200).bytes(&page(20, "", &[pod("a", 5), pod("b", 6), pod("c", 14)])),
+        answer(200).bytes(&pod("a", 5)),
+        answer(404),
+        answer(200).bytes(&pod("c", 14)),
         watching().line(&event("MODIFIED", &pod("c", 11))).line(&event("MODIFIED", &pod("c", 14))).line(&bookmark(20)),
         watching().hang(),
     ];
@@ -97,19 +113,85 @@ async fn a_write_of_our_own_that_is_newer_than_the_checkpoint_stays_until_someth
 
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_of_another_cluster_or_another_history_is_passed_over_for_a_list() {
-    let of_others: [(u64, Vec<String>); 5] = [
-        // Another incarnation, another revision, a Pod that the checkpoint lacks, nothing to compare, an older server.
-        (20, vec![pod("a", 5).replace("a-uid", "other")]),
-        (20, vec![pod("a", 5), pod("b", 7)]),
-        (20, vec![pod("a", 5), pod("aa", 4)]),
-        (20, vec![pod("a", 11)]),
-        (9, vec![pod("a", 5)]),
+    let [other, gone] = [Some(pod("b", 6).replace("b-uid", "other")), None];
+    let of_others: [(u64, Vec<String>, [Option<String>; 3]); 8] = [
+        // The first Pods: another incarnation, another revision, a Pod that the checkpoint lacks, an older server.
+        (20, vec![pod("a", 5).replace("a-uid", "other")], [const { None }; 3]),
+        (20, vec![pod("a", 5), pod("b", 7)], [const { None }; 3]),
+        (20, vec![pod("a", 5), pod("aa", 4)], [const { None }; 3]),
+        (9, vec![pod("a", 5)], [const { None }; 3]),
+        // Others: another incarnation, another revision, an older one, none of them all.
+        (20, vec![pod("a", 5)], [Some(pod("a", 5)), other, gone]),
+        (20, vec![pod("a", 5)], [Some(pod("a", 5)), Some(pod("b", 6)), Some(pod("c", 10))]),
+        (20, vec![pod("a", 5)], [Some(pod("a", 5)), Some(pod("b", 6)), Some(pod("c", 8))]),
+        (20, vec![pod("new", 11)], [const { None }; 3]),
     ];
-    for (revision, sample) in of_others {
-        let mut rig = warm(revision, &sample, vec![listing(30, &[pod("z", 7)]), watching().hang()]);
+    for (revision, first, named) in of_others {
+        let asked =
+            if named.iter().all(Option::is_none) && first[0] != pod("new", 11) { vec![] } else { spread(named) };
+        let list = vec![listing(30, &[pod("z", 7)]), watching().hang()];
+        let mut rig = warm(revision, &first, [asked, list].concat());
         rig.expect(&["list of 1 at 30: +z-uid@7", "live"]).await;
-        assert_eq!(rig.requests()[1].0, Duration::ZERO, "{sample:?}");
+        assert_eq!(rig.requests()[1].0, Duration::ZERO, "{first:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_is_used_where_the_first_pods_all_changed_and_some_of_the_others_did_not() {
+    let changed = |name: &str, uid: &str, revision| pod(name, revision).replace(&format!("{name}-uid"), uid);
+    let first = [changed("a", "second", 11), pod("aa", 12), pod("ab", 13)];
+    let now = spread([Some(first[0].clone()), None, Some(pod("c", 14))]);
+    let told = watching()
+        .line(&event("DELETED", &pod("a", 11)))
+        .line(&event("ADDED", &first[0]))
+        .line(&event("ADDED", &first[1]))
+        .line(&event("ADDED", &first[2]))
+        .line(&event("MODIFIED", &pod("c", 14)))
+        .line(&event("DELETED", &pod("b", 15)))
+        .line(&bookmark(20))
+        .hang();
+    let mut rig = warm(20, &first, [now, vec![told, watching().hang()]].concat());
+    rig.expect(&["list of 4 at 20: +second@11 +aa-uid@12 +ab-uid@13 +c-uid@14", "live"]).await;
+    assert_eq!(rig.counters.lists(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_clusters_uid_refuses_a_checkpoint_at_once_or_proves_it_where_no_pod_is_left() {
+    let of = |saved: &str| Checkpoint { cluster: Some(saved.into()), ..checkpoint() };
+    let list = vec![listing(30, &[pod("z", 7)]), watching().hang()];
+    let mut rig = rig_of(list, WatchOptions::default(), Some(of("other")), Some("this".into()));
+    rig.expect(&["list of 1 at 30: +z-uid@7", "live"]).await;
+
+    let gone = ["a", "b", "c"].iter().zip(12..).map(|(name, at)| event("DELETED", &pod(name, at)));
+    let told = gone.fold(watching(), |told, gone| told.line(&gone)).line(&bookmark(20));
+    let sample = answer(200).bytes(&page(20, "", &[]));
+    let answers = [vec![sample], spread([None, None, None]), vec![told, watching().hang()]].concat();
+    let mut rig = rig_of(answers, WatchOptions::default(), Some(of("this")), Some("this".into()));
+    rig.expect(&["list of 0 at 20:", "live"]).await;
+    assert_eq!(rig.counters.lists(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_whose_watches_are_always_cut_is_given_up_for_a_list_after_three() {
+    let attempt =
+        || [vec![answer(200).bytes(&page(20, "", &[pod("a", 5)]))], unchanged(), vec![watching().cut()]].concat();
+    let list = vec![listing(30, &[pod("b", 25)]), watching().hang()];
+    let answers = [attempt(), attempt(), attempt(), list].concat();
+    let mut rig = rig_from(answers, WatchOptions::default(), Some(checkpoint()));
+    while rig.next().await != "list of 1 at 30: +b-uid@25" {}
+    assert_eq!((rig.counters.lists(), rig.counters.watches()), (1, 3 + 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_whose_watches_are_cut_goes_on_where_each_was_cut() {
+    let mut rig = usual(vec![
+        watching().line(&event("MODIFIED", &pod("b", 12))).cut(),
+        watching().line(&event("DELETED", &pod("c", 15))).cut(),
+        watching().line(&bookmark(20)).hang(),
+        watching().hang(),
+    ]);
+    rig.expect(&["list of 2 at 20: +a-uid@5 +b-uid@12", "live"]).await;
+    assert!(rig.query(5).contains("resourceVersion=12&") && rig.query(6).contains("resourceVersion=15&"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,7 +208,7 @@ async fn lost_history_and_what_cannot_be_read_end_in_a_list_at_once() {
     for answered in useless {
         let mut rig = usual(vec![answered, listing(30, &[pod("b", 25)]), watching().hang()]);
         rig.expect(&["list of 1 at 30: +b-uid@25", "live"]).await;
-        assert_eq!((rig.requests()[2].0, rig.counters.lists()), (Duration::ZERO, 1));
+        assert_eq!((rig.requests()[5].0, rig.counters.lists()), (Duration::ZERO, 1));
     }
 }
 
@@ -134,19 +216,19 @@ async fn lost_history_and_what_cannot_be_read_end_in_a_list_at_once() {
 async fn a_watch_that_does_not_come_to_the_present_is_given_up_for_a_list_after_15_seconds() {
     let mut rig = usual(vec![watching().hang(), listing(30, &[pod("b", 25)]), watching().hang()]);
     rig.expect(&["list of 1 at 30: +b-uid@25", "live"]).await;
-    assert_eq!(rig.requests()[2].0, Duration::from_secs(15));
+    assert_eq!(rig.requests()[5].0, Duration::from_secs(15));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_cannot_be_reached_yet_does_not_cost_the_checkpoint() {
-    let answers = vec![
-        answer(503).bytes(&status(503, "ServiceUnavailable", "")),
-        answer(200).bytes(&page(20, "", &[pod("a", 5)])),
-        watching().line(&event("DELETED", &pod("b", 12))).cut(),
-        answer(200).bytes(&page(21, "", &[pod("a", 5)])),
-        watching().line(&event("DELETED", &pod("b", 12))).line(&bookmark(21)).hang(),
-        watching().hang(),
-    ];
+    let mut answers = vec![answer(503).bytes(&status(503, "ServiceUnavailable", "")); 5];
+    answers.push(answer(200).bytes(&page(20, "", &[pod("a", 5)])));
+    answers.extend(unchanged());
+    answers.push(watching().cut());
+    answers.push(answer(200).bytes(&page(21, "", &[pod("a", 5)])));
+    answers.extend(unchanged());
+    answers.push(watching().line(&event("DELETED", &pod("b", 12))).line(&bookmark(21)).hang());
+    answers.push(watching().hang());
     let mut rig = rig_from(answers, WatchOptions::default(), Some(checkpoint()));
     assert!(rig.next().await.starts_with("stale: 503"));
     assert!(rig.next().await.starts_with("stale: "));

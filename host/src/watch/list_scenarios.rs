@@ -1,0 +1,167 @@
+//! Lists and warm starts against scripted answers: every one of them ends, whatever cuts it. Under paused time, with a real
+//! cache behind the watch.
+
+use std::time::Duration;
+
+use super::{
+    WatchOptions,
+    scenarios::{Rig, listing, rig_from, watching},
+    wire::{Answer, answer, bookmark, end_of_list, event, page, pod, status},
+};
+
+fn rig(answers: Vec<Answer>) -> Rig {
+    rig_from(answers, WatchOptions::default(), None)
+}
+
+fn added(name: &str, revision: u64) -> String {
+    event("ADDED", &pod(name, revision))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streaming_list_that_is_cut_is_given_up_for_pages_at_once_and_after_two_in_a_row_for_an_hour() {
+    let cut = || answer(200).line(&added("a", 5)).wait(10).cut();
+    let gone = || answer(410).bytes(&status(410, "Expired", ""));
+    let mut rig = rig(vec![
+        cut(),
+        answer(200).bytes(&page(10, "", &[pod("a", 5)])),
+        gone(),
+        cut(),
+        answer(200).bytes(&page(20, "", &[pod("a", 5)])),
+        gone(),
+        answer(200).bytes(&page(30, "", &[pod("a", 5)])),
+        watching().hang(),
+    ]);
+    let relisted = "stale: 410 Expired: no";
+    rig.expect(&["list of 1 at 10: +a-uid@5", relisted, "list of 1 at 20:", "list of 1 at 30:", "live"]).await;
+    let streamed: Vec<_> = rig.requests().iter().map(|(_, query)| query.contains("sendInitialEvents")).collect();
+    assert_eq!(streamed, [true, false, false, true, false, false, false, false]);
+    assert_eq!(rig.requests()[1].0, Duration::from_secs(10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streaming_list_whose_answer_never_begins_is_given_up_for_pages() {
+    let answers = vec![
+        answer(200).hang().head_after(Duration::from_secs(60)),
+        answer(500),
+        answer(200).bytes(&page(10, "", &[pod("a", 5)])),
+        watching().hang(),
+    ];
+    let mut rig = rig(answers);
+    rig.expect(&["stale: no answer within 5 s", "stale: 500 : ", "list of 1 at 10: +a-uid@5", "live"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_before_the_end_of_the_initial_events_belong_to_the_list() {
+    let again =
+        |name: &str, uid: &str, revision| event("ADDED", &pod(name, revision).replace(&format!("{name}-uid"), uid));
+    let listed = answer(200)
+        .line(&added("a", 5))
+        .line(&added("b", 6))
+        .line(&added("c", 7))
+        .line(&added("d", 8))
+        .line(&added("d", 9))
+        .line(&event("MODIFIED", &pod("a", 11)))
+        .line(&event("DELETED", &pod("b", 12)))
+        .line(&event("DELETED", &pod("c", 13)))
+        .line(&again("c", "second", 14))
+        .line(&added("e", 15))
+        .line(&event("MODIFIED", &pod("a", 16)))
+        .line(&end_of_list(20))
+        .hang();
+    let mut rig = rig(vec![listed, watching().hang()]);
+    rig.expect(&["list of 5 at 20: +a-uid@16 +second@14 +d-uid@9 +e-uid@15", "live"]).await;
+    assert_eq!((rig.counters.lists(), rig.requests().len()), (1, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_before_the_end_of_the_initial_events_are_told_of_pods_that_the_cache_holds() {
+    let unreadable = pod("d", 28).replacen("{", r#"{"spec":{"containers":7},"#, 1);
+    let again = answer(200)
+        .line(&added("a", 5))
+        .line(&added("b", 6))
+        .line(&added("c", 7))
+        .line(&added("d", 8))
+        .line(&event("MODIFIED", &pod("a", 25)))
+        .line(&event("DELETED", &pod("b", 26)))
+        .line(&event("MODIFIED", &unreadable))
+        .line(&end_of_list(30))
+        .hang();
+    let first = listing(10, &[pod("a", 5), pod("b", 6), pod("c", 7), pod("d", 8)]);
+    let mut rig = rig(vec![first, answer(410), again, watching().hang()]);
+    rig.next().await;
+    rig.expect(&["stale: 410 : ", "list of 3 at 30: -b-uid@6 a-uid@5>25", "live"]).await;
+    assert_eq!(rig.counters.unreadable(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_that_are_cut_or_late_become_smaller_until_they_arrive_and_none_is_asked_for_twice_that_did() {
+    let first = || answer(200).bytes(&page(10, "next", &[pod("a", 5)]));
+    let mut rig = rig(vec![
+        answer(400),
+        first(),
+        // The second page comes when it is a quarter.
+        answer(200).bytes(r#"{"kind":"PodList","items":[{"#).wait(14).cut(),
+        answer(200).head_after(Duration::from_secs(20)),
+        answer(200).bytes(&page(10, "", &[pod("b", 6)])),
+        watching().hang(),
+    ]);
+    rig.expect(&["list of 2 at 10: +a-uid@5 +b-uid@6", "live"]).await;
+    let queries: Vec<_> = rig.requests()[1..5].iter().map(|(_, query)| query.clone()).collect();
+    assert_eq!(queries, ["limit=500", "limit=500&continue=next", "limit=250&continue=next", "limit=125&continue=next"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_never_arrives_is_waited_for_between_attempts_and_at_last_has_one_pod() {
+    let mut answers = vec![answer(400)];
+    answers.extend(vec![answer(200).head_after(Duration::from_secs(20)); 11]);
+    answers.extend([answer(200).bytes(&page(10, "", &[pod("a", 5)])), watching().hang()]);
+    let options = WatchOptions { page_deadline: Duration::from_secs(5), ..WatchOptions::default() };
+    let mut rig = rig_from(answers, options, None);
+    rig.expect(&["stale: no answer within 5 s", "list of 1 at 10: +a-uid@5", "live"]).await;
+    let limits: Vec<_> = rig.requests()[1..13].iter().map(|(_, query)| query.clone()).collect();
+    let expected = [500, 250, 125, 62, 31, 15, 7, 3, 1, 1, 1, 1].map(|limit| format!("limit={limit}"));
+    assert_eq!(limits, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_in_one_may_be_longer_and_take_longer_than_any_other_answer_as_long_as_it_goes_on() {
+    let first = || answer(200).bytes(&page(10, "t", &[pod("a", 5)]));
+    let expired = || answer(410).bytes(&status(410, "Expired", ""));
+    // 160 MiB in 80 s.
+    let note = "<".repeat(1 << 20);
+    let mut whole = answer(200).bytes(r#"{"kind":"PodList","metadata":{"resourceVersion":"12"},"items":["#);
+    for index in 0..160 {
+        let pod = pod(&format!("p{index}"), 6).replace(r#""at":"6""#, &format!(r#""at":"{note}""#));
+        whole = whole.wait(index % 2).bytes(&pod).bytes(if index < 159 { "," } else { "]}" });
+    }
+    let answers = vec![answer(400), first(), expired(), first(), expired(), whole, watching().hang()];
+    let mut rig = rig(answers);
+    let listed = rig.next().await;
+    assert!(listed.starts_with("list of 160 at 12:"), "{}", &listed[..60]);
+    assert_eq!(rig.query(5), "limit=0");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_always_refused_in_the_same_way_leads_to_a_list() {
+    let stream_error = || watching().line(&event("ERROR", &status(500, "InternalError", "")));
+    for refused in [answer(400), answer(403), answer(500), stream_error()] {
+        let mut answers = vec![listing(10, &[])];
+        answers.extend(vec![refused; 5]);
+        answers.extend([listing(20, &[pod("a", 15)]), watching().hang()]);
+        let mut rig = rig(answers);
+        while rig.next().await != "list of 1 at 20: +a-uid@15" {}
+        assert_eq!((rig.counters.lists(), rig.counters.watches()), (2, 6));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_overloaded_server_that_refuses_watches_is_not_asked_for_a_list() {
+    for code in [429, 502, 503, 504] {
+        let mut answers = vec![listing(10, &[])];
+        answers.extend(vec![answer(code); 12]);
+        answers.push(watching().line(&bookmark(11)).hang());
+        let mut rig = rig(answers);
+        while rig.next().await != "bookmark 11" {}
+        assert_eq!((rig.counters.lists(), rig.counters.watches()), (1, 13), "{code}");
+    }
+}
