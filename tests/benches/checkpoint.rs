@@ -36,7 +36,7 @@ fn checkpoint(criterion: &mut Criterion) {
     group.bench_function("save", |bencher| {
         bencher.iter(|| {
             let mut saver = Saver::new(directory.path().to_owned(), scope.clone());
-            saver.save(snapshot.iter(), snapshot.revision(), snapshot.edits()).unwrap();
+            saver.save(snapshot.iter(), snapshot.revision(), snapshot.edits(), None).unwrap();
         });
     });
     // One that no Pod has yet to share anything with, as at a start.

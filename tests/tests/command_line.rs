@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::ensure;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::ListParams;
 use podium_devcluster::{Cluster, Options, Server};
 use podium_tests::{
@@ -322,6 +322,45 @@ async fn a_second_host_on_a_state_directory_is_one_error_that_names_it_and_exit_
     assert!(host.terminate().await.unwrap().success());
     let host = place.spawn(&["registrar.yaml"], &[]).await;
     assert!(host.log().contains("no --state-dir: deletions of pods while the host is down are not delivered"));
+}
+
+#[tokio::test]
+async fn a_state_directory_of_another_cluster_is_one_error_that_names_both_and_exit_code_2() {
+    let place = Place::still().await;
+    place.write("registrar.yaml", &registrar(""));
+    let state = place.path("state");
+    let arguments = ["--state-dir", state.to_str().unwrap()];
+    embedded::create_pod(&place.cluster, "cart-0", "cart").unwrap();
+    let host = place.spawn(&["registrar.yaml"], &arguments).await;
+    place.labelled("cart-0").await;
+    assert!(host.terminate().await.unwrap().success());
+
+    let other = Place::new(Options { simulate: false, seed: 2, ..Options::default() }).await;
+    other.write("registrar.yaml", &registrar(""));
+    let ended = other.run_with_plugins(&[&["registrar.yaml"], &arguments[..]].concat()).await;
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    let [error] = ended.errors()[..] else { unreachable!("{}", ended.stderr) };
+    assert!(error.contains("--state-dir") && error.contains("is of another cluster"), "{error}");
+    let uid = async |place: &Place| {
+        let namespaces = kube::Api::<Namespace>::all(kube::Client::new(place.cluster.service(), "default"));
+        namespaces.get("kube-system").await.unwrap().metadata.uid.unwrap()
+    };
+    for uid in [uid(&place).await, uid(&other).await] {
+        assert!(error.contains(&uid), "{uid}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_host_without_the_right_to_read_kube_system_says_so_and_goes_on() {
+    // The smallest API server that the host is for.
+    let options = Options { simulate: false, only: vec!["pods".into()], ..Options::default() };
+    let place = Place::new(options).await;
+    place.write("registrar.yaml", &registrar(""));
+    embedded::create_pod(&place.cluster, "cart-0", "cart").unwrap();
+    let host = place.spawn(&["registrar.yaml"], &["--state-dir", place.path("state").to_str().unwrap()]).await;
+    place.labelled("cart-0").await;
+    assert!(host.log().contains("the cluster is not identified"), "{}", host.log());
+    assert!(host.terminate().await.unwrap().success());
 }
 
 #[tokio::test]

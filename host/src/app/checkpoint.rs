@@ -13,6 +13,7 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
+use super::cluster::Cluster;
 use crate::{
     cache::Reader,
     checkpoint::{self, Saver, Scope},
@@ -38,6 +39,7 @@ pub(super) struct Keeper {
     simulated: bool,
     /// What was last told of a failure.
     failed: bool,
+    cluster: Cluster,
 }
 
 impl Keeper {
@@ -46,10 +48,11 @@ impl Keeper {
         scope: Scope,
         reader: Reader,
         incomplete: Arc<AtomicBool>,
+        cluster: Cluster,
         simulated: bool,
     ) -> Self {
         let saver = Some(Saver::new(options.directory, scope));
-        Self { reader, incomplete, every: options.every, saver, simulated, failed: false }
+        Self { reader, incomplete, every: options.every, saver, simulated, failed: false, cluster }
     }
 
     /// Runs until `stop`, and saves a last time.
@@ -69,8 +72,10 @@ impl Keeper {
             return Ok(());
         }
         let Some(mut saver) = self.saver.take() else { anyhow::bail!("the checkpoint was lost by a panic") };
+        let cluster = self.cluster.clone();
         let save = move || {
-            let saved = saver.save(snapshot.iter(), snapshot.revision(), snapshot.edits());
+            let cluster = cluster.get().map(|uid| &**uid);
+            let saved = saver.save(snapshot.iter(), snapshot.revision(), snapshot.edits(), cluster);
             (saver, saved)
         };
         let (saver, saved) = if self.simulated { save() } else { tokio::task::spawn_blocking(save).await? };

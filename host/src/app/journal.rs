@@ -1,7 +1,7 @@
 //! The journal's task: writes what runs note, in batches, and syncs it once a second. The disk's calls block and are
 //! made on threads of their own; but in a simulation, where nothing may depend on how long they take, in this task.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{fs::File, io, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use tokio::time::Instant;
@@ -19,13 +19,15 @@ pub(super) struct Keeper {
     /// None while a thread has it.
     store: Option<Store>,
     simulated: bool,
-    /// What was last told of a failing sync.
-    sync_failed: bool,
+    /// A sync failed: what was written since the one before it may be lost, and is to be written again.
+    rewrite: bool,
+    /// Syncs a file's data.
+    sync_data: fn(&File) -> io::Result<()>,
 }
 
 impl Keeper {
     pub(super) fn new(journal: Arc<Journal>, store: Store, simulated: bool) -> Self {
-        Self { journal, store: Some(store), simulated, sync_failed: false }
+        Self { journal, store: Some(store), simulated, rewrite: false, sync_data: File::sync_data }
     }
 
     /// Runs until `stop`, and then writes and syncs what is left.
@@ -41,6 +43,9 @@ impl Keeper {
                 synced = async { sync.as_mut().unwrap_or(&mut never()).await } => {
                     sync = None;
                     self.synced(synced);
+                    if self.rewrite {
+                        retry = retry.or(Some(Instant::now()));
+                    }
                 }
                 // Before writes, which under load are due all the time.
                 () = at(sync_due) => {
@@ -56,6 +61,9 @@ impl Keeper {
         self.write().await?;
         let synced = self.sync().await;
         self.synced(synced);
+        if self.rewrite {
+            self.write().await?;
+        }
         Ok(())
     }
 
@@ -70,15 +78,17 @@ impl Keeper {
     /// False when the disk takes nothing.
     async fn write(&mut self) -> anyhow::Result<bool> {
         let Some(mut store) = self.store.take() else { anyhow::bail!("the journal was lost by a panic") };
-        let journal = self.journal.clone();
+        let (journal, rewrite) = (self.journal.clone(), self.rewrite);
         let write = move || {
-            let written = store.write(&journal);
+            let rewritten = if rewrite { store.rewrite(&journal) } else { Ok(()) };
+            let written = rewritten.and_then(|()| store.write(&journal));
             (store, written)
         };
         let (store, written) = if self.simulated { write() } else { tokio::task::spawn_blocking(write).await? };
         self.store = Some(store);
-        if let Err(error) = &written {
-            self.journal.failed(&error.to_string());
+        match &written {
+            Ok(()) => self.rewrite = false,
+            Err(error) => self.journal.failed(&error.to_string()),
         }
         Ok(written.is_ok())
     }
@@ -86,7 +96,8 @@ impl Keeper {
     /// Beside further writes: a sync may take long.
     fn sync(&self) -> BoxFuture<'static, io::Result<()>> {
         let handle = self.store.as_ref().map(Store::handle);
-        let sync = move || handle.map_or(Ok(()), |handle| handle?.sync_data());
+        let sync_data = self.sync_data;
+        let sync = move || handle.map_or(Ok(()), |handle| sync_data(&handle?));
         if self.simulated {
             return Box::pin(std::future::ready(sync()));
         }
@@ -94,12 +105,10 @@ impl Keeper {
     }
 
     fn synced(&mut self, synced: io::Result<()>) {
-        if let Err(error) = &synced
-            && !self.sync_failed
-        {
-            tracing::error!(%error, "the journal cannot be synced: a crash of the machine may lose what it holds");
+        if let Err(error) = synced {
+            self.journal.failed(&format!("fsync failed: {error}; the journal is written again to a new file"));
+            self.rewrite = true;
         }
-        self.sync_failed = synced.is_err();
     }
 }
 
@@ -112,4 +121,87 @@ async fn at(due: Option<Instant>) {
 
 fn never() -> BoxFuture<'static, io::Result<()>> {
     Box::pin(std::future::pending())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, os::unix::fs::MetadataExt, path::Path};
+
+    use super::*;
+    use crate::{
+        journal::{self, Account, Found, Opened},
+        model::{PluginId, PodKey},
+    };
+
+    thread_local! {
+        /// Syncs that fail from now on.
+        static FAILING: Cell<u32> = const { Cell::new(0) };
+    }
+
+    fn sync_data(file: &File) -> io::Result<()> {
+        match FAILING.get() {
+            0 => file.sync_data(),
+            more => {
+                FAILING.set(more - 1);
+                Err(io::Error::other("no such luck"))
+            }
+        }
+    }
+
+    fn key(name: &str) -> PodKey {
+        PodKey::new("shop", name, &format!("{name}-uid"))
+    }
+
+    fn account(journal: &Arc<Journal>) -> Account {
+        journal.account(&PluginId { namespace: Some("shop".into()), name: "tidy".into() })
+    }
+
+    fn inode(directory: &Path) -> u64 {
+        std::fs::metadata(directory.join("journal")).unwrap().ino()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_sync_that_failed_all_that_counts_is_written_again_to_a_new_file_and_synced() {
+        let directory = tempfile::tempdir().unwrap();
+        let Opened { journal, store, .. } = journal::open(directory.path(), 0).unwrap();
+        let stop = CancellationToken::new();
+        let keeper = Keeper { sync_data, ..Keeper::new(journal.clone(), store, true) };
+        let keeper = tokio::spawn(keeper.run(stop.clone()));
+        let account = account(&journal);
+        account.enter(&key("a")).await;
+        account.enter(&key("b")).await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let before = inode(directory.path());
+        FAILING.set(1);
+        account.enter(&key("c")).await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_ne!(inode(directory.path()), before, "the file that could not be synced is still in use");
+        assert!(!journal.figures().failing, "{:?}", journal.figures());
+        account.enter(&key("d")).await;
+        stop.cancel();
+        keeper.await.unwrap().unwrap();
+        let Opened { journal, recovery, .. } = journal::open(directory.path(), 0).unwrap();
+        let _ = recovery.owe(&journal, None, |_| Found::Absent);
+        assert_eq!(self::account(&journal).owed(), ["a", "b", "c", "d"].map(key));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_journal_that_can_neither_be_synced_nor_written_again_is_failing_until_it_can() {
+        let directory = tempfile::tempdir().unwrap();
+        let Opened { journal, store, .. } = journal::open(directory.path(), 0).unwrap();
+        let stop = CancellationToken::new();
+        let keeper = Keeper { sync_data, ..Keeper::new(journal.clone(), store, true) };
+        let keeper = tokio::spawn(keeper.run(stop.clone()));
+        let in_the_way = directory.path().join("journal.next");
+        std::fs::create_dir(&in_the_way).unwrap();
+        FAILING.set(1);
+        account(&journal).enter(&key("a")).await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert!(journal.figures().failing);
+        std::fs::remove_dir(&in_the_way).unwrap();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(!journal.figures().failing);
+        stop.cancel();
+        keeper.await.unwrap().unwrap();
+    }
 }

@@ -4,6 +4,7 @@
 //! simulation as well as in a process ([`process`]).
 
 mod checkpoint;
+mod cluster;
 mod ingest;
 mod journal;
 mod loading;
@@ -41,6 +42,7 @@ use crate::{
 };
 
 pub use checkpoint::CheckpointOptions;
+use cluster::Cluster;
 use ingest::{Ingest, Past};
 use journal::Keeper;
 use loading::Loader;
@@ -156,18 +158,30 @@ impl App {
         let thread = thread.transpose().context("cannot start the watch's thread")?;
         let ingest_runtime = thread.as_ref().map_or_else(Handle::current, |thread| thread.runtime().clone());
         let watch_api = Api::new(options.watch_client, REQUEST_DEADLINE);
-        let watch = Watch::new(watch_api, watch_options, shapes.clone(), Arc::new(reader.clone()), options.seed);
-        let watch = watch.from_checkpoint(saved).counted_by(counters);
+        let watch =
+            Watch::new(watch_api.clone(), watch_options, shapes.clone(), Arc::new(reader.clone()), options.seed);
+        let mut watch = watch.from_checkpoint(saved).counted_by(counters);
+        let has_state = options.journal.is_some() || options.checkpoint.is_some();
+        let (journal, past, mut keeper) = keep(options.journal, namespace, simulated, &stop);
+        let cluster = Cluster::default();
+        let (of_checkpoint, of_journal) = (cluster.clone(), journal.clone());
         let watch = async move {
+            if has_state && let Some(uid) = cluster::identify(&watch_api, &observed, options.seed).await {
+                if let Some(journal) = of_journal {
+                    journal.of_cluster(&uid)?;
+                }
+                let _ = cluster.set(uid.clone());
+                watch = watch.of_cluster(Some(uid));
+            }
             watch.run(observed).await;
             anyhow::bail!("the watch ended")
         };
         services.spawn_on(watch, &ingest_runtime);
-        let (journal, past, mut keeper) = keep(options.journal, namespace, simulated, &stop);
         let caches = (writer, reader.clone());
         let (ingest, door) = Ingest::new(caches, observations, registry.clone(), queue.clone(), debts.clone(), past);
         if let Some(kept) = options.checkpoint {
-            let saving = checkpoint::Keeper::new(kept, scope, reader.clone(), ingest.incomplete(), simulated);
+            let keep = checkpoint::Keeper::new;
+            let saving = keep(kept, scope, reader.clone(), ingest.incomplete(), of_checkpoint, simulated);
             keeper.spawn(saving.run(stop.clone()));
         }
         let ingest = async move {

@@ -174,6 +174,7 @@ async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(MISCONFIGURED));
         }
     };
+    let state_dir = flags.state_dir.as_ref().map(|directory| directory.display().to_string()).unwrap_or_default();
     let checkpoint = match checkpoints(flags.state_dir, flags.checkpoint_seconds) {
         Ok(checkpoint) => checkpoint,
         Err(error) => {
@@ -223,7 +224,13 @@ async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
     app.shutdown().await;
     match failed {
         None => Ok(ExitCode::SUCCESS),
-        Some(error) => Err(error),
+        Some(error) => match error.downcast::<journal::OtherCluster>() {
+            Ok(other) => {
+                tracing::error!("--state-dir {state_dir}: {other}");
+                Ok(ExitCode::from(MISCONFIGURED))
+            }
+            Err(error) => Err(error),
+        },
     }
 }
 

@@ -9,15 +9,23 @@ use crate::{frames::Format, shape::Prune};
 pub(super) const FORMAT: Format = Format {
     magic: *b"podchk",
     // With every change of what keys and own values mean, too; a test knows what a checkpoint of this version looks like.
-    version: 2,
-    // An object that etcd takes is 1.5 MiB.
-    max_payload: 4 << 20,
+    version: 3,
+    // Larger texts are written in pieces.
+    max_payload: 2 << 20,
 };
+
+/// The most bytes of one text in one entry.
+pub(super) const PIECE: usize = 1 << 20;
+/// The most bytes of one text: larger than any Pod that the watch takes.
+pub(super) const MAX_TEXT: usize = 128 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Entry {
-    /// The first one.
-    Of(Scope),
+    /// The first one. The cluster is the uid of its namespace kube-system, where it was known.
+    Of {
+        scope: Scope,
+        cluster: Option<String>,
+    },
     /// The JSON of a part, with marks for what is each Pod's own. Numbered in order from 0, as are shapes.
     Key(Bytes),
     /// The keys of its three parts.
@@ -31,6 +39,9 @@ pub(super) enum Entry {
     },
     /// A Pod that shares nothing with others, as JSON.
     Alone(Bytes),
+    /// The beginning of a text that is too long for one entry: of the key, own values or JSON of the next entry that is no
+    /// piece.
+    Piece(Bytes),
     /// The last one: how many Pods there are, and of which state of the cache they are.
     End {
         pods: u64,

@@ -30,13 +30,21 @@ use crate::{
 };
 
 pub use entry::Scope;
-use entry::{Bytes, Entry, FORMAT};
+use entry::{Bytes, Entry, FORMAT, MAX_TEXT, PIECE};
 
 const FILE: &str = "checkpoint";
 /// Written beside it, and then put in its place.
 const NEXT: &str = "checkpoint.next";
 /// Of the file, read at once.
 const BUFFER: usize = 256 << 10;
+/// What a checkpoint leaves free on the disk for the journal: twice what the journal keeps in memory while the disk takes
+/// nothing.
+const RESERVE: u64 = 16 << 20;
+/// Free space is asked for again each time so much was written.
+const LOOK_EVERY: u64 = 4 << 20;
+
+/// Returns the bytes that are free for this process on the disk of a directory.
+type Free = fn(&Path) -> io::Result<u64>;
 
 /// Writes the checkpoints of one host.
 #[derive(Debug)]
@@ -44,6 +52,7 @@ pub struct Saver {
     directory: PathBuf,
     scope: Scope,
     last: Option<Saved>,
+    free: Free,
 }
 
 /// What stands in the file.
@@ -59,21 +68,29 @@ impl Saver {
     /// The directory is the host's own, and there.
     #[must_use]
     pub fn new(directory: PathBuf, scope: Scope) -> Self {
-        Self { directory, scope, last: None }
+        Self { directory, scope, last: None, free }
     }
 
-    /// Saves these Pods at this revision of the cache. `edits` counts up with every change of them: where none was since
+    /// As if the disk had so much space.
+    #[cfg(test)]
+    fn with_free(self, free: Free) -> Self {
+        Self { free, ..self }
+    }
+
+    /// Saves these Pods at this revision of the cache. `cluster` is the uid of the namespace kube-system. `edits` counts up with every change of them: where none was since
     /// the last time the new revision is all that is written.
     ///
     /// It is not synced: what a crash of the machine leaves of it is passed over.
     ///
     /// # Errors
-    /// Those of the disk. The checkpoint before this one stays then, or there is none.
+    /// Those of the disk, also where it has not enough free space for the checkpoint and the journal beside it. The
+    /// checkpoint before this one stays then, and nothing of this one.
     pub fn save(
         &mut self,
         pods: impl Iterator<Item = Arc<CachedPod>>,
         revision: Revision,
         edits: u64,
+        cluster: Option<&str>,
     ) -> io::Result<()> {
         let saved = match self.last.take() {
             Some(last) if last.edits == edits && last.revision == revision => last,
@@ -83,14 +100,27 @@ impl Saver {
                 last.file.write_all(&end)?;
                 Saved { revision, ..last }
             }
-            _ => self.write(pods, revision, edits)?,
+            _ => self.write(pods, revision, edits, cluster).inspect_err(|_| {
+                // It would take the journal's space until the next attempt.
+                let _ = fs::remove_file(self.directory.join(NEXT));
+            })?,
         };
         self.last = Some(saved);
         Ok(())
     }
 
     /// A new file, which takes the place of the old one when it is whole.
-    fn write(&self, pods: impl Iterator<Item = Arc<CachedPod>>, revision: Revision, edits: u64) -> io::Result<Saved> {
+    fn write(
+        &self,
+        pods: impl Iterator<Item = Arc<CachedPod>>,
+        revision: Revision,
+        edits: u64,
+        cluster: Option<&str>,
+    ) -> io::Result<Saved> {
+        // The old one stays beside the new one until that is whole.
+        let likely = fs::metadata(self.directory.join(FILE)).map_or(0, |last| last.len());
+        let space = Space { directory: &self.directory, free: self.free };
+        space.is_enough_for(likely.saturating_mul(2))?;
         let next = self.directory.join(NEXT);
         // Pods have values of environment variables: for the host's own user alone.
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
@@ -99,9 +129,11 @@ impl Saver {
             frame: Vec::new(),
             keys: BTreeMap::new(),
             shapes: BTreeMap::new(),
+            space,
+            since_look: 0,
         };
         saving.file.write_all(&FORMAT.header())?;
-        saving.write(&Entry::Of(self.scope.clone()))?;
+        saving.write(&Entry::Of { scope: self.scope.clone(), cluster: cluster.map(str::to_owned) })?;
         let mut count = 0;
         for pod in pods {
             saving.pod(&pod)?;
@@ -114,28 +146,58 @@ impl Saver {
     }
 }
 
+/// Returns the free bytes of a directory's disk.
+fn free(directory: &Path) -> io::Result<u64> {
+    let disk = rustix::fs::statvfs(directory)?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+/// How much a checkpoint may take of the disk.
+struct Space<'a> {
+    directory: &'a Path,
+    free: Free,
+}
+
+impl Space<'_> {
+    fn is_enough_for(&self, wanted: u64) -> io::Result<()> {
+        let (free, needed) = ((self.free)(self.directory)?, wanted.max(RESERVE));
+        match free < needed {
+            true => Err(io::Error::new(
+                ErrorKind::StorageFull,
+                format!("{free} bytes are free, and a checkpoint needs {needed} to leave room for the journal"),
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
 /// A file that is being written.
-struct Saving {
+struct Saving<'a> {
     file: BufWriter<File>,
     frame: Vec<u8>,
     /// By what tells them apart as long as some Pod has them: so all Pods of a checkpoint must be there until it is written,
     /// as they are in a snapshot.
     keys: BTreeMap<usize, u32>,
     shapes: BTreeMap<usize, u32>,
+    space: Space<'a>,
+    /// Bytes written since free space was asked for.
+    since_look: u64,
 }
 
-impl Saving {
+impl Saving<'_> {
     fn pod(&mut self, pod: &CachedPod) -> io::Result<()> {
         let packed = pod.packed();
         let Some(shape) = self.shape(packed.shape())? else {
-            return self.write(&Entry::Alone(Bytes(pod.section_bytes(Section::Full).into_owned())));
+            let last = self.pieces(&pod.section_bytes(Section::Full))?;
+            return self.write(&Entry::Alone(last));
         };
+        let own = self.pieces(packed.own_bytes())?;
         self.write(&Entry::Pod {
             shape,
             name: pod.key.name.to_string(),
             uid: pod.key.uid.to_string(),
             revision: pod.revision.0,
-            own: Bytes(packed.own_bytes().to_vec()),
+            own,
         })
     }
 
@@ -151,7 +213,8 @@ impl Saving {
             *number = match self.keys.get(&address) {
                 Some(known) => *known,
                 None => {
-                    self.write(&Entry::Key(Bytes(key.to_vec())))?;
+                    let last = self.pieces(&key.to_vec())?;
+                    self.write(&Entry::Key(last))?;
                     next_number(&mut self.keys, address)
                 }
             };
@@ -160,9 +223,24 @@ impl Saving {
         Ok(Some(next_number(&mut self.shapes, address)))
     }
 
+    /// Writes a long text in pieces. Returns the last one, for the entry that it belongs to.
+    fn pieces(&mut self, mut text: &[u8]) -> io::Result<Bytes> {
+        while text.len() > PIECE {
+            let (piece, rest) = text.split_at(PIECE);
+            self.write(&Entry::Piece(Bytes(piece.to_vec())))?;
+            text = rest;
+        }
+        Ok(Bytes(text.to_vec()))
+    }
+
     fn write(&mut self, entry: &Entry) -> io::Result<()> {
         self.frame.clear();
         frame(entry, &mut self.frame)?;
+        self.since_look += self.frame.len() as u64;
+        if self.since_look >= LOOK_EVERY {
+            self.since_look = 0;
+            self.space.is_enough_for(0)?;
+        }
         self.file.write_all(&self.frame)
     }
 }
@@ -171,7 +249,7 @@ fn frame(entry: &Entry, bytes: &mut Vec<u8>) -> io::Result<()> {
     let payload = podium_wire::encode(entry).map_err(io::Error::other)?;
     match FORMAT.append(&payload, bytes) {
         true => Ok(()),
-        false => Err(io::Error::other("a pod is larger than any that an API server takes")),
+        false => Err(io::Error::other("a name is longer than any that an API server takes")),
     }
 }
 
@@ -228,16 +306,16 @@ fn read(mut file: impl Read, scope: &Scope, shapes: &Shapes) -> Result<Checkpoin
     }
     let mut frames = Frames::new(file, &FORMAT);
     let mut loading = Loading::new(shapes);
-    match next(&mut frames)? {
-        Entry::Of(of) if of == *scope => {}
-        Entry::Of(_) => return Err(damaged("it is of another namespace, or pruned otherwise")),
+    let cluster = match next(&mut frames)? {
+        Entry::Of { scope: of, cluster } if of == *scope => cluster.map(Arc::from),
+        Entry::Of { .. } => return Err(damaged("it is of another namespace, or pruned otherwise")),
         _ => return Err(damaged("it does not begin with what it is of")),
-    }
+    };
     loop {
         match next(&mut frames)? {
-            Entry::End { pods, revision } if pods == loading.pods.len() as u64 => {
+            Entry::End { pods, revision } if pods == loading.pods.len() as u64 && loading.pieces.is_empty() => {
                 let revision = last_end(&mut frames, pods).unwrap_or(revision);
-                return Ok(Checkpoint { pods: loading.pods, revision: Revision(revision), cluster: None });
+                return Ok(Checkpoint { pods: loading.pods, revision: Revision(revision), cluster });
             }
             entry => loading.take(entry).ok_or_else(|| damaged("an entry does not fit those before it"))?,
         }
@@ -270,31 +348,54 @@ struct Loading<'a> {
     shapes: Vec<([usize; PARTS], Option<Arc<Shape>>)>,
     pods: Vec<Record>,
     room: Room,
+    /// The beginning of the next entry's text.
+    pieces: Vec<u8>,
 }
 
 impl<'a> Loading<'a> {
     fn new(known: &'a Shapes) -> Self {
-        Self { known, keys: Vec::new(), shapes: Vec::new(), pods: Vec::new(), room: Room::default() }
+        let (room, pieces) = (Room::default(), Vec::new());
+        Self { known, keys: Vec::new(), shapes: Vec::new(), pods: Vec::new(), room, pieces }
+    }
+
+    /// A text whose last piece this is.
+    fn whole(&mut self, last: Vec<u8>) -> Vec<u8> {
+        if self.pieces.is_empty() {
+            return last;
+        }
+        let mut text = std::mem::take(&mut self.pieces);
+        text.extend_from_slice(&last);
+        text
     }
 
     /// None where the entry does not fit.
     fn take(&mut self, entry: Entry) -> Option<()> {
         match entry {
-            Entry::Key(Bytes(key)) => self.keys.push(key),
+            Entry::Piece(Bytes(piece)) => {
+                let fits = self.pieces.len() + piece.len() <= MAX_TEXT && !piece.is_empty();
+                fits.then(|| self.pieces.extend_from_slice(&piece))?;
+            }
+            Entry::Key(Bytes(last)) => {
+                let key = self.whole(last);
+                self.keys.push(key);
+            }
             Entry::Shape(keys) => {
+                self.pieces.is_empty().then_some(())?;
                 let keys = keys.map(|key| key as usize);
                 keys.iter().all(|key| *key < self.keys.len()).then(|| self.shapes.push((keys, None)))?;
             }
-            Entry::Pod { shape, name, uid, revision, own: Bytes(own) } => {
+            Entry::Pod { shape, name, uid, revision, own: Bytes(last) } => {
+                let own = self.whole(last);
                 let identity = Identity { name: &name, uid: &uid, revision };
                 let shape = self.shape(shape as usize, &own, identity)?;
                 let key = PodKey::new(shape.namespace(), &name, &uid);
                 self.push(&CachedPod::from_parts(key, Revision(revision), Packed::from_parts(shape, &own)))?;
             }
-            Entry::Alone(Bytes(json)) => {
+            Entry::Alone(Bytes(last)) => {
+                let json = self.whole(last);
                 self.push(&CachedPod::alone(&json, &Prune::NOTHING).ok()?)?;
             }
-            Entry::Of(_) | Entry::End { .. } => return None,
+            Entry::Of { .. } | Entry::End { .. } => return None,
         }
         Some(())
     }

@@ -1,6 +1,6 @@
 //! What is saved comes back, and nothing else does.
 
-use std::os::unix::fs::PermissionsExt;
+use std::{cell::Cell, ops::Range, os::unix::fs::PermissionsExt};
 
 use serde_json::json;
 use tempfile::TempDir;
@@ -34,7 +34,7 @@ fn scope() -> Scope {
 
 fn saved(pods: &[Arc<CachedPod>]) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
-    saver(&directory).save(pods.iter().cloned(), REVISION, 1).unwrap();
+    saver(&directory).save(pods.iter().cloned(), REVISION, 1, None).unwrap();
     directory
 }
 
@@ -104,10 +104,10 @@ fn where_no_pod_changed_the_new_revision_alone_is_written_and_damage_to_it_costs
     let path = directory.path().join(FILE);
     let revision = || load(directory.path(), &scope(), &shapes).map(|loaded| (loaded.pods.len(), loaded.revision.0));
     let mut saver = saver(&directory);
-    saver.save(pods[..2].iter().cloned(), Revision(10), 1).unwrap();
+    saver.save(pods[..2].iter().cloned(), Revision(10), 1, None).unwrap();
     let short = fs::metadata(&path).unwrap().len();
     for revision in [11, 12, 12] {
-        saver.save(std::iter::empty(), Revision(revision), 1).unwrap();
+        saver.save(std::iter::empty(), Revision(revision), 1, None).unwrap();
     }
     assert_eq!(revision(), Some((2, 12)));
     let whole = fs::read(&path).unwrap();
@@ -121,7 +121,7 @@ fn where_no_pod_changed_the_new_revision_alone_is_written_and_damage_to_it_costs
         fs::write(&path, &whole[..at]).unwrap();
         assert_eq!(revision(), Some((2, if at < (short + end) as usize { 10 } else { 11 })), "cut at {at}");
     }
-    saver.save(pods.iter().cloned(), Revision(13), 2).unwrap();
+    saver.save(pods.iter().cloned(), Revision(13), 2, None).unwrap();
     assert_eq!(revision(), Some((pods.len(), 13)));
 }
 
@@ -129,7 +129,7 @@ fn where_no_pod_changed_the_new_revision_alone_is_written_and_damage_to_it_costs
 fn entries_that_do_not_fit_each_other_are_passed_over_though_their_checksums_are_right() {
     let shapes = Shapes::new(1);
     let pods = pods(&shapes);
-    let of = Entry::Of(scope());
+    let of = Entry::Of { scope: scope(), cluster: None };
     let end = |pods| Entry::End { pods, revision: 1 };
     let key = || Entry::Key(Bytes(b"{}".to_vec()));
     let pod = |shape, name: &str, own: &[u8]| Entry::Pod {
@@ -140,6 +140,9 @@ fn entries_that_do_not_fit_each_other_are_passed_over_though_their_checksums_are
         own: Bytes(own.to_vec()),
     };
     let alone = |at: usize| Entry::Alone(Bytes(pods[at].section_bytes(Section::Full).into_owned()));
+    let full = |at: usize| pods[at].section_bytes(Section::Full).into_owned();
+    let piece = |at, range: Range<usize>| Entry::Piece(Bytes(full(at)[range].to_vec()));
+    let rest = |at, from: usize| Entry::Alone(Bytes(full(at)[from..].to_vec()));
     let cases = [
         (vec![], false),
         (vec![of.clone()], false),
@@ -156,6 +159,10 @@ fn entries_that_do_not_fit_each_other_are_passed_over_though_their_checksums_are
         (vec![of.clone(), alone(1), alone(0), end(2)], false),
         (vec![of.clone(), alone(0), alone(0), end(2)], false),
         (vec![of.clone(), Entry::Alone(Bytes(b"[]".to_vec())), end(1)], false),
+        (vec![of.clone(), piece(0, 0..9), piece(0, 9..20), rest(0, 20), end(1)], true),
+        (vec![of.clone(), piece(0, 1..9), rest(0, 9), end(1)], false),
+        (vec![of.clone(), piece(0, 0..9), end(0)], false),
+        (vec![of.clone(), key(), piece(0, 0..9), Entry::Shape([0, 0, 0]), rest(0, 9), end(1)], false),
     ];
     let directory = tempfile::tempdir().unwrap();
     for (entries, good) in cases {
@@ -188,10 +195,96 @@ fn a_checkpoint_of_other_pods_is_passed_over() {
     assert!(load(directory.path(), &scope(), &shapes).is_none());
 }
 
+/// Pods with up to 12 MB of JSON each, as `<` in an environment variable makes them: one that shares all but its name with
+/// others, one with a large value of its own, and one that shares nothing.
+fn giants(shapes: &Shapes) -> Vec<Arc<CachedPod>> {
+    let escaped = r"\u003c".repeat(2 << 20);
+    let of = |name: &str, prefix: &str, note: &str| {
+        format!(
+            r#"{prefix}{{"kind":"Pod","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"shop","uid":"{name}","resourceVersion":"7","annotations":{{"note":"{note}"}}}},"spec":{{"containers":[{{"name":"c","image":"i","env":[{{"name":"E","value":"{escaped}"}}]}}]}}}}"#
+        )
+    };
+    let json = [of("a-1", "", ""), of("a-2", "", ""), of("b", "", &escaped), of("c", " ", "")];
+    let mut scratch = Scratch::default();
+    json.map(|json| Arc::new(CachedPod::read(json.as_bytes(), shapes, &mut scratch, |_, _| None).unwrap().0)).into()
+}
+
+#[test]
+fn pods_of_any_size_are_saved_and_come_back() {
+    let shapes = Shapes::new(1);
+    let pods = giants(&shapes);
+    let directory = saved(&pods);
+    let loaded = load(directory.path(), &scope(), &Shapes::new(2)).unwrap();
+    assert_eq!(loaded.pods.len(), pods.len());
+    for (pod, record) in pods.iter().zip(&loaded.pods) {
+        assert!(**pod == *record.pod().unwrap(), "{}", pod.key);
+    }
+}
+
+#[test]
+fn the_cluster_is_saved_where_it_is_known() {
+    let directory = tempfile::tempdir().unwrap();
+    for cluster in [None, Some("c1")] {
+        let mut saver = saver(&directory);
+        saver.save(std::iter::empty(), REVISION, 1, cluster).unwrap();
+        let loaded = load(directory.path(), &scope(), &Shapes::new(1)).unwrap();
+        assert_eq!(loaded.cluster.as_deref(), cluster);
+    }
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_written_leaves_the_old_one_and_nothing_else() {
+    let shapes = Shapes::new(1);
+    let directory = saved(&pods(&shapes));
+    // Something in the way: the new file is written, and cannot take the place of the old one.
+    fs::remove_file(directory.path().join(FILE)).unwrap();
+    fs::create_dir(directory.path().join(FILE)).unwrap();
+    fs::write(directory.path().join(FILE).join("in the way"), "").unwrap();
+    saver(&directory).save(pods(&shapes).into_iter(), REVISION, 2, None).unwrap_err();
+    assert_eq!(names(&directory), [FILE]);
+}
+
+#[test]
+fn a_checkpoint_is_skipped_where_it_would_leave_no_room_for_the_journal() {
+    let shapes = Shapes::new(1);
+    let (small, large) = (pods(&shapes), giants(&shapes));
+    let directory = saved(&small);
+    let before = fs::read(directory.path().join(FILE)).unwrap();
+    let save = |free: Free, pods: &[Arc<CachedPod>]| {
+        saver(&directory).with_free(free).save(pods.iter().cloned(), REVISION, 2, None)
+    };
+    // Less than the reserve from the beginning, and after some of it was written.
+    let filling = |_: &Path| Ok(if NOT_YET_FULL.replace(false) { RESERVE } else { RESERVE - 1 });
+    let frees: [(Free, &[_]); 2] = [(|_| Ok(RESERVE - 1), &small), (filling, &large)];
+    for (free, pods) in frees {
+        NOT_YET_FULL.set(true);
+        let error = save(free, pods).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::StorageFull);
+        assert!(error.to_string().contains("are free"), "{error}");
+        assert_eq!(
+            (names(&directory), fs::read(directory.path().join(FILE)).unwrap()),
+            (vec![FILE.to_owned()], before.clone())
+        );
+    }
+    // Twice the last one, where that is more than the reserve.
+    saver(&directory).save(large.iter().cloned(), REVISION, 2, None).unwrap();
+    save(|_| Ok(RESERVE * 2), &small).unwrap_err();
+    save(|_| Ok(1 << 30), &small).unwrap();
+}
+
+thread_local! {
+    static NOT_YET_FULL: Cell<bool> = const { Cell::new(true) };
+}
+
+fn names(directory: &TempDir) -> Vec<String> {
+    let entries = fs::read_dir(directory.path()).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
 /// Where this fails, keys, own values or entries mean something else than before: count [`FORMAT`]'s version up with it.
 #[test]
 fn a_checkpoint_of_this_version_looks_like_this() {
     let directory = saved(&pods(&Shapes::new(1)));
     let file = fs::read(directory.path().join(FILE)).unwrap();
-    assert_eq!((FORMAT.version, file.len(), crc32fast::hash(&file)), (2, 24_107, 1_592_834_766));
+    assert_eq!((FORMAT.version, file.len(), crc32fast::hash(&file)), (3, 24_108, 2_638_714_509));
 }

@@ -8,7 +8,7 @@ use crate::frames::{Format, Frames, Stop};
 
 pub(super) const FORMAT: Format = Format {
     magic: *b"podium",
-    version: 1,
+    version: 2,
     // An entry holds four names, each of at most 253 bytes where Kubernetes made them.
     max_payload: 64 << 10,
 };
@@ -21,6 +21,8 @@ pub(super) enum Entry<'a> {
     Runs { plugin: u32, namespace: Cow<'a, str>, name: Cow<'a, str>, uid: Cow<'a, str> },
     /// The plugin is done with its deletion.
     Settled { plugin: u32, uid: Cow<'a, str> },
+    /// What all entries are of: the uid of the cluster's namespace kube-system.
+    Cluster { uid: Cow<'a, str> },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

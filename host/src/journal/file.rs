@@ -4,6 +4,7 @@
 //! it left.
 
 use std::{
+    borrow::Cow,
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, BufReader, BufWriter, Seek, SeekFrom, Write},
     os::unix::fs::FileExt,
@@ -188,6 +189,17 @@ impl Store {
         self.file.try_clone()
     }
 
+    /// Writes what counts to a new file, syncs that, and puts it in the place of the old one: after a sync that failed, the
+    /// kernel may have dropped what it did not write, and another sync of the same file would succeed and say nothing of it.
+    ///
+    /// # Errors
+    /// Those of the disk, also where the old file cannot be read any more. It stays then.
+    pub fn rewrite(&mut self, journal: &Journal) -> io::Result<()> {
+        self.compact(journal)?;
+        journal.wrote(0, self.end);
+        Ok(())
+    }
+
     /// For tests: as if the file had grown too long.
     #[cfg(test)]
     pub(super) fn compact_now(&mut self, journal: &Journal) {
@@ -231,6 +243,9 @@ impl Store {
         writer.write_all(&FORMAT.header())?;
         {
             let state = journal.state.lock();
+            if let Some(uid) = &state.cluster {
+                kept += u64::from(Entry::Cluster { uid: Cow::Borrowed(uid) }.append_to(&mut bytes));
+            }
             for number in state.numbers() {
                 kept += u64::from(plugin_entry(number, state.known(number)).append_to(&mut bytes));
             }
@@ -239,7 +254,9 @@ impl Store {
         old.seek(SeekFrom::Start(HEADER_BYTES as u64))?;
         let mut entries = Entries::new(BufReader::new(old));
         while entries.offset() < self.end {
-            let Some(entry) = entries.next().map_err(unreadable)? else { break };
+            let ends_early =
+                || io::Error::new(io::ErrorKind::UnexpectedEof, "the journal has lost entries that were written");
+            let entry = entries.next().map_err(unreadable)?.ok_or_else(ends_early)?;
             if let Entry::Runs { plugin, uid, .. } = &entry
                 && journal.state.lock().live.contains(Number(*plugin), Uid::of(uid))
             {

@@ -56,6 +56,8 @@ pub struct Journal {
 
 #[derive(Debug, Default)]
 struct State {
+    /// The uid of its namespace kube-system, where it was ever known.
+    cluster: Option<Arc<str>>,
     live: Live,
     /// By number.
     plugins: Vec<Option<Known>>,
@@ -81,6 +83,17 @@ struct Known {
     id: PluginId,
     /// In epoch milliseconds.
     absent_since: Option<u64>,
+}
+
+/// The journal is of another cluster. The uids are those of the namespace kube-system.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the journal is of another cluster: its namespace kube-system has the uid {noted}, and that of this API server {present}; give \
+     each cluster a state directory of its own, or remove this one, and with it the deletions that it still owes"
+)]
+pub struct OtherCluster {
+    pub noted: Arc<str>,
+    pub present: Arc<str>,
 }
 
 /// Entries on their way to the file.
@@ -110,6 +123,23 @@ pub struct Figures {
 impl Journal {
     fn new(state: State) -> Arc<Self> {
         Arc::new(Self { state: Mutex::new(state), due: Notify::new(), progress: Notify::new() })
+    }
+
+    /// Names the cluster, by the uid of its namespace kube-system. The first name is kept.
+    ///
+    /// # Errors
+    /// When the journal is of another cluster: nothing of what it knows is true of this one.
+    pub fn of_cluster(&self, uid: &Arc<str>) -> Result<(), OtherCluster> {
+        let mut state = self.state.lock();
+        match state.cluster.clone() {
+            Some(noted) if noted == *uid => return Ok(()),
+            Some(noted) => return Err(OtherCluster { noted, present: Arc::clone(uid) }),
+            None => state.cluster = Some(Arc::clone(uid)),
+        }
+        state.note(&Entry::Cluster { uid: Cow::Borrowed(uid) });
+        drop(state);
+        self.due.notify_one();
+        Ok(())
     }
 
     /// The account of a plugin that was loaded.

@@ -68,6 +68,7 @@ fn take(state: &mut State, entry: Entry<'static>) -> Result<(), String> {
         Entry::Settled { plugin, uid } => {
             state.live.remove(Number(plugin), Uid::of(&uid));
         }
+        Entry::Cluster { uid } => state.cluster = Some(uid.into()),
     }
     Ok(())
 }

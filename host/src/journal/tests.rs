@@ -253,3 +253,31 @@ async fn a_run_on_a_pod_that_is_noted_writes_nothing_and_waits_for_nothing() {
     assert!(opened.journal.due().now_or_never().is_none());
     assert_eq!(opened.journal.figures().bytes, bytes);
 }
+
+#[test]
+fn a_journal_keeps_the_first_cluster_that_it_is_told_of_and_refuses_another_one() {
+    let [one, other]: [Arc<str>; 2] = ["one", "other"].map(Arc::from);
+    let directory = used();
+    let mut opened = reopen(directory.path());
+    assert_eq!(opened.journal.of_cluster(&one), Ok(()));
+    write(&mut opened);
+    opened.store.compact_now(&opened.journal);
+    drop(opened);
+    let opened = reopen(directory.path());
+    assert_eq!(opened.journal.of_cluster(&one), Ok(()));
+    let refused = opened.journal.of_cluster(&other).unwrap_err();
+    assert_eq!((&refused.noted, &refused.present), (&one, &other));
+    let text = refused.to_string();
+    assert!(text.contains("uid one") && text.contains("API server other"), "{text}");
+}
+
+#[test]
+fn a_journal_that_cannot_be_read_any_more_is_not_replaced_by_what_is_left_of_it() {
+    let directory = used();
+    let mut opened = reopen(directory.path());
+    let file = directory.path().join("journal");
+    let whole = fs::read(&file).unwrap();
+    fs::write(&file, &whole[..whole.len() - 9]).unwrap();
+    opened.store.rewrite(&opened.journal).unwrap_err();
+    assert_eq!(fs::read(&file).unwrap(), whole[..whole.len() - 9]);
+}

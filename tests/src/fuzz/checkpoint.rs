@@ -30,7 +30,9 @@ pub fn run(input: &[u8]) {
         for pod in &pods {
             read(pod);
         }
-        Saver::new(directory.path().to_owned(), scope.clone()).save(pods.iter().cloned(), loaded.revision, 1).unwrap();
+        Saver::new(directory.path().to_owned(), scope.clone())
+            .save(pods.iter().cloned(), loaded.revision, 1, None)
+            .unwrap();
         let again = load(directory.path(), &scope, &shapes).unwrap();
         assert_eq!(again.revision, loaded.revision);
         let again: Vec<_> = again.pods.iter().map(|record| record.pod().unwrap()).collect();

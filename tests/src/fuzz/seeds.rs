@@ -96,7 +96,7 @@ fn checkpoints(states: &[Vec<String>]) -> Result<Vec<Vec<u8>>> {
     for count in [0, 1, 2, 3, pods.len()] {
         let mut saver = Saver::new(directory.path().to_owned(), Scope::new(None, &Prune::NOTHING));
         for revision in [9_000, 9_001] {
-            saver.save(pods.iter().take(count).cloned(), Revision(revision), 1)?;
+            saver.save(pods.iter().take(count).cloned(), Revision(revision), 1, None)?;
         }
         seeds.push(fs::read(directory.path().join(checkpoint::FILE))?);
     }

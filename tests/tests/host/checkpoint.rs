@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use podium_devcluster::{Cluster, Options, Verb};
-use podium_host::app::App;
-use podium_tests::embedded;
+use podium_host::{app::App, journal::OtherCluster};
+use podium_tests::{embedded, wire::Wire};
 
 use super::journal::{CHECKPOINT, Scene, set};
 
@@ -86,7 +86,7 @@ async fn where_history_is_forgotten_meanwhile_all_pods_are_listed_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_checkpoint_of_another_cluster_is_not_used() {
+async fn the_state_of_another_cluster_is_refused_before_any_pod_is_seen_or_any_deletion_told() {
     let (mut scene, _, app) = begun().await;
     app.shutdown().await;
     let other = Cluster::start(Options { simulate: false, seed: 99, ..Options::default() }).unwrap();
@@ -95,8 +95,11 @@ async fn the_checkpoint_of_another_cluster_is_not_used() {
         embedded::create_pod(&other, &format!("cart-{index}"), "cart").unwrap();
     }
     scene.cluster = other;
-    let app = scene.host(Vec::new()).await;
-    assert_eq!(lists(&scene.cluster), 1);
+    let wire = Wire::new(&scene.cluster);
+    let mut app = scene.start(&wire, vec![scene.registrar("one", "")]).await;
+    let error = app.failed().await;
+    assert!(error.is::<OtherCluster>(), "{error:#}");
+    assert_eq!((lists(&scene.cluster), wire.writes().len(), app.reader().snapshot().len()), (0, 0, 0));
     app.shutdown().await;
 }
 
