@@ -49,6 +49,7 @@ pub fn options(cluster: &Cluster, client: kube::Client) -> Options {
         prune: Prune::default(),
         seed: 7,
         now_millis,
+        wall_clock: None,
     }
 }
 

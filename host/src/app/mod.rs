@@ -11,6 +11,7 @@ mod loading;
 pub mod process;
 mod sweep;
 mod thread;
+mod wall_clock;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -49,6 +50,7 @@ use loading::Loader;
 pub use loading::{LoadFailure, Prepared};
 use thread::Thread;
 pub use thread::ingest_runtime;
+pub use wall_clock::WallClock;
 
 /// For one answer of the API server; a page of a list has longer.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
@@ -82,6 +84,9 @@ pub struct Options {
     pub seed: u64,
     /// Epoch milliseconds now.
     pub now_millis: u64,
+    /// Reads epoch milliseconds again, so that the host follows a clock that is set. None: time goes on from `now_millis`, as
+    /// in a simulation.
+    pub wall_clock: Option<WallClock>,
 }
 
 /// A host at work. Dropping it ends its tasks without draining; [`App::shutdown`] drains.
@@ -177,6 +182,9 @@ impl App {
             anyhow::bail!("the watch ended")
         };
         services.spawn_on(watch, &ingest_runtime);
+        if let Some(read) = options.wall_clock {
+            services.spawn(wall_clock::follow(clock.clone(), read));
+        }
         let caches = (writer, reader.clone());
         let (ingest, door) = Ingest::new(caches, observations, registry.clone(), queue.clone(), debts.clone(), past);
         if let Some(kept) = options.checkpoint {
@@ -191,7 +199,7 @@ impl App {
         services.spawn_on(ingest, &ingest_runtime);
 
         let writeback = Arc::new(Writeback::new(&api, Arc::clone(&shapes)));
-        let (sending, senders, now) = (writeback.clone(), registry.clone(), clock);
+        let (sending, senders, now) = (writeback.clone(), registry.clone(), clock.clone());
         services.spawn(async move {
             let told = |manager: &str, result| {
                 let plugins = senders.all();

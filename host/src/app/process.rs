@@ -6,6 +6,7 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::Arc,
     thread::available_parallelism,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -195,6 +196,7 @@ async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
         prune,
         seed: seed(),
         now_millis: now_millis(),
+        wall_clock: Some(Arc::new(now_millis)),
     })
     .await?;
     if let Some(address) = app.address() {

@@ -53,6 +53,7 @@ async fn the_cache_is_an_exact_list_at_its_revision_while_deployments_are_scaled
         prune: podium_host::shape::Prune::default(),
         seed: 7,
         now_millis: 0,
+        wall_clock: None,
     };
     let app = App::start(options).await?;
     until("the first list", WITHIN, async || {

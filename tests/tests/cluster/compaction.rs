@@ -79,6 +79,7 @@ async fn while_etcd_forgets_all_history_every_second_each_410_costs_one_list_and
         checkpoint: None,
         seed: 7,
         now_millis: 0,
+        wall_clock: None,
     };
     let app = App::start(options).await?;
     let observer = Observer::unblinking(app.reader());

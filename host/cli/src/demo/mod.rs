@@ -118,6 +118,7 @@ async fn play(arguments: &args::Demo, now_millis: u64) -> anyhow::Result<(Report
         prune: Prune::default(),
         seed: arguments.seed,
         now_millis,
+        wall_clock: None,
     })
     .await?;
     screen.step("the host compiles five plugins");

@@ -42,6 +42,7 @@ pub async fn run(arguments: args::Dev, now_millis: u64) -> anyhow::Result<ExitCo
         prune: Prune::default(),
         seed: now_millis,
         now_millis,
+        wall_clock: None,
     })
     .await?;
     let ended = tokio::select! {

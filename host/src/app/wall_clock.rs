@@ -1,0 +1,47 @@
+//! Keeps the host's clock by the system's. What dates conditions and Events counts on from a start by a clock that knows
+//! nothing of a system clock that is set later, and that stands still while the machine is suspended.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::clock::Clock;
+
+/// How often the system's clock is read: times are wrong for so long after it was set.
+const EVERY: Duration = Duration::from_secs(5);
+/// A change of the time by less than this is not logged, in milliseconds: NTP makes such changes all day.
+const LOGGED_CHANGE: i64 = 2_000;
+
+/// Returns epoch milliseconds.
+pub type WallClock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// Runs until it is dropped.
+pub(super) async fn follow(clock: Clock, read: WallClock) -> anyhow::Result<()> {
+    loop {
+        tokio::time::sleep(EVERY).await;
+        let changed_ms = clock.set(read());
+        if changed_ms.abs() >= LOGGED_CHANGE {
+            tracing::warn!(changed_ms, "system clock was set, or the machine was suspended; following it");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_system_clock_that_was_set_or_went_on_while_the_machine_was_suspended_is_followed_within_five_seconds() {
+        let clock = Clock::starting_at(1_000_000);
+        let system = Arc::new(AtomicU64::new(1_000_000));
+        let read = system.clone();
+        let follow = tokio::spawn(follow(clock.clone(), Arc::new(move || read.load(Relaxed))));
+        for set in [1_700_000_000_000, 1_600_000_000_000, 1_600_000_600_000] {
+            system.store(set, Relaxed);
+            tokio::time::sleep(EVERY + Duration::from_millis(1)).await;
+            let passed = clock.now_millis().checked_sub(set);
+            assert!(passed.is_some_and(|passed| passed <= 5_001), "{passed:?}");
+        }
+        follow.abort();
+    }
+}
