@@ -198,8 +198,8 @@ fn nodes(text: &str) -> Result<usize, String> {
     long_about = "Show everything at work and check it: 200 Pods of four tenants on a Kubernetes API server in this \
         process, five plugins, a rollout, a crash loop, an unpinned image, a finished Pod, a crowded workload, a \
         plugin that spins for ever, a lost watch connection and an expired one.\n\n\
-        Ends within a minute once built, with a list of checks that are each read back from the cluster. Fails when \
-        one of them does.",
+        Takes about half a minute once built, and longer on a busy machine. Ends with a list of checks that are each \
+        read back from the cluster, and fails when one of them does.",
     after_help = "Examples:\n  \
         podium demo                          watch it\n  \
         podium demo --keep                   leave it running, to look around with kubectl\n  \

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context, bail};
-use futures::{StreamExt, TryStreamExt};
+use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, ResourceExt,
@@ -13,8 +13,16 @@ use kube::{
 use serde_json::json;
 use tokio::time::Instant;
 
-/// A plugin that has not answered by then is not slow but silent.
-const DEADLINE: Duration = Duration::from_secs(10);
+/// A plugin that has not answered by then never will; a slow one on a busy machine takes seconds.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// Lifetime of the probe's watch in seconds. Afterwards it is opened again.
+const WATCH_SECONDS: u32 = 60;
+
+/// A plugin is held up when its 99th percentile beside another plugin is this many times what it is alone: a plugin that
+/// must wait for runs of another one is tens of times slower, and a busy machine makes both a few times slower.
+const HELD_UP: u32 = 10;
+/// Below this nobody is held up: two or three time slices of the operating system on a processor that others use.
+const UNNOTICED: Duration = Duration::from_millis(50);
 
 /// What many probes took.
 #[derive(Debug, Clone, Default)]
@@ -41,6 +49,61 @@ impl Sample {
     }
 }
 
+/// The same plugin under the same changes, alone and beside another plugin.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Comparison {
+    pub(super) alone: Sample,
+    pub(super) beside: Sample,
+}
+
+impl Comparison {
+    /// Whether the plugin waited for the other one. A single measurement may say so by chance, because something else on
+    /// the machine ran at the wrong moment; see [`held_up`].
+    pub(super) fn held_up(&self) -> bool {
+        let (alone, beside) = (self.alone.percentile(99), self.beside.percentile(99));
+        beside > UNNOTICED && beside > HELD_UP * alone
+    }
+}
+
+/// Whether every measurement says so; none says nothing.
+pub(super) fn held_up(measured: &[Comparison]) -> bool {
+    !measured.is_empty() && measured.iter().all(Comparison::held_up)
+}
+
+/// A watch that is opened again when the API server ends it.
+struct Changes<'a> {
+    pods: &'a Api<Pod>,
+    revision: String,
+    events: Option<BoxStream<'static, kube::Result<WatchEvent<Pod>>>>,
+}
+
+impl Changes<'_> {
+    /// The next Pod that was modified.
+    async fn next(&mut self) -> anyhow::Result<Pod> {
+        loop {
+            let events = match &mut self.events {
+                Some(events) => events,
+                closed => {
+                    let parameters = WatchParams::default().timeout(WATCH_SECONDS);
+                    closed.insert(self.pods.watch(&parameters, &self.revision).await?.boxed())
+                }
+            };
+            match events.try_next().await? {
+                Some(WatchEvent::Modified(pod)) => {
+                    self.revision = pod.resource_version().context("a Pod has a resourceVersion")?;
+                    return Ok(pod);
+                }
+                Some(WatchEvent::Added(pod) | WatchEvent::Deleted(pod)) => {
+                    self.revision = pod.resource_version().context("a Pod has a resourceVersion")?;
+                }
+                Some(WatchEvent::Bookmark(bookmark)) => self.revision = bookmark.metadata.resource_version,
+                Some(WatchEvent::Error(status)) => bail!("the probe's own watch failed: {}", status.message),
+                None => self.events = None,
+            }
+        }
+    }
+}
+
 /// Takes the label from `count` Pods, in turn, and measures until it is back.
 pub(super) async fn probe(pods: &Api<Pod>, label: &str, count: usize) -> anyhow::Result<Sample> {
     let listed = pods.list(&ListParams::default().labels(label)).await?;
@@ -50,7 +113,7 @@ pub(super) async fn probe(pods: &Api<Pod>, label: &str, count: usize) -> anyhow:
     if names.is_empty() {
         bail!("no Pod carries the label {label}");
     }
-    let mut changes = pods.watch(&WatchParams::default().timeout(60), &revision).await?.boxed();
+    let mut changes = Changes { pods, revision, events: None };
     let take_away = Patch::Merge(json!({ "metadata": { "labels": BTreeMap::from([(label, None::<String>)]) } }));
     let mut sample = Sample::default();
     for name in names.iter().cycle().take(count) {
@@ -58,17 +121,16 @@ pub(super) async fn probe(pods: &Api<Pod>, label: &str, count: usize) -> anyhow:
         pods.patch(name, &PatchParams::default(), &take_away).await?;
         let back = async {
             let mut away = false;
-            while let Some(change) = changes.try_next().await? {
-                let WatchEvent::Modified(pod) = change else { continue };
+            loop {
+                let pod = changes.next().await?;
                 if pod.name_any() == *name {
                     match (pod.labels().contains_key(label), away) {
                         (false, _) => away = true,
-                        (true, true) => return Ok(()),
+                        (true, true) => return anyhow::Ok(()),
                         (true, false) => {}
                     }
                 }
             }
-            bail!("the probe's own watch ended")
         };
         tokio::time::timeout(DEADLINE, back)
             .await
@@ -90,6 +152,48 @@ mod tests {
         }
         assert_eq!(sample.percentile(99), Duration::from_millis(198));
         assert_eq!(sample.percentile(50), Duration::from_millis(100));
+    }
+
+    fn sample(millis: impl IntoIterator<Item = u64>) -> Sample {
+        let mut sample = Sample::default();
+        millis.into_iter().for_each(|millis| sample.add(Duration::from_millis(millis)));
+        sample
+    }
+
+    /// 200 probes each: one time alone, another beside, and `slow` of those beside took a second.
+    fn comparison(alone: u64, beside: u64, slow: usize) -> Comparison {
+        let beside = std::iter::repeat_n(beside, 200 - slow).chain(std::iter::repeat_n(1_000, slow));
+        Comparison { alone: sample([alone; 200]), beside: sample(beside) }
+    }
+
+    #[test]
+    fn a_plugin_is_held_up_when_it_is_more_than_ten_times_slower() {
+        assert!(!comparison(6, 60, 0).held_up());
+        assert!(comparison(6, 61, 0).held_up());
+    }
+
+    #[test]
+    fn a_busy_machine_that_slows_both_holds_nobody_up() {
+        assert!(!comparison(300, 900, 0).held_up());
+    }
+
+    #[test]
+    fn what_nobody_notices_is_no_delay_however_quick_the_plugin_is_alone() {
+        assert!(!comparison(1, 50, 0).held_up());
+    }
+
+    #[test]
+    fn two_slow_changes_of_two_hundred_are_chance_and_three_are_not() {
+        assert!(!comparison(6, 6, 2).held_up());
+        assert!(comparison(6, 6, 3).held_up());
+    }
+
+    #[test]
+    fn only_a_delay_that_every_measurement_shows_is_one() {
+        let (slow, well) = (comparison(6, 600, 0), comparison(6, 12, 0));
+        assert!(held_up(&[slow.clone(), slow.clone(), slow.clone()]));
+        assert!(!held_up(&[slow.clone(), well, slow]));
+        assert!(!held_up(&[]));
     }
 
     #[test]

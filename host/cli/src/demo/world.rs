@@ -278,18 +278,13 @@ impl World {
     }
 
     pub(super) async fn create(&self, workload: &Workload) -> anyhow::Result<()> {
-        self.create_all(workload.pods(None, None)?).await
+        self.create_all(workload.pods(None, None)?).await.map(drop)
     }
 
-    pub(super) async fn strike(&self, incident: &Incident) -> anyhow::Result<()> {
+    /// Creates the Pods of an incident, and gives their uids.
+    pub(super) async fn strike(&self, incident: &Incident) -> anyhow::Result<Vec<String>> {
         let node = incident.node.and_then(|index| self.nodes.get(index)).map(String::as_str);
         self.create_all(incident.pod.pods(incident.behaviour, node)?).await
-    }
-
-    /// The uid of the first Pod of a workload.
-    pub(super) async fn uid(&self, workload: &Workload) -> anyhow::Result<String> {
-        let (namespace, name) = workload.pod_name(0);
-        self.pods(namespace).get(&name).await?.uid().with_context(|| format!("Pod {name} has no uid"))
     }
 
     /// Each old Pod makes place for a new one, a few at a time.
@@ -302,15 +297,18 @@ impl World {
         Ok(())
     }
 
-    async fn create_all(&self, pods: Vec<Pod>) -> anyhow::Result<()> {
+    /// Creates Pods, and gives their uids.
+    async fn create_all(&self, pods: Vec<Pod>) -> anyhow::Result<Vec<String>> {
         stream::iter(pods)
             .map(|pod| async move {
                 let name = pod.name_any();
                 let api = self.pods(pod.metadata.namespace.as_deref().unwrap_or_default());
-                api.create(&PostParams::default(), &pod).await.with_context(|| format!("cannot create Pod {name}"))
+                let created = api.create(&PostParams::default(), &pod).await;
+                let created = created.with_context(|| format!("cannot create Pod {name}"))?;
+                created.uid().with_context(|| format!("Pod {name} has no uid"))
             })
             .buffer_unordered(CONCURRENT)
-            .try_for_each(|_| futures::future::ready(Ok(())))
+            .try_collect()
             .await
     }
 }
