@@ -12,13 +12,13 @@ demo *ARGS:
 dev *ARGS:
     cargo podium dev {{ARGS}}
 
-# Every test; the suites that need Go or Python say so where those are missing
+# Every test. The suites on a real control plane run where it is built, see test-cluster; a line says what is skipped
 test *ARGS:
     cargo test --workspace {{ARGS}}
 
-# The suites on a real control plane
+# The suites on a real control plane, which Go builds the first time
 test-cluster *ARGS:
-    cargo test --workspace --test cluster --test conformance {{ARGS}}
+    PODIUM_CLUSTER_TESTS=1 cargo test --workspace --test cluster --test conformance {{ARGS}}
 
 # The property tests of the host with so many cases each
 test-properties CASES="100000":
@@ -34,7 +34,7 @@ test-deletions PODS="200000":
 
 # The cache against exact lists of a real API server while hundreds of Pods come and go
 test-churn SECONDS="300":
-    PODIUM_CHURN_SECONDS={{SECONDS}} cargo test --workspace --test cluster -- the_cache_is_an_exact_list
+    PODIUM_CLUSTER_TESTS=1 PODIUM_CHURN_SECONDS={{SECONDS}} cargo test --workspace --test cluster -- the_cache_is_an_exact_list
 
 # podium-host on a network that is cut so many times, without anybody being told
 test-cuts TIMES="200":
@@ -42,11 +42,11 @@ test-cuts TIMES="200":
 
 # The cache while etcd forgets all history every second and connections are lost, so many times
 test-compaction TIMES="200":
-    PODIUM_COMPACTIONS={{TIMES}} cargo test --workspace --test cluster -- while_etcd_forgets
+    PODIUM_CLUSTER_TESTS=1 PODIUM_COMPACTIONS={{TIMES}} cargo test --workspace --test cluster -- while_etcd_forgets
 
 # podium-host on a real API server where nothing happens to Pods, and much to everything else
 test-idle SECONDS="3600":
-    PODIUM_IDLE_SECONDS={{SECONDS}} cargo test --workspace --test cluster -- where_nothing_happens
+    PODIUM_CLUSTER_TESTS=1 PODIUM_IDLE_SECONDS={{SECONDS}} cargo test --workspace --test cluster -- where_nothing_happens
 
 # A fuzz target (checkpoint, frames, journal, pods, queries, records, selectors) for so long; needs a C++ compiler
 fuzz TARGET SECONDS="600" *ARGS:

@@ -64,10 +64,12 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// None where Go is missing, said loudly on stderr: the suite is skipped.
+    /// None where it is not built and nobody asked for it, or where Go is missing: the suite is skipped, with one line on
+    /// stderr.
     ///
     /// # Errors
-    /// When it cannot be built or does not become ready; in CI (`CI=true`) also where Go is missing.
+    /// When it cannot be built or does not become ready. Also where Go is missing, in CI (`CI=true`) or when it was asked
+    /// for (`PODIUM_CLUSTER_TESTS=1`).
     pub async fn start(options: Options) -> Result<Option<Self>> {
         let Some(program) = Program::build().await? else { return Ok(None) };
         for _ in 1..ATTEMPTS {

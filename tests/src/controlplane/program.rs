@@ -1,4 +1,6 @@
-//! Builds `controlplane/main.go` into the target directory, once for each state of its sources and of Go.
+//! Builds `controlplane/main.go` into the target directory, once for each state of its sources and of Go, and only when
+//! it is asked for: in CI (`CI=true`), or by name (`PODIUM_CLUSTER_TESTS=1`, as `just test-cluster` sets it). The build
+//! takes as long as all other suites together.
 
 use std::{
     env,
@@ -6,6 +8,7 @@ use std::{
     io::{ErrorKind, Write},
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::Once,
     time::{Duration, Instant},
 };
 
@@ -20,6 +23,10 @@ const LINKER_FLAGS: &str = "-s -w \
     -X k8s.io/component-base/version.gitMinor=36";
 /// What the built program is made of.
 const SOURCES: [&str; 3] = ["main.go", "go.mod", "go.sum"];
+/// With the value 1: build the program where it is not, and run the suites that need it.
+const ASKED: &str = "PODIUM_CLUSTER_TESTS";
+const NOT_BUILT: &str = "it is not built, which takes Go some minutes once; `just test-cluster` builds it and runs them, \
+    and so does PODIUM_CLUSTER_TESTS=1";
 /// Modules come over the network.
 const DOWNLOAD_ATTEMPTS: u32 = 5;
 /// A first build takes minutes: a sign of life so often.
@@ -30,7 +37,7 @@ const PROGRESS: Duration = Duration::from_secs(15);
 pub(super) struct Program(PathBuf);
 
 impl Program {
-    /// None where Go is missing.
+    /// The built program. None where the suites that need it are skipped, which is said on stderr.
     pub(super) async fn build() -> Result<Option<Self>> {
         tokio::task::spawn_blocking(build).await?
     }
@@ -53,12 +60,48 @@ impl Program {
     }
 }
 
+/// What becomes of the suites on a real control plane.
+#[derive(Debug, PartialEq, Eq)]
+enum Decision {
+    /// The program is there, built from these very sources.
+    Use,
+    Build,
+    /// For this reason.
+    Skip(&'static str),
+    Fail(&'static str),
+}
+
+/// Who asks for the suites on a real control plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// A plain `cargo test`: they run where nothing needs to be built for them.
+    Nobody,
+    /// CI, or the user by name: they run, or the tests fail.
+    ByName,
+}
+
+impl Asked {
+    fn from_environment() -> Self {
+        let is = |name: &str, wanted: &str| env::var(name).is_ok_and(|value| value == wanted);
+        if is("CI", "true") || is(ASKED, "1") { Self::ByName } else { Self::Nobody }
+    }
+}
+
+fn decide(asked: Asked, has_go: bool, is_built: bool) -> Decision {
+    match (asked, has_go, is_built) {
+        (_, true, true) => Decision::Use,
+        (Asked::ByName, true, false) => Decision::Build,
+        (Asked::Nobody, true, false) => Decision::Skip(NOT_BUILT),
+        (Asked::Nobody, false, _) => Decision::Skip("there is no `go` on the PATH to build it with"),
+        (Asked::ByName, false, _) => Decision::Fail(
+            "the suites on a real control plane were asked for, and there is no `go` on the PATH to build it with: \
+             see https://go.dev/dl",
+        ),
+    }
+}
+
 fn build() -> Result<Option<Program>> {
-    let Some(go_version) = go_version()? else {
-        ensure!(env::var_os("CI").is_none_or(|value| value != "true"), "go is missing, and in CI no suite is skipped");
-        tell("SKIPPED: no `go` on the PATH, so there is no real control plane to test against");
-        return Ok(None);
-    };
+    let go_version = go_version()?;
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("controlplane");
     let directory = target_dir()?.join("controlplane");
     fs::create_dir_all(&directory)?;
@@ -67,14 +110,22 @@ fn build() -> Result<Option<Program>> {
     // Test binaries that run at the same time build it once.
     let lock = File::create(directory.join("lock"))?;
     lock.lock()?;
-    let mut wanted = format!("{go_version}\n{LINKER_FLAGS}\n");
+    let mut wanted = format!("{}\n{LINKER_FLAGS}\n", go_version.as_deref().unwrap_or_default());
     for source in SOURCES {
         wanted += &fs::read_to_string(sources.join(source)).with_context(|| format!("read {source}"))?;
     }
     // What the program was built from, word for word: shorter than a good reason for a digest.
     let record = directory.join("built-from");
-    if program.0.exists() && fs::read_to_string(&record).is_ok_and(|built| built == wanted) {
-        return Ok(Some(program));
+    let is_built = program.0.exists() && fs::read_to_string(&record).is_ok_and(|built| built == wanted);
+    match decide(Asked::from_environment(), go_version.is_some(), is_built) {
+        Decision::Use => return Ok(Some(program)),
+        Decision::Build => {}
+        Decision::Skip(reason) => {
+            static TOLD: Once = Once::new();
+            TOLD.call_once(|| tell(&format!("SKIPPED: the suites on a real control plane: {reason}")));
+            return Ok(None);
+        }
+        Decision::Fail(reason) => bail!(reason),
     }
     download(&sources)?;
     compile(&sources, &program.0)?;
@@ -141,4 +192,28 @@ fn compile(sources: &Path, program: &Path) -> Result<()> {
 /// libtest hides what a passing test prints; this it does not.
 fn tell(line: &str) {
     let _ = writeln!(std::io::stderr(), "podium-tests: {line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_cargo_test_runs_the_suites_where_the_program_is_built_and_builds_nothing() {
+        assert_eq!(decide(Asked::Nobody, true, true), Decision::Use);
+        assert_eq!(decide(Asked::Nobody, true, false), Decision::Skip(NOT_BUILT));
+        assert!(matches!(decide(Asked::Nobody, false, false), Decision::Skip(_)));
+    }
+
+    #[test]
+    fn who_asks_by_name_gets_the_suites_or_a_failure() {
+        assert_eq!(decide(Asked::ByName, true, false), Decision::Build);
+        assert_eq!(decide(Asked::ByName, true, true), Decision::Use);
+        assert!(matches!(decide(Asked::ByName, false, false), Decision::Fail(_)));
+    }
+
+    #[test]
+    fn the_line_about_skipped_suites_names_both_ways_to_run_them() {
+        assert!(NOT_BUILT.contains("`just test-cluster`") && NOT_BUILT.contains(&format!("{ASKED}=1")), "{NOT_BUILT}");
+    }
 }
