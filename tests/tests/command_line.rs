@@ -197,6 +197,38 @@ async fn a_component_that_is_missing_is_named_and_loaded_when_it_comes_and_with_
     host.terminate().await.unwrap();
 }
 
+/// A component of the world `plugin` that imports a function of this name.
+fn importing(name: &str) -> Vec<u8> {
+    let sized = |bytes: &[u8]| [&[u8::try_from(bytes.len()).unwrap()], bytes].concat();
+    // A function type without parameters and results, and an import of it.
+    let types = sized(&[1, 0x40, 0, 1, 0]);
+    let import = sized(&[&[1, 0], &*sized(name.as_bytes()), &[1, 0]].concat());
+    // An instance without exports, exported as the reconciler.
+    let instance = sized(&[1, 1, 0]);
+    let export = sized(&[&[1, 0], &*sized(b"podium:reconcile/reconciler@0.1.0"), &[5, 0, 0]].concat());
+    let sections = [&[7][..], &types, &[10], &import, &[5], &instance, &[11], &export].concat();
+    [b"\0asm\x0d\0\x01\0", &*sections].concat()
+}
+
+#[tokio::test]
+async fn no_text_of_a_component_or_a_configuration_forges_a_line_of_the_log() {
+    let place = Place::still().await;
+    let component = guests::path("registrar").unwrap().display().to_string();
+    let forged = "2026-11-22T00:00:00.000000Z ERROR podium_host: FORGED";
+    fs::write(place.path("forged.wasm"), importing(&format!("url=<x\n{forged}>"))).unwrap();
+    place.write("import.yaml", &registrar("").replace(&component, "forged.wasm"));
+    place.write("source.yaml", &registrar("").replace(&component, &format!("\"x\\n{forged}\"")));
+    place.write("field.yaml", &registrar(&format!("  \"x\\n{forged}\": 1")));
+    place.write(&format!("x\n{forged}.yaml"), "{");
+    for file in ["import.yaml", "source.yaml", "field.yaml", &format!("x\n{forged}.yaml")] {
+        let ended = place.run_with_plugins(&[file, "--strict"]).await;
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        assert!(ended.stderr.contains("FORGED"), "{file:?} is named: {}", ended.stderr);
+        assert!(!ended.stderr.lines().any(|line| line.starts_with(forged)), "{}", ended.stderr);
+        assert!(ended.stderr.lines().all(|line| line.len() < 3_000), "{}", ended.stderr);
+    }
+}
+
 #[tokio::test]
 async fn a_configuration_that_is_no_regular_file_is_an_error_and_does_not_hold_the_start_up() {
     let place = Place::still().await;

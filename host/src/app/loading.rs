@@ -16,7 +16,7 @@ use crate::{
     config::file::{self, FileError},
     dispatch::{Dispatch, Lane},
     journal::Journal,
-    model::{PluginId, PluginSpec},
+    model::{PluginId, PluginSpec, text},
     runtime::{Engine, LoadError, LoadProblem, Plugin, max_component_bytes},
     seam::Sender,
     status::{LoadState, PluginState, Status},
@@ -226,7 +226,7 @@ impl Loader {
             self.put(prepared)
         };
         self.door.plugins_changed(Some(lane)).await;
-        tracing::info!(plugin = %id, file = %file.display(), "plugin loaded");
+        tracing::info!(plugin = %id, file = %text::path(&file), "plugin loaded");
     }
 
     fn put(&self, prepared: Prepared) -> Lane {
@@ -282,7 +282,7 @@ fn component(spec: &PluginSpec) -> Result<Vec<u8>, LoadFailure> {
             let problem = Box::new(LoadProblem::too_large(bytes, spec.limits.class));
             LoadFailure::Refused(LoadError { file: spec.source.clone(), problem })
         }
-        error => LoadFailure::Unreadable { path: spec.source.display().to_string(), error },
+        error => LoadFailure::Unreadable { path: text::path(&spec.source), error },
     })
 }
 

@@ -21,6 +21,7 @@ use crate::{
     model::{
         PluginSpec,
         syntax::{dns_label, qualified_name},
+        text,
     },
     shape::Prune,
     telemetry::{LogFormat, init_logs},
@@ -256,7 +257,7 @@ fn warn_of_pruned(plugins: &[(PathBuf, PluginSpec)], prune: &Prune) {
             tracing::warn!(
                 "{}: plugin {}: may write the annotation {key}, which --prune-annotations cuts away: it does not see what it \
                  wrote, and each run that writes it sends a request",
-                file.display(),
+                text::path(file),
                 spec.id
             );
         }
@@ -307,7 +308,7 @@ async fn load(app: &App, plugins: Vec<(PathBuf, PluginSpec)>, strict: bool) -> R
                 let passing = failure.is_passing();
                 waiting += usize::from(passing);
                 let next = if passing && !strict { "; the host tries again" } else { "" };
-                tracing::error!("{}: plugin {id}: {failure}{next}", file.display());
+                tracing::error!("{}: plugin {id}: {failure}{next}", text::path(&file));
             }
         }
         if !strict {
@@ -332,7 +333,7 @@ fn misconfigured(bad: usize) -> ExitCode {
 }
 
 fn listed(paths: &[PathBuf]) -> String {
-    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+    paths.iter().map(|path| text::path(path)).collect::<Vec<_>>().join(", ")
 }
 
 /// The errors' texts hold their causes, so these are not told again.

@@ -18,12 +18,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::model::{PluginId, PluginSpec};
+use crate::model::{PluginId, PluginSpec, text};
 
 use node::{Node, Problem};
 
 /// Far above any configuration that people write.
 const MAX_FILE_BYTES: u64 = 1 << 20;
+/// Of one file with its aliases expanded: mappings, lists and values, about 100 bytes of memory each.
+const MAX_NODES: usize = 100_000;
+/// Of one file with its aliases expanded.
+const MAX_SCALAR_BYTES: usize = 2 << 20;
 
 /// What the files say.
 #[derive(Debug, Default)]
@@ -49,15 +53,16 @@ pub struct ConfigError {
 }
 
 impl fmt::Display for ConfigError {
+    /// One line, whatever the file contains.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}", self.file.display())?;
+        formatter.write_str(&text::path(&self.file))?;
         if let Some(line) = self.line {
             write!(formatter, ":{line}")?;
         }
         if !self.field.is_empty() {
-            write!(formatter, ": {}", self.field)?;
+            write!(formatter, ": {}", text::name(&self.field))?;
         }
-        write!(formatter, ": {}", self.message)
+        write!(formatter, ": {}", text::line(&self.message))
     }
 }
 
@@ -124,15 +129,27 @@ fn read(file: &Path) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|error| format!("is not UTF-8: {error}"))
 }
 
+/// Aliases are expanded while a file is read, so what they expand to is bounded and not only the file. Merge keys (`<<`)
+/// are refused: a grant that comes out of one is not seen by tools that do not know them.
+fn options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_nodes: MAX_NODES,
+            max_total_scalar_bytes: MAX_SCALAR_BYTES,
+        },
+        merge_keys: serde_saphyr::MergeKeyPolicy::Error,
+    }
+}
+
 /// One file's documents.
 fn parse(
     file: &Path,
     components: Option<&Path>,
-    text: &str,
+    yaml: &str,
     defined: &mut Vec<Defined>,
     errors: &mut Vec<ConfigError>,
 ) {
-    let documents: Vec<Node> = match serde_saphyr::from_multiple(text) {
+    let documents: Vec<Node> = match serde_saphyr::from_multiple_with_options(yaml, options()) {
         Ok(documents) => documents,
         Err(error) => {
             let line = error.location().map(|location| location.line());
@@ -163,7 +180,7 @@ fn without_duplicates(defined: Vec<Defined>, errors: &mut Vec<ConfigError>) -> V
     for plugin in defined {
         match first.get(&plugin.spec.id) {
             Some(other) => errors.push(ConfigError {
-                message: format!("{} is already defined in {}; rename one", plugin.spec.id, other.display()),
+                message: format!("{} is already defined in {}; rename one", plugin.spec.id, text::path(other)),
                 file: plugin.file,
                 line: Some(plugin.line),
                 field: "metadata.name".to_owned(),

@@ -15,6 +15,8 @@ use super::{
 };
 
 const API_VERSION: &str = "podium.dev/v1alpha1";
+/// Every run is given a copy.
+const MAX_CONFIG_BYTES: usize = 64 << 10;
 
 /// # Errors
 /// With everything that is wrong.
@@ -56,11 +58,21 @@ fn spec(document: Field<'_>, directory: &Path) -> Option<PluginSpec> {
     let phases = [("before", Phase::Before), ("main", Phase::Main), ("after", Phase::After)];
     let phase = spec.get("phase").word(&phases).unwrap_or_default();
     let after = spec.get("after").list().iter().filter_map(Field::required_text).collect();
-    let config = spec.get("config").mapping().map_or_else(|| "{}".to_owned(), |config| config.to_string());
+    let config = config(&spec.get("config"));
     spec.finish();
     let id = id?;
     let impersonate = impersonate(&account.0, account.1.as_ref(), id.namespace.as_deref());
     Some(PluginSpec { impersonate, source: source?, id, watch, grants, limits, phase, after, config })
+}
+
+/// As JSON, which each run is given.
+fn config(field: &Field<'_>) -> String {
+    let config = field.mapping().map_or_else(|| "{}".to_owned(), |config| config.to_string());
+    if config.len() > MAX_CONFIG_BYTES {
+        let bytes = config.len();
+        field.problem(format!("has {bytes} bytes as JSON, aliases expanded; at most {MAX_CONFIG_BYTES}"));
+    }
+    config
 }
 
 fn checked(field: &Field<'_>, text: Option<String>, check: fn(&str) -> Result<(), &'static str>) -> Option<String> {

@@ -209,6 +209,48 @@ fn a_key_given_twice_and_a_document_that_is_no_mapping_are_errors() {
 }
 
 #[test]
+fn a_merge_key_is_refused_with_its_line_and_one_in_quotes_is_an_unknown_field() {
+    let told = only_error("  grants: { write: { <<: { delete: true } } }");
+    assert!(told.starts_with("0.yaml:6: is not valid YAML: ") && told.to_lowercase().contains("merge key"), "{told}");
+    let told = only_error("  grants: { write: { '<<': { delete: true } } }");
+    assert!(told.contains("spec.grants.write.<<: is not a known field"), "{told}");
+}
+
+#[test]
+fn what_aliases_expand_to_is_bounded() {
+    let lines = |aliases: usize| {
+        let text = "x".repeat(1_000);
+        format!("  config:\n    one: &one \"{text}\"\n    many: [{}]", vec!["*one"; aliases].join(", "))
+    };
+    let loaded = load_texts(&[&minimal("a", &lines(60))]);
+    assert!(loaded.errors.is_empty() && loaded.plugins[0].1.config.len() > 60_000, "{:?}", loaded.errors);
+    let told = only_error(&lines(66));
+    assert!(told.contains("spec.config: has 67") && told.contains("at most 65536"), "{told}");
+    let told = only_error(&lines(3_000));
+    assert!(told.contains("is not valid YAML: "), "as a whole: {told}");
+}
+
+#[test]
+fn no_text_of_a_file_makes_an_error_of_more_than_one_line_or_a_long_one() {
+    let long = "y".repeat(5_000);
+    for hostile in ["a\\nERROR forged", "a\\u001b[2Jb", "a\\u202eb", "a\\u2028b", &long] {
+        for spec in [
+            format!("  \"{hostile}\": 1"),
+            format!("  phase: \"{hostile}\""),
+            format!("  after: [\"{hostile}\"]\n  watch: {{ sections: [\"{hostile}\"] }}"),
+            format!("  watch: {{ selector: {{ matchLabels: {{ \"{hostile}\": \"{hostile}\" }} }} }}"),
+            format!("  config: *\"{hostile}\""),
+        ] {
+            for told in errors(&[&minimal("a", &spec)]) {
+                assert!(!told.chars().any(|character| character.is_control()), "{told:?}");
+                assert!(!told.contains(['\u{202e}', '\u{2028}']), "{told:?}");
+                assert!(told.len() < 2_400, "{} bytes: {told}", told.len());
+            }
+        }
+    }
+}
+
+#[test]
 fn a_plugin_defined_twice_is_kept_once_and_both_files_are_named() {
     let told = errors(&[&minimal("a", ""), &minimal("a", "")]);
     assert!(told.len() == 1 && told[0].starts_with("1.yaml:1: metadata.name: shop/a is already defined in"));

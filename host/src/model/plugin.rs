@@ -61,11 +61,22 @@ pub enum Phase {
 /// How large a component may be and how long its compilation may take.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LimitClass {
-    /// 8 MiB, 16 core instances, 10 s.
+    /// 8 MiB, 16 core instances, 10 s of processor time.
     #[default]
     Native,
     /// 32 MiB, 64 core instances, 60 s: for guests that bring an interpreter along.
     Interpreter,
+}
+
+impl LimitClass {
+    /// As the configuration names it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Interpreter => "interpreter",
+        }
+    }
 }
 
 /// What one run may use.

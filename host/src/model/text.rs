@@ -1,5 +1,14 @@
 //! Bounds and escapes for text from outside: of guests, and of whatever answers requests.
 
+use std::path::Path;
+
+/// Of a whole message, in bytes.
+const MESSAGE_BYTES: usize = 2 << 10;
+/// Of one name in a message, in bytes.
+const NAME_BYTES: usize = 128;
+/// Of one list of names in a message.
+const NAMES: usize = 10;
+
 /// Cuts at a character's boundary, at most `limit` bytes.
 #[must_use]
 pub fn cut(text: &str, limit: usize) -> &str {
@@ -7,13 +16,16 @@ pub fn cut(text: &str, limit: usize) -> &str {
 }
 
 /// Escapes what would forge lines or reorder text on a terminal: control characters, line and paragraph separators and
-/// the bidirectional overrides.
+/// the marks and overrides of bidirectional text.
 #[must_use]
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         let hostile = character.is_control()
-            || matches!(character, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+            || matches!(
+                character,
+                '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}'
+            );
         if hostile {
             escaped.extend(character.escape_default());
         } else {
@@ -34,6 +46,37 @@ pub fn bounded(text: &str, limit: usize) -> String {
         escaped.push_str(cut(MARK, limit));
     }
     escaped
+}
+
+/// Returns a message as one line of at most 2 KiB.
+#[must_use]
+pub fn line(message: &str) -> String {
+    bounded(message, MESSAGE_BYTES)
+}
+
+/// Returns a name as part of one line, of at most 128 bytes.
+#[must_use]
+pub fn name(name: &str) -> String {
+    bounded(name, NAME_BYTES)
+}
+
+/// Returns the path of a file as part of one line, of at most 2 KiB.
+#[must_use]
+pub fn path(path: &Path) -> String {
+    bounded(&path.to_string_lossy(), MESSAGE_BYTES)
+}
+
+/// Returns names separated by commas, at most 10 of them; "nothing" where there are none.
+#[must_use]
+pub fn names<T: AsRef<str>>(names: &[T]) -> String {
+    if names.is_empty() {
+        return "nothing".to_owned();
+    }
+    let mut shown: Vec<String> = names.iter().take(NAMES).map(|one| name(one.as_ref())).collect();
+    if names.len() > NAMES {
+        shown.push(format!("and {} more", names.len() - NAMES));
+    }
+    shown.join(", ")
 }
 
 /// Texts up to a sum of bytes: those that no longer fit are left out.
@@ -79,5 +122,16 @@ mod tests {
                 assert!(bounded(&text, limit).len() <= limit);
             }
         }
+    }
+
+    #[test]
+    fn names_and_messages_are_bounded_whatever_they_consist_of() {
+        for long in ["a", "\n", "é", "\u{202e}"].map(|character| character.repeat(100_000)) {
+            assert!(name(&long).len() <= NAME_BYTES && line(&long).len() <= MESSAGE_BYTES);
+            assert!(names(&vec![long; 88]).len() <= NAMES * (NAME_BYTES + 2) + 20);
+        }
+        assert_eq!(names(&["a", "b"]), "a, b");
+        assert_eq!(names::<&str>(&[]), "nothing");
+        assert!(names(&["x"; 12]).ends_with("x, and 2 more"));
     }
 }

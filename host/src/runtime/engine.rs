@@ -12,7 +12,7 @@ use std::{
 use tokio::sync::Semaphore;
 use wasmtime::{Config, InstanceAllocationStrategy, PoolingAllocationConfig, component::Linker};
 
-use super::{LoadError, Plugin, limits, linking, plugin, run::Run};
+use super::{LoadError, Plugin, compile::Compiler, limits, linking, plugin, run::Run};
 use crate::model::{Limits, PluginSpec};
 
 /// What the engine is built for.
@@ -53,14 +53,18 @@ impl Engine {
         let linker = linking::linker(&engine).map_err(failed)?;
         let ticker = options.tick.map(|tick| Ticker::start(engine.clone(), tick)).transpose()?;
         let slots = Semaphore::new(options.concurrent_runs as usize);
-        Ok(Arc::new(Self { core: Arc::new(Core { engine, linker, slots, ticker, options }) }))
+        Ok(Arc::new(Self {
+            core: Arc::new(Core { engine, linker, slots, compiler: Compiler::default(), ticker, options }),
+        }))
     }
 
     /// Checks, compiles and links a component. Takes seconds of processor time on all cores for a large one: call it
     /// where blocking is allowed.
     ///
-    /// The time limit of the plugin's class ends the waiting; the compiler itself cannot be interrupted and finishes on
-    /// a thread of its own. Its memory is bounded by the component's size alone.
+    /// One component is compiled at a time. The limit of its class is of processor time and ends the waiting; the
+    /// compiler itself cannot be interrupted, and finishes on threads of its own before the next compilation begins. Its
+    /// memory is bounded by the caps of the class on structure, which are checked before anything else: on size,
+    /// nesting, functions, locals and blocks.
     ///
     /// # Errors
     /// When the file is no component, asks for more than its grants or limits, or cannot be compiled.
@@ -76,6 +80,7 @@ pub(super) struct Core {
     pub(super) linker: Linker<Run>,
     /// One permit for each sandbox of the pool, so that a run waits for one instead of failing.
     pub(super) slots: Semaphore,
+    pub(super) compiler: Compiler,
     ticker: Option<Ticker>,
     pub(super) options: EngineOptions,
 }

@@ -3,9 +3,12 @@
 
 use wasmparser::{
     Parser, Payload, Validator, WasmFeatures,
-    component_types::{ComponentEntityType, ComponentInstanceTypeId},
+    component_types::{ComponentAnyTypeId, ComponentEntityType},
     types::Types,
 };
+
+use super::caps::{self, CapError, Caps};
+use crate::model::{LimitClass, text};
 
 /// What rustc, componentize-py and componentize-js need, and no more: no gc, exceptions, threads, memory64,
 /// multi-memory, relaxed SIMD, tail calls, typed function references, component-model async.
@@ -31,6 +34,9 @@ pub enum InspectError {
     CoreModule,
     #[error("not a WebAssembly component")]
     NotWebAssembly,
+    /// More of something than a component of its class may have.
+    #[error("more than {limit} {what}, the bound of limits.class {class}")]
+    Over { what: &'static str, limit: u64, class: &'static str },
     /// Malformed, or uses a feature that the sandbox refuses.
     #[error("not a component that the sandbox accepts: {0}")]
     Invalid(String),
@@ -39,9 +45,9 @@ pub enum InspectError {
 /// The interfaces that a component imports, in its order.
 ///
 /// # Errors
-/// When it is no component, or uses a feature that the sandbox refuses.
+/// When it is no component, has more of something than any class allows, or uses a feature that the sandbox refuses.
 pub fn inspect(wasm: &[u8]) -> Result<Vec<Import>, InspectError> {
-    Ok(inspect_all(wasm)?.imports)
+    Ok(inspect_all(wasm, LimitClass::Interpreter)?.imports)
 }
 
 #[derive(Debug)]
@@ -49,18 +55,28 @@ pub(super) struct Inspection {
     pub(super) imports: Vec<Import>,
     /// Names of what it exports.
     pub(super) exports: Vec<String>,
+    /// Imports that hold a resource type.
+    pub(super) resources: Vec<String>,
+    /// Imports that hold what no interface of a world does: an instance, a component or a module.
+    pub(super) nested: Vec<String>,
 }
 
-pub(super) fn inspect_all(wasm: &[u8]) -> Result<Inspection, InspectError> {
+pub(super) fn inspect_all(wasm: &[u8], class: LimitClass) -> Result<Inspection, InspectError> {
     if Parser::is_core_wasm(wasm) {
         return Err(InspectError::CoreModule);
     }
     if !Parser::is_component(wasm) {
         return Err(InspectError::NotWebAssembly);
     }
-    let invalid = |error: wasmparser::BinaryReaderError| InspectError::Invalid(error.to_string());
+    // Before the validator, which recurses where components and types nest, and whose memory grows with the depth.
+    caps::check(wasm, Caps::of_class(class)).map_err(|error| match error {
+        CapError::Over { what, limit } => InspectError::Over { what, limit, class: class.name() },
+        CapError::Malformed(error) => InspectError::Invalid(text::line(&error)),
+    })?;
+    let invalid = |error: wasmparser::BinaryReaderError| InspectError::Invalid(text::line(&error.to_string()));
     let types = Validator::new_with_features(FEATURES).validate_all(wasm).map_err(invalid)?;
-    let mut inspection = Inspection { imports: Vec::new(), exports: Vec::new() };
+    let (imports, exports, resources, nested) = <_>::default();
+    let mut inspection = Inspection { imports, exports, resources, nested };
     let mut depth = 0_usize;
     for payload in Parser::new(0).parse_all(wasm) {
         match payload.map_err(invalid)? {
@@ -70,7 +86,7 @@ pub(super) fn inspect_all(wasm: &[u8]) -> Result<Inspection, InspectError> {
             Payload::ComponentImportSection(section) if depth == 0 => {
                 for import in section {
                     let name = import.map_err(invalid)?.name.name;
-                    inspection.imports.push(import_of(&types, name));
+                    inspection.import(&types, name);
                 }
             }
             Payload::ComponentExportSection(section) if depth == 0 => {
@@ -84,20 +100,36 @@ pub(super) fn inspect_all(wasm: &[u8]) -> Result<Inspection, InspectError> {
     Ok(inspection)
 }
 
-fn import_of(types: &Types, name: &str) -> Import {
-    let functions = match types.component_item_for_import(name).map(|item| item.ty) {
-        Some(ComponentEntityType::Instance(instance)) => functions_of(types, instance),
-        Some(ComponentEntityType::Type { .. }) | None => Vec::new(),
-        // Imported outside any interface; its name is all there is to say.
-        Some(_) => vec![name.to_owned()],
-    };
-    Import { interface: name.to_owned(), functions }
-}
+impl Inspection {
+    fn import(&mut self, types: &Types, name: &str) {
+        let mut functions = Vec::new();
+        match types.component_item_for_import(name).map(|item| item.ty) {
+            Some(ComponentEntityType::Instance(instance)) => {
+                for (function, item) in &types[instance].exports {
+                    match item.ty {
+                        ComponentEntityType::Func(_) => functions.push(function.clone()),
+                        other => self.no_function(other, name),
+                    }
+                }
+            }
+            Some(other @ ComponentEntityType::Type { .. }) => self.no_function(other, name),
+            None => {}
+            // Imported outside any interface; its name is all there is to say.
+            Some(_) => functions.push(name.to_owned()),
+        }
+        self.imports.push(Import { interface: name.to_owned(), functions });
+    }
 
-fn functions_of(types: &Types, instance: ComponentInstanceTypeId) -> Vec<String> {
-    let is_function = |ty: &ComponentEntityType| matches!(ty, ComponentEntityType::Func(_));
-    let exports = types[instance].exports.iter();
-    exports.filter(|(_, item)| is_function(&item.ty)).map(|(name, _)| name.clone()).collect()
+    fn no_function(&mut self, item: ComponentEntityType, import: &str) {
+        let list = match item {
+            ComponentEntityType::Type { referenced: ComponentAnyTypeId::Resource(_), .. } => &mut self.resources,
+            ComponentEntityType::Type { .. } => return,
+            _ => &mut self.nested,
+        };
+        if list.last().is_none_or(|last| last != import) {
+            list.push(import.to_owned());
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,6 @@
 //! From a component's bytes to something that can be run: compiled once, linked once.
 
-use std::{
-    sync::{Arc, mpsc},
-    time::Duration,
-};
+use std::sync::Arc;
 
 use wasmtime::component::Component;
 
@@ -60,7 +57,7 @@ pub(super) fn compile(core: &Arc<Core>, spec: &PluginSpec, wasm: &[u8]) -> Resul
         return Err(LoadProblem::Limits(format!("limits.memoryMiB is {asked}; this host gives at most {most}")));
     }
     let (world, imports) = validate(spec, wasm)?;
-    let component = compile_within(&core.engine, wasm, limits::of_class(spec.limits.class).compile)?;
+    let component = core.compiler.compile(&core.engine, wasm, limits::of_class(spec.limits.class).compile)?;
     check_initial_memory(spec, &component)?;
     let link = |error: wasmtime::Error| LoadProblem::Link(format!("{error:#}"));
     let instance = core.linker.instantiate_pre(&component).map_err(link)?;
@@ -77,24 +74,6 @@ pub(super) fn compile(core: &Arc<Core>, spec: &PluginSpec, wasm: &[u8]) -> Resul
         config: spec.config.clone(),
     };
     Ok(Plugin { core: Arc::clone(core), terms: Arc::new(terms), linked, imports })
-}
-
-/// The compiler cannot be interrupted: past the limit it is left to finish on its thread, and nobody waits for it.
-fn compile_within(engine: &wasmtime::Engine, wasm: &[u8], limit: Duration) -> Result<Component, LoadProblem> {
-    let (done, result) = mpsc::sync_channel(1);
-    let (engine, wasm) = (engine.clone(), wasm.to_vec());
-    std::thread::Builder::new()
-        .name("podium-compile".into())
-        .spawn(move || {
-            // The receiver may have given up.
-            let _ = done.send(Component::new(&engine, &wasm));
-        })
-        .map_err(|error| LoadProblem::NoThread(error.to_string()))?;
-    match result.recv_timeout(limit) {
-        Ok(compiled) => compiled.map_err(|error| LoadProblem::Compile(format!("{error:#}"))),
-        Err(mpsc::RecvTimeoutError::Timeout) => Err(LoadProblem::TooSlow { limit }),
-        Err(mpsc::RecvTimeoutError::Disconnected) => Err(LoadProblem::Compile("the compiler panicked".to_owned())),
-    }
 }
 
 const WASM_PAGE_BYTES: u64 = 64 << 10;

@@ -7,14 +7,14 @@ use super::{
     inspect::{Import, InspectError, Inspection, inspect_all},
     limits, wasi,
 };
-use crate::model::{LimitClass, PluginSpec};
+use crate::model::{LimitClass, PluginSpec, text};
 
 const PACKAGE: &str = "podium:reconcile/";
 const VERSION: &str = "@0.1.0";
 
 /// A plugin that was not loaded; the text names its file.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: {problem}", file.display())]
+#[error("{}: {}", text::path(file), text::line(&problem.to_string()))]
 pub struct LoadError {
     pub file: PathBuf,
     pub problem: Box<LoadProblem>,
@@ -32,18 +32,18 @@ pub enum LoadProblem {
     #[error(
         "exports neither podium:reconcile/reconciler@0.1.0 (world plugin) nor podium:reconcile/reconciler-json@0.1.0 \
          (world plugin-json); it exports {}",
-        list(exports)
+        text::names(exports)
     )]
     NoWorld { exports: Vec<String> },
     /// Imports that no plugin can have.
     #[error(
         "imports {}, which no world of podium:reconcile@0.1.0 has; a plugin can import {}",
-        list(imports),
-        list(offered)
+        text::names(imports),
+        offered.join(", ")
     )]
     Unknown { imports: Vec<String>, offered: Vec<String> },
     /// Imports that this plugin is not granted.
-    #[error("imports more than it is granted: {}; granted are {}", list(imports), list(granted))]
+    #[error("imports more than it is granted: {}; granted are {}", imports.join(", "), granted.join(", "))]
     ExceedsGrants { imports: Vec<String>, granted: Vec<String> },
     /// Its limits are more than the host gives, or less than the component needs before its first instruction.
     #[error("{0}")]
@@ -54,8 +54,11 @@ pub enum LoadProblem {
     /// The host has no thread to compile on.
     #[error("no thread to compile on: {0}")]
     NoThread(String),
+    /// Another compilation has not ended.
+    #[error("another compilation has run for more than {} s", waited.as_secs())]
+    Busy { waited: std::time::Duration },
     /// Compilation took too long.
-    #[error("compilation took more than the {} s of its class", limit.as_secs())]
+    #[error("compilation took more than the {} s of processor time of its class", limit.as_secs())]
     TooSlow { limit: std::time::Duration },
     /// The types of its imports or exports are not the contract's.
     #[error("does not fit the contract: {0}")]
@@ -66,13 +69,13 @@ impl LoadProblem {
     /// A component of so many bytes is more than its class may have.
     #[must_use]
     pub fn too_large(bytes: u64, class: LimitClass) -> Self {
-        Self::TooLarge { bytes, limit: max_component_bytes(class), class: class_name(class) }
+        Self::TooLarge { bytes, limit: max_component_bytes(class), class: class.name() }
     }
 
     /// Returns true when compiling the same component again may succeed.
     #[must_use]
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::NoThread(_) | Self::TooSlow { .. })
+        matches!(self, Self::NoThread(_) | Self::Busy { .. } | Self::TooSlow { .. })
     }
 }
 
@@ -82,19 +85,8 @@ pub const fn max_component_bytes(class: LimitClass) -> usize {
     limits::of_class(class).component_bytes
 }
 
-fn list(names: &[String]) -> String {
-    if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
-}
-
 fn class_hint(class: &str) -> &'static str {
-    if class == class_name(LimitClass::Native) { " (limits.class: interpreter allows 32 MiB)" } else { "" }
-}
-
-const fn class_name(class: LimitClass) -> &'static str {
-    match class {
-        LimitClass::Native => "native",
-        LimitClass::Interpreter => "interpreter",
-    }
+    if class == LimitClass::Native.name() { " (limits.class: interpreter allows 32 MiB)" } else { "" }
 }
 
 /// Which of the two worlds a component is of.
@@ -121,9 +113,9 @@ pub(super) fn validate(spec: &PluginSpec, wasm: &[u8]) -> Result<(World, Vec<Imp
     if wasm.len() > max_component_bytes(spec.limits.class) {
         return Err(LoadProblem::too_large(wasm.len() as u64, spec.limits.class));
     }
-    let inspection = inspect_all(wasm)?;
+    let inspection = inspect_all(wasm, spec.limits.class)?;
     let world = world_of(&inspection)?;
-    check_known(&inspection.imports)?;
+    check_known(&inspection)?;
     check_grants(spec, world, &inspection.imports)?;
     Ok((world, inspection.imports))
 }
@@ -150,9 +142,11 @@ fn is_wasi(import: &Import) -> bool {
     version.starts_with("0.2.") && wasi::INTERFACES.contains(&name)
 }
 
-fn check_known(imports: &[Import]) -> Result<(), LoadProblem> {
-    let mut unknown = Vec::new();
-    // What imports nothing but types can do nothing.
+fn check_known(inspection: &Inspection) -> Result<(), LoadProblem> {
+    let Inspection { imports, resources, nested, .. } = inspection;
+    let is_known = |name: &String| imports.iter().any(|import| import.interface == *name && is_wasi(import));
+    let mut unknown: Vec<_> = nested.iter().chain(resources.iter().filter(|name| !is_known(name))).cloned().collect();
+    // What imports nothing but plain types can do nothing.
     for import in imports.iter().filter(|import| !import.functions.is_empty()) {
         match own_interface(import) {
             Some(interface) => {

@@ -1,0 +1,238 @@
+//! Components that take seconds and gigabytes of a validator or a compiler, made here by code.
+
+use std::{fs, process::Command};
+
+use super::{super::inspect::inspect_all, *};
+use crate::runtime::InspectError;
+
+const COMPONENT: &[u8] = b"\0asm\x0d\0\x01\0";
+const MODULE: &[u8] = b"\0asm\x01\0\0\0";
+
+fn leb(mut number: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while number >= 0x80 {
+        bytes.push((number & 0x7f) as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+    bytes
+}
+
+fn section(id: u8, count: usize, entries: &[u8]) -> Vec<u8> {
+    let count = leb(count);
+    [&[id], &*leb(count.len() + entries.len()), &count, entries].concat()
+}
+
+/// A component of sections.
+fn component(sections: &[Vec<u8>]) -> Vec<u8> {
+    [COMPONENT, &sections.concat()].concat()
+}
+
+/// Section of a component that holds a module or a component.
+fn holding(id: u8, inner: &[u8]) -> Vec<u8> {
+    [&[id], &*leb(inner.len()), inner].concat()
+}
+
+/// A component around a module of these sections.
+fn around(sections: &[Vec<u8>]) -> Vec<u8> {
+    component(&[holding(1, &[MODULE, &sections.concat()].concat())])
+}
+
+/// A function without parameters and with locals.
+fn body(locals: usize, code: &[u8]) -> Vec<u8> {
+    let locals = if locals == 0 { vec![0] } else { [&[1], &*leb(locals), &[0x7f]].concat() };
+    [&*leb(locals.len() + code.len() + 1), &locals, code, &[0x0b]].concat()
+}
+
+/// A component around a module with these functions.
+fn functions(count: usize, bodies: &[u8]) -> Vec<u8> {
+    let types = section(1, 1, &[0x60, 0, 0]);
+    around(&[types, section(3, count, &vec![0; count]), section(10, count, bodies)])
+}
+
+fn function(locals: usize, code: &[u8]) -> Vec<u8> {
+    functions(1, &body(locals, code))
+}
+
+/// Loops one after another, each of which reads one local and sets another.
+fn loops(count: usize, locals: usize) -> Vec<u8> {
+    let one = |at: usize| [&[0x03, 0x40, 0x20], &*leb(at % locals), &[0x21], &leb((at + 1) % locals), &[0x0b]].concat();
+    function(locals, &(0..count).flat_map(one).collect::<Vec<_>>())
+}
+
+fn nested_loops(count: usize) -> Vec<u8> {
+    function(0, &[[0x03, 0x40].repeat(count), [0x0b].repeat(count)].concat())
+}
+
+/// Components in each other: only the beginnings of each are bytes of its own.
+fn nest(depth: usize) -> Vec<u8> {
+    let mut lengths = vec![COMPONENT.len()];
+    for _ in 1..depth {
+        let inner = lengths[lengths.len() - 1];
+        lengths.push(COMPONENT.len() + 1 + leb(inner).len() + inner);
+    }
+    let mut bytes = Vec::new();
+    for inner in lengths.iter().rev().skip(1) {
+        bytes.extend([COMPONENT, &[4], &leb(*inner)].concat());
+    }
+    [&*bytes, COMPONENT].concat()
+}
+
+/// Types of instances in each other.
+fn nested_types(depth: usize) -> Vec<u8> {
+    component(&[section(7, 1, &[[0x42, 1, 1].repeat(depth), vec![0x42, 0]].concat())])
+}
+
+/// Each component instantiates the one before it twice.
+fn doubling(components: usize) -> Vec<u8> {
+    let leaf = component(&[holding(1, MODULE), section(2, 1, &[0, 0, 0])]);
+    let mut sections = vec![holding(4, &leaf)];
+    for before in 0..components {
+        // An outer alias to the one before it, which is instantiated twice.
+        let alias = section(6, 1, &[&[0x04, 0x02, 1][..], &leb(before)].concat());
+        let twice = section(5, 2, &[0, 0, 0, 0, 0, 0]);
+        sections.push(holding(4, &component(&[alias, twice])));
+    }
+    sections.push(section(5, 1, &[&[0][..], &leb(components), &[0]].concat()));
+    component(&sections)
+}
+
+type Bomb = (&'static str, Box<dyn Fn() -> Vec<u8>>, &'static str);
+
+fn bombs() -> Vec<Bomb> {
+    let table = || [vec![0x41, 0, 0x0e], leb(65_000), vec![0; 65_001]].concat();
+    let bomb = |name, make: Box<dyn Fn() -> Vec<u8>>, refused| (name, make, refused);
+    vec![
+        bomb(
+            "110 br_tables of 65,000 targets",
+            Box::new(move || functions(110, &body(0, &table()).repeat(110))),
+            "targets of a br_table",
+        ),
+        bomb(
+            "one function of 7.5 MB in a straight line",
+            Box::new(|| function(0, &[0x41, 0, 0x1a].repeat(2_500_000))),
+            "bytes of a function",
+        ),
+        bomb("40,000 loops with 2,000 locals", Box::new(|| loops(40_000, 2_000)), "bytes of a function"),
+        bomb("100,000 loops with 49,000 locals", Box::new(|| loops(100_000, 49_000)), "bytes of a function"),
+        bomb("100 loops with 49,000 locals", Box::new(|| loops(100, 49_000)), "locals of a function"),
+        bomb("5,000 loops with 900 locals", Box::new(|| loops(5_000, 900)), "locals times blocks of a function"),
+        bomb(
+            "100 functions of 300 loops with 900 locals",
+            Box::new(|| {
+                let one: Vec<u8> = [0x03, 0x40, 0x0b].repeat(300);
+                functions(100, &body(900, &one).repeat(100))
+            }),
+            "locals times blocks of all functions",
+        ),
+        bomb("20,000 loops in each other", Box::new(|| nested_loops(20_000)), "blocks inside of blocks"),
+        bomb(
+            "990,000 empty functions",
+            Box::new(|| functions(990_000, &body(0, &[]).repeat(990_000))),
+            "bytes of definitions of modules",
+        ),
+        bomb("25,000 empty functions", Box::new(|| functions(25_000, &body(0, &[]).repeat(25_000))), "functions"),
+        bomb(
+            "600,000 operators with many live values",
+            Box::new(|| function(0, &[[0x41, 0].repeat(300_000), [0x1a].repeat(300_000)].concat())),
+            "bytes of a function",
+        ),
+        bomb("2,000 components in each other", Box::new(|| nest(2_000)), "components inside of components"),
+        bomb("10,000 components in each other", Box::new(|| nest(10_000)), "components inside of components"),
+        bomb("40,000 components in each other", Box::new(|| nest(40_000)), "components inside of components"),
+        bomb("80,000 types in each other", Box::new(|| nested_types(80_000)), "types nested in types"),
+        bomb("2^40 instances", Box::new(|| doubling(40)), "instances"),
+        bomb(
+            "a function type of 1,000 parameters",
+            Box::new(|| around(&[section(1, 1, &[&[0x60][..], &leb(1_000), &[0x7f; 1_000], &[0]].concat())])),
+            "parameters of a function",
+        ),
+        bomb(
+            "100 blocks with types",
+            Box::new(|| function(0, &[0x02, 0x00, 0x0b].repeat(100))),
+            "blocks with parameters in a function",
+        ),
+        bomb(
+            "an export with a name of 90 KB",
+            Box::new(|| {
+                let name = [leb(90_000), vec![b'x'; 90_000], vec![0, 0]].concat();
+                around(&[section(7, 1, &name)])
+            }),
+            "bytes of a name",
+        ),
+    ]
+}
+
+fn refusal(wasm: &[u8], class: LimitClass) -> Option<&'static str> {
+    match inspect_all(wasm, class) {
+        Err(InspectError::Over { what, .. }) => Some(what),
+        Err(InspectError::Invalid(error)) => unreachable!("{error}"),
+        _ => None,
+    }
+}
+
+#[test]
+fn what_takes_gigabytes_to_compile_is_refused_for_what_it_has_too_much_of() {
+    for (name, make, refused) in bombs() {
+        assert_eq!(refusal(&make(), LimitClass::Native), Some(refused), "{name}");
+    }
+}
+
+#[test]
+fn an_interpreter_may_have_more_and_not_without_bound() {
+    let long = |bytes: usize| function(0, &[0x41, 0, 0x1a].repeat(bytes / 3));
+    assert_eq!(refusal(&long(700 << 10), LimitClass::Interpreter), None);
+    assert_eq!(refusal(&long(800 << 10), LimitClass::Interpreter), Some("bytes of a function"));
+    for deep in [nest(2_000), nested_types(10_000), doubling(40), nested_loops(20_000)] {
+        assert!(refusal(&deep, LimitClass::Interpreter).is_some());
+    }
+}
+
+#[test]
+fn what_is_within_the_caps_passes() {
+    let line = [0x41, 0, 0x1a].repeat(300);
+    for wasm in [
+        functions(700, &body(0, &line).repeat(700)),
+        nest(16),
+        nested_types(14),
+        doubling(5),
+        nested_loops(1_500),
+        loops(1_000, 900),
+    ] {
+        assert_eq!(refusal(&wasm, LimitClass::Native), None);
+    }
+}
+
+/// Figures of this process in KiB.
+fn memory(figure: &str) -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(figure)?.strip_prefix(':')).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+#[ignore = "measures its own process, and is run in one by the test below"]
+fn each_bomb_is_refused_within_64_mib() {
+    for (name, make, _) in bombs() {
+        let wasm = make();
+        // The peak is set to what is in use now.
+        fs::write("/proc/self/clear_refs", "5").unwrap();
+        let before = memory("VmRSS");
+        let began = tokio::time::Instant::now();
+        assert!(refusal(&wasm, LimitClass::Native).is_some());
+        let (millis, grown) = (began.elapsed().as_millis(), memory("VmHWM").saturating_sub(before));
+        println!("{name}: {} KiB, refused after {millis} ms with {grown} KiB", wasm.len() >> 10);
+        assert!(grown < 64 << 10, "{name} took {grown} KiB");
+    }
+}
+
+#[test]
+fn refusing_what_takes_gigabytes_to_compile_takes_less_than_64_mib() {
+    let alone = "runtime::caps::tests::each_bomb_is_refused_within_64_mib";
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", alone, "--ignored", "--nocapture", "--test-threads", "1"])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success() && told.contains("1 passed"), "{told}");
+}
