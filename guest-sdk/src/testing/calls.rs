@@ -2,6 +2,7 @@
 
 use std::{cell::RefCell, rc::Rc};
 
+use podium_wire::split_page;
 use serde_json::Value;
 
 use super::{
@@ -47,7 +48,11 @@ fn with<T>(call: impl FnOnce(&mut Fake) -> Result<T, Refused>) -> Result<T, Refu
 }
 
 pub(crate) fn get(namespace: &str, name: &str) -> Result<Option<Vec<u8>>, Refused> {
-    with(|fake| Ok(fake.readable(namespace, name)))
+    with(|fake| {
+        let record = fake.readable(namespace, name);
+        fake.pods_read += usize::from(record.is_some());
+        Ok(record)
+    })
 }
 
 pub(crate) fn get_live(namespace: &str, name: &str) -> Result<Option<Vec<u8>>, Refused> {
@@ -59,7 +64,11 @@ pub(crate) fn get_live(namespace: &str, name: &str) -> Result<Option<Vec<u8>>, R
 }
 
 pub(crate) fn find(query: &Query, limit: u32, after: Option<&str>) -> Result<Page, Refused> {
-    with(|fake| Ok(fake.page(query, limit, after)))
+    with(|fake| {
+        let page = fake.page(query, limit, after);
+        fake.pods_read += split_page(&page.pods).map_or(0, |records| records.len());
+        Ok(page)
+    })
 }
 
 pub(crate) fn count(query: &Query) -> Result<u64, Refused> {

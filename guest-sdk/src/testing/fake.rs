@@ -54,6 +54,8 @@ pub(super) struct Fake {
     pub(super) events: Vec<Emitted>,
     pub(super) reports: Vec<WriteReport>,
     pub(super) logs: Vec<LogLine>,
+    /// By cached reads of this run.
+    pub(super) pods_read: usize,
 }
 
 /// A Pod that is gone.
@@ -98,6 +100,7 @@ impl Fake {
             events: Vec::new(),
             reports: Vec::new(),
             logs: Vec::new(),
+            pods_read: 0,
         }
     }
 
@@ -280,6 +283,7 @@ impl Fake {
         self.events.clear();
         self.reports.clear();
         self.logs.clear();
+        self.pods_read = 0;
     }
 
     /// Forgets what a host keeps in memory: state, the last states of Pods that are gone, when an Event was said last.

@@ -150,6 +150,7 @@ impl Host {
             events: fake.events.clone(),
             reports: fake.reports.clone(),
             logs: fake.logs.clone(),
+            pods_read: fake.pods_read,
             result,
         };
         drop(fake);

@@ -13,6 +13,7 @@ pub struct Run {
     pub(super) events: Vec<Emitted>,
     pub(super) reports: Vec<WriteReport>,
     pub(super) logs: Vec<LogLine>,
+    pub(super) pods_read: usize,
 }
 
 /// An Event that was sent.
@@ -60,6 +61,12 @@ impl Run {
     #[must_use]
     pub fn reports(&self) -> &[WriteReport] {
         &self.reports
+    }
+
+    /// How many Pods cached reads handed to the plugin, each as often as it was read: what the run costs beside writes.
+    #[must_use]
+    pub fn pods_read(&self) -> usize {
+        self.pods_read
     }
 
     /// The plugin's log.

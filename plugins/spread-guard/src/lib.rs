@@ -4,13 +4,15 @@
 //! another plugin to say. A workload is what its Pods' controller is: the ReplicaSet, StatefulSet or Job.
 
 mod crowd;
+mod duty;
 
 use std::time::Duration;
 
-use podium_sdk::{Event, Outcome, Pod, Request, Result, pods, reconciler};
+use podium_sdk::{Event, Outcome, Pod, Request, Result, Timestamp, pods, reconciler};
 use serde::Deserialize;
 
 use crowd::Crowds;
+use duty::{Duty, Turn};
 
 /// The annotation: the name of the node that the Pod shares with too many of its own.
 pub const CROWDED: &str = "podium.dev/crowded";
@@ -20,6 +22,10 @@ const WRITES: usize = 20;
 
 /// How soon the rest of a large crowd is marked.
 const NEXT_BATCH: Duration = Duration::from_secs(1);
+
+/// The Pods of a workload that is judged at every change of one of them: as many as the host gives in one page. A larger
+/// workload is judged by one of its Pods for all, because each of n Pods reading n Pods would be n^2 reads in a rollout.
+const SMALL: u64 = 100;
 
 /// The plugin's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -49,21 +55,44 @@ pub fn reconcile(request: &Request) -> Result<Outcome> {
     // A Pod that is gone leaves the others less or more crowded than before.
     let Some(pod) = request.pod().or(request.deleted()) else { return Ok(Outcome::settled()) };
     let Some(controller) = pod.controller()? else { return Ok(Outcome::settled()) };
+    let settle = Duration::from_secs(config.settle_seconds);
+    if let Some(pod) = request.pod()
+        && counts(pod)?
+        && let wait = (pod.created() + settle).since(request.now())
+        && !wait.is_zero()
+    {
+        // The workload's youngest Pod is at least as young: it is not judged yet, and need not be read to know that.
+        return Ok(Outcome::requeue_after(wait));
+    }
+    let siblings = pods::find().in_namespace(pod.namespace()).owned_by(&controller.uid);
+    let judge = || judge(siblings.clone(), &config, &controller.name, request.now());
+    if siblings.count()? <= SMALL {
+        return judge();
+    }
+    let mut duty = Duty::of(&controller.uid, request);
+    match duty.turn()? {
+        Turn::Judge => duty.judged(judge()?),
+        Turn::Wait(outcome) => Ok(outcome),
+    }
+}
+
+/// Reads the Pods of a workload and marks those that are crowded.
+fn judge(siblings: pods::Query, config: &Config, workload: &str, now: Timestamp) -> Result<Outcome> {
     let mut members = Vec::new();
-    for member in pods::find().in_namespace(pod.namespace()).owned_by(&controller.uid) {
+    for member in siblings {
         let member = member?;
         if counts(&member)? {
             members.push(member);
         }
     }
     let youngest = members.iter().map(Pod::created).max();
-    let settles = youngest.map(|created| (created + Duration::from_secs(config.settle_seconds)).since(request.now()));
+    let settles = youngest.map(|created| (created + Duration::from_secs(config.settle_seconds)).since(now));
     if let Some(wait) = settles.filter(|wait| !wait.is_zero()) {
         return Ok(Outcome::requeue_after(wait));
     }
     let nodes = members.iter().map(Pod::node).collect::<Result<Vec<_>>>()?;
     let crowds = Crowds::of(nodes.into_iter().flatten(), config.max_percent, config.min_pods);
-    mark(&members, &crowds, &controller.name)
+    mark(&members, &crowds, workload)
 }
 
 /// Pods that finished or go are no loss with their node.

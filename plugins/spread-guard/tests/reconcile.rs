@@ -116,3 +116,77 @@ fn pods_without_a_controller_are_left_alone() {
     host.restart();
     run(&mut host, "a").assert_quiet();
 }
+
+/// A rollout of 700 Pods of one workload over 20 nodes: runs of each Pod while it is young, when it has settled, and on
+/// a later change. Returns how many Pods were read.
+fn rollout(host: &mut Host) -> usize {
+    let names: Vec<_> = (0..700).map(|number| format!("web-{number:03}")).collect();
+    let mut read = 0;
+    for wait in [0, 30, 1] {
+        host.advance(Duration::from_secs(wait));
+        for name in &names {
+            let run = run(host, name);
+            run.assert_quiet();
+            read += run.pods_read();
+        }
+    }
+    read
+}
+
+fn workload(pods: usize, nodes: usize) -> Host {
+    host((0..pods).map(|number| {
+        let node = format!("n{}", number % nodes);
+        member(&format!("web-{number:03}"), &node).age(Duration::ZERO)
+    }))
+}
+
+#[test]
+fn a_rollout_of_700_pods_reads_each_of_them_a_few_times_and_not_700_times() {
+    let mut host = workload(700, 20);
+    let read = rollout(&mut host);
+    assert!(read <= 3 * 700, "{read} Pods were read");
+}
+
+#[test]
+fn a_large_workload_that_becomes_crowded_is_marked_whichever_pods_change() {
+    let mut host = workload(390, 3);
+    host.advance(Duration::from_secs(60));
+    run(&mut host, "web-000").assert_quiet().assert_outcome(Outcome::requeue_after(Duration::from_secs(10)));
+    // The Pods on two of three nodes go, and with them the one that judges. The others' runs leave it to that one.
+    for number in (0..390).filter(|number| number % 3 != 2) {
+        let name = format!("web-{number:03}");
+        host.remove_pod("shop", &name);
+        run(&mut host, &name).assert_quiet();
+    }
+    host.advance(Duration::from_secs(10));
+    let first = run(&mut host, "web-000");
+    first.assert_events(["Crowded"]);
+    let mut marked = first.writes().len();
+    for _ in 0..6 {
+        host.advance(Duration::from_secs(1));
+        marked += run(&mut host, "web-000").assert_events([]).writes().len();
+    }
+    assert_eq!(marked, 130, "all that are left");
+}
+
+#[test]
+fn the_duty_of_a_judge_that_does_not_come_is_taken_by_the_next_pod_that_changes() {
+    let mut host = workload(150, 1);
+    host.advance(Duration::from_secs(60));
+    assert_eq!(run(&mut host, "web-000").writes().len(), 20);
+    run(&mut host, "web-001").assert_quiet().assert_outcome(Outcome::settled());
+    host.advance(Duration::from_secs(12));
+    assert_eq!(run(&mut host, "web-001").writes().len(), 20);
+}
+
+#[test]
+fn a_large_workload_at_rest_is_judged_once_more_and_then_left_alone() {
+    let mut host = workload(150, 3);
+    host.advance(Duration::from_secs(60));
+    let pause = Duration::from_secs(10);
+    assert_eq!(run(&mut host, "web-000").assert_outcome(Outcome::requeue_after(pause)).pods_read(), 150);
+    host.advance(pause);
+    assert_eq!(run(&mut host, "web-000").assert_outcome(Outcome::settled()).pods_read(), 150);
+    // A change is judged at once again.
+    assert_eq!(run(&mut host, "web-001").pods_read(), 150);
+}
