@@ -6,6 +6,7 @@
 mod debts;
 mod gate;
 mod registry;
+mod repeats;
 mod state;
 mod tombstones;
 mod unsettled;
@@ -227,11 +228,17 @@ impl Dispatch {
         );
         let failed = !unsettled.is_empty();
         for report in unsettled.iter().take(LOGGED_WRITES) {
-            let (result, message) = (report.became.name(), report.became.text());
-            tracing::warn!(write = report.what, result, message, "a write did not settle");
+            let (write, result, error) = (&report.what, report.became.name(), report.became.text());
+            match plugin.repeats.occurred(result, &format!("{write}: {error}"), &key, Instant::now()) {
+                Some(count) => tracing::warn!(write, result, error, count, "write failed"),
+                None => tracing::debug!(write, result, error, "write failed"),
+            }
         }
         if let Some(more @ 1..) = unsettled.len().checked_sub(LOGGED_WRITES) {
-            tracing::warn!(more, "more writes did not settle");
+            match plugin.repeats.occurred("more", "", &key, Instant::now()) {
+                Some(count) => tracing::warn!(more, count, "more writes failed"),
+                None => tracing::debug!(more, "more writes failed"),
+            }
         }
         let next = match report.result {
             // With Retry-After the API server says when, and not the back-off.
@@ -239,7 +246,11 @@ impl Dispatch {
             Ok(Outcome::RequeueAfter(delay)) => Next::After(delay),
             Ok(Outcome::Settled | Outcome::Stop) => Next::Settled,
             Err(failure) => {
-                tracing::warn!(reason = failure.kind.name(), error = failure.message, "run failed");
+                let (reason, error) = (failure.kind.name(), &failure.message);
+                match plugin.repeats.occurred(reason, error, &key, Instant::now()) {
+                    Some(count) => tracing::warn!(reason, error, count, "run failed"),
+                    None => tracing::debug!(reason, error, "run failed"),
+                }
                 if failure.kind == FailureKind::Terminal { Next::Settled } else { Next::Failed }
             }
         };

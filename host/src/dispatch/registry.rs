@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::{Mutex, RwLock};
 
-use super::{Excess, State};
+use super::{Excess, State, repeats::Repeats};
 use crate::{
     journal::Account,
     model::{PluginId, PluginSpec},
@@ -28,6 +28,8 @@ pub struct Loaded {
     pub status: Arc<PluginStatus>,
     /// None where the host keeps no journal.
     pub account: Option<Account>,
+    /// Log lines about runs and writes that failed.
+    pub(super) repeats: Repeats,
 }
 
 impl Loaded {
@@ -96,7 +98,8 @@ impl Registry {
         let fresh = Lane(u32::try_from(inner.lanes.len() + 1).unwrap_or(u32::MAX));
         let lane = *inner.lanes.entry(spec.id.clone()).or_insert(fresh);
         let state = inner.plugins.get(&lane).map(|old| old.state.clone()).unwrap_or_default();
-        inner.plugins.insert(lane, Arc::new(Loaded { lane, spec, reconcile, sender, state, status, account }));
+        let repeats = Repeats::default();
+        inner.plugins.insert(lane, Arc::new(Loaded { lane, spec, reconcile, sender, state, status, account, repeats }));
         lane
     }
 
