@@ -11,7 +11,7 @@ use kube::{
 };
 use podium_devcluster::Cluster;
 use podium_host::{
-    app::{App, Options},
+    app::{App, Operator, Options},
     model::{PluginSpec, PodView},
     shape::Prune,
 };
@@ -43,7 +43,7 @@ pub fn options(cluster: &Cluster, client: kube::Client) -> Options {
         client,
         namespace: None,
         workers: 4,
-        bind_address: None,
+        operator: Operator::default(),
         journal: None,
         checkpoint: None,
         prune: Prune::default(),

@@ -33,8 +33,8 @@ const ROOMS: &[(&str, &[&str], &[&str])] = &[
     ("dispatch", &["sync", "model", "authz", "seam", "queue", "cache", "status", "clock", "journal"], &["tokio::time"]),
     ("config", &["model"], &["serde_saphyr"]),
     ("memory", &[], &["tokio"]),
-    ("telemetry", &["model", "status"], &["prometheus_client", "tracing_subscriber", "tracing_appender"]),
-    ("admin", &["telemetry"], &["axum", "tokio"]),
+    ("telemetry", &["model", "status"], &["prometheus_client", "tracing_subscriber"]),
+    ("admin", &["telemetry"], &["axum", "tokio", "hyper", "hyper_util"]),
 ];
 /// Pure helpers that every room may know.
 const FREE: &[&str] = &["intervals"];
@@ -55,7 +55,6 @@ const HEAVY: &[&str] = &[
     "tower",
     "prometheus_client",
     "tracing_subscriber",
-    "tracing_appender",
     "arc_swap",
     "imbl",
     "serde_saphyr",

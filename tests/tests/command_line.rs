@@ -77,7 +77,8 @@ impl Place {
     }
 
     async fn run_with_plugins(&self, arguments: &[&str]) -> Ended {
-        let all = [&["--kubeconfig", "kubeconfig", "--bind-address", "127.0.0.1:0", "--plugins"], arguments].concat();
+        let ports = ["--health-probe-bind-address", "0", "--metrics-bind-address", "0"];
+        let all = [&["--kubeconfig", "kubeconfig"], &ports[..], &["--plugins"], arguments].concat();
         self.run(&all).await
     }
 
@@ -121,7 +122,8 @@ async fn help_teaches_flags_environment_examples_and_exit_codes() {
         "kubeconfig",
         "plugins",
         "namespace",
-        "bind-address",
+        "health-probe-bind-address",
+        "metrics-bind-address",
         "log-level",
         "log-format",
         "state-dir",
@@ -278,16 +280,23 @@ async fn a_plugin_that_may_write_what_is_not_kept_is_named_once_for_each_annotat
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_one_error_that_names_address_and_flag() {
+async fn a_port_in_use_is_exit_code_2_and_one_error_that_names_address_and_flag() {
     let place = Place::still().await;
     place.write("registrar.yaml", &registrar(""));
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let arguments = ["--kubeconfig", "kubeconfig", "--plugins", "registrar.yaml", "--bind-address", &address];
-    let ended = place.run(&arguments).await;
-    assert_eq!(ended.code, Some(1), "it may be free later: {}", ended.stderr);
-    let [error] = ended.errors()[..] else { unreachable!("{}", ended.stderr) };
-    assert!(error.contains(&address) && error.contains("--bind-address"), "{error}");
+    for (flag, other) in [
+        ("--health-probe-bind-address", "--metrics-bind-address"),
+        ("--metrics-bind-address", "--health-probe-bind-address"),
+    ] {
+        let arguments = ["--kubeconfig", "kubeconfig", "--plugins", "registrar.yaml", flag, &address, other, "0"];
+        let ended = place.run(&arguments).await;
+        assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+        let [error] = ended.errors()[..] else { unreachable!("{}", ended.stderr) };
+        assert!(error.contains(&address) && error.contains(flag), "{error}");
+        let last = ended.stderr.lines().last().unwrap_or_default();
+        assert!(last.contains("exiting code=2"), "{}", ended.stderr);
+    }
 }
 
 #[tokio::test]
@@ -307,7 +316,15 @@ async fn a_bad_plugin_does_not_stop_the_good_ones_unless_strict_says_so() {
     let log = host.log();
     assert_eq!(log.lines().filter(|line| line.contains(" ERROR ")).count(), 2, "{log}");
     let metrics = host.get("/metrics").await.unwrap();
-    assert!(metrics.contains(r#"controller="registrar""#) && !metrics.contains("greedy"), "{metrics}");
+    for (name, ready) in [("registrar", 1), ("greedy", 0)] {
+        let line = format!(r#"podium_plugin_ready{{controller="{name}"}} {ready}"#);
+        assert!(metrics.contains(&line), "{line} is not in {metrics}");
+    }
+    let ready = host.get("/readyz?verbose").await.unwrap();
+    assert!(
+        ready.contains("[+]plugin/registrar ok\n") && ready.contains("[-]plugin/greedy failed: refused\n"),
+        "{ready}"
+    );
     assert!(host.terminate().await.unwrap().success());
 }
 

@@ -62,7 +62,9 @@ impl Scene {
             fs::write(&files[index], text)?;
         }
         let mut arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
-        arguments.extend(["--bind-address".to_owned(), SocketAddr::new(Network::FAR, 0).to_string()]);
+        for flag in ["--health-probe-bind-address", "--metrics-bind-address"] {
+            arguments.extend([flag.to_owned(), SocketAddr::new(Network::FAR, 0).to_string()]);
+        }
         let options = HostOptions { kubeconfig: path("kubeconfig"), plugins: files, arguments };
         let host = Host::spawn_by(network.far_command(host_binary()?), &options).await?;
         Ok(Self { network, cluster, host, _server: server, _directory: directory })

@@ -6,7 +6,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -17,8 +17,10 @@ use super::cluster::Cluster;
 use crate::{
     cache::Reader,
     checkpoint::{self, Saver, Scope},
+    clock::Clock,
     model::{Checkpoint, PodView, Revision},
     shape::Shapes,
+    telemetry::CheckpointFigures,
 };
 
 /// Where and how often the cache is saved.
@@ -37,9 +39,24 @@ pub(super) struct Keeper {
     /// None while a thread has it.
     saver: Option<Saver>,
     simulated: bool,
-    /// What was last told of a failure.
-    failed: bool,
     cluster: Cluster,
+    clock: Clock,
+    saved: Arc<Saved>,
+}
+
+/// When the checkpoint was last written, for metrics.
+#[derive(Debug, Default)]
+pub(super) struct Saved {
+    /// Epoch milliseconds; 0 before the first time.
+    at_millis: AtomicU64,
+    failing: AtomicBool,
+}
+
+impl Saved {
+    pub(super) fn figures(&self) -> CheckpointFigures {
+        let at = self.at_millis.load(Relaxed);
+        CheckpointFigures { saved_millis: (at > 0).then_some(at), failing: self.failing.load(Relaxed) }
+    }
 }
 
 impl Keeper {
@@ -49,10 +66,16 @@ impl Keeper {
         reader: Reader,
         incomplete: Arc<AtomicBool>,
         cluster: Cluster,
+        clock: Clock,
         simulated: bool,
     ) -> Self {
         let saver = Some(Saver::new(options.directory, scope));
-        Self { reader, incomplete, every: options.every, saver, simulated, failed: false, cluster }
+        let saved = Arc::default();
+        Self { reader, incomplete, every: options.every, saver, simulated, cluster, clock, saved }
+    }
+
+    pub(super) fn saved(&self) -> Arc<Saved> {
+        self.saved.clone()
     }
 
     /// Runs until `stop`, and saves a last time.
@@ -80,17 +103,19 @@ impl Keeper {
         };
         let (saver, saved) = if self.simulated { save() } else { tokio::task::spawn_blocking(save).await? };
         self.saver = Some(saver);
-        self.tell(saved);
+        self.record(saved);
         Ok(())
     }
 
-    fn tell(&mut self, saved: io::Result<()>) {
-        if let Err(error) = &saved
-            && !self.failed
-        {
-            tracing::warn!(%error, "the cache cannot be saved: the next start lists all pods");
+    fn record(&self, saved: io::Result<()>) {
+        let failed_before = self.saved.failing.swap(saved.is_err(), Relaxed);
+        match saved {
+            Ok(()) => self.saved.at_millis.store(self.clock.now_millis(), Relaxed),
+            Err(error) if !failed_before => {
+                tracing::warn!(%error, "saving the cache failed: the next start lists all pods");
+            }
+            Err(_) => {}
         }
-        self.failed = saved.is_err();
     }
 }
 

@@ -8,12 +8,13 @@ mod cluster;
 mod ingest;
 mod journal;
 mod loading;
+mod operator;
 pub mod process;
 mod sweep;
 mod thread;
 mod wall_clock;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
 use tokio::{
@@ -24,20 +25,18 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    admin,
     api::Api,
     cache::{self, Reader},
     checkpoint::Scope,
     clock::Clock,
     dispatch::{Debts, Dispatch, PodQueue, Registry},
-    journal::{Figures, Journal, Opened},
+    journal::{Journal, Opened},
     live::LivePods,
-    model::{PluginId, PluginSpec, PodView},
+    model::{PluginId, PluginSpec},
     queue::{Backoff, Queue},
     runtime::{Engine, EngineOptions},
     shape::{Prune, Shapes},
     status::{PluginState, Status},
-    telemetry::{CacheFigures, JournalFigures, Metrics},
     watch::{Counters, Watch, WatchOptions},
     writeback::Writeback,
 };
@@ -48,6 +47,8 @@ use ingest::{Ingest, Past};
 use journal::Keeper;
 use loading::Loader;
 pub use loading::{LoadFailure, Prepared};
+pub use operator::Operator;
+use operator::{Observed, stale};
 use thread::Thread;
 pub use thread::ingest_runtime;
 pub use wall_clock::WallClock;
@@ -71,10 +72,10 @@ pub struct Options {
     /// None: all namespaces.
     pub namespace: Option<String>,
     /// Keys worked on at the same time, of which one plugin gets at most half. The tokio runtime should have one thread
-    /// more, so that the operator's port answers while every guest computes.
+    /// more, so that probes are answered while every guest computes.
     pub workers: usize,
-    /// Where /healthz, /readyz and /metrics are served; none: nowhere.
-    pub bind_address: Option<SocketAddr>,
+    /// Where the host is observed from outside.
+    pub operator: Operator,
     /// Opened by [`crate::journal::open`]; none: deletions while the host is down are not delivered.
     pub journal: Option<Opened>,
     /// Beside the journal; none: each start lists all Pods.
@@ -98,7 +99,6 @@ pub struct App {
     status: Arc<Status>,
     journal: Option<Arc<Journal>>,
     keeper: JoinSet<anyhow::Result<()>>,
-    address: Option<SocketAddr>,
     workers: JoinSet<()>,
     services: JoinSet<anyhow::Result<()>>,
     stop: CancellationToken,
@@ -119,7 +119,7 @@ impl App {
     /// Starts the watch and the workers; plugins come with [`App::load`]. Does not wait for the API server.
     ///
     /// # Errors
-    /// When the address cannot be bound or the engine cannot be made.
+    /// When the engine cannot be made.
     pub async fn start(options: Options) -> anyhow::Result<Self> {
         Self::start_on(options, EngineOptions::default()).await
     }
@@ -185,11 +185,14 @@ impl App {
         if let Some(read) = options.wall_clock {
             services.spawn(wall_clock::follow(clock.clone(), read));
         }
+        let mut saved = None;
         let caches = (writer, reader.clone());
         let (ingest, door) = Ingest::new(caches, observations, registry.clone(), queue.clone(), debts.clone(), past);
         if let Some(kept) = options.checkpoint {
             let keep = checkpoint::Keeper::new;
-            let saving = keep(kept, scope, reader.clone(), ingest.incomplete(), of_checkpoint, simulated);
+            let incomplete = ingest.incomplete();
+            let saving = keep(kept, scope, reader.clone(), incomplete, of_checkpoint, clock.clone(), simulated);
+            saved = Some(saving.saved());
             keeper.spawn(saving.run(stop.clone()));
         }
         let ingest = async move {
@@ -224,22 +227,17 @@ impl App {
         });
 
         let (progress, phase) = watch::channel(Phase::Loading);
-        let mut address = None;
-        if let Some(wanted) = options.bind_address {
-            let bound = admin::bind(wanted)
-                .await
-                .with_context(|| format!("cannot listen on {wanted}; choose another --bind-address"))?;
-            address = Some(bound.address());
-            let metrics = metrics(&status, &registry, &queue, &dispatch.debts, &reader, journal.as_ref());
-            let (phase, reader) = (phase.clone(), reader.clone());
-            let ready = move || match *phase.borrow() {
-                Phase::Loading => Some("plugins are being loaded".to_owned()),
-                Phase::Serving => unready(&reader),
-                Phase::Draining => Some("draining".to_owned()),
-            };
-            let serve = bound.serve(Arc::new(ready), metrics, stop.clone());
-            services.spawn(async move { serve.await.context("the operator's port failed") });
-        }
+        let observed = Observed {
+            status: status.clone(),
+            registry: registry.clone(),
+            queue: queue.clone(),
+            debts: dispatch.debts.clone(),
+            reader: reader.clone(),
+            journal: journal.clone(),
+            checkpoint: saved,
+            phase,
+        };
+        observed.serve(options.operator, &mut services, &stop);
 
         let loader = Loader::new(engine, dispatch.clone(), status.clone(), door, journal.clone());
         let loader = Arc::new(loader);
@@ -255,7 +253,6 @@ impl App {
             status,
             journal,
             keeper,
-            address,
             workers: tasks,
             services,
             stop,
@@ -334,16 +331,10 @@ impl App {
         self.dispatch.reader.clone()
     }
 
-    /// Where the operator's port listens.
-    #[must_use]
-    pub fn address(&self) -> Option<SocketAddr> {
-        self.address
-    }
-
     /// Why readers may see old data; none when all is well.
     #[must_use]
     pub fn unready(&self) -> Option<String> {
-        unready(&self.dispatch.reader)
+        stale(&self.dispatch.reader)
     }
 
     /// True when nothing is due and nothing runs; what waits for a delay or a back-off does not count.
@@ -399,36 +390,4 @@ fn keep(opened: Option<Opened>, namespace: Option<String>, simulated: bool, stop
     let Some(Opened { journal, store, recovery }) = opened else { return (None, Past::Told, tasks) };
     tasks.spawn(Keeper::new(journal.clone(), store, simulated).run(stop.clone()));
     (Some(journal.clone()), Past::Unlisted { journal, recovery, namespace }, tasks)
-}
-
-fn unready(reader: &Reader) -> Option<String> {
-    reader.staleness().map(|staleness| format!("the cache is stale: {}", staleness.reason))
-}
-
-fn metrics(
-    status: &Arc<Status>,
-    registry: &Arc<Registry>,
-    queue: &Arc<PodQueue>,
-    debts: &Arc<Debts>,
-    reader: &Reader,
-    journal: Option<&Arc<Journal>>,
-) -> Arc<Metrics> {
-    let (queue, reader) = (queue.clone(), reader.clone());
-    let lane = |registry: &Registry, id: &PluginId| {
-        registry.all().into_iter().find(|loaded| loaded.spec.id == *id).map(|loaded| loaded.lane)
-    };
-    let plugins = registry.clone();
-    let depth = move |id: &PluginId| lane(&plugins, id).map_or(0, |lane| queue.depth(lane));
-    let (plugins, debts) = (registry.clone(), debts.clone());
-    let deletions = move |id: &PluginId| lane(&plugins, id).map_or(0, |lane| debts.tombstones.figures(lane).unsettled);
-    let cache = move || {
-        let snapshot = reader.snapshot();
-        CacheFigures { pods: snapshot.len(), stale: reader.staleness().is_some(), revision: snapshot.revision().0 }
-    };
-    let journal = journal.cloned();
-    let journal = move || {
-        let Figures { entries, owed, bytes, failing, missed } = journal.as_ref()?.figures();
-        Some(JournalFigures { entries, owed, bytes, failing, missed })
-    };
-    Arc::new(Metrics::new(status.clone(), Arc::new(depth), Arc::new(deletions), Arc::new(cache), Arc::new(journal)))
 }

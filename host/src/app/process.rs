@@ -1,22 +1,24 @@
 //! The host as a process: flags, logs, configuration, signals, exit codes.
 
 use std::{
+    env,
     hash::{BuildHasher, Hasher, RandomState},
     io,
-    net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
-    thread::available_parallelism,
+    thread::{self, available_parallelism},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::Context;
 use clap::Parser;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{App, CheckpointOptions, Options};
+use super::{App, CheckpointOptions, Operator, Options};
 use crate::{
+    admin::{self, Bound, ListenAddress},
     api, checkpoint, config, journal,
     model::{
         PluginSpec,
@@ -24,11 +26,25 @@ use crate::{
         text,
     },
     shape::Prune,
-    telemetry::{LogFormat, init_logs},
+    telemetry::{Dropped, LogFormat, init_logs},
 };
 
-/// The configuration or the flags are wrong: trying again will not help.
+/// Exit code when the host cannot go on.
+const FAILED: u8 = 1;
+/// Exit code when the configuration or a flag cannot be used: something outside the host has to change first.
 const MISCONFIGURED: u8 = 2;
+/// Port of /healthz and /readyz, as in controllers that are made with kubebuilder.
+const PROBE_PORT: u16 = 8081;
+
+/// Why the process ends; its last log line.
+struct Exit {
+    code: u8,
+    reason: &'static str,
+}
+
+impl Exit {
+    const MISCONFIGURED: Self = Self { code: MISCONFIGURED, reason: "flags or configuration cannot be used" };
+}
 
 /// Runs reconcile plugins, as sandboxed WebAssembly components, on the Pods of a cluster.
 ///
@@ -45,9 +61,13 @@ pub struct Flags {
     /// Watch the Pods of this namespace alone; the host then needs rights there alone
     #[arg(long, env = "PODIUM_NAMESPACE", value_name = "NAME", value_parser = namespace)]
     namespace: Option<String>,
-    /// Where /healthz, /readyz and /metrics are served; port 0 picks a free one
-    #[arg(long, env = "PODIUM_BIND_ADDRESS", value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
-    bind_address: SocketAddr,
+    /// Address of /healthz and /readyz: IP:PORT, :PORT for all addresses, or 0 for none [default: :8081 in a Pod,
+    /// 127.0.0.1:8081 elsewhere]
+    #[arg(long, env = "PODIUM_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS")]
+    health_probe_bind_address: Option<ListenAddress>,
+    /// Address of /metrics, which asks for no credentials: IP:PORT, :PORT for all addresses, or 0 for none
+    #[arg(long, env = "PODIUM_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    metrics_bind_address: ListenAddress,
     /// error, warn, info, debug, trace, or directives such as info,podium_host=debug
     #[arg(long, env = "PODIUM_LOG_LEVEL", value_name = "LEVEL", default_value = "info")]
     log_level: String,
@@ -86,53 +106,56 @@ Examples:
   podium-host --plugins plugins/
   podium-host --kubeconfig ~/.kube/config --plugins team-a.yaml team-b.yaml --namespace shop --log-format json
 
-Exit codes: 0 after SIGTERM or SIGINT, 1 when the host fails, 2 when flags or configuration are wrong.";
+Exit codes: 0 after SIGTERM or SIGINT, 1 when the host fails, 2 when flags or configuration cannot be used.";
 
 /// What `podium-host` does: parses the process's arguments and runs until it is told to end.
 #[must_use]
 pub fn main() -> ExitCode {
     let flags = Flags::parse();
     // Held to the end: the last lines come out when it is dropped.
-    let logs = match init_logs(&flags.log_level, flags.log_format) {
+    let (logs, writer) = match init_logs(&flags.log_level, flags.log_format) {
         Ok(logs) => logs,
-        Err(error) => {
-            #[expect(clippy::print_stderr, reason = "there are no logs yet")]
-            {
-                eprintln!("podium-host: {error}");
-            }
-            return ExitCode::from(MISCONFIGURED);
-        }
+        Err(error) => return without_logs(&error, MISCONFIGURED),
     };
-    let code = run(flags).unwrap_or_else(|error| {
-        tracing::error!("{error:#}");
-        ExitCode::FAILURE
-    });
-    if logs.dropped() > 0 {
-        tracing::warn!(lines = logs.dropped(), "log lines were dropped, because standard error was not read in time");
+    let write = move || writer.run(io::stderr());
+    if let Err(error) = thread::Builder::new().name("podium-logs".into()).spawn(write) {
+        return without_logs(&error, FAILED);
     }
-    code
+    let Exit { code, reason } = run(flags, logs.dropped()).unwrap_or_else(|error| {
+        tracing::error!("{error:#}");
+        Exit { code: FAILED, reason: "the host failed" }
+    });
+    tracing::info!(code, reason, "exiting");
+    ExitCode::from(code)
 }
 
-fn run(flags: Flags) -> anyhow::Result<ExitCode> {
+#[expect(clippy::print_stderr, reason = "there are no logs yet")]
+fn without_logs(error: &dyn std::error::Error, code: u8) -> ExitCode {
+    eprintln!("podium-host: {error}");
+    ExitCode::from(code)
+}
+
+fn run(flags: Flags, dropped: Arc<Dropped>) -> anyhow::Result<Exit> {
+    raise_file_limit();
     // Two providers may be linked one day; naming one keeps that from being a panic at the first connection.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let workers = flags.workers.map_or_else(|| 4 * available_parallelism().map_or(1, usize::from), usize::from);
-    // One thread more than guests: the port goes on while every guest computes. The watch has a thread of its own.
+    // One thread more than guests: probes are answered while every guest computes. The watch has a thread of its own.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers + 1).enable_all().build()?;
-    let code = runtime.block_on(serve(flags, workers));
+    let exit = runtime.block_on(serve(flags, workers, dropped));
     // A compilation that was cut off by the shutdown is not waited for.
     runtime.shutdown_timeout(Duration::from_millis(500));
-    code
+    exit
 }
 
-async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
+async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> anyhow::Result<Exit> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let stopped = async {
         tokio::select! {
             biased;
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
         }
     };
     tokio::pin!(stopped);
@@ -142,7 +165,7 @@ async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
     let reading = tokio::task::spawn_blocking(move || config::load(&paths));
     let config::Loaded { plugins, errors, warnings } = tokio::select! {
         biased;
-        () = &mut stopped => return Ok(ExitCode::SUCCESS),
+        signal = &mut stopped => return Ok(Exit { code: 0, reason: signal }),
         read = reading => read.context("the configuration was not read")?,
     };
     for warning in &warnings {
@@ -154,26 +177,33 @@ async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
     let bad = errors.len();
     if plugins.is_empty() && bad == 0 {
         tracing::error!("{}: no plugin configuration is there", listed(&flags.plugins));
-        return Ok(ExitCode::from(MISCONFIGURED));
+        return Ok(Exit::MISCONFIGURED);
     }
     // What "" stands for is no key.
-    let prune = Prune::annotations(flags.prune_annotations.into_iter().filter(|key| !key.is_empty()));
+    let prune = Prune::annotations(flags.prune_annotations.iter().filter(|key| !key.is_empty()).cloned());
     warn_of_pruned(&plugins, &prune);
     if plugins.is_empty() || (flags.strict && bad > 0) {
-        return Ok(misconfigured(bad));
+        return Ok(Exit::MISCONFIGURED);
     }
+    let Some(operator) = operator(&flags, dropped).await else { return Ok(Exit::MISCONFIGURED) };
     let kube_config = match kube_config(flags.kubeconfig.as_deref()).await {
         Ok(kube_config) => kube_config,
         Err(error) => {
             tracing::error!("{error:#}");
-            return Ok(ExitCode::from(MISCONFIGURED));
+            return Ok(Exit::MISCONFIGURED);
         }
     };
+    if kube_config.accept_invalid_certs {
+        tracing::warn!(
+            "the API server's certificate is not verified, because the kubeconfig sets insecure-skip-tls-verify: whoever is \
+             on the way can read and change everything"
+        );
+    }
     let journal = match journal(flags.state_dir.as_deref()) {
         Ok(journal) => journal,
         Err(error) => {
             tracing::error!("--state-dir {error}");
-            return Ok(ExitCode::from(MISCONFIGURED));
+            return Ok(Exit::MISCONFIGURED);
         }
     };
     let state_dir = flags.state_dir.as_ref().map(|directory| directory.display().to_string()).unwrap_or_default();
@@ -181,7 +211,7 @@ async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
         Ok(checkpoint) => checkpoint,
         Err(error) => {
             tracing::error!("--state-dir: the checkpoint there cannot be removed: {error}");
-            return Ok(ExitCode::from(MISCONFIGURED));
+            return Ok(Exit::MISCONFIGURED);
         }
     };
     let watch_client = api::client(kube_config.clone()).map_err(|error| *error)?;
@@ -191,7 +221,7 @@ async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
         watch_client,
         namespace: flags.namespace,
         workers,
-        bind_address: Some(flags.bind_address),
+        operator,
         journal,
         checkpoint,
         prune,
@@ -200,40 +230,75 @@ async fn serve(flags: Flags, workers: usize) -> anyhow::Result<ExitCode> {
         wall_clock: Some(Arc::new(now_millis)),
     })
     .await?;
-    if let Some(address) = app.address() {
-        tracing::info!("listening on http://{address}");
-    }
-    let loaded = tokio::select! {
+    let ended = tokio::select! {
         biased;
-        () = &mut stopped => None,
-        loaded = load(&app, plugins, flags.strict) => Some(loaded),
-    };
-    let failed = match loaded {
-        None => None,
-        Some(Err(refused)) => {
-            app.shutdown().await;
-            return Ok(misconfigured(bad + refused));
-        }
-        Some(Ok(())) => {
+        signal = &mut stopped => Ok(signal),
+        loaded = load(&app, plugins, flags.strict) => {
+            if !loaded {
+                app.shutdown().await;
+                return Ok(Exit::MISCONFIGURED);
+            }
             app.started();
             tokio::select! {
                 biased;
-                () = &mut stopped => None,
-                error = app.failed() => Some(error),
+                signal = &mut stopped => Ok(signal),
+                error = app.failed() => Err(error),
             }
         }
     };
-    tracing::info!("draining");
+    tracing::info!("shutting down: no new runs, those under way may end");
     app.shutdown().await;
-    match failed {
-        None => Ok(ExitCode::SUCCESS),
-        Some(error) => match error.downcast::<journal::OtherCluster>() {
+    match ended {
+        Ok(reason) => Ok(Exit { code: 0, reason }),
+        Err(error) => match error.downcast::<journal::OtherCluster>() {
             Ok(other) => {
                 tracing::error!("--state-dir {state_dir}: {other}");
-                Ok(ExitCode::from(MISCONFIGURED))
+                Ok(Exit::MISCONFIGURED)
             }
             Err(error) => Err(error),
         },
+    }
+}
+
+/// Binds the ports that probes and metrics are served on. Returns none when an address cannot be used, which is logged.
+async fn operator(flags: &Flags, dropped: Arc<Dropped>) -> Option<Operator> {
+    // Kubernetes sets it in every container.
+    let in_cluster = env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+    Some(Operator {
+        probes: bind(probe_address(flags, in_cluster), "health-probe-bind-address", "/healthz and /readyz").await?,
+        metrics: bind(flags.metrics_bind_address, "metrics-bind-address", "/metrics").await?,
+        dropped,
+    })
+}
+
+/// The kubelet reaches probes at the Pod's address.
+fn probe_address(flags: &Flags, in_cluster: bool) -> ListenAddress {
+    let local = ListenAddress::One(([127, 0, 0, 1], PROBE_PORT).into());
+    let default = if in_cluster { ListenAddress::All(PROBE_PORT) } else { local };
+    flags.health_probe_bind_address.unwrap_or(default)
+}
+
+async fn bind(address: ListenAddress, flag: &str, what: &str) -> Option<Option<Bound>> {
+    match admin::bind(address).await {
+        Ok(bound) => {
+            if let Some(bound) = &bound {
+                tracing::info!("serving {what} on http://{}", bound.address());
+            }
+            Some(bound)
+        }
+        Err(error) => {
+            tracing::error!("--{flag} {address}: cannot listen there: {error}; choose another address");
+            None
+        }
+    }
+}
+
+/// Raises the soft limit of open files to the hard one, as Go's runtime does: container runtimes leave the soft one at
+/// 1,024 for programs that use `select`, and this one does not.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::warn!(%error, soft = limit.current, hard = limit.maximum, "the limit of open files cannot be raised");
     }
 }
 
@@ -288,12 +353,9 @@ fn checkpoints(directory: Option<PathBuf>, seconds: u32) -> io::Result<Option<Ch
     Ok(Some(CheckpointOptions { directory, every: Duration::from_secs(seconds.into()) }))
 }
 
-/// Loads all plugins, and logs why one is not. With `strict` none runs before all are known to be good.
-///
-/// # Errors
-/// When the host is not to go on: with `strict` when any plugin was not loaded, otherwise when none was and none is tried
-/// again. The number is of plugins that were not loaded.
-async fn load(app: &App, plugins: Vec<(PathBuf, PluginSpec)>, strict: bool) -> Result<(), usize> {
+/// Loads all plugins, and logs why one is not. With `strict` none runs before all are known to be good. Returns false when
+/// the host is not to go on: with `strict` when any plugin was not loaded, otherwise when none was and none is tried again.
+async fn load(app: &App, plugins: Vec<(PathBuf, PluginSpec)>, strict: bool) -> bool {
     plugins.iter().for_each(|(_, spec)| app.expect(&spec.id));
     let wanted = plugins.len();
     let (mut good, mut waiting, mut prepared) = (0, 0, Vec::new());
@@ -318,18 +380,12 @@ async fn load(app: &App, plugins: Vec<(PathBuf, PluginSpec)>, strict: bool) -> R
         }
     }
     if (strict && good < wanted) || good + waiting == 0 {
-        return Err(wanted - good);
+        return false;
     }
     for plugin in prepared {
         app.install(plugin).await;
     }
-    Ok(())
-}
-
-/// Each mistake was told as an error of its own; this says why the process ends.
-fn misconfigured(bad: usize) -> ExitCode {
-    tracing::info!(bad, "ending: mend what is named above");
-    ExitCode::from(MISCONFIGURED)
+    true
 }
 
 fn listed(paths: &[PathBuf]) -> String {
@@ -363,4 +419,23 @@ fn now_millis() -> u64 {
 /// Differs between hosts that start in the same moment, so that their waits do too.
 fn seed() -> u64 {
     RandomState::new().build_hasher().finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(arguments: &[&str], in_cluster: bool) -> (String, String) {
+        let all = [&["podium-host", "--plugins", "plugins"], arguments].concat();
+        let flags = Flags::try_parse_from(all).unwrap();
+        (probe_address(&flags, in_cluster).to_string(), flags.metrics_bind_address.to_string())
+    }
+
+    #[test]
+    fn in_a_cluster_probes_listen_on_all_addresses_and_metrics_on_loopback() {
+        assert_eq!(addresses(&[], true), (":8081".into(), "127.0.0.1:8080".into()));
+        assert_eq!(addresses(&[], false), ("127.0.0.1:8081".into(), "127.0.0.1:8080".into()));
+        let told = ["--health-probe-bind-address", "10.0.0.7:1", "--metrics-bind-address", ":2"];
+        assert_eq!(addresses(&told, true), ("10.0.0.7:1".into(), ":2".into()));
+    }
 }

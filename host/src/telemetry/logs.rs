@@ -1,11 +1,7 @@
-//! Logs on standard error: text for people or JSON, a line each.
-//!
-//! Who logs never waits for who reads: lines go through a buffer to a thread of their own, and when the buffer is full,
-//! because nobody takes them off the pipe, they are dropped and counted.
+//! Logs: text for people or JSON, a line each, through a [`Buffer`] to a thread that writes them.
 
-use std::{fmt, io, str::FromStr};
+use std::{fmt, io, str::FromStr, sync::Arc, time::Duration};
 
-use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::{
     EnvFilter, Layer, Registry,
     filter::LevelFilter,
@@ -14,14 +10,17 @@ use tracing_subscriber::{
     prelude::*,
 };
 
-use super::plugin_fields::{JsonLine, TextFields};
+use super::{
+    buffer::{Buffer, Dropped, Lines},
+    plugin_fields::{JsonLine, TextFields},
+};
 use crate::model::RUN_TARGET;
 
 /// What lines are written from: events and spans that passed the filter.
 type Filtered = Layered<EnvFilter, Registry>;
 
-/// Lines that wait to be written.
-const BUFFERED_LINES: usize = 8_192;
+/// How long the process waits at its end for the last lines to be written.
+const LAST_LINES: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LogFormat {
@@ -61,27 +60,35 @@ pub enum LogsError {
     Already,
 }
 
-/// The process's logs. Dropping it writes what is buffered, for which it waits a second or so; what is logged later is
+/// The process's logs. Dropping it writes what is buffered, for which it waits a second at most; what is logged later is
 /// lost.
 #[must_use]
 #[derive(Debug)]
-pub struct Logs {
-    dropped: ErrorCounter,
-    _writer: WorkerGuard,
-}
+pub struct Logs(Arc<Buffer>);
 
 impl Logs {
-    fn over(out: impl io::Write + Send + 'static, lines: usize) -> (NonBlocking, Self) {
-        let builder = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(lines).thread_name("podium-logs");
-        let (writer, guard) = builder.finish(out);
-        let dropped = writer.error_counter();
-        (writer, Self { dropped, _writer: guard })
-    }
-
-    /// Lines that found the buffer full.
+    /// How many lines found no room in the buffer.
     #[must_use]
-    pub fn dropped(&self) -> usize {
-        self.dropped.dropped_lines()
+    pub fn dropped(&self) -> Arc<Dropped> {
+        self.0.dropped().clone()
+    }
+}
+
+impl Drop for Logs {
+    fn drop(&mut self) {
+        self.0.close(LAST_LINES);
+    }
+}
+
+/// What has to be run on a thread of its own for lines to be written.
+#[must_use]
+#[derive(Debug)]
+pub struct LogWriter(Arc<Buffer>);
+
+impl LogWriter {
+    /// Writes lines until [`Logs`] is dropped.
+    pub fn run(self, out: impl io::Write) {
+        self.0.write_to(out);
     }
 }
 
@@ -89,11 +96,11 @@ impl Logs {
 ///
 /// # Errors
 /// When the level cannot be read, or logs were set up before.
-pub fn init(level: &str, format: LogFormat) -> Result<Logs, LogsError> {
+pub fn init(level: &str, format: LogFormat) -> Result<(Logs, LogWriter), LogsError> {
     let filter = filter(level)?;
-    let (writer, logs) = Logs::over(io::stderr(), BUFFERED_LINES);
-    install(filter, lines(writer, format, false))?;
-    Ok(logs)
+    let buffer = Buffer::new();
+    install(filter, lines(Lines(buffer.clone()), format, false))?;
+    Ok((Logs(buffer.clone()), LogWriter(buffer)))
 }
 
 /// Sets up logs for a person at a terminal: text on standard error, unbuffered, in colour where `ansi` is set.
@@ -123,6 +130,9 @@ where
     }
 }
 
+/// kube logs a warning at each connection whose certificate it does not verify. The host logs one at its start instead.
+const QUIET: &str = "kube_client::client::tls=error";
+
 /// Reads a filter. A bare word must be a level: as a directive it would name a target, and a mistyped level would silence
 /// everything. Spans of runs pass every filter except `off`, so that each line of a run names its plugin and its Pod
 /// whatever the filter leaves of it.
@@ -133,67 +143,26 @@ fn filter(level: &str) -> Result<EnvFilter, LogsError> {
     if words.any(|word| word.is_empty() || word.parse::<LevelFilter>().is_err()) {
         return Err(refused());
     }
-    let filter = EnvFilter::try_new(directives.join(",")).map_err(|_| refused())?;
     if directives == ["off"] {
-        return Ok(filter);
+        return EnvFilter::try_new("off").map_err(|_| refused());
     }
+    let filter = EnvFilter::try_new(format!("{QUIET},{}", directives.join(","))).map_err(|_| refused())?;
     let spans = format!("{RUN_TARGET}=error").parse().map_err(|_| refused())?;
     Ok(filter.add_directive(spans))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        io::Write,
-        sync::{Arc, Mutex, mpsc},
-        time::Duration,
-    };
+    use std::{io::Write, sync::Mutex};
 
     use super::*;
     use crate::model::PLUGIN_TARGET;
 
-    /// A pipe that nobody reads until `opened` is dropped.
-    struct Pipe {
-        opened: mpsc::Receiver<()>,
-        read: Arc<Mutex<Vec<u8>>>,
-    }
-
-    impl Write for Pipe {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let _ = self.opened.recv();
-            self.read.lock().unwrap().write(bytes)
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn who_logs_waits_for_no_reader_and_what_was_buffered_comes_out_at_the_end() {
-        let (open, opened) = mpsc::channel();
-        let read = Arc::<Mutex<Vec<u8>>>::default();
-        let (mut writer, logs) = Logs::over(Pipe { opened, read: read.clone() }, 10);
-        let (done, written) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in 0..1_000 {
-                writer.write_all(format!("{line}\n").as_bytes()).unwrap();
-            }
-            done.send(()).unwrap();
-        });
-        written.recv_timeout(Duration::from_secs(10)).expect("who logs waits");
-        // Beside the ten that are buffered, the thread may hold one.
-        assert!((989..=990).contains(&logs.dropped()), "{}", logs.dropped());
-        drop(open);
-        drop(logs);
-        let read = String::from_utf8(read.lock().unwrap().clone()).unwrap();
-        assert!(read.starts_with("0\n1\n") && read.lines().count() >= 10, "{read}");
-    }
-
     /// Lines in memory.
     #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<u8>>>);
+    struct Memory(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Lines {
+    impl Write for Memory {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().write(bytes)
         }
@@ -204,7 +173,7 @@ mod tests {
 
     /// What a run logs of which the host warns and the plugin speaks.
     fn logged(level: &str, format: LogFormat) -> Vec<String> {
-        let written = Lines::default();
+        let written = Memory::default();
         let sink = written.clone();
         let subscriber = tracing_subscriber::registry().with(filter(level).unwrap()).with(lines(
             move || sink.clone(),

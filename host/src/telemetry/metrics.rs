@@ -12,14 +12,18 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
+use super::{Dropped, Source, process::Process};
 use crate::{
     model::PluginId,
     status::{Histogram, PluginStatus, RunResult, Status},
 };
 
-/// Upper ends in seconds: from a warm run's microseconds to a run that is cut at its deadline.
-const BOUNDS: [f64; 14] =
-    [0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0];
+/// Upper ends in seconds, in steps of 2 or 2.5: from a warm run's 50 us to a minute, about where
+/// [`Histogram`] ends.
+const BOUNDS: [f64; 19] = [
+    0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+    25.0, 60.0,
+];
 
 /// What the cache shows of itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -40,14 +44,29 @@ pub struct JournalFigures {
     pub missed: u64,
 }
 
-/// None where the host keeps no journal.
-pub type JournalNow = dyn Fn() -> Option<JournalFigures> + Send + Sync;
+/// What the checkpoint shows of itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CheckpointFigures {
+    /// Epoch milliseconds at which it was last written; none before the first time.
+    pub saved_millis: Option<u64>,
+    pub failing: bool,
+}
 
-/// How many keys of a plugin wait to be run.
-pub type Depth = dyn Fn(&PluginId) -> usize + Send + Sync;
-
-/// How many deletions are kept for a plugin because its runs on them did not settle.
-pub type Deletions = dyn Fn(&PluginId) -> usize + Send + Sync;
+/// What metrics are read from at each scrape.
+#[derive(Clone)]
+pub struct Sources {
+    pub status: Arc<Status>,
+    /// How many keys of a plugin wait to be run.
+    pub depth: Arc<dyn Fn(&PluginId) -> usize + Send + Sync>,
+    /// How many deletions are kept for a plugin because its runs on them did not settle.
+    pub deletions: Arc<dyn Fn(&PluginId) -> usize + Send + Sync>,
+    pub cache: Arc<dyn Fn() -> CacheFigures + Send + Sync>,
+    /// None where the host keeps no journal.
+    pub journal: Arc<dyn Fn() -> Option<JournalFigures> + Send + Sync>,
+    /// None where the host keeps no checkpoint.
+    pub checkpoint: Arc<dyn Fn() -> Option<CheckpointFigures> + Send + Sync>,
+    pub dropped: Arc<Dropped>,
+}
 
 /// Renders metrics on demand.
 pub struct Metrics {
@@ -56,15 +75,9 @@ pub struct Metrics {
 
 impl Metrics {
     #[must_use]
-    pub fn new(
-        status: Arc<Status>,
-        depth: Arc<Depth>,
-        deletions: Arc<Deletions>,
-        cache: Arc<dyn Fn() -> CacheFigures + Send + Sync>,
-        journal: Arc<JournalNow>,
-    ) -> Self {
+    pub fn new(sources: Sources) -> Self {
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(Figures { status, depth, deletions, cache, journal }));
+        registry.register_collector(Box::new(Figures { sources, process: Process::new() }));
         Self { registry }
     }
 
@@ -80,16 +93,13 @@ impl Metrics {
 }
 
 struct Figures {
-    status: Arc<Status>,
-    depth: Arc<Depth>,
-    deletions: Arc<Deletions>,
-    cache: Arc<dyn Fn() -> CacheFigures + Send + Sync>,
-    journal: Arc<JournalNow>,
+    sources: Sources,
+    process: Process,
 }
 
 impl fmt::Debug for Figures {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Figures").field("status", &self.status).finish_non_exhaustive()
+        formatter.debug_struct("Figures").field("status", &self.sources.status).finish_non_exhaustive()
     }
 }
 
@@ -97,7 +107,8 @@ type Plugins = [(PluginId, Arc<PluginStatus>)];
 
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let plugins = self.status.plugins();
+        let Sources { status, depth, deletions, cache, journal, checkpoint, dropped: log } = &self.sources;
+        let plugins = status.plugins();
         let encoder = &mut encoder;
         by_result(encoder, &plugins, "controller_runtime_reconcile", "Runs by result", |status| {
             RunResult::ALL.iter().map(|result| (result.name(), status.runs_by(*result))).collect()
@@ -119,13 +130,19 @@ impl Collector for Figures {
         counter(encoder, &plugins, "workqueue_retries", "Runs that were not a first attempt", PluginStatus::retries)?;
         let requests = "Requests sent to the API server for a plugin's writes";
         counter(encoder, &plugins, "podium_write_requests", requests, PluginStatus::requests)?;
+        let help = "1 while a version of the configured plugin is loaded";
+        let mut ready = encoder.encode_descriptor("podium_plugin_ready", help, None, MetricType::Gauge)?;
+        for plugin in status.loads() {
+            let labels = [("controller", plugin.id.to_string())];
+            ConstGauge::new(i64::from(plugin.runs)).encode(ready.encode_family(&labels)?)?;
+        }
         gauge(encoder, &plugins, "controller_runtime_active_workers", "Runs under way", |_, status| status.active())?;
         gauge(encoder, &plugins, "workqueue_depth", "Keys that wait to be run", |id, _| {
-            i64::try_from((self.depth)(id)).unwrap_or(i64::MAX)
+            i64::try_from(depth(id)).unwrap_or(i64::MAX)
         })?;
         let unsettled = "Deleted Pods on which the plugin's runs did not settle yet";
         gauge(encoder, &plugins, "podium_deletions_unsettled", unsettled, |id, _| {
-            i64::try_from((self.deletions)(id)).unwrap_or(i64::MAX)
+            i64::try_from(deletions(id)).unwrap_or(i64::MAX)
         })?;
         let dropped = "Last states of deleted Pods that were dropped because the plugin did not settle on too many";
         counter(encoder, &plugins, "podium_deletion_states_dropped", dropped, PluginStatus::states_dropped)?;
@@ -138,28 +155,48 @@ impl Collector for Figures {
         histogram(encoder, &plugins, "workqueue_queue_duration", queue, |status| &status.queue_time)?;
         let write = "Time from an event to the API server's answer to the write";
         histogram(encoder, &plugins, "podium_event_to_write", write, |status| &status.event_to_write)?;
-        let cache = (self.cache)();
+        let cache = cache();
         alone(encoder, "podium_cache_pods", "Pods in the cache", i64::try_from(cache.pods).unwrap_or(i64::MAX))?;
         let revision = i64::try_from(cache.revision).unwrap_or(i64::MAX);
         alone(encoder, "podium_cache_revision", "The newest revision seen", revision)?;
         alone(encoder, "podium_cache_stale", "1 while the watch is cut off", cache.stale.into())?;
-        let Some(journal) = (self.journal)() else { return Ok(()) };
-        let figure = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
-        alone(
-            encoder,
-            "podium_journal_entries",
-            "Pairs of a plugin and a Pod that it ran on",
-            figure(journal.entries),
-        )?;
-        let owed = "Deletions that have not settled for a plugin that ran on the Pod";
-        alone(encoder, "podium_journal_owed", owed, figure(journal.owed))?;
-        let bytes = i64::try_from(journal.bytes).unwrap_or(i64::MAX);
-        alone(encoder, "podium_journal_bytes", "Length of the journal's file", bytes)?;
-        alone(encoder, "podium_journal_failing", "1 while the journal cannot be written", journal.failing.into())?;
-        let missed = ConstCounter::new(journal.missed);
-        let help = "Runs that could not be noted in the journal";
-        missed.encode(encoder.encode_descriptor("podium_journal_missed", help, None, MetricType::Counter)?)
+        let help = "Log lines that were dropped, because standard error was not read in time";
+        let mut lines = encoder.encode_descriptor("podium_log_dropped_lines", help, None, MetricType::Counter)?;
+        for source in Source::ALL {
+            ConstCounter::new(log.lines(source)).encode(lines.encode_family(&[("source", source.name())])?)?;
+        }
+        self.process.encode(encoder)?;
+        if let Some(journal) = journal() {
+            encode_journal(encoder, journal)?;
+        }
+        if let Some(checkpoint) = checkpoint() {
+            encode_checkpoint(encoder, checkpoint)?;
+        }
+        Ok(())
     }
+}
+
+fn encode_journal(encoder: &mut DescriptorEncoder<'_>, journal: JournalFigures) -> fmt::Result {
+    let figure = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
+    let entries = "Pairs of a plugin and a Pod that it ran on";
+    alone(encoder, "podium_journal_entries", entries, figure(journal.entries))?;
+    let owed = "Deletions that have not settled for a plugin that ran on the Pod";
+    alone(encoder, "podium_journal_owed", owed, figure(journal.owed))?;
+    let bytes = i64::try_from(journal.bytes).unwrap_or(i64::MAX);
+    alone(encoder, "podium_journal_bytes", "Length of the journal's file", bytes)?;
+    alone(encoder, "podium_journal_failing", "1 while the journal cannot be written", journal.failing.into())?;
+    let missed = ConstCounter::new(journal.missed);
+    let help = "Runs that could not be noted in the journal";
+    missed.encode(encoder.encode_descriptor("podium_journal_missed", help, None, MetricType::Counter)?)
+}
+
+fn encode_checkpoint(encoder: &mut DescriptorEncoder<'_>, checkpoint: CheckpointFigures) -> fmt::Result {
+    let failing = "1 when the checkpoint could not be written the last time";
+    alone(encoder, "podium_checkpoint_failing", failing, checkpoint.failing.into())?;
+    let saved = ConstGauge::new(checkpoint.saved_millis.unwrap_or_default() as f64 / 1_000.0);
+    let (name, help) =
+        ("podium_checkpoint_last_success_timestamp", "When the checkpoint was last written; 0 before that");
+    saved.encode(encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Gauge)?)
 }
 
 fn alone(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: i64) -> fmt::Result {
@@ -253,14 +290,29 @@ fn histogram(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Failure, FailureKind};
+    use crate::{
+        model::{Failure, FailureKind},
+        status::LoadState,
+    };
 
     fn render(status: &Arc<Status>) -> String {
         let journal = || Some(JournalFigures { entries: 5, owed: 2, bytes: 700, failing: true, missed: 1 });
-        let cache = Arc::new(|| CacheFigures { pods: 7, stale: true, revision: 9 });
-        Metrics::new(status.clone(), Arc::new(|_: &PluginId| 3), Arc::new(|_: &PluginId| 4), cache, Arc::new(journal))
-            .render()
-            .unwrap()
+        let sources = Sources {
+            status: status.clone(),
+            depth: Arc::new(|_: &PluginId| 3),
+            deletions: Arc::new(|_: &PluginId| 4),
+            cache: Arc::new(|| CacheFigures { pods: 7, stale: true, revision: 9 }),
+            journal: Arc::new(journal),
+            checkpoint: Arc::new(|| Some(CheckpointFigures { saved_millis: Some(1_500), failing: false })),
+            dropped: Arc::default(),
+        };
+        Metrics::new(sources).render().unwrap()
+    }
+
+    /// The value of a sample without labels.
+    fn sample(text: &str, name: &str) -> f64 {
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.unwrap_or_else(|| panic!("{name} is not in\n{text}")).parse().unwrap()
     }
 
     #[test]
@@ -278,7 +330,26 @@ mod tests {
             "podium_journal_owed 2",
             "podium_journal_failing 1",
             "podium_journal_missed_total 1",
+            "podium_checkpoint_failing 0",
+            "podium_checkpoint_last_success_timestamp_seconds 1.5",
+            r#"podium_log_dropped_lines_total{source="host"} 0"#,
+            r#"podium_log_dropped_lines_total{source="plugin"} 0"#,
         ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn every_configured_plugin_shows_whether_it_runs_from_the_start() {
+        let status = Arc::new(Status::default());
+        let plugins = [("one", LoadState::Loaded, true), ("two", LoadState::Loading, false)];
+        for (name, load, runs) in plugins {
+            status.set_load(&PluginId { namespace: Some("shop".into()), name: name.into() }, load, runs);
+        }
+        let text = render(&status);
+        for line in
+            [r#"podium_plugin_ready{controller="shop/one"} 1"#, r#"podium_plugin_ready{controller="shop/two"} 0"#]
+        {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
     }
@@ -302,5 +373,33 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn the_process_shows_itself_as_prometheus_client_libraries_do() {
+        let text = render(&Arc::default());
+        for (name, least) in [
+            ("process_cpu_seconds_total", 0.0),
+            ("process_resident_memory_bytes", 1e6),
+            ("process_virtual_memory_bytes", 1e6),
+            ("process_open_fds", 3.0),
+            ("process_max_fds", 3.0),
+            // 2020: what is told is when this test was started, not how long ago.
+            ("process_start_time_seconds", 1.577e9),
+        ] {
+            assert!(sample(&text, name) >= least, "{name} is {}", sample(&text, name));
+        }
+    }
+
+    #[test]
+    fn a_quantile_between_a_millisecond_and_a_minute_is_known_to_a_factor_of_three() {
+        let status = Arc::new(Status::default());
+        status.plugin(&PluginId { namespace: None, name: "tidy".into() });
+        let text = render(&status);
+        let start = "podium_event_to_write_seconds_bucket{le=\"";
+        let bounds = text.lines().filter_map(|line| line.strip_prefix(start)?.split('"').next()?.parse::<f64>().ok());
+        let bounds: Vec<f64> = bounds.filter(|bound| bound.is_finite()).collect();
+        assert!(bounds.iter().any(|bound| *bound <= 0.001) && bounds.iter().any(|bound| *bound >= 60.0), "{bounds:?}");
+        assert!(bounds.windows(2).all(|pair| pair[1] / pair[0] < 3.0), "{bounds:?}");
     }
 }

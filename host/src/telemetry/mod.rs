@@ -1,8 +1,11 @@
 //! Logs and metrics, in the forms that operators' tools already read.
 
+mod buffer;
 mod logs;
 mod metrics;
 mod plugin_fields;
+mod process;
 
-pub use logs::{LogFormat, Logs, LogsError, init as init_logs, init_terminal};
-pub use metrics::{CacheFigures, Deletions, Depth, JournalFigures, JournalNow, Metrics};
+pub use buffer::{Dropped, Source};
+pub use logs::{LogFormat, LogWriter, Logs, LogsError, init as init_logs, init_terminal};
+pub use metrics::{CacheFigures, CheckpointFigures, JournalFigures, Metrics, Sources};

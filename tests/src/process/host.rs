@@ -39,7 +39,8 @@ pub struct HostOptions {
 #[derive(Debug)]
 pub struct Host {
     process: Process,
-    address: SocketAddr,
+    probes: SocketAddr,
+    metrics: SocketAddr,
     /// Holds the log.
     _directory: TempDir,
 }
@@ -61,18 +62,22 @@ impl Host {
         let directory = tempfile::tempdir()?;
         command.arg("--kubeconfig").arg(&options.kubeconfig);
         // A flag among the further arguments has precedence.
-        command.env("PODIUM_LOG_FORMAT", "text").env("PODIUM_BIND_ADDRESS", "127.0.0.1:0");
+        command.env("PODIUM_LOG_FORMAT", "text");
+        for port in ["PODIUM_HEALTH_PROBE_BIND_ADDRESS", "PODIUM_METRICS_BIND_ADDRESS"] {
+            command.env(port, "127.0.0.1:0");
+        }
         for plugins in &options.plugins {
             command.arg("--plugins").arg(plugins);
         }
         command.args(&options.arguments);
         let mut process = Process::spawn("podium-host", &mut command, directory.path().join("host.log"))?;
-        let address = until("the host to listen", READY_WITHIN, async || {
+        let (probes, metrics) = until("the host to listen", READY_WITHIN, async || {
             process.check_running()?;
-            listening_address(&process.log())
+            let log = process.log();
+            Ok((address(&log, "/healthz and /readyz")?, address(&log, "/metrics")?))
         })
         .await?;
-        let mut host = Self { process, address, _directory: directory };
+        let mut host = Self { process, probes, metrics, _directory: directory };
         until("the host to be ready", READY_WITHIN, async || {
             host.process.check_running()?;
             host.get("/readyz").await.map(drop)
@@ -81,14 +86,15 @@ impl Host {
         Ok(host)
     }
 
-    /// The body of a GET on the host's own port.
+    /// The body of a GET on the host's own port for that path.
     ///
     /// # Errors
     /// When there is no answer, or none with status 200.
     pub async fn get(&self, path: &str) -> Result<String> {
         let client: Client<HttpConnector, Empty<bytes::Bytes>> =
             Client::builder(TokioExecutor::new()).build(HttpConnector::new());
-        let url = format!("http://{}{path}", self.address).parse()?;
+        let address = if path.starts_with("/metrics") { self.metrics } else { self.probes };
+        let url = format!("http://{address}{path}").parse()?;
         let answer = tokio::time::timeout(Duration::from_secs(5), client.get(url)).await??;
         let status = answer.status();
         let body = String::from_utf8_lossy(&answer.into_body().collect().await?.to_bytes()).into_owned();
@@ -135,11 +141,11 @@ impl Host {
     }
 }
 
-/// The host says where it listens, as port 0 was asked for.
-fn listening_address(log: &str) -> Result<SocketAddr> {
-    let (_, rest) = log.split_once("listening on http://").context("the log does not tell the address")?;
+/// The host logs where it serves which paths, as port 0 was asked for.
+fn address(log: &str, paths: &str) -> Result<SocketAddr> {
+    let (_, rest) = log.split_once(&format!("serving {paths} on http://")).context("the log has no such address")?;
     let end = rest.find(|letter: char| !(letter.is_ascii_hexdigit() || ".:[]".contains(letter))).unwrap_or(rest.len());
-    rest[..end].parse().context("the log tells a strange address")
+    rest[..end].parse().context("the log has a strange address")
 }
 
 /// The host's binary, built once per test binary in the same profile and target directory. Cargo holds no lock on
@@ -208,15 +214,15 @@ pub fn target_dir() -> Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::listening_address;
+    use super::address;
 
     #[test]
-    fn the_address_is_read_from_a_line_of_either_log_format() {
-        let text = "INFO podium: listening on http://127.0.0.1:41873 workers=2\n";
-        let json = r#"{"message":"listening on http://127.0.0.1:41873"}"#;
+    fn an_address_is_read_from_a_line_of_either_log_format() {
+        let text = "INFO podium: serving /metrics on http://127.0.0.1:41873 workers=2\n";
+        let json = r#"{"message":"serving /metrics on http://127.0.0.1:41873"}"#;
         for log in [text, json] {
-            assert_eq!(listening_address(log).unwrap().port(), 41873, "{log}");
+            assert_eq!(address(log, "/metrics").unwrap().port(), 41873, "{log}");
         }
-        assert!(listening_address("starting").is_err());
+        assert!(address(text, "/healthz and /readyz").is_err());
     }
 }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use http::Request;
 use kube::Client;
 use podium_host::{
-    app::{App, Options},
+    app::{App, Operator, Options},
     model::PodView,
 };
 use podium_tests::{oracle::differences, wait::until};
@@ -47,7 +47,7 @@ async fn the_cache_is_an_exact_list_at_its_revision_while_deployments_are_scaled
         client: client.clone(),
         namespace: None,
         workers: 2,
-        bind_address: None,
+        operator: Operator::default(),
         journal: None,
         checkpoint: None,
         prune: podium_host::shape::Prune::default(),

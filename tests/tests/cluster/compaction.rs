@@ -23,7 +23,7 @@ use kube::{
     client::Body,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use podium_host::app::{App, Options};
+use podium_host::app::{App, Operator, Options};
 use podium_tests::{
     controlplane,
     oracle::{Name, Observer, Seen, differences, regressions},
@@ -74,7 +74,7 @@ async fn while_etcd_forgets_all_history_every_second_each_410_costs_one_list_and
         namespace: None,
         prune: podium_host::shape::Prune::default(),
         workers: 2,
-        bind_address: None,
+        operator: Operator::default(),
         journal: None,
         checkpoint: None,
         seed: 7,

@@ -116,7 +116,7 @@ async fn play(arguments: &args::Demo, now_millis: u64) -> anyhow::Result<(Report
         watch_client: local.client().await?,
         namespace: None,
         workers: ui::WORKERS,
-        bind_address: None,
+        operator: app::Operator::default(),
         journal: None,
         checkpoint: None,
         prune: Prune::default(),

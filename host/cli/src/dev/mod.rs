@@ -36,7 +36,7 @@ pub async fn run(arguments: args::Dev, now_millis: u64) -> anyhow::Result<ExitCo
         watch_client: stage.client.clone(),
         namespace: arguments.namespace.clone(),
         workers: ui::WORKERS,
-        bind_address: None,
+        operator: app::Operator::default(),
         journal: None,
         checkpoint: None,
         prune: Prune::default(),

@@ -1,0 +1,64 @@
+//! [`ListenAddress`]: the value of a flag that names a port to listen on, in the syntax of Go's `net.Listen`, which
+//! users of other controllers know.
+
+use std::{fmt, net::SocketAddr, str::FromStr};
+
+/// Where to listen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListenAddress {
+    /// Nowhere; written `0`.
+    Off,
+    /// On every address of the host, IPv4 and IPv6; written `:8081`.
+    All(u16),
+    /// On one address.
+    One(SocketAddr),
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("not an address to listen on; use :PORT for all addresses, IP:PORT for one, or 0 for none")]
+pub struct AddressError;
+
+impl FromStr for ListenAddress {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        if text == "0" {
+            return Ok(Self::Off);
+        }
+        if let Some(port) = text.strip_prefix(':') {
+            // `u16::from_str` accepts a sign.
+            let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+            return port.parse().ok().filter(|_| digits).map(Self::All).ok_or(AddressError);
+        }
+        text.parse().map(Self::One).map_err(|_| AddressError)
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => formatter.write_str("0"),
+            Self::All(port) => write!(formatter, ":{port}"),
+            Self::One(address) => address.fmt(formatter),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_written_as_it_is_read() {
+        for text in ["0", ":8081", ":0", "127.0.0.1:8080", "0.0.0.0:1", "[::1]:8080"] {
+            assert_eq!(text.parse::<ListenAddress>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_names_no_address_is_refused() {
+        for text in ["", ":", ":x", ":+1", ":65536", "8081", "localhost:8081", "127.0.0.1", "::1:8080"] {
+            assert!(text.parse::<ListenAddress>().is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The host's own HTTP endpoints: probes (`/healthz`, `/readyz`) on one port, `/metrics` on another.
+//!
+//! Neither port authenticates its clients. The kubelet must reach the probes, so they say nothing of any Pod; metrics
+//! are for the loopback interface unless the operator decides otherwise.
+
+mod address;
+mod readiness;
+mod server;
+
+pub use address::{AddressError, ListenAddress};
+pub use readiness::{Check, Readiness};
+pub use server::{Bound, bind};
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::RawQuery,
+    http::{StatusCode, header},
+    response::IntoResponse,
+    routing::get,
+};
+
+use crate::telemetry::Metrics;
+
+/// Returns the readiness of the host now.
+pub type ReadinessNow = Arc<dyn Fn() -> Readiness + Send + Sync>;
+
+/// Connections to the probe port. The kubelet uses one for each probe.
+const PROBE_CONNECTIONS: usize = 64;
+/// Connections to the metrics port, each of which may hold a response of some megabytes.
+const METRICS_CONNECTIONS: usize = 16;
+
+/// A port's routes and the most connections that it serves at a time.
+pub struct Endpoints {
+    router: Router,
+    connections: usize,
+}
+
+/// Returns the endpoints of the probe port.
+#[must_use]
+pub fn probes(readiness: ReadinessNow) -> Endpoints {
+    let ready = move |RawQuery(query): RawQuery| async move {
+        let readiness = readiness();
+        let verbose = query.is_some_and(|query| query.split('&').any(|pair| pair.split('=').next() == Some("verbose")));
+        let code = if readiness.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        (code, readiness.render(verbose))
+    };
+    let router = Router::new().route("/healthz", get(|| async { "ok\n" })).route("/readyz", get(ready));
+    Endpoints { router, connections: PROBE_CONNECTIONS }
+}
+
+/// Returns the endpoints of the metrics port.
+#[must_use]
+pub fn metrics(metrics: Arc<Metrics>) -> Endpoints {
+    let render = move || async move {
+        match metrics.render() {
+            Ok(text) => {
+                let openmetrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+                ([(header::CONTENT_TYPE, openmetrics)], text).into_response()
+            }
+            Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+        }
+    };
+    Endpoints { router: Router::new().route("/metrics", get(render)), connections: METRICS_CONNECTIONS }
+}

@@ -1,0 +1,80 @@
+//! [`Readiness`]: the answer of `/readyz`, in the form of the API server's own.
+
+use std::fmt::Write;
+
+/// One line of `/readyz?verbose`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    /// Such as `watch` or `plugin/shop/tidy`.
+    pub name: String,
+    /// Why the check failed; none when it passed.
+    pub failure: Option<String>,
+    /// False: a failure is listed and leaves the host ready.
+    pub required: bool,
+}
+
+impl Check {
+    /// A check without which the host is not ready.
+    #[must_use]
+    pub fn required(name: impl Into<String>, failure: Option<String>) -> Self {
+        Self { name: name.into(), failure, required: true }
+    }
+
+    /// A check that is only listed.
+    #[must_use]
+    pub fn listed(name: impl Into<String>, failure: Option<String>) -> Self {
+        Self { name: name.into(), failure, required: false }
+    }
+}
+
+/// The state of all checks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Readiness {
+    pub checks: Vec<Check>,
+}
+
+impl Readiness {
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.checks.iter().all(|check| !check.required || check.failure.is_none())
+    }
+
+    /// Returns the response's body: `ok`, or with `verbose` and whenever the host is not ready one line for each check.
+    #[must_use]
+    pub fn render(&self, verbose: bool) -> String {
+        let ready = self.is_ready();
+        if ready && !verbose {
+            return "ok\n".to_owned();
+        }
+        let mut text = String::new();
+        for Check { name, failure, .. } in &self.checks {
+            // Writing to a String does not fail.
+            let _ = match failure {
+                None => writeln!(text, "[+]{name} ok"),
+                Some(failure) => writeln!(text, "[-]{name} failed: {failure}"),
+            };
+        }
+        text.push_str(if ready { "readyz check passed\n" } else { "readyz check failed\n" });
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_check_that_is_only_listed_leaves_the_host_ready() {
+        let plugin = Check::listed("plugin/shop/tidy", Some("refused".to_owned()));
+        let mut readiness = Readiness { checks: vec![Check::required("watch", None), plugin] };
+        assert!(readiness.is_ready());
+        assert_eq!(readiness.render(false), "ok\n");
+        let listed = "[+]watch ok\n[-]plugin/shop/tidy failed: refused\n";
+        assert_eq!(readiness.render(true), format!("{listed}readyz check passed\n"));
+
+        readiness.checks.push(Check::required("shutdown", Some("draining".to_owned())));
+        assert!(!readiness.is_ready());
+        let text = format!("{listed}[-]shutdown failed: draining\nreadyz check failed\n");
+        assert_eq!(readiness.render(false), text, "a probe that fails says why");
+    }
+}

@@ -1,0 +1,235 @@
+//! [`Bound`]: a port that slow, silent or many clients cannot block, and that takes a bounded number of the process's file
+//! descriptors, so that the watch can always connect.
+//!
+//! A connection serves one request and has 5 s to send its head and 10 s to take the answer. When the port serves as many
+//! connections as it may, the oldest one is closed in favour of the newest: a probe is answered in well under a
+//! millisecond, so the oldest connection is the one that is slow. Waiting for a free place instead would let whoever
+//! opens connections and sends nothing keep the kubelet out until it restarts the host.
+
+use std::{collections::VecDeque, io, net::SocketAddr, time::Duration};
+
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::{AbortHandle, JoinSet},
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{Endpoints, ListenAddress};
+
+/// How long a client may take to send a request's head. The kubelet's probes time out after 1 s by default.
+const HEAD_WITHIN: Duration = Duration::from_secs(5);
+/// How long a connection may last. A scrape by Prometheus times out after 10 s by default.
+const DONE_WITHIN: Duration = Duration::from_secs(10);
+/// The most bytes of a request's head, and of what is buffered for writing beside the body: 16 KiB.
+const BUFFER: usize = 16 << 10;
+/// The pause after `accept` failed for want of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(250);
+
+/// A port that is bound and not yet served.
+#[must_use]
+#[derive(Debug)]
+pub struct Bound {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+/// Binds a port; port 0 picks a free one. Returns none for [`ListenAddress::Off`].
+///
+/// # Errors
+/// When the address cannot be bound.
+pub async fn bind(address: ListenAddress) -> io::Result<Option<Bound>> {
+    let listener = match address {
+        ListenAddress::Off => return Ok(None),
+        ListenAddress::One(address) => TcpListener::bind(address).await?,
+        // The IPv6 wildcard takes IPv4 too. Where the kernel has no IPv6 there is only the IPv4 one.
+        ListenAddress::All(port) => match TcpListener::bind(("::", port)).await {
+            Err(error) if error.kind() != io::ErrorKind::AddrInUse => TcpListener::bind(("0.0.0.0", port)).await?,
+            bound => bound?,
+        },
+    };
+    let address = listener.local_addr()?;
+    Ok(Some(Bound { listener, address }))
+}
+
+impl Bound {
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until the token is cancelled; connections that are open then are closed.
+    pub async fn serve(self, endpoints: Endpoints, stop: CancellationToken) {
+        let mut connections =
+            Connections { most: endpoints.connections, oldest: VecDeque::new(), tasks: JoinSet::new() };
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                Some(_) = connections.tasks.join_next() => continue,
+                accepted = self.listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((socket, _)) => {
+                    connections.make_room().await;
+                    let handle = connections.tasks.spawn(serve_one(socket, endpoints.router.clone()));
+                    connections.oldest.push_back(handle);
+                }
+                Err(error) if is_of_one_connection(&error) => {}
+                Err(error) => {
+                    tracing::warn!(%error, address = %self.address, "accepting a connection failed");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+/// The open connections of a port.
+struct Connections {
+    most: usize,
+    oldest: VecDeque<AbortHandle>,
+    tasks: JoinSet<()>,
+}
+
+impl Connections {
+    /// Closes the oldest connections until one more may be served, and waits until their sockets are closed.
+    async fn make_room(&mut self) {
+        self.oldest.retain(|connection| !connection.is_finished());
+        while self.tasks.len() >= self.most {
+            if let Some(connection) = self.oldest.pop_front() {
+                connection.abort();
+            }
+            if self.tasks.join_next().await.is_none() {
+                return;
+            }
+        }
+    }
+}
+
+async fn serve_one(socket: TcpStream, router: axum::Router) {
+    let service = TowerToHyperService::new(router);
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_WITHIN)
+        .keep_alive(false)
+        .max_buf_size(BUFFER)
+        .serve_connection(TokioIo::new(socket), service);
+    // A client that is too slow, or that went, is nobody's concern but its own.
+    let _ = timeout(DONE_WITHIN, connection).await;
+}
+
+/// Returns true when the next connection may well be accepted.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, sync::Arc};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::admin::{Check, Readiness, probes};
+
+    /// Serves probes that are ready on a free port of the loopback interface.
+    async fn serving() -> (SocketAddr, JoinSet<()>) {
+        let loopback = ListenAddress::One(([127, 0, 0, 1], 0).into());
+        let bound = bind(loopback).await.unwrap().unwrap();
+        let address = bound.address();
+        let ready = Arc::new(|| Readiness { checks: vec![Check::required("watch", None)] });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(bound.serve(probes(ready), CancellationToken::new()));
+        (address, tasks)
+    }
+
+    async fn half_sent(address: SocketAddr) -> TcpStream {
+        let mut socket = TcpStream::connect(address).await.unwrap();
+        socket.write_all(b"GET /readyz HTTP/1.1\r\nhost: x\r\n").await.unwrap();
+        socket
+    }
+
+    async fn get(address: SocketAddr, path: &str) -> String {
+        let mut socket = TcpStream::connect(address).await.unwrap();
+        socket.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    /// Sockets of this process that are the server's side of a connection to the port, by the kernel's table: in state
+    /// ESTABLISHED or CLOSE_WAIT, and accepted, because a connection in the queue has no inode.
+    fn accepted(address: SocketAddr) -> usize {
+        let port = format!(":{:04X}", address.port());
+        let table = fs::read_to_string("/proc/net/tcp").unwrap();
+        let fields = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        fields
+            .filter(|fields| fields[1].ends_with(&port) && ["01", "08"].contains(&fields[3]) && fields[9] != "0")
+            .count()
+    }
+
+    #[tokio::test]
+    async fn a_probe_is_answered_while_eleven_hundred_clients_have_sent_half_a_request() {
+        let (address, _server) = serving().await;
+        let mut slow = Vec::new();
+        for number in 0..1_100 {
+            slow.push(half_sent(address).await);
+            if number % 100 == 99 {
+                assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"), "after {number}");
+                assert!(accepted(address) <= 64, "{} connections are held", accepted(address));
+            }
+        }
+        assert!(get(address, "/readyz?verbose").await.ends_with("[+]watch ok\nreadyz check passed\n"));
+        // All but the youngest were closed.
+        let mut closed = 0;
+        for socket in &mut slow {
+            closed += usize::from(timeout(Duration::ZERO, socket.read(&mut [0])).await.is_ok());
+        }
+        assert!(closed >= 1_100 - 64, "{closed} were closed");
+        drop(slow);
+        while accepted(address) > 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_sends_no_request_is_closed_after_5_s() {
+        let (address, _server) = serving().await;
+        let mut socket = half_sent(address).await;
+        let mut silent = TcpStream::connect(address).await.unwrap();
+        // Let the server see both before time is let run.
+        while accepted(address) < 2 {
+            tokio::task::yield_now().await;
+        }
+        tokio::time::pause();
+        for socket in [&mut socket, &mut silent] {
+            let closed = timeout(Duration::from_secs(6), socket.read(&mut [0])).await;
+            assert!(matches!(closed, Ok(Ok(0) | Err(_))), "{closed:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_serves_one_request() {
+        let (address, _server) = serving().await;
+        let answer = get(address, "/readyz").await;
+        assert!(answer.contains("connection: close") && answer.ends_with("ok\n"), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn all_addresses_are_those_of_either_family() {
+        let bound = bind(ListenAddress::All(0)).await.unwrap().unwrap();
+        let port = bound.address().port();
+        TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        if bound.address().is_ipv6() {
+            TcpStream::connect(("::1", port)).await.unwrap();
+        }
+        assert!(bind(ListenAddress::Off).await.unwrap().is_none());
+    }
+}

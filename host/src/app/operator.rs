@@ -1,0 +1,169 @@
+//! What operators see of a host: readiness and metrics, served on the ports that the process has bound.
+
+use std::sync::Arc;
+
+use tokio::{sync::watch, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::{Phase, checkpoint::Saved};
+use crate::{
+    admin::{self, Bound, Check, Readiness},
+    cache::Reader,
+    dispatch::{Debts, PodQueue, Registry},
+    journal::{Figures, Journal},
+    model::{PluginId, PodView},
+    status::{LoadState, PluginState, Status},
+    telemetry::{CacheFigures, Dropped, JournalFigures, Metrics, Sources},
+};
+
+/// Where a host is observed from outside. By default nowhere.
+#[derive(Debug, Default)]
+pub struct Operator {
+    /// `/healthz` and `/readyz`.
+    pub probes: Option<Bound>,
+    /// `/metrics`.
+    pub metrics: Option<Bound>,
+    /// The log's losses, for metrics.
+    pub dropped: Arc<Dropped>,
+}
+
+/// The rooms that readiness and metrics are read from.
+pub(super) struct Observed {
+    pub(super) status: Arc<Status>,
+    pub(super) registry: Arc<Registry>,
+    pub(super) queue: Arc<PodQueue>,
+    pub(super) debts: Arc<Debts>,
+    pub(super) reader: Reader,
+    pub(super) journal: Option<Arc<Journal>>,
+    pub(super) checkpoint: Option<Arc<Saved>>,
+    pub(super) phase: watch::Receiver<Phase>,
+}
+
+impl Observed {
+    /// Spawns the servers of the ports that are bound.
+    pub(super) fn serve(
+        self,
+        operator: Operator,
+        services: &mut JoinSet<anyhow::Result<()>>,
+        stop: &CancellationToken,
+    ) {
+        let Operator { probes, metrics, dropped } = operator;
+        let observed = Arc::new(self);
+        if let Some(bound) = metrics {
+            let serve = bound.serve(admin::metrics(Arc::new(observed.metrics(dropped))), stop.clone());
+            services.spawn(async move {
+                serve.await;
+                Ok(())
+            });
+        }
+        if let Some(bound) = probes {
+            let serve = bound.serve(admin::probes(Arc::new(move || observed.readiness())), stop.clone());
+            services.spawn(async move {
+                serve.await;
+                Ok(())
+            });
+        }
+    }
+
+    /// A plugin that could not be loaded is listed and leaves the host ready: one tenant's component must not take the
+    /// others' host out of service.
+    fn readiness(&self) -> Readiness {
+        let (phase, plugins) = (*self.phase.borrow(), self.status.loads());
+        let draining = matches!(phase, Phase::Draining).then(|| "draining".to_owned());
+        let loading = matches!(phase, Phase::Loading).then(|| {
+            let loading = plugins.iter().filter(|plugin| plugin.load == LoadState::Loading);
+            let loading: Vec<_> = loading.map(|plugin| plugin.id.to_string()).collect();
+            format!("still loading: {}", loading.join(", "))
+        });
+        let mut checks = vec![
+            Check::required("watch", stale(&self.reader)),
+            Check::required("plugins", loading),
+            Check::required("shutdown", draining),
+        ];
+        checks.extend(plugins.into_iter().map(|PluginState { id, load, runs }| {
+            let earlier = if runs { ", an earlier version runs" } else { "" };
+            let failure = (load != LoadState::Loaded).then(|| format!("{}{earlier}", load.name()));
+            Check::listed(format!("plugin/{id}"), failure)
+        }));
+        Readiness { checks }
+    }
+
+    fn metrics(&self, dropped: Arc<Dropped>) -> Metrics {
+        let (queue, debts, reader) = (self.queue.clone(), self.debts.clone(), self.reader.clone());
+        let lane = |registry: &Registry, id: &PluginId| {
+            registry.all().into_iter().find(|loaded| loaded.spec.id == *id).map(|loaded| loaded.lane)
+        };
+        let plugins = self.registry.clone();
+        let depth = move |id: &PluginId| lane(&plugins, id).map_or(0, |lane| queue.depth(lane));
+        let plugins = self.registry.clone();
+        let deletions =
+            move |id: &PluginId| lane(&plugins, id).map_or(0, |lane| debts.tombstones.figures(lane).unsettled);
+        let cache = move || {
+            let snapshot = reader.snapshot();
+            CacheFigures { pods: snapshot.len(), stale: reader.staleness().is_some(), revision: snapshot.revision().0 }
+        };
+        let journal = self.journal.clone();
+        let journal = move || {
+            let Figures { entries, owed, bytes, failing, missed } = journal.as_ref()?.figures();
+            Some(JournalFigures { entries, owed, bytes, failing, missed })
+        };
+        let checkpoint = self.checkpoint.clone();
+        let checkpoint = move || checkpoint.as_ref().map(|saved| saved.figures());
+        Metrics::new(Sources {
+            status: self.status.clone(),
+            depth: Arc::new(depth),
+            deletions: Arc::new(deletions),
+            cache: Arc::new(cache),
+            journal: Arc::new(journal),
+            checkpoint: Arc::new(checkpoint),
+            dropped,
+        })
+    }
+}
+
+/// Why readers may see old data.
+pub(super) fn stale(reader: &Reader) -> Option<String> {
+    reader.staleness().map(|staleness| format!("the cache is stale: {}", staleness.reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{cache, queue::Queue};
+
+    #[test]
+    fn readyz_waits_for_the_first_attempt_of_every_plugin_and_then_only_lists_those_that_failed() {
+        let (_writer, reader) = cache::new(1);
+        let (progress, phase) = watch::channel(Phase::Loading);
+        let status = Arc::<Status>::default();
+        let observed = Observed {
+            status: status.clone(),
+            registry: Arc::default(),
+            queue: Arc::new(Queue::new(crate::queue::Backoff::default(), 1, 1)),
+            debts: Arc::default(),
+            reader,
+            journal: None,
+            checkpoint: None,
+            phase,
+        };
+        let [good, bad] = ["good", "bad"].map(|name| PluginId { namespace: Some("shop".into()), name: name.into() });
+        status.set_load(&good, LoadState::Loaded, true);
+        status.set_load(&bad, LoadState::Loading, false);
+        let failures = |observed: &Observed| {
+            let checks = observed.readiness().checks.into_iter().filter(|check| check.name != "watch");
+            checks.filter_map(|check| Some((check.name, check.required, check.failure?))).collect::<Vec<_>>()
+        };
+        let loading = ("plugins".to_owned(), true, "still loading: shop/bad".to_owned());
+        assert_eq!(failures(&observed), [loading, ("plugin/shop/bad".to_owned(), false, "loading".to_owned())]);
+
+        status.set_load(&bad, LoadState::Refused { reason: "secret".to_owned() }, false);
+        progress.send_replace(Phase::Serving);
+        assert_eq!(failures(&observed), [("plugin/shop/bad".to_owned(), false, "refused".to_owned())]);
+        status.set_load(&bad, LoadState::Waiting { reason: "secret".to_owned(), attempts: 2 }, true);
+        let waiting = "waiting, an earlier version runs".to_owned();
+        assert_eq!(failures(&observed), [("plugin/shop/bad".to_owned(), false, waiting)]);
+
+        progress.send_replace(Phase::Draining);
+        assert!(failures(&observed).contains(&("shutdown".to_owned(), true, "draining".to_owned())));
+    }
+}

@@ -1,0 +1,98 @@
+//! The process's own figures under the names that all of Prometheus' client libraries use, read from /proc at each scrape.
+
+use std::{fmt, fs};
+
+use prometheus_client::{
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
+    registry::Unit,
+};
+use rustix::{
+    param::{clock_ticks_per_second, page_size},
+    process::{Resource, getrlimit},
+};
+
+/// What does not change while the process lives.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Process {
+    ticks_per_second: f64,
+    page_bytes: u64,
+    /// Seconds since the epoch at which the machine was booted; none where /proc does not have it.
+    booted: Option<f64>,
+}
+
+/// Of `/proc/self/stat`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stat {
+    /// User and system time, in clock ticks.
+    cpu_ticks: u64,
+    /// From boot to the process's start, in clock ticks.
+    start_ticks: u64,
+    virtual_bytes: u64,
+    resident_pages: u64,
+}
+
+impl Process {
+    pub(super) fn new() -> Self {
+        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let booted = stat.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok());
+        Self { ticks_per_second: clock_ticks_per_second() as f64, page_bytes: page_size() as u64, booted }
+    }
+
+    pub(super) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        if let Some(stat) = fs::read_to_string("/proc/self/stat").ok().as_deref().and_then(stat) {
+            let cpu = ConstCounter::new(stat.cpu_ticks as f64 / self.ticks_per_second);
+            let help = "User and system time of the process";
+            let seconds = Some(&Unit::Seconds);
+            cpu.encode(encoder.encode_descriptor("process_cpu", help, seconds, MetricType::Counter)?)?;
+            if let Some(booted) = self.booted {
+                let start = ConstGauge::new(booted + stat.start_ticks as f64 / self.ticks_per_second);
+                let help = "When the process started, since the epoch";
+                start.encode(encoder.encode_descriptor("process_start_time", help, seconds, MetricType::Gauge)?)?;
+            }
+            let resident = stat.resident_pages * self.page_bytes;
+            gauge(encoder, "process_resident_memory_bytes", "Memory of the process that is in RAM", resident)?;
+            gauge(encoder, "process_virtual_memory_bytes", "Address space of the process", stat.virtual_bytes)?;
+        }
+        if let Ok(files) = fs::read_dir("/proc/self/fd") {
+            // But for the one that the directory is read through.
+            let open = files.count().saturating_sub(1);
+            gauge(encoder, "process_open_fds", "Open file descriptors", open as u64)?;
+        }
+        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        gauge(encoder, "process_max_fds", "The most file descriptors that may be open", most)
+    }
+}
+
+fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
+    let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+    gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
+}
+
+/// Parses `/proc/self/stat`. The second field is the program's name in parentheses and may hold anything, so fields are
+/// counted from the last parenthesis: the third field is the first behind it. See proc_pid_stat(5).
+fn stat(text: &str) -> Option<Stat> {
+    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    Some(Stat {
+        cpu_ticks: field(14)? + field(15)?,
+        start_ticks: field(22)?,
+        virtual_bytes: field(23)?,
+        resident_pages: field(24)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_behind_a_name_that_looks_like_fields() {
+        let text =
+            "7 (a) 1 (b c) S 1 7 7 0 -1 4194560 100 0 0 0 31 11 0 0 20 0 4 0 5000 8192000 321 18446744073709551615 1";
+        let expected = Stat { cpu_ticks: 42, start_ticks: 5_000, virtual_bytes: 8_192_000, resident_pages: 321 };
+        assert_eq!(stat(text), Some(expected));
+        assert_eq!(stat("7 (short) S 1"), None);
+        assert_eq!(stat(""), None);
+    }
+}
