@@ -130,8 +130,8 @@ impl Api {
         Self { client, deadline, end: None, backpressure: None }
     }
 
-    /// The same API server, to which nothing is sent before a Retry-After of an earlier answer is over. Clones share what
-    /// they were answered; see [`Backpressure`].
+    /// The same API server, to which nothing is sent before a Retry-After of an earlier answer is over. Clones share
+    /// what they were answered; see [`Backpressure`].
     #[must_use]
     pub fn with_backpressure(&self) -> Self {
         Self { backpressure: Some(Arc::default()), ..self.clone() }
@@ -270,8 +270,8 @@ impl ApiError {
         matches!(self, Self::Status { causes, .. } if causes.iter().any(|cause| cause.reason == name))
     }
 
-    /// True for a refusal that is about what was asked for and not about how busy the API server is: a disruption budget
-    /// forbids the eviction, or an admission webhook, which may be a tenant's, answered.
+    /// True for a refusal that is about what was asked for and not about how busy the API server is: a disruption
+    /// budget forbids the eviction, or an admission webhook, which may be a tenant's, answered.
     #[must_use]
     pub fn is_about_the_object(&self) -> bool {
         let webhook = |message: &str| message.starts_with("admission webhook ");
@@ -287,8 +287,8 @@ impl ApiError {
     }
 }
 
-/// The first [`MAX_REFUSAL_BYTES`] of a refusal's body, or what came of it: it stays one when its body cannot be read to
-/// the end.
+/// The first [`MAX_REFUSAL_BYTES`] of a refusal's body, or what came of it: it stays one when its body cannot be read
+/// to the end.
 async fn beginning(mut body: Body, due: Due) -> Vec<u8> {
     let mut read = Vec::new();
     while read.len() < MAX_REFUSAL_BYTES {

@@ -1,5 +1,5 @@
-//! The time of day for everything below `app`: a start in epoch milliseconds, tokio's clock since, and what `app` has set
-//! since because the system's clock went another way.
+//! The time of day for everything below `app`: a start in epoch milliseconds, tokio's clock since, and what `app` has
+//! set since because the system's clock went another way.
 //!
 //! Under paused time the whole host stands still with it.
 
@@ -10,8 +10,8 @@ use std::sync::{
 
 use tokio::time::Instant;
 
-/// What the system's clock may differ from this one before this one follows: reading both takes a moment, and conditions
-/// and Events have whole seconds.
+/// What the system's clock may differ from this one before this one follows: reading both takes a moment, and
+/// conditions and Events have whole seconds.
 const TOLERANCE_MILLIS: i64 = 100;
 
 /// Every clone shows the same time.
@@ -36,11 +36,11 @@ impl Clock {
         self.uncorrected().saturating_add_signed(self.correction.load(Relaxed))
     }
 
-    /// Sets every clone to the time that the system's clock shows now. Returns by how many milliseconds that changed the
-    /// time, which is 0 for a difference of up to 100 ms.
+    /// Sets every clone to the time that the system's clock shows now. Returns by how many milliseconds that changed
+    /// the time, which is 0 for a difference of up to 100 ms.
     ///
-    /// The system's clock and tokio's differ where the former was set, or where the machine was suspended: tokio's clock
-    /// stands still meanwhile.
+    /// The system's clock and tokio's differ where the former was set, or where the machine was suspended: tokio's
+    /// clock stands still meanwhile.
     pub fn set(&self, now_millis: u64) -> i64 {
         let difference = |one: u64, other: u64| i64::try_from(i128::from(one) - i128::from(other)).unwrap_or_default();
         let change = difference(now_millis, self.now_millis());

@@ -1,8 +1,8 @@
 //! When a log line about something that keeps happening is due: at once, then after 10 s, 30 s, 1 min, 2 min, and every
 //! 5 min from then on, each line with the number of occurrences that it stands for.
 //!
-//! Pure: the caller passes the time and writes the line. One [`Intervals`] is for one message about one subject; a caller
-//! with many subjects keeps one for each, and bounds how many it keeps.
+//! Pure: the caller passes the time and writes the line. One [`Intervals`] is for one message about one subject; a
+//! caller with many subjects keeps one for each, and bounds how many it keeps.
 //!
 //! ```
 //! # use podium_host::intervals::Intervals;
@@ -70,8 +70,8 @@ impl Intervals {
         Some(std::mem::take(&mut series.unlogged))
     }
 
-    /// Ends the series, because the condition is over: the next occurrence is logged at once. Returns how many occurrences
-    /// were not logged.
+    /// Ends the series, because the condition is over: the next occurrence is logged at once. Returns how many
+    /// occurrences were not logged.
     pub fn end(&mut self) -> u64 {
         self.series.take().map_or(0, |series| series.unlogged)
     }

@@ -86,7 +86,8 @@ pub trait Deliver: Send + Sync {
         now_millis: u64,
     ) -> BoxFuture<'a, Sent>;
 
-    /// How long the API server asked this sender to wait; until then [`Self::deliver`] sends nothing. None: it may send.
+    /// How long the API server asked this sender to wait; until then [`Self::deliver`] sends nothing. None: it may
+    /// send.
     fn held(&self, sender: &Sender) -> Option<Duration>;
 }
 

@@ -1,7 +1,7 @@
 //! Which plugins a change concerns. Pure.
 //!
-//! A plugin is woken if a Pod in its scope enters or leaves its selector, whatever made it so, or if a Pod that stays in
-//! it differs in a section that the plugin watches. An addition enters, a deletion leaves.
+//! A plugin is woken if a Pod in its scope enters or leaves its selector, whatever made it so, or if a Pod that stays
+//! in it differs in a section that the plugin watches. An addition enters, a deletion leaves.
 
 use std::{cell::OnceCell, collections::HashMap, sync::Arc};
 

@@ -1,6 +1,6 @@
-//! What it takes to save 50,000 Pods and to have them back: `cargo bench --workspace --bench checkpoint`. Pods are those of
-//! the measuring rig; the file is in the machine's temporary folder and in the kernel's memory. What it takes to bring it
-//! up to date is the API server's affair.
+//! What it takes to save 50,000 Pods and to have them back: `cargo bench --workspace --bench checkpoint`. Pods are
+//! those of the measuring rig; the file is in the machine's temporary folder and in the kernel's memory. What it takes
+//! to bring it up to date is the API server's affair.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a bench fails")]
 

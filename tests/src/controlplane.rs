@@ -1,5 +1,6 @@
 //! A real Kubernetes control plane of version 1.36.3 on free ports of 127.0.0.1: etcd, kube-apiserver and
-//! kube-controller-manager; with nodes also kube-scheduler and KWOK, which lets Pods live by `controlplane/stages.yaml`.
+//! kube-controller-manager; with nodes also kube-scheduler and KWOK, which lets Pods live by
+//! `controlplane/stages.yaml`.
 //!
 //! No containers and no root. All is gone when the value is dropped. It is for tests: etcd does not sync to disk.
 
@@ -64,12 +65,12 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// None where it is not built and nobody asked for it, or where Go is missing: the suite is skipped, with one line on
-    /// stderr.
+    /// None where it is not built and nobody asked for it, or where Go is missing: the suite is skipped, with one line
+    /// on stderr.
     ///
     /// # Errors
-    /// When it cannot be built or does not become ready. Also where Go is missing, in CI (`CI=true`) or when it was asked
-    /// for (`PODIUM_CLUSTER_TESTS=1`).
+    /// When it cannot be built or does not become ready. Also where Go is missing, in CI (`CI=true`) or when it was
+    /// asked for (`PODIUM_CLUSTER_TESTS=1`).
     pub async fn start(options: Options) -> Result<Option<Self>> {
         let Some(program) = Program::build().await? else { return Ok(None) };
         for _ in 1..ATTEMPTS {

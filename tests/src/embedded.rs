@@ -106,8 +106,8 @@ pub async fn annotations(cluster: &Cluster, name: &str) -> Result<BTreeMap<Strin
     Ok(pods(cluster, Some("default")).get(name).await?.metadata.annotations.unwrap_or_default())
 }
 
-/// Waits until the host's cache is what the cluster lists, and nothing is due or running: all that the host does on what
-/// has happened so far is done, but for what waits for a delay.
+/// Waits until the host's cache is what the cluster lists, and nothing is due or running: all that the host does on
+/// what has happened so far is done, but for what waits for a delay.
 ///
 /// # Errors
 /// When that does not come about within two minutes of the cluster's time.

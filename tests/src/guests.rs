@@ -1,6 +1,6 @@
 //! The misbehaving guests of `tests/guests` as components: each built when a suite first asks for it, into a target
-//! directory of their own, one build at a time over all test processes. A compilation target that the toolchain lacks is
-//! installed by the first build, unless `PODIUM_INSTALL_TARGETS=never`.
+//! directory of their own, one build at a time over all test processes. A compilation target that the toolchain lacks
+//! is installed by the first build, unless `PODIUM_INSTALL_TARGETS=never`.
 
 use std::{
     collections::BTreeMap,

@@ -1,5 +1,5 @@
-//! Warns at the start of a build, and not minutes later, that a compilation target of plugins is missing. It only looks:
-//! the tests install missing targets when they build their first plugin.
+//! Warns at the start of a build, and not minutes later, that a compilation target of plugins is missing. It only
+//! looks: the tests install missing targets when they build their first plugin.
 
 use std::{env, error::Error};
 

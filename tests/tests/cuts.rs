@@ -1,8 +1,8 @@
 //! `podium-host` as a process on a network whose packets vanish: when it notices, what it serves meanwhile, when it is
 //! right again, and that no call hangs. In real time, over real sockets, against the embedded cluster.
 //!
-//! A few cuts by default; `PODIUM_CUTS` makes it more. The times measured are printed, and held against what is promised
-//! of them: a promise about time is the one thing that a test may hold a clock to.
+//! A few cuts by default; `PODIUM_CUTS` makes it more. The times measured are printed, and held against what is
+//! promised of them: a promise about time is the one thing that a test may hold a clock to.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 

@@ -1,4 +1,5 @@
-//! The host calls outside a component: they reach the [`Fake`] of the [`super::Host`] that runs a plugin on this thread.
+//! The host calls outside a component: they reach the [`Fake`] of the [`super::Host`] that runs a plugin on this
+//! thread.
 
 use std::{cell::RefCell, rc::Rc};
 

@@ -47,8 +47,8 @@ impl Host {
     }
 
     /// Scope, grants, config and limit of writes from the plugin's own configuration file, as in production:
-    /// `host.configured_by(include_str!("../plugin.yaml"))`. What the host would refuse in the file is refused here, except
-    /// that the component is not looked for.
+    /// `host.configured_by(include_str!("../plugin.yaml"))`. What the host would refuse in the file is refused here,
+    /// except that the component is not looked for.
     ///
     /// # Panics
     /// Where the text is not the valid configuration of one plugin; the message names every field that is wrong.
@@ -129,8 +129,8 @@ impl Host {
     /// Runs a plugin's function for one Pod, as the host would, and does what it staged.
     ///
     /// # Panics
-    /// Where the function panics; and where the host would never run it: for a Pod that neither is there nor was, or of a
-    /// namespace that is not the plugin's.
+    /// Where the function panics; and where the host would never run it: for a Pod that neither is there nor was, or of
+    /// a namespace that is not the plugin's.
     #[track_caller]
     pub fn reconcile(&mut self, function: fn(&Request) -> Result<Outcome>, namespace: &str, name: &str) -> Run {
         let name = (namespace.to_owned(), name.to_owned());

@@ -5,8 +5,9 @@
 //! changed. The structs are Podium's own: they hold what reconcilers ask for, not all of a Pod; all of
 //! it is in the section `full`, as Kubernetes JSON.
 //!
-//! What the other sections leave out on purpose: values of environment variables, commands and arguments, volume sources, probes,
-//! managedFields, which `full` leaves out too. With the feature `json`, [`json`] turns Kubernetes JSON into records and back.
+//! What the other sections leave out on purpose: values of environment variables, commands and arguments, volume
+//! sources, probes, managedFields, which `full` leaves out too. With the feature `json`, [`json`] turns Kubernetes JSON
+//! into records and back.
 
 #[cfg(feature = "json")]
 pub mod json;

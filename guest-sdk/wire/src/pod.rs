@@ -1,8 +1,8 @@
 //! The structs of a Pod record. Names follow the Kubernetes API; what a struct lacks is not kept.
 //!
-//! [`Header`], [`Lifecycle`], [`Spec`] and [`Status`] may gain fields at their end, the other types stay as they are; the
-//! head of `record.rs` says why. None is `non_exhaustive`, since tests and the host write them down: a literal that ends
-//! in `..Default::default()` takes a new field as it comes.
+//! [`Header`], [`Lifecycle`], [`Spec`] and [`Status`] may gain fields at their end, the other types stay as they are;
+//! the head of `record.rs` says why. None is `non_exhaustive`, since tests and the host write them down: a literal that
+//! ends in `..Default::default()` takes a new field as it comes.
 //!
 //! Times are [`Timestamp`]s, quantities are text as Kubernetes writes them ("500m", "1Gi").
 

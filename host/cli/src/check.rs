@@ -79,8 +79,8 @@ pub fn run(arguments: &args::Check) -> anyhow::Result<ExitCode> {
     Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The configuration files that the paths mean. Of a folder: its plugin.yaml, or else what the host would read of it and
-/// every plugin.yaml of its folders.
+/// The configuration files that the paths mean. Of a folder: its plugin.yaml, or else what the host would read of it
+/// and every plugin.yaml of its folders.
 fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {

@@ -3,7 +3,8 @@
 //! and is the same again from the same seed.
 //!
 //! It is a tool and no cluster: nothing is encrypted, everyone is the administrator (unless they impersonate somebody),
-//! and no container runs. A small scheduler and kubelet make Pods look alive; how a Pod behaves is said by the annotation
+//! and no container runs. A small scheduler and kubelet make Pods look alive; how a Pod behaves is said by the
+//! annotation
 //! [`BEHAVIOUR`].
 //!
 //! ```

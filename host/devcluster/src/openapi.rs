@@ -1,6 +1,6 @@
-//! OpenAPI documents. Version 3 has the fields and types of the served kinds, without descriptions: kubectl explains from
-//! them, and finds in them that the server validates fields. Version 2 has no definitions: with none, kubectl leaves
-//! validation and patches to the server.
+//! OpenAPI documents. Version 3 has the fields and types of the served kinds, without descriptions: kubectl explains
+//! from them, and finds in them that the server validates fields. Version 2 has no definitions: with none, kubectl
+//! leaves validation and patches to the server.
 
 use crate::kinds::{Kind, Kinds};
 use crate::meta;

@@ -89,8 +89,8 @@ fn check_escapes(string: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Folds line breaks: blanks around them go, one U+0085 is a space, of several each but the first is a line feed, and the
-/// other two stay.
+/// Folds line breaks: blanks around them go, one U+0085 is a space, of several each but the first is a line feed, and
+/// the other two stay.
 fn fold(string: &str, out: &mut String) {
     let is_blank = |letter: char| letter == ' ' || is_break(letter);
     let mut rest = string;

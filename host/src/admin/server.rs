@@ -1,8 +1,8 @@
-//! [`Bound`]: a port that slow, silent or many clients cannot block, and that takes a bounded number of the process's file
-//! descriptors, so that the watch can always connect.
+//! [`Bound`]: a port that slow, silent or many clients cannot block, and that takes a bounded number of the process's
+//! file descriptors, so that the watch can always connect.
 //!
-//! A connection serves one request and has 5 s to send its head and 10 s to take the answer. When the port serves as many
-//! connections as it may, the oldest one is closed in favour of the newest: a probe is answered in well under a
+//! A connection serves one request and has 5 s to send its head and 10 s to take the answer. When the port serves as
+//! many connections as it may, the oldest one is closed in favour of the newest: a probe is answered in well under a
 //! millisecond, so the oldest connection is the one that is slow. Waiting for a free place instead would let whoever
 //! opens connections and sends nothing keep the kubelet out until it restarts the host.
 

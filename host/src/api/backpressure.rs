@@ -24,7 +24,8 @@ use super::ApiError;
 const LONGEST: Duration = Duration::from_secs(60);
 /// The longest hold of all requests: a wrong one stops every tenant, so it is probed soon.
 const LONGEST_OF_ALL: Duration = Duration::from_secs(5);
-/// How long a probe keeps the others waiting before they look again, and how soon a probe without an answer is repeated.
+/// How long a probe keeps the others waiting before they look again, and how soon a probe without an answer is
+/// repeated.
 const PROBE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The holds of one API server, shared by those who send to it.

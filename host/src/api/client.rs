@@ -38,8 +38,8 @@ pub struct Afresh;
 
 /// A client without retries of its own: by default kube's repeats POSTs too, for up to 1,000 s.
 ///
-/// A request that has no User-Agent gets the host's, and one that impersonates nobody gets the user and the groups that the
-/// configuration impersonates. One that does impersonate somebody goes as it is.
+/// A request that has no User-Agent gets the host's, and one that impersonates nobody gets the user and the groups that
+/// the configuration impersonates. One that does impersonate somebody goes as it is.
 ///
 /// # Errors
 /// When the configuration has no usable certificates, credentials or proxy.

@@ -1,8 +1,9 @@
 //! Who a request is from: its User-Agent, and the user whom it impersonates.
 //!
-//! An API server takes the first `Impersonate-User` of a request and every `Impersonate-Group`. A request in the name of a
-//! plugin's ServiceAccount must therefore carry nothing of the user that the kubeconfig impersonates: kube's own client adds
-//! the kubeconfig's headers behind those of the request, and the ServiceAccount would be in that user's groups.
+//! An API server takes the first `Impersonate-User` of a request and every `Impersonate-Group`. A request in the name
+//! of a plugin's ServiceAccount must therefore carry nothing of the user that the kubeconfig impersonates: kube's own
+//! client adds the kubeconfig's headers behind those of the request, and the ServiceAccount would be in that user's
+//! groups.
 
 use std::convert::Infallible;
 
@@ -45,7 +46,8 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Takes the impersonated user out of the configuration: a client that is made of the rest adds nothing to a request.
+    /// Takes the impersonated user out of the configuration: a client that is made of the rest adds nothing to a
+    /// request.
     ///
     /// # Errors
     /// When a name cannot stand in a header.

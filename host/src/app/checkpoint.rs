@@ -1,5 +1,5 @@
-//! Saves the cache now and then and at the end, for a warm start. The disk's calls block and are made on threads of their
-//! own; but in a simulation in this task.
+//! Saves the cache now and then and at the end, for a warm start. The disk's calls block and are made on threads of
+//! their own; but in a simulation in this task.
 
 use std::{
     io,

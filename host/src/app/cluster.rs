@@ -1,5 +1,5 @@
-//! Which cluster this is: the uid of its namespace kube-system, which no two clusters share and none changes. What is kept
-//! in the state directory is of one cluster; of another one its Pods would all look deleted.
+//! Which cluster this is: the uid of its namespace kube-system, which no two clusters share and none changes. What is
+//! kept in the state directory is of one cluster; of another one its Pods would all look deleted.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,8 +17,8 @@ const NAMESPACE: &str = "/api/v1/namespaces/kube-system";
 /// The uid, once it is known.
 pub(super) type Cluster = Arc<OnceLock<Arc<str>>>;
 
-/// Asks the API server until it answers. Returns `None` where the host may not read the namespace, which is no error: it
-/// needs no right but those on Pods.
+/// Asks the API server until it answers. Returns `None` where the host may not read the namespace, which is no error:
+/// it needs no right but those on Pods.
 pub(super) async fn identify(api: &Api, observed: &mpsc::Sender<Observation>, seed: u64) -> Option<Arc<str>> {
     let (mut backoff, mut failures) = (Backoff::new(seed), Intervals::new());
     loop {

@@ -1,5 +1,5 @@
-//! The ingest loop: watch -> cache -> wake -> queue, and our own writes back into the cache. It owns the cache's writer,
-//! so every change of the cache happens here, one after the other, and wakes whom it concerns.
+//! The ingest loop: watch -> cache -> wake -> queue, and our own writes back into the cache. It owns the cache's
+//! writer, so every change of the cache happens here, one after the other, and wakes whom it concerns.
 //!
 //! It never waits for a plugin. It reads the journal's file once, after the first list, before anything of the list is
 //! queued: deletions come before what took the Pods' names.
@@ -77,7 +77,8 @@ pub(super) struct Ingest {
     /// Shared with the writer's witness, which runs within this loop's own calls.
     interests: Arc<Mutex<Interests>>,
     past: Past,
-    /// Pods that plugins ran on before a restart, that the API server has and the cache has not: they cannot be decoded.
+    /// Pods that plugins ran on before a restart, that the API server has and the cache has not: they cannot be
+    /// decoded.
     undecoded: BTreeMap<Arc<str>, PodKey>,
     /// The cache lacks Pods that the journal knows: a checkpoint of it would make them look deleted.
     incomplete: Arc<AtomicBool>,

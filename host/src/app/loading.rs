@@ -1,5 +1,5 @@
-//! Plugins from their files to the registry: one at a time, again with back-off when an attempt failed for a reason that
-//! may pass, and out of it when a new configuration permits less.
+//! Plugins from their files to the registry: one at a time, again with back-off when an attempt failed for a reason
+//! that may pass, and out of it when a new configuration permits less.
 //!
 //! Nothing here decides what a component may be; that is `runtime`'s.
 

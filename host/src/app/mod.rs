@@ -85,8 +85,8 @@ pub struct Options {
     pub seed: u64,
     /// Epoch milliseconds now.
     pub now_millis: u64,
-    /// Reads epoch milliseconds again, so that the host follows a clock that is set. None: time goes on from `now_millis`, as
-    /// in a simulation.
+    /// Reads epoch milliseconds again, so that the host follows a clock that is set. None: time goes on from
+    /// `now_millis`, as in a simulation.
     pub wall_clock: Option<WallClock>,
 }
 
@@ -124,8 +124,8 @@ impl App {
         Self::start_on(options, EngineOptions::default()).await
     }
 
-    /// As [`App::start`], for a simulation on one thread under paused time: fuel alone cuts and interleaves runs, so that
-    /// the machine's own time decides nothing and the same seed gives the same writes.
+    /// As [`App::start`], for a simulation on one thread under paused time: fuel alone cuts and interleaves runs, so
+    /// that the machine's own time decides nothing and the same seed gives the same writes.
     ///
     /// # Errors
     /// As [`App::start`].
@@ -296,8 +296,8 @@ impl App {
         self.loader.expect(id);
     }
 
-    /// The load state of every configured plugin, ordered by namespace, then name: which are loaded, waiting or refused,
-    /// with the reason.
+    /// The load state of every configured plugin, ordered by namespace, then name: which are loaded, waiting or
+    /// refused, with the reason.
     #[must_use]
     pub fn plugins(&self) -> Vec<PluginState> {
         self.loader.plugins()

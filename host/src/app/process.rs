@@ -78,8 +78,9 @@ pub struct Flags {
     /// checkpoint that makes a restart cheap; without it they are not, and each start lists all Pods
     #[arg(long, env = "PODIUM_STATE_DIR", value_name = "DIR")]
     state_dir: Option<PathBuf>,
-    /// Seconds after which the cache is saved into the state directory, and at the end, so that the next start asks for what
-    /// has changed since and not for all Pods. The file has whole Pods and is for the host's user alone; 0 keeps none
+    /// Seconds after which the cache is saved into the state directory, and at the end, so that the next start asks for
+    /// what has changed since and not for all Pods. The file has whole Pods and is for the host's user alone; 0 keeps
+    /// none
     #[arg(long, env = "PODIUM_CHECKPOINT_SECONDS", value_name = "N", default_value_t = 120)]
     checkpoint_seconds: u32,
     /// Annotations of Pods that are not kept: plugins find them absent and are not woken for them. With "" all are kept
@@ -353,8 +354,9 @@ fn checkpoints(directory: Option<PathBuf>, seconds: u32) -> io::Result<Option<Ch
     Ok(Some(CheckpointOptions { directory, every: Duration::from_secs(seconds.into()) }))
 }
 
-/// Loads all plugins, and logs why one is not. With `strict` none runs before all are known to be good. Returns false when
-/// the host is not to go on: with `strict` when any plugin was not loaded, otherwise when none was and none is tried again.
+/// Loads all plugins, and logs why one is not. With `strict` none runs before all are known to be good. Returns false
+/// when the host is not to go on: with `strict` when any plugin was not loaded, otherwise when none was and none is
+/// tried again.
 async fn load(app: &App, plugins: Vec<(PathBuf, PluginSpec)>, strict: bool) -> bool {
     plugins.iter().for_each(|(_, spec)| app.expect(&spec.id));
     let wanted = plugins.len();

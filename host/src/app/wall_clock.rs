@@ -1,5 +1,5 @@
-//! Keeps the host's clock by the system's. What dates conditions and Events counts on from a start by a clock that knows
-//! nothing of a system clock that is set later, and that stands still while the machine is suspended.
+//! Keeps the host's clock by the system's. What dates conditions and Events counts on from a start by a clock that
+//! knows nothing of a system clock that is set later, and that stands still while the machine is suspended.
 
 use std::{sync::Arc, time::Duration};
 

@@ -2,10 +2,10 @@
 //!
 //! A label decides by equality or a set of values. Existence, absence and exclusion are filtered.
 //!
-//! A query of one namespace is answered, and its cost counted, from the Pods of that namespace: which index is chosen, how
-//! many Pods are looked at and what is found are the same whatever Pods other namespaces have. Plugins can see the cost
-//! by their search budget, so it must not depend on Pods that they may not see. What remains is time: where the namespace
-//! begins in an index's set is found by a binary search over the whole set, a few microseconds at most.
+//! A query of one namespace is answered, and its cost counted, from the Pods of that namespace: which index is chosen,
+//! how many Pods are looked at and what is found are the same whatever Pods other namespaces have. Plugins can see the
+//! cost by their search budget, so it must not depend on Pods that they may not see. What remains is time: where the
+//! namespace begins in an index's set is found by a binary search over the whole set, a few microseconds at most.
 
 use std::{cell::Cell, cmp::Ordering, iter::Peekable, ops::Bound, sync::Arc};
 

@@ -178,8 +178,8 @@ fn extended(head: &[Slot], runs: impl Iterator<Item = Range<Slot>>) -> Vec<Slot>
     entries
 }
 
-/// The entries up to the first slot that `before` does not hold of, and those from it on. Between them are the two parts
-/// of the run that falls into both.
+/// The entries up to the first slot that `before` does not hold of, and those from it on. Between them are the two
+/// parts of the run that falls into both.
 fn cut(entries: &[Slot], before: impl Fn(Slot) -> bool) -> (&[Slot], [Range<Slot>; 2], &[Slot]) {
     // Lists come in order: the end is looked at first.
     let at = match entries.last() {

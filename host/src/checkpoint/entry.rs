@@ -8,7 +8,8 @@ use crate::{frames::Format, shape::Prune};
 
 pub(super) const FORMAT: Format = Format {
     magic: *b"podchk",
-    // With every change of what keys and own values mean, too; a test knows what a checkpoint of this version looks like.
+    // With every change of what keys and own values mean, too; a test knows what a checkpoint of this version looks
+    // like.
     version: 3,
     // Larger texts are written in pieces.
     max_payload: 2 << 20,
@@ -39,8 +40,8 @@ pub(super) enum Entry {
     },
     /// A Pod that shares nothing with others, as JSON.
     Alone(Bytes),
-    /// The beginning of a text that is too long for one entry: of the key, own values or JSON of the next entry that is no
-    /// piece.
+    /// The beginning of a text that is too long for one entry: of the key, own values or JSON of the next entry that is
+    /// no piece.
     Piece(Bytes),
     /// The last one: how many Pods there are, and of which state of the cache they are.
     End {

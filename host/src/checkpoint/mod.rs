@@ -1,10 +1,10 @@
 //! The cache on the disk, for a warm start: Pods, and the revision from which a watch tells what has changed since.
 //!
-//! A file is one state of the cache, whole or of no use, and the revisions up to which it stayed so. It is written beside
-//! the old one and put in its place, and one that is damaged, of another version or of something else is passed over,
-//! because a list is always there to be had. It holds what Pods share once, as memory does, so it is as large as they are
-//! there. What is read is built and proven as what the API server sends is. Whether the API server still goes on from
-//! there is the watch's to find out.
+//! A file is one state of the cache, whole or of no use, and the revisions up to which it stayed so. It is written
+//! beside the old one and put in its place, and one that is damaged, of another version or of something else is passed
+//! over, because a list is always there to be had. It holds what Pods share once, as memory does, so it is as large as
+//! they are there. What is read is built and proven as what the API server sends is. Whether the API server still goes
+//! on from there is the watch's to find out.
 //!
 //! Everything here blocks.
 
@@ -37,8 +37,8 @@ const FILE: &str = "checkpoint";
 const NEXT: &str = "checkpoint.next";
 /// Of the file, read at once.
 const BUFFER: usize = 256 << 10;
-/// What a checkpoint leaves free on the disk for the journal: twice what the journal keeps in memory while the disk takes
-/// nothing.
+/// What a checkpoint leaves free on the disk for the journal: twice what the journal keeps in memory while the disk
+/// takes nothing.
 const RESERVE: u64 = 16 << 20;
 /// Free space is asked for again each time so much was written.
 const LOOK_EVERY: u64 = 4 << 20;
@@ -77,8 +77,8 @@ impl Saver {
         Self { free, ..self }
     }
 
-    /// Saves these Pods at this revision of the cache. `cluster` is the uid of the namespace kube-system. `edits` counts up with every change of them: where none was since
-    /// the last time the new revision is all that is written.
+    /// Saves these Pods at this revision of the cache. `cluster` is the uid of the namespace kube-system. `edits`
+    /// counts up with every change of them: where none was since the last time the new revision is all that is written.
     ///
     /// It is not synced: what a crash of the machine leaves of it is passed over.
     ///
@@ -175,8 +175,8 @@ impl Space<'_> {
 struct Saving<'a> {
     file: BufWriter<File>,
     frame: Vec<u8>,
-    /// By what tells them apart as long as some Pod has them: so all Pods of a checkpoint must be there until it is written,
-    /// as they are in a snapshot.
+    /// By what tells them apart as long as some Pod has them: so all Pods of a checkpoint must be there until it is
+    /// written, as they are in a snapshot.
     keys: BTreeMap<usize, u32>,
     shapes: BTreeMap<usize, u32>,
     space: Space<'a>,
@@ -260,7 +260,8 @@ fn next_number(numbers: &mut BTreeMap<usize, u32>, address: usize) -> u32 {
     number
 }
 
-/// Reads the checkpoint of the host's directory. None where there is none, or none that is of use here; the log says why.
+/// Reads the checkpoint of the host's directory. None where there is none, or none that is of use here; the log says
+/// why.
 #[must_use]
 pub fn load(directory: &Path, scope: &Scope, shapes: &Shapes) -> Option<Checkpoint> {
     let path = directory.join(FILE);
@@ -322,7 +323,8 @@ fn read(mut file: impl Read, scope: &Scope, shapes: &Shapes) -> Result<Checkpoin
     }
 }
 
-/// Behind a whole checkpoint its Pods may have been found unchanged at later revisions. What is damaged there is not needed.
+/// Behind a whole checkpoint its Pods may have been found unchanged at later revisions. What is damaged there is not
+/// needed.
 fn last_end(frames: &mut Frames<impl Read>, pods: u64) -> Option<u64> {
     let mut last = None;
     while let Ok(Entry::End { pods: again, revision }) = next(frames) {

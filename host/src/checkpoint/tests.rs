@@ -195,8 +195,8 @@ fn a_checkpoint_of_other_pods_is_passed_over() {
     assert!(load(directory.path(), &scope(), &shapes).is_none());
 }
 
-/// Pods with up to 12 MB of JSON each, as `<` in an environment variable makes them: one that shares all but its name with
-/// others, one with a large value of its own, and one that shares nothing.
+/// Pods with up to 12 MB of JSON each, as `<` in an environment variable makes them: one that shares all but its name
+/// with others, one with a large value of its own, and one that shares nothing.
 fn giants(shapes: &Shapes) -> Vec<Arc<CachedPod>> {
     let escaped = r"\u003c".repeat(2 << 20);
     let of = |name: &str, prefix: &str, note: &str| {
@@ -281,7 +281,8 @@ fn names(directory: &TempDir) -> Vec<String> {
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// Where this fails, keys, own values or entries mean something else than before: count [`FORMAT`]'s version up with it.
+/// Where this fails, keys, own values or entries mean something else than before: count [`FORMAT`]'s version up with
+/// it.
 #[test]
 fn a_checkpoint_of_this_version_looks_like_this() {
     let directory = saved(&pods(&Shapes::new(1)));

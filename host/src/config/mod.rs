@@ -129,8 +129,8 @@ fn read(file: &Path) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|error| format!("is not UTF-8: {error}"))
 }
 
-/// Aliases are expanded while a file is read, so what they expand to is bounded and not only the file. Merge keys (`<<`)
-/// are refused: a grant that comes out of one is not seen by tools that do not know them.
+/// Aliases are expanded while a file is read, so what they expand to is bounded and not only the file. Merge keys
+/// (`<<`) are refused: a grant that comes out of one is not seen by tools that do not know them.
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {

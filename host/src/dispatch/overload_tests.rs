@@ -97,8 +97,8 @@ fn name(index: u64) -> String {
     format!("cart-{index:04}")
 }
 
-/// A cluster of [`PODS`] Pods, and workers. `rule` says what the server refuses: after so long, to that account, at that
-/// path.
+/// A cluster of [`PODS`] Pods, and workers. `rule` says what the server refuses: after so long, to that account, at
+/// that path.
 fn cluster(rule: impl Fn(Duration, &str, &str) -> Option<Refusal> + Send + Sync + 'static) -> Cluster {
     let (began, requests) = (Instant::now(), Arc::<Mutex<Vec<_>>>::default());
     let (log, rule, revision) = (requests.clone(), Arc::new(rule), Arc::new(AtomicU64::new(9)));

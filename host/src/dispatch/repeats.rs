@@ -1,8 +1,8 @@
 //! [`Repeats`]: log lines of one plugin that say the same about many Pods, folded into one that counts them.
 //!
-//! A plugin whose writes are refused fails on every Pod that it watches, many times each. Two messages are the same when
-//! they differ only in the name and the uid of the Pod. The first is logged at once, the others in growing intervals, each
-//! with the Pod that it was about last and the number of messages that it stands for.
+//! A plugin whose writes are refused fails on every Pod that it watches, many times each. Two messages are the same
+//! when they differ only in the name and the uid of the Pod. The first is logged at once, the others in growing
+//! intervals, each with the Pod that it was about last and the number of messages that it stands for.
 
 use std::{collections::BTreeMap, time::Duration};
 

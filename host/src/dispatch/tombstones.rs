@@ -7,10 +7,10 @@
 //! 3. [`Tombstones::look`], by a worker: a run that does not find the Pod takes its last state from the tombstone;
 //! 4. [`Tombstones::done`], by the worker after the run: a run on the deletion that settled removes the tombstone.
 //!
-//! Workers do not wait for step 2: a key that an earlier event queued may be run in between. Therefore only a run on the
-//! deletion removes a tombstone, and `queue` leaves out the keys on whose deletion a run has begun, because these are in
-//! the queue until that run settles. `queue` and `done` hold the lock while they change the queue, so that neither sees
-//! the other half-way.
+//! Workers do not wait for step 2: a key that an earlier event queued may be run in between. Therefore only a run on
+//! the deletion removes a tombstone, and `queue` leaves out the keys on whose deletion a run has begun, because these
+//! are in the queue until that run settles. `queue` and `done` hold the lock while they change the queue, so that
+//! neither sees the other half-way.
 //!
 //! What a plugin keeps by not settling on deletions is bounded by [`Bounds`].
 //!
@@ -40,8 +40,8 @@ pub type Keys<L> = Queue<L, Slot, Arc<str>>;
 /// How much is kept for one plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Last states of deletions on which a run did not settle. Beyond it the oldest ones are dropped; their deletions are
-    /// delivered without.
+    /// Last states of deletions on which a run did not settle. Beyond it the oldest ones are dropped; their deletions
+    /// are delivered without.
     pub states: usize,
     /// Deletions on which a run did not settle. Beyond it the oldest ones are given up.
     pub unsettled: usize,
@@ -171,9 +171,9 @@ impl<L> Tombstones<L> {
 impl<L: Copy + Ord + Hash> Tombstones<L> {
     /// To be called with changes before they are published; the plan is for [`Tombstones::queue`] after that.
     ///
-    /// `concerned` returns the lanes that a change wakes, `near` all lanes that may have a key of the Pod in the queue. A
-    /// deletion concerns also those that have one, and those that an earlier change of the same step wakes, whatever the
-    /// Pod's last labels are.
+    /// `concerned` returns the lanes that a change wakes, `near` all lanes that may have a key of the Pod in the queue.
+    /// A deletion concerns also those that have one, and those that an earlier change of the same step wakes, whatever
+    /// the Pod's last labels are.
     #[must_use]
     pub fn plan(
         &self,
@@ -224,8 +224,8 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         plan
     }
 
-    /// Queues what [`Tombstones::plan`] planned, in one step, after the changes were published. Returns how many keys it
-    /// queued for each lane.
+    /// Queues what [`Tombstones::plan`] planned, in one step, after the changes were published. Returns how many keys
+    /// it queued for each lane.
     pub fn queue(&self, queue: &Keys<L>, plan: Plan<L>) -> BTreeMap<L, u64> {
         let mut counts = BTreeMap::new();
         let inner = self.inner.lock();
@@ -235,8 +235,8 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         counts
     }
 
-    /// Queues deletions of which only the keys are known. `owed` is asked under the lock: a deletion that it names has not
-    /// settled meanwhile. Returns how many there are.
+    /// Queues deletions of which only the keys are known. `owed` is asked under the lock: a deletion that it names has
+    /// not settled meanwhile. Returns how many there are.
     pub fn owe(&self, queue: &Keys<L>, lane: L, owed: impl FnOnce() -> Vec<PodKey>, now: Instant) -> (usize, Excess) {
         let mut inner = self.inner.lock();
         let keys = owed();
@@ -270,8 +270,8 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         self.inner.lock().stone(lane, uid).map(|stone| now - stone.since)
     }
 
-    /// Gives a job back to the queue. `on_deletion`: its run was told that the Pod is gone. `settled` is called under the
-    /// lock if with this run the deletion has settled.
+    /// Gives a job back to the queue. `on_deletion`: its run was told that the Pod is gone. `settled` is called under
+    /// the lock if with this run the deletion has settled.
     pub fn done(
         &self,
         queue: &Keys<L>,

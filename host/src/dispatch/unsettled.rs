@@ -30,8 +30,8 @@ fn bytes_of(reports: &[WriteReport]) -> usize {
 }
 
 impl Unsettled {
-    /// Gives a job back to the queue by `end`, and keeps the reports for the next run if there is to be one. The next run
-    /// asks for them under the same lock, so that it does not come before them.
+    /// Gives a job back to the queue by `end`, and keeps the reports for the next run if there is to be one. The next
+    /// run asks for them under the same lock, so that it does not come before them.
     pub(super) fn end<T>(
         &self,
         lane: Lane,
@@ -67,8 +67,8 @@ impl Unsettled {
 }
 
 impl Inner {
-    /// Keeps reports in the place of earlier ones. Beyond [`MAX_TEXT_BYTES`] for the plugin a report loses its texts; what
-    /// became of the write stays.
+    /// Keeps reports in the place of earlier ones. Beyond [`MAX_TEXT_BYTES`] for the plugin a report loses its texts;
+    /// what became of the write stays.
     fn put(&mut self, lane: Lane, uid: &Arc<str>, mut reports: Vec<WriteReport>) {
         self.take(lane, uid);
         let bytes = self.bytes.entry(lane).or_default();

@@ -71,8 +71,8 @@ impl World for RunWorld {
     }
 
     fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]) {
-        // The names of tracing's fields are fixed at compile time: a plugin's travel as one JSON object, which `telemetry`
-        // writes as fields.
+        // The names of tracing's fields are fixed at compile time: a plugin's travel as one JSON object, which
+        // `telemetry` writes as fields.
         let fields = serde_json::Map::from_iter(fields.iter().cloned().map(|(key, value)| (key, value.into())));
         let plugin_fields = (!fields.is_empty()).then(|| tracing::field::display(serde_json::Value::Object(fields)));
         match level {

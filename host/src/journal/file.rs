@@ -189,8 +189,9 @@ impl Store {
         self.file.try_clone()
     }
 
-    /// Writes what counts to a new file, syncs that, and puts it in the place of the old one: after a sync that failed, the
-    /// kernel may have dropped what it did not write, and another sync of the same file would succeed and say nothing of it.
+    /// Writes what counts to a new file, syncs that, and puts it in the place of the old one: after a sync that failed,
+    /// the kernel may have dropped what it did not write, and another sync of the same file would succeed and say
+    /// nothing of it.
     ///
     /// # Errors
     /// Those of the disk, also where the old file cannot be read any more. It stays then.

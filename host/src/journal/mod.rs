@@ -3,8 +3,8 @@
 //!
 //! An append-only file in a directory of its own ([`open`]). Before a plugin's first run on a Pod its entry is written;
 //! later runs on that Pod ask a set in memory and do no IO. Entries are written in batches, by whoever calls
-//! [`Store::write`] when [`Journal::due`] says so; nothing here spawns. It keeps no state of Pods: what is delivered after a
-//! restart is the key alone.
+//! [`Store::write`] when [`Journal::due`] says so; nothing here spawns. It keeps no state of Pods: what is delivered
+//! after a restart is the key alone.
 
 mod entry;
 mod file;
@@ -360,8 +360,8 @@ impl Account {
         self.number
     }
 
-    /// To be called before the plugin runs on the Pod; returns when the run may start. No IO, and no waiting, but for the
-    /// first time.
+    /// To be called before the plugin runs on the Pod; returns when the run may start. No IO, and no waiting, but for
+    /// the first time.
     pub async fn enter(&self, key: &PodKey) {
         if let Some(note) = self.note(key) {
             self.journal.written(note).await;

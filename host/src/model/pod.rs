@@ -130,9 +130,9 @@ impl CachedPod {
     pub fn generation(&self) -> i64 {
         self.packed.generation()
     }
-    /// True when nothing keeps the API server from removing the Pod: it is being deleted, has no finalizer, and its grace
-    /// period is over. The answer to a patch that brings a Pod there is the last thing that is heard of it, with the
-    /// revision that the Pod had before. While the grace period lasts, a patch is an ordinary one.
+    /// True when nothing keeps the API server from removing the Pod: it is being deleted, has no finalizer, and its
+    /// grace period is over. The answer to a patch that brings a Pod there is the last thing that is heard of it, with
+    /// the revision that the Pod had before. While the grace period lasts, a patch is an ordinary one.
     ///
     /// # Errors
     /// When the lifecycle cannot be decoded.

@@ -12,8 +12,8 @@ pub struct Backoff {
 }
 
 impl Default for Backoff {
-    /// From 20 ms, which is enough for the watch to catch up with a conflict, to 5 min. Whatever the jitter, an item that
-    /// always fails has at most 10 runs in its first 10 s.
+    /// From 20 ms, which is enough for the watch to catch up with a conflict, to 5 min. Whatever the jitter, an item
+    /// that always fails has at most 10 runs in its first 10 s.
     fn default() -> Self {
         Self { first: Duration::from_millis(20), most: Duration::from_secs(300) }
     }

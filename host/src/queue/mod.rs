@@ -146,8 +146,8 @@ where
         lanes.into_iter().filter(|lane| slots.contains(*lane, slot, item)).collect()
     }
 
-    /// Forgets what waits in a lane; what is running is not added again. If the lane is used again, a slot whose old job
-    /// still runs gives out nothing until that job is done.
+    /// Forgets what waits in a lane; what is running is not added again. If the lane is used again, a slot whose old
+    /// job still runs gives out nothing until that job is done.
     pub fn remove_lane(&self, lane: L) {
         self.slots.lock().remove_lane(lane);
     }

@@ -101,7 +101,8 @@ where
             Entry::Occupied(entry) => entry,
         };
         let state = entry.get_mut();
-        // The running item stands first, see `take`. One of a lane that was removed answers nothing of the present lane.
+        // The running item stands first, see `take`. One of a lane that was removed answers nothing of the present
+        // lane.
         let from = usize::from(state.at == At::Orphaned);
         match state.items.iter().skip(from).position(|waiting| waiting.item == fresh.item).map(|at| from + at) {
             Some(0) if state.at == At::Running => state.items[0].again = state.items[0].again.or(Some(now)),

@@ -2,8 +2,8 @@
 //!
 //! The validator and the compiler take time and memory that grow faster than a component's size: with the depth of
 //! nesting, with the size of one function, with its locals times its blocks. A component within these bounds costs them
-//! little more than its size. The pass itself is linear in the bytes, does not recurse, and allocates what nesting takes
-//! at most. What a component means is not checked here; that is the validator's.
+//! little more than its size. The pass itself is linear in the bytes, does not recurse, and allocates what nesting
+//! takes at most. What a component means is not checked here; that is the validator's.
 
 mod body;
 mod types;
@@ -14,11 +14,12 @@ use wasmparser::{
 
 use crate::model::LimitClass;
 
-/// The most that a component may have. Each number is far above what compilers write and far below what costs gigabytes.
+/// The most that a component may have. Each number is far above what compilers write and far below what costs
+/// gigabytes.
 ///
-/// Measured on the components of this repository, on 2 to 6 MB of Rust (`wasm-tools`, the splicer of componentize-js), on
-/// componentize-py 0.25 (CPython, 18 MB) and on componentize-js 0.19 (SpiderMonkey, 10 to 12 MB): "Rust", "Python" and
-/// "JS" below.
+/// Measured on the components of this repository, on 2 to 6 MB of Rust (`wasm-tools`, the splicer of componentize-js),
+/// on componentize-py 0.25 (CPython, 18 MB) and on componentize-js 0.19 (SpiderMonkey, 10 to 12 MB): "Rust", "Python"
+/// and "JS" below.
 #[derive(Debug)]
 pub(super) struct Caps {
     /// Of modules and components in components, and of types in types. Measured: 1, and 1 more for each composition.
@@ -27,10 +28,11 @@ pub(super) struct Caps {
     modules: u64,
     /// Components in all, the outermost included. Rust 2, Python 3.
     components: u64,
-    /// Instances in all, each counted as often as the component around it is instantiated. Python 83: a few hundred bytes
-    /// could otherwise stand for 2^30 instances.
+    /// Instances in all, each counted as often as the component around it is instantiated. Python 83: a few hundred
+    /// bytes could otherwise stand for 2^30 instances.
     instances: u64,
-    /// Bytes of all sections but code, data and custom ones: types, imports, exports, names. Rust 40 KiB, Python 312 KiB.
+    /// Bytes of all sections but code, data and custom ones: types, imports, exports, names. Rust 40 KiB, Python 312
+    /// KiB.
     structure_bytes: u64,
     /// Types, imports, exports, aliases, globals, tables and instances in all, those inside of types included.
     /// Rust 1,300, Python 13,400.

@@ -1,5 +1,5 @@
-//! Compilation: one at a time, on threads of its own, bounded by the time that these spend on the processor. A host that
-//! is starved of its processor compiles slowly and refuses nothing.
+//! Compilation: one at a time, on threads of its own, bounded by the time that these spend on the processor. A host
+//! that is starved of its processor compiles slowly and refuses nothing.
 //!
 //! The compiler cannot be interrupted. A compilation beyond its limit is left to finish on its threads and nobody waits
 //! for it, except the next compilation, so that there are never two.

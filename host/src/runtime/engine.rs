@@ -62,8 +62,8 @@ impl Engine {
     /// where blocking is allowed.
     ///
     /// One component is compiled at a time. The limit of its class is of processor time and ends the waiting; the
-    /// compiler itself cannot be interrupted, and finishes on threads of its own before the next compilation begins. Its
-    /// memory is bounded by the caps of the class on structure, which are checked before anything else: on size,
+    /// compiler itself cannot be interrupted, and finishes on threads of its own before the next compilation begins.
+    /// Its memory is bounded by the caps of the class on structure, which are checked before anything else: on size,
     /// nesting, functions, locals and blocks.
     ///
     /// # Errors

@@ -5,8 +5,8 @@
 //! [`Reconcile`](crate::seam::Reconcile): every run has a sandbox of its own, thrown away afterwards.
 //!
 //! This room decides nothing about when to run, and sends nothing: it asks the [`World`](crate::seam::World) that it is
-//! given. Compilation happens in this process. What it may take is bounded by the structure that a component may have and
-//! by processor time; a bug of the compiler that a hostile component could provoke is not contained here.
+//! given. Compilation happens in this process. What it may take is bounded by the structure that a component may have
+//! and by processor time; a bug of the compiler that a hostile component could provoke is not contained here.
 
 mod bindings;
 mod caps;

@@ -165,8 +165,8 @@ impl PluginStatus {
         *self.events.lock().entry(result.name()).or_default() += 1;
     }
 
-    /// Last states of deleted Pods were dropped. Returns the total where it has reached another power of two: often enough
-    /// for a log line, and seldom enough.
+    /// Last states of deleted Pods were dropped. Returns the total where it has reached another power of two: often
+    /// enough for a log line, and seldom enough.
     pub fn dropped_states(&self, states: u64) -> Option<u64> {
         grown(&self.dropped_states, states)
     }

@@ -120,8 +120,8 @@ impl Buffer {
         self.changed.notify_all();
     }
 
-    /// Writes lines until the buffer is closed and empty, or writing fails. Logs how many lines were dropped whenever at
-    /// least half of the room is free again.
+    /// Writes lines until the buffer is closed and empty, or writing fails. Logs how many lines were dropped whenever
+    /// at least half of the room is free again.
     pub(super) fn write_to(&self, mut out: impl Write) {
         let (mut batch, mut told) = (Vec::new(), [0; 2]);
         loop {

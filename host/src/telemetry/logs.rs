@@ -60,8 +60,8 @@ pub enum LogsError {
     Already,
 }
 
-/// The process's logs. Dropping it writes what is buffered, for which it waits a second at most; what is logged later is
-/// lost.
+/// The process's logs. Dropping it writes what is buffered, for which it waits a second at most; what is logged later
+/// is lost.
 #[must_use]
 #[derive(Debug)]
 pub struct Logs(Arc<Buffer>);
@@ -133,9 +133,9 @@ where
 /// kube logs a warning at each connection whose certificate it does not verify. The host logs one at its start instead.
 const QUIET: &str = "kube_client::client::tls=error";
 
-/// Reads a filter. A bare word must be a level: as a directive it would name a target, and a mistyped level would silence
-/// everything. Spans of runs pass every filter except `off`, so that each line of a run names its plugin and its Pod
-/// whatever the filter leaves of it.
+/// Reads a filter. A bare word must be a level: as a directive it would name a target, and a mistyped level would
+/// silence everything. Spans of runs pass every filter except `off`, so that each line of a run names its plugin and
+/// its Pod whatever the filter leaves of it.
 fn filter(level: &str) -> Result<EnvFilter, LogsError> {
     let refused = || LogsError::Level(level.to_owned());
     let directives: Vec<&str> = level.split(',').map(str::trim).collect();

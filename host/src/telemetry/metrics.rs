@@ -1,4 +1,5 @@
-//! /metrics: the figures of `status` under the names that controller-runtime's dashboards use, with `controller` = plugin.
+//! /metrics: the figures of `status` under the names that controller-runtime's dashboards use, with `controller` =
+//! plugin.
 //!
 //! Nothing is counted here; a scrape reads what the rooms count. Labels are plugins and results, never a Pod's name, so
 //! the number of series is bounded by the configuration.

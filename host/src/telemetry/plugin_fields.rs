@@ -1,4 +1,5 @@
-//! A plugin's log fields as fields of the line. Their names are known only when the line is logged, so they arrive as one
+//! A plugin's log fields as fields of the line. Their names are known only when the line is logged, so they arrive as
+//! one
 //! `tracing` field: [`NAME`], a JSON object of texts.
 
 use std::fmt;
@@ -69,8 +70,8 @@ fn word(text: &str) -> String {
     if !text.is_empty() && text.chars().all(plain) { text.to_owned() } else { format!("{text:?}") }
 }
 
-/// A line of JSON in which the fields of a plugin are the object `fields`: beside the host's own, a field called `level`
-/// would take the place of the level.
+/// A line of JSON in which the fields of a plugin are the object `fields`: beside the host's own, a field called
+/// `level` would take the place of the level.
 pub(super) struct JsonLine(pub(super) Format<Json>);
 
 impl<S, N> FormatEvent<S, N> for JsonLine

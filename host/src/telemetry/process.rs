@@ -1,4 +1,5 @@
-//! The process's own figures under the names that all of Prometheus' client libraries use, read from /proc at each scrape.
+//! The process's own figures under the names that all of Prometheus' client libraries use, read from /proc at each
+//! scrape.
 
 use std::{fmt, fs};
 

@@ -1,5 +1,5 @@
-//! What lists learn about the API server and about proxies before it: whether streaming lists work, and how large a page
-//! may be. Pure; the caller passes the time.
+//! What lists learn about the API server and about proxies before it: whether streaming lists work, and how large a
+//! page may be. Pure; the caller passes the time.
 
 use std::time::Duration;
 

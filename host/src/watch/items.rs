@@ -1,5 +1,5 @@
-//! The items of a list, each as soon as its last byte has arrived: what a list takes in memory is bounded by its largest
-//! item and not by its length.
+//! The items of a list, each as soon as its last byte has arrived: what a list takes in memory is bounded by its
+//! largest item and not by its length.
 //!
 //! Items are told apart by brackets and quotes only; whether an item is JSON is found out when it is decoded.
 

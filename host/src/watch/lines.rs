@@ -7,7 +7,8 @@ use crate::api::Chunks;
 
 /// An event is one Pod. etcd takes 1.5 MiB by default and 10 MiB at most by its own advice; JSON writes `<` in 6 bytes.
 pub(super) const MAX_LINE: usize = 64 << 20;
-/// How many bytes are taken at once from what has already arrived: what a processor's own cache holds until they are read.
+/// How many bytes are taken at once from what has already arrived: what a processor's own cache holds until they are
+/// read.
 const MAX_BATCH: usize = 256 << 10;
 
 pub(super) struct Lines {

@@ -176,8 +176,8 @@ impl Watch {
         }
     }
 
-    /// Takes an event that comes after the initial events and before the bookmark that ends them, as an API server sends
-    /// where its bookmark is late.
+    /// Takes an event that comes after the initial events and before the bookmark that ends them, as an API server
+    /// sends where its bookmark is late.
     fn list_later(
         &mut self,
         object: Object<'_>,

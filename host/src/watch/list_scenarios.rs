@@ -1,5 +1,5 @@
-//! Lists and warm starts against scripted answers: every one of them ends, whatever cuts it. Under paused time, with a real
-//! cache behind the watch.
+//! Lists and warm starts against scripted answers: every one of them ends, whatever cuts it. Under paused time, with a
+//! real cache behind the watch.
 
 use std::time::Duration;
 

@@ -58,7 +58,8 @@ use crate::{
 };
 
 /// How often in a row an API server may say that it has not reached what was seen already, before it is asked for its
-/// newest state whatever that is. It waits 3 s itself each time; a replica is not behind for so long, a restored etcd is.
+/// newest state whatever that is. It waits 3 s itself each time; a replica is not behind for so long, a restored etcd
+/// is.
 const MAX_BEHIND: u32 = 4;
 
 #[derive(Debug, Clone)]
@@ -178,13 +179,14 @@ impl Watch {
         }
     }
 
-    /// Begins with what was saved instead of a list, if the API server still tells what has changed since. Its Pods are by
-    /// namespace, then name, each once.
+    /// Begins with what was saved instead of a list, if the API server still tells what has changed since. Its Pods are
+    /// by namespace, then name, each once.
     pub fn from_checkpoint(self, checkpoint: Option<Checkpoint>) -> Self {
         Self { checkpoint, ..self }
     }
 
-    /// Names the cluster that is watched, by the uid of its namespace kube-system: a checkpoint of another one is not used.
+    /// Names the cluster that is watched, by the uid of its namespace kube-system: a checkpoint of another one is not
+    /// used.
     pub fn of_cluster(self, cluster: Option<Arc<str>>) -> Self {
         Self { cluster, ..self }
     }

@@ -223,7 +223,8 @@ impl Decoder {
     }
 
     /// Adds a Pod to a list. What the cache holds at this revision is not read into it again, unless `compare` is
-    /// false; an unreadable one is taken for held, so that the list does not seem to lack it, and is given with its error.
+    /// false; an unreadable one is taken for held, so that the list does not seem to lack it, and is given with its
+    /// error.
     pub(super) fn list(
         &mut self,
         object: Object<'_>,

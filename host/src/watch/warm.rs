@@ -1,7 +1,8 @@
 //! A start from a checkpoint: what has changed since is asked for, not all there is.
 //!
-//! It ends in a complete list like any other, put together from the checkpoint and what was told since, at a revision that
-//! the API server had after this began. Nobody sees anything of the Pods before that. Where it cannot be had, all are listed.
+//! It ends in a complete list like any other, put together from the checkpoint and what was told since, at a revision
+//! that the API server had after this began. Nobody sees anything of the Pods before that. Where it cannot be had, all
+//! are listed.
 
 use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed, time::Duration};
 
@@ -26,7 +27,8 @@ use crate::{
 const SAMPLE: usize = 20;
 /// Of these so many are asked for at the same time.
 const AT_ONCE: usize = 5;
-/// For a watch; at its end comes the bookmark that says that nothing more has changed. See [`super::doubt`] for the time.
+/// For a watch; at its end comes the bookmark that says that nothing more has changed. See [`super::doubt`] for the
+/// time.
 const WATCH_SECONDS: u64 = 3;
 /// After this it is quicker to list.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -109,8 +111,8 @@ impl Watch {
         Ok((at, changes))
     }
 
-    /// The API server's revision now, if Pods that it has agree with the checkpoint: its first ones, and of those that the
-    /// checkpoint has some that are spread over all of them.
+    /// The API server's revision now, if Pods that it has agree with the checkpoint: its first ones, and of those that
+    /// the checkpoint has some that are spread over all of them.
     async fn sample(&mut self, checkpoint: &Checkpoint) -> Result<Revision, Failed> {
         let is_same_cluster = match (&checkpoint.cluster, &self.cluster) {
             (Some(saved), Some(present)) if saved != present => {
@@ -141,8 +143,8 @@ impl Watch {
         }
     }
 
-    /// Pods of the checkpoint, at equal distances in the order of their names, as the API server has them now. Those that it
-    /// no longer has, or that may not be read, are left out.
+    /// Pods of the checkpoint, at equal distances in the order of their names, as the API server has them now. Those
+    /// that it no longer has, or that may not be read, are left out.
     async fn spread(&mut self, checkpoint: &Checkpoint) -> Result<Vec<Bytes>, Failed> {
         let pods = &checkpoint.pods;
         let wanted = SAMPLE.min(pods.len());
@@ -232,8 +234,8 @@ fn place(pods: &[Record], namespace: &str, name: &str) -> Result<usize, usize> {
     pods.binary_search_by(|pod| pod.kept().map_or(std::cmp::Ordering::Less, |pod| pod.compare(namespace, name)))
 }
 
-/// What is held may be newer than the revision that the checkpoint goes on from, as writes of our own are; then what was
-/// told of it came before.
+/// What is held may be newer than the revision that the checkpoint goes on from, as writes of our own are; then what
+/// was told of it came before.
 fn merged(mut pods: Vec<Record>, changes: Changes) -> Vec<Record> {
     let (mut added, mut gone) = (Vec::new(), Vec::new());
     for ((namespace, name), PodEvent { pod, deleted, .. }) in changes {

@@ -57,7 +57,8 @@ pub(super) fn judge(request: &Request, error: &ApiError) -> Verdict {
         429 => return Verdict::Busy(*retry_after),
         401 | 403 => WriteResult::Forbidden(told()),
         400..=499 => WriteResult::Invalid(told()),
-        // Two budgets for one Pod, or one that could not be counted down: found before the deletion, and no cause says so.
+        // Two budgets for one Pod, or one that could not be counted down: found before the deletion, and no cause says
+        // so.
         500.. if matches!(request, Request::Evict { .. }) && message.contains("PodDisruptionBudget") => {
             WriteResult::Blocked(told())
         }

@@ -172,8 +172,8 @@ fn wait(sent: &mut Sent, retry_after: Option<Duration>) {
     sent.retry_after = sent.retry_after.max(retry_after.map(|wait| wait.min(MAX_RETRY_AFTER)));
 }
 
-/// Notes the Pod as the API server answered a patch, or read after a lost answer: for the write-through, except one that
-/// is gone with its last finalizer, and as what the cache has to show. None: the answer cannot be read.
+/// Notes the Pod as the API server answered a patch, or read after a lost answer: for the write-through, except one
+/// that is gone with its last finalizer, and as what the cache has to show. None: the answer cannot be read.
 fn written(pod: Option<CachedPod>, key: &PodKey, sent: &mut Sent) {
     let shown = match pod.filter(|pod| pod.key == *key).map(|pod| (pod.is_removed(), pod)) {
         Some((Ok(false), pod)) => {

@@ -1,5 +1,5 @@
-//! Which path a kind has: asked of the API server once per group and version, when an object of it is written, and again
-//! after a 404, as a CustomResourceDefinition may have been made anew with another plural or scope.
+//! Which path a kind has: asked of the API server once per group and version, when an object of it is written, and
+//! again after a 404, as a CustomResourceDefinition may have been made anew with another plural or scope.
 //! A host whose plugins write to Pods alone never asks, so that it works where there is nothing but Pods.
 
 use std::sync::Arc;

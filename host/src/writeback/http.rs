@@ -32,8 +32,8 @@ fn request(method: Method, path: String, content: &str, body: &Value, sender: &S
 }
 
 /// JSON that the API server's YAML reader takes as the JSON that it is. Outside ASCII it refuses some characters and
-/// changes others, such as U+0085, so these are escaped. A character above U+FFFF it always keeps; a pair of surrogates,
-/// as JSON escapes it, it refuses.
+/// changes others, such as U+0085, so these are escaped. A character above U+FFFF it always keeps; a pair of
+/// surrogates, as JSON escapes it, it refuses.
 fn as_yaml(json: &str) -> String {
     let mut yaml = String::with_capacity(json.len());
     for character in json.chars() {

@@ -1,4 +1,5 @@
-//! From authorised writes to the fewest API requests (plan, pure) and back with reports (apply, IO); Events beside them.
+//! From authorised writes to the fewest API requests (plan, pure) and back with reports (apply, IO); Events beside
+//! them.
 //!
 //! Of one delivery, requests go out one after the other, in the order of the plan. After one that did not do what it
 //! should:
@@ -85,8 +86,8 @@ impl Writeback {
         Self { api: api.with_deadline(DEADLINE), objects, events, shapes }
     }
 
-    /// Sends Events that could not be sent when they were emitted, for as long as it is polled. `told` hears what became
-    /// of each, by the manager of its sender.
+    /// Sends Events that could not be sent when they were emitted, for as long as it is polled. `told` hears what
+    /// became of each, by the manager of its sender.
     pub async fn send_waiting_events(
         &self,
         now_millis: impl Fn() -> u64 + Send + Sync,

@@ -1,8 +1,9 @@
 //! Objects of other kinds: server-side apply of the complete object, sent when it differs from what was applied last.
 //!
-//! They are not cached. What a plugin applied is remembered by digest ([`Applied`]); afterwards, and after a restart, one
-//! read tells whether the object still is as applied, so that an unchanged cluster sees no write. The digest of the body stands in an annotation of the object, one per manager, because a live object that holds all of
-//! the body may also hold a field that the body has lost since.
+//! They are not cached. What a plugin applied is remembered by digest ([`Applied`]); afterwards, and after a restart,
+//! one read tells whether the object still is as applied, so that an unchanged cluster sees no write. The digest of the
+//! body stands in an annotation of the object, one per manager, because a live object that holds all of the body may
+//! also hold a field that the body has lost since.
 
 use serde_json::{Value, json};
 

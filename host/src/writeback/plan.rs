@@ -1,16 +1,17 @@
-//! From staged writes to the fewest requests. Pure: the same writes on the same view at the same time make the same plan.
+//! From staged writes to the fewest requests. Pure: the same writes on the same view at the same time make the same
+//! plan.
 //!
-//! - Writes to one Pod become at most one patch of its metadata and one of its status; the last one wins per key. A write
-//!   that depends on order keeps it: nothing moves across a deletion, an eviction, or the removal of a finalizer that was
-//!   staged after a condition.
-//! - What would change nothing on the Pod as cached is reported `unchanged` and dropped. Later requests are compared with
-//!   the Pod as the earlier ones of the same plan leave it.
+//! - Writes to one Pod become at most one patch of its metadata and one of its status; the last one wins per key. A
+//!   write that depends on order keeps it: nothing moves across a deletion, an eviction, or the removal of a finalizer
+//!   that was staged after a condition.
+//! - What would change nothing on the Pod as cached is reported `unchanged` and dropped. Later requests are compared
+//!   with the Pod as the earlier ones of the same plan leave it.
 //! - A pruned annotation is not in the cache, so that nothing is known of it: what is set or removed is always sent.
-//! - A target that the cache does not hold, or holds with another uid, is `gone`: a plugin learns of Pods from the cache
-//!   alone, so what it names and the cache lacks is no more.
+//! - A target that the cache does not hold, or holds with another uid, is `gone`: a plugin learns of Pods from the
+//!   cache alone, so what it names and the cache lacks is no more.
 //!
-//! Objects of other kinds are not cached, so whether an apply would change something is `apply`'s question. One that is to
-//! be owned by a Pod that the cache does not hold, or that is being deleted, is `gone`.
+//! Objects of other kinds are not cached, so whether an apply would change something is `apply`'s question. One that is
+//! to be owned by a Pod that the cache does not hold, or that is being deleted, is `gone`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

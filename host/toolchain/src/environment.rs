@@ -25,8 +25,8 @@ pub fn forget_package(command: &mut Command) {
     remove(command, &PACKAGE, &PACKAGE_PREFIXES);
 }
 
-/// Keeps from `command` the flags, target and profile settings of an outer build: they are for another architecture than
-/// a plugin's.
+/// Keeps from `command` the flags, target and profile settings of an outer build: they are for another architecture
+/// than a plugin's.
 pub fn forget_build_settings(command: &mut Command) {
     remove(command, &SETTINGS, &SETTINGS_PREFIXES);
 }

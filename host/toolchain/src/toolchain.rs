@@ -12,8 +12,8 @@ use std::{
 
 use crate::{Error, Install};
 
-/// Waits before the second attempt and those after it. rustup retries single downloads on its own; this is for a network
-/// or proxy that is away for some seconds.
+/// Waits before the second attempt and those after it. rustup retries single downloads on its own; this is for a
+/// network or proxy that is away for some seconds.
 const PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 
 /// The toolchain that compiles the crates of one directory: rustup chooses it by `RUSTUP_TOOLCHAIN`, which its proxies

@@ -4,8 +4,8 @@
 //! note that something changed. It judges again every [`PAUSE`] until nothing has changed since the judgement before: a
 //! change that comes while a judgement is under way, and may be missing in its snapshot, is seen by the next one.
 //!
-//! The duty is in the plugin's state, which may vanish: the next Pod that changes then takes it. It does so too when the
-//! Pod on duty is late, because it was deleted or its runs fail.
+//! The duty is in the plugin's state, which may vanish: the next Pod that changes then takes it. It does so too when
+//! the Pod on duty is late, because it was deleted or its runs fail.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The cache beside the API server while Pods come and go by the hundreds: at every moment it is an exact list at its own
-//! revision.
+//! The cache beside the API server while Pods come and go by the hundreds: at every moment it is an exact list at its
+//! own revision.
 //!
 //! A bounded time by default; `PODIUM_CHURN_SECONDS` makes it longer.
 

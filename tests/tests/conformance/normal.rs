@@ -6,8 +6,8 @@
 //!   server counts empty parents among the fields and leaves out what its admission adds;
 //! - a cause that is repeated counts once: the real server may validate in several passes; conflicts of apply have no
 //!   order there;
-//! - a malformed request is told in the words of Go's parsers, which are hidden unless a step compares them; the code and
-//!   the reason stay.
+//! - a malformed request is told in the words of Go's parsers, which are hidden unless a step compares them; the code
+//!   and the reason stay.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! A configuration read field by field, every mistake with the field's path. The texts are the host's own, which a test of
-//! both compares.
+//! A configuration read field by field, every mistake with the field's path. The texts are the host's own, which a test
+//! of both compares.
 
 use std::{cell::RefCell, collections::BTreeSet};
 

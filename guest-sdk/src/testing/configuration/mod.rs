@@ -1,5 +1,5 @@
-//! A plugin's configuration as its own tests see it: scope, grants, config and the limit of writes. The whole file is read
-//! by the host's rules, and refused where the host would refuse it; `tests/tests/test_host.rs` compares the two.
+//! A plugin's configuration as its own tests see it: scope, grants, config and the limit of writes. The whole file is
+//! read by the host's rules, and refused where the host would refuse it; `tests/tests/test_host.rs` compares the two.
 
 mod field;
 mod grants;

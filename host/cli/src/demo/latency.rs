@@ -18,8 +18,8 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// Lifetime of the probe's watch in seconds. Afterwards it is opened again.
 const WATCH_SECONDS: u32 = 60;
 
-/// A plugin is held up when its 99th percentile beside another plugin is this many times what it is alone: a plugin that
-/// must wait for runs of another one is tens of times slower, and a busy machine makes both a few times slower.
+/// A plugin is held up when its 99th percentile beside another plugin is this many times what it is alone: a plugin
+/// that must wait for runs of another one is tens of times slower, and a busy machine makes both a few times slower.
 const HELD_UP: u32 = 10;
 /// Below this nobody is held up: two or three time slices of the operating system on a processor that others use.
 const UNNOTICED: Duration = Duration::from_millis(50);
@@ -57,8 +57,8 @@ pub(super) struct Comparison {
 }
 
 impl Comparison {
-    /// Whether the plugin waited for the other one. A single measurement may say so by chance, because something else on
-    /// the machine ran at the wrong moment; see [`held_up`].
+    /// Whether the plugin waited for the other one. A single measurement may say so by chance, because something else
+    /// on the machine ran at the wrong moment; see [`held_up`].
     pub(super) fn held_up(&self) -> bool {
         let (alone, beside) = (self.alone.percentile(99), self.beside.percentile(99));
         beside > UNNOTICED && beside > HELD_UP * alone

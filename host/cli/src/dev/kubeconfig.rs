@@ -1,5 +1,5 @@
-//! The kubeconfig file of one `podium dev`: at the same path each time, so that a KUBECONFIG in another terminal outlives
-//! a restart, and a file of its own for each `dev` that runs at the same time.
+//! The kubeconfig file of one `podium dev`: at the same path each time, so that a KUBECONFIG in another terminal
+//! outlives a restart, and a file of its own for each `dev` that runs at the same time.
 //!
 //! The process holds a lock on its file. A file without a lock was left by a process that was killed.
 
@@ -24,8 +24,8 @@ pub(super) struct KubeconfigFile {
 }
 
 impl KubeconfigFile {
-    /// Writes `text` to the first of `kubeconfig`, `kubeconfig-2`, .. that no other process uses, and removes those that
-    /// killed processes left.
+    /// Writes `text` to the first of `kubeconfig`, `kubeconfig-2`, .. that no other process uses, and removes those
+    /// that killed processes left.
     pub(super) fn write(directory: &Path, text: &str) -> anyhow::Result<Self> {
         fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
         let mut own = None;

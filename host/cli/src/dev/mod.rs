@@ -23,8 +23,8 @@ use swap::{Running, swap};
 /// Runs until Ctrl-C.
 ///
 /// # Errors
-/// When there is no crate, or the cluster or the host does not start. A plugin that does not build or load is reported, and
-/// tried again at the next save.
+/// When there is no crate, or the cluster or the host does not start. A plugin that does not build or load is reported,
+/// and tried again at the next save.
 pub async fn run(arguments: args::Dev, now_millis: u64) -> anyhow::Result<ExitCode> {
     ui::log(&arguments.log)?;
     let crates = crates::find(&arguments.paths)?;

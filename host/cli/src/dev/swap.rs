@@ -1,7 +1,7 @@
 //! From a save to what the host runs: the crate is built and its plugins are loaded in place of those before.
 //!
-//! A plugin never runs on under a configuration that is gone. Where the new one is invalid, or the component does not fit
-//! it, the plugin is stopped; where only the source is broken, the version before goes on.
+//! A plugin never runs on under a configuration that is gone. Where the new one is invalid, or the component does not
+//! fit it, the plugin is stopped; where only the source is broken, the version before goes on.
 
 use std::{collections::BTreeMap, path::PathBuf};
 

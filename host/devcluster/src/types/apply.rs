@@ -1,5 +1,5 @@
-//! What server-side apply finds wrong with an applied object before it is merged: fields that its schema does not declare
-//! and values of another type, in the words of structured-merge-diff.
+//! What server-side apply finds wrong with an applied object before it is merged: fields that its schema does not
+//! declare and values of another type, in the words of structured-merge-diff.
 
 use super::{Struct, Type};
 use crate::fields;

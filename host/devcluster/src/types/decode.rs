@@ -1,5 +1,6 @@
-//! Decodes an object into what its Go type holds: unknown fields are dropped and reported, and so are duplicates; a value
-//! of another type is an error. Works on a JSON body, in the order of the body, and on a value that a patch has made.
+//! Decodes an object into what its Go type holds: unknown fields are dropped and reported, and so are duplicates; a
+//! value of another type is an error. Works on a JSON body, in the order of the body, and on a value that a patch has
+//! made.
 
 use super::{Field, Struct, Type, Wrong, scalar};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -249,8 +250,8 @@ impl Field {
 }
 
 impl Type {
-    /// Puts the value of a duplicate field in the place of the value before it. Go decodes a struct or a map into what is
-    /// there already.
+    /// Puts the value of a duplicate field in the place of the value before it. Go decodes a struct or a map into what
+    /// is there already.
     fn absorb(&self, before: &mut Value, value: Value) {
         match (self, before, value) {
             (Self::Struct(name), Value::Object(before), Value::Object(value)) => {

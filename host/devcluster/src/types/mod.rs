@@ -1,6 +1,6 @@
-//! The Go types behind the built-in kinds, read from `table.txt`: which fields an object may have and of which type each
-//! is. `tests/controlplane/types` writes the table from k8s.io/api and documents its format. Which values are valid is
-//! decided in `rules`, not here.
+//! The Go types behind the built-in kinds, read from `table.txt`: which fields an object may have and of which type
+//! each is. `tests/controlplane/types` writes the table from k8s.io/api and documents its format. Which values are
+//! valid is decided in `rules`, not here.
 
 mod apply;
 mod decode;

@@ -1,4 +1,5 @@
-//! Claims about deletions between the ingest loop, the queue and the workers, all as they are, with closures for plugins.
+//! Claims about deletions between the ingest loop, the queue and the workers, all as they are, with closures for
+//! plugins.
 
 mod stress;
 

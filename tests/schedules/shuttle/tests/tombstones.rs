@@ -1,6 +1,6 @@
-//! Deletions between the ingest loop, the queue and the workers, in many orders: each is delivered once, and with the last
-//! state. Ingest loop and workers do here what `host/src/app/ingest.rs` and `host/src/dispatch/mod.rs` do, by the same
-//! functions in the same order.
+//! Deletions between the ingest loop, the queue and the workers, in many orders: each is delivered once, and with the
+//! last state. Ingest loop and workers do here what `host/src/app/ingest.rs` and `host/src/dispatch/mod.rs` do, by the
+//! same functions in the same order.
 
 #![expect(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a panic is how a test fails")]
 

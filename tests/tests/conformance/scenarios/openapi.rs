@@ -1,5 +1,5 @@
-//! OpenAPI: the media types that kubectl depends on, and the fields of every type of the kinds that are served. Bodies of
-//! subresources (Binding, Eviction) are not in the documents of devcluster.
+//! OpenAPI: the media types that kubectl depends on, and the fields of every type of the kinds that are served. Bodies
+//! of subresources (Binding, Eviction) are not in the documents of devcluster.
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};
