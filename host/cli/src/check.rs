@@ -10,7 +10,6 @@ use anyhow::{Context, bail};
 use podium_host::{
     config::{self, ConfigError},
     model::PluginSpec,
-    runtime::Import,
 };
 use serde::Serialize;
 
@@ -146,7 +145,7 @@ fn check(files: &[PathBuf], component: Option<&Path>) -> Report {
             file,
             bytes: found.as_ref().and_then(|file| file.metadata().ok()).map(|metadata| metadata.len()),
             component: found,
-            imports: imports.map(shown),
+            imports: imports.map(build::shown),
             ok,
         });
     }
@@ -169,11 +168,6 @@ fn built(file: &Path, spec: &PluginSpec) -> Option<PathBuf> {
 
 fn is_crate(file: &Path) -> bool {
     file.with_file_name("Cargo.toml").is_file()
-}
-
-fn shown(imports: Vec<Import>) -> Vec<build::Import> {
-    let used = imports.into_iter().filter(|import| !import.functions.is_empty());
-    used.map(|Import { interface, functions }| build::Import { interface, functions }).collect()
 }
 
 fn line(mistake: &Mistake) -> String {

@@ -42,12 +42,22 @@ pub enum InspectError {
     Invalid(String),
 }
 
-/// The interfaces that a component imports, in its order.
+/// What a component imports and exports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// In the order of the component.
+    pub imports: Vec<Import>,
+    /// Names of the exported interfaces and functions.
+    pub exports: Vec<String>,
+}
+
+/// Reads what a component imports and exports.
 ///
 /// # Errors
 /// When it is no component, has more of something than any class allows, or uses a feature that the sandbox refuses.
-pub fn inspect(wasm: &[u8]) -> Result<Vec<Import>, InspectError> {
-    Ok(inspect_all(wasm, LimitClass::Interpreter)?.imports)
+pub fn inspect(wasm: &[u8]) -> Result<Interface, InspectError> {
+    let Inspection { imports, exports, .. } = inspect_all(wasm, LimitClass::Interpreter)?;
+    Ok(Interface { imports, exports })
 }
 
 #[derive(Debug)]
@@ -141,8 +151,12 @@ mod tests {
         assert_eq!(inspect(b"\0asm\x01\0\0\0"), Err(InspectError::CoreModule));
         assert_eq!(inspect(b"#!/bin/sh"), Err(InspectError::NotWebAssembly));
         assert_eq!(inspect(b""), Err(InspectError::NotWebAssembly));
-        assert_eq!(inspect(b"\0asm\x0d\0\x01\0"), Ok(Vec::new()));
+        assert_eq!(inspect(b"\0asm\x0d\0\x01\0"), nothing());
         assert!(matches!(inspect(b"\0asm\x0d\0\x01\0\x07\xff"), Err(InspectError::Invalid(_))));
+    }
+
+    fn nothing() -> Result<Interface, InspectError> {
+        Ok(Interface { imports: Vec::new(), exports: Vec::new() })
     }
 
     /// A component around a core module of these sections.
@@ -163,9 +177,9 @@ mod tests {
     fn every_proposal_that_plugins_do_not_need_is_refused() {
         let vector = [[0xfd, 0x0c].as_slice(), &[0; 16]].concat();
         let swizzle = |opcode: &[u8]| function(&[&vector, &vector, opcode, &[0x1a]].concat());
-        assert_eq!(inspect(&component(&[&[5, 3, 1, 0, 1]])), Ok(Vec::new()), "a memory");
-        assert_eq!(inspect(&function(&[0x10, 0])), Ok(Vec::new()), "a call");
-        assert_eq!(inspect(&swizzle(&[0xfd, 0x0e])), Ok(Vec::new()), "a vector");
+        assert_eq!(inspect(&component(&[&[5, 3, 1, 0, 1]])), nothing(), "a memory");
+        assert_eq!(inspect(&function(&[0x10, 0])), nothing(), "a call");
+        assert_eq!(inspect(&swizzle(&[0xfd, 0x0e])), nothing(), "a vector");
         for (proposal, wasm) in [
             ("threads", component(&[&[5, 4, 1, 3, 1, 1]])),
             ("memory64", component(&[&[5, 3, 1, 4, 1]])),

@@ -31,6 +31,6 @@ mod wall;
 mod wasi;
 
 pub use engine::{Engine, EngineError, EngineOptions};
-pub use inspect::{Import, InspectError, inspect};
+pub use inspect::{Import, InspectError, Interface, inspect};
 pub use plugin::Plugin;
 pub use validate::{LoadError, LoadProblem, check, max_component_bytes};

@@ -205,7 +205,7 @@ fn an_import_of_no_world_is_refused_by_name() {
 
 #[test]
 fn imports_are_listed_without_compiling() {
-    let imports = inspect(&guests::component("good").unwrap()).unwrap();
+    let imports = inspect(&guests::component("good").unwrap()).unwrap().imports;
     let with_functions: Vec<_> = imports
         .iter()
         .filter(|import| !import.functions.is_empty())
@@ -215,4 +215,33 @@ fn imports_are_listed_without_compiling() {
         with_functions,
         [("podium:reconcile/pods@0.1.0", "get".to_owned()), ("podium:reconcile/writes@0.1.0", "set-label".to_owned())]
     );
+}
+
+/// A component of the world `plugin` that imports an instance `x:y/z` with one export `a`, whose type is given.
+fn importing(types: &[u8], export: &[u8]) -> Vec<u8> {
+    let sized = |bytes: &[u8]| [&[u8::try_from(bytes.len()).unwrap()], bytes].concat();
+    let named = |name: &str| [&[0][..], &sized(name.as_bytes())].concat();
+    let declarations = 1 + u8::from(!types.is_empty());
+    let instance_type = [&[1, 0x42, declarations], types, &[4], &*named("a"), export].concat();
+    let import = [&[1], &*named("x:y/z"), &[5, 0]].concat();
+    // An instance without exports, exported as the reconciler.
+    let reconciler = [&[1], &*named("podium:reconcile/reconciler@0.1.0"), &[5, 1, 0]].concat();
+    let sections = [(7, instance_type), (10, import), (5, vec![1, 1, 0]), (11, reconciler)];
+    let sections = sections.into_iter().flat_map(|(id, body)| [vec![id], sized(&body)].concat());
+    b"\0asm\x0d\0\x01\0".iter().copied().chain(sections).collect()
+}
+
+#[test]
+fn an_import_without_functions_is_refused_by_name_before_anything_is_compiled_unless_it_is_of_plain_types() {
+    let check = |wasm: &[u8]| podium_host::runtime::check(&spec("good"), wasm);
+    // Types are declared before they are exported: an empty instance, the own resource, a type equal to u8.
+    let nested = importing(&[1, 0x42, 0], &[5, 0]);
+    let resource = importing(&[], &[3, 1]);
+    let plain = importing(&[1, 0x7d], &[3, 0, 0]);
+    for wasm in [nested, resource] {
+        let error = check(&wasm).unwrap_err().to_string();
+        assert!(error.starts_with("good.wasm: imports x:y/z") && error.contains("which no world"), "{error}");
+    }
+    let imports = check(&plain).unwrap();
+    assert_eq!(imports.iter().map(|import| &*import.interface).collect::<Vec<_>>(), ["x:y/z"]);
 }

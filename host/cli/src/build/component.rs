@@ -1,9 +1,9 @@
-//! A core module made a component, and what a component imports and exports. No cargo, no files.
+//! A core module made a component, and its imports as they are shown. No cargo, no files.
 
-use anyhow::{Context, bail};
+use anyhow::Context;
+use podium_host::runtime;
 use serde::Serialize;
-use wit_component::{ComponentEncoder, DecodedWasm};
-use wit_parser::{Resolve, WorldItem, WorldKey};
+use wit_component::ComponentEncoder;
 
 /// One imported interface with the functions that are used of it: wit-component leaves the others out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -13,11 +13,14 @@ pub struct Import {
     pub functions: Vec<String>,
 }
 
-/// A component's outside.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Interface {
-    pub(super) imports: Vec<Import>,
-    pub(super) exports: Vec<String>,
+/// Imports as the host's own check reads them, by the names of their interfaces. Interfaces without functions are left
+/// out.
+pub(crate) fn shown(imports: Vec<runtime::Import>) -> Vec<Import> {
+    let used = imports.into_iter().filter(|import| !import.functions.is_empty());
+    let mut shown: Vec<_> =
+        used.map(|runtime::Import { interface, functions }| Import { interface, functions }).collect();
+    shown.sort_by(|left, right| left.interface.cmp(&right.interface));
+    shown
 }
 
 /// The component of a core module; a component stays as it is. Validated either way.
@@ -27,39 +30,4 @@ pub(super) fn encode(bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
         return Ok(bytes.to_vec());
     }
     ComponentEncoder::default().validate(true).module(bytes)?.encode()
-}
-
-/// Reads imports by function, and exports.
-pub(super) fn interface(component: &[u8]) -> anyhow::Result<Interface> {
-    let DecodedWasm::Component(resolve, world) = wit_component::decode(component)? else {
-        bail!("this is a WIT package, not a component");
-    };
-    let world = &resolve.worlds[world];
-    let mut imports: Vec<Import> = Vec::new();
-    for (key, item) in &world.imports {
-        let import = match item {
-            WorldItem::Interface { id, .. } => Import {
-                interface: name(&resolve, key),
-                functions: resolve.interfaces[*id].functions.keys().cloned().collect(),
-            },
-            // A function outside any interface: the contract has none, so it stands under its own name.
-            WorldItem::Function(function) => {
-                Import { interface: name(&resolve, key), functions: vec![function.name.clone()] }
-            }
-            WorldItem::Type { .. } => continue,
-        };
-        if !import.functions.is_empty() {
-            imports.push(import);
-        }
-    }
-    imports.sort_by(|left, right| left.interface.cmp(&right.interface));
-    let exports = world.exports.keys().map(|key| name(&resolve, key)).collect();
-    Ok(Interface { imports, exports })
-}
-
-fn name(resolve: &Resolve, key: &WorldKey) -> String {
-    match key {
-        WorldKey::Name(name) => name.clone(),
-        WorldKey::Interface(id) => resolve.id_of(*id).unwrap_or_else(|| "(unnamed interface)".to_owned()),
-    }
 }

@@ -10,9 +10,11 @@ mod component;
 use std::path::PathBuf;
 
 use anyhow::Context;
+use podium_host::runtime;
 use serde::Serialize;
 
 pub use component::Import;
+pub(crate) use component::shown;
 pub use podium_toolchain::Install;
 
 /// What to build, and where.
@@ -111,7 +113,7 @@ pub fn build_with(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::
     let bytes = std::fs::read(&module).with_context(|| format!("cannot read {}", module.display()))?;
     let component =
         component::encode(&bytes).with_context(|| format!("{} does not become a component", module.display()))?;
-    let interface = component::interface(&component)?;
+    let interface = runtime::inspect(&component)?;
 
     let directory = target_dir.join("podium");
     let file = module.file_name().context("cargo named no file")?;
@@ -121,7 +123,7 @@ pub fn build_with(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::
         name: package.name,
         component: path,
         bytes: component.len() as u64,
-        imports: interface.imports,
+        imports: shown(interface.imports),
         exports: interface.exports,
     })
 }

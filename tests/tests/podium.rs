@@ -1,0 +1,242 @@
+//! `podium` as a process, as an author uses it: from `new` through `check` and `build` to `dev`, on crates in folders of
+//! their own.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, Client, Config,
+    api::PostParams,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use podium_tests::{
+    process::{Process, podium_binary, target_dir, workspace_dir},
+    wait::until,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Builds a plugin too, on a busy machine.
+const WITHIN: Duration = Duration::from_secs(180);
+
+/// A folder outside the checkout with the crate `hello`, as `podium new` writes it.
+struct Author(TempDir);
+
+impl Author {
+    fn new() -> Self {
+        let author = Self(tempfile::tempdir().unwrap());
+        // What the suites built is not built again: the same target directory and versions.
+        let settings = format!("[build]\ntarget-dir = {:?}\n", target_dir().unwrap().join("guests"));
+        fs::create_dir(author.path(".cargo")).unwrap();
+        fs::write(author.path(".cargo/config.toml"), settings).unwrap();
+        let new = author.run(&["new", "hello"]);
+        assert!(new.status.success(), "{}", stderr(&new));
+        fs::copy(workspace_dir().join("Cargo.lock"), author.path("hello/Cargo.lock")).unwrap();
+        author
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(podium_binary().unwrap());
+        command.current_dir(self.0.path()).args(arguments);
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Runs with `--output json`: the exit code, and what is printed.
+    fn json(&self, arguments: &[&str]) -> (Option<i32>, Value) {
+        let output = self.run(&[arguments, &["--output", "json"]].concat());
+        let printed = serde_json::from_slice(&output.stdout);
+        (output.status.code(), printed.unwrap_or_else(|error| panic!("{error}: {}", stderr(&output))))
+    }
+
+    /// Saves plugin.yaml with a part of it replaced.
+    fn edit(&self, part: &str, other: &str) {
+        let file = self.path("hello/plugin.yaml");
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.contains(part), "{part}: {text}");
+        fs::write(&file, text.replace(part, other)).unwrap();
+    }
+
+    fn dev(&self, log: &str, arguments: &[&str]) -> Dev {
+        let mut command = self.command(&[&["dev", "hello"], arguments].concat());
+        Dev(Process::spawn("podium dev", &mut command, self.path(log)).unwrap())
+    }
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn mode(path: &Path) -> u32 {
+    path.metadata().unwrap().permissions().mode() & 0o777
+}
+
+struct Dev(Process);
+
+impl Dev {
+    /// Waits until it has printed `text` for the `times`th time.
+    async fn says(&mut self, text: &str, times: usize) {
+        until(&format!("{text:?} from podium dev"), WITHIN, async || {
+            let said = self.0.log().matches(text).count();
+            ensure!(said >= times, "{said} times in\n{}", self.0.log());
+            self.0.check_running()
+        })
+        .await
+        .unwrap();
+    }
+
+    /// The file that the printed next step names.
+    fn kubeconfig(&self) -> PathBuf {
+        let log = self.0.log();
+        let (_, rest) = log.split_once("export KUBECONFIG=").unwrap();
+        rest.lines().next().unwrap().into()
+    }
+
+    async fn pods(&self, namespace: &str) -> Api<Pod> {
+        let kubeconfig = Kubeconfig::read_from(self.kubeconfig()).unwrap();
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        Api::namespaced(Client::try_from(config).unwrap(), namespace)
+    }
+
+    async fn interrupted(mut self) -> Option<i32> {
+        self.0.signal("INT").unwrap();
+        self.0.ended(Duration::from_secs(30)).await.unwrap().code()
+    }
+}
+
+async fn create(pods: &Api<Pod>, name: &str) -> Result<()> {
+    let container = json!({ "name": "main", "image": "registry.example/app:1.2.3" });
+    let pod = json!({ "metadata": { "name": name }, "spec": { "containers": [container] } });
+    pods.create(&PostParams::default(), &serde_json::from_value(pod)?).await?;
+    Ok(())
+}
+
+async fn team(pods: &Api<Pod>, name: &str) -> Result<Option<String>> {
+    Ok(pods.get(name).await?.metadata.labels.and_then(|mut labels| labels.remove("team")))
+}
+
+#[test]
+fn a_new_plugin_is_checked_and_built_to_a_file_that_others_may_read() {
+    let author = Author::new();
+    let check = author.run(&["check", "hello"]);
+    let printed = String::from_utf8_lossy(&check.stdout).into_owned();
+    assert_eq!(check.status.code(), Some(0), "{}", stderr(&check));
+    // Another author's test may have built a crate of this name.
+    assert!(printed.contains("imports not checked: run podium build") || printed.contains("  ok"), "{printed}");
+
+    let (code, built) = author.json(&["build", "hello", "--quiet", "--out", "out.wasm"]);
+    assert_eq!((code, &built["ok"], &built["component"]), (Some(0), &json!(true), &json!("out.wasm")), "{built}");
+    let ordinary = author.path("ordinary");
+    fs::write(&ordinary, "").unwrap();
+    assert_eq!(mode(&author.path("out.wasm")), mode(&ordinary));
+    let (code, checked) = author.json(&["check", "hello", "--component", "out.wasm"]);
+    assert_eq!((code, &checked["plugins"][0]["imports"]), (Some(0), &built["imports"]), "{checked}");
+    assert!(built["imports"].to_string().contains("set-label"), "{built}");
+}
+
+#[test]
+fn build_and_check_refuse_what_the_host_would_refuse_also_as_json() {
+    let author = Author::new();
+    author.edit("write: { labels: [team] }", "write: {}");
+    for command in [&["build", "hello", "--quiet"][..], &["check", "hello"]] {
+        let (code, printed) = author.json(command);
+        let error = printed["error"].as_str().unwrap_or_default();
+        assert_eq!((code, &printed["ok"]), (Some(1), &json!(false)), "{command:?}: {printed}");
+        assert!(error.contains("set-label") && error.contains("shop/hello"), "{command:?}: {error}");
+    }
+    author.edit("watch:", "wach:");
+    for command in [&["build", "hello", "--quiet"][..], &["check", "hello"]] {
+        let (code, printed) = author.json(command);
+        let error = printed["error"].as_str().unwrap_or_default();
+        assert_eq!(code, Some(1), "{printed}");
+        assert!(error.contains("plugin.yaml:7: spec.wach"), "{command:?}: {error}");
+    }
+    fs::remove_file(author.path("hello/plugin.yaml")).unwrap();
+    let (code, printed) = author.json(&["check", "hello"]);
+    assert_eq!((code, &printed["ok"]), (Some(1), &json!(false)), "{printed}");
+}
+
+#[tokio::test]
+async fn dev_runs_a_plugin_stops_it_when_its_grant_is_revoked_and_goes_on_when_it_is_given_back() {
+    let author = Author::new();
+    let mut dev = author.dev("dev.log", &[]);
+    dev.says("shop/hello  loaded", 1).await;
+    dev.says("kubectl -n shop run web", 1).await;
+    // The namespace of the next step is there.
+    let pods = dev.pods("shop").await;
+    create(&pods, "web-0").await.unwrap();
+    until("the label", WITHIN, async || {
+        ensure!(team(&pods, "web-0").await?.as_deref() == Some("unowned"));
+        Ok(())
+    })
+    .await
+    .unwrap();
+
+    author.edit("write: { labels: [team] }", "write: {}");
+    dev.says("shop/hello  stopped", 1).await;
+    create(&pods, "web-1").await.unwrap();
+    until("a Pod that runs", WITHIN, async || {
+        let status = pods.get("web-1").await?.status.context("no status")?;
+        ensure!(status.phase.as_deref() == Some("Running"));
+        Ok(())
+    })
+    .await
+    .unwrap();
+    assert_eq!(team(&pods, "web-1").await.unwrap(), None);
+    author.edit("write: {}", "write: { labels: [team, other] }");
+    dev.says("shop/hello  loaded", 2).await;
+    until("the label", WITHIN, async || team(&pods, "web-1").await?.context("no label").map(drop)).await.unwrap();
+
+    // Where only the source is broken, the version before goes on.
+    let source = author.path("hello/src/lib.rs");
+    let good = fs::read_to_string(&source).unwrap();
+    fs::write(&source, "fn broken( {").unwrap();
+    dev.says("the version before goes on", 1).await;
+    create(&pods, "web-2").await.unwrap();
+    until("the label", WITHIN, async || team(&pods, "web-2").await?.context("no label").map(drop)).await.unwrap();
+    fs::write(&source, good.replace("unowned", "nobody")).unwrap();
+    dev.says("shop/hello  swapped", 1).await;
+    create(&pods, "web-3").await.unwrap();
+    until("the new version's label", WITHIN, async || {
+        ensure!(team(&pods, "web-3").await?.as_deref() == Some("nobody"));
+        Ok(())
+    })
+    .await
+    .unwrap();
+    assert_eq!(dev.interrupted().await, Some(0));
+}
+
+#[tokio::test]
+async fn two_devs_of_one_target_directory_have_a_kubeconfig_and_a_cluster_each() {
+    let author = Author::new();
+    let (mut one, mut two) = (author.dev("one.log", &[]), author.dev("two.log", &["--namespace", "lab"]));
+    one.says("export KUBECONFIG=", 1).await;
+    two.says("export KUBECONFIG=", 1).await;
+    // It sees no other namespace, so a plugin of one would never run.
+    two.says("--namespace lab watches no other", 1).await;
+    let (first, second) = (one.kubeconfig(), two.kubeconfig());
+    assert_ne!(first, second);
+    create(&one.pods("shop").await, "web-0").await.unwrap();
+    create(&two.pods("lab").await, "web-0").await.unwrap();
+    assert_eq!(one.interrupted().await, Some(0));
+    assert!(!first.exists(), "{}", first.display());
+    assert!(team(&two.pods("lab").await, "web-0").await.unwrap().is_none());
+    assert_eq!(two.interrupted().await, Some(0));
+    assert!(!second.exists(), "{}", second.display());
+}
