@@ -1,5 +1,7 @@
 //! Claims about a worker, with closures for plugins and scripted answers for the API server, under paused time.
 
+mod gate;
+
 use std::{
     collections::VecDeque,
     sync::atomic::{AtomicBool, Ordering::SeqCst},
@@ -382,44 +384,6 @@ async fn a_run_that_ends_after_its_plugin_was_unloaded_leaves_nothing_of_its_wri
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_its_own_deletion_a_plugin_is_not_run_again_until_the_cache_shows_it() {
-    let mut rig = rig(|request, _| match request.subject {
-        Subject::Present(_) => {
-            let target = request.key;
-            report(Ok(Outcome::Settled), vec![Action::DeletePod { target, grace_seconds: None }])
-        }
-        Subject::Deleted(_) => report(Ok(Outcome::Settled), Vec::new()),
-    });
-    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
-    rig.add();
-    assert_eq!(rig.turn().await, Next::Settled);
-    rig.add();
-    // The cache lags for long, and the API server, when asked at last, says that the Pod is gone.
-    for _ in 0..100 {
-        assert_eq!(rig.turn().await, Next::Postponed(GATE_PAUSE));
-    }
-    assert!(rig.server.asked.load(SeqCst));
-    rig.writer.apply(vec![PodEvent::deleted(pod(6))]);
-    assert_eq!(rig.turn().await, Next::Settled);
-    assert_eq!((rig.script.sent.lock().len(), rig.status.runs()), (1, 2));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_deletion_that_never_was_opens_the_gate_after_a_live_read() {
-    let mut rig = rig(|request, _| {
-        let target = request.key;
-        report(Ok(Outcome::Settled), vec![Action::DeletePod { target, grace_seconds: None }])
-    });
-    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
-    *rig.server.pod.lock() = Some(pod(5));
-    rig.add();
-    assert_eq!(rig.turn().await, Next::Settled);
-    rig.add();
-    while rig.turn().await != Next::Settled {}
-    assert_eq!(rig.script.sent.lock().len(), 2);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_panic_of_the_host_is_a_counted_failure_and_the_key_is_not_lost() {
     let mut rig = rig(|_, _| panic!("a bug"));
     rig.writer.apply(vec![PodEvent::applied(pod(5))]);
@@ -455,126 +419,6 @@ async fn a_plugin_that_never_settles_on_a_pod_that_is_gone_is_given_up_after_a_d
     tokio::time::advance(GIVE_UP).await;
     assert_eq!(rig.turn().await, Next::Settled);
     assert!(rig.dispatch.queue.is_idle() && rig.tombstones() == 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_deletion_seen_before_its_answer_leaves_nothing_to_wait_for() {
-    let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
-    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
-    rig.writer.apply(vec![PodEvent::deleted(pod(6))]);
-    let (dispatch, key) = (&rig.dispatch, pod(5).key.clone());
-    let expected = [Expectation { key, shown: Shown::Deletion }];
-    dispatch.debts.gates.expect(rig.lane, &expected, &dispatch.reader, Instant::now());
-    assert_eq!(dispatch.debts.gates.len(), 0);
-}
-
-/// The revisions at which the plugin of the rig was run on a Pod.
-fn revisions_of(request: &Request) -> u64 {
-    match &request.subject {
-        Subject::Present(pod) => pod.revision.0,
-        Subject::Deleted(_) => 0,
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn after_a_patch_a_plugin_is_not_run_again_until_the_cache_has_the_patched_revision() {
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let runs = seen.clone();
-    let mut rig = rig(move |request, _| {
-        runs.lock().push(revisions_of(&request));
-        report(Ok(Outcome::Settled), vec![label(&request)])
-    });
-    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
-    *rig.script.shown.lock() = Some(Shown::Revision(Revision(7)));
-    rig.add();
-    assert_eq!(rig.turn().await, Next::Settled);
-    rig.add();
-    // Longer than any patience, and a revision in between that another writer made.
-    *rig.server.pod.lock() = Some(pod(9));
-    for turn in 0..100 {
-        if turn == 50 {
-            rig.writer.apply(vec![PodEvent::applied(pod(6))]);
-        }
-        assert_eq!(rig.turn().await, Next::Postponed(GATE_PAUSE));
-    }
-    rig.writer.apply(vec![PodEvent::applied(pod(7))]);
-    assert_eq!(rig.turn().await, Next::Settled);
-    assert_eq!(*seen.lock(), [5, 7]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_pod_that_is_gone_fulfils_every_expectation() {
-    for shown in [Shown::Revision(Revision(9)), Shown::Gone, Shown::Deletion] {
-        let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
-        rig.writer.apply(vec![PodEvent::applied(pod(5))]);
-        let expected = [Expectation { key: pod(5).key.clone(), shown }];
-        rig.dispatch.debts.gates.expect(rig.lane, &expected, &rig.dispatch.reader, Instant::now());
-        rig.add();
-        assert_eq!(rig.turn().await, Next::Postponed(GATE_PAUSE));
-        rig.writer.apply(vec![PodEvent::deleted(pod(6))]);
-        assert_eq!(rig.turn().await, Next::Settled, "{shown:?}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn after_a_lost_answer_one_live_read_says_what_the_next_run_has_to_see() {
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let runs = seen.clone();
-    let mut rig = rig(move |request, _| {
-        runs.lock().push(revisions_of(&request));
-        report(Ok(Outcome::Settled), vec![label(&request)])
-    });
-    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
-    rig.script.results.lock().push_back(WriteResult::Unknown);
-    *rig.server.pod.lock() = Some(pod(8));
-    rig.add();
-    assert_eq!(rig.turn().await, Next::Failed);
-    assert!(!rig.server.asked.load(SeqCst));
-    // The lost write was done, as revision 8, which the cache does not have.
-    for _ in 0..100 {
-        assert_eq!(rig.turn().await, Next::Postponed(GATE_PAUSE));
-    }
-    assert!(rig.server.asked.load(SeqCst));
-    rig.writer.apply(vec![PodEvent::applied(pod(8))]);
-    assert_eq!(rig.turn().await, Next::Settled);
-    assert_eq!(*seen.lock(), [5, 8]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_history_that_was_set_back_opens_the_gate_after_a_live_read() {
-    let mut rig = rig(|request, _| report(Ok(Outcome::Settled), vec![label(&request)]));
-    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
-    *rig.script.shown.lock() = Some(Shown::Revision(Revision(900)));
-    *rig.server.pod.lock() = Some(pod(5));
-    rig.add();
-    assert_eq!(rig.turn().await, Next::Settled);
-    *rig.script.shown.lock() = None;
-    rig.add();
-    while rig.turn().await != Next::Settled {}
-    assert_eq!(rig.status.runs(), 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn after_commit_the_run_sees_its_own_write_also_where_the_answer_was_lost() {
-    for (result, shown) in
-        [(WriteResult::Applied, Shown::Revision(Revision(7))), (WriteResult::Unknown, Shown::Unknown)]
-    {
-        let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
-        rig.writer.apply(vec![PodEvent::applied(pod(5))]);
-        rig.script.results.lock().push_back(result);
-        *rig.script.shown.lock() = Some(shown);
-        *rig.server.pod.lock() = Some(pod(7));
-        let (dispatch, key) = (rig.dispatch.clone(), pod(5).key.clone());
-        let plugin = dispatch.registry.get(rig.lane).unwrap();
-        let snapshot = dispatch.reader.snapshot();
-        let mut world = RunWorld::new(dispatch, plugin, key.clone(), Instant::now(), snapshot);
-        let action = Action::SetLabel { target: key, key: "team".into(), value: "web".into() };
-        let mut commit = Box::pin(world.commit(report(Ok(Outcome::Settled), vec![action]).staged));
-        assert!(commit.as_mut().now_or_never().is_none(), "{shown:?}");
-        rig.writer.apply(vec![PodEvent::applied(pod(7))]);
-        commit.await;
-        assert_eq!(world.view().by_uid("u1").unwrap().revision, Revision(7), "{shown:?}");
-    }
 }
 
 #[tokio::test(start_paused = true)]

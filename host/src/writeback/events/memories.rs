@@ -1,0 +1,218 @@
+//! What one plugin has said, and what follows from it for its next Event.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    model::{Event, EventResult},
+    writeback::{digest::Digest, memory::Memory, waiting::Waiting},
+};
+
+use super::{
+    event_type,
+    rate::{Bucket, Rate},
+};
+
+/// The bounds of client-go's spam filter: 25 at once, then one every 5 minutes, for each source and object.
+const POD_RATE: Rate = Rate { burst: 25, refill_millis: 300_000 };
+/// All Events of a plugin: a restart after which there is much to say, then two a second.
+const PLUGIN_RATE: Rate = Rate { burst: 500, refill_millis: 500 };
+/// More than this many notes within the window for one reason become one Event, as in client-go.
+const SIMILAR: usize = 10;
+const SIMILAR_MILLIS: u64 = 600_000;
+/// How often a series is told to the API server: client-go ends a series after 6 minutes of silence.
+pub(super) const SERIES_MILLIS: u64 = 360_000;
+/// client-go's size of its memories; at most some 2 MiB a plugin.
+pub(super) const CAPACITY: usize = 4_096;
+
+/// What one plugin has said.
+pub(super) struct Memories {
+    pub(super) all: Bucket,
+    pub(super) said: Memory<Digest, Said>,
+    buckets: Memory<Digest, Bucket>,
+    similar: Memory<Digest, Similar>,
+    pub(super) waiting: Waiting,
+    dropped: u64,
+}
+
+/// An Event that the API server has.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Said {
+    count: u64,
+    told_millis: u64,
+}
+
+#[derive(Debug)]
+struct Similar {
+    notes: BTreeSet<Digest>,
+    since_millis: u64,
+}
+
+/// What to do about an Event.
+#[derive(Debug, PartialEq)]
+pub(super) enum Step {
+    /// It was said, or waits to be.
+    Nothing,
+    /// Too many about one Pod.
+    Drop,
+    /// Too many of one plugin, or others wait already.
+    Wait {
+        digest: Digest,
+        note: String,
+    },
+    /// It may have been said before this process began.
+    Say {
+        digest: Digest,
+        note: String,
+    },
+    Repeat {
+        digest: Digest,
+        count: u64,
+    },
+}
+
+impl Memories {
+    pub(super) fn new(now_millis: u64) -> Self {
+        let all = Bucket::full(PLUGIN_RATE, now_millis);
+        let (waiting, dropped) = (Waiting::default(), 0);
+        let (said, buckets, similar) = (Memory::new(CAPACITY), Memory::new(CAPACITY), Memory::new(CAPACITY));
+        Self { all, said, buckets, similar, waiting, dropped }
+    }
+
+    pub(super) fn step(&mut self, manager: &str, event: &Event, now_millis: u64) -> Step {
+        let about = [manager, &*event.target.uid, event_type(event), &event.reason, &event.action];
+        let mut note = event.note.clone();
+        let mut digest = Digest::of(&[about.as_slice(), &[note.as_str()]].concat());
+        if self.said.get(&digest).is_none() && self.is_one_of_many(Digest::of(&about), digest, now_millis) {
+            note = combined(&note);
+            // Without the note: all of them are one Event.
+            digest = Digest::of(&about);
+        }
+        if self.waiting.has(&digest) {
+            return Step::Nothing;
+        }
+        let mut step = Step::Say { digest, note };
+        if self.said.get(&digest).is_some() {
+            let said = self.said.entry(&digest, || Said { count: 1, told_millis: now_millis });
+            said.count += 1;
+            if now_millis.saturating_sub(said.told_millis) < SERIES_MILLIS {
+                return Step::Nothing;
+            }
+            step = Step::Repeat { digest, count: said.count };
+        }
+        let pod = Digest::of(&[manager, &*event.target.uid]);
+        let bucket = self.buckets.entry(&pod, || Bucket::full(POD_RATE, now_millis));
+        let may_say = bucket.take(now_millis);
+        match step {
+            step if may_say && self.waiting.is_empty() && self.all.take(now_millis) => step,
+            Step::Say { digest, note } if may_say => Step::Wait { digest, note },
+            Step::Say { .. } => Step::Drop,
+            _ => Step::Nothing,
+        }
+    }
+
+    /// Counts an Event that will not be sent.
+    pub(super) fn drop_one(&mut self, manager: &str) -> EventResult {
+        self.dropped += 1;
+        if self.dropped.is_power_of_two() {
+            tracing::warn!(manager, dropped = self.dropped, "Events were dropped");
+        }
+        EventResult::Dropped
+    }
+
+    fn is_one_of_many(&mut self, about: Digest, digest: Digest, now_millis: u64) -> bool {
+        let similar = self.similar.entry(&about, || Similar { notes: BTreeSet::new(), since_millis: now_millis });
+        if now_millis.saturating_sub(similar.since_millis) >= SIMILAR_MILLIS {
+            *similar = Similar { notes: BTreeSet::new(), since_millis: now_millis };
+        }
+        if similar.notes.len() < SIMILAR {
+            similar.notes.insert(digest);
+        }
+        !similar.notes.contains(&digest)
+    }
+
+    pub(super) fn said(&mut self, digest: Digest, count: u64, now_millis: u64) {
+        let said = self.said.entry(&digest, || Said { count, told_millis: now_millis });
+        said.count = said.count.max(count);
+        said.told_millis = now_millis;
+    }
+}
+
+/// At most 1 KiB, the API server's bound.
+fn combined(note: &str) -> String {
+    let mut combined = format!("(combined from similar events): {note}");
+    combined.truncate(combined.floor_char_boundary(1 << 10));
+    combined
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::model::{EventType, PodKey};
+
+    pub(in super::super) fn event(note: &str) -> Event {
+        let (reason, action) = ("CrashLoop".to_owned(), "Diagnose".to_owned());
+        let target = PodKey::new("shop", "cart-0", "u1");
+        Event { target, event_type: EventType::Warning, reason, action, note: note.to_owned() }
+    }
+
+    /// Takes the step and lets it succeed.
+    pub(in super::super) fn done(memories: &mut Memories, event: &Event, now_millis: u64) -> Step {
+        let step = memories.step("podium/shop/a", event, now_millis);
+        match &step {
+            Step::Say { digest, .. } => memories.said(*digest, 1, now_millis),
+            Step::Repeat { digest, count } => memories.said(*digest, *count, now_millis),
+            Step::Nothing | Step::Drop | Step::Wait { .. } => {}
+        }
+        step
+    }
+
+    #[test]
+    fn repeats_are_counted_in_silence_and_told_as_a_series_after_six_minutes() {
+        let mut memories = Memories::new(0);
+        assert!(matches!(done(&mut memories, &event("a"), 0), Step::Say { .. }));
+        for now in 1..=8 {
+            assert_eq!(done(&mut memories, &event("a"), now), Step::Nothing);
+        }
+        assert!(matches!(done(&mut memories, &event("a"), SERIES_MILLIS), Step::Repeat { count: 10, .. }));
+        assert_eq!(done(&mut memories, &event("a"), SERIES_MILLIS + 1), Step::Nothing);
+    }
+
+    #[test]
+    fn the_eleventh_note_for_one_reason_joins_a_combined_event() {
+        let mut memories = Memories::new(0);
+        for note in 0..10 {
+            assert!(
+                matches!(done(&mut memories, &event(&note.to_string()), 0), Step::Say { note, .. } if note.len() == 1)
+            );
+        }
+        let Step::Say { note, .. } = done(&mut memories, &event("10"), 0) else { panic!("not said") };
+        assert_eq!(note, "(combined from similar events): 10");
+        assert_eq!(done(&mut memories, &event("11"), 0), Step::Nothing);
+        let later = done(&mut memories, &event("12"), SIMILAR_MILLIS);
+        assert!(matches!(later, Step::Say { note, .. } if note == "12"));
+    }
+
+    #[test]
+    fn a_plugin_says_25_events_of_a_pod_at_once_and_then_one_in_five_minutes() {
+        let mut memories = Memories::new(0);
+        let say = |memories: &mut Memories, index: usize, now| {
+            let event = Event { reason: format!("Reason{index}"), ..event("a") };
+            matches!(done(memories, &event, now), Step::Say { .. })
+        };
+        assert_eq!((0..100).filter(|index| say(&mut memories, *index, 0)).count(), 25);
+        assert!(!say(&mut memories, 100, POD_RATE.refill_millis - 1));
+        assert!(say(&mut memories, 101, POD_RATE.refill_millis));
+        assert!(!say(&mut memories, 102, POD_RATE.refill_millis));
+    }
+
+    #[test]
+    fn a_plugin_says_500_events_at_once_about_however_many_pods_and_then_two_a_second() {
+        let mut memories = Memories::new(0);
+        let say = |memories: &mut Memories, index: usize, now| {
+            let event = Event { target: PodKey::new("shop", "cart-0", &format!("u{index}")), ..event("a") };
+            matches!(done(memories, &event, now), Step::Say { .. })
+        };
+        assert_eq!((0..2_000).filter(|index| say(&mut memories, *index, 0)).count(), 500);
+        assert_eq!((2_000..2_100).filter(|index| say(&mut memories, *index, 1_000)).count(), 2);
+    }
+}
