@@ -36,6 +36,10 @@ test-deletions PODS="200000":
 test-churn SECONDS="300":
     PODIUM_CLUSTER_TESTS=1 PODIUM_CHURN_SECONDS={{SECONDS}} cargo test --workspace --test cluster -- the_cache_is_an_exact_list
 
+# podium-host killed so many times (SIGKILL) while Pods are deleted, 50 around each kill: every deletion is delivered
+test-kills TIMES="20":
+    PODIUM_CLUSTER_TESTS=1 PODIUM_KILLS={{TIMES}} cargo test --workspace --test cluster -- around_sigkills
+
 # podium-host on a network that is cut so many times, without anybody being told
 test-cuts TIMES="200":
     PODIUM_CUTS={{TIMES}} cargo test --workspace --test cuts

@@ -5,9 +5,9 @@ mod compaction;
 mod five_plugins;
 mod idle;
 mod impersonation;
+mod kills;
 mod plugins;
 mod small;
-
 mod warm;
 mod workloads;
 
