@@ -6,22 +6,20 @@ mod backpressure;
 mod client;
 mod identity;
 
-pub use backpressure::Backpressure;
-pub use client::{Afresh, client};
-pub use identity::{plugin_user_agent, user_agent};
-
 use std::{error::Error as StdError, pin::Pin, sync::Arc, time::Duration};
 
+pub use backpressure::Backpressure;
 use bytes::Bytes;
+pub use client::{Afresh, client};
 use futures::{Stream, StreamExt};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Limited};
 use hyper_util::client::legacy;
+pub use identity::{plugin_user_agent, user_agent};
 use kube::client::Body;
+use podium_pods::model::text;
 use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
-
-use crate::model::text;
 
 /// The most bytes of one answer, 128 MiB: a page of 500 of the largest Pods seen is a fifth of it.
 const MAX_ANSWER_BYTES: usize = 128 << 20;

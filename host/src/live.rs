@@ -5,16 +5,17 @@
 use std::sync::Arc;
 
 use http::Request;
-
-use crate::{
-    api::{Api, ApiError, plugin_user_agent},
+use podium_engine::ports::{Live, Sender};
+use podium_pods::{
     model::{
-        BoxFuture, CachedPod, Refused,
+        BoxFuture, Refused,
         syntax::{dns_label, dns_subdomain, quoted},
     },
-    seam::{Live, Sender},
+    pod::CachedPod,
     shape::Shapes,
 };
+
+use crate::api::{Api, ApiError, plugin_user_agent};
 
 /// Pods by GET.
 #[derive(Clone)]
@@ -73,9 +74,9 @@ mod tests {
     use http::Response;
     use http_body_util::Full;
     use kube::client::Body;
+    use podium_pods::model::Prune;
 
     use super::*;
-    use crate::shape::Prune;
 
     fn sender() -> Sender {
         Sender { manager: "podium/shop/hello".to_owned(), impersonate: Some("system:serviceaccount:shop:a".to_owned()) }

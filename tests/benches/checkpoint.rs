@@ -8,11 +8,12 @@ use std::{fs, hint::black_box, sync::Arc};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use podium_bench::generate::{Options, Population};
-use podium_host::{
+use podium_host::checkpoint::{Saver, Scope, load};
+use podium_pods::{
     cache,
-    checkpoint::{Saver, Scope, load},
-    model::{CachedPod, PodView, Record, Revision},
-    shape::{Prune, Scratch, Shapes},
+    model::{Prune, Revision},
+    pod::{CachedPod, PodView, Record},
+    shape::{Scratch, Shapes},
 };
 
 const PODS: usize = 50_000;

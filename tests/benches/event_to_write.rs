@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use podium_devcluster::{Cluster, Options};
-use podium_host::{app::App, model::PodView};
+use podium_host::app::App;
+use podium_pods::pod::PodView;
 use podium_tests::{embedded, plugins};
 
 fn latency(criterion: &mut Criterion) {
@@ -34,7 +35,7 @@ fn latency(criterion: &mut Criterion) {
         let begun = Instant::now();
         let uid = embedded::create_pod(&cluster, &name, "cart").unwrap();
         // The answer is in the cache before anyone else sees the write.
-        let labelled = |pod: &podium_host::model::CachedPod| pod.labels().unwrap().contains_key("guests.example/seen");
+        let labelled = |pod: &podium_pods::pod::CachedPod| pod.labels().unwrap().contains_key("guests.example/seen");
         reader.wait_for(|snapshot| snapshot.by_uid(&uid).is_some_and(|pod| labelled(&pod))).await.unwrap();
         let took = begun.elapsed();
         embedded::delete_pod(&cluster, &name).await.unwrap();

@@ -8,7 +8,8 @@
 use std::{hint::black_box, time::Duration};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use podium_host::{model::PluginSpec, seam::Reconcile};
+use podium_engine::ports::Reconcile;
+use podium_pods::model::PluginSpec;
 use podium_tests::sandbox::{FakeWorld, engine, load, probe, request, spec};
 
 fn runs(criterion: &mut Criterion) {

@@ -8,11 +8,9 @@
 use std::{hint::black_box, sync::Arc};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use podium_host::{
-    model::{
-        CachedPod, Change, Grants, LabelOperator, LabelRequirement, LabelSelector, Limits, Phase, PluginId, PluginSpec,
-        WatchSpec,
-    },
+use podium_pods::{
+    model::{Grants, LabelOperator, LabelRequirement, LabelSelector, Limits, Phase, PluginId, PluginSpec, WatchSpec},
+    pod::{CachedPod, Change},
     wake::Wake,
 };
 use podium_wire::{Pod, SectionSet};

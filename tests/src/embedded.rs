@@ -10,10 +10,10 @@ use kube::{
     api::{DeleteParams, ListParams},
 };
 use podium_devcluster::Cluster;
-use podium_host::{
-    app::{App, Operator, Options},
-    model::{PluginSpec, PodView},
-    shape::Prune,
+use podium_host::app::{App, Operator, Options};
+use podium_pods::{
+    model::{PluginSpec, Prune},
+    pod::PodView,
 };
 use serde_json::{Value, json};
 
@@ -139,7 +139,7 @@ async fn listed(cluster: &Cluster) -> Result<Present> {
 
 fn cached(app: &App) -> Present {
     let snapshot = app.reader().snapshot();
-    let entry = |pod: std::sync::Arc<podium_host::model::CachedPod>| {
+    let entry = |pod: std::sync::Arc<podium_pods::pod::CachedPod>| {
         let name = (pod.key.namespace.to_string(), pod.key.name.to_string());
         let held = snapshot.by_uid(&pod.key.uid).map_or_else(String::new, |pod| pod.revision.to_string());
         (name, (pod.key.uid.to_string(), held))

@@ -14,10 +14,10 @@ use std::{
 
 use anyhow::{Result, ensure};
 use podium_devcluster::Cluster;
-use podium_host::{
-    app::App,
+use podium_host::app::App;
+use podium_pods::{
     cache::{Reader, Snapshot},
-    model::PodView,
+    pod::PodView,
 };
 use serde_json::Value;
 

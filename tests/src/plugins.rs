@@ -5,7 +5,8 @@ use std::{fs, path::Path};
 
 use anyhow::{Context, Result, ensure};
 use podium_cli::build::Options;
-use podium_host::{config, model::PluginSpec};
+use podium_host::config;
+use podium_pods::model::PluginSpec;
 use tempfile::TempDir;
 
 use crate::guests;

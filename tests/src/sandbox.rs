@@ -9,17 +9,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::guests;
-use podium_host::{
+use podium_engine::ports::{
+    Failure, FailureKind, LogLevel, Reconcile, Request, RunReport, Staged, StateEntry, StateError, Subject, World,
+};
+use podium_host::runtime::{Engine, EngineOptions, LoadError, Plugin};
+use podium_pods::{
     model::{
-        BoxFuture, CachedPod, Cursor, Failure, FailureKind, Grants, KeyPattern, LimitClass, Limits, ObjectGrant, Page,
-        Phase, PluginId, PluginSpec, PodQuery, PodView, ReadGrants, Refused, Request, Revision, RunReport, Subject,
-        WatchSpec, WriteGrants, WriteReport, WriteResult,
+        BoxFuture, Cursor, Grants, KeyPattern, LimitClass, Limits, ObjectGrant, Phase, PluginId, PluginSpec, PodQuery,
+        ReadGrants, Refused, Revision, WatchSpec, WriteGrants, WriteReport, WriteResult,
     },
-    runtime::{Engine, EngineOptions, LoadError, Plugin},
-    seam::{LogLevel, Reconcile, Staged, StateEntry, StateError, World},
+    pod::{CachedPod, Page, PodView},
 };
 use podium_wire::{Header, Pod, Section, SectionSet, Status};
+
+use crate::guests;
 
 /// 2026-01-02T03:04:05.678Z.
 pub const NOW_MILLIS: u64 = 1_767_323_045_678;

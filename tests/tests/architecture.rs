@@ -1,4 +1,5 @@
-//! The direction of imports: which room of the host may know which, as ARCHITECTURE.md draws it.
+//! The direction of imports: which module of the host and of its two crates may use which, as ARCHITECTURE.md draws it.
+//! Cargo enforces that no crate knows one above it.
 
 #![expect(clippy::unwrap_used, reason = "a file of the checkout that cannot be read is how this test fails")]
 
@@ -11,35 +12,42 @@ use std::{
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// Room -> (rooms it may know, heavy crates it may know). Light crates (std, serde, serde_json, thiserror, tracing,
+/// Module -> (modules it may know, heavy crates it may know). Light crates (std, serde, serde_json, thiserror, tracing,
 /// futures' combinators, parking_lot, bytes, rand) are free to all.
-const ROOMS: &[(&str, &[&str], &[&str])] = &[
+const MODULES: &[(&str, &[&str], &[&str])] = &[
     ("sync", &[], &["arc_swap", "tokio::sync"]),
-    ("shape", &["sync"], &[]),
-    ("model", &["shape"], &[]),
+    ("model", &[], &[]),
+    ("shape", &["sync", "model"], &[]),
+    ("pod", &["model", "shape"], &[]),
+    ("dump", &["model", "shape", "pod"], &[]),
+    ("cache", &["model", "shape", "pod", "sync"], &["imbl"]),
+    ("wake", &["model", "pod"], &[]),
+    ("testing", &["pod", "cache"], &[]),
     ("authz", &["model"], &[]),
-    ("seam", &["model", "authz"], &[]),
+    ("ports", &["model", "pod", "authz"], &[]),
     ("clock", &[], &["tokio::time"]),
     ("intervals", &[], &["tokio::time"]),
-    ("wake", &["model"], &[]),
-    ("status", &["model"], &[]),
+    ("status", &["model", "ports"], &[]),
     ("queue", &["sync"], &["tokio::time", "tokio::select"]),
-    ("cache", &["model", "shape", "sync"], &["imbl"]),
-    ("api", &["model"], &["kube", "tokio::time", "http", "http_body_util", "hyper_util", "tower"]),
-    ("watch", &["model", "shape", "api"], &["tokio", "http"]),
-    ("live", &["model", "shape", "seam", "api"], &["http"]),
-    ("writeback", &["model", "shape", "authz", "seam", "api"], &["tokio", "http"]),
-    ("runtime", &["model", "authz", "seam"], &["wasmtime", "wasmtime_wasi", "wasmparser", "tokio"]),
     ("frames", &[], &[]),
     ("journal", &["model", "frames"], &["tokio::time", "tokio::sync"]),
-    ("checkpoint", &["model", "shape", "frames"], &[]),
-    ("dispatch", &["sync", "model", "seam", "queue", "cache", "status", "clock", "journal"], &["tokio::time"]),
-    ("config", &["model"], &["serde_saphyr"]),
     ("memory", &[], &["tokio"]),
-    ("telemetry", &["model", "status"], &["prometheus_client", "tracing_subscriber"]),
+    ("dispatch", &["sync", "model", "pod", "ports", "queue", "cache", "status", "clock", "journal"], &["tokio::time"]),
+    ("ingest", &["model", "pod", "cache", "wake", "ports", "dispatch", "journal", "memory"], &["tokio"]),
+    ("api", &["model"], &["kube", "tokio::time", "http", "http_body_util", "hyper_util", "tower"]),
+    ("watch", &["model", "shape", "pod", "api"], &["tokio", "http"]),
+    ("live", &["model", "shape", "pod", "ports", "api"], &["http"]),
+    ("writeback", &["model", "shape", "pod", "authz", "ports", "api"], &["tokio", "http"]),
+    ("runtime", &["model", "pod", "authz", "ports"], &["wasmtime", "wasmtime_wasi", "wasmparser", "tokio"]),
+    ("checkpoint", &["model", "shape", "pod", "dump", "frames"], &[]),
+    ("config", &["model"], &["serde_saphyr"]),
+    ("telemetry", &["model", "status", "ports"], &["prometheus_client", "tracing_subscriber"]),
     ("admin", &["telemetry"], &["axum", "tokio", "hyper", "hyper_util"]),
 ];
-/// Pure helpers that every room may know.
+/// The crates of the host, from the ground up.
+const CRATES: [(&str, &str); 3] =
+    [("podium_pods", "host/pods/src"), ("podium_engine", "host/engine/src"), ("podium_host", "host/src")];
+/// Pure helpers that every module may know.
 const FREE: &[&str] = &["intervals"];
 /// Built by main alone; it may know everything.
 const APP: &str = "app";
@@ -74,15 +82,19 @@ const SPAWNS: &[(&str, &[&str])] = &[
     ("thread::Builder", &[APP, "runtime"]),
 ];
 
-fn source() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/src")
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The production files of a room: tests of a room may use what they like.
-fn files(room: &str) -> Vec<PathBuf> {
-    let (file, folder) = (source().join(format!("{room}.rs")), source().join(room));
-    let mut files = if file.exists() { vec![file] } else { Vec::new() };
-    let mut folders = vec![folder];
+fn sources() -> impl Iterator<Item = PathBuf> {
+    CRATES.iter().map(|(_, folder)| workspace().join(folder))
+}
+
+/// The production files of a module: tests of a module may use what they like.
+fn files(module: &str) -> Vec<PathBuf> {
+    let mut files: Vec<_> =
+        sources().map(|source| source.join(format!("{module}.rs"))).filter(|file| file.exists()).collect();
+    let mut folders: Vec<_> = sources().map(|source| source.join(module)).collect();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).into_iter().flatten() {
             let path = entry.unwrap().path();
@@ -93,7 +105,7 @@ fn files(room: &str) -> Vec<PathBuf> {
             }
         }
     }
-    assert!(!files.is_empty(), "room {room} has no files");
+    assert!(!files.is_empty(), "module {module} has no files");
     files.sort();
     files
 }
@@ -140,7 +152,7 @@ fn append(tokens: TokenStream, code: &mut String) {
         {
             let attribute = attribute.stream().to_string();
             skipping |= attribute.replace(' ', "") == "cfg(test)";
-            // A doc comment is an attribute too; no attribute names a room.
+            // A doc comment is an attribute too; no attribute names a module.
             tokens.next();
             continue;
         }
@@ -214,15 +226,15 @@ fn leaves(prefix: &str, tree: &str, paths: &mut BTreeSet<String>) {
     }
 }
 
-fn breaches(room: &str, rooms: &[&str], crates: &[&str], code: &str) -> Vec<String> {
+fn breaches(module: &str, modules: &[&str], crates: &[&str], code: &str) -> Vec<String> {
     let mut breaches = Vec::new();
     for path in paths(code) {
         let mut parts = path.split("::");
         let first = parts.next().unwrap_or_default();
-        if first == "crate" {
+        if first == "crate" || CRATES.iter().any(|(name, _)| *name == first) {
             let other = parts.next().unwrap_or_default();
             // The root of a use tree, `crate::`, is judged by its leaves.
-            if !other.is_empty() && other != room && !rooms.contains(&other) && !FREE.contains(&other) {
+            if !other.is_empty() && other != module && !modules.contains(&other) && !FREE.contains(&other) {
                 breaches.push(path);
             }
         } else if HEAVY.contains(&first) {
@@ -237,41 +249,44 @@ fn breaches(room: &str, rooms: &[&str], crates: &[&str], code: &str) -> Vec<Stri
 }
 
 #[test]
-fn no_room_of_the_host_knows_more_than_the_map_allows() {
+fn no_module_of_the_host_knows_more_than_the_map_allows() {
     let mut found = BTreeMap::new();
     let mut unused = Vec::new();
-    for (room, rooms, crates) in ROOMS {
+    for (module, modules, crates) in MODULES {
         let mut used = BTreeSet::new();
-        for file in files(room) {
+        for file in files(module) {
             let code = code(&file);
             used.extend(paths(&code));
-            let breaches = breaches(room, rooms, crates, &code);
+            let breaches = breaches(module, modules, crates, &code);
             if !breaches.is_empty() {
-                found.insert(file.strip_prefix(source()).unwrap().to_owned(), breaches);
+                found.insert(file.strip_prefix(workspace()).unwrap().to_owned(), breaches);
             }
         }
         let is_used = |name: &str| {
             used.iter()
                 .any(|path| path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::")))
         };
-        let rooms = rooms.iter().filter(|other| !is_used(&format!("crate::{other}")));
-        unused.extend(rooms.chain(crates.iter().filter(|name| !is_used(name))).map(|name| format!("{name} in {room}")));
+        let roots = || CRATES.iter().map(|(name, _)| *name).chain(["crate"]);
+        let modules = modules.iter().filter(|other| !roots().any(|root| is_used(&format!("{root}::{other}"))));
+        unused.extend(modules.chain(crates.iter().filter(|name| !is_used(name))).map(|name| format!("{name} in {module}")));
     }
     assert!(found.is_empty(), "these lines break ARCHITECTURE.md's map: {found:#?}");
     assert!(unused.is_empty(), "the map allows what no line uses: {unused:#?}");
 }
 
-/// The rows of ARCHITECTURE.md's table of rooms: their names, and the columns with rooms and crates.
+/// The rows of ARCHITECTURE.md's table of modules: their names, and the columns with modules and crates.
 fn table() -> BTreeMap<String, (BTreeSet<String>, BTreeSet<String>)> {
-    let text = fs::read_to_string(source().join("../../ARCHITECTURE.md")).unwrap();
-    let rows = text.lines().skip_while(|line| !line.starts_with("| room |")).skip(2);
+    let text = fs::read_to_string(workspace().join("ARCHITECTURE.md")).unwrap();
+    let is_row =
+        |line: &&str| line.starts_with("| ") && line.split('|').count() == 6 && !line.starts_with("| module |");
+    let rows = text.lines().skip_while(|line| !line.starts_with("| module |")).filter(is_row);
     let list = |cell: &str| {
         let names = cell.split(',').map(|name| name.trim().trim_matches('`').to_owned());
         names.filter(|name| name != "-").collect()
     };
-    rows.map_while(|line| {
-        let cells: Vec<&str> = line.strip_prefix('|')?.split('|').collect();
-        Some((cells[0].trim().to_owned(), (list(cells[2]), list(cells[3]))))
+    rows.map(|line| {
+        let cells: Vec<&str> = line.split('|').collect();
+        (cells[1].trim().to_owned(), (list(cells[3]), list(cells[4])))
     })
     .collect()
 }
@@ -279,30 +294,30 @@ fn table() -> BTreeMap<String, (BTreeSet<String>, BTreeSet<String>)> {
 #[test]
 fn the_table_of_the_document_says_what_is_enforced() {
     let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    let enforced = ROOMS.iter().map(|(room, rooms, crates)| ((*room).to_owned(), (owned(rooms), owned(crates))));
+    let enforced = MODULES.iter().map(|(module, modules, crates)| ((*module).to_owned(), (owned(modules), owned(crates))));
     let mut table = table();
     assert!(table.remove(APP).is_some(), "no row for {APP}");
     assert_eq!(table, enforced.collect());
 }
 
 #[test]
-fn every_room_is_on_the_map() {
-    let lib = fs::read_to_string(source().join("lib.rs")).unwrap();
+fn every_module_is_on_the_map() {
+    let libs: String = sources().map(|source| fs::read_to_string(source.join("lib.rs")).unwrap()).collect();
     let declared =
-        lib.lines().filter_map(|line| line.trim_start_matches("pub ").strip_prefix("mod ")?.strip_suffix(';'));
+        libs.lines().filter_map(|line| line.trim_start_matches("pub ").strip_prefix("mod ")?.strip_suffix(';'));
     let unknown: Vec<_> =
-        declared.filter(|room| *room != APP && !ROOMS.iter().any(|(known, ..)| known == room)).collect();
+        declared.filter(|module| *module != APP && !MODULES.iter().any(|(known, ..)| known == module)).collect();
     assert!(unknown.is_empty(), "not on the map: {unknown:?}");
 }
 
 #[test]
 fn tasks_and_threads_are_spawned_through_their_one_door() {
-    let rooms = ROOMS.iter().map(|(room, ..)| *room).chain([APP]);
-    for room in rooms {
-        for file in files(room) {
+    let modules = MODULES.iter().map(|(module, ..)| *module).chain([APP]);
+    for module in modules {
+        for file in files(module) {
             let code = code(&file);
             for (call, doors) in SPAWNS {
-                assert!(!code.contains(call) || doors.contains(&room), "{call} in {}", file.display());
+                assert!(!code.contains(call) || doors.contains(&module), "{call} in {}", file.display());
             }
         }
     }
@@ -310,9 +325,9 @@ fn tasks_and_threads_are_spawned_through_their_one_door() {
 
 #[test]
 fn the_map_is_not_blind() {
-    let breach = |room, code: &str| {
-        let (_, rooms, crates) = ROOMS.iter().find(|(known, ..)| *known == room).unwrap();
-        breaches(room, rooms, crates, &production(code))
+    let breach = |module, code: &str| {
+        let (_, modules, crates) = MODULES.iter().find(|(known, ..)| *known == module).unwrap();
+        breaches(module, modules, crates, &production(code))
     };
     assert_eq!(breach("cache", "use crate::{model::{Change, Page}, queue::Queue};"), ["crate::queue::Queue"]);
     assert_eq!(breach("wake", "fn f() { kube::Client::try_default(); }"), ["kube::Client::try_default"]);
@@ -331,8 +346,8 @@ fn the_map_reads_whole_files_except_for_tests_comments_and_texts() {
         "fn f(){_;}use crate::queue::Queue as _;fn i(){select!{()=crate::j()=>tokio::spawn(k)}}"
     );
     // The first one of these declares its tests at its head, so that a reader of heads sees nothing of it.
-    for file in ["watch/mod.rs", "writeback/mod.rs", "checkpoint/mod.rs", "journal/mod.rs"] {
-        let code = code(&source().join(file));
+    for file in ["src/watch/mod.rs", "src/writeback/mod.rs", "src/checkpoint/mod.rs", "engine/src/journal/mod.rs"] {
+        let code = code(&workspace().join("host").join(file));
         assert!(code.len() > 2_000, "{file}: {code}");
     }
 }

@@ -9,11 +9,9 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use podium_host::{
-    authz::authorize,
-    config,
-    model::{Action, ConditionStatus, Event, EventType, ObjectRef, PluginSpec, PodKey, Refused, Write},
-};
+use podium_engine::authz::authorize;
+use podium_host::config;
+use podium_pods::model::{Action, ConditionStatus, Event, EventType, ObjectRef, PluginSpec, PodKey, Refused, Write};
 use podium_sdk::{
     Condition, Outcome, Request, events,
     testing::{Host, pod},

@@ -7,10 +7,8 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use podium_host::{
-    config::{self, ConfigError},
-    model::PluginSpec,
-};
+use podium_host::config::{self, ConfigError};
+use podium_pods::model::PluginSpec;
 use serde::Serialize;
 
 use crate::{args, build, plugin, ui};

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use podium_host::{config, model::PluginSpec, runtime};
+use podium_host::{config, runtime};
+use podium_pods::model::PluginSpec;
 
 /// The name of the configuration beside a plugin's source.
 pub(crate) const FILE: &str = "plugin.yaml";

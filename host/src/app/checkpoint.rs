@@ -11,15 +11,18 @@ use std::{
     time::Duration,
 };
 
+use podium_engine::clock::Clock;
+use podium_pods::{
+    cache::Reader,
+    model::Revision,
+    pod::{Checkpoint, PodView},
+    shape::Shapes,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::cluster::Cluster;
 use crate::{
-    cache::Reader,
     checkpoint::{self, Saver, Scope},
-    clock::Clock,
-    model::{Checkpoint, PodView, Revision},
-    shape::Shapes,
     telemetry::CheckpointFigures,
 };
 

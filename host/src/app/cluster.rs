@@ -3,12 +3,12 @@
 
 use std::sync::{Arc, OnceLock};
 
+use podium_engine::intervals::Intervals;
+use podium_pods::pod::{Observation, Staleness};
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
     api::{Api, ApiError},
-    intervals::Intervals,
-    model::{Observation, Staleness},
     watch::Backoff,
 };
 

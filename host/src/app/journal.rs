@@ -4,10 +4,9 @@
 use std::{fs::File, io, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
+use podium_engine::journal::{Journal, Store};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-
-use crate::journal::{Journal, Store};
 
 /// What a crash of the machine, not of the process, may cost at most.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
@@ -127,11 +126,10 @@ fn never() -> BoxFuture<'static, io::Result<()>> {
 mod tests {
     use std::{cell::Cell, os::unix::fs::MetadataExt, path::Path};
 
+    use podium_engine::journal::{self, Account, Found, Opened};
+    use podium_pods::model::{PluginId, PodKey};
+
     use super::*;
-    use crate::{
-        journal::{self, Account, Found, Opened},
-        model::{PluginId, PodKey},
-    };
 
     thread_local! {
         /// Syncs that fail from now on.

@@ -6,20 +6,22 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
+use podium_engine::ingest::IngestHandle;
+use podium_engine::{
+    dispatch::{Dispatch, Lane},
+    journal::Journal,
+    ports::Sender,
+    status::{LoadState, PluginState, Status},
+};
+use podium_pods::model::{PluginId, PluginSpec, text};
 use tokio::{
     sync::Notify,
     time::{Instant, sleep_until},
 };
 
-use super::ingest::Door;
 use crate::{
     config::file::{self, FileError},
-    dispatch::{Dispatch, Lane},
-    journal::Journal,
-    model::{PluginId, PluginSpec, text},
     runtime::{Engine, LoadError, LoadProblem, Plugin, max_component_bytes},
-    seam::Sender,
-    status::{LoadState, PluginState, Status},
     writeback::manager_name,
 };
 
@@ -67,7 +69,7 @@ pub(super) struct Loader {
     pub(super) engine: Arc<Engine>,
     pub(super) dispatch: Arc<Dispatch>,
     pub(super) status: Arc<Status>,
-    pub(super) door: Door,
+    pub(super) ingest_handle: IngestHandle,
     pub(super) journal: Option<Arc<Journal>>,
     retries: Mutex<Retries>,
     retries_changed: Notify,
@@ -98,11 +100,11 @@ impl Loader {
         engine: Arc<Engine>,
         dispatch: Arc<Dispatch>,
         status: Arc<Status>,
-        door: Door,
+        ingest_handle: IngestHandle,
         journal: Option<Arc<Journal>>,
     ) -> Self {
         let (retries, retries_changed, turn) = <_>::default();
-        Self { engine, dispatch, status, door, journal, retries, retries_changed, turn }
+        Self { engine, dispatch, status, ingest_handle, journal, retries, retries_changed, turn }
     }
 
     /// The load state of every configured plugin.
@@ -225,7 +227,7 @@ impl Loader {
             retries.waiting.remove(&id);
             self.put(prepared)
         };
-        self.door.plugins_changed(Some(lane)).await;
+        self.ingest_handle.plugins_changed(Some(lane)).await;
         tracing::info!(plugin = %id, file = %text::path(&file), "plugin loaded");
     }
 
@@ -252,7 +254,7 @@ impl Loader {
     /// Takes a plugin out; its runs under way end as they are.
     async fn take_out(&self, id: &PluginId) -> bool {
         let Some(lane) = self.dispatch.registry.remove(id) else { return false };
-        self.door.plugins_changed(None).await;
+        self.ingest_handle.plugins_changed(None).await;
         self.dispatch.queue.remove_lane(lane);
         self.dispatch.debts.forget_lane(lane);
         if let Some(journal) = &self.journal {

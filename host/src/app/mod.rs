@@ -5,53 +5,54 @@
 
 mod checkpoint;
 mod cluster;
-mod ingest;
 mod journal;
 mod loading;
 mod operator;
 pub mod process;
-mod sweep;
 mod thread;
 mod wall_clock;
 
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
+pub use checkpoint::CheckpointOptions;
+use cluster::Cluster;
+use journal::Keeper;
+use loading::Loader;
+pub use loading::{LoadFailure, Prepared};
+pub use operator::Operator;
+use operator::{Observed, stale};
+use podium_engine::ingest::{Ingest, Past};
+use podium_engine::{
+    clock::Clock,
+    dispatch::{Debts, Dispatch, PodQueue, Registry},
+    journal::{Journal, Opened},
+    queue::{Backoff, Queue},
+    status::{PluginState, Status},
+};
+use podium_pods::{
+    cache::{self, Reader},
+    model::{PluginId, PluginSpec, Prune},
+    shape::Shapes,
+};
+use thread::Thread;
+pub use thread::ingest_runtime;
 use tokio::{
     runtime::Handle,
     sync::{mpsc, watch},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
+pub use wall_clock::WallClock;
 
 use crate::{
     api::Api,
-    cache::{self, Reader},
     checkpoint::Scope,
-    clock::Clock,
-    dispatch::{Debts, Dispatch, PodQueue, Registry},
-    journal::{Journal, Opened},
     live::LivePods,
-    model::{PluginId, PluginSpec},
-    queue::{Backoff, Queue},
     runtime::{Engine, EngineOptions},
-    shape::{Prune, Shapes},
-    status::{PluginState, Status},
     watch::{Counters, Watch, WatchOptions},
     writeback::Writeback,
 };
-
-pub use checkpoint::CheckpointOptions;
-use cluster::Cluster;
-use ingest::{Ingest, Past};
-use journal::Keeper;
-use loading::Loader;
-pub use loading::{LoadFailure, Prepared};
-pub use operator::Operator;
-use operator::{Observed, stale};
-use thread::Thread;
-pub use thread::ingest_runtime;
-pub use wall_clock::WallClock;
 
 /// For one answer of the API server; a page of a list has longer.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
@@ -76,7 +77,7 @@ pub struct Options {
     pub workers: usize,
     /// Where the host is observed from outside.
     pub operator: Operator,
-    /// Opened by [`crate::journal::open`]; none: deletions while the host is down are not delivered.
+    /// Opened by [`podium_engine::journal::open`]; none: deletions while the host is down are not delivered.
     pub journal: Option<Opened>,
     /// Beside the journal; none: each start lists all Pods.
     pub checkpoint: Option<CheckpointOptions>,
@@ -187,7 +188,8 @@ impl App {
         }
         let mut saved = None;
         let caches = (writer, reader.clone());
-        let (ingest, door) = Ingest::new(caches, observations, registry.clone(), queue.clone(), debts.clone(), past);
+        let (ingest, ingest_handle) =
+            Ingest::new(caches, observations, registry.clone(), queue.clone(), debts.clone(), past);
         if let Some(kept) = options.checkpoint {
             let keep = checkpoint::Keeper::new;
             let incomplete = ingest.incomplete();
@@ -220,7 +222,7 @@ impl App {
             reader: reader.clone(),
             deliver: writeback.clone(),
             live: Arc::new(LivePods::new(api, shapes)),
-            home: Arc::new(door.clone()),
+            write_through: Arc::new(ingest_handle.clone()),
             clock,
             seed: options.seed,
             runs: 0.into(),
@@ -239,7 +241,7 @@ impl App {
         };
         observed.serve(options.operator, &mut services, &stop);
 
-        let loader = Loader::new(engine, dispatch.clone(), status.clone(), door, journal.clone());
+        let loader = Loader::new(engine, dispatch.clone(), status.clone(), ingest_handle, journal.clone());
         let loader = Arc::new(loader);
         services.spawn(loader.clone().retry());
         let mut tasks = JoinSet::new();

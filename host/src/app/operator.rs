@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
+use podium_engine::{
+    dispatch::{Debts, PodQueue, Registry},
+    journal::{Figures, Journal},
+    status::{LoadState, PluginState, Status},
+};
+use podium_pods::{cache::Reader, model::PluginId, pod::PodView};
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::{Phase, checkpoint::Saved};
 use crate::{
     admin::{self, Bound, Check, Readiness},
-    cache::Reader,
-    dispatch::{Debts, PodQueue, Registry},
-    journal::{Figures, Journal},
-    model::{PluginId, PodView},
-    status::{LoadState, PluginState, Status},
     telemetry::{CacheFigures, Dropped, JournalFigures, Metrics, Sources},
 };
 
@@ -128,8 +129,10 @@ pub(super) fn stale(reader: &Reader) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use podium_engine::queue::Queue;
+    use podium_pods::cache;
+
     use super::*;
-    use crate::{cache, queue::Queue};
 
     #[test]
     fn readyz_waits_for_the_first_attempt_of_every_plugin_and_then_only_lists_those_that_failed() {
@@ -139,7 +142,7 @@ mod tests {
         let observed = Observed {
             status: status.clone(),
             registry: Arc::default(),
-            queue: Arc::new(Queue::new(crate::queue::Backoff::default(), 1, 1)),
+            queue: Arc::new(Queue::new(podium_engine::queue::Backoff::default(), 1, 1)),
             debts: Arc::default(),
             reader,
             journal: None,

@@ -13,19 +13,19 @@ use std::{
 
 use anyhow::Context;
 use clap::Parser;
+use podium_engine::journal;
+use podium_pods::model::{
+    PluginSpec, Prune,
+    syntax::{dns_label, qualified_name},
+    text,
+};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{App, CheckpointOptions, Operator, Options};
 use crate::{
     admin::{self, Bound, ListenAddress},
-    api, checkpoint, config, journal,
-    model::{
-        PluginSpec,
-        syntax::{dns_label, qualified_name},
-        text,
-    },
-    shape::Prune,
+    api, checkpoint, config,
     telemetry::{Dropped, LogFormat, init_logs},
 };
 

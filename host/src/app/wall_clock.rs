@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::clock::Clock;
+use podium_engine::clock::Clock;
 
 /// How often the system's clock is read: times are wrong for so long after it was set.
 const EVERY: Duration = Duration::from_secs(5);

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
+use podium_engine::frames::Format;
+use podium_pods::model::Prune;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Visitor};
-
-use crate::{frames::Format, shape::Prune};
 
 pub(super) const FORMAT: Format = Format {
     magic: *b"podchk",

@@ -13,7 +13,6 @@ mod entry;
 mod tests;
 
 use std::{
-    collections::BTreeMap,
     fs::{self, File, OpenOptions},
     io::{self, BufReader, BufWriter, ErrorKind, Read, Write},
     os::unix::fs::OpenOptionsExt,
@@ -21,16 +20,15 @@ use std::{
     sync::Arc,
 };
 
-use podium_wire::Section;
-
-use crate::{
-    frames::{Begins, Frames, Stop},
-    model::{CachedPod, Checkpoint, PodKey, Record, Revision, Room},
-    shape::{Identity, PARTS, Packed, Prune, Shape, Shapes},
-};
-
 pub use entry::Scope;
 use entry::{Bytes, Entry, FORMAT, MAX_TEXT, PIECE};
+use podium_engine::frames::{Begins, Frames, Stop};
+use podium_pods::{
+    dump,
+    model::Revision,
+    pod::{CachedPod, Checkpoint},
+    shape::Shapes,
+};
 
 const FILE: &str = "checkpoint";
 /// Written beside it, and then put in its place.
@@ -127,8 +125,7 @@ impl Saver {
         let mut saving = Saving {
             file: BufWriter::with_capacity(BUFFER, file),
             frame: Vec::new(),
-            keys: BTreeMap::new(),
-            shapes: BTreeMap::new(),
+            encoder: dump::Encoder::default(),
             space,
             since_look: 0,
         };
@@ -175,10 +172,7 @@ impl Space<'_> {
 struct Saving<'a> {
     file: BufWriter<File>,
     frame: Vec<u8>,
-    /// By what tells them apart as long as some Pod has them: so all Pods of a checkpoint must be there until it is
-    /// written, as they are in a snapshot.
-    keys: BTreeMap<usize, u32>,
-    shapes: BTreeMap<usize, u32>,
+    encoder: dump::Encoder,
     space: Space<'a>,
     /// Bytes written since free space was asked for.
     since_look: u64,
@@ -186,51 +180,29 @@ struct Saving<'a> {
 
 impl Saving<'_> {
     fn pod(&mut self, pod: &CachedPod) -> io::Result<()> {
-        let packed = pod.packed();
-        let Some(shape) = self.shape(packed.shape())? else {
-            let last = self.pieces(&pod.section_bytes(Section::Full))?;
-            return self.write(&Entry::Alone(last));
-        };
-        let own = self.pieces(packed.own_bytes())?;
-        self.write(&Entry::Pod {
-            shape,
-            name: pod.key.name.to_string(),
-            uid: pod.key.uid.to_string(),
-            revision: pod.revision.0,
-            own,
-        })
-    }
-
-    /// The shape's number. None where it is no other Pod's.
-    fn shape(&mut self, shape: &Arc<Shape>) -> io::Result<Option<u32>> {
-        let address = Arc::as_ptr(shape).addr();
-        if let Some(known) = self.shapes.get(&address) {
-            return Ok(Some(*known));
-        }
-        let Some(keys) = shape.keys() else { return Ok(None) };
-        let mut parts = [0; PARTS];
-        for (number, (address, key)) in parts.iter_mut().zip(keys) {
-            *number = match self.keys.get(&address) {
-                Some(known) => *known,
-                None => {
-                    let last = self.pieces(&key.to_vec())?;
-                    self.write(&Entry::Key(last))?;
-                    next_number(&mut self.keys, address)
+        for entry in self.encoder.entries(pod) {
+            let entry = match entry {
+                dump::Entry::Key(key) => Entry::Key(self.pieces(key)?),
+                dump::Entry::Shape(keys) => Entry::Shape(keys),
+                dump::Entry::Pod { shape, name, uid, revision, own } => {
+                    Entry::Pod { shape, name, uid, revision, own: self.pieces(own)? }
                 }
+                dump::Entry::Unshared(json) => Entry::Alone(self.pieces(json)?),
             };
+            self.write(&entry)?;
         }
-        self.write(&Entry::Shape(parts))?;
-        Ok(Some(next_number(&mut self.shapes, address)))
+        Ok(())
     }
 
     /// Writes a long text in pieces. Returns the last one, for the entry that it belongs to.
-    fn pieces(&mut self, mut text: &[u8]) -> io::Result<Bytes> {
-        while text.len() > PIECE {
-            let (piece, rest) = text.split_at(PIECE);
+    fn pieces(&mut self, text: Vec<u8>) -> io::Result<Bytes> {
+        let mut rest = &*text;
+        while rest.len() > PIECE {
+            let (piece, behind) = rest.split_at(PIECE);
             self.write(&Entry::Piece(Bytes(piece.to_vec())))?;
-            text = rest;
+            rest = behind;
         }
-        Ok(Bytes(text.to_vec()))
+        Ok(Bytes(if rest.len() == text.len() { text } else { rest.to_vec() }))
     }
 
     fn write(&mut self, entry: &Entry) -> io::Result<()> {
@@ -251,13 +223,6 @@ fn frame(entry: &Entry, bytes: &mut Vec<u8>) -> io::Result<()> {
         true => Ok(()),
         false => Err(io::Error::other("a name is longer than any that an API server takes")),
     }
-}
-
-fn next_number(numbers: &mut BTreeMap<usize, u32>, address: usize) -> u32 {
-    // A checkpoint of so many parts would not fit a disk.
-    let number = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
-    numbers.insert(address, number);
-    number
 }
 
 /// Reads the checkpoint of the host's directory. None where there is none, or none that is of use here; the log says
@@ -314,9 +279,10 @@ fn read(mut file: impl Read, scope: &Scope, shapes: &Shapes) -> Result<Checkpoin
     };
     loop {
         match next(&mut frames)? {
-            Entry::End { pods, revision } if pods == loading.pods.len() as u64 && loading.pieces.is_empty() => {
+            Entry::End { pods, revision } if pods == loading.decoder.len() as u64 && loading.pieces.is_empty() => {
                 let revision = last_end(&mut frames, pods).unwrap_or(revision);
-                return Ok(Checkpoint { pods: loading.pods, revision: Revision(revision), cluster });
+                let pods = loading.decoder.into_pods();
+                return Ok(Checkpoint { pods, revision: Revision(revision), cluster });
             }
             entry => loading.take(entry).ok_or_else(|| damaged("an entry does not fit those before it"))?,
         }
@@ -344,20 +310,14 @@ fn damaged(reason: impl Into<String>) -> Stop {
 
 /// What was read of a file.
 struct Loading<'a> {
-    known: &'a Shapes,
-    keys: Vec<Vec<u8>>,
-    /// With the shape itself once a Pod has proven it.
-    shapes: Vec<([usize; PARTS], Option<Arc<Shape>>)>,
-    pods: Vec<Record>,
-    room: Room,
+    decoder: dump::Decoder<'a>,
     /// The beginning of the next entry's text.
     pieces: Vec<u8>,
 }
 
 impl<'a> Loading<'a> {
     fn new(known: &'a Shapes) -> Self {
-        let (room, pieces) = (Room::default(), Vec::new());
-        Self { known, keys: Vec::new(), shapes: Vec::new(), pods: Vec::new(), room, pieces }
+        Self { decoder: dump::Decoder::new(known), pieces: Vec::new() }
     }
 
     /// A text whose last piece this is.
@@ -372,53 +332,19 @@ impl<'a> Loading<'a> {
 
     /// None where the entry does not fit.
     fn take(&mut self, entry: Entry) -> Option<()> {
-        match entry {
+        let entry = match entry {
             Entry::Piece(Bytes(piece)) => {
                 let fits = self.pieces.len() + piece.len() <= MAX_TEXT && !piece.is_empty();
-                fits.then(|| self.pieces.extend_from_slice(&piece))?;
+                return fits.then(|| self.pieces.extend_from_slice(&piece));
             }
-            Entry::Key(Bytes(last)) => {
-                let key = self.whole(last);
-                self.keys.push(key);
-            }
-            Entry::Shape(keys) => {
-                self.pieces.is_empty().then_some(())?;
-                let keys = keys.map(|key| key as usize);
-                keys.iter().all(|key| *key < self.keys.len()).then(|| self.shapes.push((keys, None)))?;
-            }
+            Entry::Key(Bytes(last)) => dump::Entry::Key(self.whole(last)),
+            Entry::Shape(keys) if self.pieces.is_empty() => dump::Entry::Shape(keys),
             Entry::Pod { shape, name, uid, revision, own: Bytes(last) } => {
-                let own = self.whole(last);
-                let identity = Identity { name: &name, uid: &uid, revision };
-                let shape = self.shape(shape as usize, &own, identity)?;
-                let key = PodKey::new(shape.namespace(), &name, &uid);
-                self.push(&CachedPod::from_parts(key, Revision(revision), Packed::from_parts(shape, &own)))?;
+                dump::Entry::Pod { shape, name, uid, revision, own: self.whole(last) }
             }
-            Entry::Alone(Bytes(last)) => {
-                let json = self.whole(last);
-                self.push(&CachedPod::alone(&json, &Prune::NOTHING).ok()?)?;
-            }
-            Entry::Of { .. } | Entry::End { .. } => return None,
-        }
-        Some(())
-    }
-
-    fn shape(&mut self, number: usize, own: &[u8], identity: Identity<'_>) -> Option<Arc<Shape>> {
-        let (keys, shape) = self.shapes.get_mut(number)?;
-        match shape {
-            Some(shape) => shape.fits(own, identity).then(|| Arc::clone(shape)),
-            None => {
-                let keys = keys.map(|key| &*self.keys[key]);
-                Some(Arc::clone(shape.insert(self.known.restore(keys, own, identity)?)))
-            }
-        }
-    }
-
-    fn push(&mut self, pod: &CachedPod) -> Option<()> {
-        let record = Record::new(pod, &mut self.room);
-        let in_order = match self.pods.last() {
-            Some(last) => last.kept()?.compare(&pod.key.namespace, &pod.key.name).is_lt(),
-            None => true,
+            Entry::Alone(Bytes(last)) => dump::Entry::Unshared(self.whole(last)),
+            Entry::Shape(_) | Entry::Of { .. } | Entry::End { .. } => return None,
         };
-        in_order.then(|| self.pods.push(record))
+        self.decoder.take(entry)
     }
 }

@@ -18,9 +18,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::model::{PluginId, PluginSpec, text};
-
 use node::{Node, Problem};
+use podium_pods::model::{PluginId, PluginSpec, text};
 
 /// Far above any configuration that people write.
 const MAX_FILE_BYTES: u64 = 1 << 20;

@@ -268,7 +268,7 @@ impl<'a> Field<'a> {
         let word = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
         if word.is_none() {
             let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-            let quoted = crate::model::syntax::quoted(&text);
+            let quoted = podium_pods::model::syntax::quoted(&text);
             self.problem(format!("{quoted} is not known; use one of {}", words.join(", ")));
         }
         word

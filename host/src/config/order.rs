@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::PluginId;
+use podium_pods::model::PluginId;
 
 use super::{ConfigError, Defined};
 

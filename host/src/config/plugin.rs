@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use crate::model::{
+use podium_pods::model::{
     LabelOperator, LabelRequirement, LabelSelector, LimitClass, Limits, Phase, PluginId, PluginSpec, WatchSpec, syntax,
 };
 
@@ -137,7 +137,7 @@ fn impersonate(name: &Field<'_>, own: Option<&Field<'_>>, namespace: Option<&str
     Some(format!("system:serviceaccount:{}:{}", namespace?, account?))
 }
 
-fn watch(field: Field<'_>, grants: &crate::model::Grants) -> WatchSpec {
+fn watch(field: Field<'_>, grants: &podium_pods::model::Grants) -> WatchSpec {
     let mut watch = field.fields();
     let selector = selector(watch.get("selector"));
     let sections_field = watch.get("sections");

@@ -1,10 +1,10 @@
 use std::{fs, time::Duration};
 
+use podium_pods::model::{LimitClass, Phase, Scope};
 use podium_wire::{Section, SectionSet};
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{LimitClass, Phase, Scope};
 
 const WHOLE: &str = r#"
 apiVersion: podium.dev/v1alpha1
@@ -85,8 +85,8 @@ fn what_is_left_out_grants_nothing_and_watches_lifecycle() {
     let loaded = load_texts(&[&minimal("a", "")]);
     assert_eq!(loaded.errors, []);
     let spec = &loaded.plugins[0].1;
-    assert_eq!(spec.grants, crate::model::Grants::default());
-    assert_eq!(spec.limits, crate::model::Limits::default());
+    assert_eq!(spec.grants, podium_pods::model::Grants::default());
+    assert_eq!(spec.limits, podium_pods::model::Limits::default());
     assert_eq!(spec.watch.sections, SectionSet::EMPTY.with(Section::Lifecycle));
     assert_eq!((&*spec.config, &spec.impersonate), ("{}", &None));
 }

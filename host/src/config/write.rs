@@ -1,8 +1,7 @@
 //! `spec.grants`: what may be read and written, in words that cannot grant more than they seem to.
 
+use podium_pods::model::{Grants, KeyPattern, ObjectGrant, ReadGrants, WriteGrants, syntax};
 use podium_wire::{Section, SectionSet};
-
-use crate::model::{Grants, KeyPattern, ObjectGrant, ReadGrants, WriteGrants, syntax};
 
 use super::node::Field;
 

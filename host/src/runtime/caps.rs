@@ -8,11 +8,10 @@
 mod body;
 mod types;
 
+use podium_pods::model::LimitClass;
 use wasmparser::{
     BinaryReaderError, ComponentInstance, ElementItems, Encoding, OperatorsReaderAllocations, Parser, Payload,
 };
-
-use crate::model::LimitClass;
 
 /// The most that a component may have. Each number is far above what compilers write and far below what costs
 /// gigabytes.

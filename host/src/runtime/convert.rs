@@ -1,10 +1,11 @@
 //! Between the contract's generated types and the model's. Nothing is judged here.
 
-use super::bindings::types;
-use crate::model::{
+use podium_pods::model::{
     ConditionStatus, EventType, LabelOperator, LabelRequirement, LabelSelector, ObjectRef, PodKey, PodQuery, Refused,
     WriteReport, WriteResult,
 };
+
+use super::bindings::types;
 
 impl From<types::PodKey> for PodKey {
     fn from(key: types::PodKey) -> Self {

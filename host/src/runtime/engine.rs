@@ -9,11 +9,11 @@ use std::{
     time::Duration,
 };
 
+use podium_pods::model::{Limits, PluginSpec};
 use tokio::sync::Semaphore;
 use wasmtime::{Config, InstanceAllocationStrategy, PoolingAllocationConfig, component::Linker};
 
 use super::{LoadError, Plugin, compile::Compiler, limits, linking, plugin, run::Run};
-use crate::model::{Limits, PluginSpec};
 
 /// What the engine is built for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

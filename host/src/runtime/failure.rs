@@ -2,13 +2,13 @@
 
 use std::any::Any;
 
+use podium_engine::ports::{Failure, FailureKind};
 use wasmtime::{PoolConcurrencyLimitError, Trap, WasmBacktrace};
 
 use super::{
     limits::Cut,
     text::{cut, escape},
 };
-use crate::model::{Failure, FailureKind};
 
 /// A failure's text is shown in events and metrics' logs; more would not be read.
 const MESSAGE_BYTES: usize = 2 << 10;
@@ -89,13 +89,13 @@ pub(super) fn of_panic(panic: &(dyn Any + Send)) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use podium_pods::model::LimitClass;
     use wasmtime::{
         Store,
         component::{Component, Linker},
     };
 
     use super::{super::limits::Limiter, *};
-    use crate::model::LimitClass;
 
     /// A component that instantiates an empty module so many times.
     fn instances(count: u8) -> Vec<u8> {

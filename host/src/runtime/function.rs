@@ -1,7 +1,7 @@
 //! The host's functions by name, and the grant that each needs: one table for the check at load and the check at the
 //! call, so that the two cannot disagree.
 
-use crate::model::Grants;
+use podium_pods::model::Grants;
 
 /// A host function. `pods` and `pods-json` are two renderings of the same four.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

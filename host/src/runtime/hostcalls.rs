@@ -5,13 +5,11 @@
 
 use std::{sync::Arc, time::Duration};
 
+use podium_engine::ports::{LogLevel, StateEntry, StateError};
+use podium_pods::model::{Refused, WriteReport};
 use tokio::time::Instant;
 
 use super::{function::Function, run::Run, text::at_most};
-use crate::{
-    model::{Refused, WriteReport},
-    seam::{LogLevel, StateEntry, StateError},
-};
 
 /// The host may send for so long before a run can commit no more: the run's wall clock stands still meanwhile.
 const SENDING: Duration = Duration::from_secs(30);

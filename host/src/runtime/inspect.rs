@@ -1,6 +1,7 @@
 //! What a component asks for and offers, read from its bytes: checked against the WebAssembly features that the sandbox
 //! accepts, compiled not at all. Cheap, and safe on hostile bytes.
 
+use podium_pods::model::{LimitClass, text};
 use wasmparser::{
     Parser, Payload, Validator, WasmFeatures,
     component_types::{ComponentAnyTypeId, ComponentEntityType},
@@ -8,7 +9,6 @@ use wasmparser::{
 };
 
 use super::caps::{self, CapError, Caps};
-use crate::model::{LimitClass, text};
 
 /// What rustc, componentize-py and componentize-js need, and no more: no gc, exceptions, threads, memory64,
 /// multi-memory, relaxed SIMD, tail calls, typed function references, component-model async.

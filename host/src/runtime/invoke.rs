@@ -3,6 +3,8 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
+use podium_engine::ports::{Failure, FailureKind, Outcome, Request, RunReport, Staged, Subject, Usage, World};
+use podium_pods::model::Refused;
 use tokio::time::Instant;
 use wasmtime::{Store, UpdateDeadline};
 
@@ -16,10 +18,6 @@ use super::{
     plugin::{Linked, Plugin},
     reads::Format,
     run::{Run, Terms},
-};
-use crate::{
-    model::{Failure, FailureKind, Outcome, Refused, Request, RunReport, Subject, Usage},
-    seam::{Staged, World},
 };
 
 /// What the host copies for one host call, arguments and all: an object to apply is 1 MiB at most.

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
+use podium_pods::model::LimitClass;
 use wasmtime::ResourceLimiter;
-
-use crate::model::LimitClass;
 
 /// Fuel for a millisecond of processor time. One unit is one WebAssembly instruction, or one byte of a bulk copy.
 ///

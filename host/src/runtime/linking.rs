@@ -1,6 +1,8 @@
 //! The contract's functions as the linker wants them: each takes its arguments to the one function of [`Run`] that does
 //! it, and gives the answer the shape of its world. No decision is made here.
 
+use podium_engine::ports::{LogLevel, StateEntry, StateError};
+use podium_pods::model::{Action, Event};
 use wasmtime::component::{HasSelf, Linker};
 
 use super::{
@@ -8,10 +10,6 @@ use super::{
     reads::Format,
     run::Run,
     wasi,
-};
-use crate::{
-    model::{Action, Event, Refused},
-    seam::{LogLevel, StateEntry, StateError},
 };
 
 pub(super) fn linker(engine: &wasmtime::Engine) -> wasmtime::Result<Linker<Run>> {
@@ -182,11 +180,5 @@ impl From<StateError> for state::PutError {
             StateError::Conflict(entry) => Self::Conflict(entry.map(Into::into)),
             StateError::Refused(refused) => Self::Refused(refused.into()),
         }
-    }
-}
-
-impl From<Refused> for StateError {
-    fn from(refused: Refused) -> Self {
-        Self::Refused(refused)
     }
 }

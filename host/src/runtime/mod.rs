@@ -2,9 +2,9 @@
 //!
 //! [`Engine::compile`] turns a component and its plugin's configuration into a [`Plugin`], or says why it will not:
 //! what a plugin could do beyond its grants is refused at load, before any of its code has run. [`Plugin`] implements
-//! [`Reconcile`](crate::seam::Reconcile): every run has a sandbox of its own, thrown away afterwards.
+//! [`Reconcile`](podium_engine::ports::Reconcile): every run has a sandbox of its own, thrown away afterwards.
 //!
-//! This room decides nothing about when to run, and sends nothing: it asks the [`World`](crate::seam::World) that it is
+//! This room decides nothing about when to run, and sends nothing: it asks the [`World`](podium_engine::ports::World) that it is
 //! given. Compilation happens in this process. What it may take is bounded by the structure that a component may have
 //! and by processor time; a bug of the compiler that a hostile component could provoke is not contained here.
 

@@ -1,12 +1,11 @@
 //! An object to apply, out of a guest's text: bounded before anything of it is kept. What may be applied is
-//! [`authorize`](crate::authz::authorize)'s to say.
+//! [`authorize`](podium_engine::authz::authorize)'s to say.
 
 use std::fmt;
 
+use podium_pods::model::{ObjectRef, Refused};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
-
-use crate::model::{ObjectRef, Refused};
 
 /// Values of JSON in all objects of a run: a value of two bytes takes hundreds in memory.
 pub(super) const VALUES: usize = 20_000;

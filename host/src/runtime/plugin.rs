@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use podium_engine::ports::{self, Reconcile, Request, RunReport, Staged};
+use podium_pods::model::{BoxFuture, PluginSpec};
 use wasmtime::component::Component;
 
 use super::{
@@ -11,10 +13,6 @@ use super::{
     limits,
     run::{Run, Terms},
     validate::{LoadProblem, World, validate},
-};
-use crate::{
-    model::{BoxFuture, PluginSpec, Request, RunReport},
-    seam::{self, Reconcile, Staged},
 };
 
 /// A plugin that can be run, any number of times and at the same time.
@@ -46,7 +44,7 @@ impl std::fmt::Debug for Plugin {
 }
 
 impl Reconcile for Plugin {
-    fn reconcile(&self, request: Request, world: Box<dyn seam::World>) -> BoxFuture<'_, RunReport<Staged>> {
+    fn reconcile(&self, request: Request, world: Box<dyn ports::World>) -> BoxFuture<'_, RunReport<Staged>> {
         Box::pin(self.run(request, world))
     }
 }

@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use podium_pods::{
+    model::{Cursor, LabelOperator, PodQuery, Refused, Scope},
+    pod::CachedPod,
+};
 use podium_wire::{Record, Section, SectionSet};
 
 use super::{
@@ -12,7 +16,6 @@ use super::{
     run::Run,
     text::at_most,
 };
-use crate::model::{CachedPod, Cursor, LabelOperator, PodQuery, Refused, Scope};
 
 /// Pods of one page.
 const PAGE_PODS: u32 = 500;
@@ -134,7 +137,7 @@ impl Run {
                     return Ok((F::page(pods), last));
                 }
                 pods.push(rendered);
-                last = Some(Cursor::of(pod).to_string());
+                last = Some(pod.cursor().to_string());
             }
             Ok((F::page(pods), page.next.map(|next| next.to_string())))
         })

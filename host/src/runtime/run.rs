@@ -4,6 +4,9 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
+use podium_engine::ports::{LogLevel, Staged, World};
+use podium_pods::model::{Grants, Limits, PluginId, Refused, Scope};
+use podium_wire::SectionSet;
 use wasmtime::component::ResourceTable;
 
 use super::{
@@ -13,11 +16,6 @@ use super::{
     wall::Wall,
     wasi::{Clock, Output, Random},
 };
-use crate::{
-    model::{Grants, Limits, PluginId, Refused, Scope},
-    seam::{LogLevel, Staged, World},
-};
-use podium_wire::SectionSet;
 
 /// What a plugin's runs have in common.
 #[derive(Debug)]

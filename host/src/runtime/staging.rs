@@ -1,11 +1,10 @@
 //! Staging of writes and Events: accounted in number and in bytes, authorised, kept until they are sent. Whether a
 //! write's arguments are right and granted is [`authorize`]'s to say.
 
+use podium_engine::authz::authorize;
+use podium_pods::model::{Action, Event, PodKey, Refused, Write};
+
 use super::{function::Function, object, run::Run, text::at_most};
-use crate::{
-    authz::authorize,
-    model::{Action, Event, PodKey, Refused, Write},
-};
 
 /// Below what etcd takes (1.5 MiB), as JSON.
 const OBJECT_BYTES: usize = 1 << 20;

@@ -1,7 +1,7 @@
 //! Bounds and escapes for text that comes from a guest.
 
-use crate::model::Refused;
-pub(super) use crate::model::text::{cut, escape};
+use podium_pods::model::Refused;
+pub(super) use podium_pods::model::text::{cut, escape};
 
 /// # Errors
 /// [`Refused::Invalid`] when the argument `name` is longer than `limit` bytes.

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
+use podium_pods::model::{LimitClass, PluginSpec, text};
+
 use super::{
     function::{Function, INTERFACES, Need},
     inspect::{Import, InspectError, Inspection, inspect_all},
     limits, wasi,
 };
-use crate::model::{LimitClass, PluginSpec, text};
 
 const PACKAGE: &str = "podium:reconcile/";
 const VERSION: &str = "@0.1.0";

@@ -15,13 +15,12 @@ use std::{
 };
 
 use parking_lot::{Condvar, Mutex};
+use podium_engine::ports::PLUGIN_TARGET;
 use tracing::Metadata;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::model::PLUGIN_TARGET;
-
 /// Targets of lines that plugins cause: their own, and those about their runs and writes.
-const OF_PLUGINS: [&str; 3] = [PLUGIN_TARGET, "podium_host::dispatch", "podium_host::writeback"];
+const OF_PLUGINS: [&str; 3] = [PLUGIN_TARGET, "podium_engine::dispatch", "podium_host::writeback"];
 /// Room for the host's lines: 2 MiB, at least 8,000 of them.
 const HOST_BYTES: usize = 2 << 20;
 /// Room for the lines that plugins cause: 6 MiB.
@@ -307,7 +306,7 @@ mod tests {
     #[test]
     fn lines_about_runs_and_writes_are_the_plugins_and_all_others_are_the_hosts() {
         for target in
-            ["podium::plugin", "podium_host::dispatch", "podium_host::dispatch::world", "podium_host::writeback"]
+            ["podium::plugin", "podium_engine::dispatch", "podium_engine::dispatch::world", "podium_host::writeback"]
         {
             assert_eq!(Source::of(target), Source::Plugin, "{target}");
         }

@@ -2,6 +2,7 @@
 
 use std::{fmt, io, str::FromStr, sync::Arc, time::Duration};
 
+use podium_engine::ports::RUN_TARGET;
 use tracing_subscriber::{
     EnvFilter, Layer, Registry,
     filter::LevelFilter,
@@ -14,7 +15,6 @@ use super::{
     buffer::{Buffer, Dropped, Lines},
     plugin_fields::{JsonLine, TextFields},
 };
-use crate::model::RUN_TARGET;
 
 /// What lines are written from: events and spans that passed the filter.
 type Filtered = Layered<EnvFilter, Registry>;
@@ -155,8 +155,9 @@ fn filter(level: &str) -> Result<EnvFilter, LogsError> {
 mod tests {
     use std::{io::Write, sync::Mutex};
 
+    use podium_engine::ports::PLUGIN_TARGET;
+
     use super::*;
-    use crate::model::PLUGIN_TARGET;
 
     /// Lines in memory.
     #[derive(Clone, Default)]

@@ -6,6 +6,8 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use podium_engine::status::{Histogram, PluginStatus, RunResult, Status};
+use podium_pods::model::PluginId;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric, text::encode},
@@ -14,10 +16,6 @@ use prometheus_client::{
 };
 
 use super::{Dropped, Source, process::Process};
-use crate::{
-    model::PluginId,
-    status::{Histogram, PluginStatus, RunResult, Status},
-};
 
 /// Upper ends in seconds, in steps of 2 or 2.5: from a warm run's 50 us to a minute, about where
 /// [`Histogram`] ends.
@@ -290,11 +288,12 @@ fn histogram(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::{
-        model::{Failure, FailureKind},
+    use podium_engine::{
+        ports::{Failure, FailureKind},
         status::LoadState,
     };
+
+    use super::*;
 
     fn render(status: &Arc<Status>) -> String {
         let journal = || Some(JournalFigures { entries: 5, owed: 2, bytes: 700, failing: true, missed: 1 });

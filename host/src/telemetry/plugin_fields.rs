@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use podium_engine::ports::PLUGIN_TARGET;
 use serde_json::{Map, Value};
 use tracing::{
     Event, Subscriber,
@@ -17,8 +18,6 @@ use tracing_subscriber::{
     },
     registry::LookupSpan,
 };
-
-use crate::model::PLUGIN_TARGET;
 
 /// The field that holds the object.
 const NAME: &str = "plugin_fields";

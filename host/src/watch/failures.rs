@@ -1,8 +1,7 @@
 //! Log lines about failing lists and watches: each new reason at once, and a reason that repeats in growing intervals.
 
+use podium_engine::intervals::Intervals;
 use tokio::time::Instant;
-
-use crate::intervals::Intervals;
 
 /// So many reasons are told apart; what comes on top is logged with the rest.
 const MAX_REASONS: usize = 8;

@@ -2,6 +2,10 @@
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
+use podium_pods::{
+    model::Revision,
+    pod::{Observation, PodEvent},
+};
 use tokio::time::{Instant, timeout_at};
 
 use super::{
@@ -10,10 +14,7 @@ use super::{
     object::{self, Event, ListPage, Seen},
     outlet::{Closed, Outlet},
 };
-use crate::{
-    api::{Afresh, ApiError},
-    model::{Observation, PodEvent, Revision},
-};
+use crate::api::{Afresh, ApiError};
 
 /// For the end of a watch to arrive after the server's time was up. With the watch's own time it is how long a dead
 /// connection goes unnoticed.

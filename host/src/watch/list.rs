@@ -2,6 +2,10 @@
 
 use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed, time::Duration};
 
+use podium_pods::{
+    model::Revision,
+    pod::{Observation, PodEvent, PodList},
+};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
@@ -11,10 +15,7 @@ use super::{
     object::{self, Event, ListMetadata, ListPage, Malformed, Object, Seen},
     outlet::{Closed, Outlet},
 };
-use crate::{
-    api::{Afresh, ApiError},
-    model::{Observation, PodEvent, PodList, Revision},
-};
+use crate::api::{Afresh, ApiError};
 
 /// A server that has nothing to say for so long has no streaming lists, or something before it swallows their end.
 const STREAMING_SILENCE: Duration = Duration::from_secs(15);

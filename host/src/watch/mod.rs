@@ -40,6 +40,11 @@ use std::{
 };
 
 use http::Request;
+use podium_pods::{
+    model::Revision,
+    pod::{Checkpoint, Known, Observation},
+    shape::Shapes,
+};
 use tokio::{sync::mpsc, time::Instant};
 
 pub use self::backoff::Backoff;
@@ -51,11 +56,7 @@ use self::{
     outlet::Outlet,
     refusals::Refusals,
 };
-use crate::{
-    api::{Api, ApiError},
-    model::{Checkpoint, Known, Observation, Revision},
-    shape::Shapes,
-};
+use crate::api::{Api, ApiError};
 
 /// How often in a row an API server may say that it has not reached what was seen already, before it is asked for its
 /// newest state whatever that is. It waits 3 s itself each time; a replica is not behind for so long, a restored etcd

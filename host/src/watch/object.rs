@@ -5,14 +5,15 @@
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
+use podium_pods::{
+    model::{PodKey, Revision},
+    pod::{CachedPod, Known, PodEvent, PodList, Record, Room},
+    shape::{Scratch, Shapes},
+};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::{
-    api::ApiError,
-    model::{CachedPod, Known, PodEvent, PodKey, PodList, Record, Revision, Room},
-    shape::{Scratch, Shapes},
-};
+use crate::api::ApiError;
 
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
@@ -250,9 +251,7 @@ impl Decoder {
         if later.is_empty() {
             return;
         }
-        let is_later = |record: &Record| {
-            record.kept().is_some_and(|pod| later.contains_key(&(pod.namespace().to_string(), pod.name().to_string())))
-        };
+        let is_later = |record: &Record| record.names().is_some_and(|names| later.contains_key(&names));
         list.read.retain(|record| !is_later(record));
         for ((namespace, name), PodEvent { pod, deleted, .. }) in later {
             if let Some(held) = self.known.held(&namespace, &name) {

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
+use podium_pods::pod::{Observation, Staleness};
 use tokio::{sync::mpsc, time::Instant};
-
-use crate::model::{Observation, Staleness};
 
 /// A watch that ended in order or was cut is usually back in milliseconds; readers are told after this.
 const GRACE: Duration = Duration::from_secs(1);

@@ -7,6 +7,13 @@
 
 use std::{sync::Arc, time::Duration};
 
+use podium_pods::{
+    cache::{self, Reader, Snapshot, Writer},
+    model::Revision,
+    pod::{Checkpoint, Observation, PodView, Record},
+    shape::Shapes,
+    testing::Believer,
+};
 use proptest::{prelude::*, test_runner::TestCaseError};
 use tokio::{
     sync::mpsc,
@@ -18,11 +25,6 @@ use super::{
     Watch, WatchOptions,
     cluster::{Cluster, Fault, Pods},
     scenarios::take,
-};
-use crate::{
-    cache::{self, Reader, Snapshot, Writer, testing::Believer},
-    model::{Checkpoint, Observation, PodView, Record, Revision},
-    shape::Shapes,
 };
 
 #[derive(Debug, Clone)]
@@ -147,9 +149,9 @@ impl Rig {
             _ => {}
         }
         let changes = take(&mut self.writer, observation);
-        self.believer.hear(&changes)?;
+        self.believer.hear(&changes).map_err(TestCaseError::fail)?;
         let snapshot = self.reader.snapshot();
-        self.believer.agrees_with(&snapshot)?;
+        self.believer.agrees_with(&snapshot).map_err(TestCaseError::fail)?;
         if self.listed { self.is_exact(&snapshot) } else { Ok(()) }
     }
 

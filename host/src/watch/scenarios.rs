@@ -2,18 +2,19 @@
 
 use std::{sync::Arc, time::Duration};
 
+use podium_pods::{
+    cache::{self, Reader, Writer},
+    pod::{Change, Checkpoint, Observation, PodView, Record},
+    shape::Shapes,
+    testing::told,
+};
 use tokio::sync::mpsc;
 
 use super::{
     Counters, Watch, WatchOptions,
     wire::{Answer, Requests, answer, bookmark, end_of_list, event, page, pod, status, wire},
 };
-use crate::{
-    api::ApiError,
-    cache::{self, Reader, Writer, testing::told},
-    model::{Change, Checkpoint, Observation, PodView, Record},
-    shape::Shapes,
-};
+use crate::api::ApiError;
 
 pub(super) struct Rig {
     observations: mpsc::Receiver<Observation>,

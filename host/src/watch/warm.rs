@@ -9,6 +9,10 @@ use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed, time::Duration
 use bytes::Bytes;
 use futures::StreamExt;
 use http::Request;
+use podium_pods::{
+    model::Revision,
+    pod::{Checkpoint, Observation, PodEvent, Record},
+};
 use tokio::time::{Instant, timeout_at};
 
 use super::{
@@ -17,10 +21,7 @@ use super::{
     object::{self, Event, ListPage, Malformed, Object, Seen},
     outlet::{Closed, Outlet},
 };
-use crate::{
-    api::ApiError,
-    model::{Checkpoint, Observation, PodEvent, Record, Revision},
-};
+use crate::api::ApiError;
 
 /// How many of the API server's first Pods are looked up in the checkpoint, and how many of the checkpoint's at the API
 /// server, to know that the checkpoint is of this cluster and of its history.
@@ -148,10 +149,7 @@ impl Watch {
     async fn spread(&mut self, checkpoint: &Checkpoint) -> Result<Vec<Bytes>, Failed> {
         let pods = &checkpoint.pods;
         let wanted = SAMPLE.min(pods.len());
-        let names = (0..wanted).filter_map(|rank| {
-            let pod = pods[rank * pods.len() / wanted].kept()?;
-            Some((pod.namespace().to_string(), pod.name().to_string()))
-        });
+        let names = (0..wanted).filter_map(|rank| pods[rank * pods.len() / wanted].names());
         let api = &self.api;
         let get = |(namespace, name): (String, String)| async move {
             let unusable = |error: http::Error| ApiError::Transport { sent: false, message: error.to_string() };
@@ -207,11 +205,11 @@ impl Watch {
 fn agrees(object: Object<'_>, checkpoint: &Checkpoint) -> Result<bool, Failed> {
     let (key, revision) = object.identity()?;
     let at = place(&checkpoint.pods, &key.namespace, &key.name).ok();
-    let held = at.and_then(|at| checkpoint.pods[at].kept()).filter(|held| held.has_uid(&key.uid));
-    match held {
-        Some(held) if held.revision == revision => Ok(true),
+    let held = at.map(|at| &checkpoint.pods[at]).filter(|held| held.has_uid(&key.uid));
+    match held.and_then(Record::revision) {
+        Some(held) if held == revision => Ok(true),
         // It has changed since. An older state, or another one from before, is of another history.
-        Some(held) if revision > held.revision.max(checkpoint.revision) => Ok(true),
+        Some(held) if revision > held.max(checkpoint.revision) => Ok(true),
         None if revision > checkpoint.revision => Ok(false),
         _ => Err(Failed::Useless(format!("it lacks {key} at revision {revision}"))),
     }
@@ -231,7 +229,7 @@ fn advance(at: &mut Revision, revision: Revision) -> Result<(), Failed> {
 
 /// Where the name is, or would be.
 fn place(pods: &[Record], namespace: &str, name: &str) -> Result<usize, usize> {
-    pods.binary_search_by(|pod| pod.kept().map_or(std::cmp::Ordering::Less, |pod| pod.compare(namespace, name)))
+    pods.binary_search_by(|pod| pod.compare(namespace, name))
 }
 
 /// What is held may be newer than the revision that the checkpoint goes on from, as writes of our own are; then what
@@ -240,7 +238,7 @@ fn merged(mut pods: Vec<Record>, changes: Changes) -> Vec<Record> {
     let (mut added, mut gone) = (Vec::new(), Vec::new());
     for ((namespace, name), PodEvent { pod, deleted, .. }) in changes {
         let held = place(&pods, &namespace, &name).ok();
-        let newer = |at: usize| pods[at].kept().is_none_or(|held| held.revision <= pod.revision);
+        let newer = |at: usize| pods[at].revision().is_none_or(|held| held <= pod.revision);
         match held {
             Some(at) if !newer(at) => {}
             Some(at) if deleted => gone.push(at),

@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
+use podium_pods::{
+    model::Revision,
+    pod::Checkpoint,
+    testing::{self, cached},
+};
+
 use super::{
     WatchOptions,
     scenarios::{Rig, listing, rig_from, rig_of, watching},
     wire::{Answer, answer, bookmark, event, page, pod, status},
-};
-use crate::{
-    cache::testing::{self, cached},
-    model::{Checkpoint, Revision},
 };
 
 /// Of Pods a@5, b@6 and c@9, at revision 10. As [`pod`] has them.

@@ -2,15 +2,12 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use podium_pods::{model::WriteResult, pod::CachedPod};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{
-    api::ApiError,
-    model::{CachedPod, WriteResult},
-};
-
 use super::plan::{MetaPatch, Request};
+use crate::api::ApiError;
 
 /// What an error says.
 #[derive(Debug, PartialEq)]

@@ -7,8 +7,7 @@
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
-
-use crate::model::ObjectRef;
+use podium_pods::model::ObjectRef;
 
 use super::{digest::Digest, memory::Memory};
 

@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use crate::{
-    api::{Api, ApiError},
-    model::{CachedPod, PodKey, WriteResult},
-    seam::{Expectation, Sender, Sent, Shown},
+use podium_engine::ports::{Expectation, Sender, Sent, Shown};
+use podium_pods::{
+    model::{PodKey, WriteResult},
+    pod::CachedPod,
     shape::{Scratch, Shapes},
 };
 
@@ -15,6 +15,7 @@ use super::{
     objects::Objects,
     plan::{Request, Subject},
 };
+use crate::api::{Api, ApiError};
 
 /// The API server's word on how long to wait is taken up to here.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);

@@ -5,15 +5,12 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use podium_engine::ports::Sender;
+use podium_pods::model::ObjectRef;
 use serde::Deserialize;
 
-use crate::{
-    api::{Api, ApiError},
-    model::ObjectRef,
-    seam::Sender,
-};
-
 use super::{http, memory::Memory};
+use crate::api::{Api, ApiError};
 
 /// Group versions remembered; a platform grants a handful.
 const MAX_GROUP_VERSIONS: usize = 256;

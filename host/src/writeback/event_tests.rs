@@ -10,16 +10,14 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use kube::client::Body;
 use parking_lot::Mutex;
+use podium_engine::authz::authorize;
+use podium_pods::model::{EventType, Grants, Scope, WriteGrants};
 use serde_json::{Value, json};
 use tower::service_fn;
 
 use super::{
     plan::tests::{View, authorised, cached, key, label},
     *,
-};
-use crate::{
-    authz::authorize,
-    model::{EventType, Grants, Scope, WriteGrants},
 };
 
 #[derive(Clone)]

@@ -23,16 +23,13 @@ mod rate;
 
 use std::{convert::Infallible, time::Duration};
 
+use memories::{Memories, Step};
 use parking_lot::Mutex;
+use podium_engine::ports::{Sender, Sent};
+use podium_pods::model::{Event, EventResult, EventType};
 use podium_wire::{Timestamp, json::format_timestamp};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-
-use crate::{
-    api::{Api, ApiError},
-    model::{Event, EventResult, EventType},
-    seam::{Sender, Sent},
-};
 
 use super::{
     digest::Digest,
@@ -40,7 +37,7 @@ use super::{
     memory::Memory,
     waiting::{Due, Entry},
 };
-use memories::{Memories, Step};
+use crate::api::{Api, ApiError};
 
 /// `reportingController`.
 const CONTROLLER: &str = "podium.dev/host";
@@ -349,6 +346,8 @@ async fn repeat(api: &Api, entry: &Entry, count: u64) -> Result<bool, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use podium_pods::model::PodKey;
+
     use super::{
         memories::{
             CAPACITY,
@@ -356,7 +355,6 @@ mod tests {
         },
         *,
     };
-    use crate::model::PodKey;
 
     #[test]
     fn a_plugin_that_says_much_makes_no_other_forget() {
@@ -376,7 +374,7 @@ mod tests {
     fn an_events_name_is_a_subdomain_however_long_the_pods_is() {
         let long = Event { target: PodKey::new("shop", &"a.".repeat(126), "u1"), ..event("a") };
         let name = name(&long, Digest::of(&["a"]));
-        assert!(crate::model::syntax::dns_subdomain(&name).is_ok(), "{name}");
+        assert!(podium_pods::model::syntax::dns_subdomain(&name).is_ok(), "{name}");
     }
 
     #[test]

@@ -2,16 +2,13 @@
 //! server. Pure; what cannot be a request is an error with its reason.
 
 use http::Method;
+use podium_engine::ports::Sender;
+use podium_pods::model::{PodKey, syntax};
 use podium_wire::{Condition, ConditionStatus, json::format_timestamp};
 use serde_json::{Map, Value, json};
 
-use crate::{
-    api::plugin_user_agent,
-    model::{PodKey, syntax},
-    seam::Sender,
-};
-
 use super::{SERVER_TIMEOUT, plan::MetaPatch};
+use crate::api::plugin_user_agent;
 
 const MERGE: &str = "application/strategic-merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";

@@ -27,20 +27,25 @@ mod waiting;
 #[cfg(test)]
 mod event_tests;
 #[cfg(test)]
+mod overload_tests;
+#[cfg(test)]
 mod tests;
 
 use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 
-use crate::{
-    api::Api,
+use digest::Digest;
+use podium_engine::{
     authz::Authorized,
-    model::{BoxFuture, Event, EventResult, PluginId, PodKey, PodView, WriteReport, WriteResult, text::Budget},
-    seam::{Deliver, Sender, Sent, Staged},
+    ports::{Deliver, Sender, Sent, Staged},
+};
+use podium_pods::{
+    model::{BoxFuture, Event, EventResult, PluginId, PodKey, WriteReport, WriteResult, text::Budget},
+    pod::PodView,
     shape::Shapes,
 };
-
-use digest::Digest;
 use tokio::time::Instant;
+
+use crate::api::Api;
 
 /// How long one request may take: what an admission webhook or a queue of priority and fairness may take, within a
 /// delivery, and leaving time for the read after a lost answer.

@@ -5,13 +5,9 @@
 //! body stands in an annotation of the object, one per manager, because a live object that holds all of the body may
 //! also hold a field that the body has lost since.
 
+use podium_engine::ports::Sender;
+use podium_pods::model::{ObjectRef, PodKey, WriteResult};
 use serde_json::{Value, json};
-
-use crate::{
-    api::{Api, ApiError},
-    model::{ObjectRef, PodKey, WriteResult},
-    seam::Sender,
-};
 
 use super::{
     answer::{self, Verdict},
@@ -21,6 +17,7 @@ use super::{
     http,
     plan::Request,
 };
+use crate::api::{Api, ApiError};
 
 pub(super) struct Objects {
     discovery: Discovery,

@@ -15,14 +15,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use podium_engine::authz::Authorized;
+use podium_pods::{
+    model::{Action, ConditionStatus, ObjectRef, PodKey, Prune, Write, WriteResult},
+    pod::{CachedPod, PodView},
+};
 use podium_wire::{Condition, ConditionStatus as Held, Timestamp};
 use serde_json::Value;
-
-use crate::{
-    authz::Authorized,
-    model::{Action, CachedPod, ConditionStatus, ObjectRef, PodKey, PodView, Write, WriteResult},
-    shape::Prune,
-};
 
 /// One request to the API server.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,12 +1,13 @@
 use std::sync::Arc;
 
+use podium_engine::authz::authorize;
+use podium_pods::{
+    model::{Cursor, Grants, KeyPattern, PodQuery, Revision, Scope, WriteGrants},
+    pod::Page,
+};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    authz::authorize,
-    model::{Cursor, Grants, KeyPattern, Page, PodQuery, Revision, Scope, WriteGrants},
-};
 
 pub(in crate::writeback) struct View(pub Vec<Arc<CachedPod>>);
 
@@ -65,7 +66,7 @@ pub(in crate::writeback) fn authorised(actions: impl IntoIterator<Item = Action>
         events: true,
         delete: true,
         evict: true,
-        objects: vec![crate::model::ObjectGrant { api_version: "v1".into(), kind: "ConfigMap".into() }],
+        objects: vec![podium_pods::model::ObjectGrant { api_version: "v1".into(), kind: "ConfigMap".into() }],
     };
     let grants = Grants { read: None, write };
     let write = |(id, action)| authorize(&Scope::Cluster, &grants, Write { id, action }).unwrap();

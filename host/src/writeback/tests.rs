@@ -9,16 +9,14 @@ use ::http::Response;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use kube::client::Body;
+use podium_engine::ports::Shown;
+use podium_pods::model::{Action, Event, EventType, Grants, ObjectRef, Revision, Scope, WriteGrants};
 use serde_json::{Value, json};
 use tower::service_fn;
 
 use super::{
     plan::tests::{View, authorised, cached, key, label},
     *,
-};
-use crate::{
-    model::{Action, Event, EventType, Grants, ObjectRef, Revision, Scope, WriteGrants},
-    seam::Shown,
 };
 
 #[derive(Debug, Clone)]
@@ -66,7 +64,7 @@ impl Wire {
             }
         });
         let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(60)).with_backpressure();
-        let pruned = crate::shape::Prune::annotations(["x.example/pruned"]);
+        let pruned = podium_pods::model::Prune::annotations(["x.example/pruned"]);
         Writeback::new(&api, Arc::new(Shapes::new(7).pruning(pruned)))
     }
 
@@ -119,7 +117,7 @@ fn evict() -> Action {
 
 fn condition() -> Action {
     let (condition_type, reason, message) = ("x.example/C".into(), "R".into(), "m".into());
-    let status = crate::model::ConditionStatus::True;
+    let status = podium_pods::model::ConditionStatus::True;
     Action::SetCondition { target: key(), condition_type, status, reason, message }
 }
 
@@ -471,7 +469,7 @@ fn event(target: PodKey, reason: &str) -> Authorized<Event> {
     let grants = Grants { read: None, write: WriteGrants { events: true, ..WriteGrants::default() } };
     let (reason, action, note) = (reason.into(), "Diagnose".into(), "it crashes".into());
     let event = Event { target, event_type: EventType::Warning, reason, action, note };
-    crate::authz::authorize(&Scope::Cluster, &grants, event).unwrap()
+    podium_engine::authz::authorize(&Scope::Cluster, &grants, event).unwrap()
 }
 
 async fn say(wire: &Wire, actions: Vec<Action>) -> u32 {

@@ -2,7 +2,8 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use crate::{model::Event, seam::Sender};
+use podium_engine::ports::Sender;
+use podium_pods::model::Event;
 
 use super::digest::Digest;
 

@@ -12,9 +12,10 @@ use arc_swap::ArcSwap;
 use foldhash::quality::FixedState;
 use imbl::{OrdMap, OrdSet};
 use parking_lot::{Mutex, RwLock};
-use podium_host::{
+use podium_pods::{
     cache::{self, Reader, Writer},
-    model::{CachedPod, PodEvent, PodQuery, PodView},
+    model::PodQuery,
+    pod::{CachedPod, PodEvent, PodView},
 };
 
 use crate::pods::{Name, Pods, name};

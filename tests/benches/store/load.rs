@@ -10,7 +10,7 @@ use std::{
 };
 
 use podium_bench::monotonic::now;
-use podium_host::model::CachedPod;
+use podium_pods::pod::CachedPod;
 
 use crate::{
     designs::Store,

@@ -15,9 +15,9 @@ mod queries;
 use std::hint::black_box;
 
 use podium_bench::monotonic::now;
-use podium_host::{
+use podium_pods::{
     cache::{self, Writer},
-    model::{PodEvent, PodList},
+    pod::{PodEvent, PodList},
 };
 
 use self::{

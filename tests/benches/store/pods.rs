@@ -10,8 +10,9 @@ use std::{
 };
 
 use podium_bench::generate::{Options, Population};
-use podium_host::{
-    model::{CachedPod, Revision},
+use podium_pods::{
+    model::Revision,
+    pod::CachedPod,
     shape::{Scratch, Shapes},
 };
 

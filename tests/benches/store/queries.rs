@@ -6,9 +6,10 @@
 
 use std::{collections::BTreeMap, hint::black_box};
 
-use podium_host::{
+use podium_pods::{
     cache,
-    model::{LabelOperator, LabelRequirement, LabelSelector, PodQuery, PodView},
+    model::{LabelOperator, LabelRequirement, LabelSelector, PodQuery},
+    pod::PodView,
 };
 use podium_wire::{Record, Section, SectionSet};
 

@@ -6,11 +6,8 @@
 
 use std::fs;
 
-use podium_host::{
-    checkpoint::{Saver, Scope, load},
-    model::CachedPod,
-    shape::{Prune, Shapes},
-};
+use podium_host::checkpoint::{Saver, Scope, load};
+use podium_pods::{model::Prune, pod::CachedPod, shape::Shapes};
 use podium_wire::{Section, SectionSet};
 
 use super::journal::mended;

@@ -19,10 +19,13 @@ use hyper::body::Frame;
 use kube::client::Body;
 use podium_host::{
     api::Api,
-    cache::{self, Writer},
-    model::{CachedPod, Change, Observation, PodKey, PodView, Record, Revision},
-    shape::Shapes,
     watch::{Watch, WatchOptions},
+};
+use podium_pods::{
+    cache::{self, Writer},
+    model::{PodKey, Revision},
+    pod::{CachedPod, Change, Observation, PodView, Record},
+    shape::Shapes,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -6,10 +6,8 @@
 
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
-use podium_host::{
-    journal::{Account, Journal, Opened, Store, open},
-    model::{PluginId, PodKey},
-};
+use podium_engine::journal::{Account, Journal, Opened, Store, open};
+use podium_pods::model::{PluginId, PodKey};
 use tokio::runtime::Runtime;
 
 /// Of the file's header.
@@ -85,7 +83,7 @@ fn used(directory: &Path, runtime: &Runtime) {
 /// As a host does that finds no Pod at all.
 fn after_a_list(opened: Opened) -> (Owed, Store, Arc<Journal>) {
     let Opened { journal, mut store, recovery } = opened;
-    let _ = recovery.owe(&journal, None, |_| podium_host::journal::Found::Absent);
+    let _ = recovery.owe(&journal, None, |_| podium_engine::journal::Found::Absent);
     let plugins = journal.all_absent_but(&[], 0);
     let owed = plugins.into_iter().map(|(id, _)| (id.clone(), journal.account(&id).owed())).collect();
     store.write(&journal).unwrap();

@@ -5,8 +5,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use podium_host::{
-    model::{CachedPod, PodError},
+use podium_pods::{
+    pod::{CachedPod, PodError},
     shape::{Identity, Scratch, Shapes},
 };
 use podium_wire::{Section, SectionSet};
@@ -64,7 +64,7 @@ pub(super) fn assert_same(read: &CachedPod, plain: &Plain) {
 
 /// The object that comes back.
 fn whole(pod: &CachedPod) -> Option<Vec<u8>> {
-    let packed: &podium_host::shape::Packed = pod.as_ref();
+    let packed: &podium_pods::shape::Packed = pod.as_ref();
     packed.json(Identity { name: &pod.key.name, uid: &pod.key.uid, revision: pod.revision.0 })
 }
 

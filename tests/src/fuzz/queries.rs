@@ -7,9 +7,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use podium_host::{
+use podium_pods::{
     cache::{self, Snapshot},
-    model::{CachedPod, Cursor, LabelOperator, LabelRequirement, LabelSelector, PodEvent, PodQuery, PodView},
+    model::{Cursor, LabelOperator, LabelRequirement, LabelSelector, PodQuery},
+    pod::{CachedPod, PodEvent, PodView},
 };
 use podium_wire::{Header, Owner, Pod, Spec};
 

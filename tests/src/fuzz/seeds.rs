@@ -3,11 +3,12 @@
 use std::{fs, sync::Arc};
 
 use anyhow::Result;
-use podium_host::{
-    checkpoint::{Saver, Scope},
-    journal,
-    model::{CachedPod, PluginId, PodKey, Revision},
-    shape::{Prune, Scratch, Shapes},
+use podium_engine::journal;
+use podium_host::checkpoint::{Saver, Scope};
+use podium_pods::{
+    model::{PluginId, PodKey, Prune, Revision},
+    pod::CachedPod,
+    shape::{Scratch, Shapes},
 };
 use podium_wire::{Pod, SectionBytes, SectionSet};
 use serde_json::json;

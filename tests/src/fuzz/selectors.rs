@@ -9,10 +9,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use podium_host::{
-    config::{self, Loaded},
-    model::LabelSelector,
-};
+use podium_host::config::{self, Loaded};
+use podium_pods::model::LabelSelector;
 use serde_json::{Value, json};
 
 type Labels = BTreeMap<String, String>;

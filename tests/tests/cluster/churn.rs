@@ -8,10 +8,8 @@ use std::{collections::BTreeSet, io::Write, time::Duration};
 use anyhow::{Context, Result, bail, ensure};
 use http::Request;
 use kube::Client;
-use podium_host::{
-    app::{App, Operator, Options},
-    model::PodView,
-};
+use podium_host::app::{App, Operator, Options};
+use podium_pods::pod::PodView;
 use podium_tests::{oracle::differences, wait::until};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -50,7 +48,7 @@ async fn the_cache_is_an_exact_list_at_its_revision_while_deployments_are_scaled
         operator: Operator::default(),
         journal: None,
         checkpoint: None,
-        prune: podium_host::shape::Prune::default(),
+        prune: podium_pods::model::Prune::default(),
         seed: 7,
         now_millis: 0,
         wall_clock: None,

@@ -72,7 +72,7 @@ async fn while_etcd_forgets_all_history_every_second_each_410_costs_one_list_and
         watch_client: client_of_host.clone(),
         client: client_of_host,
         namespace: None,
-        prune: podium_host::shape::Prune::default(),
+        prune: podium_pods::model::Prune::default(),
         workers: 2,
         operator: Operator::default(),
         journal: None,

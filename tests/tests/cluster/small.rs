@@ -6,14 +6,14 @@ use std::{sync::Arc, time::Duration};
 use anyhow::{Context, Result, anyhow, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::DeleteParams};
-use podium_host::{
+use podium_engine::{
     authz::{Authorized, authorize},
-    model::{
-        Action, CachedPod, Cursor, Grants, KeyPattern, Page, PodKey, PodQuery, PodView, Revision, Scope, Write,
-        WriteGrants, WriteResult,
-    },
-    seam::{Deliver, Sender, Staged},
-    writeback::Writeback,
+    ports::{Deliver, Sender, Staged},
+};
+use podium_host::writeback::Writeback;
+use podium_pods::{
+    model::{Action, Cursor, Grants, KeyPattern, PodKey, PodQuery, Revision, Scope, Write, WriteGrants, WriteResult},
+    pod::{CachedPod, Page, PodView},
 };
 use podium_tests::{
     process::{Host, HostOptions},
@@ -109,7 +109,7 @@ async fn a_write_for_a_pod_that_was_recreated_does_not_land_on_the_new_one() -> 
     let audit = plane.audit();
     let before = audit.now()?;
     let writeback =
-        Writeback::new(&podium_host::api::Api::new(client.clone(), SOON), Arc::new(podium_host::shape::Shapes::new(7)));
+        Writeback::new(&podium_host::api::Api::new(client.clone(), SOON), Arc::new(podium_pods::shape::Shapes::new(7)));
     let sender = Sender { manager: "podium/labeller".to_owned(), impersonate: None };
     let staged = Staged { writes: vec![authorised_label(&old)?], events: Vec::new() };
     let sent = writeback.deliver(&sender, &old, &Stale(cached(&old)?), staged, 0).await;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use podium_devcluster::{Cluster, Options, Verb};
-use podium_host::{app::App, journal::OtherCluster};
+use podium_engine::journal::OtherCluster;
+use podium_host::app::App;
 use podium_tests::{embedded, wire::Wire};
 
 use super::journal::{CHECKPOINT, Scene, set};

@@ -3,9 +3,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use podium_devcluster::{Cluster, Options, Verb};
-use podium_host::{
-    app::App,
-    model::{LimitClass, PluginSpec, PodView},
+use podium_host::app::App;
+use podium_pods::{
+    model::{LimitClass, PluginSpec},
+    pod::PodView,
 };
 use podium_tests::{
     embedded,

@@ -4,7 +4,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use podium_devcluster::{Cluster, Garble, Logged, Options, Refusal, Requests, Verb};
-use podium_host::{app::App, model::PodView};
+use podium_host::app::App;
+use podium_pods::pod::PodView;
 use podium_tests::{
     embedded,
     oracle::{Observer, converged, regressions},

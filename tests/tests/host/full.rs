@@ -41,7 +41,7 @@ async fn a_change_of_what_no_other_section_holds_wakes_those_who_watch_the_full_
     patch(json!({"status": {"phase": "Running"}})).await;
     assert_eq!(runs(&app), runs_of(3, 2));
     let held = app.reader().snapshot();
-    let full = podium_host::model::PodView::get(&*held, "default", "cart-0").unwrap();
+    let full = podium_pods::pod::PodView::get(&*held, "default", "cart-0").unwrap();
     let full = full.section_bytes(podium_wire::Section::Full).into_owned();
     let mut listed: serde_json::Value = serde_json::to_value::<Pod>(pods.get("cart-0").await.unwrap()).unwrap();
     listed["metadata"].as_object_mut().unwrap().remove("managedFields").unwrap();

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use podium_devcluster::{Cluster, Options, Verb};
-use podium_host::model::WriteResult;
+use podium_pods::model::WriteResult;
 use podium_tests::{embedded, plugins, wire::Wire};
 
 #[tokio::test(start_paused = true)]

@@ -4,11 +4,9 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use podium_devcluster::{Cluster, Options};
-use podium_host::{
-    app::{App, CheckpointOptions},
-    journal,
-    model::{PluginId, PluginSpec},
-};
+use podium_engine::journal;
+use podium_host::app::{App, CheckpointOptions};
+use podium_pods::model::{PluginId, PluginSpec};
 use podium_tests::{
     embedded, plugins,
     wire::{Sent, Wire},

@@ -2,10 +2,10 @@
 
 use kube::api::{Patch, PatchParams};
 use podium_devcluster::{Cluster, Options, Verb};
-use podium_host::{
-    app::{App, Options as HostOptions},
-    model::{PluginSpec, PodView},
-    shape::Prune,
+use podium_host::app::{App, Options as HostOptions};
+use podium_pods::{
+    model::{PluginSpec, Prune},
+    pod::PodView,
 };
 use podium_tests::{embedded, plugins, wire::Wire};
 use podium_wire::Section;

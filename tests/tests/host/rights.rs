@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use podium_devcluster::{Cluster, Logged, Options};
-use podium_host::model::WriteResult;
+use podium_pods::model::WriteResult;
 use podium_tests::{embedded, plugins, wait::until, wire::Wire};
 use serde_json::{Value, json};
 

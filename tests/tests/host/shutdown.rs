@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use podium_devcluster::{Cluster, Options};
-use podium_host::model::PodView;
+use podium_pods::pod::PodView;
 use podium_tests::{embedded, plugins, wait::until, wire::Wire};
 use tokio::sync::watch;
 

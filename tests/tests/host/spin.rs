@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use podium_devcluster::{Cluster, Options};
-use podium_host::{app::App, model::FailureKind};
+use podium_engine::ports::FailureKind;
+use podium_host::app::App;
 use podium_tests::{embedded, plugins, wait::until, wire::Wire};
 
 const PODS: usize = 20;

@@ -4,7 +4,9 @@ use std::{fs, time::Duration};
 
 use anyhow::ensure;
 use podium_devcluster::{Cluster, Options};
-use podium_host::{app::App, model::PluginSpec, status::LoadState};
+use podium_engine::status::LoadState;
+use podium_host::app::App;
+use podium_pods::model::PluginSpec;
 use podium_tests::{embedded, plugins, wait::until, wire::Wire};
 
 const PODS: usize = 25;

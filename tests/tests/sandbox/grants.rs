@@ -1,11 +1,8 @@
 //! What is refused at load and at the call, and that a read cannot tell what exists from what is not granted.
 
-use podium_host::{
-    model::{Grants, LimitClass, PluginSpec},
-    runtime::inspect,
-};
+use podium_host::runtime::inspect;
+use podium_pods::model::{Grants, LimitClass, PluginSpec};
 use podium_tests::guests;
-
 use podium_tests::sandbox::*;
 
 fn refusal(spec: &PluginSpec) -> String {
@@ -56,7 +53,7 @@ async fn every_write_is_refused_at_the_call_where_nothing_covers_it() {
     ];
     let mut probe = probe(&script);
     probe.grants.write =
-        podium_host::model::WriteGrants { labels: everything().write.labels, events: true, ..Default::default() };
+        podium_pods::model::WriteGrants { labels: everything().write.labels, events: true, ..Default::default() };
     let answers = answers(&probe).await;
     assert_eq!(answers[0], "Ok(0)");
     assert_eq!(answers.len(), script.len());
@@ -110,7 +107,7 @@ async fn a_read_of_what_is_not_granted_looks_like_a_read_of_nothing() {
     let mut spec = blind.clone();
     // The interface itself is refused at load without the grant, so the probe comes as a guest that may import it.
     assert!(refusal(&spec).contains("podium:reconcile/pods (needs one of grants.read.pods, grants.read.pods.live)"));
-    spec.grants.read = Some(podium_host::model::ReadGrants::default());
+    spec.grants.read = Some(podium_pods::model::ReadGrants::default());
     spec.config = serde_json::to_string(
         &["get bank vault-0", "find bank 10", "count bank", "live shop cart-1", "live bank vault-0"].join("\n"),
     )

@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use podium_host::{
-    model::{FailureKind, LimitClass, Outcome, RunReport},
-    runtime::{Engine, EngineOptions},
-    seam::{LogLevel, Reconcile, Staged},
-};
-
+use podium_engine::ports::{FailureKind, LogLevel, Outcome, Reconcile, RunReport, Staged};
+use podium_host::runtime::{Engine, EngineOptions};
+use podium_pods::model::LimitClass;
 use podium_tests::sandbox::*;
 
 #[tokio::test]
@@ -298,7 +295,7 @@ async fn a_component_larger_than_its_class_or_with_a_larger_memory_than_its_limi
     let error = engine.compile(&large, &vec![0; (8 << 20) + 1]).unwrap_err().to_string();
     assert!(error.starts_with("good.wasm: the component has 8388609 bytes, class native may have 8388608"), "{error}");
     let mut most = spec("good");
-    most.limits.memory_bytes = podium_host::model::Limits::MOST_MEMORY_BYTES;
+    most.limits.memory_bytes = podium_pods::model::Limits::MOST_MEMORY_BYTES;
     assert!(load(&engine, &most).is_ok(), "what a configuration may ask for, the default engine gives");
     large.limits.class = LimitClass::Interpreter;
     assert!(engine.compile(&large, &vec![0; (8 << 20) + 1]).unwrap_err().to_string().contains("not a WebAssembly"));

@@ -2,12 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use podium_host::{
-    model::{FailureKind, Outcome, Subject, WriteReport, WriteResult},
-    runtime::{Engine, EngineOptions},
-    seam::Reconcile,
-};
-
+use podium_engine::ports::{FailureKind, Outcome, Reconcile, Subject};
+use podium_host::runtime::{Engine, EngineOptions};
+use podium_pods::model::{WriteReport, WriteResult};
 use podium_tests::sandbox::*;
 
 #[tokio::test]

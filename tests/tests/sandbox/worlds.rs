@@ -2,14 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use podium_host::{
-    model::{CachedPod, FailureKind, Outcome, PluginSpec, ReadGrants, Subject},
-    seam::LogLevel,
+use podium_engine::ports::{FailureKind, LogLevel, Outcome, Subject};
+use podium_pods::{
+    model::{PluginSpec, ReadGrants},
+    pod::CachedPod,
     shape::{Scratch, Shapes},
 };
-use podium_wire::Section;
-
 use podium_tests::sandbox::*;
+use podium_wire::Section;
 
 #[tokio::test]
 async fn a_json_guest_sees_kubernetes_json_of_the_granted_sections_alone() {

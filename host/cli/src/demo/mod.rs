@@ -11,24 +11,21 @@ mod world;
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Context;
+use checks::{Result, Witness};
 use podium_devcluster::Pace;
-use podium_host::{
-    app::{self, App},
-    model::PluginSpec,
-    shape::Prune,
-};
+use podium_host::app::{self, App};
+use podium_pods::model::{PluginSpec, Prune};
+use script::Script;
 use serde::Serialize;
+use table::{Board, Row, Screen};
 use tokio::time::Instant;
+use world::World;
 
 use crate::{
     args::{self, Output},
     cluster::Local,
     ui,
 };
-use checks::{Result, Witness};
-use script::Script;
-use table::{Board, Row, Screen};
-use world::World;
 
 const NODES: usize = 6;
 /// Far beyond what a busy machine needs: what waits for the cluster gives up on its own a minute after the last change.

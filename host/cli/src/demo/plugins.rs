@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use podium_host::model::PluginSpec;
+use podium_pods::model::PluginSpec;
 
 use crate::{
     build::{self, Built, Install},

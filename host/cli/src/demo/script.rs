@@ -8,10 +8,9 @@ use kube::{
     Api, ResourceExt,
     api::{ListParams, Patch, PatchParams},
 };
-use podium_host::{
-    app::App,
-    model::{FailureKind, PluginSpec},
-};
+use podium_engine::ports::FailureKind;
+use podium_host::app::App;
+use podium_pods::model::PluginSpec;
 use serde_json::json;
 use tokio::time::Instant;
 

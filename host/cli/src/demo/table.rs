@@ -7,7 +7,8 @@ use std::{
 };
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use podium_host::{model::PluginId, status::Status};
+use podium_engine::status::Status;
+use podium_pods::model::PluginId;
 use serde::Serialize;
 
 use super::checks::Result;

@@ -9,16 +9,14 @@ mod swap;
 use std::{convert::Infallible, process::ExitCode};
 
 use anyhow::Context;
-use podium_host::{
-    app::{self, App},
-    shape::Prune,
-};
-
-use crate::{args, ui};
 use changes::Changes;
 use crates::Crate;
+use podium_host::app::{self, App};
+use podium_pods::model::Prune;
 use stage::Stage;
 use swap::{Running, swap};
+
+use crate::{args, ui};
 
 /// Runs until Ctrl-C.
 ///

@@ -4,15 +4,13 @@ use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use podium_engine::ports::LogLevel;
 use wasmtime_wasi::{
     async_trait,
     p2::{OutputStream, Pollable, StreamError, StreamResult},
 };
 
-use crate::{
-    runtime::{run::LINE_BYTES, text::cut},
-    seam::LogLevel,
-};
+use crate::runtime::{run::LINE_BYTES, text::cut};
 
 /// Printed bytes, cut into lines. Streams write here, because they cannot reach the run; the run drains it.
 #[derive(Debug)]

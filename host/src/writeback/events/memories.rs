@@ -2,15 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::{
-    model::{Event, EventResult},
-    writeback::{digest::Digest, memory::Memory, waiting::Waiting},
-};
+use podium_pods::model::{Event, EventResult};
 
 use super::{
     event_type,
     rate::{Bucket, Rate},
 };
+use crate::writeback::{digest::Digest, memory::Memory, waiting::Waiting};
 
 /// The bounds of client-go's spam filter: 25 at once, then one every 5 minutes, for each source and object.
 const POD_RATE: Rate = Rate { burst: 25, refill_millis: 300_000 };
@@ -146,8 +144,9 @@ fn combined(note: &str) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use podium_pods::model::{EventType, PodKey};
+
     use super::*;
-    use crate::model::{EventType, PodKey};
 
     pub(in super::super) fn event(note: &str) -> Event {
         let (reason, action) = ("CrashLoop".to_owned(), "Diagnose".to_owned());

@@ -4,18 +4,21 @@
 use std::{hint::black_box, sync::Arc, time::Duration};
 
 use anyhow::Context;
+use podium_engine::{
+    memory::GiveBack,
+    queue::{Backoff, Next, Queue},
+};
 use podium_host::{
     api::{self, Api},
     app::ingest_runtime,
+    watch::{Counters, Watch, WatchOptions},
+};
+use podium_pods::{
     cache,
-    memory::GiveBack,
-    model::{
-        Change, Grants, LabelSelector, Limits, Observation, Phase, PluginId, PluginSpec, PodEvent, PodView, WatchSpec,
-    },
-    queue::{Backoff, Next, Queue},
+    model::{Grants, LabelSelector, Limits, Phase, PluginId, PluginSpec, WatchSpec},
+    pod::{Change, Observation, PodEvent, PodView},
     shape::Shapes,
     wake::Wake,
-    watch::{Counters, Watch, WatchOptions},
 };
 use podium_wire::{Section, SectionSet};
 use tokio::sync::mpsc;

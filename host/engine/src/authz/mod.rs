@@ -1,0 +1,88 @@
+//! The only door to a write: [`authorize`] by grants and scope, deny by default. Pure.
+//!
+//! What can never be right is told first, as [`Refused::Invalid`] with its reason; then whether it is granted. Neither
+//! looks at the cluster, so that an answer tells a plugin nothing about what exists. Whether a write would change
+//! something is `writeback`'s question.
+
+mod event;
+mod object;
+mod pod;
+
+#[cfg(test)]
+mod tests;
+
+use podium_pods::model::{Grants, KeyPattern, PodKey, Refused, Scope, Write, syntax};
+
+/// A value that [`authorize`] let through. Only this module makes one, and only such a value can be sent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Authorized<T>(T);
+
+impl<T> Authorized<T> {
+    #[must_use]
+    pub fn get(&self) -> &T {
+        &self.0
+    }
+    #[must_use]
+    pub fn into_inner(self) -> T {
+        self.0
+    }
+}
+
+/// What can be authorised: writes and Events.
+pub trait Guarded: Sized {
+    /// # Errors
+    /// [`Refused::NotGranted`] where grants or scope do not cover it, [`Refused::Invalid`] where it can never be right.
+    fn check(&self, scope: &Scope, grants: &Grants) -> Result<(), Refused>;
+}
+
+/// # Errors
+/// See [`Guarded::check`].
+pub fn authorize<T: Guarded>(scope: &Scope, grants: &Grants, value: T) -> Result<Authorized<T>, Refused> {
+    value.check(scope, grants)?;
+    Ok(Authorized(value))
+}
+
+impl Guarded for Write {
+    fn check(&self, scope: &Scope, grants: &Grants) -> Result<(), Refused> {
+        match self.action.pod() {
+            Some(target) => pod::check(&self.action, target, scope, &grants.write),
+            None => object::check(&self.action, scope, &grants.write),
+        }
+    }
+}
+
+/// Turns a text of [`syntax`] into the refusal of `what`.
+fn valid(what: &str, value: &str, check: fn(&str) -> Result<(), &'static str>) -> Result<(), Refused> {
+    check(value).map_err(|rule| Refused::Invalid(format!("{what} {} {rule}", syntax::quoted(value))))
+}
+
+fn at_most(what: &str, value: &str, bytes: usize) -> Result<(), Refused> {
+    if value.len() <= bytes {
+        return Ok(());
+    }
+    Err(Refused::Invalid(format!("{what} is {} bytes long, at most {bytes} are allowed", value.len())))
+}
+
+fn granted(granted: bool) -> Result<(), Refused> {
+    if granted { Ok(()) } else { Err(Refused::NotGranted) }
+}
+
+fn valid_target(target: &PodKey) -> Result<(), Refused> {
+    valid("namespace", &target.namespace, syntax::dns_label)?;
+    valid("Pod name", &target.name, syntax::dns_subdomain)?;
+    valid("uid", &target.uid, syntax::uid)
+}
+
+/// Whether an object of another kind may carry a valid key: its kind is granted, and with it all keys except those that
+/// are reserved on Pods too.
+fn may_carry(patterns: &[KeyPattern], key: &str) -> bool {
+    !syntax::is_forbidden_key(key) && (!syntax::is_reserved_key(key) || covers(patterns, key))
+}
+
+/// Whether the patterns cover a valid key. A wildcard needs a domain before it, and covers no key of Kubernetes' own.
+fn covers(patterns: &[KeyPattern], key: &str) -> bool {
+    patterns.iter().any(|pattern| match pattern.0.strip_suffix('*') {
+        Some(prefix) => prefix.contains('/') && !syntax::is_reserved_key(key) && pattern.matches(key),
+        None => pattern.matches(key),
+    })
+}

@@ -1,0 +1,72 @@
+//! Writes to Pods: labels, annotations, finalizers, conditions, deletion, eviction.
+
+use podium_pods::model::{Action, PodKey, Refused, Scope, WriteGrants, syntax};
+
+use super::{at_most, covers, granted, valid, valid_target};
+
+/// Of `metav1.Condition`; a Pod's condition has no bound of its own on the API server.
+const MAX_CONDITION_REASON_BYTES: usize = 1 << 10;
+const MAX_CONDITION_MESSAGE_BYTES: usize = 32 << 10;
+
+pub(super) fn check(action: &Action, target: &PodKey, scope: &Scope, grants: &WriteGrants) -> Result<(), Refused> {
+    valid_target(target)?;
+    let covered = match action {
+        Action::SetLabel { key, value, .. } => {
+            valid("label value", value, syntax::label_value)?;
+            label(grants, key)?
+        }
+        Action::RemoveLabel { key, .. } => label(grants, key)?,
+        Action::SetAnnotation { key, value, .. } => {
+            at_most("annotation value", value, syntax::MAX_ANNOTATION_VALUE_BYTES)?;
+            annotation(grants, key)?
+        }
+        Action::RemoveAnnotation { key, .. } => annotation(grants, key)?,
+        Action::AddFinalizer { name, .. } | Action::RemoveFinalizer { name, .. } => finalizer(grants, name)?,
+        Action::SetCondition { condition_type, reason, message, .. } => {
+            condition_reason(reason)?;
+            at_most("condition message", message, MAX_CONDITION_MESSAGE_BYTES)?;
+            condition(grants, condition_type)?
+        }
+        Action::RemoveCondition { condition_type, .. } => condition(grants, condition_type)?,
+        Action::DeletePod { .. } => grants.delete,
+        Action::EvictPod { .. } => grants.evict,
+        // Not on Pods; `Action::pod` sends them to `object`.
+        Action::ApplyObject { .. } | Action::DeleteObject { .. } => false,
+    };
+    granted(covered && scope.contains(&target.namespace))
+}
+
+fn label(grants: &WriteGrants, key: &str) -> Result<bool, Refused> {
+    valid("label key", key, syntax::qualified_name)?;
+    Ok(!syntax::is_forbidden_key(key) && covers(&grants.labels, key))
+}
+
+fn annotation(grants: &WriteGrants, key: &str) -> Result<bool, Refused> {
+    valid("annotation key", key, syntax::qualified_name)?;
+    Ok(!syntax::is_forbidden_key(key) && covers(&grants.annotations, key))
+}
+
+pub(super) fn finalizer(grants: &WriteGrants, name: &str) -> Result<bool, Refused> {
+    valid("finalizer", name, syntax::qualified_name)?;
+    // The API server accepts names without a domain only for a few of its own, such as `orphan`.
+    if !name.contains('/') {
+        return Err(Refused::Invalid(format!("finalizer {} must have a domain before its name", syntax::quoted(name))));
+    }
+    Ok(covers(&grants.finalizers, name))
+}
+
+fn condition(grants: &WriteGrants, condition_type: &str) -> Result<bool, Refused> {
+    valid("condition type", condition_type, syntax::qualified_name)?;
+    Ok(!syntax::is_builtin_condition(condition_type) && covers(&grants.conditions, condition_type))
+}
+
+/// Empty, or one word for programs: letters, digits, `_`, `,` and `:`, as `metav1.Condition` has it.
+fn condition_reason(reason: &str) -> Result<(), Refused> {
+    at_most("condition reason", reason, MAX_CONDITION_REASON_BYTES)?;
+    let begins = reason.bytes().next().is_none_or(|byte| byte.is_ascii_alphabetic());
+    let ends = reason.bytes().last().is_none_or(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if begins && ends && reason.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b',' | b':')) {
+        return Ok(());
+    }
+    Err(Refused::Invalid(format!("condition reason {} must be one CamelCase word", syntax::quoted(reason))))
+}

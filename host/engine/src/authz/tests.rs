@@ -1,0 +1,463 @@
+use podium_pods::model::{Action, ConditionStatus, Event, EventType, ObjectGrant, ObjectRef, WriteGrants};
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+fn patterns(of: &[&str]) -> Vec<KeyPattern> {
+    of.iter().map(|pattern| KeyPattern((*pattern).to_owned())).collect()
+}
+
+fn pod() -> PodKey {
+    PodKey::new("shop", "cart-0", "u1")
+}
+
+fn shop() -> Scope {
+    Scope::Namespace("shop".into())
+}
+
+/// Everything that can be granted.
+fn all() -> Grants {
+    let keys = patterns(&["team", "shop.example/*", "app.kubernetes.io/name", "pod-template-hash"]);
+    let write = WriteGrants {
+        labels: keys.clone(),
+        annotations: [keys.clone(), patterns(&["kubectl.kubernetes.io/last-applied-configuration"])].concat(),
+        finalizers: keys.clone(),
+        conditions: [keys, patterns(&["Ready", "DisruptionTarget"])].concat(),
+        events: true,
+        delete: true,
+        evict: true,
+        objects: vec![
+            ObjectGrant { api_version: "v1".into(), kind: "ConfigMap".into() },
+            ObjectGrant { api_version: "v1".into(), kind: "Pod".into() },
+            ObjectGrant { api_version: "v1".into(), kind: "Namespace".into() },
+        ],
+    };
+    Grants { read: None, write }
+}
+
+fn refused(scope: &Scope, grants: &Grants, action: Action) -> Option<Refused> {
+    authorize(scope, grants, Write { id: 0, action }).err()
+}
+
+fn label(key: &str, value: &str) -> Action {
+    Action::SetLabel { target: pod(), key: key.into(), value: value.into() }
+}
+
+fn annotation(key: &str, value: &str) -> Action {
+    Action::SetAnnotation { target: pod(), key: key.into(), value: value.into() }
+}
+
+fn condition(condition_type: &str, reason: &str) -> Action {
+    Action::SetCondition {
+        target: pod(),
+        condition_type: condition_type.into(),
+        status: ConditionStatus::True,
+        reason: reason.into(),
+        message: String::new(),
+    }
+}
+
+fn config_map() -> serde_json::Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "shop", "name": "summary"}, "data": {}})
+}
+
+fn reference(body: &serde_json::Value) -> ObjectRef {
+    ObjectRef {
+        api_version: body["apiVersion"].as_str().unwrap_or_default().into(),
+        kind: body["kind"].as_str().unwrap_or_default().into(),
+        namespace: body["metadata"]["namespace"].as_str().map(str::to_owned),
+        name: body["metadata"]["name"].as_str().unwrap_or_default().into(),
+    }
+}
+
+fn apply(body: serde_json::Value, owner: Option<PodKey>) -> Action {
+    Action::ApplyObject { object: reference(&body), body, owner }
+}
+
+/// One of each action, granted by [`all`].
+fn one_of_each() -> Vec<Action> {
+    let target = pod();
+    vec![
+        label("team", "web"),
+        Action::RemoveLabel { target: target.clone(), key: "shop.example/a".into() },
+        annotation("shop.example/a", "text with spaces"),
+        Action::RemoveAnnotation { target: target.clone(), key: "team".into() },
+        Action::AddFinalizer { target: target.clone(), name: "shop.example/a".into() },
+        Action::RemoveFinalizer { target: target.clone(), name: "shop.example/a".into() },
+        condition("shop.example/Pinned", "MutableTag"),
+        Action::RemoveCondition { target: target.clone(), condition_type: "shop.example/Pinned".into() },
+        Action::DeletePod { target: target.clone(), grace_seconds: None },
+        Action::EvictPod { target: target.clone() },
+        apply(config_map(), Some(target)),
+        Action::DeleteObject { object: reference(&config_map()), uid: Some("u2".into()) },
+    ]
+}
+
+#[test]
+fn without_grants_nothing_is_written() {
+    for action in one_of_each() {
+        assert_eq!(refused(&shop(), &all(), action.clone()), None, "{action:?}");
+        assert_eq!(refused(&shop(), &Grants::default(), action.clone()), Some(Refused::NotGranted), "{action:?}");
+    }
+}
+
+#[test]
+fn each_grant_covers_its_own_verb_alone() {
+    type Withdraw = fn(&mut WriteGrants);
+    let withdrawals: [(Withdraw, &[usize]); 7] = [
+        (|grants| grants.labels.clear(), &[0, 1]),
+        (|grants| grants.annotations.clear(), &[2, 3]),
+        (|grants| grants.finalizers.clear(), &[4, 5]),
+        (|grants| grants.conditions.clear(), &[6, 7]),
+        (|grants| grants.delete = false, &[8]),
+        (|grants| grants.evict = false, &[9]),
+        (|grants| grants.objects.clear(), &[10, 11]),
+    ];
+    for (withdraw, lost) in withdrawals {
+        let mut grants = all();
+        withdraw(&mut grants.write);
+        for (index, action) in one_of_each().into_iter().enumerate() {
+            let expected = lost.contains(&index).then_some(Refused::NotGranted);
+            assert_eq!(refused(&shop(), &grants, action.clone()), expected, "{action:?}");
+        }
+    }
+}
+
+#[test]
+fn a_namespaced_plugin_writes_to_its_own_namespace_alone_and_a_cluster_plugin_to_all() {
+    for action in one_of_each() {
+        assert_eq!(refused(&Scope::Namespace("bank".into()), &all(), action.clone()), Some(Refused::NotGranted));
+        assert_eq!(refused(&Scope::Cluster, &all(), action), None);
+    }
+}
+
+#[test]
+fn a_target_that_could_change_the_path_or_drop_the_precondition_is_invalid() {
+    let targets = [
+        ("", "cart-0", "u1"),
+        ("..", "cart-0", "u1"),
+        ("shop/pods", "cart-0", "u1"),
+        ("Shop", "cart-0", "u1"),
+        ("shop", "", "u1"),
+        ("shop", "..", "u1"),
+        ("shop", "a/../b", "u1"),
+        ("shop", "a%2fb", "u1"),
+        ("shop", "cart-0?dryRun=All", "u1"),
+        ("shop", "b\u{fc}cher", "u1"),
+        ("shop", "Cart", "u1"),
+        ("shop", "cart-0", ""),
+        ("shop", "cart-0", "u 1"),
+    ];
+    for (namespace, name, uid) in targets {
+        let target = PodKey::new(namespace, name, uid);
+        let action = Action::EvictPod { target: target.clone() };
+        assert!(matches!(refused(&Scope::Cluster, &all(), action), Some(Refused::Invalid(_))), "{target:?}");
+        let event = Event { target, ..event("Crash", "Diagnose", "text") };
+        assert!(matches!(authorize(&Scope::Cluster, &all(), event), Err(Refused::Invalid(_))));
+    }
+}
+
+#[test]
+fn a_reserved_key_is_covered_by_its_exact_grant_and_by_no_wildcard() {
+    let mut grants = all();
+    assert_eq!(refused(&shop(), &grants, label("app.kubernetes.io/name", "web")), None);
+    assert_eq!(refused(&shop(), &grants, label("pod-template-hash", "abc")), None);
+    let wildcards =
+        ["app.kubernetes.io/*", "kubernetes.io/*", "statefulset.kubernetes.io/*", "*", "pod-*", "job*", "k8s.io/*"];
+    grants.write.labels = patterns(&wildcards);
+    for key in [
+        "app.kubernetes.io/name",
+        "kubernetes.io/a",
+        "k8s.io/a",
+        "statefulset.kubernetes.io/pod-name",
+        "pod-template-hash",
+        "job-name",
+        "controller-uid",
+        "team",
+        "pod-mine",
+    ] {
+        assert_eq!(refused(&shop(), &grants, label(key, "web")), Some(Refused::NotGranted), "{key}");
+    }
+}
+
+#[test]
+fn no_grant_covers_what_belongs_to_kubectl_or_the_kubelet() {
+    let key = "kubectl.kubernetes.io/last-applied-configuration";
+    assert_eq!(refused(&shop(), &all(), annotation(key, "{}")), Some(Refused::NotGranted));
+    let removal = Action::RemoveAnnotation { target: pod(), key: key.into() };
+    assert_eq!(refused(&shop(), &all(), removal), Some(Refused::NotGranted));
+    for condition_type in ["Ready", "DisruptionTarget"] {
+        assert_eq!(refused(&shop(), &all(), condition(condition_type, "")), Some(Refused::NotGranted));
+        let removal = Action::RemoveCondition { target: pod(), condition_type: condition_type.into() };
+        assert_eq!(refused(&shop(), &all(), removal), Some(Refused::NotGranted));
+    }
+}
+
+#[test]
+fn values_are_held_to_the_rules_of_kubernetes() {
+    let invalid = |action| matches!(refused(&shop(), &all(), action), Some(Refused::Invalid(_)));
+    assert!(invalid(label("team", &"a".repeat(64))) && !invalid(label("team", &"a".repeat(63))));
+    assert!(invalid(label("team", "a b")) && !invalid(label("team", "")));
+    assert!(invalid(label("te am", "a")) && invalid(label("/a", "a")) && invalid(label("", "a")));
+    assert!(invalid(annotation("team", &"a".repeat((64 << 10) + 1))));
+    assert!(!invalid(annotation("team", &"a".repeat(64 << 10))));
+    assert!(invalid(Action::AddFinalizer { target: pod(), name: "team".into() }));
+    assert!(invalid(condition("shop.example/Pinned", "two words")));
+    assert!(invalid(condition("shop.example/Pinned", &"a".repeat(1025))));
+    assert!(!invalid(condition("shop.example/Pinned", "")));
+    assert!(invalid(condition("shop.example/", "")));
+}
+
+#[test]
+fn an_object_is_of_a_granted_kind_never_a_pod_and_in_scope() {
+    let with = |edit: fn(&mut serde_json::Value)| {
+        let mut body = config_map();
+        edit(&mut body);
+        body
+    };
+    let not_granted = |body: serde_json::Value| {
+        let deletion = Action::DeleteObject { object: reference(&body), uid: None };
+        assert_eq!(refused(&shop(), &all(), deletion), Some(Refused::NotGranted));
+        assert_eq!(refused(&shop(), &all(), apply(body, None)), Some(Refused::NotGranted));
+    };
+    not_granted(with(|body| body["kind"] = "Secret".into()));
+    not_granted(with(|body| body["kind"] = "Pod".into()));
+    not_granted(with(|body| body["apiVersion"] = "apps/v1".into()));
+    not_granted(with(|body| body["metadata"]["namespace"] = "bank".into()));
+    // A namespaced plugin touches nothing that has no namespace, even of a granted kind.
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
+    not_granted(namespace.clone());
+    assert_eq!(refused(&Scope::Cluster, &all(), apply(namespace, None)), None);
+}
+
+#[test]
+fn a_body_may_not_speak_for_the_server_or_name_another_object() {
+    let hostile: [fn(&mut serde_json::Value); 10] = [
+        |body| body["metadata"]["managedFields"] = json!([]),
+        |body| body["metadata"]["uid"] = "u".into(),
+        |body| body["metadata"]["resourceVersion"] = "1".into(),
+        |body| body["metadata"]["ownerReferences"] = serde_json::Value::Null,
+        |body| body["metadata"]["namespace"] = "bank".into(),
+        |body| body["metadata"]["namespace"] = 1.into(),
+        |body| body["metadata"]["name"] = "other".into(),
+        |body| body["kind"] = "Secret".into(),
+        |body| body["metadata"] = serde_json::Value::Null,
+        |body| *body = json!([]),
+    ];
+    for edit in hostile {
+        let mut body = config_map();
+        edit(&mut body);
+        let action = Action::ApplyObject { object: reference(&config_map()), body: body.clone(), owner: None };
+        assert!(matches!(refused(&shop(), &all(), action), Some(Refused::Invalid(_))), "{body}");
+    }
+}
+
+#[test]
+fn an_object_carries_no_reserved_key_and_no_finalizer_that_is_not_granted() {
+    let verdict = |grants: &Grants, metadata: serde_json::Value| {
+        let mut body = config_map();
+        for (field, value) in metadata.as_object().unwrap() {
+            body["metadata"][field] = value.clone();
+        }
+        refused(&shop(), grants, apply(body, None))
+    };
+    let mut grants = Grants::default();
+    grants.write.objects = all().write.objects;
+    for metadata in [
+        json!({"labels": {"team": "web", "shop.example/a": "b"}, "annotations": {"note": "any"}}),
+        json!({"labels": null, "annotations": null, "finalizers": null}),
+        json!({"finalizers": []}),
+    ] {
+        assert_eq!(verdict(&grants, metadata), None);
+    }
+    let reserved = [
+        json!({"labels": {"app.kubernetes.io/managed-by": "Helm"}}),
+        json!({"labels": {"pod-template-hash": "x"}}),
+        json!({"annotations": {"control-plane.alpha.kubernetes.io/leader": "x"}}),
+        json!({"finalizers": ["kubernetes.io/pvc-protection"]}),
+        json!({"finalizers": ["bank.example/hold"]}),
+        json!({"finalizers": ["shop.example/a", "bank.example/hold"]}),
+    ];
+    let never = [
+        json!({"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}}),
+        json!({"annotations": {"podium.dev/applied-0123": "x"}}),
+        json!({"labels": {"podium.dev/applied-0123": "x"}}),
+    ];
+    for metadata in reserved.iter().chain(&never) {
+        assert_eq!(verdict(&grants, metadata.clone()), Some(Refused::NotGranted), "{metadata}");
+    }
+    // As on Pods an exact grant covers a reserved key, and a wildcard does not.
+    let keys = ["app.kubernetes.io/managed-by", "pod-template-hash", "control-plane.alpha.kubernetes.io/leader"];
+    let finalizers = ["kubernetes.io/pvc-protection", "bank.example/*", "shop.example/a"];
+    (grants.write.labels, grants.write.annotations) = (patterns(&keys), patterns(&keys));
+    grants.write.finalizers = patterns(&finalizers);
+    for metadata in reserved {
+        assert_eq!(verdict(&grants, metadata.clone()), None, "{metadata}");
+    }
+    let wide = ["podium.dev/*", "app.kubernetes.io/*", "podium.dev/applied-0123"];
+    (grants.write.labels, grants.write.annotations) = (patterns(&wide), patterns(&wide));
+    for metadata in never.into_iter().chain([json!({"labels": {"app.kubernetes.io/managed-by": "Helm"}})]) {
+        assert_eq!(verdict(&grants, metadata.clone()), Some(Refused::NotGranted), "{metadata}");
+    }
+    for metadata in [
+        json!({"labels": []}),
+        json!({"annotations": "x"}),
+        json!({"labels": {"KUBERNETES.IO/a": "b"}}),
+        json!({"finalizers": {}}),
+        json!({"finalizers": [1]}),
+        json!({"finalizers": ["orphan"]}),
+    ] {
+        assert!(matches!(verdict(&grants, metadata.clone()), Some(Refused::Invalid(_))), "{metadata}");
+    }
+}
+
+#[test]
+fn an_owner_is_in_the_namespace_of_what_it_owns() {
+    let foreign = PodKey::new("bank", "cart-0", "u1");
+    assert!(matches!(refused(&Scope::Cluster, &all(), apply(config_map(), Some(foreign))), Some(Refused::Invalid(_))));
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
+    assert!(matches!(refused(&Scope::Cluster, &all(), apply(namespace, Some(pod()))), Some(Refused::Invalid(_))));
+}
+
+fn event(reason: &str, action: &str, note: &str) -> Event {
+    let (reason, action, note) = (reason.into(), action.into(), note.into());
+    Event { target: pod(), event_type: EventType::Warning, reason, action, note }
+}
+
+#[test]
+fn an_event_is_granted_in_scope_and_within_the_api_servers_bounds() {
+    assert!(authorize(&shop(), &all(), event("CrashLoop", "Diagnose", "text")).is_ok());
+    assert_eq!(authorize(&shop(), &Grants::default(), event("A", "B", "c")), Err(Refused::NotGranted));
+    assert_eq!(authorize(&Scope::Namespace("bank".into()), &all(), event("A", "B", "c")), Err(Refused::NotGranted));
+    let long = "A".repeat(129);
+    let note = "n".repeat(1025);
+    for (reason, action, text) in [
+        ("", "B", "c"),
+        ("crash", "B", "c"),
+        ("A b", "B", "c"),
+        ("A", "", "c"),
+        (&long, "B", "c"),
+        ("A", "B", ""),
+        ("A", "B", &note),
+    ] {
+        let verdict = authorize(&shop(), &all(), event(reason, action, text));
+        assert!(matches!(verdict, Err(Refused::Invalid(_))), "{reason} {action}");
+    }
+}
+
+/// Labels by the words of Kubernetes' documentation, written without a look at the code above: characters counted one
+/// by one, no shared helper.
+fn reference_allows_label(scope: &Scope, granted: &[KeyPattern], target: &PodKey, key: &str, value: &str) -> bool {
+    let alphanumeric = |c: char| c.is_ascii_alphanumeric();
+    let lower = |c: char| c.is_ascii_digit() || c.is_ascii_lowercase();
+    let ends_well = |text: &str, edge: &dyn Fn(char) -> bool| {
+        text.chars().next().is_some_and(edge) && text.chars().next_back().is_some_and(edge)
+    };
+    let name = |text: &str| {
+        text.chars().count() <= 63
+            && ends_well(text, &alphanumeric)
+            && text.chars().all(|c| alphanumeric(c) || "-_.".contains(c))
+    };
+    let dns = |text: &str, dots: bool, longest: usize| {
+        text.chars().count() <= longest
+            && ends_well(text, &lower)
+            && text.chars().all(|c| lower(c) || c == '-' || (dots && c == '.'))
+            && !["..", ".-", "-."].iter().any(|bad| text.contains(bad))
+    };
+    let parts: Vec<&str> = key.split('/').collect();
+    let key_is_valid = match parts[..] {
+        [plain] => name(plain),
+        [domain, plain] => dns(domain, true, 253) && name(plain),
+        _ => false,
+    };
+    let reserved = match parts[..] {
+        [domain, _] => {
+            let labels: Vec<&str> = domain.split('.').rev().collect();
+            labels.starts_with(&["io", "kubernetes"]) || labels.starts_with(&["io", "k8s"])
+        }
+        _ => ["pod-template-hash", "pod-template-generation", "controller-revision-hash", "controller-uid", "job-name"]
+            .contains(&key),
+    };
+    let granted = granted.iter().any(|KeyPattern(pattern)| {
+        let exact = pattern == key && !pattern.ends_with('*');
+        let wild = pattern.ends_with('*') && {
+            let prefix = &pattern[..pattern.len() - 1];
+            prefix.contains('/') && key.starts_with(prefix) && key != prefix && !reserved
+        };
+        exact || wild
+    });
+    let in_scope = match scope {
+        Scope::Cluster => true,
+        Scope::Namespace(own) => *own == target.namespace,
+    };
+    key_is_valid
+        && (value.is_empty() || name(value))
+        && dns(&target.namespace, false, 63)
+        && dns(&target.name, true, 253)
+        && !target.uid.is_empty()
+        && target.uid.chars().count() <= 128
+        && target.uid.chars().all(|c| ('!'..='~').contains(&c))
+        && granted
+        && in_scope
+}
+
+fn key() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("team".to_owned()),
+        Just("pod-template-hash".to_owned()),
+        Just("shop.example/team".to_owned()),
+        Just("app.kubernetes.io/name".to_owned()),
+        "[a-zA-Z./_-]{0,8}",
+        "(shop\\.example|k8s\\.io|x\\.k8s\\.io|ak8s\\.io|kubernetes\\.io)/[a-z.-]{0,4}",
+        "[a-z]{62,65}",
+        "\\PC{0,6}",
+    ]
+}
+
+fn pattern() -> impl Strategy<Value = KeyPattern> {
+    prop_oneof![
+        key(),
+        key().prop_map(|key| format!("{key}*")),
+        Just("*".to_owned()),
+        Just("shop.example/*".to_owned()),
+        Just("app.kubernetes.io/*".to_owned()),
+    ]
+    .prop_map(KeyPattern)
+}
+
+fn target() -> impl Strategy<Value = PodKey> {
+    let word = || prop_oneof![4 => Just("shop".to_owned()), 1 => Just("bank".to_owned()), 1 => "[a-zA-Z.%/-]{0,4}", 1 => "\\PC{0,3}"];
+    (word(), word(), word()).prop_map(|(namespace, name, uid)| PodKey::new(&namespace, &name, &uid))
+}
+
+proptest! {
+    // PROPTEST_CASES makes it more.
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(4_000)))]
+
+    #[test]
+    fn labels_are_authorised_exactly_where_an_independent_reading_of_the_rules_allows_them(
+        cluster in any::<bool>(),
+        granted in proptest::collection::vec(pattern(), 0..4),
+        mut target in target(),
+        steady in any::<bool>(),
+        key in key(),
+        from_grant in any::<bool>(),
+        value in prop_oneof![3 => Just("web".to_owned()), 1 => "[a-z. _-]{0,4}", 1 => "[a-z]{62,65}"],
+    ) {
+        // Half of the cases are steered to the border of being granted; random ones are refused for several reasons.
+        if steady {
+            target = pod();
+        }
+        let key = match granted.first() {
+            Some(KeyPattern(pattern)) if from_grant => pattern.replace('*', "a"),
+            _ => key,
+        };
+        let scope = if cluster { Scope::Cluster } else { shop() };
+        let expected = reference_allows_label(&scope, &granted, &target, &key, &value);
+        let write = WriteGrants { labels: granted, ..WriteGrants::default() };
+        let action = Action::SetLabel { target, key, value };
+        let verdict = refused(&scope, &Grants { read: None, write }, action.clone());
+        prop_assert_eq!(verdict.is_none(), expected, "{:?} {:?}", action, verdict);
+    }
+}

@@ -1,0 +1,164 @@
+//! Expectations: what the cache has to show of a Pod before a plugin that wrote to the Pod is run on it again.
+//!
+//! Kept in memory. After a restart of the host the first list is newer than every write before it.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use podium_pods::{
+    cache::Reader,
+    model::{PodKey, Refused, Revision},
+    pod::{CachedPod, PodView},
+};
+use tokio::time::Instant;
+
+use super::Lane;
+use crate::ports::{Expectation, Shown};
+
+/// How long the cache may lag behind an expectation before the API server is asked. A watch that is cut off is back
+/// within 5 s where the network is.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long after a live read that failed the next one is tried, where only a live read can tell.
+const READ_AGAIN: Duration = Duration::from_secs(1);
+
+/// The expectations of all plugins.
+#[derive(Debug, Default)]
+pub(super) struct Gates {
+    /// By uid and plugin. An entry goes when a run of the plugin finds it fulfilled, when the Pod is gone, and when the
+    /// plugin is unloaded.
+    expected: Mutex<HashMap<Arc<str>, BTreeMap<Lane, Expected>>>,
+}
+
+/// All that one plugin's writes to one Pod made the plugin expect.
+#[derive(Debug)]
+struct Expected {
+    revision: Revision,
+    /// The Pod has a deletionTimestamp.
+    deletion: bool,
+    gone: bool,
+    /// The result of a write is not known.
+    unknown: bool,
+    /// When the API server is asked, if the cache does not show it by then.
+    ask: Instant,
+}
+
+/// Whether a run may start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Gate {
+    Open,
+    /// The cache does not show yet what the plugin wrote.
+    Wait,
+    /// Only a live read can tell what the cache has to show.
+    AskLive,
+}
+
+impl Expected {
+    fn new(ask: Instant) -> Self {
+        Self { revision: Revision(0), deletion: false, gone: false, unknown: false, ask }
+    }
+
+    fn add(&mut self, shown: Shown, now: Instant) {
+        match shown {
+            Shown::Revision(revision) => self.revision = self.revision.max(revision),
+            Shown::Deletion => self.deletion = true,
+            Shown::Gone => self.gone = true,
+            Shown::Unknown => (self.unknown, self.ask) = (true, now),
+        }
+    }
+
+    /// A Pod that is gone fulfils everything.
+    fn is_shown_by(&self, view: &dyn PodView, uid: &str) -> bool {
+        view.by_uid(uid).is_none_or(|pod| {
+            !self.unknown && !self.gone && pod.revision >= self.revision && (!self.deletion || is_going(&pod))
+        })
+    }
+}
+
+fn is_going(pod: &CachedPod) -> bool {
+    pod.lifecycle().is_ok_and(|lifecycle| lifecycle.deletion_timestamp.is_some())
+}
+
+impl Gates {
+    /// Adds what `reader` does not show already.
+    pub(super) fn expect(&self, lane: Lane, expectations: &[Expectation], reader: &Reader, now: Instant) {
+        let mut expected = self.expected.lock();
+        for Expectation { key, shown } in expectations {
+            let lanes = expected.entry(key.uid.clone()).or_default();
+            let entry = lanes.entry(lane).or_insert_with(|| Expected::new(now + PATIENCE));
+            entry.add(*shown, now);
+            // Read under the lock, so that `seen_gone` of the same Pod comes before or after, not between.
+            if entry.is_shown_by(&*reader.snapshot(), &key.uid) {
+                remove(&mut expected, lane, &key.uid);
+            }
+        }
+    }
+
+    /// Forgets a Pod that readers see to be gone.
+    pub(super) fn seen_gone(&self, uid: &str) {
+        self.expected.lock().remove(uid);
+    }
+
+    /// Compares a snapshot with what the plugin's writes to the Pod made it expect.
+    pub(super) fn gate(&self, lane: Lane, key: &PodKey, view: &dyn PodView, now: Instant) -> Gate {
+        let mut expected = self.expected.lock();
+        let Some(entry) = expected.get(&key.uid).and_then(|lanes| lanes.get(&lane)) else { return Gate::Open };
+        if entry.is_shown_by(view, &key.uid) {
+            remove(&mut expected, lane, &key.uid);
+            return Gate::Open;
+        }
+        if now < entry.ask { Gate::Wait } else { Gate::AskLive }
+    }
+
+    /// Takes the answer of a live read that [`Gate::AskLive`] asked for. The gate stays shut where the read failed: it
+    /// never opens by time alone.
+    pub(super) fn answer(
+        &self,
+        lane: Lane,
+        key: &PodKey,
+        live: &Result<Option<Arc<CachedPod>>, Refused>,
+        now: Instant,
+    ) {
+        let mut expected = self.expected.lock();
+        let Some(entry) = expected.get_mut(&key.uid).and_then(|lanes| lanes.get_mut(&lane)) else { return };
+        entry.ask = now + PATIENCE;
+        match live {
+            Ok(Some(pod)) if pod.key.uid == key.uid => {
+                // An older revision than that of a write means that the API server's history was set back.
+                if entry.unknown || entry.gone || pod.revision < entry.revision {
+                    entry.revision = pod.revision;
+                }
+                entry.deletion &= is_going(pod);
+                (entry.unknown, entry.gone) = (false, false);
+            }
+            Ok(_) => (entry.unknown, entry.gone) = (false, entry.gone || entry.unknown),
+            Err(_) if entry.unknown => entry.ask = now + READ_AGAIN,
+            Err(_) => {}
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.expected.lock().len()
+    }
+
+    /// Forgets a plugin that was unloaded.
+    pub(super) fn forget_lane(&self, lane: Lane) {
+        self.expected.lock().retain(|_, lanes| {
+            lanes.remove(&lane);
+            !lanes.is_empty()
+        });
+    }
+}
+
+fn remove(expected: &mut HashMap<Arc<str>, BTreeMap<Lane, Expected>>, lane: Lane, uid: &str) {
+    if let Some(lanes) = expected.get_mut(uid) {
+        lanes.remove(&lane);
+        if lanes.is_empty() {
+            expected.remove(uid);
+        }
+    }
+}

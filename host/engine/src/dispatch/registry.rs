@@ -1,0 +1,112 @@
+//! The plugins that are loaded, by lane.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use parking_lot::{Mutex, RwLock};
+use podium_pods::model::{PluginId, PluginSpec};
+
+use super::{Excess, State, repeats::Repeats};
+use crate::{
+    journal::Account,
+    ports::{Reconcile, Sender},
+    status::PluginStatus,
+};
+
+/// A plugin's place in the queue: kept for as long as the host runs, also while the plugin is unloaded, and never given
+/// to another. So no run of a plugin that was unloaded and loaded again overlaps a run of the plugin as it was before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lane(pub u32);
+
+/// A plugin that can be run.
+pub struct Loaded {
+    pub lane: Lane,
+    pub spec: PluginSpec,
+    pub reconcile: Arc<dyn Reconcile>,
+    pub sender: Sender,
+    /// Outlives a swap of the component.
+    pub state: Arc<Mutex<State>>,
+    pub status: Arc<PluginStatus>,
+    /// None where the host keeps no journal.
+    pub account: Option<Account>,
+    /// Log lines about runs and writes that failed.
+    pub(super) repeats: Repeats,
+}
+
+impl Loaded {
+    /// Counts and reports what was dropped because too much is kept for the plugin.
+    pub fn exceeded(&self, excess: Excess) {
+        let Excess { states, given_up } = excess;
+        if let Some(dropped) = self.status.dropped_states(states) {
+            tracing::warn!(
+                plugin = %self.spec.id, dropped,
+                "the plugin does not settle on deleted pods: the oldest last states are dropped"
+            );
+        }
+        if let Some(account) = &self.account {
+            given_up.iter().for_each(|key| account.settled(key));
+        }
+        self.gave_up(given_up.len() as u64);
+    }
+
+    /// Counts deletions that are not delivered any more.
+    pub(super) fn gave_up(&self, deletions: u64) {
+        if let Some(given_up) = self.status.gave_up(deletions) {
+            tracing::warn!(
+                plugin = %self.spec.id, given_up,
+                "the plugin does not settle on deleted pods: the oldest deletions are given up"
+            );
+        }
+    }
+}
+
+/// Written by app, read by workers.
+#[derive(Default)]
+pub struct Registry {
+    inner: RwLock<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    plugins: BTreeMap<Lane, Arc<Loaded>>,
+    /// Of every plugin that is loaded or was.
+    lanes: BTreeMap<PluginId, Lane>,
+}
+
+impl Registry {
+    #[must_use]
+    pub fn get(&self, lane: Lane) -> Option<Arc<Loaded>> {
+        self.inner.read().plugins.get(&lane).cloned()
+    }
+
+    /// In the order of loading.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<Loaded>> {
+        self.inner.read().plugins.values().cloned().collect()
+    }
+
+    /// Puts a plugin in: into the lane that one of its name has or had, or into a new one. Runs that are under way end
+    /// with what they began with.
+    pub fn put(
+        &self,
+        spec: PluginSpec,
+        reconcile: Arc<dyn Reconcile>,
+        sender: Sender,
+        status: Arc<PluginStatus>,
+        account: Option<Account>,
+    ) -> Lane {
+        let mut inner = self.inner.write();
+        let fresh = Lane(u32::try_from(inner.lanes.len() + 1).unwrap_or(u32::MAX));
+        let lane = *inner.lanes.entry(spec.id.clone()).or_insert(fresh);
+        let state = inner.plugins.get(&lane).map(|old| old.state.clone()).unwrap_or_default();
+        let repeats = Repeats::default();
+        inner.plugins.insert(lane, Arc::new(Loaded { lane, spec, reconcile, sender, state, status, account, repeats }));
+        lane
+    }
+
+    /// Takes a plugin out.
+    pub fn remove(&self, id: &PluginId) -> Option<Lane> {
+        let mut inner = self.inner.write();
+        let lane = *inner.lanes.get(id)?;
+        inner.plugins.remove(&lane).map(|loaded| loaded.lane)
+    }
+}

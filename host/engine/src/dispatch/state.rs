@@ -1,0 +1,106 @@
+//! A plugin's small memory, shared by its runs, with compare-and-swap.
+
+use std::collections::BTreeMap;
+
+use podium_pods::model::Refused;
+
+use crate::ports::{StateEntry, StateError};
+
+/// All keys and values of one plugin together, in bytes.
+const MAX_BYTES: usize = 1 << 20;
+/// Keys of one plugin.
+const MAX_KEYS: usize = 4_096;
+
+/// In memory alone: it goes with the host. What exceeds the plugin's share pushes out what was put longest ago.
+#[derive(Debug, Default)]
+pub struct State {
+    entries: BTreeMap<String, StateEntry>,
+    /// Versions are counted over all keys, so that a key removed and put again never repeats one.
+    version: u64,
+    bytes: usize,
+}
+
+impl State {
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<StateEntry> {
+        self.entries.get(key).cloned()
+    }
+
+    /// Gives the new version.
+    ///
+    /// # Errors
+    /// When another version is there (0 expects absence), or one value alone exceeds the plugin's share.
+    pub fn put(&mut self, key: &str, value: Vec<u8>, expected: Option<u64>) -> Result<u64, StateError> {
+        self.expect(key, expected)?;
+        if key.len() + value.len() > MAX_BYTES {
+            return Err(StateError::Refused(Refused::Invalid(format!("over {MAX_BYTES} bytes"))));
+        }
+        self.take(key);
+        self.bytes += key.len() + value.len();
+        self.version += 1;
+        self.entries.insert(key.to_owned(), StateEntry { value, version: self.version });
+        while self.bytes > MAX_BYTES || self.entries.len() > MAX_KEYS {
+            let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.version).map(|(key, _)| key.clone());
+            let Some(oldest) = oldest else { break };
+            self.take(&oldest);
+        }
+        Ok(self.version)
+    }
+
+    /// # Errors
+    /// When another version is there.
+    pub fn remove(&mut self, key: &str, expected: Option<u64>) -> Result<(), StateError> {
+        self.expect(key, expected)?;
+        self.take(key);
+        Ok(())
+    }
+
+    fn expect(&self, key: &str, expected: Option<u64>) -> Result<(), StateError> {
+        let there = self.entries.get(key);
+        match expected {
+            Some(expected) if expected != there.map_or(0, |entry| entry.version) => {
+                Err(StateError::Conflict(there.cloned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn take(&mut self, key: &str) {
+        if let Some(entry) = self.entries.remove(key) {
+            self.bytes -= key.len() + entry.value.len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_swap_on_an_old_version_is_a_conflict_that_carries_the_present() {
+        let mut state = State::default();
+        let first = state.put("k", b"a".to_vec(), Some(0)).unwrap();
+        let second = state.put("k", b"b".to_vec(), Some(first)).unwrap();
+        let there = StateEntry { value: b"b".to_vec(), version: second };
+        assert_eq!(state.put("k", b"c".to_vec(), Some(first)), Err(StateError::Conflict(Some(there))));
+        assert_eq!(state.remove("other", Some(3)), Err(StateError::Conflict(None)));
+    }
+
+    #[test]
+    fn a_key_removed_and_put_again_never_repeats_a_version() {
+        let mut state = State::default();
+        let first = state.put("k", Vec::new(), None).unwrap();
+        state.remove("k", None).unwrap();
+        assert!(state.put("k", Vec::new(), None).unwrap() > first);
+    }
+
+    #[test]
+    fn what_exceeds_the_share_pushes_out_the_oldest() {
+        let mut state = State::default();
+        for key in ["a", "b", "c"] {
+            state.put(key, vec![0; MAX_BYTES / 2 - 1], None).unwrap();
+        }
+        assert!(state.get("a").is_none() && state.get("b").is_some() && state.get("c").is_some());
+        assert!(state.put("d", vec![0; MAX_BYTES], None).is_err());
+    }
+}

@@ -1,0 +1,494 @@
+//! Claims about a worker, with closures for plugins and scripted answers for the API server, under paused time.
+
+mod gate;
+
+use std::{
+    collections::VecDeque,
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
+};
+
+use parking_lot::Mutex;
+use podium_pods::{
+    cache,
+    model::{
+        Action, BoxFuture, Grants, KeyPattern, Limits, Phase, PluginId, PluginSpec, Refused, Revision, WatchSpec,
+        Write, WriteReport, WriteResult,
+    },
+    pod::{CachedPod, Change, PodEvent},
+};
+
+use super::*;
+use crate::{
+    authz::authorize,
+    journal::{self, Account},
+    ports::{Expectation, Reconcile, Sender, Shown, World},
+    queue::{Backoff, Queue},
+    status::PluginStatus,
+};
+
+type Body = dyn Fn(Request, Box<dyn World>) -> RunReport<Staged> + Send + Sync;
+
+struct Closure(Box<Body>);
+
+impl Reconcile for Closure {
+    fn reconcile(&self, request: Request, world: Box<dyn World>) -> BoxFuture<'_, RunReport<Staged>> {
+        Box::pin(async move { (self.0)(request, world) })
+    }
+}
+
+/// Answers each staged write with the next result of the script; then with `applied`.
+#[derive(Default)]
+struct Script {
+    results: Mutex<VecDeque<WriteResult>>,
+    retry_after: Mutex<Option<Duration>>,
+    /// Until when the sender may not send.
+    held: Mutex<Option<Instant>>,
+    /// What the cache has to show of a Pod whose patch was applied.
+    shown: Mutex<Option<Shown>>,
+    sent: Mutex<Vec<String>>,
+}
+
+impl Deliver for Script {
+    fn deliver<'a>(
+        &'a self,
+        _: &'a Sender,
+        _: &'a PodKey,
+        _: &'a dyn PodView,
+        staged: Staged,
+        _: u64,
+    ) -> BoxFuture<'a, Sent> {
+        Box::pin(async move {
+            let mut sent = Sent { retry_after: self.retry_after.lock().take(), ..Sent::default() };
+            for write in staged.writes {
+                let Write { id, action } = write.into_inner();
+                self.sent.lock().push(action.describe());
+                let became = self.results.lock().pop_front().unwrap_or(WriteResult::Applied);
+                let shown = match (&action, &became) {
+                    (Action::DeletePod { .. }, WriteResult::Applied) => Some(Shown::Deletion),
+                    (_, WriteResult::Applied) => *self.shown.lock(),
+                    (_, WriteResult::Unknown) => Some(Shown::Unknown),
+                    _ => None,
+                };
+                let key = action.pod().cloned();
+                sent.expected.extend(key.zip(shown).map(|(key, shown)| Expectation { key, shown }));
+                sent.reports.push(WriteReport { id, what: action.describe(), became });
+                sent.requests += 1;
+            }
+            sent
+        })
+    }
+
+    fn held(&self, _: &Sender) -> Option<Duration> {
+        self.held.lock().map(|until| until - Instant::now()).filter(|left| !left.is_zero())
+    }
+}
+
+#[derive(Default)]
+struct Server {
+    pod: Mutex<Option<Arc<CachedPod>>>,
+    asked: AtomicBool,
+}
+
+impl Live for Server {
+    fn get<'a>(
+        &'a self,
+        _: &'a Sender,
+        _: &'a str,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
+        self.asked.store(true, SeqCst);
+        Box::pin(async { Ok(self.pod.lock().clone()) })
+    }
+}
+
+struct Nowhere;
+
+impl WriteThrough for Nowhere {
+    fn write_through(&self, _: Vec<Arc<CachedPod>>) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
+}
+
+struct Rig {
+    dispatch: Arc<Dispatch>,
+    /// Of the last publication.
+    plan: Arc<Mutex<Plan<Lane>>>,
+    writer: cache::Writer,
+    lane: Lane,
+    script: Arc<Script>,
+    server: Arc<Server>,
+    status: Arc<PluginStatus>,
+}
+
+fn spec() -> PluginSpec {
+    PluginSpec {
+        id: PluginId { namespace: Some("shop".into()), name: "tidy".into() },
+        source: "tidy.wasm".into(),
+        impersonate: None,
+        watch: WatchSpec::default(),
+        grants: Grants::default(),
+        limits: Limits::default(),
+        phase: Phase::Main,
+        after: Vec::new(),
+        config: "{}".into(),
+    }
+}
+
+fn rig(body: impl Fn(Request, Box<dyn World>) -> RunReport<Staged> + Send + Sync + 'static) -> Rig {
+    rig_with(None, body)
+}
+
+fn rig_with(
+    account: Option<Account>,
+    body: impl Fn(Request, Box<dyn World>) -> RunReport<Staged> + Send + Sync + 'static,
+) -> Rig {
+    let (mut writer, reader) = cache::new(7);
+    let registry = Arc::new(Registry::default());
+    let status = Arc::new(PluginStatus::default());
+    let sender = Sender { manager: "podium/shop/tidy".into(), impersonate: None };
+    let lane = registry.put(spec(), Arc::new(Closure(Box::new(body))), sender, status.clone(), account);
+    let (script, server) = (Arc::new(Script::default()), Arc::new(Server::default()));
+    let (queue, debts) = (Arc::new(Queue::new(Backoff::default(), 1, 1)), Arc::<Debts>::default());
+    let plan = Arc::new(Mutex::new(Plan::default()));
+    let (planned, keys, owed) = (plan.clone(), queue.clone(), debts.clone());
+    writer.tell_first(move |changes| {
+        let all = |_: &Change| vec![lane];
+        *planned.lock() = owed.tombstones.plan(&keys, changes, all, |_| vec![lane], Instant::now());
+    });
+    let dispatch = Arc::new(Dispatch {
+        queue,
+        registry,
+        debts,
+        reader,
+        deliver: script.clone(),
+        live: server.clone(),
+        write_through: Arc::new(Nowhere),
+        clock: Clock::starting_at(1_000),
+        seed: 1,
+        runs: 0.into(),
+    });
+    Rig { dispatch, writer, plan, lane, script, server, status }
+}
+
+fn pod(revision: u64) -> Arc<CachedPod> {
+    let mut pod = podium_wire::Pod::default();
+    (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), "cart-0".into(), "u1".into());
+    pod.header.resource_version = revision.to_string();
+    Arc::new(CachedPod::new(&pod).unwrap())
+}
+
+impl Rig {
+    /// Loads the plugin again, with a right to write.
+    fn grant_labels(&mut self) {
+        let old = self.dispatch.registry.get(self.lane).unwrap();
+        let mut spec = old.spec.clone();
+        spec.grants.write.labels = vec![KeyPattern("team".into())];
+        self.dispatch.registry.put(spec, old.reconcile.clone(), old.sender.clone(), self.status.clone(), None);
+    }
+
+    fn add(&self) {
+        self.dispatch.queue.add([(self.lane, ("shop".into(), "cart-0".into()), "u1".into())]);
+    }
+
+    /// Publishes a deletion, as the ingest loop does before it queues it.
+    fn publish_deletion(&mut self) {
+        self.writer.apply(vec![PodEvent::applied(pod(4)), PodEvent::deleted(pod(5))]);
+    }
+
+    /// As the ingest loop does after a publication.
+    fn queue_planned(&self) {
+        let plan = std::mem::take(&mut *self.plan.lock());
+        self.dispatch.debts.tombstones.queue(&self.dispatch.queue, plan);
+    }
+
+    fn tombstones(&self) -> usize {
+        self.dispatch.debts.tombstones.figures(self.lane).all
+    }
+
+    /// Takes the next job, when it is due, and runs it.
+    async fn turn(&self) -> Next {
+        let job = self.dispatch.queue.next().await.unwrap();
+        self.dispatch.clone().one(&job).await
+    }
+}
+
+/// The account of the rigs' plugin in a journal of its own, and what writes it.
+fn account(directory: &std::path::Path) -> (Account, journal::Opened) {
+    let opened = journal::open(directory, 0).unwrap();
+    (opened.journal.account(&spec().id), opened)
+}
+
+fn report(result: Result<Outcome, Failure>, actions: Vec<Action>) -> RunReport<Staged> {
+    let pattern = || vec![KeyPattern("team".into())];
+    let mut grants = Grants::default();
+    (grants.write.labels, grants.write.delete) = (pattern(), true);
+    let writes =
+        (0..).zip(actions).map(|(id, action)| authorize(&spec().scope(), &grants, Write { id, action }).unwrap());
+    RunReport { result, staged: Staged { writes: writes.collect(), events: Vec::new() }, usage: Usage::default() }
+}
+
+fn label(request: &Request) -> Action {
+    Action::SetLabel { target: request.key.clone(), key: "team".into(), value: "web".into() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_did_not_settle_is_told_to_the_next_run_which_backs_off() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let seen = told.clone();
+    let mut rig = rig(move |request, _| {
+        seen.lock().push((request.attempt, request.unsettled.clone()));
+        report(Ok(Outcome::Settled), vec![label(&request)])
+    });
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+    rig.script.results.lock().push_back(WriteResult::Forbidden("no patch".into()));
+    rig.add();
+    assert_eq!(rig.turn().await, Next::Failed);
+    assert_eq!(rig.turn().await, Next::Settled);
+    let told = told.lock();
+    assert_eq!((told[0].0, told[0].1.len()), (1, 0));
+    assert_eq!((told[1].0, &told[1].1[0].became), (2, &WriteResult::Forbidden("no patch".into())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_waits_as_long_as_the_api_server_asks_and_that_counts_as_an_attempt() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let seen = told.clone();
+    let mut rig = rig(move |request, _| {
+        seen.lock().push(request.attempt);
+        report(Ok(Outcome::Settled), vec![label(&request)])
+    });
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+    rig.script.results.lock().push_back(WriteResult::NotSent);
+    *rig.script.retry_after.lock() = Some(Duration::from_secs(7));
+    rig.add();
+    let start = Instant::now();
+    assert_eq!(rig.turn().await, Next::FailedFor(Duration::from_secs(7)));
+    assert_eq!(rig.turn().await, Next::Settled);
+    assert_eq!((start.elapsed().as_secs(), &*told.lock()), (7, &vec![1, 2]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_may_write_does_not_start_while_its_account_is_held_and_others_do() {
+    let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+    *rig.script.held.lock() = Some(Instant::now() + Duration::from_secs(9));
+    rig.add();
+    assert_eq!(rig.turn().await, Next::Settled, "it is granted no write");
+    rig.grant_labels();
+    rig.add();
+    let start = Instant::now();
+    assert_eq!(rig.turn().await, Next::Postponed(Duration::from_secs(9)));
+    assert_eq!((rig.turn().await, start.elapsed().as_secs(), rig.status.runs()), (Next::Settled, 9, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_long_gone_is_given_up_also_while_its_plugins_account_is_held() {
+    let mut rig = rig(|_, _| report(Ok(Outcome::RequeueAfter(Duration::ZERO)), Vec::new()));
+    rig.grant_labels();
+    rig.publish_deletion();
+    *rig.script.held.lock() = Some(Instant::now() + 2 * GIVE_UP);
+    rig.add();
+    assert!(matches!(rig.turn().await, Next::Postponed(_)));
+    tokio::time::advance(GIVE_UP).await;
+    rig.add();
+    assert_eq!(rig.turn().await, Next::Settled);
+    assert!(rig.dispatch.queue.is_idle() && rig.tombstones() == 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_fails_sends_nothing_of_what_it_staged() {
+    let mut rig = rig(|request, _| {
+        let failure = Failure { kind: FailureKind::Retry, message: "later".into() };
+        report(Err(failure), vec![label(&request)])
+    });
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+    rig.add();
+    assert_eq!(rig.turn().await, Next::Failed);
+    assert!(rig.script.sent.lock().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_brings_the_last_state_until_it_has_settled() {
+    let fail = Arc::new(AtomicBool::new(true));
+    let failing = fail.clone();
+    let mut rig = rig(move |request, _| {
+        let Subject::Deleted(Some(last)) = &request.subject else { panic!("{:?}", request.subject) };
+        assert_eq!(last.revision.0, 5);
+        let failure = Failure { kind: FailureKind::Retry, message: "later".into() };
+        let result = if failing.load(SeqCst) { Err(failure) } else { Ok(Outcome::Settled) };
+        report(result, Vec::new())
+    });
+    rig.publish_deletion();
+    rig.queue_planned();
+    assert_eq!(rig.turn().await, Next::Failed);
+    fail.store(false, SeqCst);
+    assert_eq!(rig.turn().await, Next::Settled);
+    assert_eq!(rig.tombstones(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_on_the_living_pod_that_ends_before_the_deletion_is_queued_leaves_the_last_state() {
+    let hook = Arc::new(Mutex::new(None::<Box<dyn FnOnce() + Send>>));
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let (during, noted) = (hook.clone(), told.clone());
+    let mut rig = rig(move |request, _| {
+        if let Some(hook) = during.lock().take() {
+            hook();
+        }
+        noted.lock().push(match &request.subject {
+            Subject::Present(_) => "present",
+            Subject::Deleted(Some(_)) => "deleted, with the last state",
+            Subject::Deleted(None) => "deleted",
+        });
+        report(Ok(Outcome::Settled), Vec::new())
+    });
+    rig.writer.apply(vec![PodEvent::applied(pod(4))]);
+    rig.add();
+    let mut writer = std::mem::replace(&mut rig.writer, cache::new(7).0);
+    *hook.lock() = Some(Box::new(move || drop(writer.apply(vec![PodEvent::deleted(pod(5))]))));
+    assert_eq!(rig.turn().await, Next::Settled);
+    rig.queue_planned();
+    assert_eq!(rig.turn().await, Next::Settled);
+    assert_eq!(*told.lock(), ["present", "deleted, with the last state"]);
+    assert!(rig.dispatch.queue.is_idle() && rig.tombstones() == 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_settles_before_it_is_queued_is_not_delivered_again() {
+    let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
+    rig.add();
+    rig.publish_deletion();
+    assert_eq!(rig.turn().await, Next::Settled);
+    rig.queue_planned();
+    assert!(rig.dispatch.queue.is_idle() && rig.tombstones() == 0 && rig.status.runs() == 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_ends_after_its_plugin_was_unloaded_leaves_nothing_of_its_writes() {
+    let hook = Arc::new(Mutex::new(None::<Box<dyn FnOnce() + Send>>));
+    let during = hook.clone();
+    let mut rig = rig(move |request, _| {
+        if let Some(hook) = during.lock().take() {
+            hook();
+        }
+        report(Ok(Outcome::Settled), vec![label(&request)])
+    });
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+    rig.script.results.lock().push_back(WriteResult::Forbidden("no patch".into()));
+    rig.add();
+    let (dispatch, lane) = (rig.dispatch.clone(), rig.lane);
+    *hook.lock() = Some(Box::new(move || {
+        dispatch.registry.remove(&spec().id);
+        dispatch.queue.remove_lane(lane);
+        dispatch.debts.forget_lane(lane);
+    }));
+    assert_eq!(rig.turn().await, Next::Failed);
+    assert_eq!(rig.dispatch.debts.unsettled.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_the_host_is_a_counted_failure_and_the_key_is_not_lost() {
+    let mut rig = rig(|_, _| panic!("a bug"));
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+    rig.add();
+    assert_eq!(rig.turn().await, Next::Failed);
+    assert_eq!(rig.status.failures_by(FailureKind::Host), 1);
+    assert_eq!(rig.status.last_failure().as_deref(), Some("the host panicked: a bug"));
+    assert_eq!(rig.turn().await, Next::Failed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_run_remembers_the_next_one_finds() {
+    let mut rig = rig(|request, mut world| {
+        match request.attempt {
+            1 => drop(world.state_put("k", b"v".to_vec(), Some(0)).unwrap()),
+            _ => assert_eq!(world.state_get("k").unwrap().value, b"v"),
+        }
+        let failure = Failure { kind: FailureKind::Retry, message: "later".into() };
+        report(if request.attempt == 1 { Err(failure) } else { Ok(Outcome::Settled) }, Vec::new())
+    });
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+    rig.add();
+    assert_eq!(rig.turn().await, Next::Failed);
+    assert_eq!(rig.turn().await, Next::Settled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_never_settles_on_a_pod_that_is_gone_is_given_up_after_a_day() {
+    let mut rig = rig(|_, _| report(Ok(Outcome::RequeueAfter(Duration::ZERO)), Vec::new()));
+    rig.publish_deletion();
+    rig.queue_planned();
+    assert_eq!(rig.turn().await, Next::After(LEAST_REQUEUE));
+    tokio::time::advance(GIVE_UP).await;
+    assert_eq!(rig.turn().await, Next::Settled);
+    assert!(rig.dispatch.queue.is_idle() && rig.tombstones() == 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_run_begins_before_the_journal_has_the_first_one_on_its_pod_and_a_second_one_waits_for_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (account, mut opened) = account(directory.path());
+    let mut rig = rig_with(Some(account), |_, _| report(Ok(Outcome::Settled), Vec::new()));
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+    rig.add();
+    let mut turn = Box::pin(rig.turn());
+    assert!(turn.as_mut().now_or_never().is_none() && rig.status.runs() == 0);
+    opened.store.write(&opened.journal).unwrap();
+    assert_eq!(turn.as_mut().now_or_never(), Some(Next::Settled));
+    rig.add();
+    assert_eq!(rig.turn().now_or_never(), Some(Next::Settled));
+    assert_eq!((rig.status.runs(), opened.journal.figures().entries), (2, 1), "the pod is there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_journal_that_cannot_be_written_holds_no_run_up_for_long() {
+    let directory = tempfile::tempdir().unwrap();
+    let (account, opened) = account(directory.path());
+    let mut rig = rig_with(Some(account), |_, _| report(Ok(Outcome::Settled), Vec::new()));
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+    rig.add();
+    let start = Instant::now();
+    assert_eq!(rig.turn().await, Next::Settled);
+    assert_eq!(start.elapsed().as_secs(), 5);
+    assert!(opened.journal.figures().failing);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_is_owed_until_its_plugin_has_settled_on_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (account, opened) = account(directory.path());
+    opened.journal.failed("nobody writes in this test");
+    let fail = Arc::new(AtomicBool::new(true));
+    let failing = fail.clone();
+    let mut rig = rig_with(Some(account.clone()), move |request, _| {
+        let failure = Failure { kind: FailureKind::Retry, message: "later".into() };
+        let gone = matches!(request.subject, Subject::Deleted(_));
+        report(if gone && failing.load(SeqCst) { Err(failure) } else { Ok(Outcome::Settled) }, Vec::new())
+    });
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+    rig.add();
+    assert_eq!(rig.turn().await, Next::Settled);
+    assert!(account.owed().is_empty());
+    rig.writer.apply(vec![PodEvent::deleted(pod(6))]);
+    rig.add();
+    assert_eq!(rig.turn().await, Next::Failed);
+    assert_eq!(account.owed(), [pod(5).key.clone()]);
+    fail.store(false, SeqCst);
+    assert_eq!(rig.turn().await, Next::Settled);
+    assert_eq!((account.owed().len(), opened.journal.figures().entries), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_of_which_nothing_else_is_known_is_given_up_a_day_after_it_was_found() {
+    let rig = rig(|request, _| {
+        assert!(matches!(request.subject, Subject::Deleted(None)));
+        report(Ok(Outcome::RequeueAfter(Duration::ZERO)), Vec::new())
+    });
+    let owed = || vec![pod(5).key.clone()];
+    rig.dispatch.debts.tombstones.owe(&rig.dispatch.queue, rig.lane, owed, Instant::now());
+    assert_eq!(rig.turn().await, Next::After(LEAST_REQUEUE));
+    tokio::time::advance(GIVE_UP / 2).await;
+    assert_eq!(rig.turn().await, Next::After(LEAST_REQUEUE));
+    tokio::time::advance(GIVE_UP / 2).await;
+    assert_eq!(rig.turn().await, Next::Settled);
+}

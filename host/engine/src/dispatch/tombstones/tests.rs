@@ -1,0 +1,128 @@
+//! Claims about tombstones, with one thread; `tests/schedules` has the rest.
+
+use super::*;
+use crate::queue::Backoff;
+
+const BOUNDS: Bounds = Bounds { states: 2, unsettled: 4, all: 8 };
+
+fn pod(number: usize, revision: u64) -> Arc<CachedPod> {
+    let mut pod = podium_wire::Pod::default();
+    (pod.header.namespace, pod.header.name) = ("shop".into(), format!("cart-{number}"));
+    pod.header.uid = format!("u{number}");
+    pod.header.resource_version = revision.to_string();
+    Arc::new(CachedPod::new(&pod).unwrap())
+}
+
+/// A view in which every Pod is gone.
+fn nothing() -> Arc<podium_pods::cache::Snapshot> {
+    podium_pods::cache::new(7).1.snapshot()
+}
+
+struct Rig {
+    queue: Keys<u8>,
+    stones: Tombstones<u8>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self { queue: Queue::new(Backoff::default(), usize::MAX, 1), stones: Tombstones::new(BOUNDS) }
+    }
+
+    /// Deletes Pods that concern the lanes, and gives what was too much.
+    fn delete(&self, numbers: impl IntoIterator<Item = usize>, lanes: &[u8]) -> Vec<(u8, Excess)> {
+        let gone = numbers.into_iter().map(|number| Change::between(Some(pod(number, 5)), None).unwrap());
+        let changes: Vec<_> = gone.collect();
+        let now = Instant::now();
+        let mut plan = self.stones.plan(&self.queue, &changes, |_| lanes.to_vec(), |_| Vec::new(), now);
+        let excess = std::mem::take(&mut plan.excess);
+        self.stones.queue(&self.queue, plan);
+        excess
+    }
+
+    /// Runs what is due, each once, and gives the uids, those with a last state marked.
+    fn run(&self, next: Next) -> (Vec<String>, Excess) {
+        let (mut ran, mut excess) = (Vec::new(), Excess::default());
+        while let Some(job) = futures::FutureExt::now_or_never(Box::pin(self.queue.next())).flatten() {
+            let key = PodKey { namespace: job.slot.0.clone(), name: job.slot.1.clone(), uid: job.item.clone() };
+            let Looked { subject, gone_for } = self.stones.look(job.lane, &key, &*nothing(), Instant::now());
+            let mark = if matches!(subject, Subject::Deleted(Some(_))) { "+" } else { "" };
+            ran.push(format!("{}{mark}", job.item));
+            let ended = self.stones.done(&self.queue, &job, next, gone_for.is_some(), || {});
+            excess.states += ended.excess.states;
+            excess.given_up.extend(ended.excess.given_up);
+        }
+        ran.sort();
+        (ran, excess)
+    }
+}
+
+fn uids(keys: &[PodKey]) -> Vec<&str> {
+    keys.iter().map(|key| &*key.uid).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_deletions_that_do_not_settle_the_oldest_lose_their_last_states_and_then_are_given_up() {
+    let rig = Rig::new();
+    let hour = Duration::from_secs(3_600);
+    assert!(rig.delete(0..3, &[1]).is_empty());
+    let (ran, excess) = rig.run(Next::Failed);
+    assert_eq!((ran, excess), (vec!["u0+".into(), "u1+".into(), "u2+".into()], Excess { states: 1, given_up: vec![] }));
+    tokio::time::advance(hour).await;
+    assert!(rig.delete(3..6, &[1]).is_empty());
+    let (ran, excess) = rig.run(Next::After(Duration::from_secs(60)));
+    // The fifth and the sixth are too many.
+    assert_eq!(ran, ["u2", "u3+", "u4+", "u5+"]);
+    assert_eq!(uids(&excess.given_up), ["u0", "u1"]);
+    assert_eq!(rig.stones.figures(1), Figures { states: 2, unsettled: 4, all: 4 });
+    tokio::time::advance(hour).await;
+    let (ran, _) = rig.run(Next::Settled);
+    assert_eq!(ran, ["u2", "u3", "u4+", "u5+"], "given up is not run again");
+    assert_eq!(rig.stones.figures(1), Figures::default());
+    assert!(rig.queue.is_idle() && rig.stones.inner.lock().by_uid.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn deletions_that_no_run_has_seen_keep_their_last_states_and_are_bounded_by_plugin() {
+    let rig = Rig::new();
+    assert!(rig.delete(0..8, &[1, 2]).is_empty());
+    let excess = rig.delete(8..11, &[1]);
+    let given_up: Vec<_> =
+        excess.iter().flat_map(|(lane, excess)| excess.given_up.iter().map(|key| (*lane, &*key.uid))).collect();
+    assert_eq!(given_up, [(1, "u0"), (1, "u1"), (1, "u2")]);
+    let (ran, excess) = rig.run(Next::Settled);
+    assert_eq!((ran.len(), excess), (16, Excess::default()));
+    assert!(ran.iter().all(|uid| uid.ends_with('+')), "{ran:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_there_again_has_no_last_state_and_its_run_is_not_left_out() {
+    let rig = Rig::new();
+    let (mut writer, reader) = podium_pods::cache::new(7);
+    rig.delete([0], &[1]);
+    let job = rig.queue.next().await.unwrap();
+    assert!(rig.stones.look(1, &pod(0, 5).key, &*nothing(), Instant::now()).gone_for.is_some());
+    // The API server's history was set back.
+    let back = [Change::between(None, Some(pod(0, 3))).unwrap()];
+    let plan = rig.stones.plan(&rig.queue, &back, |_| vec![1], |_| vec![1], Instant::now());
+    writer.apply(vec![podium_pods::pod::PodEvent::applied(pod(0, 3))]);
+    rig.stones.queue(&rig.queue, plan);
+    let ended = rig.stones.done(&rig.queue, &job, Next::Settled, true, || panic!("the deletion was not"));
+    assert_eq!((ended.done, rig.stones.figures(1).all), (Done::Kept, 0));
+    let job = rig.queue.next().await.unwrap();
+    let looked = rig.stones.look(job.lane, &pod(0, 3).key, &*reader.snapshot(), Instant::now());
+    assert!(matches!(looked.subject, Subject::Present(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_is_owed_and_settles_meanwhile_is_not_delivered_again() {
+    let rig = Rig::new();
+    let key = || vec![pod(0, 5).key.clone()];
+    assert_eq!(rig.stones.owe(&rig.queue, 1, key, Instant::now()).0, 1);
+    let job = rig.queue.next().await.unwrap();
+    rig.stones.look(1, &key()[0], &*nothing(), Instant::now());
+    // The plugin's component is swapped: all that it is owed is queued again.
+    rig.stones.owe(&rig.queue, 1, key, Instant::now());
+    let mut settled = false;
+    assert_eq!(rig.stones.done(&rig.queue, &job, Next::Settled, true, || settled = true).done, Done::Forgotten);
+    assert!(settled && rig.queue.is_idle());
+}

@@ -1,0 +1,129 @@
+//! Reports of writes that did not settle, kept for the next run of the key.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+use podium_pods::model::WriteReport;
+
+use super::Lane;
+use crate::queue::Done;
+
+/// Texts that are kept for one plugin. The API server chooses them, and a plugin can have it quote what it sends.
+const MAX_TEXT_BYTES: usize = 64 << 10;
+
+#[derive(Debug, Default)]
+pub(super) struct Unsettled {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    reports: HashMap<(Lane, Arc<str>), Vec<WriteReport>>,
+    /// Of the texts in `reports`, by plugin.
+    bytes: BTreeMap<Lane, usize>,
+}
+
+fn bytes_of(reports: &[WriteReport]) -> usize {
+    reports.iter().map(|report| report.what.len() + report.became.text().len()).sum()
+}
+
+impl Unsettled {
+    /// Gives a job back to the queue by `end`, and keeps the reports for the next run if there is to be one. The next
+    /// run asks for them under the same lock, so that it does not come before them.
+    pub(super) fn end<T>(
+        &self,
+        lane: Lane,
+        uid: &Arc<str>,
+        reports: Vec<WriteReport>,
+        end: impl FnOnce() -> (Done, T),
+    ) -> (Done, T) {
+        let mut inner = self.inner.lock();
+        let ended = end();
+        match ended.0 {
+            Done::Kept if reports.is_empty() => {}
+            Done::Kept => inner.put(lane, uid, reports),
+            Done::Forgotten | Done::Orphaned => drop(inner.take(lane, uid)),
+        }
+        ended
+    }
+
+    pub(super) fn take(&self, lane: Lane, uid: &Arc<str>) -> Vec<WriteReport> {
+        self.inner.lock().take(lane, uid)
+    }
+
+    /// Forgets a plugin that was unloaded.
+    pub(super) fn forget_lane(&self, lane: Lane) {
+        let mut inner = self.inner.lock();
+        inner.reports.retain(|(of, _), _| *of != lane);
+        inner.bytes.remove(&lane);
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.inner.lock().reports.len()
+    }
+}
+
+impl Inner {
+    /// Keeps reports in the place of earlier ones. Beyond [`MAX_TEXT_BYTES`] for the plugin a report loses its texts;
+    /// what became of the write stays.
+    fn put(&mut self, lane: Lane, uid: &Arc<str>, mut reports: Vec<WriteReport>) {
+        self.take(lane, uid);
+        let bytes = self.bytes.entry(lane).or_default();
+        for report in &mut reports {
+            let wanted = bytes_of(std::slice::from_ref(report));
+            if *bytes + wanted > MAX_TEXT_BYTES {
+                report.what = String::new();
+                if let Some(text) = report.became.text_mut() {
+                    *text = String::new();
+                }
+            } else {
+                *bytes += wanted;
+            }
+        }
+        self.reports.insert((lane, uid.clone()), reports);
+    }
+
+    fn take(&mut self, lane: Lane, uid: &Arc<str>) -> Vec<WriteReport> {
+        let reports = self.reports.remove(&(lane, uid.clone())).unwrap_or_default();
+        if let Some(bytes) = self.bytes.get_mut(&lane) {
+            *bytes -= bytes_of(&reports);
+            if *bytes == 0 {
+                self.bytes.remove(&lane);
+            }
+        }
+        reports
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use podium_pods::model::WriteResult;
+
+    use super::*;
+
+    fn report(bytes: usize) -> Vec<WriteReport> {
+        vec![WriteReport { id: 7, what: "set label".into(), became: WriteResult::Invalid("x".repeat(bytes)) }]
+    }
+
+    #[test]
+    fn a_plugins_reports_keep_their_results_and_at_most_64_kib_of_text() {
+        let (unsettled, lane, other) = (Unsettled::default(), Lane(1), Lane(2));
+        let uid = |index: usize| -> Arc<str> { format!("u{index}").into() };
+        for index in 0..10_000 {
+            unsettled.inner.lock().put(lane, &uid(index), report(1_000));
+        }
+        unsettled.inner.lock().put(other, &uid(0), report(1_000));
+        assert_eq!(bytes_of(&unsettled.take(other, &uid(0))), 1_009, "each plugin by itself");
+        let all: Vec<_> = (0..10_000).flat_map(|index| unsettled.take(lane, &uid(index))).collect();
+        assert!(all.iter().all(|report| report.id == 7 && report.became.name() == "invalid"));
+        assert!(bytes_of(&all) <= MAX_TEXT_BYTES && bytes_of(&all) > MAX_TEXT_BYTES - 2_000);
+        assert_eq!((unsettled.len(), unsettled.inner.lock().bytes.len()), (0, 0));
+        unsettled.inner.lock().put(lane, &uid(0), report(1_000));
+        unsettled.inner.lock().put(lane, &uid(0), report(500));
+        assert_eq!(unsettled.inner.lock().bytes[&lane], 509);
+    }
+}

@@ -1,0 +1,86 @@
+//! The world of one run: a snapshot, the plugin's memory and log, and the way out for its writes.
+
+use std::sync::Arc;
+
+use podium_pods::{
+    model::{BoxFuture, PodKey, Refused, WriteReport},
+    pod::{CachedPod, PodView},
+};
+use tokio::time::Instant;
+
+use super::{Dispatch, Loaded};
+use crate::ports::{LogLevel, PLUGIN_TARGET, Staged, StateEntry, StateError, World};
+
+pub(super) struct RunWorld {
+    dispatch: Arc<Dispatch>,
+    plugin: Arc<Loaded>,
+    subject: PodKey,
+    /// Of the event that the run answers.
+    event: Instant,
+    snapshot: Arc<dyn PodView>,
+}
+
+impl RunWorld {
+    pub(super) fn new(
+        dispatch: Arc<Dispatch>,
+        plugin: Arc<Loaded>,
+        subject: PodKey,
+        event: Instant,
+        snapshot: Arc<dyn PodView>,
+    ) -> Self {
+        Self { dispatch, plugin, subject, event, snapshot }
+    }
+}
+
+impl World for RunWorld {
+    fn view(&self) -> &dyn PodView {
+        &*self.snapshot
+    }
+
+    fn live<'a>(
+        &'a mut self,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
+        self.dispatch.live.get(&self.plugin.sender, namespace, name)
+    }
+
+    fn commit(&mut self, staged: Staged) -> BoxFuture<'_, Vec<WriteReport>> {
+        Box::pin(async {
+            // Planned against the present, not against the run's snapshot: what others did meanwhile counts.
+            let view = self.dispatch.reader.snapshot();
+            let sent = self.dispatch.send(&self.plugin, &self.subject, self.event, &*view, staged).await;
+            // Where the watch is cut off, the run goes on without.
+            if !self.dispatch.see(self.plugin.lane, &sent.expected).await {
+                tracing::debug!("the cache does not show what was committed");
+            }
+            self.snapshot = self.dispatch.reader.snapshot();
+            sent.reports
+        })
+    }
+
+    fn state_get(&mut self, key: &str) -> Option<StateEntry> {
+        self.plugin.state.lock().get(key)
+    }
+
+    fn state_put(&mut self, key: &str, value: Vec<u8>, expected: Option<u64>) -> Result<u64, StateError> {
+        self.plugin.state.lock().put(key, value, expected)
+    }
+
+    fn state_remove(&mut self, key: &str, expected: Option<u64>) -> Result<(), StateError> {
+        self.plugin.state.lock().remove(key, expected)
+    }
+
+    fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]) {
+        // The names of tracing's fields are fixed at compile time: a plugin's travel as one JSON object, which
+        // `telemetry` writes as fields.
+        let fields = serde_json::Map::from_iter(fields.iter().cloned().map(|(key, value)| (key, value.into())));
+        let plugin_fields = (!fields.is_empty()).then(|| tracing::field::display(serde_json::Value::Object(fields)));
+        match level {
+            LogLevel::Debug => tracing::debug!(target: PLUGIN_TARGET, plugin_fields, "{message}"),
+            LogLevel::Info => tracing::info!(target: PLUGIN_TARGET, plugin_fields, "{message}"),
+            LogLevel::Warn => tracing::warn!(target: PLUGIN_TARGET, plugin_fields, "{message}"),
+            LogLevel::Error => tracing::error!(target: PLUGIN_TARGET, plugin_fields, "{message}"),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! How the host's own files lie on the disk: a header that says what the file is, then frames. Bytes in, payloads out,
+//! and back; no IO but the reader's.
+//!
+//! A frame is its payload's length and the checksum of length and payload, both u32 little endian, and the payload.
+
+use std::io::{self, ErrorKind, Read};
+
+pub const HEADER_BYTES: usize = 10;
+const MAGIC_BYTES: usize = 6;
+/// Length and checksum.
+const FRAME_BYTES: usize = 8;
+
+/// One kind of file.
+#[derive(Debug, Clone, Copy)]
+pub struct Format {
+    pub magic: [u8; MAGIC_BYTES],
+    /// Counts up when what is in the frames changes in a way that an older host cannot read.
+    pub version: u32,
+    /// The most bytes of one payload.
+    pub max_payload: usize,
+}
+
+/// What the beginning of a file says.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Begins {
+    /// As this host writes it.
+    Ours,
+    /// Nothing is there, or a header that was begun and not written.
+    Short,
+    OtherVersion(u32),
+    Foreign,
+}
+
+/// Why reading ended before the end.
+#[derive(Debug, thiserror::Error)]
+pub enum Stop {
+    /// The bytes from the reader's offset on are no frame, or not one that belongs there.
+    #[error("{0}")]
+    Damaged(String),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+impl Format {
+    /// What this host writes at the beginning of the file.
+    pub const fn header(&self) -> [u8; HEADER_BYTES] {
+        let ([a, b, c, d, e, f], [g, h, i, j]) = (self.magic, self.version.to_le_bytes());
+        [a, b, c, d, e, f, g, h, i, j]
+    }
+
+    /// Reads the header.
+    pub fn begins(&self, source: &mut impl Read) -> io::Result<Begins> {
+        let mut header = [0; HEADER_BYTES];
+        let there = fill(source, &mut header)?;
+        let known = there.min(MAGIC_BYTES);
+        if header[..known] != self.magic[..known] {
+            return Ok(Begins::Foreign);
+        }
+        let [.., a, b, c, d] = header;
+        let version = u32::from_le_bytes([a, b, c, d]);
+        Ok(match there == HEADER_BYTES {
+            false => Begins::Short,
+            true if version == self.version => Begins::Ours,
+            true => Begins::OtherVersion(version),
+        })
+    }
+
+    /// Appends a frame. False, and nothing is appended, when the payload is longer than any may be.
+    pub fn append(&self, payload: &[u8], bytes: &mut Vec<u8>) -> bool {
+        let Some(length) = u32::try_from(payload.len()).ok().filter(|_| payload.len() <= self.max_payload) else {
+            return false;
+        };
+        let length = length.to_le_bytes();
+        bytes.extend_from_slice(&length);
+        bytes.extend_from_slice(&checksum(length, payload).to_le_bytes());
+        bytes.extend_from_slice(payload);
+        true
+    }
+}
+
+fn checksum(length: [u8; 4], payload: &[u8]) -> u32 {
+    let mut checksum = crc32fast::Hasher::new();
+    checksum.update(&length);
+    checksum.update(payload);
+    checksum.finalize()
+}
+
+/// Reads frames one after another.
+pub struct Frames<R> {
+    source: R,
+    max_payload: usize,
+    offset: u64,
+    payload: Vec<u8>,
+}
+
+impl<R: Read> Frames<R> {
+    /// `source` stands behind the header.
+    pub fn new(source: R, format: &Format) -> Self {
+        Self { source, max_payload: format.max_payload, offset: HEADER_BYTES as u64, payload: Vec::new() }
+    }
+
+    /// Where the frame begins that [`Self::next`] reads next.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The payload of the next frame; none at the end.
+    pub fn next(&mut self) -> Result<Option<&[u8]>, Stop> {
+        let mut frame = [0; FRAME_BYTES];
+        match fill(&mut self.source, &mut frame)? {
+            0 => return Ok(None),
+            FRAME_BYTES => {}
+            _ => return Err(torn()),
+        }
+        let [a, b, c, d, e, f, g, h] = frame;
+        let (length, wanted) = ([a, b, c, d], u32::from_le_bytes([e, f, g, h]));
+        let payload_bytes = u32::from_le_bytes(length) as usize;
+        if payload_bytes > self.max_payload {
+            return Err(Stop::Damaged(format!("an entry of {payload_bytes} bytes")));
+        }
+        self.payload.resize(payload_bytes, 0);
+        if fill(&mut self.source, &mut self.payload)? < payload_bytes {
+            return Err(torn());
+        }
+        if checksum(length, &self.payload) != wanted {
+            return Err(Stop::Damaged("a wrong checksum".to_owned()));
+        }
+        self.offset += (FRAME_BYTES + payload_bytes) as u64;
+        Ok(Some(&self.payload))
+    }
+}
+
+fn torn() -> Stop {
+    Stop::Damaged("it ends within an entry".to_owned())
+}
+
+/// Reads until the buffer is full or the source ends; gives how many bytes there were.
+fn fill(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match source.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}

@@ -1,0 +1,49 @@
+//! Runs a plugin on every Pod that it watches, after a load and at each resync. The Pods are taken in slices, between
+//! which the ingest loop does what else is due.
+
+use std::sync::Arc;
+
+use podium_pods::{
+    cache::Snapshot,
+    model::{Cursor, PodKey, PodQuery},
+    pod::{Change, Page, PodView},
+    wake::Wake,
+};
+use tokio::sync::oneshot;
+
+use crate::dispatch::{Lane, Loaded};
+
+/// Pods of one slice, which takes about a millisecond.
+pub(super) const SLICE: usize = 1_000;
+
+pub(super) struct Sweep {
+    pub(super) lane: Lane,
+    /// The plugin's interest alone.
+    wake: Wake<Lane>,
+    /// All Pods, or those of the plugin's namespace.
+    query: PodQuery,
+    /// The last Pod of the slice before.
+    after: Option<Cursor>,
+    /// Dropped at the end.
+    _done: Option<oneshot::Sender<()>>,
+}
+
+impl Sweep {
+    /// `done` is dropped when the last slice was taken.
+    pub(super) fn new(loaded: &Loaded, done: Option<oneshot::Sender<()>>) -> Self {
+        let query = PodQuery { namespace: loaded.spec.id.namespace.clone(), ..PodQuery::default() };
+        Self { lane: loaded.lane, wake: Wake::new([(loaded.lane, &loaded.spec)]), query, after: None, _done: done }
+    }
+
+    /// The Pods of the next slice that the plugin watches, and whether it was the last slice.
+    pub(super) fn slice(&mut self, snapshot: &Snapshot) -> (Vec<PodKey>, bool) {
+        let Page { pods, next, .. } = snapshot.find(&self.query, SLICE, self.after.as_ref());
+        let watched = pods.into_iter().filter(|pod| {
+            let added = Change::between(None, Some(Arc::clone(pod)));
+            added.is_some_and(|added| !self.wake.concerned(&added).is_empty())
+        });
+        let keys = watched.map(|pod| pod.key.clone()).collect();
+        self.after = next;
+        (keys, self.after.is_none())
+    }
+}

@@ -1,0 +1,431 @@
+//! Claims about deletions between the ingest loop, the queue and the workers, all as they are, with closures for
+//! plugins.
+
+mod stress;
+
+use std::{future::Future, path::Path, sync::atomic::Ordering::SeqCst};
+
+use podium_pods::{
+    cache,
+    model::{
+        Grants, LabelOperator, LabelRequirement, LabelSelector, Limits, Phase, PluginId, PluginSpec, Refused, WatchSpec,
+    },
+    pod::Record,
+};
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::{
+    clock::Clock,
+    dispatch::{Bounds, Dispatch},
+    journal::{self, Opened},
+    ports::{
+        Deliver, Failure, FailureKind, Live, Outcome, Reconcile, Request, RunReport, Sender, Sent, Staged, Subject,
+        Usage, World,
+    },
+    queue::{Backoff, Queue},
+    status::PluginStatus,
+};
+
+/// What a run was told, and what came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Told {
+    Present,
+    /// The revision of the last state.
+    Deleted(Option<u64>),
+}
+
+pub(super) type Verdict = Result<Outcome, Failure>;
+type Body = dyn Fn(Request, Told) -> BoxFuture<'static, Verdict> + Send + Sync;
+
+struct Closure(Box<Body>);
+
+impl Reconcile for Closure {
+    fn reconcile(&self, request: Request, _: Box<dyn World>) -> BoxFuture<'_, RunReport<Staged>> {
+        let told = match &request.subject {
+            Subject::Present(_) => Told::Present,
+            Subject::Deleted(last) => Told::Deleted(last.as_ref().map(|last| last.revision.0)),
+        };
+        Box::pin(async move {
+            let result = (self.0)(request, told).await;
+            RunReport { result, staged: Staged::default(), usage: Usage::default() }
+        })
+    }
+}
+
+struct Nobody;
+
+impl Deliver for Nobody {
+    fn deliver<'a>(
+        &'a self,
+        _: &'a Sender,
+        _: &'a PodKey,
+        _: &'a dyn PodView,
+        _: Staged,
+        _: u64,
+    ) -> BoxFuture<'a, Sent> {
+        Box::pin(async { Sent::default() })
+    }
+
+    fn held(&self, _: &Sender) -> Option<Duration> {
+        None
+    }
+}
+
+impl Live for Nobody {
+    fn get<'a>(
+        &'a self,
+        _: &'a Sender,
+        _: &'a str,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
+        Box::pin(async { Ok(None) })
+    }
+}
+
+impl WriteThrough for Nobody {
+    fn write_through(&self, _: Vec<Arc<CachedPod>>) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
+}
+
+pub(super) fn failure() -> Verdict {
+    Err(Failure { kind: FailureKind::Retry, message: "later".into() })
+}
+
+/// A plugin that watches Pods whose label `app` is as given, or all.
+fn spec(app: Option<&str>) -> PluginSpec {
+    let equal = |value: &str| LabelRequirement {
+        key: "app".into(),
+        operator: LabelOperator::In,
+        values: vec![value.to_owned()],
+    };
+    PluginSpec {
+        id: PluginId { namespace: None, name: "tidy".into() },
+        source: "tidy.wasm".into(),
+        impersonate: None,
+        watch: WatchSpec { selector: LabelSelector(app.map(equal).into_iter().collect()), ..WatchSpec::default() },
+        grants: Grants::default(),
+        limits: Limits::default(),
+        phase: Phase::Main,
+        after: Vec::new(),
+        config: "{}".into(),
+    }
+}
+
+pub(super) fn pod(name: &str, uid: &str, app: &str, revision: u64) -> Arc<CachedPod> {
+    let mut pod = podium_wire::Pod::default();
+    (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), name.into(), uid.into());
+    pod.header.resource_version = revision.to_string();
+    pod.labels.insert("app".into(), app.into());
+    Arc::new(CachedPod::new(&pod).unwrap())
+}
+
+/// An ingest loop that is called step by step, and workers.
+pub(super) struct Rig {
+    pub(super) ingest: Ingest,
+    pub(super) observed: mpsc::Sender<Observation>,
+    pub(super) dispatch: Arc<Dispatch>,
+    pub(super) status: Arc<PluginStatus>,
+    journal: Option<Arc<Journal>>,
+    lane: Lane,
+    workers: JoinSet<()>,
+}
+
+impl Rig {
+    fn new(backoff: Backoff, bounds: Bounds, opened: Option<(Arc<Journal>, Recovery)>) -> Self {
+        let registry = Arc::new(Registry::default());
+        let (writer, reader) = cache::new(7);
+        let queue: Arc<PodQueue> = Arc::new(Queue::new(backoff, 4, 7));
+        let debts = Arc::new(Debts::new(bounds));
+        let (observed, observations) = mpsc::channel(16);
+        let journal = opened.as_ref().map(|(journal, _)| journal.clone());
+        let past = match opened {
+            Some((journal, recovery)) => Past::Unlisted { journal, recovery, namespace: None },
+            None => Past::Told,
+        };
+        let caches = (writer, reader.clone());
+        let (ingest, _) = Ingest::new(caches, observations, registry.clone(), queue.clone(), debts.clone(), past);
+        let dispatch = Arc::new(Dispatch {
+            queue,
+            registry,
+            debts,
+            reader,
+            deliver: Arc::new(Nobody),
+            live: Arc::new(Nobody),
+            write_through: Arc::new(Nobody),
+            clock: Clock::starting_at(1_000),
+            seed: 1,
+            runs: 0.into(),
+        });
+        let (status, workers) = (Arc::default(), JoinSet::new());
+        Self { ingest, observed, dispatch, status, journal, lane: Lane(0), workers }
+    }
+
+    /// Without a journal.
+    pub(super) fn plain(backoff: Backoff) -> Self {
+        Self::new(backoff, Bounds::default(), None)
+    }
+
+    /// Loads a plugin and queues what it watches.
+    pub(super) fn load<R>(&mut self, app: Option<&str>, body: impl Fn(Request, Told) -> R + Send + Sync + 'static)
+    where
+        R: Future<Output = Verdict> + Send + 'static,
+    {
+        let reconcile = Arc::new(Closure(Box::new(move |request, told| Box::pin(body(request, told)))));
+        let sender = Sender { manager: "podium/tidy".into(), impersonate: None };
+        let account = self.journal.as_ref().map(|journal| journal.account(&spec(app).id));
+        let registry = &self.dispatch.registry;
+        self.lane = registry.put(spec(app), reconcile, sender, self.status.clone(), account);
+        let (done, _) = oneshot::channel();
+        self.ingest.plugins_changed(Some(self.lane), done);
+        while !self.ingest.sweeps.is_empty() {
+            self.ingest.sweep();
+        }
+    }
+
+    /// As [`podium_host::app::App::unload`].
+    fn unload(&mut self) {
+        assert_eq!(self.dispatch.registry.remove(&spec(None).id), Some(self.lane));
+        let (done, _) = oneshot::channel();
+        self.ingest.plugins_changed(None, done);
+        self.dispatch.queue.remove_lane(self.lane);
+        self.dispatch.debts.forget_lane(self.lane);
+    }
+
+    pub(super) fn work(&mut self, workers: usize) {
+        (0..workers).for_each(|_| _ = self.workers.spawn(self.dispatch.clone().work()));
+    }
+
+    fn apply(&mut self, pod: Arc<CachedPod>) {
+        self.ingest.observe(Observation::Events(vec![PodEvent::applied(pod)]));
+    }
+
+    fn delete(&mut self, pod: Arc<CachedPod>) {
+        self.ingest.observe(Observation::Events(vec![PodEvent::deleted(pod)]));
+    }
+
+    fn list(&mut self, pods: PodList, revision: u64) {
+        self.ingest.observe(Observation::Relisted { pods, revision: Revision(revision) });
+    }
+
+    /// Lets the workers do what is due, without any time passing.
+    async fn settle(&self) {
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        assert!(self.dispatch.queue.is_idle());
+    }
+}
+
+/// What a plugin was told, in order.
+type Notes = Arc<Mutex<Vec<Told>>>;
+
+/// A plugin that notes what it was told, and answers by `verdict`.
+fn noting(verdict: fn(&Told) -> Verdict) -> (Notes, impl Fn(Request, Told) -> std::future::Ready<Verdict>) {
+    let told = Notes::default();
+    let noted = told.clone();
+    let body = move |_: Request, what: Told| {
+        let verdict = verdict(&what);
+        noted.lock().push(what);
+        std::future::ready(verdict)
+    };
+    (told, body)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_waits_when_its_pod_has_left_the_selector_and_goes_is_given_the_last_state() {
+    // It backs off, it asked to be run again later, it waits for a worker.
+    let verdicts: [fn(&Told) -> Verdict; 3] = [
+        |told| if *told == Told::Present { failure() } else { Ok(Outcome::Settled) },
+        |told| match told {
+            Told::Present => Ok(Outcome::RequeueAfter(Duration::from_secs(60))),
+            Told::Deleted(_) => Ok(Outcome::Settled),
+        },
+        |_| Ok(Outcome::Settled),
+    ];
+    for (at, verdict) in verdicts.into_iter().enumerate() {
+        let mut rig = Rig::plain(Backoff::default());
+        let (told, body) = noting(verdict);
+        rig.load(Some("web"), body);
+        rig.apply(pod("cart-0", "u1", "web", 5));
+        if at < 2 {
+            rig.work(1);
+            rig.settle().await;
+        }
+        rig.apply(pod("cart-0", "u1", "other", 6));
+        if at < 2 {
+            rig.settle().await;
+        }
+        rig.delete(pod("cart-0", "u1", "other", 7));
+        rig.work(1);
+        rig.settle().await;
+        assert_eq!(told.lock().last(), Some(&Told::Deleted(Some(7))), "verdict {at}");
+        assert_eq!(told.lock().iter().filter(|told| matches!(told, Told::Deleted(_))).count(), 1, "verdict {at}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_leaves_the_selector_with_the_write_that_ends_it_is_told_with_its_last_state() {
+    let mut rig = Rig::plain(Backoff::default());
+    let (told, body) = noting(|_| Ok(Outcome::Settled));
+    rig.load(Some("web"), body);
+    rig.work(1);
+    rig.apply(pod("cart-0", "u1", "web", 5));
+    rig.settle().await;
+    rig.delete(pod("cart-0", "u1", "other", 7));
+    rig.settle().await;
+    assert_eq!(*told.lock(), [Told::Present, Told::Deleted(Some(7))]);
+}
+
+/// A journal that knows that the plugin ran on the Pod.
+fn noted(directory: &Path, key: &PodKey) -> Opened {
+    let mut opened = journal::open(directory, 0).unwrap();
+    let account = opened.journal.account(&spec(None).id);
+    let mut entering = Box::pin(account.enter(key));
+    assert!(futures::FutureExt::now_or_never(entering.as_mut()).is_none());
+    opened.store.write(&opened.journal).unwrap();
+    drop(opened);
+    journal::open(directory, 0).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_the_first_list_has_and_that_cannot_be_decoded_is_told_as_deleted_when_it_is_and_no_sooner() {
+    for by_event in [true, false] {
+        let directory = tempfile::tempdir().unwrap();
+        let cart = pod("cart-0", "u1", "web", 5);
+        let Opened { journal, recovery, .. } = noted(directory.path(), &cart.key);
+        let mut rig = Rig::new(Backoff::default(), Bounds::default(), Some((journal, recovery)));
+        let (told, body) = noting(|_| Ok(Outcome::Settled));
+        rig.load(None, body);
+        rig.work(1);
+        let undecoded = || {
+            let mut list = PodList::default();
+            list.held.insert("u1");
+            list
+        };
+        for revision in [9, 10] {
+            rig.list(undecoded(), revision);
+            rig.settle().await;
+            assert!(told.lock().is_empty(), "{:?}", told.lock());
+            assert!(rig.ingest.incomplete().load(SeqCst), "a checkpoint would lack the pod");
+        }
+        let last = if by_event {
+            rig.delete(pod("cart-0", "u1", "web", 11));
+            Some(11)
+        } else {
+            rig.list(PodList::default(), 12);
+            None
+        };
+        rig.settle().await;
+        assert_eq!(*told.lock(), [Told::Deleted(last)]);
+        assert!(!rig.ingest.incomplete().load(SeqCst));
+        assert_eq!(rig.journal.unwrap().figures().entries, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_plugin_that_never_settles_on_deletions_no_more_is_kept_after_a_day_than_after_an_hour() {
+    const BOUNDS: Bounds = Bounds { states: 5, unsettled: 20, all: 100 };
+    const AN_HOUR: u64 = 60;
+    let directory = tempfile::tempdir().unwrap();
+    let Opened { journal, recovery, mut store } = journal::open(directory.path(), 0).unwrap();
+    let mut rig = Rig::new(Backoff::default(), BOUNDS, Some((journal.clone(), recovery)));
+    let states = Arc::new(Mutex::new((0_u64, 0_u64)));
+    let counted = states.clone();
+    rig.load(None, move |_, told| {
+        let mut counted = counted.lock();
+        counted.0 += u64::from(matches!(told, Told::Deleted(Some(_))));
+        counted.1 += u64::from(told == Told::Deleted(None));
+        std::future::ready(if told == Told::Present { Ok(Outcome::Settled) } else { failure() })
+    });
+    rig.work(4);
+    rig.list(PodList::default(), 1);
+    let mut hours = Vec::new();
+    let mut revision = 1;
+    for hour in 0..24 {
+        for _ in 0..AN_HOUR {
+            let name = format!("job-{revision}");
+            rig.apply(pod(&name, &name, "job", revision + 1));
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            store.write(&journal).unwrap();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            rig.delete(pod(&name, &name, "job", revision + 2));
+            revision += 2;
+            tokio::time::sleep(Duration::from_millis(59_800)).await;
+        }
+        let kept = rig.dispatch.debts.tombstones.figures(rig.lane);
+        assert!(kept.states <= BOUNDS.states && kept.unsettled <= BOUNDS.unsettled, "hour {hour}: {kept:?}");
+        hours.push((kept, journal.figures().entries, journal.figures().owed));
+    }
+    assert_eq!(hours[1], hours[23], "{hours:?}");
+    assert_eq!(rig.status.deletions_given_up(), 24 * AN_HOUR - BOUNDS.unsettled as u64);
+    assert_eq!(rig.status.states_dropped(), 24 * AN_HOUR - BOUNDS.states as u64);
+    let (with, without) = *states.lock();
+    assert!(with >= 24 * AN_HOUR && without > 0, "{with} {without}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_is_unloaded_and_loaded_again_does_not_run_beside_its_last_run_on_the_same_pod() {
+    let mut rig = Rig::plain(Backoff::default());
+    let (runs, most) = (Arc::new(Mutex::new((0, 0))), Arc::new(tokio::sync::Semaphore::new(0)));
+    let body = || {
+        let (runs, go) = (runs.clone(), most.clone());
+        move |_: Request, _: Told| {
+            let (runs, go) = (runs.clone(), go.clone());
+            async move {
+                {
+                    let mut runs = runs.lock();
+                    runs.0 += 1;
+                    runs.1 = runs.0.max(runs.1);
+                }
+                go.acquire().await.unwrap().forget();
+                runs.lock().0 -= 1;
+                Ok(Outcome::Settled)
+            }
+        }
+    };
+    rig.load(None, body());
+    rig.work(2);
+    rig.apply(pod("cart-0", "u1", "web", 5));
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    rig.unload();
+    rig.load(None, body());
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(*runs.lock(), (1, 1), "running now, and most at once");
+    most.add_permits(2);
+    rig.settle().await;
+    assert_eq!((*runs.lock(), rig.status.runs()), ((0, 1), 2), "the plugin that was loaded again has had no run");
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_are_taken_while_a_plugin_is_set_to_work_on_many_pods() {
+    let mut rig = Rig::plain(Backoff::default());
+    let pods =
+        |number: u64| (0..number).map(|at| Record::from(pod(&format!("cart-{at}"), &format!("u{at}"), "web", 5)));
+    rig.list(pods(3_500).collect(), 9);
+    let reconcile = Arc::new(Closure(Box::new(|_, _| Box::pin(std::future::ready(Ok(Outcome::Settled))))));
+    let sender = Sender { manager: "podium/tidy".into(), impersonate: None };
+    let (dispatch, status) = (rig.dispatch.clone(), rig.status.clone());
+    let lane = dispatch.registry.put(spec(None), reconcile, sender, status, None);
+    let Rig { mut ingest, observed, .. } = rig;
+    let (done, mut queued) = oneshot::channel();
+    ingest.plugins_changed(Some(lane), done);
+    // More than the loop could do at once: it takes turns.
+    observed.try_send(Observation::Events(vec![PodEvent::applied(pod("cart-x", "ux", "web", 10))])).unwrap();
+    let mut running = Box::pin(ingest.run());
+    let mut slices = 0;
+    while queued.try_recv() == Err(oneshot::error::TryRecvError::Empty) {
+        assert!(futures::FutureExt::now_or_never(running.as_mut()).is_none());
+        slices += 1;
+        let depth = dispatch.queue.depth(lane);
+        assert!(depth <= (slices + 1) * (sweep::SLICE + 1), "{depth} after {slices} turns");
+        assert!(dispatch.reader.snapshot().by_uid("ux").is_some(), "the event waits for the plugin");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((dispatch.queue.depth(lane), slices > 2), (3_501, true), "{slices} turns");
+}

@@ -1,0 +1,416 @@
+//! What outlives the process: which plugin ran on which Pod, until the Pod's deletion has settled for the plugin. With
+//! it every deletion is delivered, also of Pods that went while the host was down.
+//!
+//! An append-only file in a directory of its own ([`open`]). Before a plugin's first run on a Pod its entry is written;
+//! later runs on that Pod ask a set in memory and do no IO. Entries are written in batches, by whoever calls
+//! [`Store::write`] when [`Journal::due`] says so; nothing here spawns. It keeps no state of Pods: what is delivered
+//! after a restart is the key alone.
+
+mod entry;
+mod file;
+mod live;
+mod replay;
+
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use entry::Entry;
+pub use file::{Error, Opened, Store, open};
+use live::{Live, Uid};
+use parking_lot::Mutex;
+use podium_pods::model::{PluginId, PodKey};
+pub use replay::{Found, Recovery};
+use tokio::sync::Notify;
+
+/// For how long a first run waits for a disk that does not answer. Longer than a disk that works takes to sync, and
+/// short enough that a host with a broken one goes on.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes that wait for a disk that takes none: about 60,000 entries. What comes on top is not noted; a later run on the
+/// same Pod tries again.
+const MAX_PENDING: usize = 8 << 20;
+
+/// A plugin's place in the journal, kept across restarts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Number(u32);
+
+/// What the journal knows, shared by all.
+#[derive(Debug)]
+pub struct Journal {
+    state: Mutex<State>,
+    /// There is something to write.
+    due: Notify,
+    /// Something was written, or cannot be.
+    progress: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The uid of its namespace kube-system, where it was ever known.
+    cluster: Option<Arc<str>>,
+    live: Live,
+    /// By number.
+    plugins: Vec<Option<Known>>,
+    /// Pods that are gone and whose deletion has not settled. In order, because what is queued from it is.
+    owed: BTreeMap<Number, BTreeSet<PodKey>>,
+    /// Not yet given to the disk.
+    pending: Batch,
+    /// Bytes that the store holds and could not write.
+    stuck: usize,
+    /// Counts what was ever put in `pending`; the store says how far it has come.
+    noted: u64,
+    written: u64,
+    /// Why writing fails now.
+    failing: Option<String>,
+    /// What was never noted because too much was waiting.
+    missed: u64,
+    /// Length of the file.
+    bytes: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Known {
+    id: PluginId,
+    /// In epoch milliseconds.
+    absent_since: Option<u64>,
+}
+
+/// The journal is of another cluster. The uids are those of the namespace kube-system.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the journal is of another cluster: its namespace kube-system has the uid {noted}, and that of this API server {present}; give \
+     each cluster a state directory of its own, or remove this one, and with it the deletions that it still owes"
+)]
+pub struct OtherCluster {
+    pub noted: Arc<str>,
+    pub present: Arc<str>,
+}
+
+/// Entries on their way to the file.
+#[derive(Debug, Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    entries: usize,
+    /// What `noted` was after the last of them.
+    upto: u64,
+}
+
+/// The journal's own figures.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Pairs of a plugin and a Pod that it ran on.
+    pub entries: usize,
+    /// Those whose Pod is gone and whose deletion has not settled.
+    pub owed: usize,
+    /// The file's length.
+    pub bytes: u64,
+    /// Runs go on that are not noted.
+    pub failing: bool,
+    /// Runs that were not noted since the start.
+    pub missed: u64,
+}
+
+impl Journal {
+    fn new(state: State) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(state), due: Notify::new(), progress: Notify::new() })
+    }
+
+    /// Names the cluster, by the uid of its namespace kube-system. The first name is kept.
+    ///
+    /// # Errors
+    /// When the journal is of another cluster: nothing of what it knows is true of this one.
+    pub fn of_cluster(&self, uid: &Arc<str>) -> Result<(), OtherCluster> {
+        let mut state = self.state.lock();
+        match state.cluster.clone() {
+            Some(noted) if noted == *uid => return Ok(()),
+            Some(noted) => return Err(OtherCluster { noted, present: Arc::clone(uid) }),
+            None => state.cluster = Some(Arc::clone(uid)),
+        }
+        state.note(&Entry::Cluster { uid: Cow::Borrowed(uid) });
+        drop(state);
+        self.due.notify_one();
+        Ok(())
+    }
+
+    /// The account of a plugin that was loaded.
+    #[must_use]
+    pub fn account(self: &Arc<Self>, id: &PluginId) -> Account {
+        let mut state = self.state.lock();
+        let known = Known { id: id.clone(), absent_since: None };
+        let number = match state.number_of(id) {
+            Some(number) if state.known(number).is_some_and(|known| known.absent_since.is_none()) => number,
+            there => {
+                let free = there.or_else(|| position(&state.plugins, Option::is_none));
+                state.set_plugin(free, Some(known))
+            }
+        };
+        drop(state);
+        self.due.notify_one();
+        Account { journal: self.clone(), number }
+    }
+
+    /// The host goes on without this plugin from now on: what it ran on is kept for a while.
+    pub fn absent(&self, id: &PluginId, now_millis: u64) {
+        let mut state = self.state.lock();
+        if let Some(number) = state.number_of(id) {
+            state.mark_absent(number, now_millis);
+        }
+        drop(state);
+        self.due.notify_one();
+    }
+
+    /// As [`Self::absent`], for all but those that are loaded. Gives them and on how many Pods they ran.
+    pub fn all_absent_but(&self, loaded: &[PluginId], now_millis: u64) -> Vec<(PluginId, usize)> {
+        let mut state = self.state.lock();
+        let mut absent = Vec::new();
+        for number in state.numbers() {
+            let Some(id) = state.known(number).map(|known| known.id.clone()) else { continue };
+            if !loaded.contains(&id) {
+                state.mark_absent(number, now_millis);
+                absent.push((id, state.live.count_of(number)));
+            }
+        }
+        drop(state);
+        self.due.notify_one();
+        absent
+    }
+
+    /// The Pod is gone: its deletion is owed to the plugins that this gives, loaded or not.
+    pub fn gone(&self, key: &PodKey) -> Vec<Number> {
+        let mut state = self.state.lock();
+        let plugins = state.live.plugins_of(Uid::of(&key.uid));
+        for plugin in &plugins {
+            state.owed.entry(*plugin).or_default().insert(key.clone());
+        }
+        plugins
+    }
+
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let state = self.state.lock();
+        Figures {
+            entries: state.live.len(),
+            owed: state.owed.values().map(BTreeSet::len).sum(),
+            bytes: state.bytes,
+            failing: state.failing.is_some(),
+            missed: state.missed,
+        }
+    }
+
+    /// Returns when there is something to write. Cancel safe.
+    pub async fn due(&self) {
+        loop {
+            let notified = self.due.notified();
+            if !self.state.lock().pending.bytes.is_empty() {
+                return;
+            }
+            notified.await;
+        }
+    }
+
+    /// Writing or syncing failed: nobody waits for it until it succeeds again. Told once.
+    pub fn failed(&self, why: &str) {
+        let mut state = self.state.lock();
+        let before = state.failing.replace(why.to_owned());
+        drop(state);
+        self.progress.notify_waiters();
+        if before.is_none() {
+            tracing::error!(
+                error = why,
+                "the journal cannot be written; runs go on, but deletions during a restart may not be delivered: look at \
+                 the disk of --state-dir"
+            );
+        }
+    }
+
+    fn take_pending(&self) -> Batch {
+        std::mem::take(&mut self.state.lock().pending)
+    }
+
+    /// `bytes`: the file's length.
+    fn wrote(&self, upto: u64, bytes: u64) {
+        let mut state = self.state.lock();
+        (state.written, state.bytes, state.stuck) = (state.written.max(upto), bytes, 0);
+        let failed = state.failing.take();
+        drop(state);
+        self.progress.notify_waiters();
+        if failed.is_some() {
+            tracing::info!("the journal is written again");
+        }
+    }
+
+    /// Waits until everything up to `note` is in the file, or nobody can say when it will be.
+    async fn written(&self, note: u64) {
+        let written = async {
+            loop {
+                let mut notified = std::pin::pin!(self.progress.notified());
+                // From here on no notice is missed.
+                notified.as_mut().enable();
+                {
+                    let state = self.state.lock();
+                    if state.written >= note || state.failing.is_some() {
+                        return;
+                    }
+                }
+                notified.await;
+            }
+        };
+        if tokio::time::timeout(PATIENCE, written).await.is_err() {
+            self.failed("the disk does not answer");
+        }
+    }
+}
+
+fn position<T>(of: &[T], wanted: impl FnMut(&T) -> bool) -> Option<Number> {
+    of.iter().position(wanted).and_then(|at| u32::try_from(at).ok()).map(Number)
+}
+
+impl State {
+    fn known(&self, number: Number) -> Option<&Known> {
+        self.plugins.get(number.0 as usize)?.as_ref()
+    }
+
+    fn numbers(&self) -> Vec<Number> {
+        (0..u32::try_from(self.plugins.len()).unwrap_or(u32::MAX)).map(Number).collect()
+    }
+
+    fn number_of(&self, id: &PluginId) -> Option<Number> {
+        position(&self.plugins, |known| known.as_ref().is_some_and(|known| known.id == *id))
+    }
+
+    /// Gives a number to a plugin, or none to a number; without a number the next one. What another plugin of that
+    /// number ran on is forgotten, here as when the file is read.
+    fn set_plugin(&mut self, number: Option<Number>, known: Option<Known>) -> Number {
+        let number = number.unwrap_or_else(|| Number(u32::try_from(self.plugins.len()).unwrap_or(u32::MAX)));
+        self.note(&plugin_entry(number, known.as_ref()));
+        self.put_plugin(number, known);
+        number
+    }
+
+    /// As [`Self::set_plugin`], without an entry.
+    fn put_plugin(&mut self, number: Number, known: Option<Known>) {
+        let at = number.0 as usize;
+        if self.plugins.len() <= at {
+            self.plugins.resize_with(at + 1, || None);
+        }
+        if self.plugins[at].as_ref().map(|known| &known.id) != known.as_ref().map(|known| &known.id) {
+            self.live.remove_plugin(number);
+            self.owed.remove(&number);
+        }
+        self.plugins[at] = known;
+    }
+
+    fn mark_absent(&mut self, number: Number, now_millis: u64) {
+        if let Some(known) = self.known(number).filter(|known| known.absent_since.is_none()).cloned() {
+            self.set_plugin(Some(number), Some(Known { absent_since: Some(now_millis), ..known }));
+        }
+    }
+
+    /// False, when the entry cannot be written.
+    fn note(&mut self, entry: &Entry<'_>) -> bool {
+        let pending = &mut self.pending;
+        if !entry.append_to(&mut pending.bytes) {
+            return false;
+        }
+        self.noted += 1;
+        pending.entries += 1;
+        pending.upto = self.noted;
+        true
+    }
+
+    fn is_full(&self) -> bool {
+        self.pending.bytes.len() + self.stuck > MAX_PENDING
+    }
+}
+
+fn plugin_entry(number: Number, known: Option<&Known>) -> Entry<'_> {
+    let plugin = known.map(|known| entry::Plugin {
+        namespace: known.id.namespace.as_deref().map(Cow::Borrowed),
+        name: Cow::Borrowed(&known.id.name),
+        absent_since: known.absent_since,
+    });
+    Entry::Plugin { number: number.0, plugin }
+}
+
+fn runs_entry<'a>(plugin: Number, key: &'a PodKey) -> Entry<'a> {
+    let [namespace, name, uid] = [&key.namespace, &key.name, &key.uid].map(|text| Cow::Borrowed(&**text));
+    Entry::Runs { plugin: plugin.0, namespace, name, uid }
+}
+
+/// The journal of one plugin.
+#[derive(Debug, Clone)]
+pub struct Account {
+    journal: Arc<Journal>,
+    number: Number,
+}
+
+impl Account {
+    #[must_use]
+    pub fn number(&self) -> Number {
+        self.number
+    }
+
+    /// To be called before the plugin runs on the Pod; returns when the run may start. No IO, and no waiting, but for
+    /// the first time.
+    pub async fn enter(&self, key: &PodKey) {
+        if let Some(note) = self.note(key) {
+            self.journal.written(note).await;
+        }
+    }
+
+    /// What is to be waited for, if this is the first time.
+    fn note(&self, key: &PodKey) -> Option<u64> {
+        let uid = Uid::of(&key.uid);
+        let mut state = self.journal.state.lock();
+        if state.live.contains(self.number, uid) {
+            return None;
+        }
+        if state.is_full() || !state.note(&runs_entry(self.number, key)) {
+            state.missed += 1;
+            return None;
+        }
+        state.live.insert(self.number, uid);
+        let note = state.noted;
+        drop(state);
+        self.journal.due.notify_one();
+        Some(note)
+    }
+
+    /// A run found the Pod gone: its deletion is owed.
+    pub fn gone(&self, key: &PodKey) {
+        let mut state = self.journal.state.lock();
+        if state.live.contains(self.number, Uid::of(&key.uid)) {
+            state.owed.entry(self.number).or_default().insert(key.clone());
+        }
+    }
+
+    /// The plugin is done with the Pod's deletion.
+    pub fn settled(&self, key: &PodKey) {
+        let mut state = self.journal.state.lock();
+        if !state.live.remove(self.number, Uid::of(&key.uid)) {
+            return;
+        }
+        if let Some(owed) = state.owed.get_mut(&self.number) {
+            owed.remove(key);
+        }
+        // Were it not written, the deletion would be delivered once more after a restart, which harms nobody.
+        let entry = Entry::Settled { plugin: self.number.0, uid: Cow::Borrowed(&key.uid) };
+        let _ = state.is_full() || state.note(&entry);
+        drop(state);
+        self.journal.due.notify_one();
+    }
+
+    /// The deletions that are owed to the plugin, by namespace and name.
+    #[must_use]
+    pub fn owed(&self) -> Vec<PodKey> {
+        self.journal.state.lock().owed.get(&self.number).into_iter().flatten().cloned().collect()
+    }
+}

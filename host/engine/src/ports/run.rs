@@ -1,0 +1,108 @@
+//! One run of a plugin: what it is given and what it gives back.
+
+use std::{sync::Arc, time::Duration};
+
+use podium_pods::{
+    model::{PodKey, WriteReport},
+    pod::CachedPod,
+};
+
+/// The `tracing` target of the span of a run. It has only spans, so that a log filter can keep them whatever lines it
+/// drops.
+pub const RUN_TARGET: &str = "podium::run";
+/// The `tracing` target of a plugin's own log lines.
+pub const PLUGIN_TARGET: &str = "podium::plugin";
+
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub key: PodKey,
+    pub subject: Subject,
+    /// Epoch milliseconds.
+    pub now_millis: u64,
+    /// 1 for a first attempt, and one more for each failure in a row.
+    pub attempt: u32,
+    /// What became of writes sent after the run before this one, where it did not settle.
+    pub unsettled: Vec<WriteReport>,
+    /// Seeds a WASI guest's random numbers; from the host's seed and the run's number.
+    pub seed: u64,
+}
+
+#[derive(Debug, Clone)]
+pub enum Subject {
+    Present(Arc<CachedPod>),
+    /// The last known state, if there is one.
+    Deleted(Option<Arc<CachedPod>>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Settled,
+    RequeueAfter(Duration),
+    Stop,
+}
+
+/// Why a run failed; the text is for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    pub kind: FailureKind,
+    pub message: String,
+}
+
+/// Retried with back-off, all but `Terminal`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FailureKind {
+    /// The plugin asked to be run again.
+    Retry,
+    /// The plugin said that running again on the same data will not help.
+    Terminal,
+    /// The guest trapped: unreachable, out of bounds, a panic.
+    Trap,
+    /// Cut at its limit of processor time.
+    Cpu,
+    /// Cut at its limit of wall time.
+    Deadline,
+    /// Cut at its limit of memory, tables or instances.
+    Memory,
+    /// Something in the host went wrong.
+    Host,
+}
+
+impl FailureKind {
+    /// The value of the metrics' label `reason`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::Terminal => "terminal",
+            Self::Trap => "trap",
+            Self::Cpu => "cpu",
+            Self::Deadline => "deadline",
+            Self::Memory => "memory",
+            Self::Host => "host",
+        }
+    }
+
+    /// What controller-runtime would count as a panic: the plugin's code did not return.
+    #[must_use]
+    pub const fn is_panic(self) -> bool {
+        matches!(self, Self::Trap | Self::Cpu | Self::Deadline | Self::Memory)
+    }
+}
+
+/// How a run ended, as the engine saw it. What was staged is sent by whoever ran it, and only when `result` is well.
+#[derive(Debug)]
+#[must_use]
+pub struct RunReport<Staged> {
+    pub result: Result<Outcome, Failure>,
+    pub staged: Staged,
+    pub usage: Usage,
+}
+
+/// What a run used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub fuel: u64,
+    pub host_calls: u32,
+    /// From start to end, waiting included.
+    pub wall: Duration,
+}

@@ -1,0 +1,57 @@
+//! Whether each configured plugin runs, and the reason when it does not.
+
+use podium_pods::model::PluginId;
+
+/// The result of the latest attempt to load a plugin.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum LoadState {
+    /// The first attempt has not ended.
+    #[default]
+    Loading,
+    Loaded,
+    /// The attempt failed for a reason that may pass, such as a component file that cannot be read. The host tries
+    /// again with back-off.
+    Waiting {
+        /// One line, escaped and bounded.
+        reason: String,
+        /// Attempts that failed in a row.
+        attempts: u32,
+    },
+    /// The component or its configuration was refused. The host does not try again until it is given another.
+    Refused {
+        /// One line, escaped and bounded.
+        reason: String,
+    },
+}
+
+impl LoadState {
+    /// `loading`, `loaded`, `waiting` or `refused`.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Loading => "loading",
+            Self::Loaded => "loaded",
+            Self::Waiting { .. } => "waiting",
+            Self::Refused { .. } => "refused",
+        }
+    }
+
+    /// Why the latest attempt failed.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Loading | Self::Loaded => None,
+            Self::Waiting { reason, .. } | Self::Refused { reason } => Some(reason),
+        }
+    }
+}
+
+/// One configured plugin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PluginState {
+    pub id: PluginId,
+    pub load: LoadState,
+    /// True while a version of the plugin runs. It may be true when `load` is not [`LoadState::Loaded`]: an earlier
+    /// version goes on while a new one is compiled, and after a new one failed to load that may do no less.
+    pub runs: bool,
+}

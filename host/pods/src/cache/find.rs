@@ -1,0 +1,310 @@
+//! Answers queries by the index that leaves the fewest candidates; what the index does not decide is filtered.
+//!
+//! A label decides by equality or a set of values. Existence, absence and exclusion are filtered.
+//!
+//! A query of one namespace is answered, and its cost counted, from the Pods of that namespace: which index is chosen,
+//! how many Pods are looked at and what is found are the same whatever Pods other namespaces have. Plugins can see the
+//! cost by their search budget, so it must not depend on Pods that they may not see. What remains is time: where the
+//! namespace begins in an index's set is found by a binary search over the whole set, a few microseconds at most.
+
+use std::{cell::Cell, cmp::Ordering, iter::Peekable, ops::Bound, sync::Arc};
+
+use super::{
+    index::labels,
+    members::{Members, Slot},
+    snapshot::{Pods, Snapshot},
+};
+use crate::{
+    model::{Cursor, LabelOperator, LabelRequirement, PodQuery},
+    pod::{CachedPod, Page},
+};
+
+/// Where candidates come from.
+enum Source<'a> {
+    Everything,
+    Namespace(&'a Members),
+    /// Pods that have one of some values; the sets do not overlap.
+    Index(Vec<&'a Members>),
+}
+
+/// What every candidate of the chosen source is known to satisfy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Decided {
+    Nothing,
+    Node,
+    Owner,
+    Phase,
+    /// The label requirement at this place.
+    Label(usize),
+}
+
+type Slots<'a> = Box<dyn Iterator<Item = Slot> + 'a>;
+
+impl Snapshot {
+    pub(super) fn find_page(&self, query: &PodQuery, limit: usize, after: Option<&Cursor>) -> Page {
+        if limit == 0 {
+            return Page::default();
+        }
+        let examined = Cell::new(0);
+        let mut matching = self.matching(query, after, &examined);
+        let pods: Vec<_> = matching.by_ref().take(limit).collect();
+        let next = if matching.next().is_some() { pods.last() } else { None };
+        let next = next.map(|last| last.cursor());
+        Page { pods, next, examined: examined.get() }
+    }
+
+    pub(super) fn count_all(&self, query: &PodQuery) -> usize {
+        if is_known(query) {
+            return match &query.namespace {
+                Some(namespace) => self.namespaces.get(namespace).map_or(0, Members::len),
+                None => self.len(),
+            };
+        }
+        self.matching(query, None, &Cell::new(0)).count()
+    }
+
+    pub(super) fn candidates_of_count(&self, query: &PodQuery) -> usize {
+        if is_known(query) {
+            return 0;
+        }
+        match self.source(query).0 {
+            Source::Everything => self.len(),
+            Source::Namespace(members) => members.len(),
+            Source::Index(sets) => self.size_of(&sets, query),
+        }
+    }
+
+    /// Counts into `examined` what is looked at, matching or not.
+    fn matching<'a>(
+        &'a self,
+        query: &'a PodQuery,
+        after: Option<&'a Cursor>,
+        examined: &'a Cell<usize>,
+    ) -> impl Iterator<Item = Arc<CachedPod>> + 'a {
+        let (source, decided) = self.source(query);
+        let candidates = match source {
+            Source::Everything => self.walk(after),
+            Source::Namespace(members) => self.walk_namespace(members, query.namespace.as_ref(), after),
+            Source::Index(sets) => self.walk_index(&sets, query.namespace.as_deref(), after),
+        };
+        let candidates = candidates.inspect(|_| examined.set(examined.get() + 1));
+        let pods = candidates.filter_map(|slot| self.pods.get(slot)).map(|pod| pod.pod());
+        pods.filter(move |pod| matches(query, decided, pod))
+    }
+
+    fn source<'a>(&'a self, query: &PodQuery) -> (Source<'a>, Decided) {
+        let mut size = self.len();
+        let mut best = (Source::Everything, Decided::Nothing);
+        if let Some(namespace) = &query.namespace {
+            let Some(members) = self.namespaces.get(namespace) else {
+                return (Source::Index(Vec::new()), Decided::Nothing);
+            };
+            size = members.len();
+            best = (Source::Namespace(members), Decided::Nothing);
+        }
+        let mut offer = |sets: Vec<&'a Members>, decided| {
+            let candidates = self.size_of(&sets, query);
+            if candidates <= size {
+                size = candidates;
+                best = (Source::Index(sets), decided);
+            }
+        };
+        // Of sets of one size the last is taken, the one that spares the most work on each candidate.
+        if let Some(phase) = &query.phase {
+            offer(self.indexes.phases.get(phase).into_iter().collect(), Decided::Phase);
+        }
+        if let Some(node) = &query.node {
+            offer(self.indexes.nodes.get(node).into_iter().collect(), Decided::Node);
+        }
+        if let Some(uid) = &query.owner_uid {
+            offer(self.indexes.owners.get(uid).into_iter().collect(), Decided::Owner);
+        }
+        for (at, requirement) in query.labels.0.iter().enumerate() {
+            if let LabelRequirement { key, operator: LabelOperator::In, values } = requirement {
+                let mut values: Vec<_> = values.iter().collect();
+                values.sort_unstable();
+                values.dedup();
+                let sets = values.into_iter().filter_map(|value| self.indexes.label(key, value)).collect();
+                offer(sets, Decided::Label(at));
+            }
+        }
+        best
+    }
+
+    /// How many candidates sets leave: of a query of one namespace, its own Pods only.
+    fn size_of(&self, sets: &[&Members], query: &PodQuery) -> usize {
+        let sizes = sets.iter().map(|members| match &query.namespace {
+            None => members.len(),
+            Some(namespace) => members.count_within(
+                |slot| self.pods.compare(slot, namespace, "") == Ordering::Less,
+                |slot| self.is_in(slot, namespace),
+            ),
+        });
+        sizes.sum()
+    }
+
+    fn is_in(&self, slot: Slot, namespace: &str) -> bool {
+        self.pods.get(slot).is_some_and(|pod| **pod.namespace() == *namespace)
+    }
+
+    fn walk<'a>(&'a self, after: Option<&'a Cursor>) -> Slots<'a> {
+        let from = after.map_or(Bound::Unbounded, |after| Bound::Included(&*after.namespace));
+        let namespaces = self.namespaces.range::<_, str>((from, Bound::Unbounded));
+        Box::new(namespaces.flat_map(move |(namespace, members)| self.walk_namespace(members, Some(namespace), after)))
+    }
+
+    fn walk_namespace<'a>(
+        &'a self,
+        members: &'a Members,
+        namespace: Option<&Arc<str>>,
+        after: Option<&'a Cursor>,
+    ) -> Slots<'a> {
+        match (namespace, after) {
+            (Some(namespace), Some(after)) if after.namespace == *namespace => {
+                Box::new(members.iter_from(|slot| !is_behind(&self.pods, slot, after)))
+            }
+            (Some(namespace), Some(after)) if after.namespace > *namespace => Box::new(std::iter::empty()),
+            _ => Box::new(members.iter()),
+        }
+    }
+
+    fn walk_index<'a>(
+        &'a self,
+        sets: &[&'a Members],
+        namespace: Option<&'a str>,
+        after: Option<&'a Cursor>,
+    ) -> Slots<'a> {
+        let before = move |slot| {
+            namespace.is_some_and(|namespace| self.pods.compare(slot, namespace, "") == Ordering::Less)
+                || after.is_some_and(|after| !is_behind(&self.pods, slot, after))
+        };
+        let sets = sets.iter().map(|members| members.iter_from(before).peekable()).collect();
+        let within = move |slot: &Slot| namespace.is_none_or(|namespace| self.is_in(*slot, namespace));
+        Box::new(Merged { sets, pods: &self.pods }.take_while(within))
+    }
+}
+
+fn is_behind(pods: &Pods, slot: Slot, after: &Cursor) -> bool {
+    pods.compare(slot, &after.namespace, &after.name) == Ordering::Greater
+}
+
+/// How many Pods match is known without looking at any.
+fn is_known(query: &PodQuery) -> bool {
+    let PodQuery { namespace: _, node, owner_uid, phase, labels } = query;
+    node.is_none() && owner_uid.is_none() && phase.is_none() && labels.0.is_empty()
+}
+
+fn matches(query: &PodQuery, decided: Decided, pod: &CachedPod) -> bool {
+    let PodQuery { namespace, node, owner_uid, phase, labels: selector } = query;
+    namespace.as_ref().is_none_or(|namespace| pod.key.namespace == *namespace)
+        && (decided == Decided::Node || node.as_ref().is_none_or(|node| pod.node().as_deref() == Some(&**node)))
+        && (decided == Decided::Phase || phase.as_ref().is_none_or(|phase| *pod.phase() == **phase))
+        && (decided == Decided::Owner
+            || owner_uid.as_ref().is_none_or(|uid| pod.owner_uids().iter().any(|owner| **owner == **uid)))
+        && match (selector.0.len(), decided) {
+            (0, _) | (1, Decided::Label(_)) => true,
+            _ => selector.matches(&labels(Some(pod))),
+        }
+}
+
+/// Several ordered sets as one, in order.
+struct Merged<'a, I: Iterator> {
+    sets: Vec<Peekable<I>>,
+    pods: &'a Pods,
+}
+
+impl<I: Iterator<Item = Slot>> Iterator for Merged<'_, I> {
+    type Item = Slot;
+
+    fn next(&mut self) -> Option<Slot> {
+        if let [only] = &mut *self.sets {
+            return only.next();
+        }
+        let pods = self.pods;
+        let heads = self.sets.iter_mut().enumerate();
+        let heads = heads.filter_map(|(at, slots)| Some((pods.get(*slots.peek()?)?, at)));
+        let least =
+            heads.min_by(|(one, _), (other, _)| one.compare(other.namespace(), &other.name()).then(Ordering::Less));
+        let (_, at) = least?;
+        self.sets[at].next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        model::{LabelOperator, LabelRequirement, LabelSelector, PodQuery},
+        pod::{PodEvent, PodView},
+        testing::{cached, pod},
+    };
+
+    #[test]
+    fn of_all_that_is_asked_the_index_with_the_fewest_pods_is_looked_through() {
+        let (mut writer, reader) = crate::cache::new(7);
+        // Each word of a Pod is had by more Pods than the one before it.
+        for at in 0..16 {
+            let (mut pod, word) =
+                (pod(&format!("p{at:02}"), &format!("u{at}"), at + 1, "x"), |of| (at < of).to_string());
+            pod.spec.node_name = Some(word(8));
+            pod.owners[0].uid = word(4);
+            pod.status.phase = word(2);
+            pod.labels = [("app".to_owned(), word(1))].into();
+            writer.apply(vec![PodEvent::applied(cached(&pod))]);
+        }
+        let snapshot = reader.snapshot();
+        let [node, owner_uid, phase] = [0; 3].map(|_| Some("true".into()));
+        let labels = LabelSelector(vec![LabelRequirement {
+            key: "app".into(),
+            operator: LabelOperator::In,
+            values: vec!["true".into()],
+        }]);
+        let node = PodQuery { node, ..PodQuery::default() };
+        let owned = PodQuery { owner_uid, ..node.clone() };
+        let phased = PodQuery { phase, ..owned.clone() };
+        let labelled = PodQuery { labels, ..phased.clone() };
+        let cost = |query: &PodQuery| (snapshot.candidates(query), snapshot.count(query));
+        assert_eq!([node, owned, phased, labelled].map(|query| cost(&query)), [(8, 8), (4, 4), (2, 2), (1, 1)]);
+        let nowhere = PodQuery { phase: Some("Running".into()), node: Some("true".into()), ..PodQuery::default() };
+        assert_eq!(cost(&nowhere), (0, 0), "in a phase that no Pod is in");
+    }
+
+    #[test]
+    fn a_pod_is_found_in_its_present_phase_alone() {
+        let (mut writer, reader) = crate::cache::new(7);
+        let found =
+            |phase: &str| reader.snapshot().count(&PodQuery { phase: Some(phase.into()), ..PodQuery::default() });
+        let mut told = pod("cart", "u", 1, "x");
+        for (revision, phase) in [(1, ""), (2, "Pending"), (3, "Running")] {
+            (told.header.resource_version, told.status.phase) = (revision.to_string(), phase.into());
+            writer.apply(vec![PodEvent::applied(cached(&told))]);
+            let expected = ["", "Pending", "Running"].map(|other| u64::from(other == phase));
+            assert_eq!(["", "Pending", "Running"].map(found), expected, "{phase:?}");
+        }
+        told.header.resource_version = "4".into();
+        writer.apply(vec![PodEvent::deleted(cached(&told))]);
+        assert_eq!(found("Running"), 0, "deleted");
+    }
+
+    #[test]
+    fn a_search_costs_the_pods_that_it_looks_at_and_not_those_that_it_gives() {
+        let (mut writer, reader) = crate::cache::new(7);
+        for at in 0..10 {
+            let label = if at == 0 { "rare" } else { "usual" };
+            let pod = pod(&format!("p{at}"), &format!("u{at}"), at + 1, label);
+            writer.apply(vec![PodEvent::applied(cached(&pod))]);
+        }
+        let snapshot = reader.snapshot();
+        let key =
+            reader.snapshot().iter().next().map(|pod| super::labels(Some(&pod)).into_keys().next().unwrap()).unwrap();
+        let by = |operator, values: &[&str]| {
+            let values = values.iter().map(|value| (*value).to_owned()).collect();
+            let labels = LabelSelector(vec![LabelRequirement { key: key.clone(), operator, values }]);
+            PodQuery { labels, ..PodQuery::default() }
+        };
+        let cost = |query: &PodQuery| (snapshot.candidates(query), snapshot.find(query, 100, None).examined);
+        assert_eq!(cost(&by(LabelOperator::In, &["rare"])), (1, 1), "by index");
+        assert_eq!(cost(&by(LabelOperator::NotIn, &["usual"])), (10, 10), "no index excludes");
+        assert_eq!(cost(&PodQuery::default()), (0, 10), "how many there are is known");
+        assert_eq!(snapshot.find(&PodQuery::default(), 3, None).examined, 4, "one more tells whether more follow");
+    }
+}

@@ -1,0 +1,186 @@
+//! Membership indexes: a value, such as a node's name, to the Pods that have it.
+//!
+//! They hold slots, not Pods, so an event that moves no Pod between values leaves them alone. All are persistent:
+//! a clone shares everything, and a change copies one path.
+
+use std::{cmp::Ordering, collections::BTreeMap, ops::Range, sync::Arc};
+
+use imbl::OrdMap;
+use podium_wire::{Labels, Section, SectionSet};
+
+use super::{
+    members::{Members, Slot},
+    snapshot::Pods,
+};
+use crate::pod::CachedPod;
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Index(OrdMap<Arc<str>, Members>);
+
+impl Index {
+    pub(super) fn get(&self, value: &str) -> Option<&Members> {
+        self.0.get(value)
+    }
+
+    fn insert(&mut self, value: &str, slot: Slot, place: impl Fn(Slot) -> Ordering) {
+        match self.0.get_mut(value) {
+            Some(members) => members.insert(slot, place),
+            None => {
+                let mut members = Members::default();
+                members.insert(slot, place);
+                self.0.insert(value.into(), members);
+            }
+        }
+    }
+
+    /// From the slots of each value, which are in order.
+    fn of<'a>(values: impl IntoIterator<Item = (&'a str, Vec<Slot>)>) -> Self {
+        Self(values.into_iter().map(|(value, slots)| (Arc::from(value), Members::of(&slots))).collect())
+    }
+
+    fn remove(&mut self, value: &str, slot: Slot, place: impl Fn(Slot) -> Ordering) {
+        if let Some(members) = self.0.get_mut(value) {
+            members.remove(slot, place);
+            if members.is_empty() {
+                self.0.remove(value);
+            }
+        }
+    }
+}
+
+/// All indexes of a snapshot. Every label is indexed by key and value: a selector may name any, and a Pod has few.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Indexes {
+    pub(super) nodes: Index,
+    pub(super) owners: Index,
+    pub(super) phases: Index,
+    labels: OrdMap<Arc<str>, Index>,
+}
+
+impl Indexes {
+    /// The Pods that have the label `key` with `value`.
+    pub(super) fn label(&self, key: &str, value: &str) -> Option<&Members> {
+        self.labels.get(key).and_then(|values| values.get(value))
+    }
+
+    /// Of Pods that are given in order, whose slots are the first ones.
+    pub(super) fn of(pods: &[Arc<CachedPod>]) -> Self {
+        let (mut nodes, mut phases, mut owners) =
+            (BTreeMap::new(), BTreeMap::new(), BTreeMap::<String, Vec<Slot>>::new());
+        let mut labelled: BTreeMap<String, BTreeMap<String, Vec<Slot>>> = BTreeMap::new();
+        for (slot, pod) in (0..).zip(pods) {
+            if let Some(node) = pod.node() {
+                add(&mut nodes, &node, slot);
+            }
+            add(&mut phases, pod.phase(), slot);
+        }
+        for (slots, pod) in alike(pods, Section::Labels) {
+            for (key, value) in labels(Some(pod)) {
+                labelled.entry(key).or_default().entry(value).or_default().extend(slots.clone());
+            }
+        }
+        for (slots, pod) in alike(pods, Section::Owners) {
+            for uid in owner_uids(Some(pod)) {
+                owners.entry(uid).or_default().extend(slots.clone());
+            }
+        }
+        let labels = labelled.into_iter().map(|(key, values)| {
+            let values = values.iter().map(|(value, slots)| (&**value, slots.clone()));
+            (Arc::from(key.as_str()), Index::of(values))
+        });
+        Self {
+            nodes: Index::of(nodes.iter().map(|(node, slots)| (&**node, slots.clone()))),
+            phases: Index::of(phases.iter().map(|(phase, slots)| (&**phase, slots.clone()))),
+            owners: Index::of(owners.iter().map(|(uid, slots)| (&**uid, slots.clone()))),
+            labels: labels.collect(),
+        }
+    }
+
+    /// Moves the Pod of a slot from its old state to its new one; both are of one incarnation where both are there, and
+    /// differ in these sections. `pods` still has, or already has, one of them in the slot.
+    pub(super) fn replace(
+        &mut self,
+        pods: &Pods,
+        slot: Slot,
+        old: Option<&CachedPod>,
+        new: Option<&CachedPod>,
+        sections: SectionSet,
+    ) {
+        let Some(key) = new.or(old).map(|pod| &pod.key) else { return };
+        let place = |other| pods.compare(other, &key.namespace, &key.name);
+        if sections.contains(Section::Spec) {
+            let (from, to) = (old.and_then(CachedPod::node), new.and_then(CachedPod::node));
+            if from != to {
+                from.into_iter().for_each(|node| self.nodes.remove(&node, slot, place));
+                to.into_iter().for_each(|node| self.nodes.insert(&node, slot, place));
+            }
+        }
+        if sections.contains(Section::Status) {
+            let (from, to) = (old.map(CachedPod::phase), new.map(CachedPod::phase));
+            if from != to {
+                from.into_iter().for_each(|phase| self.phases.remove(phase, slot, place));
+                to.into_iter().for_each(|phase| self.phases.insert(phase, slot, place));
+            }
+        }
+        if sections.contains(Section::Owners) {
+            let (from, to) = (owner_uids(old), owner_uids(new));
+            from.iter().filter(|uid| !to.contains(uid)).for_each(|uid| self.owners.remove(uid, slot, place));
+            to.iter().filter(|uid| !from.contains(uid)).for_each(|uid| self.owners.insert(uid, slot, place));
+        }
+        if sections.contains(Section::Labels) {
+            self.replace_labels(slot, place, &labels(old), &labels(new));
+        }
+    }
+
+    fn replace_labels(&mut self, slot: Slot, place: impl Fn(Slot) -> Ordering, from: &Labels, to: &Labels) {
+        for (key, value) in from.iter().filter(|(key, value)| to.get(*key) != Some(value)) {
+            if let Some(values) = self.labels.get_mut(key.as_str()) {
+                values.remove(value, slot, &place);
+                if values.0.is_empty() {
+                    self.labels.remove(key.as_str());
+                }
+            }
+        }
+        for (key, value) in to.iter().filter(|(key, value)| from.get(*key) != Some(value)) {
+            match self.labels.get_mut(key.as_str()) {
+                Some(values) => values.insert(value, slot, &place),
+                None => {
+                    let mut values = Index::default();
+                    values.insert(value, slot, &place);
+                    self.labels.insert(key.as_str().into(), values);
+                }
+            }
+        }
+    }
+}
+
+/// Neighbours of which a section is the same, with their slots and the first of them. Pods of one owner stand side by
+/// side, and have one set of labels and owners, which need not be decoded for each.
+fn alike(pods: &[Arc<CachedPod>], section: Section) -> impl Iterator<Item = (Range<Slot>, &CachedPod)> {
+    let mut next = 0;
+    pods.chunk_by(move |one, other| one.has_in_common(other, section)).filter_map(move |alike| {
+        let first = next;
+        next += alike.len() as Slot;
+        Some((first..next, &**alike.first()?))
+    })
+}
+
+fn add(values: &mut BTreeMap<String, Vec<Slot>>, value: &str, slot: Slot) {
+    match values.get_mut(value) {
+        Some(slots) => slots.push(slot),
+        None => _ = values.insert(value.to_owned(), vec![slot]),
+    }
+}
+
+/// Empty where there is no Pod. The sections of a [`CachedPod`] were encoded by `podium_wire` and decode.
+pub(super) fn labels(pod: Option<&CachedPod>) -> Labels {
+    pod.and_then(|pod| pod.labels().ok()).unwrap_or_default()
+}
+
+/// Each once: an object may name an owner twice.
+fn owner_uids(pod: Option<&CachedPod>) -> Vec<String> {
+    let mut uids = pod.map(CachedPod::owner_uids).unwrap_or_default();
+    uids.sort_unstable();
+    uids.dedup();
+    uids
+}

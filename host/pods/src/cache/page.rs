@@ -1,0 +1,178 @@
+//! Sixteen Pods in two allocations. A page is never changed; a newer state of a Pod makes another page.
+//!
+//! One allocation for each Pod would cost what an allocator rounds up to, more than the record itself after many events.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::{
+    pod::{CachedPod, Kept, Record, record},
+    shape::Shape,
+    sync::Mutex,
+};
+
+/// Records grow and shrink by a few bytes from event to event. An allocation of the same size as the one that is freed
+/// next finds its place again; of any size it leaves a gap.
+const STEP: usize = 256;
+/// Pods in a page.
+pub(super) const PODS: usize = 16;
+
+/// Bytes of pages that are gone, for those to come. Each change frees one page and makes another: the last one freed is
+/// still near the processor, and an allocator would look long for room of some kilobytes.
+///
+/// A reader may be the last to have a page. Neither it nor the writer waits for the other: who finds the lock taken frees,
+/// or allocates, as if there were nothing here.
+#[derive(Debug)]
+pub(super) struct Spare(Mutex<Vec<Vec<u8>>>);
+
+impl Default for Spare {
+    fn default() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+}
+
+impl Spare {
+    /// More than the pages of a batch are not kept.
+    const MOST: usize = 64;
+
+    fn take(&self, length: usize) -> Vec<u8> {
+        let wanted = length.next_multiple_of(STEP);
+        let kept = self.0.try_lock().and_then(|mut spare| {
+            let at = spare.iter().rposition(|bytes| bytes.capacity() == wanted)?;
+            Some(spare.remove(at))
+        });
+        kept.unwrap_or_else(|| Vec::with_capacity(wanted))
+    }
+
+    fn keep(&self, mut bytes: Vec<u8>) {
+        if bytes.capacity() == 0 {
+            return;
+        }
+        bytes.clear();
+        if let Some(mut spare) = self.0.try_lock() {
+            if spare.len() == Self::MOST {
+                spare.remove(0);
+            }
+            spare.push(bytes);
+        }
+    }
+}
+
+/// Shapes of a page, each once. Pods of one workload stand side by side and have few: one for each would be counted up
+/// and down with each page that is made.
+type OfPage = SmallVec<[Arc<Shape>; 4]>;
+/// In the place of a shape's number.
+const NOBODY: u8 = u8::MAX;
+
+#[derive(Debug)]
+pub(super) struct Page {
+    shapes: OfPage,
+    /// Which of them each Pod has.
+    numbers: [u8; PODS],
+    /// Of the records, in the page's bytes.
+    ends: [u32; PODS],
+    /// The records, one after the other. Room is made in steps of [`STEP`].
+    bytes: Vec<u8>,
+    /// Where they go in the end.
+    spare: Arc<Spare>,
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        self.spare.keep(std::mem::take(&mut self.bytes));
+    }
+}
+
+impl Page {
+    pub(super) fn get(&self, at: usize) -> Option<Kept<'_>> {
+        let shape = self.shapes.get(usize::from(*self.numbers.get(at)?))?;
+        Kept::of(shape, self.bytes.get(self.start(at)..self.ends[at] as usize)?)
+    }
+
+    /// Of the first Pods of a page.
+    pub(super) fn of(pods: &[Record], spare: &Arc<Spare>) -> Self {
+        let length: usize = pods.iter().map(|pod| pod.bytes().len()).sum();
+        let bytes = spare.take(length);
+        let (shapes, numbers) = (OfPage::new(), [NOBODY; PODS]);
+        let mut page = Self { shapes, numbers, ends: [0; PODS], bytes, spare: Arc::clone(spare) };
+        let mut pods = pods.iter();
+        for (of, end) in page.numbers.iter_mut().zip(&mut page.ends) {
+            if let Some(pod) = pods.next() {
+                page.bytes.extend_from_slice(pod.bytes());
+                *of = number(&mut page.shapes, pod.shape());
+            }
+            *end = u32::try_from(page.bytes.len()).unwrap_or(u32::MAX);
+        }
+        page
+    }
+
+    /// Of nobody.
+    pub(super) fn empty(spare: &Arc<Spare>) -> Self {
+        Self::of(&[], spare)
+    }
+
+    fn start(&self, at: usize) -> usize {
+        at.checked_sub(1).map_or(0, |before| self.ends[before] as usize)
+    }
+
+    /// The page with another state of one Pod, or without it. What `record` holds is written over.
+    pub(super) fn with(&self, at: usize, pod: Option<&CachedPod>, record: &mut Vec<u8>) -> Self {
+        record.clear();
+        pod.inspect(|pod| record::put(pod, record));
+        let (start, end) = (self.start(at), self.ends[at] as usize);
+        let length = start + record.len() + self.bytes.len() - end;
+        let mut bytes = self.spare.take(length);
+        bytes.extend_from_slice(&self.bytes[..start]);
+        bytes.extend_from_slice(record);
+        bytes.extend_from_slice(&self.bytes[end..]);
+        let (mut shapes, mut numbers, mut ends) = (OfPage::new(), [NOBODY; PODS], self.ends);
+        for (other, of) in numbers.iter_mut().enumerate() {
+            let shape = match other == at {
+                true => pod.map(|pod| pod.packed().shape()),
+                false => self.shapes.get(usize::from(self.numbers[other])),
+            };
+            *of = shape.map_or(NOBODY, |shape| number(&mut shapes, shape));
+        }
+        for of in &mut ends[at..] {
+            // Sixteen objects that etcd takes are 24 MiB.
+            *of = u32::try_from(*of as usize - end + start + record.len()).unwrap_or(u32::MAX);
+        }
+        Self { shapes, numbers, ends, bytes, spare: Arc::clone(&self.spare) }
+    }
+}
+
+/// The number of a shape, which is added where it is not there.
+fn number(shapes: &mut OfPage, shape: &Arc<Shape>) -> u8 {
+    let known = shapes.iter().position(|known| Arc::ptr_eq(known, shape));
+    // No more than there are Pods in a page.
+    known.unwrap_or_else(|| {
+        shapes.push(Arc::clone(shape));
+        shapes.len() - 1
+    }) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_page_of_its_size_takes_the_bytes_of_the_last_that_went() {
+        let spare = Arc::<Spare>::default();
+        let pages = [1, 2, 2].map(|steps| spare.take(steps * STEP));
+        let addresses = pages.each_ref().map(|bytes| bytes.as_ptr());
+        pages.into_iter().for_each(|bytes| spare.keep(bytes));
+        let taken = [2, 1, 2].map(|steps| spare.take(steps * STEP - 1));
+        assert_eq!(taken.each_ref().map(|bytes| bytes.as_ptr()), [addresses[2], addresses[0], addresses[1]]);
+        assert!(taken.iter().all(Vec::is_empty) && spare.0.lock().is_empty());
+    }
+
+    #[test]
+    fn no_more_is_kept_than_a_batch_needs() {
+        let spare = Arc::<Spare>::default();
+        (0..1_000).for_each(|_| spare.keep(Vec::with_capacity(STEP)));
+        assert_eq!(spare.0.lock().len(), Spare::MOST);
+        drop(Page::empty(&spare));
+        assert_eq!(spare.0.lock().len(), Spare::MOST);
+    }
+}

@@ -1,0 +1,326 @@
+//! A cluster with a history, told to the cache through a watch that repeats, resumes from the past, lists late and
+//! answers our writes early: what readers see never goes back, and what changed is told once. Queries are compared with
+//! a filter over everything.
+
+use std::sync::Arc;
+
+use proptest::{prelude::*, test_runner::TestCaseError};
+
+use super::{Reader, Snapshot, Writer};
+use crate::testing::{Believer, Pods, cached, pod, same_sections};
+use crate::{
+    model::{Cursor, LabelOperator, LabelRequirement, LabelSelector, PodQuery, Revision},
+    pod::{CachedPod, Known, PodEvent, PodList, PodView},
+};
+
+/// What happens to one of few names; the labels are few, so that values meet.
+#[derive(Debug, Clone)]
+struct Step {
+    name: u8,
+    delete: bool,
+    label: u8,
+    revisions: u64,
+}
+
+#[derive(Debug, Clone)]
+enum Delivery {
+    /// The cluster goes on.
+    Advance(usize),
+    Events(usize),
+    /// The watch is resumed from this many events ago.
+    Resume(usize),
+    /// A list of this many steps ago, from which the watch goes on.
+    List {
+        late: usize,
+        ask: bool,
+    },
+    /// The answer of a write, long ago or not yet seen by the watch.
+    WriteThrough(usize),
+    Bookmark,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = (0..4u8, prop::bool::weighted(0.3), 0..3u8, 1..3u64).prop_map(|(name, delete, label, revisions)| Step {
+        name,
+        delete,
+        label,
+        revisions,
+    });
+    prop::collection::vec(step, 1..40)
+}
+
+fn deliveries() -> impl Strategy<Value = Vec<Delivery>> {
+    let delivery = prop_oneof![
+        4 => (1..6usize).prop_map(Delivery::Advance),
+        4 => (1..6usize).prop_map(Delivery::Events),
+        1 => (1..8usize).prop_map(Delivery::Resume),
+        2 => (0..8usize, any::<bool>()).prop_map(|(late, ask)| Delivery::List { late, ask }),
+        2 => (0..40usize).prop_map(Delivery::WriteThrough),
+        1 => Just(Delivery::Bookmark),
+    ];
+    prop::collection::vec(delivery, 1..60)
+}
+
+/// The truth: events in their order and the Pods after each.
+struct History {
+    events: Vec<PodEvent>,
+    /// One more than events: what is there before the first.
+    states: Vec<(Revision, Pods)>,
+}
+
+impl History {
+    fn new(steps: &[Step]) -> Self {
+        let mut revision = 1;
+        let mut present = Pods::new();
+        let mut history = Self { events: Vec::new(), states: vec![(Revision(revision), Pods::new())] };
+        for Step { name, delete, label, revisions } in steps {
+            revision += revisions;
+            let name: Arc<str> = format!("pod-{name}").into();
+            let uid = present.get(&name).map_or_else(|| format!("uid-{revision}").into(), |pod| pod.key.uid.clone());
+            let delete = *delete && present.contains_key(&name);
+            let pod = cached(&pod(&name, &uid, revision, &format!("l{label}")));
+            if delete {
+                present.remove(&name);
+                history.events.push(PodEvent::deleted(pod));
+            } else {
+                present.insert(name, Arc::clone(&pod));
+                history.events.push(PodEvent::applied(pod));
+            }
+            history.states.push((Revision(revision), present.clone()));
+        }
+        history
+    }
+}
+
+/// The cache under test, and who hears its changes.
+struct Rig {
+    writer: Writer,
+    reader: Reader,
+    believer: Believer,
+}
+
+fn run(steps: &[Step], deliveries: &[Delivery]) -> Result<(), TestCaseError> {
+    let history = History::new(steps);
+    let (writer, reader) = super::new(7);
+    let mut rig = Rig { writer, reader, believer: Believer::default() };
+    let (mut head, mut position) = (0_usize, 0_usize);
+    for delivery in deliveries.iter().chain([&Delivery::Advance(usize::MAX), &Delivery::Events(usize::MAX)]) {
+        let changes = match *delivery {
+            Delivery::Advance(count) => {
+                head = history.events.len().min(head.saturating_add(count));
+                Vec::new()
+            }
+            Delivery::Events(count) => {
+                let end = head.min(position.saturating_add(count));
+                let events = history.events[position..end].to_vec();
+                position = end;
+                rig.writer.apply(events)
+            }
+            Delivery::Resume(back) => {
+                position = position.saturating_sub(back);
+                Vec::new()
+            }
+            Delivery::List { late, ask } => {
+                position = head.saturating_sub(late);
+                let (revision, pods) = &history.states[position];
+                rig.writer.relist(list(pods, &rig.reader, ask), *revision)
+            }
+            Delivery::WriteThrough(at) => match history.events.get(at) {
+                Some(PodEvent { pod, deleted: false, .. }) if at < head => {
+                    rig.writer.write_through(Arc::clone(pod)).into_iter().collect()
+                }
+                _ => Vec::new(),
+            },
+            Delivery::Bookmark => {
+                rig.writer.bookmark(history.states[position].0);
+                Vec::new()
+            }
+        };
+        rig.believer.hear(&changes).map_err(TestCaseError::fail)?;
+        rig.believer.agrees_with(&rig.reader.snapshot()).map_err(TestCaseError::fail)?;
+    }
+    let (revision, pods) = history.states.last().unwrap();
+    same_sections(&rig.reader.snapshot(), pods).map_err(TestCaseError::fail)?;
+    prop_assert_eq!(rig.reader.snapshot().revision(), *revision);
+    Ok(())
+}
+
+fn list(pods: &Pods, known: &Reader, ask: bool) -> PodList {
+    let mut list = PodList::default();
+    for pod in pods.values() {
+        let held = known.held(&pod.key.namespace, &pod.key.name);
+        match held.filter(|held| ask && held.key == pod.key && held.revision == pod.revision) {
+            Some(held) => list.held.insert(&held.key.uid),
+            None => list.read.push(Arc::clone(pod).into()),
+        }
+    }
+    list
+}
+
+fn queries() -> impl Strategy<Value = PodQuery> {
+    let label = (prop::sample::select(&[0, 1, 2, 3][..]), prop::collection::vec(0..4u8, 0..3)).prop_map(
+        |(operator, values)| LabelRequirement {
+            key: "app".into(),
+            operator: [LabelOperator::Exists, LabelOperator::Absent, LabelOperator::In, LabelOperator::NotIn][operator],
+            values: values.iter().map(|value| format!("l{value}")).collect(),
+        },
+    );
+    let text = |prefix: &'static str| prop::option::of((0..4u8).prop_map(move |at| format!("{prefix}{at}").into()));
+    let texts = (text("ns-"), text("node-of-l"), text("owner-of-l"), text("phase-of-l"));
+    (texts, prop::collection::vec(label, 0..3)).prop_map(|((namespace, node, owner_uid, phase), labels)| PodQuery {
+        namespace,
+        node,
+        owner_uid,
+        phase,
+        labels: LabelSelector(labels),
+    })
+}
+
+fn matches(query: &PodQuery, pod: &CachedPod) -> bool {
+    query.namespace.as_ref().is_none_or(|namespace| *namespace == pod.key.namespace)
+        && query.node.as_ref().is_none_or(|node| Some(&**node) == pod.node().as_deref())
+        && query.owner_uid.as_ref().is_none_or(|uid| pod.owner_uids().iter().any(|owner| **owner == **uid))
+        && query.phase.as_ref().is_none_or(|phase| **phase == *pod.phase())
+        && query.labels.matches(&pod.labels().unwrap())
+}
+
+/// All pages, each asked of what `snapshot` gives.
+fn turned(query: &PodQuery, limit: usize, mut snapshot: impl FnMut() -> Arc<Snapshot>) -> Vec<Arc<CachedPod>> {
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = snapshot().find(query, limit, after.as_ref());
+        found.extend(page.pods);
+        after = page.next;
+        if after.is_none() {
+            return found;
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn nothing_goes_back_in_time_and_every_change_is_told_once(steps in steps(), deliveries in deliveries()) {
+        run(&steps, &deliveries)?;
+    }
+
+    #[test]
+    fn a_list_heals_what_wrongly_ordered_events_did(
+        steps in steps(),
+        swaps in prop::collection::vec((0..40usize, 0..40usize), 0..10),
+    ) {
+        let history = History::new(&steps);
+        let (mut writer, reader) = super::new(7);
+        let mut events = history.events.clone();
+        let count = events.len();
+        for (a, b) in swaps {
+            events.swap(a % count, b % count);
+        }
+        writer.apply(events);
+        let (revision, pods) = history.states.last().unwrap();
+        writer.relist(list(pods, &reader, true), *revision);
+        same_sections(&reader.snapshot(), pods).map_err(TestCaseError::fail)?;
+    }
+
+    #[test]
+    fn find_and_count_answer_as_a_filter_over_everything_would(
+        pods in prop::collection::vec((0..3u8, 0..8u8, 0..4u8), 0..40),
+        query in queries(),
+        limit in 1..5usize,
+    ) {
+        let (mut writer, reader) = super::new(7);
+        for (at, (namespace, name, label)) in pods.into_iter().enumerate() {
+            let mut pod = pod(&format!("p{name}"), &format!("u{at}"), at as u64 + 1, &format!("l{label}"));
+            pod.header.namespace = format!("ns-{namespace}");
+            writer.apply(vec![PodEvent::applied(cached(&pod))]);
+        }
+        let snapshot = reader.snapshot();
+        let expected: Vec<_> = snapshot.iter().filter(|pod| matches(&query, pod)).collect();
+        prop_assert_eq!(snapshot.count(&query), expected.len() as u64);
+        let page = snapshot.find(&query, limit, None);
+        prop_assert!(page.pods.len() <= limit && page.pods.len() <= page.examined);
+        prop_assert_eq!(turned(&query, limit, || Arc::clone(&snapshot)), expected);
+    }
+
+    #[test]
+    fn what_a_query_of_one_namespace_costs_and_finds_does_not_depend_on_pods_of_others(
+        pods in prop::collection::btree_map((0..3u8, 0..20u8), [0..4u8, 0..4, 0..4, 0..4], 0..60),
+        query in queries(),
+        (listed, limit) in (any::<bool>(), 1..5usize),
+        forged in prop::option::of((0..4u8, 0..20u8)),
+    ) {
+        let query = PodQuery { namespace: Some("ns-1".into()), ..query };
+        let forged = forged.map(|(namespace, name)| Cursor {
+            namespace: format!("ns-{namespace}").into(),
+            name: format!("p{name:02}").into(),
+        });
+        let cached = |((namespace, name), [label, node, owner, phase]): (&(u8, u8), &[u8; 4])| {
+            let at = u64::from(*namespace) * 100 + u64::from(*name) + 1;
+            let mut pod = pod(&format!("p{name:02}"), &format!("u{at}"), at, &format!("l{label}"));
+            pod.header.namespace = format!("ns-{namespace}");
+            pod.spec.node_name = Some(format!("node-of-l{node}"));
+            pod.owners[0].uid = format!("owner-of-l{owner}");
+            pod.status.phase = format!("phase-of-l{phase}");
+            cached(&pod)
+        };
+        // Everything that a plugin can see of answers and of their cost.
+        let seen = |pods: Vec<Arc<CachedPod>>| {
+            let (mut writer, reader) = super::new(7);
+            if listed {
+                let read = pods.into_iter().map(Into::into).collect();
+                writer.relist(PodList { read, ..PodList::default() }, Revision(1_000));
+            } else {
+                pods.into_iter().for_each(|pod| _ = writer.apply(vec![PodEvent::applied(pod)]));
+            }
+            let snapshot = reader.snapshot();
+            let mut seen = vec![format!("{} {}", snapshot.candidates(&query), snapshot.count(&query))];
+            let mut after = forged.clone();
+            loop {
+                let page = snapshot.find(&query, limit, after.as_ref());
+                let keys: Vec<_> = page.pods.iter().map(|pod| pod.key.to_string()).collect();
+                seen.push(format!("{} {keys:?} {:?}", page.examined, page.next));
+                after = page.next;
+                if after.is_none() {
+                    return seen;
+                }
+            }
+        };
+        let own = pods.iter().filter(|((namespace, _), _)| *namespace == 1).map(cached).collect();
+        prop_assert_eq!(seen(pods.iter().map(cached).collect()), seen(own));
+    }
+
+    #[test]
+    fn pages_turned_while_pods_come_go_and_change_give_each_once_in_order_and_all_that_stay(
+        there in prop::collection::btree_map(0..30u8, 0..2u8, 0..20),
+        meanwhile in prop::collection::vec((0..30u8, prop::option::of(0..2u8)), 0..20),
+        query in prop_oneof![
+            Just(PodQuery::default()),
+            Just(PodQuery { phase: Some("phase-of-l1".into()), ..PodQuery::default() }),
+            Just(PodQuery { namespace: Some("shop".into()), node: Some("node-of-l1".into()), ..PodQuery::default() }),
+        ],
+        limit in 1..4usize,
+    ) {
+        let (mut writer, reader) = super::new(7);
+        let mut revision = 0;
+        let mut put = |name: u8, label: Option<u8>| {
+            revision += 1;
+            let pod = cached(&pod(&format!("p{name:02}"), &format!("u{name}"), revision, &format!("l{}", label.unwrap_or(0))));
+            writer.apply(vec![if label.is_some() { PodEvent::applied(pod) } else { PodEvent::deleted(pod) }]);
+        };
+        there.iter().for_each(|(name, label)| put(*name, Some(*label)));
+        let before = reader.snapshot();
+        let expected: Vec<_> = before.iter().filter(|pod| matches(&query, pod)).collect();
+        let mut changes = meanwhile.iter();
+        let found = turned(&query, limit, || {
+            if let Some((name, label)) = changes.next() {
+                put(*name, *label);
+            }
+            reader.snapshot()
+        });
+        prop_assert!(found.is_sorted_by_key(|pod| Arc::clone(&pod.key.name)));
+        prop_assert!(found.windows(2).all(|two| two[0].key.name != two[1].key.name), "one came twice");
+        let touched = |pod: &Arc<CachedPod>| meanwhile.iter().any(|(name, _)| *pod.key.name == format!("p{name:02}"));
+        let stay = |pods: Vec<Arc<CachedPod>>| pods.into_iter().filter(|pod| !touched(pod)).collect::<Vec<_>>();
+        prop_assert_eq!(stay(found), stay(expected.clone()));
+        prop_assert_eq!(turned(&query, limit, || Arc::clone(&before)), expected, "a snapshot stays as it was");
+    }
+}

@@ -1,0 +1,209 @@
+//! One consistent view of the Pods. Immutable once published; a clone costs a few reference counts.
+
+use std::{cmp::Ordering, hash::BuildHasher, sync::Arc};
+
+use foldhash::quality::FixedState;
+use imbl::OrdMap;
+
+use super::{
+    index::Indexes,
+    lookup::Lookup,
+    members::{Members, Slot},
+    page::{PODS, Page, Spare},
+    tree::Tree,
+};
+use crate::{
+    model::{Cursor, PodKey, PodQuery, Revision},
+    pod::{CachedPod, Kept, Page as FoundPage, PodView, Record, Staleness},
+};
+
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    pub(super) pods: Pods,
+    /// By name. No namespace is empty.
+    pub(super) namespaces: OrdMap<Arc<str>, Members>,
+    pub(super) indexes: Indexes,
+    pub(super) revision: Revision,
+    pub(super) staleness: Option<Staleness>,
+}
+
+/// The Pods by slot, by name and by uid.
+#[derive(Debug, Clone)]
+pub(super) struct Pods {
+    pages: Tree<Page>,
+    spare: Arc<Spare>,
+    names: Lookup,
+    uids: Lookup,
+    hasher: FixedState,
+    pub(super) len: usize,
+    edits: u64,
+}
+
+impl Pods {
+    pub(super) fn get(&self, slot: Slot) -> Option<Kept<'_>> {
+        self.pages.get(slot as usize / PODS)?.get(slot as usize % PODS)
+    }
+
+    /// Where the Pod of a slot is, seen from a name; a slot without one is behind everything.
+    pub(super) fn compare(&self, slot: Slot, namespace: &str, name: &str) -> Ordering {
+        self.get(slot).map_or(Ordering::Greater, |pod| pod.compare(namespace, name))
+    }
+
+    fn name_hash(&self, namespace: &str, name: &str) -> u32 {
+        self.hasher.hash_one((namespace, name)) as u32
+    }
+
+    fn uid_hash(&self, uid: &str) -> u32 {
+        self.hasher.hash_one(uid) as u32
+    }
+
+    pub(super) fn by_name(&self, namespace: &str, name: &str) -> Option<Slot> {
+        let mut slots = self.names.get(self.name_hash(namespace, name));
+        slots.find(|slot| self.compare(*slot, namespace, name) == Ordering::Equal)
+    }
+
+    pub(super) fn by_uid(&self, uid: &str) -> Option<Slot> {
+        let mut slots = self.uids.get(self.uid_hash(uid));
+        slots.find(|slot| self.get(*slot).is_some_and(|pod| pod.has_uid(uid)))
+    }
+
+    fn new(hasher: FixedState) -> Self {
+        Self {
+            pages: Tree::default(),
+            spare: Arc::default(),
+            names: Lookup::default(),
+            uids: Lookup::default(),
+            hasher,
+            len: 0,
+            edits: 0,
+        }
+    }
+
+    /// Of Pods whose slots are the first ones.
+    fn of(hasher: FixedState, records: &[Record], pods: &[Arc<CachedPod>]) -> Self {
+        let mut empty = Self { len: pods.len(), ..Self::new(hasher) };
+        let pages = records.chunks(PODS).map(|pods| Page::of(pods, &empty.spare));
+        pages.enumerate().for_each(|(at, page)| empty.pages.set(at, Arc::new(page)));
+        let keys = (0..).zip(pods).map(|(slot, pod)| {
+            let PodKey { namespace, name, uid } = &pod.key;
+            ((empty.name_hash(namespace, name), slot), (empty.uid_hash(uid), slot))
+        });
+        let (names, uids): (Vec<_>, Vec<_>) = keys.unzip();
+        Self { names: Lookup::of(&names), uids: Lookup::of(&uids), ..empty }
+    }
+
+    /// What `record` holds is written over.
+    pub(super) fn put(&mut self, slot: Slot, pod: Option<&CachedPod>, record: &mut Vec<u8>) {
+        let (page, place) = (slot as usize / PODS, slot as usize % PODS);
+        let with = match self.pages.get(page) {
+            Some(page) => page.with(place, pod, record),
+            None => Page::empty(&self.spare).with(place, pod, record),
+        };
+        self.pages.set(page, Arc::new(with));
+        self.edits += 1;
+    }
+
+    pub(super) fn enter(&mut self, slot: Slot, key: &PodKey) {
+        self.names.insert(self.name_hash(&key.namespace, &key.name), slot);
+        self.uids.insert(self.uid_hash(&key.uid), slot);
+        self.len += 1;
+    }
+
+    pub(super) fn leave(&mut self, slot: Slot, key: &PodKey) {
+        self.names.remove(self.name_hash(&key.namespace, &key.name), slot);
+        self.uids.remove(self.uid_hash(&key.uid), slot);
+        self.len -= 1;
+    }
+}
+
+impl Snapshot {
+    /// Hashes are seeded, so that nobody outside can fill one bucket with Pods of his choice.
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            pods: Pods::new(FixedState::with_seed(seed)),
+            namespaces: OrdMap::new(),
+            indexes: Indexes::default(),
+            revision: Revision::default(),
+            staleness: None,
+        }
+    }
+
+    /// Takes the place of a view of nothing: all at once costs a fifth of one by one. The Pods are in order, and given
+    /// in both their forms.
+    pub(super) fn fill(&mut self, records: &[Record], pods: &[Arc<CachedPod>]) {
+        let edits = self.pods.edits + 1;
+        self.pods = Pods { edits, ..Pods::of(self.pods.hasher.clone(), records, pods) };
+        self.indexes = Indexes::of(pods);
+        let mut slots = 0..;
+        let namespaces = pods.chunk_by(|one, other| one.key.namespace == other.key.namespace);
+        let namespaces = namespaces.filter_map(|pods| {
+            let members: Vec<_> = slots.by_ref().take(pods.len()).collect();
+            Some((Arc::clone(&pods.first()?.key.namespace), Members::of(&members)))
+        });
+        self.namespaces = namespaces.collect();
+    }
+
+    /// How many Pods there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.pods.len
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pods.len == 0
+    }
+
+    /// All Pods, by namespace, then name.
+    pub fn iter(&self) -> impl Iterator<Item = Arc<CachedPod>> {
+        self.kept().map(|pod| pod.pod())
+    }
+
+    pub(super) fn kept(&self) -> impl Iterator<Item = Kept<'_>> {
+        self.namespaces.values().flat_map(Members::iter).filter_map(|slot| self.pods.get(slot))
+    }
+
+    /// Two snapshots of one cache with the same number have the same Pods in the same states.
+    #[must_use]
+    pub fn edits(&self) -> u64 {
+        self.pods.edits
+    }
+
+    /// Why this view may be old; none when the watch was well as it was published.
+    #[must_use]
+    pub fn staleness(&self) -> Option<&Staleness> {
+        self.staleness.as_ref()
+    }
+
+    pub(super) fn entry(&self, namespace: &str, name: &str) -> Option<Arc<CachedPod>> {
+        let slot = self.pods.by_name(namespace, name)?;
+        self.pods.get(slot).map(|pod| pod.pod())
+    }
+}
+
+impl PodView for Snapshot {
+    fn get(&self, namespace: &str, name: &str) -> Option<Arc<CachedPod>> {
+        self.entry(namespace, name)
+    }
+
+    fn by_uid(&self, uid: &str) -> Option<Arc<CachedPod>> {
+        let slot = self.pods.by_uid(uid)?;
+        self.pods.get(slot).map(|pod| pod.pod())
+    }
+
+    fn find(&self, query: &PodQuery, limit: usize, after: Option<&Cursor>) -> FoundPage {
+        self.find_page(query, limit, after)
+    }
+
+    fn count(&self, query: &PodQuery) -> u64 {
+        self.count_all(query) as u64
+    }
+
+    fn candidates(&self, query: &PodQuery) -> usize {
+        self.candidates_of_count(query)
+    }
+
+    fn revision(&self) -> Revision {
+        self.revision
+    }
+}

@@ -1,0 +1,454 @@
+//! The one writer: lets time go forward alone, whatever order the watch and our own writes bring.
+//!
+//! The rules, in which "revision" is an object's own and "the cache's revision" is the newest that the watch told:
+//! - an entry is replaced by a newer revision of the same uid alone; a newer revision of another uid is a deletion and
+//!   an addition, an older one is nothing;
+//! - a Pod that is not held, at a revision that the cache's has passed, was deleted since: it does not come back;
+//! - a deletion applies to the same uid at the entry's revision or a newer one;
+//! - absence from a list removes what is not newer than the list;
+//! - a write-through replaces an older revision of the same uid, and never adds.
+//!
+//! The second rule needs a watch that tells everything in order; the watch lists anew when its stream goes backwards.
+
+use std::sync::Arc;
+
+use super::{
+    Snapshot,
+    reader::Published,
+    store::{Held, Store},
+};
+use crate::{
+    model::{PodKey, Revision},
+    pod::{CachedPod, Change, PodEvent, PodList, Staleness},
+};
+
+pub struct Writer {
+    store: Store,
+    published: Published,
+    /// The next list is of a history that was set back: revisions held are not comparable with it.
+    rewound: bool,
+    /// Told of changes before readers see them.
+    witness: Box<Witness>,
+}
+
+type Witness = dyn FnMut(&[Change]) + Send;
+
+impl Writer {
+    pub(super) fn new(first: Snapshot, published: Published) -> Self {
+        let mut writer = Self { store: Store::new(first), published, rewound: false, witness: Box::new(|_| {}) };
+        writer.set_stale(Staleness { reason: "nothing was listed yet".to_owned() });
+        writer
+    }
+
+    /// From now on `witness` is called with the changes of a step before readers see them: what must be known of a
+    /// deletion by whoever misses the Pod can be put in place there.
+    pub fn tell_first(&mut self, witness: impl FnMut(&[Change]) + Send + 'static) {
+        self.witness = Box::new(witness);
+    }
+
+    /// Takes events of the watch in their order.
+    pub fn apply(&mut self, events: Vec<PodEvent>) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for event in events {
+            let revision = event.pod.revision;
+            if event.deleted {
+                self.delete(event.pod, event.before, &mut changes);
+            } else {
+                self.put(event.pod, event.before, self.store.next.revision, &mut changes);
+            }
+            self.store.next.revision = self.store.next.revision.max(revision);
+        }
+        (self.witness)(&changes);
+        self.publish();
+        changes
+    }
+
+    /// Takes a complete list: afterwards the cache is what the list says, but for what is newer than it.
+    pub fn relist(&mut self, pods: PodList, revision: Revision) -> Vec<Change> {
+        let mut changes = Vec::new();
+        let rewound = std::mem::take(&mut self.rewound);
+        let newest_removed = if rewound { Revision(u64::MAX) } else { revision };
+        // A list at the cache's revision or a newer one knows better what is there; an older one has what was there.
+        let passed =
+            if revision < self.store.next.revision && !rewound { self.store.next.revision } else { Revision(0) };
+        if self.store.next.is_empty() && passed == Revision(0) {
+            let changes = self.store.fill(pods.read);
+            return self.listed(changes, revision, rewound);
+        }
+        let held = pods.held.sorted();
+        let pods: Vec<_> = pods.read.into_iter().filter_map(|record| record.pod()).collect();
+        let name = |at: &u32| {
+            let PodKey { namespace, name, .. } = &pods[*at as usize].key;
+            (&**namespace, &**name)
+        };
+        // Places and no names, of which a large list has megabytes.
+        let mut present: Vec<u32> = (0..pods.len() as u32).collect();
+        present.sort_unstable_by(|one, other| name(one).cmp(&name(other)));
+        let next = &self.store.next;
+        let gone = next.kept().filter(|pod| {
+            let here = |at: &u32| {
+                let (namespace, name) = name(at);
+                pod.compare(namespace, name).reverse()
+            };
+            pod.revision <= newest_removed && !held.have(pod) && present.binary_search_by(here).is_err()
+        });
+        let gone: Vec<_> = gone.map(|pod| pod.pod()).collect();
+        drop(present);
+        for pod in gone {
+            self.remove(pod, &mut changes);
+        }
+        for pod in pods {
+            match rewound {
+                true => self.overwrite(pod, &mut changes),
+                false => self.put(pod, None, passed, &mut changes),
+            }
+        }
+        self.listed(changes, revision, rewound)
+    }
+
+    fn listed(&mut self, changes: Vec<Change>, revision: Revision, rewound: bool) -> Vec<Change> {
+        self.store.next.revision = if rewound { revision } else { self.store.next.revision.max(revision) };
+        (self.witness)(&changes);
+        self.publish();
+        changes
+    }
+
+    /// Nothing else happened up to `revision`.
+    pub fn bookmark(&mut self, revision: Revision) {
+        if revision > self.store.next.revision {
+            self.store.next.revision = revision;
+            self.publish();
+        }
+    }
+
+    /// The history of the API server was set back, as when etcd is restored: revisions begin anew with the next list,
+    /// which is taken as it is.
+    pub fn rewind(&mut self) {
+        self.rewound = true;
+    }
+
+    /// Takes a Pod as the API server answered a write of ours. Not for the answer of a DELETE.
+    pub fn write_through(&mut self, pod: Arc<CachedPod>) -> Option<Change> {
+        let Held { slot, pod: held } = self.store.held(&pod.key, None)?;
+        if held.key.uid != pod.key.uid || held.revision >= pod.revision || self.rewound {
+            return None;
+        }
+        // The answer to the removal of the last finalizer is a Pod that is gone already.
+        if pod.is_removed().unwrap_or(true) {
+            return None;
+        }
+        let change = self.store.replace(slot, held, pod);
+        self.publish();
+        change
+    }
+
+    /// Readers are told that what they see may be old, and why.
+    pub fn set_stale(&mut self, staleness: Staleness) {
+        self.store.next.staleness = Some(staleness);
+        self.publish();
+    }
+
+    /// What readers see is up to date again.
+    pub fn set_live(&mut self) {
+        self.store.next.staleness = None;
+        self.publish();
+    }
+
+    /// `passed`: a Pod not held at this revision or an older one is known to be gone.
+    fn put(
+        &mut self,
+        pod: Arc<CachedPod>,
+        before: Option<Arc<CachedPod>>,
+        passed: Revision,
+        changes: &mut Vec<Change>,
+    ) {
+        match self.store.held(&pod.key, before) {
+            None if pod.revision <= passed => {}
+            Some(held) if pod.revision <= held.pod.revision => {}
+            held => self.replace(held, pod, changes),
+        }
+    }
+
+    fn overwrite(&mut self, pod: Arc<CachedPod>, changes: &mut Vec<Change>) {
+        let held = self.store.held(&pod.key, None);
+        self.replace(held, pod, changes);
+    }
+
+    fn replace(&mut self, held: Option<Held>, pod: Arc<CachedPod>, changes: &mut Vec<Change>) {
+        let change = match held {
+            Some(Held { slot, pod: old }) if old.key.uid == pod.key.uid => self.store.replace(slot, old, pod),
+            other => {
+                if let Some(other) = other {
+                    self.remove(other.pod, changes);
+                }
+                self.store.insert(&pod);
+                Change::between(None, Some(pod))
+            }
+        };
+        changes.extend(change);
+    }
+
+    fn delete(&mut self, last: Arc<CachedPod>, before: Option<Arc<CachedPod>>, changes: &mut Vec<Change>) {
+        let Some(Held { pod: held, .. }) = self.store.held(&last.key, before) else { return };
+        if held.key.uid != last.key.uid || last.revision < held.revision {
+            return;
+        }
+        // The write that removes the last finalizer may change more, and brings no event of its own: told as a change
+        // first, so that whoever matched the Pod as it was held and whoever matches its last state both hear of it.
+        self.store.remove(&held);
+        changes.extend(Change::between(Some(held), Some(Arc::clone(&last))));
+        changes.extend(Change::between(Some(last), None));
+    }
+
+    fn remove(&mut self, held: Arc<CachedPod>, changes: &mut Vec<Change>) {
+        self.store.remove(&held);
+        changes.extend(Change::between(Some(held), None));
+    }
+
+    fn publish(&self) {
+        self.published.publish(self.store.next.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use podium_wire::{Section, SectionSet, Timestamp};
+
+    use super::*;
+    use crate::cache::{self};
+    use crate::testing::{cached, pod, told};
+    use crate::{
+        model::{LabelOperator, LabelRequirement, LabelSelector, PodQuery},
+        pod::{PodView, Record},
+    };
+
+    fn applied(uid: &str, revision: u64, label: &str) -> PodEvent {
+        PodEvent::applied(cached(&pod("cart", uid, revision, label)))
+    }
+
+    fn deleted(uid: &str, revision: u64, label: &str) -> PodEvent {
+        PodEvent::deleted(cached(&pod("cart", uid, revision, label)))
+    }
+
+    #[test]
+    fn a_recreated_pod_is_a_deletion_and_then_an_addition() {
+        let (mut writer, _) = cache::new(7);
+        writer.apply(vec![applied("a", 5, "x")]);
+        assert_eq!(told(&writer.apply(vec![applied("b", 9, "x")])), ["-a@5", "+b@9"]);
+        let list = [Record::from(cached(&pod("cart", "c", 12, "x")))].into_iter().collect();
+        assert_eq!(told(&writer.relist(list, Revision(20))), ["-b@9", "+c@12"]);
+    }
+
+    #[test]
+    fn an_older_incarnation_never_replaces_a_newer_one_and_is_not_deleted_for_it() {
+        let (mut writer, reader) = cache::new(7);
+        writer.apply(vec![applied("b", 9, "x")]);
+        assert!(writer.apply(vec![applied("a", 5, "y"), deleted("a", 30, "y")]).is_empty());
+        assert_eq!(&*reader.snapshot().get("shop", "cart").unwrap().key.uid, "b");
+    }
+
+    #[test]
+    fn a_change_of_the_revision_alone_is_stored_and_not_told() {
+        let (mut writer, reader) = cache::new(7);
+        writer.apply(vec![applied("a", 5, "x")]);
+        assert!(writer.apply(vec![applied("a", 6, "x")]).is_empty());
+        let key = PodKey::new("shop", "cart", "a");
+        let held = reader.snapshot().get("shop", "cart").unwrap();
+        assert_eq!((&held.key, held.revision), (&key, Revision(6)));
+    }
+
+    #[test]
+    fn a_change_names_the_sections_that_differ() {
+        let (mut writer, _) = cache::new(7);
+        writer.apply(vec![applied("a", 5, "x")]);
+        let mut other = pod("cart", "a", 6, "x");
+        other.status.phase = "Running".into();
+        let changes = writer.apply(vec![PodEvent::applied(cached(&other))]);
+        assert_eq!(changes[0].sections, SectionSet::EMPTY.with(Section::Status).with(Section::Full));
+    }
+
+    #[test]
+    fn a_deletion_at_an_older_revision_is_ignored_and_at_the_same_one_applies() {
+        let (mut writer, _) = cache::new(7);
+        writer.apply(vec![applied("a", 5, "x")]);
+        assert!(writer.apply(vec![deleted("a", 4, "x")]).is_empty());
+        assert_eq!(told(&writer.apply(vec![deleted("a", 5, "x")])), ["-a@5"]);
+    }
+
+    #[test]
+    fn a_last_change_that_comes_with_the_deletion_is_told_before_it() {
+        let (mut writer, _) = cache::new(7);
+        writer.apply(vec![applied("a", 5, "x")]);
+        assert_eq!(told(&writer.apply(vec![deleted("a", 8, "y")])), ["a@5>8", "-a@8"]);
+    }
+
+    #[test]
+    fn a_deleted_pod_does_not_come_back_by_a_repeated_event_or_an_old_list() {
+        let (mut writer, reader) = cache::new(7);
+        writer.apply(vec![applied("a", 5, "x"), deleted("a", 8, "x")]);
+        assert!(writer.apply(vec![applied("a", 5, "x")]).is_empty());
+        assert!(
+            writer
+                .relist([Record::from(cached(&pod("cart", "a", 5, "x")))].into_iter().collect(), Revision(6))
+                .is_empty()
+        );
+        assert!(reader.snapshot().is_empty());
+        assert_eq!(reader.snapshot().revision(), Revision(8));
+    }
+
+    #[test]
+    fn absence_from_a_list_removes_only_what_is_not_newer_than_it() {
+        let (mut writer, reader) = cache::new(7);
+        writer.apply(vec![applied("a", 5, "x")]);
+        assert!(writer.write_through(cached(&pod("cart", "a", 12, "y"))).is_some());
+        assert!(writer.relist(PodList::default(), Revision(10)).is_empty());
+        assert_eq!(told(&writer.relist(PodList::default(), Revision(12))), ["-a@12"]);
+        assert!(reader.snapshot().is_empty());
+    }
+
+    #[test]
+    fn a_first_list_is_what_its_pods_make_one_after_the_other() {
+        let pods = (0..500_u64).map(|at| {
+            let name = format!("cart-{}", at * 37 % 450);
+            cached(&pod(&name, &format!("u{at}"), at + 1, ["x", "y", "z"][at as usize % 3]))
+        });
+        let pods: Vec<_> = pods.collect();
+        let (mut listed, of_list) = cache::new(7);
+        let told_of_list = listed.relist(pods.iter().cloned().map(Record::from).collect(), Revision(600));
+        let (mut followed, of_events) = cache::new(7);
+        followed.apply(pods.into_iter().map(PodEvent::applied).collect());
+        let (one, other) = (of_list.snapshot(), of_events.snapshot());
+        assert_eq!((one.len(), told_of_list.len()), (450, 450));
+        assert!(one.iter().eq(other.iter()));
+        let equal = |value: &str| LabelRequirement {
+            key: "app".into(),
+            operator: LabelOperator::In,
+            values: vec![value.to_owned()],
+        };
+        let mut queries = vec![PodQuery { namespace: Some("shop".into()), ..PodQuery::default() }];
+        for value in ["x", "y", "z"] {
+            let of = |what: &str| Some(format!("{what}-of-{value}").into());
+            queries.extend([
+                PodQuery { node: of("node"), ..PodQuery::default() },
+                PodQuery { phase: of("phase"), ..PodQuery::default() },
+                PodQuery { owner_uid: of("owner"), ..PodQuery::default() },
+                PodQuery { labels: LabelSelector(vec![equal(value)]), ..PodQuery::default() },
+            ]);
+        }
+        for query in &queries {
+            assert_eq!(one.count(query), other.count(query));
+            assert_eq!(one.find(query, 1_000, None).pods, other.find(query, 1_000, None).pods, "{query:?}");
+            assert!(one.count(query) > 100, "{query:?}");
+        }
+        for pod in other.iter() {
+            assert_eq!(one.get("shop", &pod.key.name), Some(pod.clone()));
+            assert_eq!(one.by_uid(&pod.key.uid), Some(pod));
+        }
+    }
+
+    #[test]
+    fn a_pod_that_the_list_holds_undecoded_stays_and_its_predecessor_goes() {
+        let (mut writer, _) = cache::new(7);
+        writer.apply(vec![applied("a", 5, "x")]);
+        let held = |uid: &str| {
+            let mut list = PodList::default();
+            list.held.insert(uid);
+            list
+        };
+        assert!(writer.relist(held("a"), Revision(7)).is_empty());
+        assert_eq!(told(&writer.relist(held("b"), Revision(9))), ["-a@5"]);
+        let uuid = |last: char| format!("6f1c5c3e-1d2b-4c8e-9a44-3f0e8b1a7d5{last}");
+        writer.apply(vec![applied(&uuid('1'), 15, "x")]);
+        assert!(writer.relist(held(&uuid('1')), Revision(17)).is_empty());
+        assert_eq!(told(&writer.relist(held(&uuid('2')), Revision(19))), [format!("-{}@15", uuid('1'))]);
+    }
+
+    #[test]
+    fn write_through_replaces_an_older_revision_of_the_same_incarnation_and_nothing_else() {
+        let (mut writer, reader) = cache::new(7);
+        assert!(writer.write_through(cached(&pod("cart", "a", 5, "x"))).is_none(), "it inserted");
+        writer.apply(vec![applied("a", 5, "x")]);
+        assert!(writer.write_through(cached(&pod("cart", "a", 5, "y"))).is_none(), "same revision");
+        assert!(writer.write_through(cached(&pod("cart", "b", 9, "y"))).is_none(), "another incarnation");
+        let mut leaving = pod("cart", "a", 7, "y");
+        leaving.lifecycle.deletion_timestamp = Some(Timestamp(1));
+        assert!(writer.write_through(cached(&leaving)).is_none(), "it may be gone already");
+        leaving.lifecycle.deletion_grace_period_seconds = Some(0);
+        assert!(writer.write_through(cached(&leaving)).is_none(), "its grace period is over");
+        leaving.lifecycle.finalizers = vec!["f".into()];
+        assert!(writer.write_through(cached(&leaving)).is_some(), "a finalizer holds it");
+        assert!(writer.apply(vec![PodEvent::applied(cached(&leaving))]).is_empty(), "the echo is not a change");
+        let snapshot = reader.snapshot();
+        assert_eq!((snapshot.get("shop", "cart").unwrap().revision, snapshot.revision()), (Revision(7), Revision(7)));
+    }
+
+    #[test]
+    fn write_through_takes_a_pod_in_its_grace_period_and_never_brings_it_back() {
+        let (mut writer, reader) = cache::new(7);
+        writer.apply(vec![applied("a", 5, "x")]);
+        let mut leaving = pod("cart", "a", 7, "y");
+        leaving.lifecycle.deletion_timestamp = Some(Timestamp(1));
+        leaving.lifecycle.deletion_grace_period_seconds = Some(30);
+        assert!(writer.write_through(cached(&leaving)).is_some());
+        assert_eq!(reader.snapshot().get("shop", "cart").unwrap().revision, Revision(7));
+        leaving.header.resource_version = "8".into();
+        assert_eq!(told(&writer.apply(vec![PodEvent::deleted(cached(&leaving))])), ["-a@8"]);
+        leaving.header.resource_version = "9".into();
+        assert!(writer.write_through(cached(&leaving)).is_none());
+        assert!(reader.snapshot().is_empty());
+    }
+
+    #[test]
+    fn write_through_does_not_move_the_revision_that_the_watch_told() {
+        let (mut writer, reader) = cache::new(7);
+        writer.apply(vec![applied("a", 5, "x")]);
+        writer.write_through(cached(&pod("cart", "a", 9, "y")));
+        assert_eq!(reader.snapshot().revision(), Revision(5));
+    }
+
+    #[test]
+    fn a_history_that_was_set_back_replaces_newer_revisions_once() {
+        let (mut writer, reader) = cache::new(7);
+        writer.apply(vec![applied("a", 50, "x")]);
+        let older = || PodList::from_iter([Record::from(cached(&pod("cart", "a", 20, "y")))]);
+        assert!(writer.relist(older(), Revision(30)).is_empty());
+        writer.rewind();
+        assert_eq!(told(&writer.relist(older(), Revision(30))), ["a@50>20"]);
+        assert_eq!(reader.snapshot().revision(), Revision(30));
+        assert!(writer.relist(PodList::default(), Revision(10)).is_empty(), "the guards are back");
+    }
+
+    #[test]
+    fn readers_keep_the_snapshot_that_they_took() {
+        let (mut writer, reader) = cache::new(7);
+        writer.apply(vec![applied("a", 5, "x")]);
+        let before = reader.snapshot();
+        writer.apply(vec![applied("a", 6, "y")]);
+        assert_eq!(before.get("shop", "cart").unwrap().revision, Revision(5));
+        assert_eq!(reader.snapshot().get("shop", "cart").unwrap().revision, Revision(6));
+    }
+
+    #[test]
+    fn a_cache_is_stale_until_the_watch_is_live() {
+        let (mut writer, reader) = cache::new(7);
+        assert!(reader.staleness().is_some());
+        writer.set_live();
+        assert_eq!(reader.staleness(), None);
+        writer.set_stale(Staleness { reason: "cut".into() });
+        assert_eq!(reader.staleness().unwrap().reason, "cut");
+    }
+
+    #[tokio::test]
+    async fn waiting_ends_with_the_publication_that_was_waited_for_or_with_the_writer() {
+        let (mut writer, mut reader) = cache::new(7);
+        let mut waiter = reader.clone();
+        let waiting = tokio::spawn(async move { waiter.wait_for_revision(Revision(6)).await });
+        for revision in 5..8 {
+            writer.apply(vec![applied("a", revision, "x")]);
+            tokio::task::yield_now().await;
+        }
+        assert!(waiting.await.unwrap().unwrap().revision() >= Revision(6));
+        drop(writer);
+        assert!(reader.wait_for_revision(Revision(100)).await.is_none());
+    }
+}

@@ -1,0 +1,161 @@
+//! Pods as a sequence of entries that leaves the process and comes back, as in a checkpoint. What Pods share is one entry
+//! each, so a dump is as large as the Pods are in the cache.
+//!
+//! What comes back is hostile until it is proven: a part is built by the decoder from a Pod that has it, as one that the
+//! API server sends. How entries are written to a file is not decided here.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use podium_wire::Section;
+
+use crate::{
+    model::{PodKey, Prune, Revision},
+    pod::{CachedPod, Record, Room},
+    shape::{Identity, PARTS, Packed, Shape, Shapes},
+};
+
+/// One entry. Keys and shapes are numbered in their order, each from 0.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entry {
+    /// The JSON of a part, with marks in place of each Pod's own values.
+    Key(Vec<u8>),
+    /// The keys of its three parts.
+    Shape([u32; PARTS]),
+    Pod {
+        shape: u32,
+        name: String,
+        uid: String,
+        revision: u64,
+        own: Vec<u8>,
+    },
+    /// The JSON of a Pod that shares nothing with others.
+    Unshared(Vec<u8>),
+}
+
+/// Makes entries of Pods. All Pods of a dump must live until it is complete, as they do in a snapshot: parts are told
+/// apart by their addresses.
+#[derive(Debug, Default)]
+pub struct Encoder {
+    keys: BTreeMap<usize, u32>,
+    shapes: BTreeMap<usize, u32>,
+}
+
+impl Encoder {
+    /// Returns the entries of a Pod: the keys and the shape that no Pod before it had, and the Pod.
+    pub fn entries(&mut self, pod: &CachedPod) -> Vec<Entry> {
+        let mut entries = Vec::with_capacity(1);
+        let packed = pod.packed();
+        let entry = match self.shape(packed.shape(), &mut entries) {
+            None => Entry::Unshared(pod.section_bytes(Section::Full).into_owned()),
+            Some(shape) => Entry::Pod {
+                shape,
+                name: pod.key.name.to_string(),
+                uid: pod.key.uid.to_string(),
+                revision: pod.revision.0,
+                own: packed.own_bytes().to_vec(),
+            },
+        };
+        entries.push(entry);
+        entries
+    }
+
+    /// The shape's number. None where it is no other Pod's.
+    fn shape(&mut self, shape: &Arc<Shape>, entries: &mut Vec<Entry>) -> Option<u32> {
+        let address = Arc::as_ptr(shape).addr();
+        if let Some(known) = self.shapes.get(&address) {
+            return Some(*known);
+        }
+        let parts = shape.keys()?.map(|(address, key)| match self.keys.get(&address) {
+            Some(known) => *known,
+            None => {
+                entries.push(Entry::Key(key.to_vec()));
+                next_number(&mut self.keys, address)
+            }
+        });
+        entries.push(Entry::Shape(parts));
+        Some(next_number(&mut self.shapes, address))
+    }
+}
+
+fn next_number(numbers: &mut BTreeMap<usize, u32>, address: usize) -> u32 {
+    // Memory has no room for so many.
+    let number = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
+    numbers.insert(address, number);
+    number
+}
+
+/// Makes Pods of entries.
+#[derive(Debug)]
+pub struct Decoder<'a> {
+    known: &'a Shapes,
+    keys: Vec<Vec<u8>>,
+    /// With the shape itself once a Pod has proven it.
+    shapes: Vec<([usize; PARTS], Option<Arc<Shape>>)>,
+    pods: Vec<Record>,
+    room: Room,
+}
+
+impl<'a> Decoder<'a> {
+    #[must_use]
+    pub fn new(known: &'a Shapes) -> Self {
+        Self { known, keys: Vec::new(), shapes: Vec::new(), pods: Vec::new(), room: Room::default() }
+    }
+
+    /// Takes the next entry. Returns None if it does not fit those before it, or is no Pod behind the last one in the
+    /// order of namespaces and names.
+    #[must_use]
+    pub fn take(&mut self, entry: Entry) -> Option<()> {
+        match entry {
+            Entry::Key(key) => self.keys.push(key),
+            Entry::Shape(keys) => {
+                let keys = keys.map(|key| key as usize);
+                keys.iter().all(|key| *key < self.keys.len()).then(|| self.shapes.push((keys, None)))?;
+            }
+            Entry::Pod { shape, name, uid, revision, own } => {
+                let identity = Identity { name: &name, uid: &uid, revision };
+                let shape = self.shape(shape as usize, &own, identity)?;
+                let key = PodKey::new(shape.namespace(), &name, &uid);
+                self.push(&CachedPod::from_parts(key, Revision(revision), Packed::from_parts(shape, &own)))?;
+            }
+            Entry::Unshared(json) => self.push(&CachedPod::alone(&json, &Prune::NOTHING).ok()?)?,
+        }
+        Some(())
+    }
+
+    /// How many Pods it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.pods.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pods.is_empty()
+    }
+
+    /// The Pods by namespace, then name, each once.
+    #[must_use]
+    pub fn into_pods(self) -> Vec<Record> {
+        self.pods
+    }
+
+    fn shape(&mut self, number: usize, own: &[u8], identity: Identity<'_>) -> Option<Arc<Shape>> {
+        let (keys, shape) = self.shapes.get_mut(number)?;
+        match shape {
+            Some(shape) => shape.fits(own, identity).then(|| Arc::clone(shape)),
+            None => {
+                let keys = keys.map(|key| &*self.keys[key]);
+                Some(Arc::clone(shape.insert(self.known.restore(keys, own, identity)?)))
+            }
+        }
+    }
+
+    fn push(&mut self, pod: &CachedPod) -> Option<()> {
+        let record = Record::new(pod, &mut self.room);
+        let in_order = match self.pods.last() {
+            Some(last) => last.kept()?.compare(&pod.key.namespace, &pod.key.name).is_lt(),
+            None => true,
+        };
+        in_order.then(|| self.pods.push(record))
+    }
+}

@@ -1,0 +1,14 @@
+//! Pods as Podium's host keeps them: the vocabulary, the compact encoding, the cache with its snapshots, and which plugins
+//! a change concerns.
+//!
+//! No IO, no clock, no Kubernetes client and no WebAssembly engine. ARCHITECTURE.md has the map of modules;
+//! `tests/tests/architecture.rs` enforces it.
+
+pub mod cache;
+pub mod dump;
+pub mod model;
+pub mod pod;
+pub mod shape;
+pub mod sync;
+pub mod testing;
+pub mod wake;

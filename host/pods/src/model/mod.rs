@@ -1,0 +1,27 @@
+//! The vocabulary: keys, revisions, queries, grants, limits, plugins and writes.
+//!
+//! Plain data without behaviour of its own. It stands on no other module.
+
+mod grants;
+mod key;
+mod plugin;
+mod prune;
+mod query;
+pub mod text;
+mod write;
+
+use std::{future::Future, pin::Pin};
+
+pub use grants::{Grants, KeyPattern, ObjectGrant, ReadGrants, Scope, WriteGrants};
+pub use key::{PluginId, PodKey, Revision, RevisionError};
+pub use plugin::{LimitClass, Limits, Phase, PluginSpec, WatchSpec};
+/// Of names, keys and values: shared with the SDK's test host.
+pub use podium_wire::syntax;
+pub use prune::Prune;
+pub use query::{Cursor, LabelOperator, LabelRequirement, LabelSelector, PodQuery};
+pub use write::{
+    Action, ConditionStatus, Event, EventResult, EventType, ObjectRef, Refused, Write, WriteReport, WriteResult,
+};
+
+/// A future behind a trait object.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -1,0 +1,101 @@
+//! Questions to the cache.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+/// As in a Kubernetes label selector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LabelOperator {
+    Exists,
+    #[serde(rename = "DoesNotExist")]
+    Absent,
+    In,
+    NotIn,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabelRequirement {
+    pub key: String,
+    pub operator: LabelOperator,
+    pub values: Vec<String>,
+}
+
+impl LabelRequirement {
+    #[must_use]
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        let value = labels.get(&self.key);
+        match self.operator {
+            LabelOperator::Exists => value.is_some(),
+            LabelOperator::Absent => value.is_none(),
+            LabelOperator::In => value.is_some_and(|value| self.values.contains(value)),
+            LabelOperator::NotIn => value.is_none_or(|value| !self.values.contains(value)),
+        }
+    }
+}
+
+/// All requirements must hold; none matches everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LabelSelector(pub Vec<LabelRequirement>);
+
+impl LabelSelector {
+    #[must_use]
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.0.iter().all(|requirement| requirement.matches(labels))
+    }
+}
+
+/// All that is set must hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PodQuery {
+    pub namespace: Option<Arc<str>>,
+    pub node: Option<Arc<str>>,
+    pub owner_uid: Option<Arc<str>>,
+    pub phase: Option<Arc<str>>,
+    pub labels: LabelSelector,
+}
+
+/// The last Pod of a page, by (namespace, name): the next page begins behind it, whatever changed between.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cursor {
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+}
+
+impl Cursor {
+    /// A namespace or a name is not longer.
+    const NAME_BYTES: usize = 253;
+
+    /// Reads the text of a cursor, which is a guest's to keep: anything may come back. None for what never was one.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_name = |part: &str| {
+            !part.is_empty()
+                && part.len() <= Self::NAME_BYTES
+                && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte))
+        };
+        let (namespace, name) = text.split_once('/')?;
+        (is_name(namespace) && is_name(name)).then(|| Self { namespace: namespace.into(), name: name.into() })
+    }
+}
+
+impl fmt::Display for Cursor {
+    /// What [`Cursor::parse`] reads.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}", self.namespace, self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_text_of_a_cursor_is_read_as_one() {
+        let cursor = Cursor { namespace: "shop".into(), name: "cart-0".into() };
+        assert_eq!(Cursor::parse(&cursor.to_string()), Some(cursor));
+        for hostile in ["", "/", "a/", "/b", "shop", "a/b/c", "a/../b", "A/b", "a/b\0", &"a/".repeat(500)] {
+            assert_eq!(Cursor::parse(hostile), None, "{hostile:?}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! A complete list of Pods. It stands beside the whole cache until it is taken, so of what the cache holds it has as
+//! little as tells one Pod from another.
+
+use std::collections::BTreeSet;
+
+use super::{
+    Kept, Record,
+    record::{Uid, uuid_of},
+};
+
+/// The Pods of one list.
+#[derive(Debug, Clone, Default)]
+pub struct PodList {
+    pub read: Vec<Record>,
+    /// Of Pods that the cache has at this revision, or of which it has an older state that is to stay.
+    pub held: Uids,
+}
+
+/// Uids, of 16 bytes each if they are UUIDs.
+#[derive(Debug, Clone, Default)]
+pub struct Uids {
+    uuids: Vec<[u8; 16]>,
+    others: BTreeSet<Box<str>>,
+}
+
+/// [`Uids`] that are looked up.
+#[derive(Debug)]
+pub struct SortedUids(Uids);
+
+impl FromIterator<Record> for PodList {
+    fn from_iter<T: IntoIterator<Item = Record>>(records: T) -> Self {
+        Self { read: records.into_iter().collect(), held: Uids::default() }
+    }
+}
+
+impl PodList {
+    /// Adds the Pods of another part of the list.
+    pub fn append(&mut self, mut other: Self) {
+        self.read.append(&mut other.read);
+        self.held.uuids.append(&mut other.held.uuids);
+        self.held.others.append(&mut other.held.others);
+    }
+
+    /// How many Pods it names.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.read.len() + self.held.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Uids {
+    pub fn insert(&mut self, uid: &str) {
+        match uuid_of(uid) {
+            Some(uuid) => self.uuids.push(uuid),
+            None => _ = self.others.insert(uid.into()),
+        }
+    }
+
+    /// Looks at all.
+    pub fn remove(&mut self, uid: &str) {
+        match uuid_of(uid) {
+            Some(uuid) => self.uuids.retain(|other| *other != uuid),
+            None => _ = self.others.remove(uid),
+        }
+    }
+
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.uuids.len() + self.others.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    #[must_use]
+    pub fn sorted(mut self) -> SortedUids {
+        self.uuids.sort_unstable();
+        SortedUids(self)
+    }
+}
+
+impl SortedUids {
+    #[must_use]
+    pub fn contains(&self, uid: &str) -> bool {
+        match uuid_of(uid) {
+            Some(uuid) => self.0.uuids.binary_search(&uuid).is_ok(),
+            None => self.0.others.contains(uid),
+        }
+    }
+
+    /// True when this is the incarnation of one of them.
+    pub(crate) fn have(&self, pod: &Kept<'_>) -> bool {
+        match pod.uid {
+            Uid::Uuid(uuid) => self.0.uuids.binary_search(uuid).is_ok(),
+            Uid::Text(uid) => self.0.others.contains(uid),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::pod::CachedPod;
+
+    #[test]
+    fn an_incarnation_is_among_those_whose_uids_were_given() {
+        let uuid = |at: u32| format!("{:08x}-1d2b-4c8e-9a44-3f0e8b1a7d51", at.wrapping_mul(0x9e37_79b9));
+        let uids: Vec<_> = (0..20).map(|at| if at % 5 == 0 { format!("u-{at}") } else { uuid(at) }).collect();
+        let mut some = Uids::default();
+        uids.iter().step_by(2).for_each(|uid| some.insert(uid));
+        assert_eq!(some.len(), 10);
+        let some = some.sorted();
+        for (at, uid) in uids.iter().enumerate() {
+            let mut pod = podium_wire::Pod::default();
+            pod.header.uid = uid.clone();
+            pod.header.resource_version = "1".to_owned();
+            let record = Record::from(Arc::new(CachedPod::new(&pod).unwrap()));
+            assert_eq!(some.have(&record.kept().unwrap()), at % 2 == 0, "{uid}");
+            assert_eq!(some.contains(uid), at % 2 == 0, "{uid}");
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! A Pod as the cache keeps it: identity, revision, and the rest packed. Immutable and shared.
+
+mod change;
+mod list;
+pub(crate) mod record;
+mod view;
+
+use std::{borrow::Cow, sync::Arc};
+
+pub use change::{Change, Checkpoint, Known, Observation, PodEvent, Staleness};
+pub use list::{PodList, SortedUids, Uids};
+use podium_wire::{
+    CodecError, Header, Labels, Lifecycle, Owners, Section, SectionBytes, SectionSet, Spec, Status, Timestamp,
+    json::JsonError,
+};
+pub(crate) use record::Kept;
+pub use record::{Record, Room};
+pub use view::{Page, PodView};
+
+use crate::{
+    model::{Cursor, PodKey, Prune, Revision, RevisionError},
+    shape::{Identity, Packed, Scratch, ShapeError, Shapes},
+};
+
+/// One state of one Pod.
+#[derive(Debug, Clone)]
+pub struct CachedPod {
+    pub key: PodKey,
+    pub revision: Revision,
+    packed: Packed,
+}
+
+/// Why an object of the API server cannot be cached.
+#[derive(Debug, thiserror::Error)]
+pub enum PodError {
+    #[error(transparent)]
+    Json(#[from] JsonError),
+    #[error(transparent)]
+    Revision(#[from] RevisionError),
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+}
+
+impl AsRef<Packed> for CachedPod {
+    fn as_ref(&self) -> &Packed {
+        &self.packed
+    }
+}
+
+impl CachedPod {
+    /// A Pod that is not at hand as JSON. Where its full object is not either, that is what the rest says.
+    ///
+    /// # Errors
+    /// As [`Self::alone`].
+    pub fn new(pod: &podium_wire::Pod) -> Result<Self, PodError> {
+        if !pod.full.is_empty() {
+            return Self::undivided(pod.clone(), pod.full.as_bytes(), &Prune::NOTHING);
+        }
+        let record = SectionBytes::encode(pod)?.record(&pod.header, SectionSet::ALL)?;
+        let json = podium_wire::Record::open(record).and_then(|record| podium_wire::json::render(&record));
+        let json = json.map_err(|error| CodecError::Malformed(error.to_string()))?;
+        Self::undivided(pod.clone(), json.to_string().as_bytes(), &Prune::NOTHING)
+    }
+
+    /// Reads the JSON of a Pod that is to share nothing with others, as it is not kept for long.
+    ///
+    /// # Errors
+    /// When it is no Pod, its revision cannot be compared, or a section is too large.
+    pub fn alone(json: &[u8], prune: &Prune) -> Result<Self, PodError> {
+        Self::undivided(podium_wire::json::decode(json)?, json, prune)
+    }
+
+    /// From both its forms.
+    fn undivided(pod: podium_wire::Pod, json: &[u8], prune: &Prune) -> Result<Self, PodError> {
+        let header = &pod.header;
+        let key = PodKey::new(&header.namespace, &header.name, &header.uid);
+        let revision = Revision::parse(&header.resource_version)?;
+        Ok(Self { key, revision, packed: Packed::unshared(pod, json, prune)? })
+    }
+
+    /// Reads the JSON of a Pod. `held` is asked for the state that is kept under a namespace and name: what has not
+    /// changed since is not read again. It is given beside, if it is of the same incarnation.
+    ///
+    /// # Errors
+    /// When it is no Pod, or cannot be cached.
+    pub fn read(
+        json: &[u8],
+        shapes: &Shapes,
+        scratch: &mut Scratch,
+        held: impl FnOnce(&str, &str) -> Option<Arc<Self>>,
+    ) -> Result<(Self, Option<Arc<Self>>), PodError> {
+        let (mut held, mut before) = (Some(held), None);
+        let mut ask = |namespace: &str, name: &str, uid: &str| {
+            before = held.take()?(namespace, name).filter(|pod| &*pod.key.uid == uid);
+            before.clone().map(Held)
+        };
+        match shapes.read(json, scratch, &mut ask) {
+            Ok(read) => {
+                // Of a Pod without a spec it was not asked.
+                ask(read.namespace, read.name, read.uid);
+                let key = before.as_ref().map(|pod| pod.key.clone());
+                let key = key.unwrap_or_else(|| PodKey {
+                    namespace: Arc::clone(read.packed.shape().namespace()),
+                    name: read.name.into(),
+                    uid: read.uid.into(),
+                });
+                Ok((Self { key, revision: Revision(read.revision), packed: read.packed }, before))
+            }
+            Err(ShapeError::Unusual(pod)) => {
+                // Of a Pod whose form is not known it may not have been asked.
+                ask(&pod.header.namespace, &pod.header.name, &pod.header.uid);
+                Ok((Self::undivided(*pod, json, shapes.prune())?, before))
+            }
+            Err(ShapeError::Json(error)) => Err(error.into()),
+        }
+    }
+
+    pub(crate) fn from_parts(key: PodKey, revision: Revision, packed: Packed) -> Self {
+        Self { key, revision, packed }
+    }
+
+    pub(crate) fn packed(&self) -> &Packed {
+        &self.packed
+    }
+
+    /// Returns the cursor of the page that begins behind this Pod.
+    #[must_use]
+    pub fn cursor(&self) -> Cursor {
+        Cursor { namespace: Arc::clone(&self.key.namespace), name: Arc::clone(&self.key.name) }
+    }
+
+    fn identity(&self) -> Identity<'_> {
+        Identity { name: &self.key.name, uid: &self.key.uid, revision: self.revision.0 }
+    }
+
+    #[must_use]
+    pub fn header(&self) -> Header {
+        Header {
+            namespace: self.key.namespace.to_string(),
+            name: self.key.name.to_string(),
+            uid: self.key.uid.to_string(),
+            resource_version: self.revision.to_string(),
+            generation: self.generation(),
+            created: Timestamp(self.packed.created(self.identity())),
+        }
+    }
+    #[must_use]
+    pub fn generation(&self) -> i64 {
+        self.packed.generation()
+    }
+    /// True when nothing keeps the API server from removing the Pod: it is being deleted, has no finalizer, and its
+    /// grace period is over. The answer to a patch that brings a Pod there is the last thing that is heard of it, with
+    /// the revision that the Pod had before. While the grace period lasts, a patch is an ordinary one.
+    ///
+    /// # Errors
+    /// When the lifecycle cannot be decoded.
+    pub fn is_removed(&self) -> Result<bool, CodecError> {
+        let lifecycle = self.lifecycle()?;
+        let grace_seconds = lifecycle.deletion_grace_period_seconds.unwrap_or(0);
+        Ok(lifecycle.deletion_timestamp.is_some() && lifecycle.finalizers.is_empty() && grace_seconds == 0)
+    }
+    /// The encoded bytes of a section; of the full object its JSON.
+    #[must_use]
+    pub fn section_bytes(&self, section: Section) -> Cow<'_, [u8]> {
+        self.packed.section(self.identity(), section)
+    }
+    /// The sections whose bytes differ from those of another state of the same incarnation.
+    #[must_use]
+    pub fn changed_from(&self, old: &Self) -> SectionSet {
+        self.packed.changed_from(&old.packed, &self.key.name, &self.key.uid)
+    }
+    /// True where it can be told without making it that a section is the same as another Pod's.
+    pub(crate) fn has_in_common(&self, other: &Self, section: Section) -> bool {
+        self.packed.has_in_common(&other.packed, section)
+    }
+    /// None until scheduled.
+    #[must_use]
+    pub fn node(&self) -> Option<Cow<'_, str>> {
+        self.packed.node(self.identity())
+    }
+    /// Empty where the server has none yet.
+    #[must_use]
+    pub fn phase(&self) -> &str {
+        self.packed.phase(self.identity())
+    }
+    #[must_use]
+    pub fn owner_uids(&self) -> Vec<String> {
+        self.owners().unwrap_or_default().into_iter().map(|owner| owner.uid).collect()
+    }
+
+    /// The bytes of a record with the sections of `wanted`.
+    ///
+    /// # Errors
+    /// When the Pod does not fit a record; a Pod of a real API server does.
+    pub fn record(&self, wanted: SectionSet) -> Result<Vec<u8>, CodecError> {
+        let bytes =
+            |section| if wanted.contains(section) { self.section_bytes(section) } else { Cow::Borrowed(&[][..]) };
+        let sections = SectionBytes::from_fn(bytes);
+        if wanted.contains(Section::Full) && sections.get(Section::Full).is_empty() {
+            return Err(CodecError::Encode("the full object is not as it was read".to_owned()));
+        }
+        sections.record(&self.header(), wanted)
+    }
+
+    fn section<T: serde::de::DeserializeOwned>(&self, section: Section) -> Result<T, CodecError> {
+        podium_wire::decode(&self.section_bytes(section))
+    }
+    /// # Errors
+    /// Never for what was encoded by `podium_wire`; so for all below.
+    pub fn labels(&self) -> Result<Labels, CodecError> {
+        self.section(Section::Labels)
+    }
+    /// # Errors
+    /// As [`Self::labels`].
+    pub fn annotations(&self) -> Result<podium_wire::Annotations, CodecError> {
+        self.section(Section::Annotations)
+    }
+    /// # Errors
+    /// As [`Self::labels`].
+    pub fn owners(&self) -> Result<Owners, CodecError> {
+        self.section(Section::Owners)
+    }
+    /// # Errors
+    /// As [`Self::labels`].
+    pub fn lifecycle(&self) -> Result<Lifecycle, CodecError> {
+        self.section(Section::Lifecycle)
+    }
+    /// # Errors
+    /// As [`Self::labels`].
+    pub fn spec(&self) -> Result<Spec, CodecError> {
+        self.section(Section::Spec)
+    }
+    /// # Errors
+    /// As [`Self::labels`].
+    pub fn status(&self) -> Result<Status, CodecError> {
+        self.section(Section::Status)
+    }
+}
+
+impl PartialEq for CachedPod {
+    /// The same state, however it is kept.
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key && self.revision == other.revision && self.changed_from(other).is_empty()
+    }
+}
+
+struct Held(Arc<CachedPod>);
+
+impl AsRef<Packed> for Held {
+    fn as_ref(&self) -> &Packed {
+        &self.0.packed
+    }
+}

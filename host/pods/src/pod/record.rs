@@ -1,0 +1,236 @@
+//! A Pod as some hundred bytes beside its shape: the name, the uid, the revision, and what is the Pod's own.
+//!
+//! So the cache keeps Pods in its pages, and so a list holds them until it is complete.
+
+use std::{cmp::Ordering, sync::Arc};
+
+use bytes::{Bytes, BytesMut};
+
+use super::CachedPod;
+use crate::{
+    model::{PodKey, Revision},
+    shape::{Packed, Shape, put_varint, uuid, uuid_text, varint},
+};
+
+/// Records of one list stand side by side in pieces of this size. A place of its own for each Pod of a list, which is
+/// given up when the list is taken, would leave gaps between what stays.
+const PIECE: usize = 256 << 10;
+
+/// Room for records.
+#[derive(Debug, Default)]
+pub struct Room {
+    record: Vec<u8>,
+    piece: BytesMut,
+}
+
+/// One Pod.
+#[derive(Debug, Clone)]
+pub struct Record {
+    shape: Arc<Shape>,
+    bytes: Bytes,
+}
+
+/// By itself.
+impl From<Arc<CachedPod>> for Record {
+    fn from(pod: Arc<CachedPod>) -> Self {
+        let mut record = Vec::new();
+        put(&pod, &mut record);
+        Self { shape: Arc::clone(pod.packed().shape()), bytes: record.into() }
+    }
+}
+
+impl Record {
+    #[must_use]
+    pub fn new(pod: &CachedPod, room: &mut Room) -> Self {
+        let Room { record, piece } = room;
+        record.clear();
+        put(pod, record);
+        if piece.capacity() < record.len() {
+            *piece = BytesMut::with_capacity(PIECE.max(record.len()));
+        }
+        piece.extend_from_slice(record);
+        Self { shape: Arc::clone(pod.packed().shape()), bytes: piece.split().freeze() }
+    }
+
+    /// The Pod by itself. None never, as it was made from one.
+    #[must_use]
+    pub fn pod(&self) -> Option<Arc<CachedPod>> {
+        Some(self.kept()?.pod())
+    }
+
+    /// Namespace and name, as [`Self::pod`].
+    #[must_use]
+    pub fn names(&self) -> Option<(String, String)> {
+        let kept = self.kept()?;
+        Some((kept.namespace().to_string(), kept.name().to_string()))
+    }
+
+    /// As [`Self::pod`].
+    #[must_use]
+    pub fn revision(&self) -> Option<Revision> {
+        Some(self.kept()?.revision)
+    }
+
+    #[must_use]
+    pub fn has_uid(&self, uid: &str) -> bool {
+        self.kept().is_some_and(|kept| kept.has_uid(uid))
+    }
+
+    /// Compares the Pod's namespace and name with these.
+    #[must_use]
+    pub fn compare(&self, namespace: &str, name: &str) -> Ordering {
+        self.kept().map_or(Ordering::Less, |kept| kept.compare(namespace, name))
+    }
+
+    /// As [`Self::pod`].
+    pub(crate) fn kept(&self) -> Option<Kept<'_>> {
+        Kept::of(&self.shape, &self.bytes)
+    }
+
+    pub(crate) fn shape(&self) -> &Arc<Shape> {
+        &self.shape
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Uid<'a> {
+    Uuid(&'a [u8; 16]),
+    Text(&'a str),
+}
+
+/// A Pod as it is kept, seen in its place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Kept<'a> {
+    shape: &'a Arc<Shape>,
+    /// The two halves of the name.
+    prefix: &'a str,
+    suffix: &'a str,
+    pub(super) uid: Uid<'a>,
+    pub(crate) revision: Revision,
+    own: &'a [u8],
+}
+
+/// In the number before a name: it does not begin as the names of its shape do.
+const WHOLE: u64 = 1;
+/// In place of one more than the length of a uid: it is a UUID, as its 16 bytes.
+const UUID: u64 = 0;
+
+pub(crate) fn put(pod: &CachedPod, bytes: &mut Vec<u8>) {
+    let packed = pod.packed();
+    let prefix = packed.shape().name_prefix();
+    let (suffix, whole) = match pod.key.name.strip_prefix(prefix) {
+        Some(suffix) => (suffix, 0),
+        None => (&*pod.key.name, WHOLE),
+    };
+    put_varint((suffix.len() as u64) << 1 | whole, bytes);
+    let uuid = uuid_of(&pod.key.uid);
+    let uid = uuid.as_ref().map_or(pod.key.uid.as_bytes(), |uuid| uuid);
+    put_varint(if uuid.is_some() { UUID } else { uid.len() as u64 + 1 }, bytes);
+    put_varint(pod.revision.0, bytes);
+    bytes.extend_from_slice(suffix.as_bytes());
+    bytes.extend_from_slice(uid);
+    bytes.extend_from_slice(packed.own_bytes());
+}
+
+pub(super) fn uuid_of(uid: &str) -> Option<[u8; 16]> {
+    uid.as_bytes().first_chunk().filter(|_| uid.len() == 36).and_then(uuid)
+}
+
+impl<'a> Kept<'a> {
+    /// None where these bytes are no record.
+    pub(crate) fn of(shape: &'a Arc<Shape>, record: &'a [u8]) -> Option<Self> {
+        let (name, record) = varint(record)?;
+        let (uid, record) = varint(record)?;
+        let (revision, record) = varint(record)?;
+        let (suffix, record) = record.split_at_checked(usize::try_from(name >> 1).ok()?)?;
+        let (uid, own) = match uid {
+            UUID => record.split_first_chunk().map(|(uuid, own)| (Uid::Uuid(uuid), own))?,
+            length => {
+                let (uid, own) = record.split_at_checked(usize::try_from(length - 1).ok()?)?;
+                (Uid::Text(str::from_utf8(uid).ok()?), own)
+            }
+        };
+        Some(Self {
+            shape,
+            prefix: if name & WHOLE == 0 { shape.name_prefix() } else { "" },
+            suffix: str::from_utf8(suffix).ok()?,
+            uid,
+            revision: Revision(revision),
+            own,
+        })
+    }
+
+    pub(crate) fn namespace(&self) -> &Arc<str> {
+        self.shape.namespace()
+    }
+
+    /// Where this Pod is, seen from a name.
+    pub(crate) fn compare(&self, namespace: &str, name: &str) -> Ordering {
+        (**self.namespace()).cmp(namespace).then_with(|| match name.as_bytes().split_at_checked(self.prefix.len()) {
+            Some((head, tail)) => self.prefix.as_bytes().cmp(head).then_with(|| self.suffix.as_bytes().cmp(tail)),
+            None => self.prefix.as_bytes().cmp(name.as_bytes()),
+        })
+    }
+
+    /// As [`Self::compare`], of another Pod.
+    pub(crate) fn compare_to(&self, other: &Self) -> Ordering {
+        if self.prefix == other.prefix {
+            let names = || self.suffix.as_bytes().cmp(other.suffix.as_bytes());
+            return self.namespace().cmp(other.namespace()).then_with(names);
+        }
+        self.compare(other.namespace(), &other.name())
+    }
+
+    pub(crate) fn has_uid(&self, uid: &str) -> bool {
+        match uuid_of(uid) {
+            Some(uuid) => self.uid == Uid::Uuid(&uuid),
+            None => self.uid == Uid::Text(uid),
+        }
+    }
+
+    /// True when this is the state that is kept here.
+    pub(crate) fn is(&self, pod: &CachedPod) -> bool {
+        let packed = pod.packed();
+        self.revision == pod.revision
+            && Arc::ptr_eq(self.shape, packed.shape())
+            && self.own == packed.own_bytes()
+            && self.has_uid(&pod.key.uid)
+    }
+
+    pub(crate) fn name(&self) -> Arc<str> {
+        if self.prefix.is_empty() {
+            return self.suffix.into();
+        }
+        // A name is no longer than this in a real API server.
+        let mut buffer = [0; 253];
+        let (prefix, suffix) = (self.prefix.as_bytes(), self.suffix.as_bytes());
+        match buffer.get_mut(..prefix.len() + suffix.len()) {
+            Some(whole) => {
+                whole[..prefix.len()].copy_from_slice(prefix);
+                whole[prefix.len()..].copy_from_slice(suffix);
+                // Two texts make a text.
+                str::from_utf8(whole).unwrap_or_default().into()
+            }
+            None => [self.prefix, self.suffix].concat().into(),
+        }
+    }
+
+    pub(crate) fn uid(&self) -> Arc<str> {
+        match self.uid {
+            Uid::Text(text) => text.into(),
+            // Digits and hyphens.
+            Uid::Uuid(bytes) => str::from_utf8(&uuid_text(bytes)).unwrap_or_default().into(),
+        }
+    }
+
+    /// The Pod by itself.
+    pub(crate) fn pod(&self) -> Arc<CachedPod> {
+        let key = PodKey { namespace: Arc::clone(self.namespace()), name: self.name(), uid: self.uid() };
+        let packed = Packed::from_parts(Arc::clone(self.shape), self.own);
+        Arc::new(CachedPod::from_parts(key, self.revision, packed))
+    }
+}

@@ -1,0 +1,497 @@
+//! What is kept of a Pod is what the one decoder would have made of it, and its JSON comes back.
+
+use std::sync::Arc;
+
+use podium_wire::{Section, SectionBytes, SectionSet};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::testing::{pod_json as pod, written};
+
+pub(super) fn shapes() -> (Shapes, Scratch) {
+    (Shapes::new(7), Scratch::default())
+}
+
+pub(super) fn none(_: &str, _: &str, _: &str) -> Option<Packed> {
+    None
+}
+
+pub(super) fn encoded() -> impl Iterator<Item = Section> {
+    Section::ALL.into_iter().filter(|section| *section != Section::Full)
+}
+
+/// What differs where one section does.
+fn of_the_whole_and(section: Section) -> SectionSet {
+    SectionSet::EMPTY.with(section).with(Section::Full)
+}
+
+/// Compares a Pod as read with what the decoder gives.
+pub(super) fn same_as_decoded(read: &Read<'_>, json: &[u8]) {
+    let decoded = podium_wire::json::decode(json).unwrap();
+    let expected = SectionBytes::encode(&decoded).unwrap();
+    let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+    for section in encoded() {
+        assert_eq!(&*read.packed.section(identity, section), expected.get(section), "{}", section.name());
+    }
+    let full = read.packed.section(identity, Section::Full);
+    assert!(str::from_utf8(&full).is_ok());
+    assert_eq!(podium_wire::json::decode(&full).unwrap(), decoded);
+    let header = &decoded.header;
+    assert_eq!((read.namespace, read.name, read.uid), (&*header.namespace, &*header.name, &*header.uid));
+    assert_eq!(read.revision.to_string(), header.resource_version);
+    assert_eq!((read.packed.created(identity), read.packed.generation()), (header.created.0, header.generation));
+    assert_eq!(read.packed.node(identity).as_deref(), decoded.spec.node_name.as_deref());
+    assert_eq!(read.packed.phase(identity), decoded.status.phase);
+}
+
+/// The object as it comes back.
+pub(super) fn without_managed_fields(json: &[u8]) -> String {
+    let mut value: Value = serde_json::from_slice(json).unwrap();
+    value["metadata"].as_object_mut().unwrap().remove("managedFields");
+    value.to_string()
+}
+
+#[test]
+fn pods_of_one_workload_share_their_parts_and_come_out_as_decoded() {
+    let (shapes, mut scratch) = shapes();
+    let mut kept = Vec::new();
+    let mut own_bytes = 0;
+    for own in 0..200 {
+        let json = written(&pod(1, own, "Running"));
+        let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+        same_as_decoded(&read, json.as_bytes());
+        let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+        let back = String::from_utf8(read.packed.json(identity).unwrap()).unwrap();
+        let back: Value = serde_json::from_str(&back).unwrap();
+        assert_eq!(back.to_string(), without_managed_fields(json.as_bytes()));
+        own_bytes += (0..PARTS).map(|part| read.packed.own(part).len()).sum::<usize>();
+        kept.push(read.packed);
+    }
+    assert_eq!(shapes.parts(), PARTS);
+    assert!(own_bytes / 200 < 100, "{} bytes a Pod", own_bytes / 200);
+    assert!(kept.iter().all(|packed| Arc::ptr_eq(&packed.shape, &kept[0].shape)));
+    drop(kept);
+    assert_eq!(shapes.parts(), 0, "parts outlive their Pods");
+}
+
+#[test]
+fn the_object_comes_back_byte_for_byte() {
+    let (shapes, mut scratch) = shapes();
+    let head = r#"{"kind":"Pod","apiVersion":"v1","#;
+    let json = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web-abcde","namespace":"shop","uid":"u","resourceVersion":"5","managedFields":[{"a":"}"}],"x":{"later":[1.0e3,"é\n"]}},"later":null,"spec":{"nodeName":"n1","b":"n1"},"status":{}}"#;
+    let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+    let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+    let expected = json.replace(r#""managedFields":[{"a":"}"}],"#, "");
+    assert_eq!(String::from_utf8(read.packed.json(identity).unwrap()).unwrap(), expected);
+    // An item of a list has neither kind nor version.
+    let item = json.replace(head, "{");
+    let read = shapes.read(item.as_bytes(), &mut scratch, none).unwrap();
+    assert_eq!(String::from_utf8(read.packed.json(identity).unwrap()).unwrap(), expected);
+}
+
+#[test]
+fn a_spec_and_a_status_of_one_text_are_two_parts() {
+    let (shapes, mut scratch) = shapes();
+    for parts in ["", r#","spec":{},"status":{}"#] {
+        let identity = r#"{"metadata":{"name":"web","namespace":"shop","uid":"u","resourceVersion":"5"}"#;
+        let json = format!("{identity}{parts}}}");
+        let first = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+        same_as_decoded(&first, json.as_bytes());
+        // Now both are known.
+        same_as_decoded(&shapes.read(json.as_bytes(), &mut scratch, none).unwrap(), json.as_bytes());
+    }
+}
+
+/// What networks, StatefulSets, CronJobs and the kubelet write of one Pod alone.
+pub(super) fn of_its_own(own: u64) -> Value {
+    let mut object = pod(1, own, "Running");
+    let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+    let uid = object["metadata"]["uid"].as_str().unwrap().to_owned();
+    let address = object["status"]["podIP"].as_str().unwrap().to_owned();
+    let digest = object["status"]["containerStatuses"][0]["containerID"].as_str().unwrap()[13..].to_owned();
+    object["metadata"]["annotations"] = json!({
+        "cni.example/containerID": digest, "cni.example/podIP": format!("{address}/32"), "cni.example/no": format!("{address}/"),
+    });
+    object["status"]["containerStatuses"][0]["state"] = json!({"waiting": {
+        "reason": "CrashLoopBackOff",
+        "message": format!("back-off 5m0s restarting failed container=app pod={name}_shop({uid}), {name}-0 too"),
+    }});
+    object
+}
+
+#[test]
+fn what_is_within_a_text_is_a_pods_own_too() {
+    let (shapes, mut scratch) = shapes();
+    let mut kept = Vec::new();
+    for own in 0..50 {
+        let json = written(&of_its_own(own));
+        let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+        same_as_decoded(&read, json.as_bytes());
+        let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+        let back: Value = serde_json::from_slice(&read.packed.json(identity).unwrap()).unwrap();
+        assert_eq!(back.to_string(), without_managed_fields(json.as_bytes()));
+        kept.push(read.packed);
+    }
+    assert_eq!(shapes.parts(), PARTS);
+}
+
+#[test]
+fn pods_of_a_stateful_set_and_of_a_cron_jobs_runs_share_their_parts() {
+    for names in [["db-0", "db-7", "db-41"], ["load-29300341-abcde", "load-29300342-0a1b2", "load-29300343-zzzzz"]] {
+        let (shapes, mut scratch) = shapes();
+        let mut kept = Vec::new();
+        for name in names {
+            let (owner, last) = name.rsplit_once('-').unwrap();
+            // The last part of a Job's Pod is no number, and no label has it.
+            let index = if last.len() == 5 { "0" } else { last };
+            // In an API server's order.
+            let json = format!(
+                concat!(
+                    r#"{{"metadata":{{"name":"{name}","generateName":"{owner}-","namespace":"shop","uid":"uid-of-{name}","#,
+                    r#""resourceVersion":"7","labels":{{"index":"{index}","job":"{owner}","part-of":"{owner}-shop-{owner}"}},"#,
+                    r#""ownerReferences":[{{"apiVersion":"batch/v1","kind":"Job","name":"{owner}","uid":"u"}}]}},"#,
+                    r#""spec":{{"containers":[],"hostname":"{name}"}},"status":{{"message":"{owner}"}}}}"#,
+                ),
+                name = name,
+                owner = owner,
+                index = index,
+            );
+            let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+            same_as_decoded(&read, json.as_bytes());
+            kept.push(read.packed);
+        }
+        assert_eq!(shapes.parts(), PARTS, "{names:?}");
+    }
+}
+
+#[test]
+fn what_pods_have_in_common_is_what_has_the_same_bytes_for_any_of_them() {
+    let (shapes, mut scratch) = shapes();
+    let mut read = |object: &Value| shapes.read(written(object).as_bytes(), &mut scratch, none).unwrap().packed;
+    let (one, other) = (read(&pod(1, 1, "Running")), read(&pod(1, 2, "Running")));
+    assert!(one.has_in_common(&other, Section::Labels) && one.has_in_common(&other, Section::Owners));
+    // Each has a time of its own in them.
+    assert!(!one.has_in_common(&other, Section::Annotations) && !one.has_in_common(&other, Section::Full));
+    let mut object = pod(1, 2, "Running");
+    object["metadata"]["ownerReferences"][0]["uid"] = "00000000-0000-4000-8000-000000000000".into();
+    let owned_by_another = read(&object);
+    assert!(one.has_in_common(&owned_by_another, Section::Labels));
+    assert!(!one.has_in_common(&owned_by_another, Section::Owners));
+    // The name is in the labels of a StatefulSet's Pods.
+    let mut object = pod(1, 1, "Running");
+    let mut named = |own: u64| {
+        let name = pod(1, own, "Running")["metadata"]["name"].clone();
+        (object["metadata"]["name"], object["metadata"]["labels"]["pod-name"]) = (name.clone(), name);
+        read(&object)
+    };
+    let (one, other) = (named(1), named(2));
+    assert!(Arc::ptr_eq(one.part(OUTER), other.part(OUTER)));
+    assert!(!one.has_in_common(&other, Section::Labels) && one.has_in_common(&other, Section::Owners));
+}
+
+#[test]
+fn parts_that_are_empty_null_or_not_there_are_read() {
+    let (shapes, mut scratch) = shapes();
+    let metadata = r#""metadata":{"name":"web-abcde","namespace":"shop","uid":"u","resourceVersion":"5"}"#;
+    for rest in ["", r#","spec":{}"#, r#","status":{}"#, r#","spec":null,"status":null"#, r#","spec":{},"status":{}"#] {
+        let json = format!("{{{metadata}{rest}}}");
+        let first = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+        same_as_decoded(&first, json.as_bytes());
+        // Now its parts are known, and two of them may be of one text.
+        let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+        same_as_decoded(&read, json.as_bytes());
+        let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+        let back = String::from_utf8(read.packed.json(identity).unwrap()).unwrap();
+        assert_eq!(back, json.replacen('{', r#"{"kind":"Pod","apiVersion":"v1","#, 1));
+    }
+}
+
+#[test]
+fn node_and_phase_are_known_without_a_section_whatever_their_text_is_like() {
+    let (shapes, mut scratch) = shapes();
+    let mut kept = Vec::new();
+    for own in 0..20 {
+        let mut object = pod(1, own, ["Running", "Pending", "2026-03-01T01:01:01Z", "10.0.0.1"][own as usize % 4]);
+        let name = object["metadata"]["name"].clone();
+        if own >= 16 {
+            (object["spec"]["nodeName"], object["status"]["phase"]) = (name.clone(), name);
+        }
+        let json = object.to_string();
+        let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+        same_as_decoded(&read, json.as_bytes());
+        kept.push(read.packed);
+    }
+}
+
+#[test]
+fn specs_with_a_value_of_their_own_behind_the_nodes_name_are_shared() {
+    let (shapes, mut scratch) = shapes();
+    let mut kept = Vec::new();
+    for own in 0..20 {
+        let mut object = pod(1, own, "Running");
+        object["spec"]["zone"]["nameservers"] = json!([format!("10.96.0.{own}")]);
+        let json = object.to_string();
+        let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+        same_as_decoded(&read, json.as_bytes());
+        kept.push(read.packed);
+    }
+    assert_eq!(shapes.parts(), PARTS);
+}
+
+#[test]
+fn the_domain_of_a_clouds_nodes_is_kept_once_and_any_other_is_the_nodes_own() {
+    let parts_and_own = |nodes: &dyn Fn(u64) -> String| {
+        let (shapes, mut scratch) = shapes();
+        let mut kept = Vec::new();
+        for own in 0..9 {
+            let mut object = pod(1, own, "Running");
+            let node = nodes(own);
+            object["spec"]["nodeName"] = node.as_str().into();
+            object["spec"]["zone"]["nodeAffinity"]["values"] = json!([node, "eu-west-1.compute.internal"]);
+            let json = object.to_string();
+            let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+            same_as_decoded(&read, json.as_bytes());
+            kept.push(read.packed);
+        }
+        (shapes.parts(), kept[0].own(SPEC).len())
+    };
+    let volume = 5;
+    let of_cloud = |own: u64| format!("ip-10-0-{own}-7.eu-west-1.compute.internal");
+    assert_eq!(parts_and_own(&of_cloud), (PARTS, volume + 1 + "ip-10-0-0-7".len()));
+    let of_company = |own: u64| format!("node-{own}.rack-{own}.example.com");
+    assert_eq!(parts_and_own(&of_company), (PARTS, volume + 1 + "node-0.rack-0.example.com".len()));
+    assert_eq!(parts_and_own(&|_| ".internal".to_owned()), (PARTS, volume));
+}
+
+#[test]
+fn a_text_of_any_length_comes_out_as_decoded() {
+    let (shapes, mut scratch) = shapes();
+    let mut object = pod(1, 3, "Running");
+    for length in 0..150 {
+        for text in ["a".repeat(length), "1".repeat(length), format!("//{}", "b".repeat(length)), "-".repeat(length)] {
+            object["metadata"]["annotations"]["text"] = text.as_str().into();
+            object["status"]["message"] = text.as_str().into();
+            let json = written(&object);
+            same_as_decoded(&shapes.read(json.as_bytes(), &mut scratch, none).unwrap(), json.as_bytes());
+        }
+    }
+}
+
+#[test]
+fn a_text_that_is_too_long_or_names_the_pod_too_often_comes_out_as_decoded() {
+    let (shapes, mut scratch) = shapes();
+    let mut object = pod(1, 3, "Running");
+    let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+    for times in [1, 254, 255, 256, 257, 1_000] {
+        for between in ["-".to_owned(), "-".repeat(70_000 / times), "-".repeat(65_534 / times)] {
+            object["status"]["message"] = format!("{between}{name}").repeat(times).into();
+            let json = written(&object);
+            let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+            same_as_decoded(&read, json.as_bytes());
+        }
+    }
+}
+
+#[test]
+fn an_unchanged_spec_is_not_read_again_and_a_changed_one_is() {
+    let (shapes, mut scratch) = shapes();
+    let mut object = pod(1, 3, "Pending");
+    let first = shapes.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed;
+    object["status"]["phase"] = "Running".into();
+    let json = written(&object);
+    let second = shapes.read(json.as_bytes(), &mut scratch, |_, _, _| Some(&first)).unwrap();
+    assert!(scratch.parts[SPEC].key.is_empty(), "the spec was cut again");
+    assert!(scratch.parts[OUTER].key.is_empty(), "what is around it was cut again");
+    assert!(!scratch.parts[STATUS].key.is_empty());
+    same_as_decoded(&second, json.as_bytes());
+    let (name, uid) = (second.name.to_owned(), second.uid.to_owned());
+    assert_eq!(second.packed.changed_from(&first, &name, &uid), of_the_whole_and(Section::Status));
+    object["spec"]["containers"][0]["image"] = "registry.example/app:2".into();
+    let json = written(&object);
+    let third = shapes.read(json.as_bytes(), &mut scratch, |_, _, _| Some(&second.packed)).unwrap();
+    same_as_decoded(&third, json.as_bytes());
+    assert_eq!(third.packed.changed_from(&second.packed, &name, &uid), of_the_whole_and(Section::Spec));
+}
+
+#[test]
+fn a_status_that_names_the_pods_node_comes_back_with_it() {
+    let (shapes, mut scratch) = shapes();
+    let mut object = pod(1, 3, "Running");
+    object["status"]["nominatedNodeName"] = object["spec"]["nodeName"].clone();
+    let json = written(&object);
+    let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+    let back = read.packed.json(Identity { name: read.name, uid: read.uid, revision: read.revision }).unwrap();
+    let back: Value = serde_json::from_slice(&back).unwrap();
+    assert_eq!(back["status"], object["status"]);
+}
+
+#[test]
+fn nothing_but_managed_fields_is_passed_over_in_a_pod_that_is_like_another() {
+    let (shapes, mut scratch) = shapes();
+    let json = written(&pod(1, 3, "Running"));
+    let first = shapes.read(json.as_bytes(), &mut scratch, none).unwrap().packed;
+    for other in ["managedField", "managedFieldsX", "xanagedFields", "unmanagedFields"] {
+        let json = json.replace("managedFields", other);
+        let read = shapes.read(json.as_bytes(), &mut scratch, |_, _, _| Some(&first)).unwrap();
+        same_as_decoded(&read, json.as_bytes());
+        let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+        assert_eq!(String::from_utf8(read.packed.json(identity).unwrap()).unwrap(), json);
+    }
+}
+
+#[test]
+fn managed_fields_end_where_they_are_closed_whatever_is_in_them() {
+    let (shapes, mut scratch) = shapes();
+    let object = pod(1, 3, "Running");
+    let first = shapes.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed;
+    let expected = without_managed_fields(written(&object).as_bytes());
+    // Brackets in texts and arrays within, and what looks like the end followed by a spec.
+    for entry in [
+        json!({"manager": "a]b"}),
+        json!({"manager": "]},\"spec\":{}"}),
+        json!({"list": [1, [2, {"x": [3]}]]}),
+        json!({"x": {"y": [4]}, "zpec": 5}),
+        json!({"x": {"y": [4]}, "spec": {"containers": []}, "status": {}}),
+    ] {
+        let mut object = object.clone();
+        object["metadata"]["managedFields"] = json!([entry, entry]);
+        let json = written(&object);
+        let read = shapes.read(json.as_bytes(), &mut scratch, |_, _, _| Some(&first)).unwrap();
+        assert!(Arc::ptr_eq(read.packed.shape(), first.shape()), "{json}");
+        let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+        let back: Value = serde_json::from_slice(&read.packed.json(identity).unwrap()).unwrap();
+        assert_eq!(back.to_string(), expected);
+    }
+    // A member behind them is no part of them.
+    let later = written(&object).replacen(r#"]},"spec":"#, r#"],"later":[7]},"spec":"#, 1);
+    let read = shapes.read(later.as_bytes(), &mut scratch, |_, _, _| Some(&first)).unwrap();
+    let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+    assert!(str::from_utf8(&read.packed.json(identity).unwrap()).unwrap().contains(r#""later":[7]"#));
+}
+
+#[test]
+fn sections_have_changed_where_their_bytes_differ() {
+    let (shapes, mut scratch) = shapes();
+    let states: Vec<_> = (0..40_u64)
+        .map(|own| {
+            let mut object = if own % 3 == 0 { pod(1, own / 2, "Running") } else { of_its_own(own / 2) };
+            (object["metadata"]["name"], object["metadata"]["uid"]) = ("web-5-abcde".into(), "u".into());
+            // Some differ in one part or one section alone.
+            let other = pod(1, own + 7, "Running");
+            match own % 5 {
+                0 => object["metadata"] = states_of_one(&object),
+                1 => object["spec"] = other["spec"].clone(),
+                2 => object["status"] = other["status"].clone(),
+                3 => object["metadata"]["ownerReferences"][0]["uid"] = other["metadata"]["uid"].clone(),
+                _ => object["metadata"]["creationTimestamp"] = other["metadata"]["creationTimestamp"].clone(),
+            }
+            (object["metadata"]["name"], object["metadata"]["uid"]) = ("web-5-abcde".into(), "u".into());
+            shapes.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed
+        })
+        .collect();
+    let identity = Identity { name: "web-5-abcde", uid: "u", revision: 0 };
+    let mut seen = std::collections::BTreeSet::new();
+    for one in &states {
+        for other in &states {
+            let differ =
+                Section::ALL.into_iter().filter(|at| one.section(identity, *at) != other.section(identity, *at));
+            let expected = differ.fold(SectionSet::EMPTY, SectionSet::with);
+            assert_eq!(one.changed_from(other, identity.name, identity.uid), expected);
+            seen.insert(format!("{expected:?}"));
+        }
+    }
+    assert!(seen.len() > 10, "{seen:?}");
+}
+
+/// The same metadata for all.
+fn states_of_one(object: &Value) -> Value {
+    let mut metadata = pod(1, 1, "Running")["metadata"].clone();
+    metadata["resourceVersion"] = object["metadata"]["resourceVersion"].clone();
+    metadata
+}
+
+#[test]
+fn what_no_other_section_holds_changes_the_full_object_alone() {
+    let (shapes, mut scratch) = shapes();
+    let mut object = pod(1, 3, "Running");
+    let first = shapes.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed;
+    object["metadata"]["resourceVersion"] = "99".into();
+    object["metadata"]["managedFields"][0]["time"] = "2026-04-01T00:00:00Z".into();
+    let json = written(&object);
+    let second = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+    assert_eq!(second.packed.changed_from(&first, second.name, second.uid), SectionSet::EMPTY, "its revision");
+    object["status"]["conditions"][1]["futureField"] = "2026-01-01T00:00:00Z".into();
+    let json = written(&object);
+    let second = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+    assert_eq!(second.packed.changed_from(&first, second.name, second.uid), SectionSet::EMPTY.with(Section::Full));
+}
+
+#[test]
+fn what_is_pruned_is_in_nothing_that_is_kept_and_no_change() {
+    const KEYS: [&str; 2] = ["kubectl.kubernetes.io/last-applied-configuration", "a"];
+    let shapes = Shapes::new(7).pruning(Prune::annotations(KEYS));
+    let mut scratch = Scratch::default();
+    let text = |value: &str| serde_json::to_string(value).unwrap();
+    let json = |annotations: &str, spaced: bool| {
+        let space = if spaced { " " } else { "" };
+        format!(
+            concat!(
+                r#"{{{}"metadata":{{"name":"web-abcde","namespace":"shop","uid":"u","resourceVersion":"5","#,
+                r#""annotations":{{{}}},"labels":{{"a":"kept"}}}},"spec":{{"a":"kept"}},"status":{{}}}}"#,
+            ),
+            space, annotations
+        )
+    };
+    let last = |value: &str| format!("{}:{}", text(KEYS[0]), text(value));
+    let cases = [
+        (last(r#"{"spec":{"env":"secret"}}"#), String::new()),
+        (format!(r#""a":"secret",{}"#, last("secret")), String::new()),
+        (format!(r#"{},"b":"10.0.0.1""#, last("secret")), r#""b":"10.0.0.1""#.to_owned()),
+        (format!(r#""b":"x",{},"c":"y","a":"secret""#, last("secret")), r#""b":"x","c":"y""#.to_owned()),
+        (r#""b":"x","a":"secret""#.to_owned(), r#""b":"x""#.to_owned()),
+    ];
+    for (with, without) in cases {
+        for spaced in [false, true] {
+            let mut keep = |json: String| match shapes.read(json.as_bytes(), &mut scratch, none) {
+                Ok(read) if !spaced => read.packed,
+                Err(ShapeError::Unusual(pod)) if spaced => {
+                    Packed::unshared(*pod, json.as_bytes(), shapes.prune()).unwrap()
+                }
+                read => panic!("{read:?}"),
+            };
+            let (pruned, plain) = (keep(json(&with, spaced)), keep(json(&without, spaced)));
+            let identity = Identity { name: "web-abcde", uid: "u", revision: 5 };
+            for section in Section::ALL {
+                let (here, there) = (pruned.section(identity, section), plain.section(identity, section));
+                assert_eq!(here, there, "{} of {with}", section.name());
+                assert!(!String::from_utf8_lossy(&here).contains("secret"));
+            }
+            assert_eq!(pruned.changed_from(&plain, "web-abcde", "u"), SectionSet::EMPTY, "{with}");
+            let labels: podium_wire::Labels = podium_wire::decode(&pruned.section(identity, Section::Labels)).unwrap();
+            assert_eq!(labels["a"], "kept");
+        }
+    }
+}
+
+/// Real objects, where they are at hand.
+#[test]
+fn real_pods_come_out_as_decoded() {
+    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/corpus/pods");
+    let (shapes, mut scratch) = shapes();
+    let mut kept: Vec<Packed> = Vec::new();
+    for entry in std::fs::read_dir(corpus).into_iter().flatten() {
+        let json = std::fs::read(entry.unwrap().path()).unwrap();
+        let json = json.trim_ascii_end();
+        match shapes.read(json, &mut scratch, none) {
+            Ok(read) => {
+                same_as_decoded(&read, json);
+                let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+                let back: Value = serde_json::from_slice(&read.packed.json(identity).unwrap()).unwrap();
+                assert_eq!(back.to_string(), without_managed_fields(json));
+                kept.push(read.packed);
+            }
+            Err(ShapeError::Json(error)) => assert!(podium_wire::json::decode(json).is_err(), "{error}"),
+            Err(ShapeError::Unusual(pod)) => panic!("{} is not read", pod.header.name),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! `tokio::sync::watch` without its value, as its documentation has it: each call is one step, of a checker's counter.
+
+use std::{
+    future::poll_fn,
+    marker::PhantomData,
+    sync::{Arc, Mutex, atomic::Ordering},
+    task::{Poll, Waker},
+};
+
+#[cfg(podium_model = "loom")]
+use ::loom::sync::atomic::AtomicUsize;
+#[cfg(podium_model = "shuttle")]
+use ::shuttle::sync::atomic::AtomicUsize;
+
+/// The version's lowest bit: the sender is gone.
+const CLOSED: usize = 1;
+
+#[derive(Debug)]
+struct Shared {
+    version: AtomicUsize,
+    /// The same, unknown to the checkers.
+    newest: std::sync::atomic::AtomicUsize,
+    /// The checkers do not know of this lock, as nobody waits for it: no step is done under it.
+    waiting: Mutex<Vec<Waker>>,
+}
+
+impl Shared {
+    fn advance(&self, by: usize) {
+        self.version.fetch_add(by, Ordering::Release);
+        self.newest.fetch_add(by, Ordering::SeqCst);
+        let waiting = std::mem::take(&mut *self.waiting.lock().unwrap());
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[derive(Debug)]
+pub struct Sender<T>(Arc<Shared>, PhantomData<T>);
+
+#[derive(Debug, Clone)]
+pub struct Receiver<T> {
+    shared: Arc<Shared>,
+    seen: usize,
+    value: PhantomData<T>,
+}
+
+#[derive(Debug)]
+pub struct Closed;
+
+pub fn channel<T>(_: T) -> (Sender<T>, Receiver<T>) {
+    let shared =
+        Arc::new(Shared { version: AtomicUsize::new(0), newest: Default::default(), waiting: Mutex::default() });
+    (Sender(Arc::clone(&shared), PhantomData), Receiver { shared, seen: 0, value: PhantomData })
+}
+
+impl<T> Sender<T> {
+    pub fn send_replace(&self, _: T) {
+        self.0.advance(CLOSED << 1);
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.0.advance(CLOSED);
+        }
+    }
+}
+
+impl<T> Receiver<T> {
+    pub fn mark_unchanged(&mut self) {
+        self.seen = self.shared.version.load(Ordering::Acquire) & !CLOSED;
+    }
+
+    pub async fn changed(&mut self) -> Result<(), Closed> {
+        poll_fn(|context| {
+            let mut version = self.shared.version.load(Ordering::Acquire);
+            if version != self.shared.newest.load(Ordering::SeqCst) {
+                // A weak load may be late and an addition is not: none is missed between here and the waiting.
+                version = self.shared.version.fetch_add(0, Ordering::AcqRel);
+            }
+            if version & !CLOSED != self.seen {
+                self.seen = version & !CLOSED;
+                return Poll::Ready(Ok(()));
+            }
+            if version & CLOSED != 0 {
+                return Poll::Ready(Err(Closed));
+            }
+            self.shared.waiting.lock().unwrap().push(context.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+}

@@ -1,0 +1,119 @@
+//! Pods for the tests of this crate and of those above it, and what such tests compare. Nothing else uses it.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is how a test fails")]
+
+mod json;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+pub use json::{pod_json, written};
+use podium_wire::{Header, Owner, Pod, Spec, Status};
+
+use crate::{
+    cache::Snapshot,
+    pod::{CachedPod, Change, PodView},
+};
+
+/// A Pod in namespace "shop" with one label, a node, an owner and a phase.
+pub fn pod(name: &str, uid: &str, revision: u64, label: &str) -> Pod {
+    Pod {
+        header: Header {
+            namespace: "shop".into(),
+            name: name.into(),
+            uid: uid.into(),
+            resource_version: revision.to_string(),
+            ..Header::default()
+        },
+        labels: [("app".to_owned(), label.to_owned())].into(),
+        owners: vec![Owner { uid: format!("owner-of-{label}"), ..Owner::default() }],
+        spec: Spec { node_name: Some(format!("node-of-{label}")), ..Spec::default() },
+        status: Status { phase: format!("phase-of-{label}"), ..Status::default() },
+        ..Pod::default()
+    }
+}
+
+pub fn cached(pod: &Pod) -> Arc<CachedPod> {
+    Arc::new(CachedPod::new(pod).unwrap())
+}
+
+/// "+uid@revision" for an addition, "-uid@revision" for a deletion, "uid@old>new" for a change.
+pub fn told(changes: &[Change]) -> Vec<String> {
+    let tell = |change: &Change| match (&change.old, &change.new) {
+        (Some(old), Some(new)) => format!("{}@{}>{}", new.key.uid, old.revision, new.revision),
+        (Some(old), None) => format!("-{}@{}", old.key.uid, old.revision),
+        (None, Some(new)) => format!("+{}@{}", new.key.uid, new.revision),
+        (None, None) => "nothing".to_owned(),
+    };
+    changes.iter().map(tell).collect()
+}
+
+/// By name.
+pub type Pods = BTreeMap<Arc<str>, Arc<CachedPod>>;
+
+/// Somebody who hears of changes alone, and fails where they contradict what he heard before: who is told of something
+/// twice or too late, of a step that does not begin where the last one ended, or of one back in time.
+#[derive(Default)]
+pub struct Believer {
+    pub present: Pods,
+    /// By uid.
+    gone: BTreeSet<Arc<str>>,
+    /// What comes next begins an epoch.
+    anew: bool,
+}
+
+impl Believer {
+    /// History was set back: what is told next may be older, and bring back who is gone.
+    pub fn rewind(&mut self) {
+        self.gone.clear();
+        self.anew = true;
+    }
+
+    pub fn hear(&mut self, changes: &[Change]) -> Result<(), String> {
+        for Change { old, new, .. } in changes {
+            let name = &old.as_ref().or(new.as_ref()).unwrap().key.name;
+            let believed = self.present.get(name);
+            ensure(believed.map(|pod| &pod.key) == old.as_ref().map(|pod| &pod.key), || {
+                format!("{name} was {believed:?}, and the change begins with {old:?}")
+            })?;
+            if let (Some(believed), Some(old)) = (believed, old) {
+                ensure(believed.changed_from(old).is_empty(), || format!("{name} was {believed:?}, and not {old:?}"))?;
+            }
+            match new {
+                Some(new) => {
+                    ensure(!self.gone.contains(&new.key.uid), || format!("{} came back", new.key.uid))?;
+                    let later = believed.is_none_or(|old| old.revision < new.revision);
+                    ensure(later || self.anew, || format!("{name} went back"))?;
+                    self.present.insert(Arc::clone(name), Arc::clone(new));
+                }
+                None => {
+                    let old = self.present.remove(name).unwrap();
+                    self.gone.insert(Arc::clone(&old.key.uid));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Readers see what was told, and nothing else.
+    pub fn agrees_with(&self, snapshot: &Snapshot) -> Result<(), String> {
+        same_sections(snapshot, &self.present)
+    }
+}
+
+pub fn same_sections(snapshot: &Snapshot, expected: &Pods) -> Result<(), String> {
+    ensure(snapshot.len() == expected.len(), || format!("{} Pods, expected {}", snapshot.len(), expected.len()))?;
+    for (pod, expected) in snapshot.iter().zip(expected.values()) {
+        let same = pod.key == expected.key && pod.changed_from(expected).is_empty();
+        ensure(same, || format!("{pod:?}, expected {expected:?}"))?;
+        let by_uid = snapshot.by_uid(&pod.key.uid);
+        ensure(by_uid.as_ref() == Some(&pod), || format!("{pod:?} is {by_uid:?} by its uid"))?;
+    }
+    Ok(())
+}
+
+fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(otherwise()) }
+}

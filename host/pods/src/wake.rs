@@ -1,0 +1,328 @@
+//! Which plugins a change concerns. Pure.
+//!
+//! A plugin is woken if a Pod in its scope enters or leaves its selector, whatever made it so, or if a Pod that stays
+//! in it differs in a section that the plugin watches. An addition enters, a deletion leaves.
+
+use std::{cell::OnceCell, collections::HashMap, sync::Arc};
+
+use podium_wire::{Labels, Section, SectionSet};
+
+use crate::{
+    model::{LabelOperator, LabelSelector, PluginId, PluginSpec, Scope},
+    pod::{CachedPod, Change},
+};
+
+/// One plugin's interest.
+#[derive(Debug, Clone)]
+struct Interest<L> {
+    lane: L,
+    selector: LabelSelector,
+    /// The order, and among equals that of loading.
+    rank: (usize, usize),
+}
+
+/// The interests of all plugins, so arranged that a change costs nothing for plugins that it does not concern: those of
+/// other namespaces, of other sections, and those whose selector wants another value of a label.
+#[derive(Debug, Clone)]
+pub struct Wake<L> {
+    cluster: Vec<Group<L>>,
+    namespaces: HashMap<Arc<str>, Vec<Group<L>>>,
+    /// All plugins of the cluster's scope, and of each namespace's.
+    of_cluster: Vec<L>,
+    of_namespaces: HashMap<Arc<str>, Vec<L>>,
+}
+
+/// Interests of one scope in the same sections, of which there are 128 sets.
+#[derive(Debug, Clone)]
+struct Group<L> {
+    sections: SectionSet,
+    /// By a label and a value of it without which the selector does not match.
+    labelled: HashMap<String, HashMap<String, Vec<Interest<L>>>>,
+    others: Vec<Interest<L>>,
+}
+
+impl<L: Copy> Wake<L> {
+    /// Lanes are named in the order in which one change queues them: by phase, within a phase predecessors first.
+    pub fn new<'a>(plugins: impl IntoIterator<Item = (L, &'a PluginSpec)>) -> Self {
+        let plugins: Vec<_> = plugins.into_iter().collect();
+        let ranks = ranks(plugins.iter().map(|(_, spec)| *spec));
+        let mut wake = Self {
+            cluster: Vec::new(),
+            namespaces: HashMap::new(),
+            of_cluster: Vec::new(),
+            of_namespaces: HashMap::new(),
+        };
+        for (at, (lane, spec)) in plugins.into_iter().enumerate() {
+            let interest = Interest { lane, selector: spec.watch.selector.clone(), rank: (ranks[&spec.id], at) };
+            let (groups, lanes) = match spec.scope() {
+                Scope::Cluster => (&mut wake.cluster, &mut wake.of_cluster),
+                Scope::Namespace(namespace) => (
+                    wake.namespaces.entry(namespace.clone()).or_default(),
+                    wake.of_namespaces.entry(namespace).or_default(),
+                ),
+            };
+            lanes.push(lane);
+            let sections = spec.watch.sections.with(Section::Lifecycle);
+            match groups.iter_mut().find(|group| group.sections == sections) {
+                Some(group) => group.add(interest),
+                None => {
+                    let mut group = Group { sections, labelled: HashMap::new(), others: Vec::new() };
+                    group.add(interest);
+                    groups.push(group);
+                }
+            }
+        }
+        wake
+    }
+
+    /// The lanes of all plugins in whose scope the namespace is, whatever they watch there.
+    #[must_use]
+    pub fn in_scope(&self, namespace: &str) -> Vec<L> {
+        self.of_cluster.iter().chain(self.of_namespaces.get(namespace).into_iter().flatten()).copied().collect()
+    }
+
+    /// The lanes that the change wakes, in order.
+    #[must_use]
+    pub fn concerned(&self, change: &Change) -> Vec<L> {
+        let Some(key) = change.key() else { return Vec::new() };
+        let (old, new) = (Lazy::new(change.old.as_deref()), Lazy::new(change.new.as_deref()));
+        // A Pod whose labels are the same neither enters nor leaves a selector.
+        let moves = change.sections.contains(Section::Labels);
+        let mut woken: Vec<((usize, usize), L)> = Vec::new();
+        let near = self.cluster.iter().chain(self.namespaces.get(&key.namespace).into_iter().flatten());
+        for group in near {
+            let watched = group.sections.intersects(change.sections);
+            let mut visit = |interest: &Interest<L>| {
+                let is = new.matches(&interest.selector);
+                let was = if moves { old.matches(&interest.selector) } else { is };
+                if was != is || (is && watched) {
+                    woken.push((interest.rank, interest.lane));
+                }
+            };
+            if !watched && !moves {
+                continue;
+            }
+            group.others.iter().for_each(&mut visit);
+            if group.labelled.is_empty() {
+                continue;
+            }
+            for (key, value) in new.labels() {
+                group.labelled(key, value).iter().for_each(&mut visit);
+            }
+            if moves {
+                // Those that were not met at the new state.
+                let left = old.labels().iter().filter(|(key, value)| new.labels().get(*key) != Some(value));
+                left.for_each(|(key, value)| group.labelled(key, value).iter().for_each(&mut visit));
+            }
+        }
+        woken.sort_by_key(|(rank, _)| *rank);
+        woken.into_iter().map(|(_, lane)| lane).collect()
+    }
+}
+
+impl<L> Group<L> {
+    fn add(&mut self, interest: Interest<L>) {
+        // With one value an interest is met once in a state; with several, in two states it could be met twice.
+        let one = interest.selector.0.iter().find_map(|requirement| match &*requirement.values {
+            [value] if requirement.operator == LabelOperator::In => Some((requirement.key.clone(), value.clone())),
+            _ => None,
+        });
+        match one {
+            Some((key, value)) => self.labelled.entry(key).or_default().entry(value).or_default().push(interest),
+            None => self.others.push(interest),
+        }
+    }
+
+    fn labelled(&self, key: &str, value: &str) -> &[Interest<L>] {
+        self.labelled.get(key).and_then(|values| values.get(value)).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Labels of one state, decoded when the first selector asks.
+struct Lazy<'a> {
+    pod: Option<&'a CachedPod>,
+    labels: OnceCell<Labels>,
+}
+
+impl<'a> Lazy<'a> {
+    fn new(pod: Option<&'a CachedPod>) -> Self {
+        Self { pod, labels: OnceCell::new() }
+    }
+
+    fn matches(&self, selector: &LabelSelector) -> bool {
+        self.pod.is_some() && (selector.0.is_empty() || selector.matches(self.labels()))
+    }
+
+    /// None where there is no Pod.
+    fn labels(&self) -> &Labels {
+        // The cache encoded them itself; were they unreadable, a Pod without labels is what a plugin would see too.
+        self.labels.get_or_init(|| self.pod.and_then(|pod| pod.labels().ok()).unwrap_or_default())
+    }
+}
+
+/// Phase first, then the longest chain of predecessors within the tenant. Cycles were refused by the configuration; a
+/// chain is cut at the number of plugins all the same.
+fn ranks<'a>(specs: impl Iterator<Item = &'a PluginSpec>) -> HashMap<PluginId, usize> {
+    let specs: HashMap<_, _> = specs.map(|spec| (&spec.id, spec)).collect();
+    let mut depths: HashMap<&PluginId, usize> = specs.keys().map(|id| (*id, 0)).collect();
+    for _ in 0..specs.len() {
+        let mut moved = false;
+        for (id, spec) in &specs {
+            let predecessors = spec.after.iter().filter_map(|name| {
+                let id = PluginId { namespace: id.namespace.clone(), name: name.as_str().into() };
+                depths.get(&id).copied()
+            });
+            let depth = predecessors.max().map_or(0, |depth| depth + 1);
+            moved |= depths.insert(id, depth) != Some(depth);
+        }
+        if !moved {
+            break;
+        }
+    }
+    let most = specs.len() + 1;
+    specs.iter().map(|(id, spec)| ((*id).clone(), spec.phase as usize * most + depths[id].min(most - 1))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::{Grants, LabelRequirement, Limits, Phase, WatchSpec};
+
+    fn spec(namespace: Option<&str>, name: &str, sections: SectionSet, app: Option<&str>) -> PluginSpec {
+        let selector = LabelSelector(
+            app.map(|app| LabelRequirement {
+                key: "app".into(),
+                operator: LabelOperator::In,
+                values: vec![app.to_owned()],
+            })
+            .into_iter()
+            .collect(),
+        );
+        PluginSpec {
+            id: PluginId { namespace: namespace.map(Arc::from), name: name.into() },
+            source: "plugin.wasm".into(),
+            impersonate: None,
+            watch: WatchSpec { selector, sections, resync: None },
+            grants: Grants::default(),
+            limits: Limits::default(),
+            phase: Phase::Main,
+            after: Vec::new(),
+            config: "{}".into(),
+        }
+    }
+
+    fn pod(app: &str, phase: &str) -> Arc<CachedPod> {
+        let mut pod = podium_wire::Pod::default();
+        (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), "cart-0".into(), "u1".into());
+        pod.header.resource_version = "1".into();
+        pod.labels.insert("app".into(), app.into());
+        pod.status.phase = phase.into();
+        Arc::new(CachedPod::new(&pod).unwrap())
+    }
+
+    fn woken(specs: &[PluginSpec], old: Option<Arc<CachedPod>>, new: Option<Arc<CachedPod>>) -> Vec<usize> {
+        Change::between(old, new).map_or_else(Vec::new, |change| Wake::new(specs.iter().enumerate()).concerned(&change))
+    }
+
+    #[test]
+    fn only_a_change_of_a_watched_section_wakes() {
+        let status = SectionSet::EMPTY.with(Section::Status);
+        let labels = SectionSet::EMPTY.with(Section::Labels);
+        let specs = [spec(None, "a", status, None), spec(None, "b", labels, None)];
+        assert_eq!(woken(&specs, Some(pod("web", "Pending")), Some(pod("web", "Running"))), [0]);
+        assert_eq!(woken(&specs, Some(pod("web", "Running")), Some(pod("api", "Running"))), [1]);
+        assert_eq!(woken(&specs, None, Some(pod("web", "Running"))), [0, 1]);
+    }
+
+    #[test]
+    fn a_pod_that_enters_or_leaves_the_selector_wakes_also_when_no_watched_section_differs() {
+        let specs = [spec(None, "a", SectionSet::EMPTY.with(Section::Status), Some("web"))];
+        assert_eq!(woken(&specs, Some(pod("web", "Running")), Some(pod("api", "Running"))), [0]);
+        assert_eq!(woken(&specs, Some(pod("api", "Running")), Some(pod("web", "Running"))), [0]);
+        assert!(woken(&specs, Some(pod("api", "Running")), Some(pod("api", "Failed"))).is_empty());
+    }
+
+    #[test]
+    fn a_namespaced_plugin_hears_of_its_own_namespace_alone() {
+        let specs = [spec(Some("shop"), "a", SectionSet::ALL, None), spec(Some("bank"), "b", SectionSet::ALL, None)];
+        assert_eq!(woken(&specs, Some(pod("web", "Running")), None), [0]);
+    }
+
+    fn selector() -> impl Strategy<Value = LabelSelector> {
+        use LabelOperator::*;
+        let operator = prop::sample::select(&[In, NotIn, Exists, Absent][..]);
+        let values = prop::collection::vec(0..3_u8, 1..3);
+        let requirement = ("[ab]", operator, values).prop_map(|(key, operator, values)| LabelRequirement {
+            key,
+            operator,
+            values: if matches!(operator, In | NotIn) {
+                values.iter().map(u8::to_string).collect()
+            } else {
+                Vec::new()
+            },
+        });
+        prop::collection::vec(requirement, 0..3).prop_map(LabelSelector)
+    }
+
+    fn state() -> impl Strategy<Value = Option<podium_wire::Pod>> {
+        let labels = prop::collection::btree_map("[ab]", prop::sample::select(&["0", "1", "2"][..]), 0..3);
+        prop::option::weighted(0.8, (labels, any::<bool>(), any::<bool>())).prop_map(|state| {
+            let (labels, running, annotated) = state?;
+            let mut pod = podium_wire::Pod::default();
+            (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), "cart-0".into(), "u1".into());
+            pod.header.resource_version = "1".into();
+            pod.labels = labels.into_iter().map(|(key, value)| (key, value.to_owned())).collect();
+            pod.status.phase = if running { "Running".into() } else { "Pending".into() };
+            pod.annotations.extend(annotated.then(|| ("note".to_owned(), "x".to_owned())));
+            Some(pod)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn who_is_woken_is_who_each_selector_and_section_says(
+            plugins in prop::collection::vec((selector(), 0..1_u8 << Section::COUNT, 0..3_u8), 0..12),
+            old in state(),
+            new in state(),
+        ) {
+            let specs: Vec<_> = plugins
+                .into_iter()
+                .enumerate()
+                .map(|(at, (selector, sections, namespace))| {
+                    let sections = Section::ALL.into_iter().filter(|section| sections & 1 << *section as u8 != 0);
+                    let namespace = [None, Some("shop"), Some("bank")][usize::from(namespace)];
+                    let mut spec = spec(namespace, &at.to_string(), sections.fold(SectionSet::EMPTY, SectionSet::with), None);
+                    spec.watch.selector = selector;
+                    spec
+                })
+                .collect();
+            let cached = |pod: &Option<podium_wire::Pod>| pod.as_ref().map(|pod| Arc::new(CachedPod::new(pod).unwrap()));
+            let change = Change::between(cached(&old), cached(&new));
+            let mut expected = Vec::new();
+            if let Some(change) = &change {
+                for (at, spec) in specs.iter().enumerate() {
+                    let matches = |pod: &Option<podium_wire::Pod>| {
+                        pod.as_ref().is_some_and(|pod| spec.watch.selector.matches(&pod.labels))
+                    };
+                    let here = spec.id.namespace.as_deref().is_none_or(|namespace| namespace == "shop");
+                    let watched = spec.watch.sections.with(Section::Lifecycle).intersects(change.sections);
+                    if here && (matches(&old) != matches(&new) || (matches(&new) && watched)) {
+                        expected.push(at);
+                    }
+                }
+            }
+            prop_assert_eq!(woken(&specs, cached(&old), cached(&new)), expected);
+        }
+    }
+
+    #[test]
+    fn phases_and_predecessors_set_the_order_whatever_the_order_of_loading() {
+        let mut specs = ["last", "third", "second", "first"].map(|name| spec(None, name, SectionSet::ALL, None));
+        specs[0].phase = Phase::After;
+        specs[1].after = vec!["second".into(), "unknown".into()];
+        specs[2].after = vec!["first".into()];
+        assert_eq!(woken(&specs, None, Some(pod("web", "Running"))), [3, 2, 1, 0]);
+    }
+}

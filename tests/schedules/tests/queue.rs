@@ -1,0 +1,137 @@
+//! The queue between those that add and the workers, in many orders.
+
+#![cfg(podium_model = "shuttle")]
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod common;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use podium_engine::queue::{Backoff, Next, Queue};
+use shuttle::{
+    future::block_on,
+    rand::{Rng, thread_rng},
+    sync::{Barrier, mpsc},
+    thread,
+};
+
+const SLOTS: usize = 2;
+const LANES: usize = 2;
+const LANE_LIMIT: usize = 2;
+
+/// What is known of each slot, beside the checker: no step is here.
+#[derive(Default)]
+struct Slot {
+    added: AtomicUsize,
+    seen: AtomicUsize,
+    running: AtomicBool,
+}
+
+#[derive(Default)]
+struct Rig {
+    slots: [[Slot; SLOTS]; LANES],
+    running: [AtomicUsize; LANES],
+}
+
+type Jobs = Queue<usize, usize, &'static str>;
+
+fn queue() -> Arc<Jobs> {
+    // Delays wait for a clock, which is not tried here: what fails is due at once.
+    let backoff = Backoff { first: Duration::ZERO, most: Duration::ZERO };
+    Arc::new(Queue::new(backoff, LANE_LIMIT, 7))
+}
+
+fn worker(queue: Arc<Jobs>, rig: Arc<Rig>, ran: mpsc::Sender<()>) -> thread::JoinHandle<()> {
+    thread::spawn(move || {
+        while let Some(job) = block_on(queue.next()) {
+            let slot = &rig.slots[job.lane][job.slot];
+            assert!(!slot.running.swap(true, SeqCst), "two at once on one slot");
+            assert!(rig.running[job.lane].fetch_add(1, SeqCst) < LANE_LIMIT, "a lane took more than it may");
+            let present = slot.added.load(SeqCst);
+            thread::yield_now();
+            slot.seen.fetch_max(present, SeqCst);
+            slot.running.store(false, SeqCst);
+            rig.running[job.lane].fetch_sub(1, SeqCst);
+            let again = job.attempt < 2 && thread_rng().gen_range(0..4) == 0;
+            queue.done(&job, if again { Next::Failed } else { Next::Settled });
+            ran.send(()).unwrap();
+        }
+    })
+}
+
+#[test]
+fn what_was_added_is_run_after_it_was_added_and_never_twice_at_once() {
+    common::check(4_000, 1, || {
+        let (queue, rig) = (queue(), Arc::new(Rig::default()));
+        let (ran, runs) = mpsc::channel();
+        let workers = [(); 3].map(|()| worker(Arc::clone(&queue), Arc::clone(&rig), ran.clone()));
+        let adders = [(); 2].map(|()| {
+            let (queue, rig) = (Arc::clone(&queue), Arc::clone(&rig));
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    let mut items = Vec::new();
+                    for _ in 0..thread_rng().gen_range(1..4) {
+                        let (lane, slot) = (thread_rng().gen_range(0..LANES), thread_rng().gen_range(0..SLOTS));
+                        rig.slots[lane][slot].added.fetch_add(1, SeqCst);
+                        items.push((lane, slot, ["a", "b"][thread_rng().gen_range(0..2)]));
+                    }
+                    queue.add(items);
+                }
+            })
+        });
+        adders.into_iter().for_each(|adder| adder.join().unwrap());
+        let behind = |slot: &Slot| slot.seen.load(SeqCst) < slot.added.load(SeqCst);
+        // A wake-up that is lost leaves everybody waiting, which the checker tells.
+        while rig.slots.iter().flatten().any(behind) {
+            runs.recv().unwrap();
+        }
+        queue.close();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+    });
+}
+
+#[test]
+fn nothing_that_is_due_waits_while_a_worker_rests() {
+    common::check(4_000, 1, || {
+        let queue = queue();
+        let both_run = Arc::new(Barrier::new(2));
+        let workers = [(); 2].map(|()| {
+            let (queue, both_run) = (Arc::clone(&queue), Arc::clone(&both_run));
+            thread::spawn(move || {
+                let job = block_on(queue.next()).unwrap();
+                both_run.wait();
+                queue.done(&job, Next::Settled);
+            })
+        });
+        queue.add([(0, 0, "a"), (1, 0, "a")]);
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        assert!(queue.is_idle());
+    });
+}
+
+#[test]
+fn a_lane_that_goes_takes_nobody_with_it() {
+    common::check(4_000, 1, || {
+        let (queue, rig) = (queue(), Arc::new(Rig::default()));
+        let (ran, runs) = mpsc::channel();
+        let workers = [(); 2].map(|()| worker(Arc::clone(&queue), Arc::clone(&rig), ran.clone()));
+        let removing = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.remove_lane(0))
+        };
+        rig.slots[1][0].added.fetch_add(1, SeqCst);
+        queue.add([(0, 0, "a"), (0, 1, "a"), (1, 0, "a")]);
+        removing.join().unwrap();
+        while rig.slots[1][0].seen.load(SeqCst) == 0 {
+            runs.recv().unwrap();
+        }
+        queue.close();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+    });
+}

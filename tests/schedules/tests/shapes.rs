@@ -1,0 +1,73 @@
+//! Pods that are read and dropped at once, in many orders: what they share lives as long as one of them has it.
+
+#![cfg(podium_model = "shuttle")]
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod common;
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, LazyLock},
+};
+
+use podium_pods::shape::{Identity, Packed, Scratch, Shapes};
+use shuttle::{
+    rand::{Rng, thread_rng},
+    thread,
+};
+
+/// Pods of as many workloads, whose spec is one and whose other parts are their own.
+static PODS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| (0..6).map(pod).collect());
+/// The Pods that are read at once; the others were there before.
+const FEW: usize = 2;
+
+fn pod(at: usize) -> Vec<u8> {
+    let metadata = format!(
+        r#"{{"name":"web","namespace":"shop","uid":"web-uid","resourceVersion":"5","labels":{{"app":"web-{at}"}}}}"#
+    );
+    let spec = r#"{"containers":[{"name":"app","image":"app:1"}]}"#;
+    let status = format!(r#"{{"phase":"Running","message":"{at} is well"}}"#);
+    format!(r#"{{"kind":"Pod","apiVersion":"v1","metadata":{metadata},"spec":{spec},"status":{status}}}"#).into_bytes()
+}
+
+fn read(shapes: &Shapes, at: usize) -> Packed {
+    let none = |_: &str, _: &str, _: &str| None::<Packed>;
+    shapes.read(&PODS[at], &mut Scratch::default(), none).unwrap().packed
+}
+
+/// What Pods have of it is in the table, once: the spec that all share, and two parts of each workload.
+fn parts_are_those_of(shapes: &Shapes, held: &[(usize, Packed)]) {
+    let workloads = held.iter().map(|(at, _)| at).collect::<BTreeSet<_>>().len();
+    assert_eq!(shapes.parts(), 2 * workloads + usize::from(workloads > 0));
+}
+
+#[test]
+fn a_part_is_there_once_while_a_pod_has_it_and_gone_with_the_last() {
+    common::check(250, 16, || {
+        let shapes = Arc::new(Shapes::new(7));
+        // So many that the dead are swept out while others read.
+        (FEW..PODS.len()).for_each(|at| drop(read(&shapes, at)));
+        let readers = [(); 2].map(|()| {
+            let shapes = Arc::clone(&shapes);
+            thread::spawn(move || {
+                let mut held = Vec::new();
+                for _ in 0..3 {
+                    let at = thread_rng().gen_range(0..FEW);
+                    held.push((at, read(&shapes, at)));
+                    if thread_rng().r#gen() {
+                        held.swap_remove(thread_rng().gen_range(0..held.len()));
+                    }
+                }
+                held
+            })
+        });
+        let mut held: Vec<_> = readers.into_iter().flat_map(|reader| reader.join().unwrap()).collect();
+        while !held.is_empty() {
+            parts_are_those_of(&shapes, &held);
+            let (at, packed) = held.swap_remove(thread_rng().gen_range(0..held.len()));
+            let identity = Identity { name: "web", uid: "web-uid", revision: 5 };
+            assert_eq!(packed.json(identity).unwrap(), PODS[at]);
+        }
+        parts_are_those_of(&shapes, &held);
+    });
+}

@@ -1,0 +1,215 @@
+//! Deletions between the ingest loop, the queue and the workers, in many orders: each is delivered once, and with the
+//! last state. Ingest loop and workers do here what `ingest` and `dispatch` do, by the
+//! same functions in the same order.
+
+#![cfg(podium_model = "shuttle")]
+#![expect(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod common;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock, Mutex},
+    time::Duration,
+};
+
+use podium_engine::{
+    dispatch::{Figures, Keys, Plan, Tombstones},
+    ports::Subject,
+    queue::{Backoff, Next, Queue},
+};
+use podium_pods::{
+    cache::{self, Reader, Writer},
+    model::{PodKey, Revision},
+    pod::{CachedPod, Change, PodEvent, Record},
+};
+use podium_wire::{Header, Pod};
+use shuttle::{
+    future::block_on,
+    rand::{Rng, thread_rng},
+    sync::mpsc,
+    thread,
+};
+use tokio::time::Instant;
+
+const NAMES: usize = 2;
+const UIDS: usize = 2;
+/// Each watches the Pods of one label.
+const LANES: usize = 2;
+const WORKERS: usize = 2;
+
+/// By name, incarnation and label, made once: a Pod takes longer to encode than a schedule to run.
+static PODS: LazyLock<Vec<CachedPod>> = LazyLock::new(|| {
+    let made = (0..NAMES * UIDS * LANES).map(|at| {
+        let (name, uid, label) = (at / (UIDS * LANES), at / LANES % UIDS, at % LANES);
+        let header = Header {
+            namespace: "shop".to_owned(),
+            name: format!("pod-{name}"),
+            uid: format!("uid-{name}-{uid}"),
+            resource_version: "1".to_owned(),
+            ..Header::default()
+        };
+        let labels = [("app".to_owned(), format!("l{label}"))].into();
+        CachedPod::new(&Pod { header, labels, ..Pod::default() }).unwrap()
+    });
+    made.collect()
+});
+
+/// The label of a state is told by its revision.
+fn label(pod: &CachedPod) -> usize {
+    pod.revision.0 as usize % LANES
+}
+
+fn pod(name: usize, uid: usize, revision: u64) -> Arc<CachedPod> {
+    let mut pod = PODS[(name * UIDS + uid) * LANES + revision as usize % LANES].clone();
+    pod.revision = Revision(revision);
+    Arc::new(pod)
+}
+
+/// By lane and uid, the revisions of the last states with which deletions have settled.
+type Settled = BTreeMap<(usize, Arc<str>), Vec<u64>>;
+
+/// What a worker and the ingest loop share.
+struct Shared {
+    queue: Keys<usize>,
+    stones: Tombstones<usize>,
+    settled: Mutex<Settled>,
+}
+
+/// A cluster, and the ingest loop that is told of it.
+struct Ingest {
+    writer: Writer,
+    plan: Arc<Mutex<Plan<usize>>>,
+    shared: Arc<Shared>,
+    revision: u64,
+    /// By name: the incarnation and the present state's revision.
+    present: BTreeMap<usize, (usize, u64)>,
+    made: [usize; NAMES],
+    /// The last states of Pods that are gone.
+    gone: BTreeMap<Arc<str>, u64>,
+}
+
+fn concerned(change: &Change) -> Vec<usize> {
+    let mut lanes: Vec<_> = [&change.old, &change.new].into_iter().flatten().map(|pod| label(pod)).collect();
+    lanes.dedup();
+    lanes
+}
+
+impl Ingest {
+    fn new((mut writer, _): (Writer, Reader), shared: Arc<Shared>) -> Self {
+        let plan = Arc::new(Mutex::new(Plan::default()));
+        let (planned, of) = (Arc::clone(&plan), Arc::clone(&shared));
+        writer.tell_first(move |changes| {
+            let all = |_: &PodKey| (0..LANES).collect();
+            *planned.lock().unwrap() = of.stones.plan(&of.queue, changes, concerned, all, Instant::now());
+        });
+        let (present, gone) = (BTreeMap::new(), BTreeMap::new());
+        Self { writer, plan, shared, revision: 0, present, made: [0; NAMES], gone }
+    }
+
+    fn publish(&mut self, step: impl FnOnce(&mut Writer)) {
+        step(&mut self.writer);
+        let plan = std::mem::take(&mut *self.plan.lock().unwrap());
+        self.shared.stones.queue(&self.shared.queue, plan);
+    }
+
+    /// A Pod is made, changed or deleted.
+    fn event(&mut self) -> Option<PodEvent> {
+        let name = thread_rng().gen_range(0..NAMES);
+        self.revision += thread_rng().gen_range(1..3);
+        let revision = self.revision;
+        match self.present.get(&name).copied() {
+            Some((uid, _)) if thread_rng().r#gen() => {
+                self.present.remove(&name);
+                let last = pod(name, uid, revision);
+                self.gone.insert(Arc::clone(&last.key.uid), revision);
+                Some(PodEvent::deleted(last))
+            }
+            None if self.made[name] == UIDS => None,
+            held => {
+                let uid = held.map_or(self.made[name], |(uid, _)| uid);
+                self.made[name] += usize::from(held.is_none());
+                self.present.insert(name, (uid, revision));
+                Some(PodEvent::applied(pod(name, uid, revision)))
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        if thread_rng().gen_range(0..5) == 0 {
+            // A Pod went while nobody watched: a list lacks it.
+            let Some((name, (uid, revision))) = self.present.pop_first() else { return };
+            self.gone.insert(Arc::clone(&pod(name, uid, revision).key.uid), revision);
+            self.revision += 1;
+            let listed = self.present.iter().map(|(name, (uid, revision))| pod(*name, *uid, *revision).into());
+            let (listed, at) = (listed.collect::<Vec<Record>>().into_iter().collect(), Revision(self.revision));
+            self.publish(|writer| _ = writer.relist(listed, at));
+        } else {
+            let events: Vec<_> = (0..thread_rng().gen_range(1..3)).filter_map(|_| self.event()).collect();
+            self.publish(|writer| _ = writer.apply(events));
+        }
+    }
+}
+
+fn worker(shared: Arc<Shared>, reader: Reader, ran: mpsc::Sender<()>) -> thread::JoinHandle<()> {
+    thread::spawn(move || {
+        while let Some(job) = block_on(shared.queue.next()) {
+            let key = PodKey { namespace: job.slot.0.clone(), name: job.slot.1.clone(), uid: job.item.clone() };
+            let looked = shared.stones.look(job.lane, &key, &*reader.snapshot(), Instant::now());
+            thread::yield_now();
+            let next = match thread_rng().gen_range(0..6) {
+                0 => Next::Failed,
+                1 => Next::After(Duration::ZERO),
+                2 => Next::Postponed(Duration::ZERO),
+                _ => Next::Settled,
+            };
+            if let Subject::Deleted(last) = &looked.subject {
+                let last =
+                    last.as_ref().unwrap_or_else(|| panic!("{} was told to {} without its state", job.item, job.lane));
+                if next == Next::Settled {
+                    let told = (job.lane, job.item.clone());
+                    shared.settled.lock().unwrap().entry(told).or_default().push(last.revision.0);
+                }
+            }
+            shared.stones.done(&shared.queue, &job, next, looked.gone_for.is_some(), || {});
+            ran.send(()).unwrap();
+        }
+    })
+}
+
+#[test]
+fn every_deletion_is_delivered_once_and_with_the_last_state_in_every_order() {
+    common::check(100_000, 1, || {
+        // Delays wait for a clock, which is not tried here: what fails is due at once.
+        let backoff = Backoff { first: Duration::ZERO, most: Duration::ZERO };
+        let shared = Arc::new(Shared {
+            queue: Queue::new(backoff, WORKERS, 7),
+            stones: Tombstones::default(),
+            settled: Mutex::default(),
+        });
+        let (writer, reader) = cache::new(7);
+        let mut ingest = Ingest::new((writer, reader.clone()), Arc::clone(&shared));
+        let (ran, runs) = mpsc::channel();
+        let workers = [(); WORKERS].map(|()| worker(Arc::clone(&shared), reader.clone(), ran.clone()));
+        (0..4).for_each(|_| ingest.step());
+        // A wake-up that is lost leaves everybody waiting, which the checker tells.
+        while !shared.queue.is_idle() {
+            runs.recv().unwrap();
+        }
+        shared.queue.close();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        let settled = shared.settled.lock().unwrap();
+        for (uid, last) in &ingest.gone {
+            for lane in 0..LANES {
+                let told = settled.get(&(lane, Arc::clone(uid))).map_or(&[][..], Vec::as_slice);
+                let once = told == [*last];
+                let never = told.is_empty() && *last as usize % LANES != lane;
+                assert!(once || never, "{uid} of revision {last} was told to {lane} as {told:?}");
+            }
+        }
+        assert!(settled.keys().all(|(_, uid)| ingest.gone.contains_key(uid)));
+        for lane in 0..LANES {
+            assert_eq!(shared.stones.figures(lane), Figures::default(), "what has settled is kept");
+        }
+    });
+}
