@@ -268,7 +268,9 @@ fn no_module_of_the_host_knows_more_than_the_map_allows() {
         };
         let roots = || CRATES.iter().map(|(name, _)| *name).chain(["crate"]);
         let modules = modules.iter().filter(|other| !roots().any(|root| is_used(&format!("{root}::{other}"))));
-        unused.extend(modules.chain(crates.iter().filter(|name| !is_used(name))).map(|name| format!("{name} in {module}")));
+        unused.extend(
+            modules.chain(crates.iter().filter(|name| !is_used(name))).map(|name| format!("{name} in {module}")),
+        );
     }
     assert!(found.is_empty(), "these lines break ARCHITECTURE.md's map: {found:#?}");
     assert!(unused.is_empty(), "the map allows what no line uses: {unused:#?}");
@@ -294,7 +296,8 @@ fn table() -> BTreeMap<String, (BTreeSet<String>, BTreeSet<String>)> {
 #[test]
 fn the_table_of_the_document_says_what_is_enforced() {
     let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    let enforced = MODULES.iter().map(|(module, modules, crates)| ((*module).to_owned(), (owned(modules), owned(crates))));
+    let enforced =
+        MODULES.iter().map(|(module, modules, crates)| ((*module).to_owned(), (owned(modules), owned(crates))));
     let mut table = table();
     assert!(table.remove(APP).is_some(), "no row for {APP}");
     assert_eq!(table, enforced.collect());

@@ -335,7 +335,7 @@ async fn json_logs_are_one_object_a_line_and_sigterm_ends_with_exit_code_0() {
     let place = Place::new(options).await;
     place.write("registrar.yaml", &registrar(""));
     embedded::create_pod(&place.cluster, "cart-0", "cart").unwrap();
-    let json = ["--log-format", "json", "--log-level", "info,podium_host=debug"];
+    let json = ["--log-format", "json", "--log-level", "info,podium=debug"];
     let host = place.spawn(&["registrar.yaml"], &json).await;
     place.labelled("cart-0").await;
     until("the run in the log", WITHIN, async || {

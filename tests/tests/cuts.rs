@@ -225,7 +225,7 @@ async fn every_call_ends_within_5_seconds_though_the_connections_of_the_pool_are
     let name = "every_call_ends_within_5_seconds_though_the_connections_of_the_pool_are_dead";
     let plugins = built([registrar(), again_and_again("asker", "live default asked-0")]);
     if let Some(network) = Network::enter(name).await.unwrap() {
-        let arguments = ["--workers", "32", "--log-level", "info,podium_host=debug,podium::plugin=warn"];
+        let arguments = ["--workers", "32", "--log-level", "info,podium=debug,podium::plugin=warn"];
         let scene = Scene::start(network, &plugins, &arguments).await.unwrap();
         calls_on_dead_connections(&scene).await.unwrap();
         assert!(scene.host.terminate().await.unwrap().success());

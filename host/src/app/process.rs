@@ -68,7 +68,7 @@ pub struct Flags {
     /// Address of /metrics, which asks for no credentials: IP:PORT, :PORT for all addresses, or 0 for none
     #[arg(long, env = "PODIUM_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     metrics_bind_address: ListenAddress,
-    /// error, warn, info, debug, trace, or directives such as info,podium_host=debug
+    /// error, warn, info, debug, trace, or directives such as info,podium=debug
     #[arg(long, env = "PODIUM_LOG_LEVEL", value_name = "LEVEL", default_value = "info")]
     log_level: String,
     /// text or json

@@ -4,13 +4,17 @@
 //! nesting, with the size of one function, with its locals times its blocks. A component within these bounds costs them
 //! little more than its size. The pass itself is linear in the bytes, does not recurse, and allocates what nesting
 //! takes at most. What a component means is not checked here; that is the validator's.
+//!
+//! Compositions of components are refused. wit-component puts components into a component too, for the types of exported
+//! interfaces: these have no core modules and no canonical functions, and are no arguments.
 
 mod body;
 mod types;
 
 use podium_pods::model::LimitClass;
 use wasmparser::{
-    BinaryReaderError, ComponentInstance, ElementItems, Encoding, OperatorsReaderAllocations, Parser, Payload,
+    BinaryReaderError, ComponentExternalKind, ComponentInstance, ComponentTypeRef, ElementItems, Encoding,
+    OperatorsReaderAllocations, Parser, Payload,
 };
 
 /// The most that a component may have. Each number is far above what compilers write and far below what costs
@@ -119,6 +123,9 @@ impl Caps {
 pub(super) enum CapError {
     #[error("more than {limit} {what}")]
     Over { what: &'static str, limit: u64 },
+    /// It is put together of components in a way whose cost cannot be told from its bytes.
+    #[error("{0}")]
+    Composed(&'static str),
     /// The bytes are malformed.
     #[error("{0}")]
     Malformed(String),
@@ -129,6 +136,12 @@ impl From<BinaryReaderError> for CapError {
         Self::Malformed(error.to_string())
     }
 }
+
+/// Instances of a component that a component is given cannot be counted where they are made.
+const GIVEN: CapError = CapError::Composed("a component as an import, an export or an argument of another one");
+/// Between functions of different components the compiler writes adapters as long as their types, once for each instance.
+const ADAPTERS: CapError =
+    CapError::Composed("functions of a component inside of another one, between which there would be adapters");
 
 /// Fails when a figure is over its limit.
 fn at_most(what: &'static str, found: u64, limit: u64) -> Result<(), CapError> {
@@ -294,17 +307,26 @@ impl Pass<'_> {
             Payload::ComponentImportSection(section) => {
                 self.define(section.count())?;
                 for import in section {
-                    self.name(import?.name.name)?;
+                    let import = import?;
+                    self.name(import.name.name)?;
+                    is_no_component(import.ty)?;
                 }
             }
             Payload::ComponentExportSection(section) => {
                 self.define(section.count())?;
                 for export in section {
-                    self.name(export?.name.name)?;
+                    let export = export?;
+                    self.name(export.name.name)?;
+                    is_given(export.kind)?;
                 }
             }
             Payload::ComponentAliasSection(section) => self.define(section.count())?,
-            Payload::ComponentCanonicalSection(section) => self.define(section.count())?,
+            Payload::ComponentCanonicalSection(section) => {
+                self.define(section.count())?;
+                if section.count() > 0 && !self.around.is_empty() {
+                    return Err(ADAPTERS);
+                }
+            }
             Payload::InstanceSection(section) => {
                 self.define(section.count())?;
                 add(&mut level.instances, section.count().into(), "instances", caps.instances)?;
@@ -313,8 +335,14 @@ impl Pass<'_> {
                 self.define(section.count())?;
                 for instance in section {
                     let inside = match instance? {
-                        ComponentInstance::Instantiate { .. } => level.largest,
-                        ComponentInstance::FromExports(_) => 0,
+                        ComponentInstance::Instantiate { args, .. } => {
+                            args.iter().try_for_each(|argument| is_given(argument.kind))?;
+                            level.largest
+                        }
+                        ComponentInstance::FromExports(exports) => {
+                            exports.iter().try_for_each(|export| is_given(export.kind))?;
+                            0
+                        }
                     };
                     add(&mut level.instances, inside.saturating_add(1), "instances", caps.instances)?;
                 }
@@ -323,6 +351,16 @@ impl Pass<'_> {
         }
         Ok(())
     }
+}
+
+/// Fails for an import or export of a component in a component or a type.
+fn is_no_component(declared: ComponentTypeRef) -> Result<(), CapError> {
+    if matches!(declared, ComponentTypeRef::Component(_)) { Err(GIVEN) } else { Ok(()) }
+}
+
+/// Fails for a component that is exported or given as an argument.
+fn is_given(kind: ComponentExternalKind) -> Result<(), CapError> {
+    if kind == ComponentExternalKind::Component { Err(GIVEN) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -37,6 +37,9 @@ pub enum InspectError {
     /// More of something than a component of its class may have.
     #[error("more than {limit} {what}, the bound of limits.class {class}")]
     Over { what: &'static str, limit: u64, class: &'static str },
+    /// Put together of components in a way that the sandbox refuses.
+    #[error("it has {0}; a plugin is one component, as `podium build` and componentize-py make it, and no composition")]
+    Composed(&'static str),
     /// Malformed, or uses a feature that the sandbox refuses.
     #[error("not a component that the sandbox accepts: {0}")]
     Invalid(String),
@@ -81,6 +84,7 @@ pub(super) fn inspect_all(wasm: &[u8], class: LimitClass) -> Result<Inspection, 
     // Before the validator, which recurses where components and types nest, and whose memory grows with the depth.
     caps::check(wasm, Caps::of_class(class)).map_err(|error| match error {
         CapError::Over { what, limit } => InspectError::Over { what, limit, class: class.name() },
+        CapError::Composed(what) => InspectError::Composed(what),
         CapError::Malformed(error) => InspectError::Invalid(text::line(&error)),
     })?;
     let invalid = |error: wasmparser::BinaryReaderError| InspectError::Invalid(text::line(&error.to_string()));

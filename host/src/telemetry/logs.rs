@@ -54,7 +54,7 @@ impl fmt::Display for LogFormat {
 pub enum LogsError {
     #[error("{0:?} is no log format; use text or json")]
     Format(String),
-    #[error("{0:?} is no log level; use error, warn, info, debug, trace, or directives such as info,podium_host=debug")]
+    #[error("{0:?} is no log level; use error, warn, info, debug, trace, or directives such as info,podium=debug")]
     Level(String),
     #[error("logs are set up already")]
     Already,
@@ -232,8 +232,7 @@ mod tests {
 
     #[test]
     fn a_level_or_directives_are_taken_and_a_mistyped_level_is_not() {
-        for level in ["info", "WARN", "off", "info,podium_host=debug", "podium_host=debug", "warn, podium::plugin=info"]
-        {
+        for level in ["info", "WARN", "off", "info,podium=debug", "podium_host=debug", "warn, podium::plugin=info"] {
             assert!(filter(level).is_ok(), "{level}");
         }
         for level in ["loud", "inof", "", "info,podium_host", "podium_host=loud"] {

@@ -166,6 +166,7 @@ fn bombs() -> Vec<Bomb> {
 fn refusal(wasm: &[u8], class: LimitClass) -> Option<&'static str> {
     match inspect_all(wasm, class) {
         Err(InspectError::Over { what, .. }) => Some(what),
+        Err(InspectError::Composed(what)) => Some(what),
         Err(InspectError::Invalid(error)) => unreachable!("{error}"),
         _ => None,
     }
@@ -235,4 +236,101 @@ fn refusing_what_takes_gigabytes_to_compile_takes_less_than_64_mib() {
         .unwrap();
     let told = String::from_utf8_lossy(&child.stdout);
     assert!(child.status.success() && told.contains("1 passed"), "{told}");
+}
+
+/// A component that instantiates one that it imports so often stands before what is given to it. Each level gives it
+/// what the level before it made.
+fn importing(count: usize, levels: usize) -> Vec<u8> {
+    let taking = component(&[
+        section(7, 1, &[0x41, 0]),
+        section(10, 1, &[0x00, 1, b'x', 0x04, 0]),
+        section(5, count, &[0, 0, 0].repeat(count)),
+    ]);
+    let leaf = component(&[holding(1, MODULE), section(2, count, &[0, 0, 0].repeat(count))]);
+    let mut sections = vec![holding(4, &taking), holding(4, &leaf)];
+    for level in 1..=levels {
+        let aliases = section(6, 2, &[&[0x04, 0x02, 1, 0, 0x04, 0x02, 1][..], &leb(level)].concat());
+        sections.push(holding(4, &component(&[aliases, section(5, 1, &[0x00, 0, 1, 1, b'x', 0x04, 1])])));
+    }
+    sections.push(section(5, 1, &[&[0][..], &leb(levels + 1), &[0]].concat()));
+    component(&sections)
+}
+
+#[test]
+fn a_component_that_is_given_to_another_as_an_argument_is_refused_because_its_instances_cannot_be_counted() {
+    // 160^3 instances took 0.9 GB to compile, 250^3 took 3.3 GB.
+    for levels in 1..5 {
+        let refused = refusal(&importing(900, levels), LimitClass::Interpreter);
+        assert!(refused.is_some_and(|what| what.starts_with("a component as an import")), "{levels}: {refused:?}");
+    }
+    // Also within types of instances, in which a component could be carried.
+    for declared in [[0x04, 0, 1, b'x', 0x04, 0], [0x03, 0, 1, b'x', 0x04, 0]] {
+        let nested = [&[0x41, 2, 1, 0x41, 0][..], &declared].concat();
+        let refused = refusal(&component(&[section(7, 1, &nested)]), LimitClass::Native);
+        assert!(refused.is_some_and(|what| what.starts_with("a component as an import")), "{declared:?}: {refused:?}");
+    }
+}
+
+/// Components that each call a function of one other: the compiler makes an adapter for each, as long as the type.
+fn adapters(callers: usize, types: usize, fields: usize) -> Vec<u8> {
+    let name = |of: &str| [&leb(of.len()), of.as_bytes()].concat();
+    // Tuples of different lengths, and one of all of them.
+    let tuple = |values: &[u8], count: usize| [&[0x6f], &*leb(count), values].concat();
+    let mut defined: Vec<u8> = (0..types).flat_map(|at| tuple(&vec![0x7d; fields - at], fields - at)).collect();
+    // The index of a type is a signed number where a value's type may stand.
+    let index = |at: usize| if at < 64 { leb(at) } else { vec![(at & 0x7f) as u8 | 0x80, (at >> 7) as u8] };
+    let all: Vec<u8> = (0..types).flat_map(index).collect();
+    defined.extend(tuple(&all, types));
+    defined.extend([&[0x40, 1][..], &name("x"), &index(types), &[1, 0]].concat());
+    let types_of = section(7, types + 2, &defined);
+    let functype = leb(types + 1);
+    // memory, realloc, and a function that takes an address
+    let module = |imports: &[u8], functions: &[u8], code: &[u8], exports: &[u8]| {
+        let kinds = [&[0x60, 4, 0x7f, 0x7f, 0x7f, 0x7f, 1, 0x7f][..], &[0x60, 1, 0x7f, 0]].concat();
+        [MODULE, &section(1, 2, &kinds), imports, functions, &section(5, 1, &[0, 1]), exports, code].concat()
+    };
+    let functions = section(3, 2, &[0, 1]);
+    let code = section(10, 2, &[body(0, &[0x41, 0]), body(0, &[])].concat());
+    let export = |of: &str, kind: u8, at: u8| [&*name(of), &[kind, at]].concat();
+    let exports = section(7, 3, &[export("m", 2, 0), export("r", 0, 0), export("f", 0, 1)].concat());
+    let memory = module(&[], &functions, &code, &exports);
+    let import = section(2, 1, &[&*name("e"), &name("f"), &[0, 1]].concat());
+    let user = [MODULE, &section(1, 2, &[&[0x60, 0, 0][..], &[0x60, 1, 0x7f, 0]].concat()), &import].concat();
+    let alias = |sort: u8, instance: u8, of: &str| [&[0, sort, 1, instance][..], &name(of)].concat();
+    let caller = component(&[
+        types_of.clone(),
+        section(10, 1, &[&[0][..], &name("f"), &[1], &functype].concat()),
+        holding(1, &memory),
+        section(2, 1, &[0, 0, 0]),
+        section(6, 2, &[alias(2, 0, "m"), alias(0, 0, "r")].concat()),
+        section(8, 1, &[1, 0, 0, 1, 3, 0]),
+        section(2, 1, &[&[1, 1][..], &name("f"), &[0, 1]].concat()),
+        holding(1, &user),
+        section(2, 1, &[&[0, 1, 1][..], &name("e"), &[0x12, 1]].concat()),
+    ]);
+    // A component of its own: calls of what is around a component always trap, and need no adapter.
+    let called = component(&[
+        types_of,
+        holding(1, &memory),
+        section(2, 1, &[0, 0, 0]),
+        section(6, 3, &[alias(2, 0, "m"), alias(0, 0, "r"), alias(0, 0, "f")].concat()),
+        section(8, 1, &[&[0, 0, 1, 2, 3, 0, 4, 0][..], &functype].concat()),
+        section(11, 1, &[&[0][..], &name("f"), &[1, 0, 0]].concat()),
+    ]);
+    component(&[
+        holding(4, &called),
+        holding(4, &caller),
+        section(5, 1, &[0, 0, 0]),
+        section(6, 1, &[&[1, 0, 0][..], &name("f")].concat()),
+        section(5, callers, &[&[0, 1, 1][..], &name("f"), &[1, 0]].concat().repeat(callers)),
+    ])
+}
+
+#[test]
+fn a_function_of_a_component_inside_of_another_is_refused_because_the_compiler_would_write_adapters() {
+    // 100 callers of such a type, 190 KB in all, took 56 s, 1.3 GB of memory and 213 MB of machine code.
+    for callers in [1, 230] {
+        let refused = refusal(&adapters(callers, 100, 990), LimitClass::Interpreter);
+        assert!(refused.is_some_and(|what| what.contains("adapters")), "{refused:?}");
+    }
 }
