@@ -203,6 +203,12 @@ async fn dev_runs_a_plugin_stops_it_when_its_grant_is_revoked_and_goes_on_when_i
     dev.says("shop/hello  loaded", 2).await;
     until("the label", WITHIN, async || team(&pods, "web-1").await?.context("no label").map(drop)).await.unwrap();
 
+    // A configuration that is no longer valid permits nothing.
+    author.edit("watch:", "wach:");
+    dev.says("shop/hello  stopped: its configuration is invalid", 1).await;
+    author.edit("wach:", "watch:");
+    dev.says("shop/hello  loaded", 3).await;
+
     // Where only the source is broken, the version before goes on.
     let source = author.path("hello/src/lib.rs");
     let good = fs::read_to_string(&source).unwrap();

@@ -184,6 +184,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn after_a_last_sync_that_failed_too_all_that_counts_is_written_again_to_a_new_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let Opened { journal, store, .. } = journal::open(directory.path(), 0).unwrap();
+        let stop = CancellationToken::new();
+        let keeper = Keeper { sync_data, ..Keeper::new(journal.clone(), store, true) };
+        let keeper = tokio::spawn(keeper.run(stop.clone()));
+        account(&journal).enter(&key("a")).await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let before = inode(directory.path());
+        FAILING.set(1);
+        stop.cancel();
+        keeper.await.unwrap().unwrap();
+        assert_ne!(inode(directory.path()), before, "what the last sync lost is not written again");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_journal_that_can_neither_be_synced_nor_written_again_is_failing_until_it_can() {
         let directory = tempfile::tempdir().unwrap();
         let Opened { journal, store, .. } = journal::open(directory.path(), 0).unwrap();

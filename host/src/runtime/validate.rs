@@ -217,3 +217,22 @@ fn granted_list(spec: &PluginSpec, world: World, by_function: bool) -> Vec<Strin
     let granted = functions.filter(|(_, function)| function.need().is_met(&spec.grants));
     granted.map(|(interface, function)| format!("{PACKAGE}{interface}.{}", function.name())).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_one_line_and_bounded_whatever_a_components_names_and_its_files_are() {
+        let names = || vec!["x\n2026-11-22 ERROR forged\u{1b}[2J".repeat(3_000); 88];
+        for problem in [
+            LoadProblem::NoWorld { exports: names() },
+            LoadProblem::Unknown { imports: names(), offered: Vec::new() },
+            LoadProblem::Compile(names().concat()),
+        ] {
+            let file = PathBuf::from("a\nb.wasm".repeat(1_000));
+            let told = LoadError { file, problem: Box::new(problem) }.to_string();
+            assert!(told.len() < 5_000 && !told.contains(char::is_control), "{} bytes", told.len());
+        }
+    }
+}

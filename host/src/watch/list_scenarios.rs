@@ -1,7 +1,7 @@
 //! Lists and warm starts against scripted answers: every one of them ends, whatever cuts it. Under paused time, with a
 //! real cache behind the watch.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{
     WatchOptions,
@@ -94,6 +94,36 @@ async fn changes_before_the_end_of_the_initial_events_are_told_of_pods_that_the_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_is_told_after_a_change_within_a_list_and_cannot_be_decoded_stays_as_the_cache_holds_it() {
+    let unreadable = pod("b", 26).replacen("{", r#"{"spec":{"containers":7},"#, 1);
+    let again = answer(200)
+        .line(&added("a", 5))
+        .line(&event("MODIFIED", &pod("a", 25)))
+        .line(&event("ADDED", &unreadable))
+        .line(&end_of_list(30))
+        .hang();
+    let first = listing(10, &[pod("a", 5), pod("b", 6)]);
+    let mut rig = rig(vec![first, answer(410), again, watching().hang()]);
+    rig.next().await;
+    rig.expect(&["stale: 410 : ", "list of 2 at 30: a-uid@5>25", "live"]).await;
+    assert_eq!(rig.counters.unreadable(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_within_a_list_that_cannot_be_decoded_leads_to_another_list_without_the_pod() {
+    let unreadable = pod("b", 12).replacen("{", r#"{"spec":{"containers":7},"#, 1);
+    let cut_short = answer(200)
+        .line(&added("a", 5))
+        .line(&added("b", 6))
+        .line(&event("DELETED", &unreadable))
+        .line(&end_of_list(20))
+        .hang();
+    let mut rig = rig(vec![cut_short, listing(30, &[pod("a", 5)]), watching().hang()]);
+    assert!(rig.next().await.starts_with("stale: the deletion of shop/b"));
+    rig.expect(&["list of 1 at 30: +a-uid@5", "live"]).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn pages_that_are_cut_or_late_become_smaller_until_they_arrive_and_none_is_asked_for_twice_that_did() {
     let first = || answer(200).bytes(&page(10, "next", &[pod("a", 5)]));
     let mut rig = rig(vec![
@@ -108,6 +138,16 @@ async fn pages_that_are_cut_or_late_become_smaller_until_they_arrive_and_none_is
     rig.expect(&["list of 2 at 10: +a-uid@5 +b-uid@6", "live"]).await;
     let queries: Vec<_> = rig.requests()[1..5].iter().map(|(_, query)| query.clone()).collect();
     assert_eq!(queries, ["limit=500", "limit=500&continue=next", "limit=250&continue=next", "limit=125&continue=next"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_is_refused_as_too_large_or_too_slow_is_asked_for_at_once_at_half_the_size() {
+    for code in [408, 413, 504] {
+        let small = answer(200).bytes(&page(10, "", &[pod("a", 5)]));
+        let mut rig = rig(vec![answer(400), answer(code), small, watching().hang()]);
+        rig.expect(&["list of 1 at 10: +a-uid@5", "live"]).await;
+        assert_eq!((&*rig.query(1), &*rig.query(2)), ("limit=500", "limit=250"), "{code}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -152,6 +192,38 @@ async fn a_watch_that_is_always_refused_in_the_same_way_leads_to_a_list() {
         while rig.next().await != "list of 1 at 20: +a-uid@15" {}
         assert_eq!((rig.counters.lists(), rig.counters.watches()), (2, 6));
     }
+}
+
+/// Counts the warnings of the log.
+#[derive(Clone, Default)]
+struct Warnings(Arc<std::sync::atomic::AtomicUsize>);
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_away_is_a_warning_now_and_then_and_not_at_each_attempt() {
+    let warnings = Warnings::default();
+    let _logged = tracing::subscriber::set_default(warnings.clone());
+    let mut rig = rig(vec![answer(503); 40]);
+    while rig.requests().len() < 40 {
+        let _ = tokio::time::timeout(Duration::from_secs(1), rig.next()).await;
+    }
+    let logged = warnings.0.load(std::sync::atomic::Ordering::SeqCst);
+    assert!((2..=5).contains(&logged), "{logged} of 40 failures");
 }
 
 #[tokio::test(start_paused = true)]

@@ -25,6 +25,7 @@ struct Seen {
     uri: String,
     content: String,
     user: Option<String>,
+    agent: Option<String>,
     body: Value,
 }
 
@@ -55,6 +56,7 @@ impl Wire {
                     uri: parts.uri.path_and_query().unwrap().to_string(),
                     content: header("content-type").unwrap_or_default(),
                     user: header("impersonate-user"),
+                    agent: header("user-agent"),
                     body: serde_json::from_slice(&body).unwrap_or_default(),
                 });
                 let answer = wire.answers.lock().unwrap().pop_front().expect("a request too many");
@@ -133,6 +135,7 @@ async fn a_patch_carries_uid_manager_and_user_and_its_answer_is_written_through(
     assert_eq!(seen.uri, "/api/v1/namespaces/shop/pods/cart-0?fieldManager=podium/shop/a&timeout=7s");
     assert_eq!((&*seen.method, &*seen.content), ("PATCH", "application/strategic-merge-patch+json"));
     assert_eq!(seen.user.as_deref(), Some("system:serviceaccount:shop:a"));
+    assert_eq!(seen.agent, Some(crate::api::plugin_user_agent("shop/a")));
     let finalizers = json!(["x.example/f"]);
     let metadata = json!({"uid": "u1", "labels": {"a": "2"}, "$deleteFromPrimitiveList/finalizers": finalizers});
     assert_eq!(seen.body, json!({ "metadata": metadata }));
@@ -331,6 +334,7 @@ async fn a_kind_that_is_served_at_another_path_is_found_there_after_one_404() {
         let sent = writeback.deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await;
         assert_eq!(sent.reports[0].became.name(), expected);
     }
+    assert!(wire.lines()[3].starts_with("DELETE /api/v1/namespaces/shop/cms/summary"));
     let missing = json!({ "kind": "Status", "code": 404, "reason": "NotFound", "message": "told" });
     let wire = Wire::answering([discovery(), Some((404, missing))]);
     assert_eq!(results(&deliver(&wire, [deletion()]).await), [WriteResult::Gone]);
@@ -535,6 +539,7 @@ async fn events_end_at_the_first_that_the_server_does_not_answer() {
         let staged = Staged { writes: Vec::new(), events: events() };
         let sent = wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await;
         assert_eq!(sent.requests, requests);
+        assert_eq!(sent.events, [EventResult::Delayed; 3]);
         wire.seen();
     }
     // One that is refused says nothing of the others.
@@ -547,6 +552,7 @@ async fn events_end_at_the_first_that_the_server_does_not_answer() {
     let staged = staged_event(vec![label("a", "2"), apply(&[])]);
     let answer = wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await;
     assert_eq!(results(&answer), [WriteResult::Applied, WriteResult::NotSent]);
+    assert_eq!(answer.events, [EventResult::Delayed], "the change was made, and the next run will not say it");
     wire.seen();
 }
 

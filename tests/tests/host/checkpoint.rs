@@ -98,7 +98,7 @@ async fn the_state_of_another_cluster_is_refused_before_any_pod_is_seen_or_any_d
     scene.cluster = other;
     let wire = Wire::new(&scene.cluster);
     let mut app = scene.start(&wire, vec![scene.registrar("one", "")]).await;
-    let error = app.failed().await;
+    let error = tokio::time::timeout(Duration::from_secs(600), app.failed()).await.unwrap();
     assert!(error.is::<OtherCluster>(), "{error:#}");
     assert_eq!((lists(&scene.cluster), wire.writes().len(), app.reader().snapshot().len()), (0, 0, 0));
     app.shutdown().await;

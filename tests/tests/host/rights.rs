@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use podium_devcluster::{Cluster, Logged, Options};
-use podium_pods::model::WriteResult;
-use podium_tests::{embedded, plugins, wait::until, wire::Wire};
+use podium_pods::model::{LimitClass, WriteResult};
+use podium_tests::{embedded, plugins, sandbox, wait::until, wire::Wire};
 use serde_json::{Value, json};
 
 const USER: &str = "system:serviceaccount:default:registrar";
@@ -21,6 +21,43 @@ fn grant(cluster: &Cluster, name: &str, rule: Value) {
     });
     cluster.create(role).unwrap();
     cluster.create(binding).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_the_account_may_not_create_waits_is_counted_and_is_sent_once_a_role_allows_it() {
+    let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
+    let more = "  serviceAccountName: registrar\n  serviceAccountNamespace: default\n  \
+                watch: { selector: { matchLabels: { app: cart } }, sections: [labels] }";
+    let mut spec = plugins::guest("probe", "probe", more).unwrap();
+    spec.limits.class = LimitClass::Interpreter;
+    spec.grants = sandbox::everything();
+    spec.config = json!("event Greeted").to_string();
+    let id = spec.id.clone();
+    embedded::create_pod(&cluster, "cart-0", "cart").unwrap();
+    let wire = Wire::new(&cluster);
+    let app = embedded::host(&cluster, wire.client(), vec![spec]).await.unwrap();
+    let status = app.status().plugin(&id);
+    until("the Event to wait", Duration::from_secs(60), async || {
+        anyhow::ensure!(status.events() == [("delayed", 1)].into(), "{:?}", status.events());
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let creations = || {
+        let writes = cluster.requests().writes().into_iter().filter(|write| write.resource.starts_with("events."));
+        writes.map(|write| write.code).collect::<Vec<_>>()
+    };
+    assert_eq!(creations(), [403]);
+
+    grant(&cluster, "events", json!({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]}));
+    until("the Event to be sent", Duration::from_secs(400), async || {
+        anyhow::ensure!(status.events() == [("delayed", 1), ("sent", 1)].into(), "{:?}", status.events());
+        Ok(())
+    })
+    .await
+    .unwrap();
+    assert_eq!(creations().last(), Some(&201));
+    app.shutdown().await;
 }
 
 fn attempts(cluster: &Cluster) -> Vec<Logged> {

@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use podium_pods::{
     cache,
     model::{
-        Action, BoxFuture, Grants, KeyPattern, Limits, Phase, PluginId, PluginSpec, Refused, Revision, WatchSpec,
-        Write, WriteReport, WriteResult,
+        Action, BoxFuture, EventResult, Grants, KeyPattern, Limits, Phase, PluginId, PluginSpec, Refused, Revision,
+        WatchSpec, Write, WriteReport, WriteResult,
     },
     pod::{CachedPod, Change, PodEvent},
 };
@@ -46,6 +46,8 @@ struct Script {
     /// What the cache has to show of a Pod whose patch was applied.
     shown: Mutex<Option<Shown>>,
     sent: Mutex<Vec<String>>,
+    /// What becomes of Events beside the next writes.
+    events: Mutex<Vec<EventResult>>,
 }
 
 impl Deliver for Script {
@@ -58,7 +60,8 @@ impl Deliver for Script {
         _: u64,
     ) -> BoxFuture<'a, Sent> {
         Box::pin(async move {
-            let mut sent = Sent { retry_after: self.retry_after.lock().take(), ..Sent::default() };
+            let (retry_after, events) = (self.retry_after.lock().take(), std::mem::take(&mut *self.events.lock()));
+            let mut sent = Sent { retry_after, events, ..Sent::default() };
             for write in staged.writes {
                 let Write { id, action } = write.into_inner();
                 self.sent.lock().push(action.describe());
@@ -250,6 +253,17 @@ async fn a_write_that_did_not_settle_is_told_to_the_next_run_which_backs_off() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_became_of_events_is_counted() {
+    let mut rig = rig(|request, _| report(Ok(Outcome::Settled), vec![label(&request)]));
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+    *rig.script.events.lock() =
+        vec![EventResult::Dropped, EventResult::Sent, EventResult::Delayed, EventResult::Dropped];
+    rig.add();
+    assert_eq!(rig.turn().await, Next::Settled);
+    assert_eq!(rig.status.events(), [("delayed", 1), ("dropped", 2), ("sent", 1)].into());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_key_waits_as_long_as_the_api_server_asks_and_that_counts_as_an_attempt() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let seen = told.clone();
@@ -293,6 +307,46 @@ async fn a_pod_that_is_long_gone_is_given_up_also_while_its_plugins_account_is_h
     rig.add();
     assert_eq!(rig.turn().await, Next::Settled);
     assert!(rig.dispatch.queue.is_idle() && rig.tombstones() == 0);
+}
+
+/// Counts the warnings of the log.
+#[derive(Clone, Default)]
+struct Warnings(Arc<std::sync::atomic::AtomicUsize>);
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn runs_and_writes_that_fail_in_the_same_way_are_one_warning_and_not_one_each() {
+    let failure = || Err(Failure { kind: FailureKind::Retry, message: "later".into() });
+    for writes in [false, true] {
+        let warnings = Warnings::default();
+        let _logged = tracing::subscriber::set_default(warnings.clone());
+        let mut rig = rig(move |request, _| match writes {
+            true => report(Ok(Outcome::Settled), vec![label(&request)]),
+            false => report(failure(), Vec::new()),
+        });
+        rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+        rig.script.results.lock().extend(vec![WriteResult::Forbidden("no patch".into()); 8]);
+        rig.add();
+        for _ in 0..8 {
+            assert_eq!(rig.turn().await, Next::Failed);
+        }
+        assert_eq!(warnings.0.load(SeqCst), 1, "writes: {writes}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

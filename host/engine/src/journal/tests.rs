@@ -261,9 +261,14 @@ fn a_journal_keeps_the_first_cluster_that_it_is_told_of_and_refuses_another_one(
     let mut opened = reopen(directory.path());
     assert_eq!(opened.journal.of_cluster(&one), Ok(()));
     write(&mut opened);
+    drop(opened);
+    // It is in the file, also in one that was written anew: nobody has told this process before.
+    let mut opened = reopen(directory.path());
+    assert!(opened.journal.of_cluster(&other).is_err());
     opened.store.compact_now(&opened.journal);
     drop(opened);
     let opened = reopen(directory.path());
+    assert!(opened.journal.of_cluster(&other).is_err());
     assert_eq!(opened.journal.of_cluster(&one), Ok(()));
     let refused = opened.journal.of_cluster(&other).unwrap_err();
     assert_eq!((&refused.noted, &refused.present), (&one, &other));

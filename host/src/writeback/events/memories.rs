@@ -192,6 +192,20 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn two_plugins_that_say_the_same_of_a_pod_have_events_of_their_own_also_where_many_are_combined() {
+        let digests = |manager: &str| {
+            let mut memories = Memories::new(0);
+            let digest = |note: usize| match memories.step(manager, &event(&note.to_string()), 0) {
+                Step::Say { digest, .. } => digest,
+                step => panic!("not said: {step:?}"),
+            };
+            (0..=SIMILAR).map(digest).collect::<Vec<_>>()
+        };
+        let (one, other) = (digests("podium/shop/a"), digests("podium/shop/b"));
+        assert!(one.iter().all(|digest| !other.contains(digest)), "{one:?} {other:?}");
+    }
+
+    #[test]
     fn a_plugin_says_25_events_of_a_pod_at_once_and_then_one_in_five_minutes() {
         let mut memories = Memories::new(0);
         let say = |memories: &mut Memories, index: usize, now| {
