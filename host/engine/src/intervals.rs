@@ -5,7 +5,7 @@
 //! caller with many subjects keeps one for each, and bounds how many it keeps.
 //!
 //! ```
-//! # use podium_host::intervals::Intervals;
+//! # use podium_engine::intervals::Intervals;
 //! # use tokio::time::Instant;
 //! let mut failures = Intervals::new();
 //! if let Some(count) = failures.occurred(Instant::now()) {

@@ -184,7 +184,7 @@ impl Rig {
         }
     }
 
-    /// As [`podium_host::app::App::unload`].
+    /// As `App::unload` of podium-host.
     fn unload(&mut self) {
         assert_eq!(self.dispatch.registry.remove(&spec(None).id), Some(self.lane));
         let (done, _) = oneshot::channel();
