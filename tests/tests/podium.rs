@@ -1,5 +1,5 @@
-//! `podium` as a process, as an author uses it: from `new` through `check` and `build` to `dev`, on crates in folders of
-//! their own.
+//! `podium` as a process, as an author uses it: from `new` through `check` and `build` to `dev`, on crates in folders
+//! of their own.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -62,7 +62,7 @@ impl Author {
     fn json(&self, arguments: &[&str]) -> (Option<i32>, Value) {
         let output = self.run(&[arguments, &["--output", "json"]].concat());
         let printed = serde_json::from_slice(&output.stdout);
-        (output.status.code(), printed.unwrap_or_else(|error| panic!("{error}: {}", stderr(&output))))
+        (output.status.code(), printed.unwrap_or_else(|error| unreachable!("{error}: {}", stderr(&output))))
     }
 
     /// Saves plugin.yaml with a part of it replaced.

@@ -105,7 +105,7 @@ impl<R: Read> Frames<R> {
     }
 
     /// The payload of the next frame; none at the end.
-    pub fn next(&mut self) -> Result<Option<&[u8]>, Stop> {
+    pub fn read(&mut self) -> Result<Option<&[u8]>, Stop> {
         let mut frame = [0; FRAME_BYTES];
         match fill(&mut self.source, &mut frame)? {
             0 => return Ok(None),

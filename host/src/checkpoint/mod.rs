@@ -300,7 +300,7 @@ fn last_end(frames: &mut Frames<impl Read>, pods: u64) -> Option<u64> {
 }
 
 fn next(frames: &mut Frames<impl Read>) -> Result<Entry, Stop> {
-    let payload = frames.next()?.ok_or_else(|| damaged("it ends too soon"))?;
+    let payload = frames.read()?.ok_or_else(|| damaged("it ends too soon"))?;
     podium_wire::decode(payload).map_err(|error| damaged(error.to_string()))
 }
 

@@ -61,7 +61,7 @@ impl<R: Read> Entries<R> {
 
     /// The next entry; none at the end.
     pub(super) fn next(&mut self) -> Result<Option<Entry<'static>>, Stop> {
-        let Some(payload) = self.frames.next()? else { return Ok(None) };
+        let Some(payload) = self.frames.read()? else { return Ok(None) };
         let entry = podium_wire::decode(payload).map_err(|error| Stop::Damaged(error.to_string()))?;
         self.offset = self.frames.offset();
         Ok(Some(entry))
