@@ -17,8 +17,9 @@ pub(super) struct Slots<L, S, I> {
     slots: HashMap<(L, S), Slot<I>, FixedState>,
     /// Lanes that have a due slot, each once, in turn.
     turns: VecDeque<L>,
-    /// Due slots by lane, in the order they became due.
-    ready: HashMap<L, VecDeque<S>, FixedState>,
+    /// Due slots by lane, numbered in the order they became due, so that one in the middle can be removed without a
+    /// look at the others. No lane's is empty.
+    ready: HashMap<L, BTreeMap<u64, S>, FixedState>,
     /// Slots that become due later, each once.
     delayed: BTreeMap<Due, (L, S)>,
     /// Jobs given out, by lane.
@@ -48,7 +49,8 @@ struct Slot<I> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
-    Ready,
+    /// With its number in the lane's ready slots.
+    Ready(u64),
     Delayed(Due),
     Running,
     /// Its lane was removed while its first item was running. Further items were added to the lane after that.
@@ -93,9 +95,10 @@ where
         let fresh = Item { item, due: now, queued: now, failures: 0, again: None };
         let mut entry = match self.slots.entry((lane, slot)) {
             Entry::Vacant(entry) => {
+                self.numbers += 1;
                 let (lane, slot) = entry.key().clone();
-                entry.insert(Slot { items: smallvec![fresh], at: At::Ready });
-                self.push_ready(lane, slot);
+                entry.insert(Slot { items: smallvec![fresh], at: At::Ready(self.numbers) });
+                self.push_ready(lane, slot, self.numbers);
                 return;
             }
             Entry::Occupied(entry) => entry,
@@ -132,13 +135,13 @@ where
                 continue;
             }
             let Some(ready) = self.ready.get_mut(&lane) else { continue };
-            let slot = ready.pop_front();
+            let slot = ready.pop_first();
             if ready.is_empty() {
                 self.ready.remove(&lane);
             } else {
                 self.turns.push_back(lane);
             }
-            let Some(slot) = slot else { continue };
+            let Some((_, slot)) = slot else { continue };
             let Some(state) = self.slots.get_mut(&(lane, slot.clone())) else { continue };
             let Some(item) = state.items.iter().position(|item| item.due <= now) else { continue };
             let item = state.items.remove(item);
@@ -239,9 +242,9 @@ where
         match state.at {
             At::Running | At::Orphaned => return true,
             At::Delayed(due) => drop(self.delayed.remove(&due)),
-            At::Ready => {
+            At::Ready(number) => {
                 if let Some(ready) = self.ready.get_mut(&key.0) {
-                    ready.retain(|slot| *slot != key.1);
+                    ready.remove(&number);
                     if ready.is_empty() {
                         self.ready.remove(&key.0);
                         self.turns.retain(|turn| *turn != key.0);
@@ -261,11 +264,11 @@ where
             self.shrink();
             return;
         };
+        self.numbers += 1;
         if due <= now {
-            state.at = At::Ready;
-            self.push_ready(key.0, key.1);
+            state.at = At::Ready(self.numbers);
+            self.push_ready(key.0, key.1, self.numbers);
         } else {
-            self.numbers += 1;
             let due = (due, self.numbers);
             state.at = At::Delayed(due);
             self.delayed.insert(due, key);
@@ -280,20 +283,22 @@ where
         }
     }
 
-    fn push_ready(&mut self, lane: L, slot: S) {
+    /// `number` is the latest of all.
+    fn push_ready(&mut self, lane: L, slot: S, number: u64) {
         let ready = self.ready.entry(lane).or_default();
         if ready.is_empty() {
             self.turns.push_back(lane);
         }
-        ready.push_back(slot);
+        ready.insert(number, slot);
     }
 
     fn promote(&mut self, now: Instant) {
         while let Some(first) = self.delayed.first_entry().filter(|first| first.key().0 <= now) {
             let (lane, slot) = first.remove();
             if let Some(state) = self.slots.get_mut(&(lane, slot.clone())) {
-                state.at = At::Ready;
-                self.push_ready(lane, slot);
+                self.numbers += 1;
+                state.at = At::Ready(self.numbers);
+                self.push_ready(lane, slot, self.numbers);
             }
         }
     }
@@ -316,7 +321,7 @@ where
     }
 
     pub(super) fn depth(&self, lane: L) -> usize {
-        self.ready.get(&lane).map_or(0, VecDeque::len)
+        self.ready.get(&lane).map_or(0, BTreeMap::len)
     }
 
     pub(super) fn remove_lane(&mut self, lane: L) {

@@ -311,6 +311,41 @@ async fn an_item_that_waits_can_be_removed_and_takes_no_other_with_it() {
     assert_eq!(queue.next().await.unwrap().item, 7);
 }
 
+thread_local! {
+    static COMPARED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// A slot that counts how often it is compared on this thread.
+#[derive(Debug, Clone, Eq, Hash)]
+struct Counted(usize);
+
+impl PartialEq for Counted {
+    fn eq(&self, other: &Self) -> bool {
+        COMPARED.set(COMPARED.get() + 1);
+        self.0 == other.0
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn removing_an_item_looks_at_no_other_however_many_are_due() {
+    let queue: Queue<u8, Counted, u32> = Queue::new(Backoff::default(), usize::MAX, 1);
+    queue.add((0..5_000).map(|at| (1, Counted(at), 7)));
+    COMPARED.set(0);
+    assert!((0..5_000).step_by(2).all(|at| queue.remove(1, Counted(at), &7)));
+    let compared = COMPARED.get();
+    assert!(compared < 20 * 2_500, "2,500 removals compared {compared} slots");
+    assert_eq!(queue.depth(1), 2_500);
+    // What is added again stands behind the others, and nothing is given out twice.
+    queue.add([(1, Counted(0), 8)]);
+    let mut taken = Vec::new();
+    while let Some(job) = tokio::select! { biased; job = queue.next() => job, () = std::future::ready(()) => None } {
+        taken.push(job.slot.0);
+        queue.done(&job, Next::Settled);
+    }
+    let expected: Vec<_> = (1..5_000).step_by(2).chain([0]).collect();
+    assert_eq!((taken == expected, queue.depth(1), queue.is_idle()), (true, 0, true));
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Add(u8, u8, u32),

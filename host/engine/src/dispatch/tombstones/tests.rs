@@ -1,5 +1,7 @@
 //! Claims about tombstones, with one thread; `tests/schedules` has the rest.
 
+use podium_pods::pod::CachedPod;
+
 use super::*;
 use crate::queue::Backoff;
 
@@ -125,4 +127,20 @@ async fn a_deletion_that_is_owed_and_settles_meanwhile_is_not_delivered_again() 
     let mut settled = false;
     assert_eq!(rig.stones.done(&rig.queue, &job, Next::Settled, true, || settled = true).done, Done::Forgotten);
     assert!(settled && rig.queue.is_idle());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_owed_beyond_the_bound_is_given_up_before_it_is_queued() {
+    let rig = Rig::new();
+    let keys =
+        |numbers: std::ops::Range<usize>| -> Vec<PodKey> { numbers.map(|number| pod(number, 5).key.clone()).collect() };
+    let (queued, excess) = rig.stones.owe(&rig.queue, 1, || keys(0..11), Instant::now());
+    assert_eq!((queued, rig.queue.depth(1), rig.stones.figures(1).all), (8, 8, 8));
+    assert_eq!(uids(&excess.given_up), ["u0", "u1", "u2"]);
+    // What waits in the queue gives way to what is owed later.
+    let (queued, excess) = rig.stones.owe(&rig.queue, 1, || keys(11..13), Instant::now());
+    assert_eq!((queued, rig.queue.depth(1)), (2, 8));
+    assert_eq!(uids(&excess.given_up), ["u3", "u4"]);
+    assert_eq!(rig.run(Next::Settled).0.len(), 8);
+    assert!(rig.queue.is_idle());
 }

@@ -1,0 +1,180 @@
+//! The tombstones themselves, found by uid and by plugin, within their [`Bounds`].
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    hash::Hash,
+    sync::Arc,
+};
+
+use podium_pods::{model::PodKey, pod::CachedPod};
+use smallvec::SmallVec;
+use tokio::time::Instant;
+
+use super::{Bounds, Excess, Figures, Keys, slot};
+
+/// All tombstones, without their lock.
+#[derive(Debug)]
+pub(super) struct Stones<L> {
+    bounds: Bounds,
+    numbers: u64,
+    /// By uid, the plugins that have a tombstone of the Pod, and the tombstones' numbers.
+    pub(super) by_uid: HashMap<Arc<str>, SmallVec<[(L, u64); 1]>>,
+    /// By plugin, the oldest first.
+    stones: BTreeMap<(L, u64), Tombstone>,
+    /// Those on which a run did not settle.
+    unsettled: BTreeSet<(L, u64)>,
+    /// Those of `unsettled` that have a last state.
+    states: BTreeSet<(L, u64)>,
+    figures: BTreeMap<L, Figures>,
+}
+
+#[derive(Debug)]
+pub(super) struct Tombstone {
+    pub(super) key: PodKey,
+    /// None if the Pod was deleted while the host was down, or the state was dropped.
+    pub(super) last: Option<Arc<CachedPod>>,
+    pub(super) since: Instant,
+    /// A run on the deletion has begun; until it settles the key is in the queue.
+    pub(super) seen: bool,
+    /// A run on the deletion is under way.
+    pub(super) running: bool,
+}
+
+impl<L: Copy + Ord + Hash> Stones<L> {
+    pub(super) fn new(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            numbers: 0,
+            by_uid: HashMap::new(),
+            stones: BTreeMap::new(),
+            unsettled: BTreeSet::new(),
+            states: BTreeSet::new(),
+            figures: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn figures(&self, lane: L) -> Figures {
+        self.figures.get(&lane).copied().unwrap_or_default()
+    }
+
+    pub(super) fn number(&self, lane: L, uid: &Arc<str>) -> Option<u64> {
+        self.by_uid.get(uid)?.iter().find(|(of, _)| *of == lane).map(|(_, number)| *number)
+    }
+
+    pub(super) fn stone(&mut self, lane: L, uid: &Arc<str>) -> Option<&mut Tombstone> {
+        let number = self.number(lane, uid)?;
+        self.stones.get_mut(&(lane, number))
+    }
+
+    /// True if there is a tombstone and no run on the deletion has begun.
+    pub(super) fn is_unseen(&self, lane: L, uid: &Arc<str>) -> bool {
+        let stone = self.number(lane, uid).and_then(|number| self.stones.get(&(lane, number)));
+        stone.is_some_and(|stone| !stone.seen)
+    }
+
+    pub(super) fn bury(&mut self, lane: L, key: &PodKey, last: Option<Arc<CachedPod>>, now: Instant) {
+        if let Some(number) = self.number(lane, &key.uid) {
+            self.remove(lane, number);
+        }
+        self.numbers += 1;
+        let stone = Tombstone { key: key.clone(), last, since: now, seen: false, running: false };
+        self.stones.insert((lane, self.numbers), stone);
+        self.by_uid.entry(Arc::clone(&key.uid)).or_default().push((lane, self.numbers));
+        self.figures.entry(lane).or_default().all += 1;
+    }
+
+    pub(super) fn forget_lane(&mut self, lane: L) {
+        let numbers: Vec<_> = self.stones.range(of(lane)).map(|((_, number), _)| *number).collect();
+        for number in numbers {
+            self.remove(lane, number);
+        }
+        self.figures.remove(&lane);
+    }
+
+    /// The Pod is there again.
+    pub(super) fn exhume(&mut self, uid: &Arc<str>) {
+        for (lane, number) in self.by_uid.get(uid).cloned().unwrap_or_default() {
+            self.remove(lane, number);
+        }
+    }
+
+    /// A run on the deletion did not settle.
+    pub(super) fn fail(&mut self, lane: L, number: u64) {
+        let Some(stone) = self.stones.get_mut(&(lane, number)) else { return };
+        stone.running = false;
+        let fresh = self.unsettled.insert((lane, number));
+        let state = stone.last.is_some() && self.states.insert((lane, number));
+        let figures = self.figures.entry(lane).or_default();
+        figures.unsettled += usize::from(fresh);
+        figures.states += usize::from(state);
+    }
+
+    pub(super) fn remove(&mut self, lane: L, number: u64) -> Option<Tombstone> {
+        let stone = self.stones.remove(&(lane, number))?;
+        if let Some(lanes) = self.by_uid.get_mut(&stone.key.uid) {
+            lanes.retain(|(of, _)| *of != lane);
+            if lanes.is_empty() {
+                self.by_uid.remove(&stone.key.uid);
+                self.shrink();
+            }
+        }
+        let (unsettled, state) = (self.unsettled.remove(&(lane, number)), self.states.remove(&(lane, number)));
+        if let Some(figures) = self.figures.get_mut(&lane) {
+            figures.all -= 1;
+            figures.unsettled -= usize::from(unsettled);
+            figures.states -= usize::from(state);
+        }
+        Some(stone)
+    }
+
+    /// Gives back the room of a burst.
+    fn shrink(&mut self) {
+        const LEAST: usize = 1_024;
+        if self.by_uid.capacity() > LEAST && self.by_uid.len() < self.by_uid.capacity() / 8 {
+            self.by_uid.shrink_to(2 * self.by_uid.len());
+        }
+    }
+
+    /// Drops and gives up what exceeds the bounds.
+    pub(super) fn enforce(&mut self, lane: L, queue: &Keys<L>) -> Excess {
+        let (bounds, mut excess) = (self.bounds, Excess::default());
+        while self.figures(lane).states > bounds.states {
+            let Some((_, oldest)) = self.states.range(of(lane)).next().copied() else { break };
+            self.states.remove(&(lane, oldest));
+            if let Some(stone) = self.stones.get_mut(&(lane, oldest)) {
+                stone.last = None;
+            }
+            self.figures.entry(lane).or_default().states -= 1;
+            excess.states += 1;
+        }
+        while self.figures(lane).unsettled > bounds.unsettled {
+            let Some(oldest) =
+                self.unsettled.range(of(lane)).map(|(_, number)| *number).find(|at| self.waits(lane, *at))
+            else {
+                break;
+            };
+            excess.given_up.extend(self.give_up(lane, oldest, queue));
+        }
+        while self.figures(lane).all > bounds.all {
+            let oldest = self.stones.range(of(lane)).find(|(_, stone)| !stone.running);
+            let Some(oldest) = oldest.map(|((_, number), _)| *number) else { break };
+            excess.given_up.extend(self.give_up(lane, oldest, queue));
+        }
+        excess
+    }
+
+    fn waits(&self, lane: L, number: u64) -> bool {
+        self.stones.get(&(lane, number)).is_some_and(|stone| !stone.running)
+    }
+
+    fn give_up(&mut self, lane: L, number: u64, queue: &Keys<L>) -> Option<PodKey> {
+        let Tombstone { key, .. } = self.remove(lane, number)?;
+        queue.remove(lane, slot(&key), &key.uid);
+        Some(key)
+    }
+}
+
+/// All tombstones of a lane.
+fn of<L: Copy>(lane: L) -> std::ops::RangeInclusive<(L, u64)> {
+    (lane, 0)..=(lane, u64::MAX)
+}
