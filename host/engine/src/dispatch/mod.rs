@@ -261,12 +261,14 @@ impl Dispatch {
         self.deliver.held(&plugin.sender)
     }
 
-    /// Puts a job off without a run, unless its Pod has been gone for so long that it is given up.
+    /// Puts a job off without a run, unless its Pod has been gone for so long that it is given up, or was given up.
     fn postponed(&self, job: &PodJob, key: &PodKey, wait: Duration) -> Ran {
         let is_gone = self.reader.snapshot().by_uid(&key.uid).is_none();
         let gone_for = self.debts.tombstones.gone_for(job.lane, &key.uid, Instant::now());
-        if is_gone && gone_for.is_some_and(|gone| gone >= GIVE_UP) {
-            return Ran { next: Next::Settled, on_deletion: true, gave_up: true, unsettled: Vec::new() };
+        // Without a tombstone it was given up before, after the key was taken.
+        if is_gone && gone_for.is_none_or(|gone| gone >= GIVE_UP) {
+            let gave_up = gone_for.is_some();
+            return Ran { next: Next::Settled, on_deletion: true, gave_up, unsettled: Vec::new() };
         }
         Ran::not(Next::Postponed(wait))
     }

@@ -350,6 +350,16 @@ async fn runs_and_writes_that_fail_in_the_same_way_are_one_warning_and_not_one_e
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_deletion_given_up_while_its_key_was_taken_does_not_wait_for_a_held_account() {
+    let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
+    rig.grant_labels();
+    *rig.script.held.lock() = Some(Instant::now() + GIVE_UP);
+    // The Pod is not there and has no tombstone.
+    rig.add();
+    assert_eq!((rig.turn().await, rig.status.runs()), (Next::Settled, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_run_that_fails_sends_nothing_of_what_it_staged() {
     let mut rig = rig(|request, _| {
         let failure = Failure { kind: FailureKind::Retry, message: "later".into() };

@@ -184,7 +184,8 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
     }
 
     /// What a run finds in `view`, and if the Pod is not there, its last state. The run is to be ended by
-    /// [`Tombstones::done`].
+    /// [`Tombstones::done`]. A deletion without a tombstone was given up after the key was taken; the run is the last
+    /// one.
     pub fn look(&self, lane: L, key: &PodKey, view: &dyn PodView, now: Instant) -> Looked {
         if let Some(pod) = view.by_uid(&key.uid) {
             return Looked { subject: Subject::Present(pod), gone_for: None };
@@ -204,7 +205,7 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
     }
 
     /// Gives a job back to the queue. `on_deletion`: its run was told that the Pod is gone. `settled` is called under
-    /// the lock if with this run the deletion has settled.
+    /// the lock if with this run the deletion has settled, or was given up before it and is not run again.
     pub fn done(
         &self,
         queue: &Keys<L>,
@@ -218,12 +219,23 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         }
         let mut inner = self.inner.lock();
         let number = inner.number(job.lane, &job.item);
-        let next = if next == Next::Settled && number.is_some() { Next::Final } else { next };
+        if let Some(number) = number.filter(|number| inner.is_back(job.lane, *number)) {
+            inner.remove(job.lane, number);
+            return Ended { done: queue.done(job, next), excess: Excess::default() };
+        }
+        let next = match number {
+            Some(_) if next == Next::Settled => Next::Final,
+            Some(_) => next,
+            // What is in no bound is not kept.
+            None => Next::Settled,
+        };
         let done = queue.done(job, next);
         let mut excess = Excess::default();
         match (done, number) {
             // A tombstone, if there is one, is of the plugin that was loaded since.
-            (Done::Orphaned, _) | (_, None) => {}
+            (Done::Orphaned, _) | (Done::Kept, None) => {}
+            // Given up before the run; the run may have been noted in the journal after that.
+            (Done::Forgotten, None) => settled(),
             (Done::Forgotten, Some(number)) => {
                 inner.remove(job.lane, number);
                 settled();

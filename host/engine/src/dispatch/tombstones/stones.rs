@@ -38,6 +38,8 @@ pub(super) struct Tombstone {
     pub(super) seen: bool,
     /// A run on the deletion is under way.
     pub(super) running: bool,
+    /// The Pod is there again; kept for the run that is under way.
+    back: bool,
 }
 
 impl<L: Copy + Ord + Hash> Stones<L> {
@@ -77,7 +79,7 @@ impl<L: Copy + Ord + Hash> Stones<L> {
             self.remove(lane, number);
         }
         self.numbers += 1;
-        let stone = Tombstone { key: key.clone(), last, since: now, seen: false, running: false };
+        let stone = Tombstone { key: key.clone(), last, since: now, seen: false, running: false, back: false };
         self.stones.insert((lane, self.numbers), stone);
         self.by_uid.entry(Arc::clone(&key.uid)).or_default().push((lane, self.numbers));
         self.figures.entry(lane).or_default().all += 1;
@@ -94,8 +96,16 @@ impl<L: Copy + Ord + Hash> Stones<L> {
     /// The Pod is there again.
     pub(super) fn exhume(&mut self, uid: &Arc<str>) {
         for (lane, number) in self.by_uid.get(uid).cloned().unwrap_or_default() {
-            self.remove(lane, number);
+            match self.stones.get_mut(&(lane, number)).filter(|stone| stone.running) {
+                Some(stone) => stone.back = true,
+                None => drop(self.remove(lane, number)),
+            }
         }
+    }
+
+    /// True for a deletion that was taken back during a run on it.
+    pub(super) fn is_back(&self, lane: L, number: u64) -> bool {
+        self.stones.get(&(lane, number)).is_some_and(|stone| stone.back)
     }
 
     /// A run on the deletion did not settle.

@@ -144,3 +144,39 @@ async fn what_is_owed_beyond_the_bound_is_given_up_before_it_is_queued() {
     assert_eq!(rig.run(Next::Settled).0.len(), 8);
     assert!(rig.queue.is_idle());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_was_given_up_while_its_key_was_taken_is_not_run_for_ever() {
+    let rig = Rig::new();
+    let key = pod(0, 5).key.clone();
+    rig.delete([0], &[1]);
+    // A worker has the key and has not looked yet: it waits for the journal.
+    let job = rig.queue.next().await.unwrap();
+    let excess = rig.delete(1..9, &[1]);
+    assert_eq!(uids(&excess[0].1.given_up), ["u0"]);
+    rig.run(Next::Settled);
+    let looked = rig.stones.look(1, &key, &*nothing(), Instant::now());
+    let mut settled = false;
+    let ended = rig.stones.done(&rig.queue, &job, Next::Failed, looked.gone_for.is_some(), || settled = true);
+    assert_eq!((ended.done, settled), (Done::Forgotten, true), "the journal may have noted the run since");
+    let mut runs = 0;
+    for _ in 0..30 * 24 {
+        tokio::time::advance(Duration::from_secs(3_600)).await;
+        runs += rig.run(Next::Failed).0.len();
+    }
+    assert_eq!(runs, 0, "it was given up, is in no figure, and is run again after a month");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_on_a_deletion_that_was_taken_back_during_it_settles_nothing_and_is_tried_again() {
+    let rig = Rig::new();
+    rig.delete([0], &[1]);
+    let job = rig.queue.next().await.unwrap();
+    rig.stones.look(1, &pod(0, 5).key, &*nothing(), Instant::now());
+    // The API server's history was set back, and the Pod that is back does not concern the plugin any more.
+    let back = [Change::between(None, Some(pod(0, 3))).unwrap()];
+    let plan = rig.stones.plan(&rig.queue, &back, |_| Vec::new(), |_| vec![1], Instant::now());
+    rig.stones.queue(&rig.queue, plan);
+    let ended = rig.stones.done(&rig.queue, &job, Next::Failed, true, || panic!("the Pod is there"));
+    assert_eq!((ended.done, rig.stones.figures(1)), (Done::Kept, Figures::default()));
+}
