@@ -149,7 +149,7 @@ impl Dispatch {
             return Ran::not(Next::Postponed(GATE_PAUSE));
         };
         let number = self.runs.fetch_add(1, Relaxed);
-        let Looked { subject, gone_for } = self.debts.tombstones.look(job.lane, key, &*snapshot, Instant::now());
+        let Looked { subject, gone_for } = self.debts.tombstones.look(&self.queue, job, &*snapshot, Instant::now());
         let generation = match &subject {
             Subject::Present(pod) | Subject::Deleted(Some(pod)) => pod.generation(),
             Subject::Deleted(None) => 0,

@@ -10,7 +10,7 @@
 //! Workers do not wait for step 2: a key that an earlier event queued may be run in between. Therefore only a run on
 //! the deletion removes a tombstone, and `queue` leaves out the keys on whose deletion a run has begun, because these
 //! are in the queue until that run settles. `queue` and `done` hold the lock while they change the queue, so that
-//! neither sees the other half-way.
+//! neither sees the other half-way. A run of a plugin that was unloaded does not count as one: nobody would try it again.
 //!
 //! What a plugin keeps by not settling on deletions is bounded by [`Bounds`].
 //!
@@ -185,16 +185,20 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
 
     /// What a run finds in `view`, and if the Pod is not there, its last state. The run is to be ended by
     /// [`Tombstones::done`]. A deletion without a tombstone was given up after the key was taken; the run is the last
-    /// one.
-    pub fn look(&self, lane: L, key: &PodKey, view: &dyn PodView, now: Instant) -> Looked {
-        if let Some(pod) = view.by_uid(&key.uid) {
+    /// one. The run of a plugin that was unloaded meanwhile leaves no trace on a tombstone, which is one of the plugin
+    /// that was loaded since.
+    pub fn look(&self, queue: &Keys<L>, job: &Job<L, Slot, Arc<str>>, view: &dyn PodView, now: Instant) -> Looked {
+        if let Some(pod) = view.by_uid(&job.item) {
             return Looked { subject: Subject::Present(pod), gone_for: None };
         }
         let mut inner = self.inner.lock();
-        let Some(stone) = inner.stone(lane, &key.uid) else {
+        let Some(stone) = inner.stone(job.lane, &job.item) else {
             return Looked { subject: Subject::Deleted(None), gone_for: Some(Duration::ZERO) };
         };
-        (stone.seen, stone.running) = (true, true);
+        // Under the lock: an unload of the plugin comes before, or else forgets this tombstone.
+        if !queue.is_orphaned(job.lane, &job.slot) {
+            (stone.seen, stone.running) = (true, true);
+        }
         Looked { subject: Subject::Deleted(stone.last.clone()), gone_for: Some(now - stone.since) }
     }
 

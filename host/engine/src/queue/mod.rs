@@ -149,6 +149,11 @@ where
         self.slots.lock().remove_lane(lane);
     }
 
+    /// True if the lane was removed after the slot's running job was given out.
+    pub fn is_orphaned(&self, lane: L, slot: &S) -> bool {
+        self.slots.lock().is_orphaned(lane, slot)
+    }
+
     /// No more items are given out; every waiting [`Queue::next`] returns None.
     pub fn close(&self) {
         self.slots.lock().close();

@@ -232,6 +232,10 @@ where
         state.items.iter().skip(from).any(|waiting| waiting.item == *item)
     }
 
+    pub(super) fn is_orphaned(&self, lane: L, slot: &S) -> bool {
+        self.slots.get(&(lane, slot.clone())).is_some_and(|state| state.at == At::Orphaned)
+    }
+
     /// Forgets an item that waits. Returns false if there is none.
     pub(super) fn remove(&mut self, key: (L, S), item: &I, now: Instant) -> bool {
         let Some(state) = self.slots.get_mut(&key) else { return false };

@@ -45,8 +45,7 @@ impl Rig {
     fn run(&self, next: Next) -> (Vec<String>, Excess) {
         let (mut ran, mut excess) = (Vec::new(), Excess::default());
         while let Some(job) = futures::FutureExt::now_or_never(Box::pin(self.queue.next())).flatten() {
-            let key = PodKey { namespace: job.slot.0.clone(), name: job.slot.1.clone(), uid: job.item.clone() };
-            let Looked { subject, gone_for } = self.stones.look(job.lane, &key, &*nothing(), Instant::now());
+            let Looked { subject, gone_for } = self.stones.look(&self.queue, &job, &*nothing(), Instant::now());
             let mark = if matches!(subject, Subject::Deleted(Some(_))) { "+" } else { "" };
             ran.push(format!("{}{mark}", job.item));
             let ended = self.stones.done(&self.queue, &job, next, gone_for.is_some(), || {});
@@ -102,7 +101,7 @@ async fn a_pod_that_is_there_again_has_no_last_state_and_its_run_is_not_left_out
     let (mut writer, reader) = podium_pods::cache::new(7);
     rig.delete([0], &[1]);
     let job = rig.queue.next().await.unwrap();
-    assert!(rig.stones.look(1, &pod(0, 5).key, &*nothing(), Instant::now()).gone_for.is_some());
+    assert!(rig.stones.look(&rig.queue, &job, &*nothing(), Instant::now()).gone_for.is_some());
     // The API server's history was set back.
     let back = [Change::between(None, Some(pod(0, 3))).unwrap()];
     let plan = rig.stones.plan(&rig.queue, &back, |_| vec![1], |_| vec![1], Instant::now());
@@ -111,7 +110,7 @@ async fn a_pod_that_is_there_again_has_no_last_state_and_its_run_is_not_left_out
     let ended = rig.stones.done(&rig.queue, &job, Next::Settled, true, || panic!("the deletion was not"));
     assert_eq!((ended.done, rig.stones.figures(1).all), (Done::Kept, 0));
     let job = rig.queue.next().await.unwrap();
-    let looked = rig.stones.look(job.lane, &pod(0, 3).key, &*reader.snapshot(), Instant::now());
+    let looked = rig.stones.look(&rig.queue, &job, &*reader.snapshot(), Instant::now());
     assert!(matches!(looked.subject, Subject::Present(_)));
 }
 
@@ -121,7 +120,7 @@ async fn a_deletion_that_is_owed_and_settles_meanwhile_is_not_delivered_again() 
     let key = || vec![pod(0, 5).key.clone()];
     assert_eq!(rig.stones.owe(&rig.queue, 1, key, Instant::now()).0, 1);
     let job = rig.queue.next().await.unwrap();
-    rig.stones.look(1, &key()[0], &*nothing(), Instant::now());
+    rig.stones.look(&rig.queue, &job, &*nothing(), Instant::now());
     // The plugin's component is swapped: all that it is owed is queued again.
     rig.stones.owe(&rig.queue, 1, key, Instant::now());
     let mut settled = false;
@@ -148,14 +147,13 @@ async fn what_is_owed_beyond_the_bound_is_given_up_before_it_is_queued() {
 #[tokio::test(start_paused = true)]
 async fn a_deletion_that_was_given_up_while_its_key_was_taken_is_not_run_for_ever() {
     let rig = Rig::new();
-    let key = pod(0, 5).key.clone();
     rig.delete([0], &[1]);
     // A worker has the key and has not looked yet: it waits for the journal.
     let job = rig.queue.next().await.unwrap();
     let excess = rig.delete(1..9, &[1]);
     assert_eq!(uids(&excess[0].1.given_up), ["u0"]);
     rig.run(Next::Settled);
-    let looked = rig.stones.look(1, &key, &*nothing(), Instant::now());
+    let looked = rig.stones.look(&rig.queue, &job, &*nothing(), Instant::now());
     let mut settled = false;
     let ended = rig.stones.done(&rig.queue, &job, Next::Failed, looked.gone_for.is_some(), || settled = true);
     assert_eq!((ended.done, settled), (Done::Forgotten, true), "the journal may have noted the run since");
@@ -172,11 +170,31 @@ async fn a_run_on_a_deletion_that_was_taken_back_during_it_settles_nothing_and_i
     let rig = Rig::new();
     rig.delete([0], &[1]);
     let job = rig.queue.next().await.unwrap();
-    rig.stones.look(1, &pod(0, 5).key, &*nothing(), Instant::now());
+    rig.stones.look(&rig.queue, &job, &*nothing(), Instant::now());
     // The API server's history was set back, and the Pod that is back does not concern the plugin any more.
     let back = [Change::between(None, Some(pod(0, 3))).unwrap()];
     let plan = rig.stones.plan(&rig.queue, &back, |_| Vec::new(), |_| vec![1], Instant::now());
     rig.stones.queue(&rig.queue, plan);
     let ended = rig.stones.done(&rig.queue, &job, Next::Failed, true, || panic!("the Pod is there"));
     assert_eq!((ended.done, rig.stones.figures(1)), (Done::Kept, Figures::default()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_a_run_of_an_unloaded_plugin_saw_first_is_still_delivered_to_the_one_loaded_since() {
+    let rig = Rig::new();
+    let key = pod(0, 5).key.clone();
+    rig.queue.add([(1, (key.namespace.clone(), key.name.clone()), key.uid.clone())]);
+    let old = rig.queue.next().await.unwrap();
+    // The plugin is unloaded and loaded again while its run waits for the journal or for a live read.
+    rig.queue.remove_lane(1);
+    rig.stones.forget_lane(1);
+    // The Pod goes: planned, published, and then the old run looks before the keys are queued.
+    let gone = [Change::between(Some(pod(0, 5)), None).unwrap()];
+    let plan = rig.stones.plan(&rig.queue, &gone, |_| vec![1], |_| vec![1], Instant::now());
+    rig.stones.look(&rig.queue, &old, &*nothing(), Instant::now());
+    rig.stones.queue(&rig.queue, plan);
+    let ended = rig.stones.done(&rig.queue, &old, Next::Settled, true, || panic!("not of the loaded plugin"));
+    assert_eq!(ended.done, Done::Orphaned);
+    assert_eq!(rig.stones.figures(1).all, 1, "the deletion is kept");
+    assert_eq!(rig.run(Next::Settled).0, ["u0+"], "and is delivered");
 }
