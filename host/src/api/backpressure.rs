@@ -4,17 +4,19 @@
 //! |---|---|---|
 //! | 429 of API priority and fairness, or of any other limit on requests | requests of the same account | 60 s |
 //! | 500, 503 and 504 with Retry-After | all requests | 5 s |
-//! | an eviction that a disruption budget forbids, anything that an admission webhook answered | none: only what was asked for waits | - |
+//! | anything to an eviction, anything that an admission webhook answered | none: only what was asked for waits | - |
 //!
-//! The last row is what a tenant can bring about: a hold for it would stop other tenants. When a hold ends, one request
-//! is let through as a probe; the others wait until it was answered.
+//! The last row is what a tenant can bring about: a hold for it would stop other tenants. An eviction is known by its
+//! request: of a budget that somebody else keeps changing the API server says 504 with Retry-After, and no cause tells
+//! that from a 504 for all. When a hold ends, one request is let through as a probe; the others wait until it was
+//! answered.
 //!
 //! The header `x-kubernetes-pf-prioritylevel-uid` does not tell the first row from the last: the API server sets it on
 //! every answer that went through priority and fairness, also on those of evictions and webhooks.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use http::Request;
+use http::{Method, Request};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -54,8 +56,18 @@ struct Hold {
 pub(super) struct Pass<'a> {
     backpressure: &'a Backpressure,
     account: Option<String>,
+    /// It asks for an eviction.
+    evicts: bool,
     /// Holds for which this request is the probe.
     probes: Vec<Scope>,
+}
+
+/// What an answer tells of the API server, beyond what was asked for.
+enum Told {
+    /// It takes requests.
+    Ready,
+    Nothing,
+    Wait(Scope, Duration),
 }
 
 impl Backpressure {
@@ -83,7 +95,8 @@ impl Backpressure {
                 probes.push(scope);
             }
         }
-        Ok(Pass { backpressure: self, account, probes })
+        let evicts = request.method() == Method::POST && request.uri().path().ends_with("/eviction");
+        Ok(Pass { backpressure: self, account, evicts, probes })
     }
 }
 
@@ -100,23 +113,23 @@ impl Hold {
 impl Pass<'_> {
     /// Takes what came of the request.
     pub(super) fn answered(mut self, error: Option<&ApiError>, now: Instant) {
-        let asked = error.and_then(|error| asked(error, self.account.as_deref()));
-        let is_answer = !matches!(error, Some(ApiError::Timeout(_) | ApiError::Transport { .. }));
+        let told = self.told(error);
         let mut holds = self.backpressure.holds.lock();
         for scope in self.probes.drain(..) {
             // Of the account a refusal of all requests tells nothing.
-            let told = match &asked {
-                None => is_answer,
-                Some((of, _)) => *of == Scope::Account(self.account.clone()) && scope == Scope::All,
+            let is_over = match &told {
+                Told::Ready => true,
+                Told::Nothing => false,
+                Told::Wait(of, _) => *of != Scope::All && scope == Scope::All,
             };
-            if told {
+            if is_over {
                 tracing::info!(scope = scope.name(), account = scope.account(), "the API server takes requests again");
                 holds.remove(&scope);
             } else if let Some(hold) = holds.get_mut(&scope) {
                 (hold.until, hold.probing) = (now + PROBE_PAUSE, false);
             }
         }
-        let Some((scope, wait)) = asked else { return };
+        let Told::Wait(scope, wait) = told else { return };
         let until = now + wait;
         let hold = holds.entry(scope.clone()).or_insert_with(|| {
             let (name, account, millis) = (scope.name(), scope.account(), u64::try_from(wait.as_millis()));
@@ -124,6 +137,21 @@ impl Pass<'_> {
             Hold { until, probing: false }
         });
         hold.until = hold.until.max(until);
+    }
+
+    fn told(&self, error: Option<&ApiError>) -> Told {
+        let error = match error {
+            None => return Told::Ready,
+            Some(ApiError::Timeout(_) | ApiError::Transport { .. }) => return Told::Nothing,
+            Some(error) => error,
+        };
+        let Some(wait) = error.retry_after().filter(|_| !error.is_about_the_object()) else { return Told::Ready };
+        match error.code() {
+            Some(429 | 500 | 503 | 504) if self.evicts => Told::Nothing,
+            Some(429) => Told::Wait(Scope::Account(self.account.clone()), wait.min(LONGEST)),
+            Some(500 | 503 | 504) => Told::Wait(Scope::All, wait.min(LONGEST_OF_ALL)),
+            _ => Told::Ready,
+        }
     }
 }
 
@@ -157,19 +185,6 @@ impl Scope {
     }
 }
 
-/// What an answer asks for, where that concerns more than the request itself.
-fn asked(error: &ApiError, account: Option<&str>) -> Option<(Scope, Duration)> {
-    let wait = error.retry_after()?;
-    if error.is_about_the_object() {
-        return None;
-    }
-    match error.code()? {
-        429 => Some((Scope::Account(account.map(str::to_owned)), wait.min(LONGEST))),
-        500 | 503 | 504 => Some((Scope::All, wait.min(LONGEST_OF_ALL))),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,6 +208,11 @@ mod tests {
 
     fn tell(of: &Backpressure, account: Option<&str>, error: Option<&ApiError>, now: Instant) {
         of.admit(&request(account), now).ok().unwrap().answered(error, now);
+    }
+
+    fn eviction(account: &str) -> Request<()> {
+        let request = Request::post("/api/v1/namespaces/shop/pods/cart-0/eviction?timeout=7s");
+        request.header("impersonate-user", account).body(()).unwrap()
     }
 
     #[tokio::test(start_paused = true)]
@@ -255,5 +275,20 @@ mod tests {
         tell(&of, None, Some(&busy(429, 10)), now);
         before.answered(None, now);
         assert_eq!(of.wait(None, now), Some(10 * SECOND));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_to_an_eviction_holds_nobody_and_a_refusal_ends_no_hold_either() {
+        // pkg/registry/core/pod/storage/eviction.go: NewTimeoutError(.., 10), without a cause.
+        let contested = r#"Timeout: couldn't update PodDisruptionBudget "a" due to conflicts"#;
+        for refusal in [status(504, 10, contested, ""), busy(429, 10), busy(500, 10), busy(503, 10)] {
+            let (of, mut now) = (Backpressure::default(), Instant::now());
+            of.admit(&eviction("a"), now).ok().unwrap().answered(Some(&refusal), now);
+            assert_eq!((of.wait(Some("a"), now), of.wait(Some("b"), now)), (None, None), "{refusal}");
+            tell(&of, Some("b"), Some(&busy(503, 3)), now);
+            now += 3 * SECOND;
+            of.admit(&eviction("a"), now).ok().unwrap().answered(Some(&refusal), now);
+            assert_eq!(of.wait(Some("b"), now), Some(PROBE_PAUSE), "{refusal}");
+        }
     }
 }

@@ -62,6 +62,14 @@ fn budget(seconds: u64) -> Refusal {
     Refusal { code: 429, retry_after: seconds, body: body.to_string() }
 }
 
+/// As of a budget whose count was changed by somebody else each time that the API server wanted to lower it.
+fn contested(seconds: u64) -> Refusal {
+    let message = "Timeout: couldn't update PodDisruptionBudget \"cart\" due to conflicts";
+    let details = json!({ "retryAfterSeconds": seconds });
+    let body = json!({ "kind": "Status", "code": 504, "reason": "Timeout", "message": message, "details": details });
+    Refusal { code: 504, retry_after: seconds, body: body.to_string() }
+}
+
 struct Cluster {
     dispatch: Arc<Dispatch>,
     began: Instant,
@@ -247,8 +255,13 @@ async fn a_busy_api_server_gets_one_request_a_second_from_whom_it_asked_to_wait_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tenant_whose_evictions_are_answered_with_429_delays_its_own_keys_and_nobody_else() {
-    let cluster = cluster(|_, _, path| path.ends_with("/eviction").then(|| budget(10)));
+async fn a_tenant_whose_evictions_are_refused_delays_its_own_keys_and_nobody_else() {
+    evictions(budget).await;
+    evictions(contested).await;
+}
+
+async fn evictions(refused: fn(u64) -> Refusal) {
+    let cluster = cluster(move |_, _, path| path.ends_with("/eviction").then(|| refused(10)));
     let evict = |request: &Request| Action::EvictPod { target: request.key.clone() };
     let (a, b) = (cluster.load("evict", "a", evict), cluster.labels("b"));
     cluster.add(a, 0..100);
