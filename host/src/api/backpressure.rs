@@ -8,8 +8,11 @@
 //!
 //! The last row is what a tenant can bring about: a hold for it would stop other tenants. An eviction is known by its
 //! request: of a budget that somebody else keeps changing the API server says 504 with Retry-After, and no cause tells
-//! that from a 504 for all. When a hold ends, one request is let through as a probe; the others wait until it was
-//! answered.
+//! that from a 504 for all.
+//!
+//! When the time is over, one request is let through as a probe, and another one each second until one is answered: a
+//! probe may be a write that hangs in the webhook of its tenant. The first answer ends the hold, unless it asks to wait
+//! again. Without an answer the hold ends a second after its time, where that was less than 5 s, after 6.
 //!
 //! The header `x-kubernetes-pf-prioritylevel-uid` does not tell the first row from the last: the API server sets it on
 //! every answer that went through priority and fairness, also on those of evictions and webhooks.
@@ -26,8 +29,7 @@ use super::ApiError;
 const LONGEST: Duration = Duration::from_secs(60);
 /// The longest hold of all requests: a wrong one stops every tenant, so it is probed soon.
 const LONGEST_OF_ALL: Duration = Duration::from_secs(5);
-/// How long a probe keeps the others waiting before they look again, and how soon a probe without an answer is
-/// repeated.
+/// How long a probe keeps the others waiting before another one is let through.
 const PROBE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The holds of one API server, shared by those who send to it.
@@ -43,18 +45,22 @@ enum Scope {
     Account(Option<String>),
 }
 
-/// Stays until a probe was answered.
+/// Stays until a probe was answered, and not beyond `end`.
 #[derive(Debug)]
 struct Hold {
+    /// When the last answer came that asked for it.
+    asked: Instant,
     until: Instant,
-    /// A probe is under way.
-    probing: bool,
+    end: Instant,
+    /// When the last probe went out.
+    probed: Option<Instant>,
 }
 
 /// A request that may be sent. Dropped without [`Pass::answered`], it gives its turn as a probe to the next one.
 #[must_use]
 pub(super) struct Pass<'a> {
     backpressure: &'a Backpressure,
+    began: Instant,
     account: Option<String>,
     /// It asks for an eviction.
     evicts: bool,
@@ -85,28 +91,34 @@ impl Backpressure {
         let account = request.headers().get("impersonate-user").and_then(|user| user.to_str().ok()).map(str::to_owned);
         let scopes = [Scope::All, Scope::Account(account.clone())];
         let mut holds = self.holds.lock();
+        holds.retain(|scope, hold| {
+            let is_over = hold.end <= now;
+            if is_over {
+                let (scope, account) = (scope.name(), scope.account());
+                tracing::info!(scope, account, "requests are sent again, though no probe was answered");
+            }
+            !is_over
+        });
         if let Some(wait) = scopes.iter().filter_map(|scope| holds.get(scope)?.wait(now)).max() {
             return Err(wait);
         }
         let mut probes = Vec::new();
         for scope in scopes {
             if let Some(hold) = holds.get_mut(&scope) {
-                hold.probing = true;
+                hold.probed = Some(now);
                 probes.push(scope);
             }
         }
         let evicts = request.method() == Method::POST && request.uri().path().ends_with("/eviction");
-        Ok(Pass { backpressure: self, account, evicts, probes })
+        Ok(Pass { backpressure: self, began: now, account, evicts, probes })
     }
 }
 
 impl Hold {
     fn wait(&self, now: Instant) -> Option<Duration> {
-        let left = self.until.saturating_duration_since(now);
-        match left.is_zero() {
-            false => Some(left),
-            true => self.probing.then_some(PROBE_PAUSE),
-        }
+        let probed = self.probed.map_or(self.until, |at| self.until.max(at + PROBE_PAUSE));
+        let left = probed.min(self.end).saturating_duration_since(now);
+        (!left.is_zero()).then_some(left)
     }
 }
 
@@ -122,21 +134,21 @@ impl Pass<'_> {
                 Told::Nothing => false,
                 Told::Wait(of, _) => *of != Scope::All && scope == Scope::All,
             };
-            if is_over {
+            // One that was asked for since is not what this was the probe for.
+            if is_over && holds.get(&scope).is_some_and(|hold| hold.asked <= self.began) {
                 tracing::info!(scope = scope.name(), account = scope.account(), "the API server takes requests again");
                 holds.remove(&scope);
-            } else if let Some(hold) = holds.get_mut(&scope) {
-                (hold.until, hold.probing) = (now + PROBE_PAUSE, false);
             }
         }
         let Told::Wait(scope, wait) = told else { return };
-        let until = now + wait;
         let hold = holds.entry(scope.clone()).or_insert_with(|| {
             let (name, account, millis) = (scope.name(), scope.account(), u64::try_from(wait.as_millis()));
             tracing::warn!(scope = name, account, millis = millis.unwrap_or(u64::MAX), "the API server asks to wait");
-            Hold { until, probing: false }
+            Hold { asked: now, until: now, end: now, probed: None }
         });
-        hold.until = hold.until.max(until);
+        hold.asked = now;
+        hold.until = hold.until.max(now + wait);
+        hold.end = hold.end.max(now + wait.max(LONGEST_OF_ALL) + PROBE_PAUSE);
     }
 
     fn told(&self, error: Option<&ApiError>) -> Told {
@@ -162,8 +174,8 @@ impl Drop for Pass<'_> {
         }
         let mut holds = self.backpressure.holds.lock();
         for scope in &self.probes {
-            if let Some(hold) = holds.get_mut(scope) {
-                hold.probing = false;
+            if let Some(hold) = holds.get_mut(scope).filter(|hold| hold.probed == Some(self.began)) {
+                hold.probed = None;
             }
         }
     }
@@ -290,5 +302,54 @@ mod tests {
             of.admit(&eviction("a"), now).ok().unwrap().answered(Some(&refusal), now);
             assert_eq!(of.wait(Some("b"), now), Some(PROBE_PAUSE), "{refusal}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_that_a_tenants_webhook_holds_up_does_not_hold_the_others_longer_than_five_seconds() {
+        let (of, mut now) = (Backpressure::default(), Instant::now());
+        tell(&of, Some("b"), Some(&busy(503, 5)), now);
+        let mut held = 0;
+        // The API server is well again. Writes of account a hang in its webhook, each for the 8 s of a request.
+        for _ in 0..5 {
+            now += 5 * SECOND;
+            while of.wait(None, now).is_some() {
+                now += SECOND;
+            }
+            let probe = of.admit(&request(Some("a")), now).ok().unwrap();
+            for _ in 0..8 {
+                held += u32::from(of.admit(&request(Some("b")), now).is_err());
+                now += SECOND;
+            }
+            probe.answered(Some(&ApiError::Timeout(8 * SECOND)), now);
+        }
+        assert!(held <= 5, "an account with which nothing is wrong was held for {held} s more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn beside_a_probe_without_an_answer_another_goes_out_each_second_and_the_first_answer_reopens() {
+        let (of, begin) = (Backpressure::default(), Instant::now());
+        tell(&of, None, Some(&busy(503, 1)), begin);
+        let mut now = begin + SECOND;
+        let _hangs = of.admit(&request(Some("a")), now).ok().unwrap();
+        assert_eq!(of.wait(Some("b"), now), Some(SECOND));
+        now += SECOND;
+        let second = of.admit(&request(Some("b")), now).ok().unwrap();
+        assert_eq!(of.wait(None, now), Some(SECOND));
+        // Without an answer it is over 6 s after it was asked for; with one at once.
+        assert_eq!(of.wait(None, begin + 6 * SECOND), None);
+        second.answered(None, now);
+        assert_eq!(of.wait(None, now), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_late_answer_of_a_probe_does_not_end_a_hold_that_was_asked_for_since() {
+        let (of, mut now) = (Backpressure::default(), Instant::now());
+        tell(&of, None, Some(&busy(503, 1)), now);
+        now += SECOND;
+        let late = of.admit(&request(None), now).ok().unwrap();
+        now += SECOND;
+        tell(&of, None, Some(&busy(503, 5)), now);
+        late.answered(None, now);
+        assert_eq!(of.wait(None, now), Some(5 * SECOND));
     }
 }
