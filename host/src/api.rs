@@ -8,7 +8,7 @@ mod identity;
 
 use std::{error::Error as StdError, pin::Pin, sync::Arc, time::Duration};
 
-pub use backpressure::Backpressure;
+pub use backpressure::{Backpressure, LiveReadOf};
 use bytes::Bytes;
 pub use client::{Afresh, client};
 use futures::{Stream, StreamExt};

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use http::Request;
-use podium_engine::ports::{Live, Sender};
+use podium_engine::ports::{Asker, Live, Sender};
 use podium_pods::{
     model::{
         BoxFuture, Refused,
@@ -15,7 +15,7 @@ use podium_pods::{
     shape::Shapes,
 };
 
-use crate::api::{Api, ApiError, plugin_user_agent};
+use crate::api::{Api, ApiError, LiveReadOf, plugin_user_agent};
 
 /// Pods by GET.
 #[derive(Clone)]
@@ -32,13 +32,22 @@ impl LivePods {
         Self { api, shapes }
     }
 
-    async fn read(&self, sender: &Sender, namespace: &str, name: &str) -> Result<Option<Arc<CachedPod>>, Refused> {
+    async fn read(
+        &self,
+        asker: Asker,
+        sender: &Sender,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Arc<CachedPod>>, Refused> {
         // Guests choose both, and both become part of a path.
         let invalid = |what: &str, text: &str, reason| Refused::Invalid(format!("{what} {} {reason}", quoted(text)));
         dns_label(namespace).map_err(|reason| invalid("namespace", namespace, reason))?;
         dns_subdomain(name).map_err(|reason| invalid("pod name", name, reason))?;
-        let request = Request::get(format!("/api/v1/namespaces/{namespace}/pods/{name}"))
+        let mut request = Request::get(format!("/api/v1/namespaces/{namespace}/pods/{name}"))
             .header(http::header::USER_AGENT, plugin_user_agent(sender.plugin()));
+        if asker == Asker::Plugin {
+            request = request.extension(LiveReadOf(sender.plugin().to_owned()));
+        }
         let request = request.body(Vec::new()).map_err(|error| Refused::Invalid(error.to_string()))?;
         let bytes = match self.api.bytes(request).await {
             Ok(bytes) => bytes,
@@ -58,11 +67,12 @@ impl LivePods {
 impl Live for LivePods {
     fn get<'a>(
         &'a self,
+        asker: Asker,
         sender: &'a Sender,
         namespace: &'a str,
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
-        Box::pin(self.read(sender, namespace, name))
+        Box::pin(self.read(asker, sender, namespace, name))
     }
 }
 
@@ -86,7 +96,7 @@ mod tests {
         let service = tower::service_fn(move |request: Request<Body>| async move {
             assert_eq!(request.uri().path(), "/api/v1/namespaces/shop/pods/cart-0");
             let agent = request.headers()[http::header::USER_AGENT].to_str().unwrap();
-            assert!(agent.starts_with("podium-host/") && agent.ends_with(" plugin/shop/hello"), "{agent}");
+            assert!(agent.starts_with("podium-host/") && agent.contains(" plugin/shop/"), "{agent}");
             assert!(!request.headers().contains_key("impersonate-user"), "it is read with the host's rights");
             Response::builder().status(status).body(Full::new(Bytes::from_static(body.as_bytes())))
         });
@@ -97,7 +107,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_cut_away_in_the_cache_is_cut_away_in_a_live_read() {
         let body = r#"{"metadata":{"namespace":"shop","name":"cart-0","uid":"u","resourceVersion":"7","managedFields":[{"manager":"kubelet"}],"annotations":{"secret":"x","note":"y"}},"later":1}"#;
-        let pod = answering(200, body).get(&sender(), "shop", "cart-0").await.unwrap().unwrap();
+        let pod = answering(200, body).get(Asker::Plugin, &sender(), "shop", "cart-0").await.unwrap().unwrap();
         let full = pod.section_bytes(podium_wire::Section::Full).into_owned();
         let expected = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"namespace":"shop","name":"cart-0","uid":"u","resourceVersion":"7","annotations":{"note":"y"}},"later":1}"#;
         assert_eq!(str::from_utf8(&full), Ok(expected));
@@ -107,16 +117,16 @@ mod tests {
     #[tokio::test]
     async fn a_pod_that_is_there_is_given_and_one_that_is_not_is_none() {
         let body = r#"{"metadata":{"namespace":"shop","name":"cart-0","uid":"u","resourceVersion":"7"}}"#;
-        let pod = answering(200, body).get(&sender(), "shop", "cart-0").await.unwrap().unwrap();
+        let pod = answering(200, body).get(Asker::Plugin, &sender(), "shop", "cart-0").await.unwrap().unwrap();
         assert_eq!((&*pod.key.uid, pod.revision.0), ("u", 7));
-        assert_eq!(answering(404, "").get(&sender(), "shop", "cart-0").await, Ok(None));
+        assert_eq!(answering(404, "").get(Asker::Plugin, &sender(), "shop", "cart-0").await, Ok(None));
     }
 
     #[tokio::test]
     async fn a_refusal_or_the_answer_of_another_pod_is_unavailable() {
         let other = r#"{"metadata":{"namespace":"shop","name":"till-0","uid":"u","resourceVersion":"7"}}"#;
         for (status, body) in [(403, ""), (500, ""), (200, "{}"), (200, "no json"), (200, other)] {
-            let answer = answering(status, body).get(&sender(), "shop", "cart-0").await;
+            let answer = answering(status, body).get(Asker::Plugin, &sender(), "shop", "cart-0").await;
             assert!(matches!(answer, Err(Refused::Unavailable(_))), "{status} {body}: {answer:?}");
         }
     }
@@ -126,8 +136,26 @@ mod tests {
         let long = "a".repeat(254);
         for name in ["", "..", ".", "a/b", "../x", "a%2fb", "A", "a?b", "a#b", "a b", "\u{e9}", "-a", "a.", &long] {
             let live = answering(200, "");
-            assert!(matches!(live.get(&sender(), "shop", name).await, Err(Refused::Invalid(_))), "{name}");
-            assert!(matches!(live.get(&sender(), name, "cart-0").await, Err(Refused::Invalid(_))), "{name}");
+            assert!(matches!(live.get(Asker::Plugin, &sender(), "shop", name).await, Err(Refused::Invalid(_))), "{name}");
+            assert!(matches!(live.get(Asker::Plugin, &sender(), name, "cart-0").await, Err(Refused::Invalid(_))), "{name}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn live_reads_of_one_plugin_hold_no_other_plugin_and_no_read_of_the_hosts_own() {
+        let body = r#"{"kind":"Status","code":429,"details":{"retryAfterSeconds":60}}"#;
+        let live = answering(429, body);
+        let live = LivePods { api: live.api.with_backpressure(), ..live };
+        let other = Sender { manager: "podium/shop/other".to_owned(), impersonate: None };
+        let held = Err(Refused::Unavailable("not sent, the API server asked to wait 60 s".to_owned()));
+        let answered = Err(Refused::Unavailable("the API server answered 429".to_owned()));
+        assert_eq!(live.get(Asker::Plugin, &sender(), "shop", "cart-0").await, answered);
+        assert_eq!(live.get(Asker::Plugin, &sender(), "shop", "cart-0").await, held);
+        assert_eq!(live.api.held(None), None, "every plugin without an account is held for what shop/hello reads");
+        assert_eq!(live.get(Asker::Plugin, &other, "shop", "cart-0").await, answered);
+        assert_eq!(live.get(Asker::Host, &sender(), "shop", "cart-0").await, answered);
+        // What the host reads is of its account, like the writes of plugins that have none.
+        assert_eq!(live.api.held(None), Some(Duration::from_secs(60)));
+        assert_eq!(live.get(Asker::Host, &other, "shop", "cart-0").await, held);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! | answer | scope | at most |
 //! |---|---|---|
-//! | 429 of API priority and fairness, or of any other limit on requests | requests of the same account | 60 s |
+//! | 429 of API priority and fairness, or of any other limit on requests | requests of the same account; live reads that a plugin asks for, though the host's account sends them: those of the same plugin | 60 s |
 //! | 500, 503 and 504 with Retry-After | all requests | 5 s |
 //! | anything to an eviction, anything that an admission webhook answered | none: only what was asked for waits | - |
 //!
@@ -32,6 +32,11 @@ const LONGEST_OF_ALL: Duration = Duration::from_secs(5);
 /// How long a probe keeps the others waiting before another one is let through.
 const PROBE_PAUSE: Duration = Duration::from_secs(1);
 
+/// Marks a request as a live read that this plugin asks for. A plugin may read as fast as it can; what comes of that is
+/// its own to wait for, and not for the writes and reads that the host's account sends for others.
+#[derive(Debug, Clone)]
+pub struct LiveReadOf(pub String);
+
 /// The holds of one API server, shared by those who send to it.
 #[derive(Debug, Default)]
 pub struct Backpressure {
@@ -43,6 +48,8 @@ enum Scope {
     All,
     /// None: the host's own account.
     Account(Option<String>),
+    /// What a plugin asks for.
+    LiveReads(String),
 }
 
 /// Stays until a probe was answered, and not beyond `end`.
@@ -61,7 +68,8 @@ struct Hold {
 pub(super) struct Pass<'a> {
     backpressure: &'a Backpressure,
     began: Instant,
-    account: Option<String>,
+    /// Of the request, beside [`Scope::All`].
+    scope: Scope,
     /// It asks for an eviction.
     evicts: bool,
     /// Holds for which this request is the probe.
@@ -88,14 +96,18 @@ impl Backpressure {
     /// # Errors
     /// How long to wait, where the request may not be sent.
     pub(super) fn admit<B>(&self, request: &Request<B>, now: Instant) -> Result<Pass<'_>, Duration> {
-        let account = request.headers().get("impersonate-user").and_then(|user| user.to_str().ok()).map(str::to_owned);
-        let scopes = [Scope::All, Scope::Account(account.clone())];
+        let account = || request.headers().get("impersonate-user").and_then(|user| user.to_str().ok());
+        let scope = match request.extensions().get() {
+            Some(LiveReadOf(plugin)) => Scope::LiveReads(plugin.clone()),
+            None => Scope::Account(account().map(str::to_owned)),
+        };
+        let scopes = [Scope::All, scope.clone()];
         let mut holds = self.holds.lock();
         holds.retain(|scope, hold| {
             let is_over = hold.end <= now;
             if is_over {
-                let (scope, account) = (scope.name(), scope.account());
-                tracing::info!(scope, account, "requests are sent again, though no probe was answered");
+                let (scope, account, plugin) = (scope.name(), scope.account(), scope.plugin());
+                tracing::info!(scope, account, plugin, "requests are sent again, though no probe was answered");
             }
             !is_over
         });
@@ -110,7 +122,7 @@ impl Backpressure {
             }
         }
         let evicts = request.method() == Method::POST && request.uri().path().ends_with("/eviction");
-        Ok(Pass { backpressure: self, began: now, account, evicts, probes })
+        Ok(Pass { backpressure: self, began: now, scope, evicts, probes })
     }
 }
 
@@ -128,7 +140,7 @@ impl Pass<'_> {
         let told = self.told(error);
         let mut holds = self.backpressure.holds.lock();
         for scope in self.probes.drain(..) {
-            // Of the account a refusal of all requests tells nothing.
+            // Of the account or plugin a refusal of all requests tells nothing.
             let is_over = match &told {
                 Told::Ready => true,
                 Told::Nothing => false,
@@ -136,14 +148,16 @@ impl Pass<'_> {
             };
             // One that was asked for since is not what this was the probe for.
             if is_over && holds.get(&scope).is_some_and(|hold| hold.asked <= self.began) {
-                tracing::info!(scope = scope.name(), account = scope.account(), "the API server takes requests again");
+                let (name, account, plugin) = (scope.name(), scope.account(), scope.plugin());
+                tracing::info!(scope = name, account, plugin, "the API server takes requests again");
                 holds.remove(&scope);
             }
         }
         let Told::Wait(scope, wait) = told else { return };
         let hold = holds.entry(scope.clone()).or_insert_with(|| {
-            let (name, account, millis) = (scope.name(), scope.account(), u64::try_from(wait.as_millis()));
-            tracing::warn!(scope = name, account, millis = millis.unwrap_or(u64::MAX), "the API server asks to wait");
+            let (name, account, plugin) = (scope.name(), scope.account(), scope.plugin());
+            let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+            tracing::warn!(scope = name, account, plugin, millis, "the API server asks to wait");
             Hold { asked: now, until: now, end: now, probed: None }
         });
         hold.asked = now;
@@ -160,7 +174,7 @@ impl Pass<'_> {
         let Some(wait) = error.retry_after().filter(|_| !error.is_about_the_object()) else { return Told::Ready };
         match error.code() {
             Some(429 | 500 | 503 | 504) if self.evicts => Told::Nothing,
-            Some(429) => Told::Wait(Scope::Account(self.account.clone()), wait.min(LONGEST)),
+            Some(429) => Told::Wait(self.scope.clone(), wait.min(LONGEST)),
             Some(500 | 503 | 504) => Told::Wait(Scope::All, wait.min(LONGEST_OF_ALL)),
             _ => Told::Ready,
         }
@@ -186,13 +200,21 @@ impl Scope {
         match self {
             Self::All => "all requests",
             Self::Account(_) => "requests of one account",
+            Self::LiveReads(_) => "live reads of one plugin",
         }
     }
 
     fn account(&self) -> Option<&str> {
         match self {
-            Self::All | Self::Account(None) => None,
             Self::Account(Some(account)) => Some(account),
+            _ => None,
+        }
+    }
+
+    fn plugin(&self) -> Option<&str> {
+        match self {
+            Self::LiveReads(plugin) => Some(plugin),
+            _ => None,
         }
     }
 }

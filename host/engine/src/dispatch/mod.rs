@@ -40,7 +40,7 @@ use world::RunWorld;
 use crate::{
     clock::Clock,
     ports::{
-        Deliver, Expectation, Failure, FailureKind, Live, Outcome, RUN_TARGET, Request, RunReport, Sent, Staged,
+        Asker, Deliver, Expectation, Failure, FailureKind, Live, Outcome, RUN_TARGET, Request, RunReport, Sent, Staged,
         Subject, Usage, WriteThrough,
     },
     queue::{Done, Job, Next},
@@ -290,7 +290,7 @@ impl Dispatch {
     async fn ask_live(&self, lane: Lane, key: &PodKey) -> Gate {
         // A plugin that was taken out meanwhile waits for nothing.
         let Some(plugin) = self.registry.get(lane) else { return Gate::Wait };
-        let live = self.live.get(&plugin.sender, &key.namespace, &key.name).await;
+        let live = self.live.get(Asker::Host, &plugin.sender, &key.namespace, &key.name).await;
         self.debts.gates.answer(lane, key, &live, Instant::now());
         self.debts.gates.gate(lane, key, &*self.reader.snapshot(), Instant::now())
     }

@@ -9,7 +9,7 @@ use podium_pods::{
 use tokio::time::Instant;
 
 use super::{Dispatch, Loaded};
-use crate::ports::{LogLevel, PLUGIN_TARGET, Staged, StateEntry, StateError, World};
+use crate::ports::{Asker, LogLevel, PLUGIN_TARGET, Staged, StateEntry, StateError, World};
 
 pub(super) struct RunWorld {
     dispatch: Arc<Dispatch>,
@@ -42,7 +42,7 @@ impl World for RunWorld {
         namespace: &'a str,
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
-        self.dispatch.live.get(&self.plugin.sender, namespace, name)
+        self.dispatch.live.get(Asker::Plugin, &self.plugin.sender, namespace, name)
     }
 
     fn commit(&mut self, staged: Staged) -> BoxFuture<'_, Vec<WriteReport>> {

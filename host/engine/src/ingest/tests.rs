@@ -20,7 +20,7 @@ use crate::{
     dispatch::{Bounds, Dispatch},
     journal::{self, Opened},
     ports::{
-        Deliver, Failure, FailureKind, Live, Outcome, Reconcile, Request, RunReport, Sender, Sent, Staged, Subject,
+        Asker, Deliver, Failure, FailureKind, Live, Outcome, Reconcile, Request, RunReport, Sender, Sent, Staged, Subject,
         Usage, World,
     },
     queue::{Backoff, Queue},
@@ -75,6 +75,7 @@ impl Deliver for Nobody {
 impl Live for Nobody {
     fn get<'a>(
         &'a self,
+        _: Asker,
         _: &'a Sender,
         _: &'a str,
         _: &'a str,

@@ -153,11 +153,21 @@ pub enum Shown {
     Unknown,
 }
 
+/// Who wants a live read. One that the plugin asks for must not hold up those of others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asker {
+    /// The plugin, in a run.
+    Plugin,
+    /// The host, to know whether a run may start.
+    Host,
+}
+
 /// Reads one Pod from the API server. Implemented by `live`, called by dispatch.
 pub trait Live: Send + Sync {
     /// `sender` is the plugin that the Pod is read for; it is read with the host's own rights.
     fn get<'a>(
         &'a self,
+        asker: Asker,
         sender: &'a Sender,
         namespace: &'a str,
         name: &'a str,
