@@ -49,8 +49,19 @@ impl From<Malformed> for Failed {
     }
 }
 
-/// The last that was told of each namespace and name.
-type Changes = BTreeMap<(String, String), PodEvent>;
+/// A namespace and a name in it.
+type Name = (String, String);
+
+/// The last that was told of each name.
+type Changes = BTreeMap<Name, PodEvent>;
+
+/// What a look at some Pods says.
+struct Sample {
+    /// The API server's, now.
+    revision: Revision,
+    /// Pods of the checkpoint that the API server has no more. Of each the changes must tell.
+    gone: Vec<Name>,
+}
 
 impl Watch {
     pub(super) async fn warm_up(&mut self, checkpoint: Checkpoint, outlet: &mut Outlet) -> Result<Next, Closed> {
@@ -80,7 +91,7 @@ impl Watch {
     }
 
     async fn changes_since(&mut self, checkpoint: &Checkpoint) -> Result<(Revision, Changes), Failed> {
-        let present = self.sample(checkpoint).await?;
+        let Sample { revision: present, gone } = self.sample(checkpoint).await?;
         let (mut at, mut changes) = (checkpoint.revision, Changes::new());
         let end = Instant::now() + PATIENCE;
         while at < present {
@@ -109,12 +120,18 @@ impl Watch {
                 }
             }
         }
-        Ok((at, changes))
+        match gone.into_iter().find(|name| !is_told(name, checkpoint, &changes)) {
+            // It never was in this history, such as one that was restored to before it and has come past the checkpoint.
+            Some((namespace, name)) => {
+                Err(Failed::Useless(format!("the API server does not have {namespace}/{name} and tells of no deletion")))
+            }
+            None => Ok((at, changes)),
+        }
     }
 
-    /// The API server's revision now, if Pods that it has agree with the checkpoint: its first ones, and of those that
-    /// the checkpoint has some that are spread over all of them.
-    async fn sample(&mut self, checkpoint: &Checkpoint) -> Result<Revision, Failed> {
+    /// Compares with the checkpoint Pods that the API server has, its first ones, and of those that the checkpoint has
+    /// some that are spread over all of them.
+    async fn sample(&mut self, checkpoint: &Checkpoint) -> Result<Sample, Failed> {
         let is_same_cluster = match (&checkpoint.cluster, &self.cluster) {
             (Some(saved), Some(present)) if saved != present => {
                 return Err(Failed::Useless(format!("it is of the cluster {saved}, and this is {present}")));
@@ -133,35 +150,43 @@ impl Watch {
         for object in page.items() {
             same += u32::from(agrees(object, checkpoint)?);
         }
-        for pod in self.spread(checkpoint).await? {
-            same += u32::from(agrees(Object::of(&pod), checkpoint)?);
+        let mut gone = Vec::new();
+        for (name, pod) in self.spread(checkpoint).await? {
+            match pod {
+                Some(pod) => same += u32::from(agrees(Object::of(&pod), checkpoint)?),
+                None => gone.push(name),
+            }
         }
         match same {
             0 if !is_same_cluster => {
                 Err(Failed::Useless("none of the sampled pods exists in this cluster any more".to_owned()))
             }
-            _ => Ok(revision),
+            _ => Ok(Sample { revision, gone }),
         }
     }
 
-    /// Pods of the checkpoint, at equal distances in the order of their names, as the API server has them now. Those
-    /// that it no longer has, or that may not be read, are left out.
-    async fn spread(&mut self, checkpoint: &Checkpoint) -> Result<Vec<Bytes>, Failed> {
+    /// Reads Pods of the checkpoint, at equal distances in the order of their names, as the API server has them now;
+    /// none where it no longer has one. Those that may not be read are left out.
+    async fn spread(&mut self, checkpoint: &Checkpoint) -> Result<Vec<(Name, Option<Bytes>)>, Failed> {
         let pods = &checkpoint.pods;
         let wanted = SAMPLE.min(pods.len());
         let names = (0..wanted).filter_map(|rank| pods[rank * pods.len() / wanted].names());
         let api = &self.api;
-        let get = |(namespace, name): (String, String)| async move {
-            let unusable = |error: http::Error| ApiError::Transport { sent: false, message: error.to_string() };
-            let request = Request::get(format!("/api/v1/namespaces/{namespace}/pods/{name}")).body(Vec::new());
-            api.bytes(request.map_err(unusable)?).await
+        let get = |of: Name| async move {
+            let request = Request::get(format!("/api/v1/namespaces/{}/pods/{}", of.0, of.1)).body(Vec::new());
+            let answer = match request {
+                Ok(request) => api.bytes(request).await,
+                Err(error) => Err(ApiError::Transport { sent: false, message: error.to_string() }),
+            };
+            (of, answer)
         };
         let answers: Vec<_> = futures::stream::iter(names).map(get).buffered(AT_ONCE).collect().await;
         let mut found = Vec::new();
-        for answer in answers {
+        for (of, answer) in answers {
             match answer {
-                Ok(pod) => found.push(pod),
-                Err(error) if matches!(error.code(), Some(403 | 404)) => {}
+                Ok(pod) => found.push((of, Some(pod))),
+                Err(error) if error.code() == Some(404) => found.push((of, None)),
+                Err(error) if error.code() == Some(403) => {}
                 Err(error) => return Err(self.failed(&error)),
             }
         }
@@ -213,6 +238,13 @@ fn agrees(object: Object<'_>, checkpoint: &Checkpoint) -> Result<bool, Failed> {
         None if revision > checkpoint.revision => Ok(false),
         _ => Err(Failed::Useless(format!("it lacks {key} at revision {revision}"))),
     }
+}
+
+/// True when the changes say that the checkpoint's Pod of this name went.
+fn is_told(name: &Name, checkpoint: &Checkpoint, changes: &Changes) -> bool {
+    let Some(PodEvent { pod, deleted, .. }) = changes.get(name) else { return false };
+    let held = place(&checkpoint.pods, &name.0, &name.1).map(|at| &checkpoint.pods[at]);
+    *deleted || held.is_ok_and(|held| !held.has_uid(&pod.key.uid))
 }
 
 fn too_slow(present: Revision) -> Failed {

@@ -104,7 +104,7 @@ async fn a_write_of_our_own_that_is_newer_than_the_checkpoint_stays_until_someth
     let answers = vec![
         answer(200).bytes(&page(20, "", &[pod("a", 5), pod("b", 6), pod("c", 14)])),
         answer(200).bytes(&pod("a", 5)),
-        answer(404),
+        answer(200).bytes(&pod("b", 6)),
         answer(200).bytes(&pod("c", 14)),
         watching().line(&event("MODIFIED", &pod("c", 11))).line(&event("MODIFIED", &pod("c", 14))).line(&bookmark(20)),
         watching().hang(),
@@ -236,4 +236,33 @@ async fn a_server_that_cannot_be_reached_yet_does_not_cost_the_checkpoint() {
     assert!(rig.next().await.starts_with("stale: "));
     rig.expect(&["list of 2 at 21: +a-uid@5 +c-uid@9", "live"]).await;
     assert_eq!(rig.counters.lists(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_of_a_history_that_was_set_back_leaves_no_pod_of_which_the_api_server_never_tells() {
+    // etcd was restored to before revision 5 and came past 10 since: a, b and c never were, and no watch from 10 says so.
+    let saved = Checkpoint { cluster: Some("this".into()), ..checkpoint() };
+    let sample = answer(200).bytes(&page(20, "", &[pod("new", 18)]));
+    let told = watching().line(&event("ADDED", &pod("new", 18))).line(&bookmark(20));
+    let list = vec![listing(30, &[pod("new", 18)]), watching().hang()];
+    let answers = [vec![sample], spread([None, None, None]), vec![told], list].concat();
+    let mut rig = rig_of(answers, WatchOptions::default(), Some(saved), Some("this".into()));
+    rig.expect(&["list of 1 at 30: +new-uid@18", "live"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_the_server_no_longer_has_must_be_told_as_deleted_or_replaced() {
+    let told = |event: String| watching().line(&event).line(&bookmark(20)).hang();
+    let second = pod("b", 14).replace("b-uid", "second");
+    for (event, used) in [
+        (event("DELETED", &pod("b", 14)), "list of 2 at 20: +a-uid@5 +c-uid@9"),
+        (event("ADDED", &second), "list of 3 at 20: +a-uid@5 +second@14 +c-uid@9"),
+        (event("MODIFIED", &pod("b", 14)), "list of 1 at 30: +z-uid@7"),
+        (event("DELETED", &pod("x", 14)), "list of 1 at 30: +z-uid@7"),
+    ] {
+        let now = spread([Some(pod("a", 5)), None, Some(pod("c", 9))]);
+        let then = if used.contains("z-uid") { listing(30, &[pod("z", 7)]) } else { watching().hang() };
+        let mut rig = warm(20, &[pod("a", 5)], [now, vec![told(event), then, watching().hang()]].concat());
+        rig.expect(&[used, "live"]).await;
+    }
 }
