@@ -204,7 +204,7 @@ impl App {
         services.spawn_on(ingest, &ingest_runtime);
 
         let writeback = Arc::new(Writeback::new(&api, Arc::clone(&shapes)));
-        let (sending, senders, now) = (writeback.clone(), registry.clone(), clock.clone());
+        let (sending, senders) = (writeback.clone(), registry.clone());
         services.spawn(async move {
             let told = |manager: &str, result| {
                 let plugins = senders.all();
@@ -212,7 +212,7 @@ impl App {
                     plugin.status.event(result);
                 }
             };
-            match sending.send_waiting_events(|| now.now_millis(), told).await {}
+            match sending.send_waiting_events(told).await {}
         });
 
         let dispatch = Arc::new(Dispatch {

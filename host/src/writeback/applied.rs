@@ -4,18 +4,19 @@
 //! to an earlier one was lost: the API server may have taken overlapping writes in either order, and may still take one
 //! whose answer was lost.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use parking_lot::Mutex;
 use podium_pods::model::ObjectRef;
+use tokio::time::Instant;
 
 use super::{digest::Digest, memory::Memory};
 
 /// How long an object is taken to be as applied without a read: somebody may have deleted or changed it.
-const TRUSTED_MILLIS: u64 = 600_000;
+const TRUSTED: Duration = Duration::from_secs(600);
 /// How long the API server may still take a write whose answer was lost. It ends one after its own timeout, of 60 s at
 /// most.
-const LOST_MILLIS: u64 = 60_000;
+const LOST: Duration = Duration::from_secs(60);
 /// Objects remembered, of all plugins; some 200 bytes each.
 const MAX_OBJECTS: usize = 16_384;
 
@@ -37,11 +38,11 @@ struct Objects {
 enum Remembered {
     Applied {
         digest: Digest,
-        at_millis: u64,
+        at: Instant,
     },
     /// A write that may still be done was sent at this time.
     Lost {
-        at_millis: u64,
+        at: Instant,
     },
 }
 
@@ -67,9 +68,9 @@ pub(super) enum Known {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum End {
     /// The object is as the body of this digest says.
-    Applied(Digest, u64),
+    Applied(Digest, Instant),
     /// The answer was lost.
-    Lost(u64),
+    Lost(Instant),
     Other,
 }
 
@@ -89,14 +90,12 @@ impl Default for Applied {
 }
 
 impl Applied {
-    pub(super) fn known(&self, name: &Name, digest: Digest, now_millis: u64) -> Known {
+    pub(super) fn known(&self, name: &Name, digest: Digest, now: Instant) -> Known {
         match self.objects.lock().remembered.get(name) {
-            Some(Remembered::Applied { at_millis, .. }) if now_millis.saturating_sub(*at_millis) >= TRUSTED_MILLIS => {
-                Known::Nothing
-            }
+            Some(Remembered::Applied { at, .. }) if now.saturating_duration_since(*at) >= TRUSTED => Known::Nothing,
             Some(Remembered::Applied { digest: held, .. }) if *held == digest => Known::Same,
             Some(Remembered::Applied { .. }) => Known::Other,
-            Some(Remembered::Lost { at_millis }) if now_millis.saturating_sub(*at_millis) < LOST_MILLIS => Known::Other,
+            Some(Remembered::Lost { at }) if now.saturating_duration_since(*at) < LOST => Known::Other,
             Some(Remembered::Lost { .. }) | None => Known::Nothing,
         }
     }
@@ -130,16 +129,16 @@ impl Drop for Sending<'_> {
             objects.sending.remove(&self.name);
         }
         let remembered = match self.end {
-            End::Applied(digest, at_millis) if !overlapped => Remembered::Applied { digest, at_millis },
-            End::Lost(at_millis) => Remembered::Lost { at_millis },
+            End::Applied(digest, at) if !overlapped => Remembered::Applied { digest, at },
+            End::Lost(at) => Remembered::Lost { at },
             End::Applied(..) | End::Other => return,
         };
-        let lost = |at_millis: u64| match objects.remembered.get(&self.name) {
-            Some(Remembered::Lost { at_millis: lost }) => at_millis.saturating_sub(*lost) < LOST_MILLIS,
+        let lost = |at: Instant| match objects.remembered.get(&self.name) {
+            Some(Remembered::Lost { at: lost }) => at.saturating_duration_since(*lost) < LOST,
             _ => false,
         };
-        if let Remembered::Applied { at_millis, .. } = remembered
-            && lost(at_millis)
+        if let Remembered::Applied { at, .. } = remembered
+            && lost(at)
         {
             return;
         }
@@ -151,6 +150,8 @@ impl Drop for Sending<'_> {
 mod tests {
     use super::*;
 
+    const MILLI: Duration = Duration::from_millis(1);
+
     fn name() -> Name {
         let (api_version, kind, name) = ("v1".into(), "ConfigMap".into(), "summary".into());
         ("podium/shop/a".into(), ObjectRef { api_version, kind, namespace: Some("shop".into()), name })
@@ -160,30 +161,31 @@ mod tests {
         Digest::of(&[text])
     }
 
-    fn apply(applied: &Applied, text: &str, now_millis: u64) {
-        applied.begin(&name()).end(End::Applied(digest(text), now_millis));
+    fn apply(applied: &Applied, text: &str, at: Instant) {
+        applied.begin(&name()).end(End::Applied(digest(text), at));
     }
 
     #[test]
     fn what_was_applied_is_known_for_ten_minutes_and_not_while_another_write_is_under_way() {
-        let applied = Applied::default();
-        apply(&applied, "1", 0);
-        assert_eq!(applied.known(&name(), digest("1"), TRUSTED_MILLIS - 1), Known::Same);
-        assert_eq!(applied.known(&name(), digest("2"), TRUSTED_MILLIS - 1), Known::Other);
-        assert_eq!(applied.known(&name(), digest("1"), TRUSTED_MILLIS), Known::Nothing);
+        let (applied, start) = (Applied::default(), Instant::now());
+        apply(&applied, "1", start);
+        assert_eq!(applied.known(&name(), digest("1"), start + TRUSTED - MILLI), Known::Same);
+        assert_eq!(applied.known(&name(), digest("2"), start + TRUSTED - MILLI), Known::Other);
+        assert_eq!(applied.known(&name(), digest("1"), start + TRUSTED), Known::Nothing);
         let deletion = applied.begin(&name());
-        assert_eq!(applied.known(&name(), digest("1"), 1), Known::Nothing);
+        assert_eq!(applied.known(&name(), digest("1"), start + MILLI), Known::Nothing);
         deletion.end(End::Other);
-        assert_eq!(applied.known(&name(), digest("1"), 1), Known::Nothing);
+        assert_eq!(applied.known(&name(), digest("1"), start + MILLI), Known::Nothing);
     }
 
     #[test]
     fn of_writes_that_overlap_none_is_remembered_in_whatever_order_they_end() {
+        let start = Instant::now();
         for first_ends_first in [true, false] {
-            for end in [End::Applied(digest("2"), 0), End::Other] {
+            for end in [End::Applied(digest("2"), start), End::Other] {
                 let applied = Applied::default();
                 let (first, second) = (applied.begin(&name()), applied.begin(&name()));
-                let first = || first.end(End::Applied(digest("1"), 0));
+                let first = || first.end(End::Applied(digest("1"), start));
                 if first_ends_first {
                     first();
                     second.end(end);
@@ -192,23 +194,23 @@ mod tests {
                     first();
                 }
                 for text in ["1", "2"] {
-                    assert_eq!(applied.known(&name(), digest(text), 0), Known::Nothing);
+                    assert_eq!(applied.known(&name(), digest(text), start), Known::Nothing);
                 }
-                apply(&applied, "3", 0);
-                assert_eq!(applied.known(&name(), digest("3"), 0), Known::Same);
+                apply(&applied, "3", start);
+                assert_eq!(applied.known(&name(), digest("3"), start), Known::Same);
             }
         }
     }
 
     #[test]
     fn after_a_lost_answer_nothing_is_remembered_until_the_write_can_no_longer_be_done() {
-        let applied = Applied::default();
-        apply(&applied, "1", 0);
-        applied.begin(&name()).end(End::Lost(1_000));
-        apply(&applied, "1", 2_000);
-        assert_eq!(applied.known(&name(), digest("1"), 3_000), Known::Other);
-        assert_eq!(applied.known(&name(), digest("1"), 1_000 + LOST_MILLIS), Known::Nothing);
-        apply(&applied, "1", 1_000 + LOST_MILLIS);
-        assert_eq!(applied.known(&name(), digest("1"), 1_000 + LOST_MILLIS), Known::Same);
+        let (applied, start) = (Applied::default(), Instant::now());
+        apply(&applied, "1", start);
+        applied.begin(&name()).end(End::Lost(start));
+        apply(&applied, "1", start + MILLI);
+        assert_eq!(applied.known(&name(), digest("1"), start + 2 * MILLI), Known::Other);
+        assert_eq!(applied.known(&name(), digest("1"), start + LOST), Known::Nothing);
+        apply(&applied, "1", start + LOST);
+        assert_eq!(applied.known(&name(), digest("1"), start + LOST), Known::Same);
     }
 }

@@ -26,21 +26,14 @@ pub(super) struct Delivery<'a> {
     objects: &'a Objects,
     shapes: &'a Shapes,
     sender: &'a Sender,
-    now_millis: u64,
     /// What later requests on a subject become without being sent.
     closed: BTreeMap<Subject, WriteResult>,
     cut_off: bool,
 }
 
 impl<'a> Delivery<'a> {
-    pub(super) fn new(
-        api: &'a Api,
-        objects: &'a Objects,
-        shapes: &'a Shapes,
-        sender: &'a Sender,
-        now_millis: u64,
-    ) -> Self {
-        Self { api, objects, shapes, sender, now_millis, closed: BTreeMap::new(), cut_off: false }
+    pub(super) fn new(api: &'a Api, objects: &'a Objects, shapes: &'a Shapes, sender: &'a Sender) -> Self {
+        Self { api, objects, shapes, sender, closed: BTreeMap::new(), cut_off: false }
     }
 
     /// True once nothing more is to be sent.
@@ -59,7 +52,7 @@ impl<'a> Delivery<'a> {
         let result = match &subject {
             Subject::Pod(key) => self.write_pod(key, &request, sent).await,
             Subject::Object(_) => {
-                let (result, wrote) = self.objects.send(self.api, self.sender, &mut request, self.now_millis).await;
+                let (result, wrote) = self.objects.send(self.api, self.sender, &mut request).await;
                 sent.requests += u32::from(wrote);
                 result.unwrap_or_else(|verdict| self.failed(verdict, sent))
             }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    sync::atomic::{AtomicU16, Ordering::SeqCst},
+    sync::atomic::{AtomicU16, AtomicU64, Ordering::SeqCst},
 };
 
 use ::http::Response;
@@ -25,15 +25,22 @@ struct Wire {
     /// What an Event's creation is answered, and a patch of a Pod.
     create: Arc<AtomicU16>,
     patch: Arc<AtomicU16>,
-    made: Arc<Mutex<BTreeSet<String>>>,
+    /// How Events in the namespace `odd` are answered, and after how long.
+    odd: Arc<Mutex<(u16, Value, Duration)>>,
+    /// Namespace and name.
+    made: Arc<Mutex<BTreeSet<(String, String)>>>,
     requests: Arc<Mutex<u32>>,
     began: Instant,
+    /// What the time of day differs by from the time since the start.
+    set_millis: Arc<AtomicU64>,
 }
 
 impl Wire {
     fn new() -> (Self, Writeback) {
         let (create, patch) = (Arc::new(AtomicU16::new(201)), Arc::new(AtomicU16::new(200)));
-        let wire = Self { create, patch, made: Arc::default(), requests: Arc::default(), began: Instant::now() };
+        let odd = Arc::new(Mutex::new((201, Value::Null, Duration::ZERO)));
+        let (made, requests, set_millis) = <_>::default();
+        let wire = Self { create, patch, odd, made, requests, began: Instant::now(), set_millis };
         let server = wire.clone();
         let service = service_fn(move |request: ::http::Request<Body>| {
             let server = server.clone();
@@ -45,10 +52,19 @@ impl Wire {
                     "PATCH" => server.patch.load(SeqCst),
                     _ => 404,
                 };
+                if parts.method == "POST" && parts.uri.path().contains("/namespaces/odd/") {
+                    let (code, answer, takes) = server.odd.lock().clone();
+                    tokio::time::sleep(takes).await;
+                    if code != 201 {
+                        let answer = Full::new(Bytes::from(answer.to_string()));
+                        return Response::builder().status(code).body(answer);
+                    }
+                }
                 if parts.method == "POST" {
                     *server.requests.lock() += 1;
                     if code == 201 {
-                        server.made.lock().insert(body["metadata"]["name"].as_str().unwrap().to_owned());
+                        let text = |key: &str| body["metadata"][key].as_str().unwrap().to_owned();
+                        server.made.lock().insert((text("namespace"), text("name")));
                     }
                 }
                 let pod = json!({ "namespace": "shop", "name": "cart-0", "uid": "u1", "resourceVersion": "6" });
@@ -60,11 +76,17 @@ impl Wire {
     }
 
     fn now(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap()
+        u64::try_from(self.began.elapsed().as_millis()).unwrap() + self.set_millis.load(SeqCst)
     }
 
-    fn made(&self) -> usize {
-        self.made.lock().len()
+    /// Has an Event of the plugin wait.
+    async fn delay(&self, writeback: &Writeback, manager: &str, namespace: &str, pod: usize) -> Vec<EventResult> {
+        let target = PodKey::new(namespace, &format!("cart-{pod}"), &format!("{namespace}-{pod}"));
+        let sender = Sender { manager: manager.into(), impersonate: None };
+        let mut sent = Sent::default();
+        let event = event(&target);
+        writeback.events.send(&writeback.api, &sender, &[event.get()], false, self.now(), &mut sent).await;
+        sent.events
     }
 
     /// An Event about one of many Pods, alone.
@@ -77,13 +99,10 @@ impl Wire {
     /// Lets Events that wait be sent for so many seconds; gives what was told about them.
     async fn wait(&self, writeback: &Writeback, seconds: u64) -> Vec<EventResult> {
         let told = Mutex::new(Vec::new());
-        let sending = writeback.send_waiting_events(
-            || self.now(),
-            |manager, result| {
-                assert_eq!(manager, "podium/shop/a");
-                told.lock().push(result);
-            },
-        );
+        let sending = writeback.send_waiting_events(|manager, result| {
+            assert_eq!(manager, "podium/shop/a");
+            told.lock().push(result);
+        });
         let _ = tokio::time::timeout(Duration::from_secs(seconds), sending).await;
         told.into_inner()
     }
@@ -161,4 +180,28 @@ async fn what_does_not_fit_or_is_never_taken_is_counted_as_dropped() {
     wire.create.store(403, SeqCst);
     assert_eq!(wire.emit(&writeback, 1).await, [EventResult::Delayed]);
     assert_eq!(wire.wait(&writeback, 4_000).await, [EventResult::Dropped]);
+}
+
+const DAY: u64 = 86_400_000;
+
+#[tokio::test(start_paused = true)]
+async fn events_that_wait_are_sent_at_their_rate_after_the_clock_was_set_back() {
+    let (wire, writeback) = Wire::new();
+    wire.set_millis.store(10 * DAY, SeqCst);
+    for pod in 0..510 {
+        wire.emit(&writeback, pod).await;
+    }
+    wire.create.store(503, SeqCst);
+    assert_eq!(wire.wait(&writeback, 2).await, []);
+    wire.create.store(201, SeqCst);
+    wire.set_millis.store(0, SeqCst);
+    assert_eq!(wire.wait(&writeback, 60).await, [EventResult::Sent; 10]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_that_wait_are_sent_after_the_clock_was_set_forward() {
+    let (wire, writeback) = Wire::new();
+    wire.delay(&writeback, "podium/shop/a", "shop", 0).await;
+    wire.set_millis.store(20_000 * DAY, SeqCst);
+    assert_eq!(wire.wait(&writeback, 60).await, [EventResult::Sent]);
 }

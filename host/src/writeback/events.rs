@@ -8,7 +8,7 @@
 //!   this process has not said is looked up by that name before it is created, and one that is there was said before
 //!   the restart. (The API server forgets Events, after an hour by default; then it may be said once more.)
 //!
-//! Repeats are counted in memory and patched into the Event's series at most every [`memories::SERIES_MILLIS`]. As in client-go,
+//! Repeats are counted in memory and patched into the Event's series at most every [`memories::SERIES`]. As in client-go,
 //! a plugin has a bucket of Events for each Pod, and many Events that differ in their note alone become one; and it has
 //! a bucket for all its Events. All memories are bounded and each plugin has its own, so that none can push out what
 //! another has said. An Event that fails never fails a run.
@@ -29,7 +29,7 @@ use podium_engine::ports::{Sender, Sent};
 use podium_pods::model::{Event, EventResult, EventType};
 use podium_wire::{Timestamp, json::format_timestamp};
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
 use super::{
     digest::Digest,
@@ -60,8 +60,8 @@ impl Events {
         Self { memories: Mutex::new(Memory::new(MAX_PLUGINS)), arrived: Notify::new() }
     }
 
-    fn with<T>(&self, sender: &Sender, now_millis: u64, f: impl FnOnce(&mut Memories) -> T) -> T {
-        f(self.memories.lock().entry(&sender.manager, || Memories::new(now_millis)))
+    fn with<T>(&self, sender: &Sender, now: Instant, f: impl FnOnce(&mut Memories) -> T) -> T {
+        f(self.memories.lock().entry(&sender.manager, || Memories::new(now)))
     }
 
     /// Sends Events of a run, or has them wait; nothing is sent where the API server is not `reachable`.
@@ -75,16 +75,17 @@ impl Events {
         sent: &mut Sent,
     ) {
         for event in events {
-            let step = self.with(sender, now_millis, |memories| memories.step(&sender.manager, event, now_millis));
+            let now = Instant::now();
+            let step = self.with(sender, now, |memories| memories.step(&sender.manager, event, now));
             let entry = |digest, note| {
                 let (sender, event) = (sender.clone(), (*event).clone());
-                Entry { sender, event, note, digest, at_millis: now_millis }
+                Entry { sender, event, note, digest, at_millis: now_millis, since: now }
             };
             let result = match step {
                 Step::Nothing => continue,
-                Step::Drop => self.with(sender, now_millis, |memories| memories.drop_one(&sender.manager)),
-                Step::Wait { digest, note } => self.wait(entry(digest, note), now_millis),
-                Step::Say { digest, note } if !reachable => self.wait(entry(digest, note), now_millis),
+                Step::Drop => self.with(sender, now, |memories| memories.drop_one(&sender.manager)),
+                Step::Wait { digest, note } => self.wait(entry(digest, note), now),
+                Step::Say { digest, note } if !reachable => self.wait(entry(digest, note), now),
                 Step::Say { digest, note } => {
                     let entry = entry(digest, note);
                     let (result, wrote) = say(api, &entry).await;
@@ -92,13 +93,13 @@ impl Events {
                     reachable &= !matches!(result, Err(Failure::Away(_)));
                     match result {
                         Ok(()) => {
-                            self.with(sender, now_millis, |memories| memories.said(digest, 1, now_millis));
+                            self.with(sender, now, |memories| memories.said(digest, 1, now));
                             EventResult::Sent
                         }
-                        Err(Failure::Refused(message)) => self.refuse(&entry, &message, now_millis),
+                        Err(Failure::Refused(message)) => self.refuse(&entry, &message, now),
                         Err(Failure::Denied(message) | Failure::Away(message)) => {
                             warn(&entry, &message, "Event was not sent and waits");
-                            self.wait(entry, now_millis)
+                            self.wait(entry, now)
                         }
                     }
                 }
@@ -109,13 +110,13 @@ impl Events {
                     let entry = entry(digest, event.note.clone());
                     match repeat(api, &entry, count).await {
                         Ok(true) => {
-                            self.with(sender, now_millis, |memories| memories.said(digest, count, now_millis));
+                            self.with(sender, now, |memories| memories.said(digest, count, now));
                             continue;
                         }
                         // The API server has forgotten it: it is said anew.
                         Ok(false) => {
-                            self.with(sender, now_millis, |memories| memories.said.remove(&digest));
-                            self.wait(entry, now_millis)
+                            self.with(sender, now, |memories| memories.said.remove(&digest));
+                            self.wait(entry, now)
                         }
                         Err(failure) => {
                             reachable &= !matches!(failure, Failure::Away(_));
@@ -131,10 +132,10 @@ impl Events {
         }
     }
 
-    fn wait(&self, entry: Entry, now_millis: u64) -> EventResult {
+    fn wait(&self, entry: Entry, now: Instant) -> EventResult {
         let has_room = self.waiting() < MAX_WAITING;
         let sender = entry.sender.clone();
-        let result = self.with(&sender, now_millis, |memories| {
+        let result = self.with(&sender, now, |memories| {
             if has_room && memories.waiting.push(entry) {
                 EventResult::Delayed
             } else {
@@ -145,9 +146,9 @@ impl Events {
         result
     }
 
-    fn refuse(&self, entry: &Entry, message: &str, now_millis: u64) -> EventResult {
+    fn refuse(&self, entry: &Entry, message: &str, now: Instant) -> EventResult {
         warn(entry, message, "Event was refused");
-        self.with(&entry.sender, now_millis, |memories| memories.drop_one(&entry.sender.manager))
+        self.with(&entry.sender, now, |memories| memories.drop_one(&entry.sender.manager))
     }
 
     /// How many Events wait.
@@ -156,12 +157,7 @@ impl Events {
     }
 
     /// Sends Events that wait, at their plugin's rate, for as long as it is polled.
-    pub(super) async fn send_waiting(
-        &self,
-        api: &Api,
-        now_millis: impl Fn() -> u64 + Send + Sync,
-        told: impl Fn(&str, EventResult) + Send + Sync,
-    ) -> Infallible {
+    pub(super) async fn send_waiting(&self, api: &Api, told: impl Fn(&str, EventResult) + Send + Sync) -> Infallible {
         loop {
             if self.waiting() == 0 {
                 self.arrived.notified().await;
@@ -174,7 +170,7 @@ impl Events {
             };
             managers.sort_unstable();
             for manager in managers {
-                if !self.send_due(api, &manager, &now_millis, &told).await {
+                if !self.send_due(api, &manager, &told).await {
                     break;
                 }
             }
@@ -182,15 +178,9 @@ impl Events {
     }
 
     /// Sends what is due of one plugin. False where the API server is away.
-    async fn send_due(
-        &self,
-        api: &Api,
-        manager: &String,
-        now_millis: &(impl Fn() -> u64 + Send + Sync),
-        told: &(impl Fn(&str, EventResult) + Send + Sync),
-    ) -> bool {
+    async fn send_due(&self, api: &Api, manager: &String, told: &(impl Fn(&str, EventResult) + Send + Sync)) -> bool {
         loop {
-            let now = now_millis();
+            let now = Instant::now();
             let due = {
                 let mut memories = self.memories.lock();
                 let memories = memories.entry(manager, || Memories::new(now));
@@ -359,13 +349,15 @@ mod tests {
     #[test]
     fn a_plugin_that_says_much_makes_no_other_forget() {
         let events = Events::new();
+        let now = Instant::now();
         let sender = |name: &str| Sender { manager: format!("podium/shop/{name}"), impersonate: None };
-        let said = |sender: &Sender| events.with(sender, 0, |memories| done(memories, &event("a"), 0)) != Step::Nothing;
+        let said =
+            |sender: &Sender| events.with(sender, now, |memories| done(memories, &event("a"), now)) != Step::Nothing;
         assert!(said(&sender("quiet")));
         let loud = sender("loud");
         for index in 0..2 * CAPACITY {
             let digest = Digest::of(&[&index.to_string()]);
-            events.with(&loud, 0, |memories| memories.said(digest, 1, 0));
+            events.with(&loud, now, |memories| memories.said(digest, 1, now));
         }
         assert!(!said(&sender("quiet")));
     }

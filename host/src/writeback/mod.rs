@@ -93,12 +93,8 @@ impl Writeback {
 
     /// Sends Events that could not be sent when they were emitted, for as long as it is polled. `told` hears what
     /// became of each, by the manager of its sender.
-    pub async fn send_waiting_events(
-        &self,
-        now_millis: impl Fn() -> u64 + Send + Sync,
-        told: impl Fn(&str, EventResult) + Send + Sync,
-    ) -> Infallible {
-        self.events.send_waiting(&self.api, now_millis, told).await
+    pub async fn send_waiting_events(&self, told: impl Fn(&str, EventResult) + Send + Sync) -> Infallible {
+        self.events.send_waiting(&self.api, told).await
     }
 
     /// How many Events wait.
@@ -123,7 +119,7 @@ impl Writeback {
         let plan = plan::plan(staged.writes, view, self.shapes.prune(), now_millis);
         let mut became: BTreeMap<u32, WriteResult> = plan.became;
         let mut sent = Sent::default();
-        let mut delivery = apply::Delivery::new(&api, &self.objects, &self.shapes, sender, now_millis);
+        let mut delivery = apply::Delivery::new(&api, &self.objects, &self.shapes, sender);
         for planned in plan.requests {
             let result = delivery.send(planned.request, &mut sent).await;
             became.extend(planned.ids.into_iter().map(|id| (id, result.clone())));

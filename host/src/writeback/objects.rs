@@ -8,6 +8,7 @@
 use podium_engine::ports::Sender;
 use podium_pods::model::{ObjectRef, PodKey, WriteResult};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{
     answer::{self, Verdict},
@@ -36,7 +37,6 @@ impl Objects {
         api: &Api,
         sender: &Sender,
         request: &mut Request,
-        now_millis: u64,
     ) -> (Result<WriteResult, Verdict>, bool) {
         let (Request::Apply { object, .. } | Request::DeleteObject { object, .. }) = &*request else {
             return (Ok(WriteResult::Invalid("not an object of another kind".to_owned())), false);
@@ -59,7 +59,7 @@ impl Objects {
                 let answer = api.bytes(wire).await;
                 self.doubt(&name.1, answer.as_ref().err());
                 let judged = answer.as_ref().err().map(|error| answer::judge(request, error));
-                sending.end(if judged == Some(Verdict::Ambiguous) { End::Lost(now_millis) } else { End::Other });
+                sending.end(if judged == Some(Verdict::Ambiguous) { End::Lost(Instant::now()) } else { End::Other });
                 let verdict = match (judged, uid) {
                     (None, _) => Ok(WriteResult::Applied),
                     (Some(Verdict::Contested), Some(uid)) => Ok(who(api, sender, &path, &uid).await),
@@ -69,13 +69,14 @@ impl Objects {
             }
             Request::Apply { body, owner, .. } => {
                 let (body, digest) = complete(std::mem::take(body), owner.as_ref(), sender);
-                let known = self.applied.known(&name, digest, now_millis);
+                let known = self.applied.known(&name, digest, Instant::now());
                 if known == Known::Same {
                     return (Ok(WriteResult::Unchanged), false);
                 }
                 let sending = self.applied.begin(&name);
+                let began = Instant::now();
                 if known == Known::Nothing && is_live(api, sender, &path, &body).await {
-                    sending.end(End::Applied(digest, now_millis));
+                    sending.end(End::Applied(digest, began));
                     return (Ok(WriteResult::Unchanged), false);
                 }
                 let wire = match http::apply(&path, &body, sender) {
@@ -85,12 +86,12 @@ impl Objects {
                 let answer = api.bytes(wire).await;
                 self.doubt(&name.1, answer.as_ref().err());
                 let (verdict, end) = match answer {
-                    Ok(_) => (Ok(WriteResult::Applied), End::Applied(digest, now_millis)),
+                    Ok(_) => (Ok(WriteResult::Applied), End::Applied(digest, began)),
                     Err(error) => match answer::judge(request, &error) {
                         Verdict::Ambiguous if is_live(api, sender, &path, &body).await => {
-                            (Ok(WriteResult::Applied), End::Applied(digest, now_millis))
+                            (Ok(WriteResult::Applied), End::Applied(digest, began))
                         }
-                        Verdict::Ambiguous => (Err(Verdict::Ambiguous), End::Lost(now_millis)),
+                        Verdict::Ambiguous => (Err(Verdict::Ambiguous), End::Lost(Instant::now())),
                         verdict => (Err(verdict), End::Other),
                     },
                 };

@@ -430,6 +430,19 @@ async fn an_object_is_applied_when_it_changes_and_after_a_restart_not_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_applied_before_the_clock_was_set_back_is_read_again_after_ten_minutes() {
+    const DAY: u64 = 86_400_000;
+    let absent = || status(404, "", "");
+    let wire = Wire::answering([discovery(), absent(), Some((200, json!({}))), absent(), Some((200, json!({})))]);
+    let writeback = wire.writeback();
+    assert_eq!(apply_with(&writeback, &[("k", "1")], 10 * DAY).await, (WriteResult::Applied, 1));
+    assert_eq!(apply_with(&writeback, &[("k", "1")], 0).await, (WriteResult::Unchanged, 0));
+    tokio::time::advance(Duration::from_secs(600)).await;
+    assert_eq!(apply_with(&writeback, &[("k", "1")], 600_000).await, (WriteResult::Applied, 1), "somebody deleted it");
+    wire.seen();
+}
+
+#[tokio::test(start_paused = true)]
 async fn after_an_apply_whose_answer_was_lost_the_state_before_it_is_applied_again() {
     let found = |k: &str| {
         let body = json!({"metadata": {"namespace": "shop", "name": "summary"}, "data": {"k": k}});

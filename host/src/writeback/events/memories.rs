@@ -1,8 +1,9 @@
 //! What one plugin has said, and what follows from it for its next Event.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use podium_pods::model::{Event, EventResult};
+use tokio::time::Instant;
 
 use super::{
     event_type,
@@ -11,14 +12,14 @@ use super::{
 use crate::writeback::{digest::Digest, memory::Memory, waiting::Waiting};
 
 /// The bounds of client-go's spam filter: 25 at once, then one every 5 minutes, for each source and object.
-const POD_RATE: Rate = Rate { burst: 25, refill_millis: 300_000 };
+const POD_RATE: Rate = Rate { burst: 25, refill: Duration::from_secs(300) };
 /// All Events of a plugin: a restart after which there is much to say, then two a second.
-const PLUGIN_RATE: Rate = Rate { burst: 500, refill_millis: 500 };
+const PLUGIN_RATE: Rate = Rate { burst: 500, refill: Duration::from_millis(500) };
 /// More than this many notes within the window for one reason become one Event, as in client-go.
 const SIMILAR: usize = 10;
-const SIMILAR_MILLIS: u64 = 600_000;
+const SIMILAR_WINDOW: Duration = Duration::from_secs(600);
 /// How often a series is told to the API server: client-go ends a series after 6 minutes of silence.
-pub(super) const SERIES_MILLIS: u64 = 360_000;
+pub(super) const SERIES: Duration = Duration::from_secs(360);
 /// client-go's size of its memories; at most some 2 MiB a plugin.
 pub(super) const CAPACITY: usize = 4_096;
 
@@ -36,13 +37,13 @@ pub(super) struct Memories {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Said {
     count: u64,
-    told_millis: u64,
+    told: Instant,
 }
 
 #[derive(Debug)]
 struct Similar {
     notes: BTreeSet<Digest>,
-    since_millis: u64,
+    since: Instant,
 }
 
 /// What to do about an Event.
@@ -69,18 +70,18 @@ pub(super) enum Step {
 }
 
 impl Memories {
-    pub(super) fn new(now_millis: u64) -> Self {
-        let all = Bucket::full(PLUGIN_RATE, now_millis);
+    pub(super) fn new(now: Instant) -> Self {
+        let all = Bucket::full(PLUGIN_RATE, now);
         let (waiting, dropped) = (Waiting::default(), 0);
         let (said, buckets, similar) = (Memory::new(CAPACITY), Memory::new(CAPACITY), Memory::new(CAPACITY));
         Self { all, said, buckets, similar, waiting, dropped }
     }
 
-    pub(super) fn step(&mut self, manager: &str, event: &Event, now_millis: u64) -> Step {
+    pub(super) fn step(&mut self, manager: &str, event: &Event, now: Instant) -> Step {
         let about = [manager, &*event.target.uid, event_type(event), &event.reason, &event.action];
         let mut note = event.note.clone();
         let mut digest = Digest::of(&[about.as_slice(), &[note.as_str()]].concat());
-        if self.said.get(&digest).is_none() && self.is_one_of_many(Digest::of(&about), digest, now_millis) {
+        if self.said.get(&digest).is_none() && self.is_one_of_many(Digest::of(&about), digest, now) {
             note = combined(&note);
             // Without the note: all of them are one Event.
             digest = Digest::of(&about);
@@ -90,18 +91,18 @@ impl Memories {
         }
         let mut step = Step::Say { digest, note };
         if self.said.get(&digest).is_some() {
-            let said = self.said.entry(&digest, || Said { count: 1, told_millis: now_millis });
+            let said = self.said.entry(&digest, || Said { count: 1, told: now });
             said.count += 1;
-            if now_millis.saturating_sub(said.told_millis) < SERIES_MILLIS {
+            if now.saturating_duration_since(said.told) < SERIES {
                 return Step::Nothing;
             }
             step = Step::Repeat { digest, count: said.count };
         }
         let pod = Digest::of(&[manager, &*event.target.uid]);
-        let bucket = self.buckets.entry(&pod, || Bucket::full(POD_RATE, now_millis));
-        let may_say = bucket.take(now_millis);
+        let bucket = self.buckets.entry(&pod, || Bucket::full(POD_RATE, now));
+        let may_say = bucket.take(now);
         match step {
-            step if may_say && self.waiting.is_empty() && self.all.take(now_millis) => step,
+            step if may_say && self.waiting.is_empty() && self.all.take(now) => step,
             Step::Say { digest, note } if may_say => Step::Wait { digest, note },
             Step::Say { .. } => Step::Drop,
             _ => Step::Nothing,
@@ -117,10 +118,10 @@ impl Memories {
         EventResult::Dropped
     }
 
-    fn is_one_of_many(&mut self, about: Digest, digest: Digest, now_millis: u64) -> bool {
-        let similar = self.similar.entry(&about, || Similar { notes: BTreeSet::new(), since_millis: now_millis });
-        if now_millis.saturating_sub(similar.since_millis) >= SIMILAR_MILLIS {
-            *similar = Similar { notes: BTreeSet::new(), since_millis: now_millis };
+    fn is_one_of_many(&mut self, about: Digest, digest: Digest, now: Instant) -> bool {
+        let similar = self.similar.entry(&about, || Similar { notes: BTreeSet::new(), since: now });
+        if now.saturating_duration_since(similar.since) >= SIMILAR_WINDOW {
+            *similar = Similar { notes: BTreeSet::new(), since: now };
         }
         if similar.notes.len() < SIMILAR {
             similar.notes.insert(digest);
@@ -128,10 +129,10 @@ impl Memories {
         !similar.notes.contains(&digest)
     }
 
-    pub(super) fn said(&mut self, digest: Digest, count: u64, now_millis: u64) {
-        let said = self.said.entry(&digest, || Said { count, told_millis: now_millis });
+    pub(super) fn said(&mut self, digest: Digest, count: u64, now: Instant) {
+        let said = self.said.entry(&digest, || Said { count, told: now });
         said.count = said.count.max(count);
-        said.told_millis = now_millis;
+        said.told = now;
     }
 }
 
@@ -148,6 +149,8 @@ pub(super) mod tests {
 
     use super::*;
 
+    const MILLI: Duration = Duration::from_millis(1);
+
     pub(in super::super) fn event(note: &str) -> Event {
         let (reason, action) = ("CrashLoop".to_owned(), "Diagnose".to_owned());
         let target = PodKey::new("shop", "cart-0", "u1");
@@ -155,11 +158,11 @@ pub(super) mod tests {
     }
 
     /// Takes the step and lets it succeed.
-    pub(in super::super) fn done(memories: &mut Memories, event: &Event, now_millis: u64) -> Step {
-        let step = memories.step("podium/shop/a", event, now_millis);
+    pub(in super::super) fn done(memories: &mut Memories, event: &Event, now: Instant) -> Step {
+        let step = memories.step("podium/shop/a", event, now);
         match &step {
-            Step::Say { digest, .. } => memories.said(*digest, 1, now_millis),
-            Step::Repeat { digest, count } => memories.said(*digest, *count, now_millis),
+            Step::Say { digest, .. } => memories.said(*digest, 1, now),
+            Step::Repeat { digest, count } => memories.said(*digest, *count, now),
             Step::Nothing | Step::Drop | Step::Wait { .. } => {}
         }
         step
@@ -167,27 +170,29 @@ pub(super) mod tests {
 
     #[test]
     fn repeats_are_counted_in_silence_and_told_as_a_series_after_six_minutes() {
-        let mut memories = Memories::new(0);
-        assert!(matches!(done(&mut memories, &event("a"), 0), Step::Say { .. }));
-        for now in 1..=8 {
-            assert_eq!(done(&mut memories, &event("a"), now), Step::Nothing);
+        let start = Instant::now();
+        let mut memories = Memories::new(start);
+        assert!(matches!(done(&mut memories, &event("a"), start), Step::Say { .. }));
+        for millis in 1..=8 {
+            assert_eq!(done(&mut memories, &event("a"), start + millis * MILLI), Step::Nothing);
         }
-        assert!(matches!(done(&mut memories, &event("a"), SERIES_MILLIS), Step::Repeat { count: 10, .. }));
-        assert_eq!(done(&mut memories, &event("a"), SERIES_MILLIS + 1), Step::Nothing);
+        assert!(matches!(done(&mut memories, &event("a"), start + SERIES), Step::Repeat { count: 10, .. }));
+        assert_eq!(done(&mut memories, &event("a"), start + SERIES + MILLI), Step::Nothing);
     }
 
     #[test]
     fn the_eleventh_note_for_one_reason_joins_a_combined_event() {
-        let mut memories = Memories::new(0);
+        let start = Instant::now();
+        let mut memories = Memories::new(start);
         for note in 0..10 {
             assert!(
-                matches!(done(&mut memories, &event(&note.to_string()), 0), Step::Say { note, .. } if note.len() == 1)
+                matches!(done(&mut memories, &event(&note.to_string()), start), Step::Say { note, .. } if note.len() == 1)
             );
         }
-        let Step::Say { note, .. } = done(&mut memories, &event("10"), 0) else { panic!("not said") };
+        let Step::Say { note, .. } = done(&mut memories, &event("10"), start) else { panic!("not said") };
         assert_eq!(note, "(combined from similar events): 10");
-        assert_eq!(done(&mut memories, &event("11"), 0), Step::Nothing);
-        let later = done(&mut memories, &event("12"), SIMILAR_MILLIS);
+        assert_eq!(done(&mut memories, &event("11"), start), Step::Nothing);
+        let later = done(&mut memories, &event("12"), start + SIMILAR_WINDOW);
         assert!(matches!(later, Step::Say { note, .. } if note == "12"));
     }
 
@@ -207,25 +212,27 @@ pub(super) mod tests {
 
     #[test]
     fn a_plugin_says_25_events_of_a_pod_at_once_and_then_one_in_five_minutes() {
-        let mut memories = Memories::new(0);
+        let start = Instant::now();
+        let mut memories = Memories::new(start);
         let say = |memories: &mut Memories, index: usize, now| {
             let event = Event { reason: format!("Reason{index}"), ..event("a") };
             matches!(done(memories, &event, now), Step::Say { .. })
         };
-        assert_eq!((0..100).filter(|index| say(&mut memories, *index, 0)).count(), 25);
-        assert!(!say(&mut memories, 100, POD_RATE.refill_millis - 1));
-        assert!(say(&mut memories, 101, POD_RATE.refill_millis));
-        assert!(!say(&mut memories, 102, POD_RATE.refill_millis));
+        assert_eq!((0..100).filter(|index| say(&mut memories, *index, start)).count(), 25);
+        assert!(!say(&mut memories, 100, start + POD_RATE.refill - MILLI));
+        assert!(say(&mut memories, 101, start + POD_RATE.refill));
+        assert!(!say(&mut memories, 102, start + POD_RATE.refill));
     }
 
     #[test]
     fn a_plugin_says_500_events_at_once_about_however_many_pods_and_then_two_a_second() {
-        let mut memories = Memories::new(0);
+        let start = Instant::now();
+        let mut memories = Memories::new(start);
         let say = |memories: &mut Memories, index: usize, now| {
             let event = Event { target: PodKey::new("shop", "cart-0", &format!("u{index}")), ..event("a") };
             matches!(done(memories, &event, now), Step::Say { .. })
         };
-        assert_eq!((0..2_000).filter(|index| say(&mut memories, *index, 0)).count(), 500);
-        assert_eq!((2_000..2_100).filter(|index| say(&mut memories, *index, 1_000)).count(), 2);
+        assert_eq!((0..2_000).filter(|index| say(&mut memories, *index, start)).count(), 500);
+        assert_eq!((2_000..2_100).filter(|index| say(&mut memories, *index, start + 1_000 * MILLI)).count(), 2);
     }
 }

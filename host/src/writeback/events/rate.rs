@@ -1,33 +1,38 @@
-//! Token buckets on the host's clock, which a caller gives.
+//! Token buckets on the clock that goes on by itself, also when the time of day is set. A caller gives it.
 
-/// So many at once, then one each so many milliseconds.
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// So many at once, then one in each time to refill.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rate {
     pub(super) burst: u64,
-    pub(super) refill_millis: u64,
+    pub(super) refill: Duration,
 }
 
 #[derive(Debug)]
 pub(super) struct Bucket {
     rate: Rate,
     tokens: u64,
-    refilled_millis: u64,
+    refilled: Instant,
 }
 
 impl Bucket {
-    pub(super) fn full(rate: Rate, now_millis: u64) -> Self {
-        Self { rate, tokens: rate.burst, refilled_millis: now_millis }
+    pub(super) fn full(rate: Rate, now: Instant) -> Self {
+        Self { rate, tokens: rate.burst, refilled: now }
     }
 
-    pub(super) fn has_any(&mut self, now_millis: u64) -> bool {
-        let refills = now_millis.saturating_sub(self.refilled_millis) / self.rate.refill_millis;
-        self.tokens = self.tokens.saturating_add(refills).min(self.rate.burst);
-        self.refilled_millis += refills * self.rate.refill_millis;
+    pub(super) fn has_any(&mut self, now: Instant) -> bool {
+        let refills = now.saturating_duration_since(self.refilled).as_nanos() / self.rate.refill.as_nanos();
+        let refills = u32::try_from(refills).unwrap_or(u32::MAX);
+        self.tokens = self.tokens.saturating_add(u64::from(refills)).min(self.rate.burst);
+        self.refilled += self.rate.refill * refills;
         self.tokens > 0
     }
 
-    pub(super) fn take(&mut self, now_millis: u64) -> bool {
-        let granted = self.has_any(now_millis);
+    pub(super) fn take(&mut self, now: Instant) -> bool {
+        let granted = self.has_any(now);
         self.tokens = self.tokens.saturating_sub(1);
         granted
     }
