@@ -89,6 +89,23 @@ impl Wire {
         sent.events
     }
 
+    /// Lets Events that wait be sent for so many seconds; gives of those that a plugin has waiting what became of them
+    /// and in which second.
+    async fn sent(&self, writeback: &Writeback, of: &str, seconds: u64) -> Vec<(EventResult, u64)> {
+        let (told, began) = (Mutex::new(Vec::new()), Instant::now());
+        let sending = writeback.send_waiting_events(|manager, result| {
+            if manager == of {
+                told.lock().push((result, began.elapsed().as_secs()));
+            }
+        });
+        let _ = tokio::time::timeout(Duration::from_secs(seconds), sending).await;
+        told.into_inner()
+    }
+
+    fn made(&self) -> usize {
+        self.made.lock().len()
+    }
+
     /// An Event about one of many Pods, alone.
     async fn emit(&self, writeback: &Writeback, pod: usize) -> Vec<EventResult> {
         let target = PodKey::new("shop", &format!("cart-{pod}"), &format!("u{pod}"));
@@ -180,6 +197,29 @@ async fn what_does_not_fit_or_is_never_taken_is_counted_as_dropped() {
     wire.create.store(403, SeqCst);
     assert_eq!(wire.emit(&writeback, 1).await, [EventResult::Delayed]);
     assert_eq!(wire.wait(&writeback, 4_000).await, [EventResult::Dropped]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_one_namespace_refuses_does_not_hold_up_those_of_others() {
+    let (wire, writeback) = Wire::new();
+    wire.odd.lock().0 = 403;
+    for pod in 0..1_000 {
+        wire.delay(&writeback, "podium/shop/a", "odd", pod).await;
+    }
+    assert_eq!(wire.sent(&writeback, "podium/shop/a", 1_300).await, []);
+    assert_eq!(wire.emit(&writeback, 0).await, [EventResult::Sent], "although no other could wait");
+    wire.odd.lock().0 = 201;
+    assert_eq!(wire.sent(&writeback, "podium/shop/a", 900).await.len(), 1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_in_a_namespace_that_is_being_deleted_is_dropped() {
+    let (wire, writeback) = Wire::new();
+    let causes = json!([{ "reason": "NamespaceTerminating", "message": "m", "field": "metadata.namespace" }]);
+    let body = json!({ "kind": "Status", "code": 403, "reason": "Forbidden", "details": { "causes": causes } });
+    *wire.odd.lock() = (403, body, Duration::ZERO);
+    wire.delay(&writeback, "podium/shop/a", "odd", 0).await;
+    assert_eq!(wire.sent(&writeback, "podium/shop/a", 10).await, [(EventResult::Dropped, 0)]);
 }
 
 const DAY: u64 = 86_400_000;

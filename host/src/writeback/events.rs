@@ -31,12 +31,7 @@ use podium_wire::{Timestamp, json::format_timestamp};
 use serde_json::{Value, json};
 use tokio::{sync::Notify, time::Instant};
 
-use super::{
-    digest::Digest,
-    http,
-    memory::Memory,
-    waiting::{Due, Entry},
-};
+use super::{digest::Digest, http, memory::Memory, waiting::Entry};
 use crate::api::{Api, ApiError};
 
 /// `reportingController`.
@@ -181,39 +176,37 @@ impl Events {
     async fn send_due(&self, api: &Api, manager: &String, told: &(impl Fn(&str, EventResult) + Send + Sync)) -> bool {
         loop {
             let now = Instant::now();
-            let due = {
+            let (expired, next) = {
                 let mut memories = self.memories.lock();
                 let memories = memories.entry(manager, || Memories::new(now));
-                if memories.all.has_any(now) { memories.waiting.due(now) } else { Due::Nothing }
+                let expired = memories.waiting.expired(now);
+                // Each attempt counts: namespaces that refuse are as many requests.
+                let next = if memories.all.has_any(now) { memories.waiting.next(now) } else { None };
+                (expired, next.filter(|_| memories.all.take(now)))
             };
-            let entry = match due {
-                Due::Nothing => return true,
-                Due::Expired(entry) => {
-                    told(manager, self.refuse(&entry, "it has waited for an hour", now));
-                    continue;
-                }
-                Due::Send(entry) => entry,
-            };
+            for entry in expired {
+                told(manager, self.refuse(&entry, "it has waited for an hour", now));
+            }
+            let Some(entry) = next else { return true };
             let (result, _) = say(api, &entry).await;
             let with = |f: &mut dyn FnMut(&mut Memories)| self.with(&entry.sender, now, |memories| f(memories));
             match result {
                 Ok(()) => {
                     with(&mut |memories| {
-                        memories.all.take(now);
-                        memories.waiting.done(&entry.digest);
+                        memories.waiting.done(&entry);
                         memories.said(entry.digest, 1, now);
                     });
                     told(manager, EventResult::Sent);
                 }
                 Err(Failure::Refused(message)) => {
-                    with(&mut |memories| memories.waiting.done(&entry.digest));
+                    with(&mut |memories| memories.waiting.done(&entry));
                     told(manager, self.refuse(&entry, &message, now));
                 }
                 Err(failure) => {
                     let is_away = matches!(failure, Failure::Away(_));
                     let (Failure::Denied(message) | Failure::Refused(message) | Failure::Away(message)) = failure;
                     warn(&entry, &message, "Event was not sent and waits");
-                    with(&mut |memories| memories.waiting.failed(&entry.digest, now));
+                    with(&mut |memories| memories.waiting.failed(&entry, now));
                     if is_away {
                         return false;
                     }
@@ -235,6 +228,8 @@ enum Failure {
 impl From<ApiError> for Failure {
     fn from(error: ApiError) -> Self {
         match error.code() {
+            // The namespace is being deleted: no right brings it back.
+            Some(403) if error.has_cause("NamespaceTerminating") => Self::Refused(error.to_string()),
             Some(401 | 403) => Self::Denied(error.to_string()),
             Some(408 | 429 | 500..) | None => Self::Away(error.to_string()),
             Some(_) => Self::Refused(error.to_string()),

@@ -1,7 +1,12 @@
-//! Events of one plugin that could not be sent yet, oldest first. Pure.
+//! Events of one plugin that could not be sent yet. Pure.
+//!
+//! Each namespace has a lane, oldest first, and the lanes take turns: what keeps an Event, such as a right that is
+//! missing there or a webhook that is slow, is mostly its namespace's, and must not keep those of others.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{BTreeMap, HashSet, VecDeque},
+    ops::Bound,
+    sync::Arc,
     time::Duration,
 };
 
@@ -15,7 +20,7 @@ use super::digest::Digest;
 pub(super) const CAPACITY: usize = 1_000;
 /// The API server keeps an Event for an hour by default: one that has waited as long is no longer of use.
 const LONGEST: Duration = Duration::from_secs(3_600);
-/// How soon Events are tried again after a failure. Doubled by each further one.
+/// How soon Events of a namespace are tried again after a failure. Doubled by each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
@@ -34,79 +39,121 @@ pub(super) struct Entry {
 
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    entries: VecDeque<Entry>,
-    /// Of `entries`.
+    /// By namespace; none is empty.
+    lanes: BTreeMap<Arc<str>, Lane>,
+    /// Of all entries.
     digests: HashSet<Digest>,
+    /// The lane that had its turn last.
+    last: Option<Arc<str>>,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    entries: VecDeque<Entry>,
     failures: u32,
+    /// When a pause after a failure ends.
     retry_at: Option<Instant>,
 }
 
-/// What is to be done about the oldest Event.
-#[derive(Debug)]
-pub(super) enum Due {
-    Nothing,
-    Send(Entry),
-    /// It has waited too long.
-    Expired(Entry),
+impl Lane {
+    fn is_open(&self, now: Instant) -> bool {
+        self.retry_at.is_none_or(|at| now >= at)
+    }
 }
 
 impl Waiting {
     pub(super) fn len(&self) -> usize {
-        self.entries.len()
+        self.digests.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.digests.is_empty()
     }
 
     pub(super) fn has(&self, digest: &Digest) -> bool {
         self.digests.contains(digest)
     }
 
-    /// False where there is no room.
+    /// Returns true where an Event of the namespace may be sent before those that wait: each of them is in a pause
+    /// after a failure, in another namespace.
+    pub(super) fn lets_pass(&self, namespace: &str, now: Instant) -> bool {
+        !self.lanes.contains_key(namespace) && !self.lanes.values().any(|lane| lane.is_open(now))
+    }
+
+    /// Adds an Event. Returns false where there is no room.
     pub(super) fn push(&mut self, entry: Entry) -> bool {
-        if self.entries.len() >= CAPACITY {
+        if self.len() >= CAPACITY {
             return false;
         }
         if self.digests.insert(entry.digest) {
-            self.entries.push_back(entry);
+            self.lanes.entry(entry.event.target.namespace.clone()).or_default().entries.push_back(entry);
         }
         true
     }
 
-    /// The oldest Event, unless a pause after a failure is under way. It waits until [`Self::done`].
-    pub(super) fn due(&mut self, now: Instant) -> Due {
-        match self.entries.front().cloned() {
-            Some(entry) if now.saturating_duration_since(entry.since) >= LONGEST => {
-                self.remove(&entry.digest);
-                Due::Expired(entry)
+    /// Takes out the Events that meet the condition.
+    pub(super) fn take(&mut self, condition: impl Fn(&Entry) -> bool) -> Vec<Entry> {
+        let mut taken = Vec::new();
+        for lane in self.lanes.values_mut() {
+            if lane.entries.iter().any(&condition) {
+                let (out, rest): (Vec<_>, Vec<_>) = lane.entries.drain(..).partition(&condition);
+                lane.entries = rest.into();
+                taken.extend(out);
             }
-            Some(entry) if self.retry_at.is_none_or(|at| now >= at) => Due::Send(entry),
-            Some(_) | None => Due::Nothing,
         }
+        for entry in &taken {
+            self.digests.remove(&entry.digest);
+        }
+        self.lanes.retain(|_, lane| !lane.entries.is_empty());
+        taken
     }
 
-    fn remove(&mut self, digest: &Digest) -> Option<Entry> {
-        self.digests.remove(digest);
-        let at = self.entries.iter().position(|entry| entry.digest == *digest)?;
-        self.entries.remove(at)
+    /// Takes out the Events that have waited too long.
+    pub(super) fn expired(&mut self, now: Instant) -> Vec<Entry> {
+        self.take(|entry| now.saturating_duration_since(entry.since) >= LONGEST)
     }
 
-    /// The Event was sent, or never will be.
-    pub(super) fn done(&mut self, digest: &Digest) {
-        self.remove(digest);
-        self.failures = 0;
-        self.retry_at = None;
+    /// Returns the oldest Event of the namespace whose turn it is, where no pause is under way. It waits until
+    /// [`Self::done`].
+    pub(super) fn next(&mut self, now: Instant) -> Option<Entry> {
+        let after = self.last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut all = self.lanes.range::<str, _>((after, Bound::Unbounded)).chain(&self.lanes);
+        let (namespace, lane) = all.find(|(_, lane)| lane.is_open(now))?;
+        self.last = Some(namespace.clone());
+        lane.entries.front().cloned()
     }
 
-    /// The Event is to be tried again: behind the others, because what keeps it, such as a missing right in its
-    /// namespace, need not keep them.
-    pub(super) fn failed(&mut self, digest: &Digest, now: Instant) {
-        let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE);
-        self.failures = self.failures.saturating_add(1);
-        self.retry_at = Some(now + pause);
-        if let Some(entry) = self.remove(digest) {
-            self.push(entry);
+    fn remove(&mut self, entry: &Entry) -> Option<Entry> {
+        let namespace = &*entry.event.target.namespace;
+        let lane = self.lanes.get_mut(namespace)?;
+        let at = lane.entries.iter().position(|held| held.digest == entry.digest)?;
+        let removed = lane.entries.remove(at);
+        if lane.entries.is_empty() {
+            self.lanes.remove(namespace);
+        }
+        self.digests.remove(&entry.digest);
+        removed
+    }
+
+    /// Takes out an Event that was sent, or never will be, and ends the pause of its namespace.
+    pub(super) fn done(&mut self, entry: &Entry) {
+        if let Some(lane) = self.lanes.get_mut(&entry.event.target.namespace) {
+            (lane.failures, lane.retry_at) = (0, None);
+        }
+        self.remove(entry);
+    }
+
+    /// Puts an Event that is to be tried again behind the others of its namespace, because what keeps it need not keep
+    /// them, and has all of them pause.
+    pub(super) fn failed(&mut self, entry: &Entry, now: Instant) {
+        let Some(lane) = self.lanes.get_mut(&entry.event.target.namespace) else { return };
+        let pause = FIRST_PAUSE.saturating_mul(1 << lane.failures.min(16)).min(LONGEST_PAUSE);
+        lane.failures = lane.failures.saturating_add(1);
+        lane.retry_at = Some(now + pause);
+        if let Some(at) = lane.entries.iter().position(|held| held.digest == entry.digest)
+            && let Some(entry) = lane.entries.remove(at)
+        {
+            lane.entries.push_back(entry);
         }
     }
 }

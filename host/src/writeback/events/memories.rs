@@ -102,7 +102,7 @@ impl Memories {
         let bucket = self.buckets.entry(&pod, || Bucket::full(POD_RATE, now));
         let may_say = bucket.take(now);
         match step {
-            step if may_say && self.waiting.is_empty() && self.all.take(now) => step,
+            step if may_say && self.waiting.lets_pass(&event.target.namespace, now) && self.all.take(now) => step,
             Step::Say { digest, note } if may_say => Step::Wait { digest, note },
             Step::Say { .. } => Step::Drop,
             _ => Step::Nothing,
