@@ -199,8 +199,9 @@ pub(super) mod tests {
     #[test]
     fn two_plugins_that_say_the_same_of_a_pod_have_events_of_their_own_also_where_many_are_combined() {
         let digests = |manager: &str| {
-            let mut memories = Memories::new(0);
-            let digest = |note: usize| match memories.step(manager, &event(&note.to_string()), 0) {
+            let start = Instant::now();
+            let mut memories = Memories::new(start);
+            let digest = |note: usize| match memories.step(manager, &event(&note.to_string()), start) {
                 Step::Say { digest, .. } => digest,
                 step => panic!("not said: {step:?}"),
             };
