@@ -99,7 +99,7 @@ pub enum Refused {
     OverBudget,
     /// An argument can never be right; the text says which and why.
     Invalid(String),
-    /// It might work later; the text says what is missing now.
+    /// It might work later; the text names the missing thing.
     Unavailable(String),
 }
 

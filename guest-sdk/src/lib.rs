@@ -20,7 +20,7 @@
 //! - **Read** the Pod at hand with [`Request::pod`] and the accessors of [`Pod`], others with [`pods`]. All reads of a
 //!   run see one snapshot. A section that the configuration does not grant is an error, never an empty one.
 //! - **Write** by staging: [`Pod::set_label`] and its like, [`writes`] by key, [`Pod::emit`] for an [`Event`]. Staged
-//!   writes are sent after the run returned well; a run that fails or panics sends nothing. Staging what is so already
+//!   writes are sent after the run returned well; a run that fails or panics sends nothing. Staging a write that changes nothing
 //!   costs no request. [`writes::commit`] sends at once, for a plugin that needs the answer.
 //! - **Return** an [`Outcome`]: settled, or to be run again after a time. Or an [`Error`]: `?` on any error means a
 //!   retry with back-off, [`Error::terminal`] waits for a change.

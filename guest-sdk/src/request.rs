@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 
 use crate::{Error, Pod, PodKey, Result, WriteReport};
 
-/// What one run is given. Level triggered: it tells how the Pod is now, never what happened to it.
+/// The input of one run. Level triggered: it has the present state of the Pod and never the event.
 #[derive(Debug)]
 pub struct Request {
     pub(crate) key: PodKey,

@@ -59,7 +59,7 @@ pub fn put<T: Serialize>(key: &str, value: &T) -> Result<()> {
     }
 }
 
-/// Puts a value if the version there is still `expected`; 0 stands for an absent key. Tells whether it did; if not,
+/// Puts a value if the version there is still `expected`; 0 stands for an absent key. Returns whether it did; if not,
 /// read the [`entry`] again, or let [`update`] do so.
 ///
 /// # Errors
@@ -69,7 +69,7 @@ pub fn put_if<T: Serialize>(key: &str, value: &T, expected: u64) -> Result<bool>
 }
 
 /// Makes a new value from the old one, also when other runs do the same at the same time: `change` may be called more
-/// than once. Gives the new value.
+/// than once. Returns the new value.
 ///
 /// # Errors
 /// As [`put`]; and where other runs were faster again and again.
@@ -96,7 +96,7 @@ pub fn remove(key: &str) -> Result<()> {
     host::state_remove(key, None).map_err(|error| failed("state::remove", key, error))
 }
 
-/// Removes a key if the version there is still `expected`. Tells whether it did.
+/// Removes a key if the version there is still `expected`. Returns whether it did.
 ///
 /// # Errors
 /// As [`get`].

@@ -2,7 +2,7 @@
 //!
 //! A write is authorised at the call, planned against the cache (what would change nothing is dropped) and sent in
 //! staging order after the run returned well, or by [`commit`]. A run that panics or returns an error sends nothing of
-//! what is staged. A write never reaches another incarnation than its key's uid, and never creates a Pod.
+//! the staged writes. A write never reaches another incarnation than its key's uid, and never creates a Pod.
 
 use std::fmt::Display;
 
@@ -168,7 +168,7 @@ pub fn delete_object(object: &ObjectRef, uid: Option<&str>) -> Result<WriteId> {
         .map_err(|refused| Error::from_refused(format_args!("delete {object}"), "write.objects", refused))
 }
 
-/// Sends what is staged now, waits, and moves the run's snapshot forward past these writes. Reports come in staging
+/// Sends the writes that are staged now, waits, and moves the run's snapshot forward past these writes. Reports come in staging
 /// order; writes that were merged into one request share their result. What was committed stays, whatever follows.
 ///
 /// # Errors

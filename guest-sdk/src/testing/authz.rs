@@ -1,4 +1,4 @@
-//! What the host refuses when a write is staged: first what can never be right, then what is not granted. The rules and
+//! The checks that the host makes when a write is staged: first for invalid arguments, then for missing grants. The rules and
 //! their order are those of the host's `authz`; `tests/tests/test_host.rs` compares the two.
 
 use podium_wire::syntax;

@@ -21,7 +21,7 @@ use crate::{
 /// The most Pods of a page, whatever is asked for: few, so that tests with a handful of Pods turn pages.
 const PAGE: usize = 3;
 
-/// How often the host tells the API server of an Event that repeats.
+/// How often the host reports a repeated Event to the API server.
 const SERIES: Duration = Duration::from_secs(360);
 
 /// A Pod by namespace and name.
@@ -48,7 +48,7 @@ pub(super) struct Fake {
     subject: Option<PodKey>,
     staged: Vec<Staged>,
     staged_events: Vec<(PodKey, Event)>,
-    /// Events that the API server has, and when this host told it last; none for those of before a restart.
+    /// Events that the API server has, and when this host sent them last; `None` for Events from before a restart.
     said: BTreeMap<Said, Option<Timestamp>>,
     pub(super) writes: Vec<Write>,
     pub(super) events: Vec<Emitted>,
@@ -62,7 +62,7 @@ pub(super) struct Fake {
 #[derive(Debug)]
 pub(super) struct Gone {
     pub(super) uid: String,
-    /// None where the host was restarted since.
+    /// `None` if the host was restarted since.
     pub(super) last: Option<Pod>,
 }
 
@@ -225,7 +225,7 @@ impl Fake {
         id
     }
 
-    /// Does what is staged and returns what became of it.
+    /// Executes the staged writes and returns their results.
     pub(super) fn send(&mut self) -> Vec<WriteReport> {
         // Before the writes: the Pod of an Event may go with them.
         let events = std::mem::take(&mut self.staged_events);
@@ -406,7 +406,7 @@ fn matches(requirement: &LabelRequirement, pod: &Pod) -> bool {
     }
 }
 
-/// Changes a Pod as the API server would; tells whether it is to go.
+/// Changes a Pod as the API server would, and returns whether to remove it.
 fn change(pod: &mut Pod, write: &Write, now: Timestamp) -> bool {
     match write {
         Write::SetLabel { key, value, .. } => drop(pod.labels.insert(key.clone(), value.clone())),

@@ -18,10 +18,10 @@ use super::{
 };
 use crate::{ObjectRef, Outcome, PodKey, Request, Result, WriteReport, WriteResult, request::Subject};
 
-/// What [`Host`] takes for the present unless told otherwise: 2026-01-01T00:00:00Z.
+/// The default present of [`Host`]: 2026-01-01T00:00:00Z.
 pub const NOW: Timestamp = Timestamp(1_767_225_600_000);
 
-/// A host in memory. Without a configuration it grants everything, everywhere, and gives no config.
+/// A host in memory. Without a configuration it grants everything, everywhere, and passes no config.
 #[derive(Debug)]
 pub struct Host {
     fake: Rc<RefCell<Fake>>,

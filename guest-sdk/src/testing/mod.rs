@@ -27,7 +27,7 @@
 //! It keeps the promises that a plugin can see: a consistent snapshot, staged writes that a failure drops, writes that
 //! change nothing and cost nothing, Events that go with changes and are said once, uids, grants, the namespace of a
 //! namespaced plugin, pages, state with versions. It refuses a configuration or a write that the host refuses. It does
-//! not wake plugins, does not send anything, and gives no limits except that of writes and the sizes of single values:
+//! not wake plugins, does not send anything, and has no limits except that of writes and the sizes of single values:
 //! a test says which Pod is reconciled and when.
 
 pub(crate) mod calls;

@@ -142,7 +142,7 @@ impl PodBuilder {
         self.created(Timestamp(NOW.0.saturating_sub(millis)))
     }
 
-    /// Anything else. The section `full` follows what the others say, beside what is in it already.
+    /// Sets any other field. The section `full` contains the other sections' fields in addition to its own.
     pub fn with(mut self, change: impl FnOnce(&mut Pod)) -> Self {
         change(&mut self.pod);
         self

@@ -51,7 +51,7 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
 /// Decodes the value at the front of the slice and passes over what follows: fields that a later release appended.
 ///
 /// # Errors
-/// As [`decode`], but for bytes left over.
+/// As [`decode`]; trailing bytes are no error.
 pub(crate) fn decode_prefix<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
     Ok(decode_front(bytes)?.0)
 }

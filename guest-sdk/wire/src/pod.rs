@@ -14,7 +14,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// Milliseconds since 1970-01-01T00:00:00Z. Kubernetes gives most times to the second.
+/// Milliseconds since 1970-01-01T00:00:00Z. Most times of Kubernetes have a precision of one second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Timestamp(pub i64);
 
@@ -53,7 +53,7 @@ pub struct Header {
     pub uid: String,
     /// Of the whole object, as the API server gave it.
     pub resource_version: String,
-    /// Moves with the spec; 0 where the server gives none.
+    /// Grows with changes of the spec; 0 if the server sets none.
     pub generation: i64,
     pub created: Timestamp,
 }

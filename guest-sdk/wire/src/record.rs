@@ -14,7 +14,7 @@
 //! - [`Header`], [`Lifecycle`], [`Spec`] and [`Status`] gain fields at their end alone, the other sections gain values
 //!   after the present one; a new section has the next number. A reader passes over the bytes that follow what it
 //!   knows, and over sections that it does not know.
-//! - Nothing is removed, reordered or given another type. What stands in a list, and every enum, stays as it is, since
+//! - Nothing is removed, reordered or given another type. The elements of lists and all enums stay unchanged, since
 //!   its bytes have others after them: more about containers, for instance, is a new list at the end of the section.
 //! - `full` is Kubernetes JSON and nothing follows it; it grows as Kubernetes does.
 //!
@@ -126,7 +126,7 @@ pub struct Pod {
     pub spec: Spec,
     pub status: Status,
     /// The whole object as Kubernetes JSON, without managedFields, with what the other fields do not hold. Empty where
-    /// nobody put it there: decoding does not, as who decodes has the text.
+    /// it was left out: decoding leaves it out, since the caller has the text.
     pub full: String,
 }
 

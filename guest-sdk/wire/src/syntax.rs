@@ -142,7 +142,7 @@ pub fn upper_camel_case(text: &str) -> Checked {
     }
 }
 
-/// Keys that Kubernetes itself gives a meaning to: no wildcard covers them. `key` is a valid [`qualified_name`].
+/// Keys that have a meaning to Kubernetes itself: no wildcard covers them. `key` is a valid [`qualified_name`].
 #[must_use]
 pub fn is_reserved_key(key: &str) -> bool {
     match key.split_once('/') {
@@ -159,7 +159,7 @@ pub fn is_reserved_key(key: &str) -> bool {
     }
 }
 
-/// `kubernetes.io`, `k8s.io` and what is below them.
+/// `kubernetes.io`, `k8s.io` and their subdomains.
 #[must_use]
 pub fn is_reserved_domain(domain: &str) -> bool {
     ["kubernetes.io", "k8s.io"]

@@ -51,7 +51,7 @@ fn cargo(arguments: &[OsString]) -> Command {
     cargo
 }
 
-/// The compilation target that these arguments of podium need; none where they build no plugin. What is wrong with them
+/// Returns the compilation target that these arguments of podium need, and `None` if they build no plugin. Errors in them
 /// is for podium to report.
 fn target(arguments: &[OsString]) -> Option<&'static str> {
     if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {

@@ -57,7 +57,7 @@ impl Fake {
         calls.lines().map(str::to_owned).collect()
     }
 
-    /// The arguments of the podium that cargo was told to build and run.
+    /// The arguments of the podium that cargo had to build and run.
     fn podium(&self) -> Option<String> {
         let [call] = &self.calls("cargo")[..] else { return None };
         let call = call.strip_prefix("run --bin podium --manifest-path ")?;

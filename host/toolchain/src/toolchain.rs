@@ -68,7 +68,7 @@ impl Toolchain {
         }
     }
 
-    /// The directory of a target's standard library, and whether it is installed there. None where rustc does not know
+    /// Returns the directory of a target's standard library, and whether it is installed there. `None` if rustc does not know
     /// the target.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! [`Cause`]: the classes of crashes, told from exit codes and reasons.
+//! [`Cause`]: the classes of crashes, derived from exit codes and reasons.
 
 use podium_sdk::{ContainerState, ContainerStatus};
 
@@ -36,7 +36,7 @@ impl Cause {
         Self::OomKilled,
     ];
 
-    /// Of the latest end of a container; none where it never ended.
+    /// Of the latest termination of a container; `None` if it never terminated.
     pub(crate) fn of(container: &ContainerStatus) -> Option<Self> {
         let ends = [&container.state, &container.last_state];
         ends.into_iter().find_map(|state| match state {

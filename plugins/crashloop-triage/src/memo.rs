@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 use podium_sdk::{ContainerStatus, Pod, PodKey, Result, Timestamp, state};
 use serde::{Deserialize, Serialize};
 
-/// What is remembered of one Pod.
+/// The memory of one Pod.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Memo {
     /// When the window began, in epoch milliseconds.

@@ -43,7 +43,7 @@ pub(crate) enum Violation {
 }
 
 impl Policy {
-    /// What is wrong, in the order of the Pod's init containers and containers. Ephemeral containers are for debugging
+    /// Returns the violations in the order of the Pod's init containers and containers. Ephemeral containers are for debugging
     /// and cannot have limits: they are left alone.
     pub(crate) fn violations(&self, spec: &Spec) -> Vec<Violation> {
         let containers = spec.init_containers.iter().chain(&spec.containers);
@@ -72,7 +72,7 @@ impl Policy {
     }
 }
 
-/// Reason and message; none where nothing is wrong.
+/// Reason and message; `None` if the Pod follows the policy.
 pub(crate) fn summary(violations: &[Violation]) -> Option<(&'static str, String)> {
     let image = violations.iter().any(|violation| matches!(violation, Violation::Image(_)));
     let limits = violations.iter().any(|violation| matches!(violation, Violation::Limits(_)));

@@ -3,7 +3,7 @@
 use podium_sdk::{ContainerState, Status, Timestamp};
 
 /// The end of its last container; where it has none, because it was evicted or never started, the last move of one of
-/// its conditions; none where it has neither.
+/// its conditions; `None` if it has neither.
 pub(crate) fn at(status: &Status) -> Option<Timestamp> {
     let containers = status.container_statuses.iter().chain(&status.init_container_statuses);
     let ended = containers.filter_map(|container| match &container.state {

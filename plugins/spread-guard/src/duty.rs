@@ -79,7 +79,7 @@ impl<'a> Duty<'a> {
         Ok(turn)
     }
 
-    /// Ends a judgement: gives the duty up where nothing changed meanwhile, and keeps it otherwise.
+    /// Ends a judgement: drops the duty if nothing changed meanwhile, and keeps it otherwise.
     pub(crate) fn judged(&self, outcome: Outcome) -> Result<Outcome> {
         if outcome != Outcome::settled() {
             // The workload is too young, or has more Pods than one run may mark.

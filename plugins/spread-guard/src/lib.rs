@@ -23,7 +23,7 @@ const WRITES: usize = 20;
 /// How soon the rest of a large crowd is marked.
 const NEXT_BATCH: Duration = Duration::from_secs(1);
 
-/// The Pods of a workload that is judged at every change of one of them: as many as the host gives in one page. A
+/// The Pods of a workload that is judged at every change of one of them: as many as the host returns in one page. A
 /// larger workload is judged by one of its Pods for all, because each of n Pods reading n Pods would be n^2 reads in a
 /// rollout.
 const SMALL: u64 = 100;

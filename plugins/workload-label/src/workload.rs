@@ -5,7 +5,7 @@ use podium_sdk::Owner;
 /// The longest value of a label, in bytes.
 const LONGEST: usize = 63;
 
-/// The workload's name; none where the controller is no workload: a static Pod is controlled by its Node.
+/// Returns the workload's name, or `None` if the controller is no workload: a static Pod is controlled by its Node.
 pub(crate) fn name<'a>(controller: &'a Owner, pod_template_hash: Option<&str>) -> Option<&'a str> {
     match controller.kind.as_str() {
         "Node" => None,

@@ -6,19 +6,19 @@ use std::{cell::RefCell, collections::BTreeSet};
 use podium_wire::syntax;
 use serde_json::{Map, Value};
 
-/// What is wrong so far: the field's path and the message.
+/// The mistakes found so far: the field's path and the message.
 pub(super) type Problems = RefCell<Vec<(String, String)>>;
 
 /// A value, or its absence, at a field of the document.
 #[derive(Debug, Clone)]
 pub(super) struct Field<'a> {
     path: String,
-    /// None where the field is not set.
+    /// `None` if the field is not set.
     value: Option<&'a Value>,
     problems: &'a Problems,
 }
 
-/// The fields of a mapping; those that nobody asks for are unknown.
+/// The fields of a mapping; fields that are never asked for are unknown.
 pub(super) struct Fields<'a> {
     field: Field<'a>,
     entries: Option<&'a Map<String, Value>>,
@@ -130,7 +130,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// None where it is not set, or wrong.
+    /// `None` if it is not set or invalid.
     pub(super) fn number(&self, least: u64, most: u64) -> Option<u64> {
         let number = self.value?.as_u64().filter(|number| (least..=most).contains(number));
         if number.is_none() {
@@ -170,7 +170,7 @@ impl<'a> Fields<'a> {
         self.field.below(path, value)
     }
 
-    /// Names what nobody asked for.
+    /// Reports the fields that were never asked for.
     pub(super) fn finish(self) {
         let known: Vec<&str> = self.known.iter().copied().collect();
         for key in self.entries.into_iter().flat_map(Map::keys).filter(|key| !self.known.contains(key.as_str())) {

@@ -51,7 +51,7 @@ impl Configuration {
         }
     }
 
-    /// None where the plugin may read no Pods but its own.
+    /// `None` if the plugin may read no Pods except its own.
     pub(super) fn readable(&self) -> Option<SectionSet> {
         let Some(grants) = &self.grants else { return Some(SectionSet::ALL) };
         grants.read.map(|_| grants.sections())

@@ -31,7 +31,7 @@ pub enum JsonError {
     BadValue { field: &'static str, value: String },
 }
 
-/// Reads an RFC 3339 time; what is finer than a millisecond is cut off.
+/// Reads an RFC 3339 time; fractions of a millisecond are cut off.
 #[must_use]
 pub fn timestamp(text: &str) -> Option<Timestamp> {
     text.parse::<jiff::Timestamp>().ok().map(|time| Timestamp(time.as_millisecond()))

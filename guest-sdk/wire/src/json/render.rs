@@ -1,4 +1,4 @@
-//! A [`Record`] to Kubernetes JSON, for whoever wants to look at one. What is empty is left out.
+//! Renders a [`Record`] as Kubernetes JSON. Empty fields are left out.
 
 use serde_json::{Map, Value};
 

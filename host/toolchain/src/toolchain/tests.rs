@@ -34,7 +34,7 @@ impl Fake {
         }
     }
 
-    /// The outcome, and the lines that were told.
+    /// The outcome, and the lines that were printed.
     fn require(&self, install: Install) -> (Result<(), Error>, Vec<String>) {
         let mut told = Vec::new();
         let result = self.toolchain().require(TRIPLE, install, &mut |line| told.push(line.to_owned()));
