@@ -10,7 +10,7 @@ use podium_engine::ingest::IngestHandle;
 use podium_engine::{
     dispatch::{Dispatch, Lane},
     journal::Journal,
-    ports::Sender,
+    ports::{Reconcile, Sender},
     status::{LoadState, PluginState, Status},
 };
 use podium_pods::model::{PluginId, PluginSpec, text};
@@ -21,7 +21,7 @@ use tokio::{
 
 use crate::{
     config::file::{self, FileError},
-    runtime::{Engine, LoadError, LoadProblem, Plugin, max_component_bytes},
+    runtime::{Engine, LoadError, LoadProblem, max_component_bytes},
     writeback::manager_name,
 };
 
@@ -34,7 +34,7 @@ const LAST_RETRY: Duration = Duration::from_secs(300);
 #[must_use]
 pub struct Prepared {
     spec: PluginSpec,
-    plugin: Plugin,
+    plugin: Arc<dyn Reconcile>,
 }
 
 /// Why a plugin was not loaded.
@@ -73,15 +73,22 @@ pub(super) struct Loader {
     pub(super) journal: Option<Arc<Journal>>,
     retries: Mutex<Retries>,
     retries_changed: Notify,
+    /// Held while a plugin is put in or taken out, which takes the ingest loop's answer: of what a load put in the
+    /// registry, the queue and the journal an unload that is under way would take a part out again. Not held while a
+    /// component is compiled.
+    changing: tokio::sync::Mutex<()>,
     /// Held while a component is read and compiled: two would take twice the memory and be no sooner ready.
     turn: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct Retries {
+    /// By plugin, the number of the load whose attempts count: the latest one, until it succeeds or is refused and
+    /// until the plugin is unloaded.
+    current: BTreeMap<PluginId, u64>,
     /// What is to be tried again.
     waiting: BTreeMap<PluginId, Waiting>,
-    /// Of [`Waiting`] made so far.
+    /// Loads so far.
     made: u64,
 }
 
@@ -91,7 +98,7 @@ struct Waiting {
     /// Attempts that failed in a row.
     attempts: u32,
     due: Instant,
-    /// Tells an attempt that was overtaken by another configuration or by an unload from the current one.
+    /// Of the load, as in [`Retries::current`].
     number: u64,
 }
 
@@ -103,8 +110,8 @@ impl Loader {
         ingest_handle: IngestHandle,
         journal: Option<Arc<Journal>>,
     ) -> Self {
-        let (retries, retries_changed, turn) = <_>::default();
-        Self { engine, dispatch, status, ingest_handle, journal, retries, retries_changed, turn }
+        let (retries, retries_changed, changing, turn) = <_>::default();
+        Self { engine, dispatch, status, ingest_handle, journal, retries, retries_changed, changing, turn }
     }
 
     /// The load state of every configured plugin.
@@ -119,11 +126,14 @@ impl Loader {
 
     /// Reads, checks and compiles a plugin, and plans another attempt when that fails for a reason that may pass.
     pub(super) async fn prepare(&self, spec: PluginSpec) -> Result<Prepared, LoadFailure> {
-        self.retries.lock().waiting.remove(&spec.id);
-        self.expect(&spec.id);
+        let number = {
+            let _changing = self.changing.lock().await;
+            self.expect(&spec.id);
+            self.retries.lock().begin(&spec.id)
+        };
         let attempt = self.attempt(spec.clone()).await;
         if let Err(failure) = &attempt {
-            self.failed(spec, 1, failure).await;
+            self.failed(spec, 1, number, failure).await;
         }
         attempt
     }
@@ -132,23 +142,28 @@ impl Loader {
         let _turn = self.turn.lock().await;
         let engine = self.engine.clone();
         let compile = tokio::task::spawn_blocking(move || {
-            let plugin = engine.compile(&spec, &component(&spec)?)?;
+            let plugin = Arc::new(engine.compile(&spec, &component(&spec)?)?);
             Ok(Prepared { spec, plugin })
         });
         compile.await.unwrap_or_else(|error| Err(LoadFailure::Panicked(error.to_string())))
     }
 
-    /// Records a failed attempt. A version that runs goes on only when the new configuration permits what it may do.
-    async fn failed(&self, spec: PluginSpec, attempts: u32, failure: &LoadFailure) {
+    /// Records a failed attempt of a load, unless the load was overtaken by another or by an unload. A version that runs
+    /// goes on only when the new configuration permits what it may do.
+    async fn failed(&self, spec: PluginSpec, attempts: u32, number: u64, failure: &LoadFailure) {
+        let _changing = self.changing.lock().await;
+        if !self.is_current(&spec.id, number) {
+            return;
+        }
         let id = spec.id.clone();
         let running = self.running(&id);
         let goes_on = running.as_ref().is_some_and(|running| spec.permits(running));
         let reason = failure.to_string();
         let state = if failure.is_passing() {
-            self.try_later(spec, attempts);
+            self.try_later(spec, attempts, number);
             LoadState::Waiting { reason, attempts }
         } else {
-            self.retries.lock().waiting.remove(&id);
+            self.retries.lock().forget(&id);
             LoadState::Refused { reason }
         };
         self.status.set_load(&id, state, goes_on);
@@ -160,12 +175,9 @@ impl Loader {
         }
     }
 
-    fn try_later(&self, spec: PluginSpec, attempts: u32) {
-        let mut retries = self.retries.lock();
-        retries.made += 1;
-        let waiting = Waiting { attempts, due: Instant::now() + back_off(attempts), number: retries.made, spec };
-        retries.waiting.insert(waiting.spec.id.clone(), waiting);
-        drop(retries);
+    fn try_later(&self, spec: PluginSpec, attempts: u32, number: u64) {
+        let waiting = Waiting { attempts, due: Instant::now() + back_off(attempts), number, spec };
+        self.retries.lock().waiting.insert(waiting.spec.id.clone(), waiting);
         self.retries_changed.notify_one();
     }
 
@@ -201,7 +213,7 @@ impl Loader {
                 } else {
                     tracing::error!(plugin = %spec.id, attempts, "plugin not loaded: {failure}");
                 }
-                self.failed(spec, attempts, &failure).await;
+                self.failed(spec, attempts, number, &failure).await;
             }
         }
     }
@@ -220,11 +232,12 @@ impl Loader {
         let id = prepared.spec.id.clone();
         let file = prepared.spec.source.clone();
         let lane = {
+            let _changing = self.changing.lock().await;
             let mut retries = self.retries.lock();
             if !wanted(&retries) {
                 return;
             }
-            retries.waiting.remove(&id);
+            retries.forget(&id);
             self.put(prepared)
         };
         self.ingest_handle.plugins_changed(Some(lane)).await;
@@ -237,12 +250,13 @@ impl Loader {
         let status = self.status.plugin(&spec.id);
         let account = self.journal.as_ref().map(|journal| journal.account(&spec.id));
         self.status.set_load(&spec.id, LoadState::Loaded, true);
-        self.dispatch.registry.put(spec, Arc::new(plugin), sender, status, account)
+        self.dispatch.registry.put(spec, plugin, sender, status, account)
     }
 
     /// Takes a plugin out and forgets it, also one that was not loaded yet. Returns false when there was none.
     pub(super) async fn unload(&self, id: &PluginId) -> bool {
-        let waited = self.retries.lock().waiting.remove(id).is_some();
+        let _changing = self.changing.lock().await;
+        let waited = self.retries.lock().forget(id);
         let ran = self.take_out(id).await;
         self.status.remove(id);
         if ran {
@@ -251,7 +265,7 @@ impl Loader {
         ran || waited
     }
 
-    /// Takes a plugin out; its runs under way end as they are.
+    /// Takes a plugin out; its runs under way end as they are. To be called under [`Self::changing`].
     async fn take_out(&self, id: &PluginId) -> bool {
         let Some(lane) = self.dispatch.registry.remove(id) else { return false };
         self.ingest_handle.plugins_changed(None).await;
@@ -271,8 +285,22 @@ impl Loader {
 }
 
 impl Retries {
+    /// Overtakes an earlier load of the plugin.
+    fn begin(&mut self, id: &PluginId) -> u64 {
+        self.made += 1;
+        self.waiting.remove(id);
+        self.current.insert(id.clone(), self.made);
+        self.made
+    }
+
     fn is_current(&self, id: &PluginId, number: u64) -> bool {
-        self.waiting.get(id).is_some_and(|waiting| waiting.number == number)
+        self.current.get(id) == Some(&number)
+    }
+
+    /// Ends the load of a plugin. Returns false if none is under way.
+    fn forget(&mut self, id: &PluginId) -> bool {
+        self.waiting.remove(id);
+        self.current.remove(id).is_some()
     }
 }
 
@@ -294,12 +322,4 @@ fn back_off(attempts: u32) -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn attempts_are_further_apart_each_time_and_never_more_than_five_minutes() {
-        let seconds = |attempts| back_off(attempts).as_secs();
-        assert_eq!([1, 2, 3, 9, 10, 40].map(seconds), [1, 2, 4, 256, 300, 300]);
-    }
-}
+mod tests;

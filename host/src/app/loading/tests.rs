@@ -1,0 +1,181 @@
+//! Claims about loads and unloads that meet, over an ingest loop at work and without WebAssembly.
+
+use std::sync::atomic::AtomicU64;
+
+use podium_engine::{
+    clock::Clock,
+    dispatch::{Debts, PodQueue, Registry},
+    ingest::{Ingest, Past},
+    ports::{Deliver, Live, Outcome, Request, RunReport, Sent, Staged, Usage, World},
+    queue::{Backoff, Queue},
+};
+use podium_pods::{
+    cache,
+    model::{BoxFuture, Grants, Limits, Phase, PodKey, Refused, Revision, WatchSpec},
+    pod::{CachedPod, Observation, PodView},
+};
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::runtime::EngineOptions;
+
+struct Idle;
+
+impl Reconcile for Idle {
+    fn reconcile(&self, _: Request, _: Box<dyn World>) -> BoxFuture<'_, RunReport<Staged>> {
+        let settled = RunReport { result: Ok(Outcome::Settled), staged: Staged::default(), usage: Usage::default() };
+        Box::pin(std::future::ready(settled))
+    }
+}
+
+struct Nowhere;
+
+impl Deliver for Nowhere {
+    fn deliver<'a>(
+        &'a self,
+        _: &'a Sender,
+        _: &'a PodKey,
+        _: &'a dyn PodView,
+        _: Staged,
+        _: u64,
+    ) -> BoxFuture<'a, Sent> {
+        Box::pin(std::future::ready(Sent::default()))
+    }
+
+    fn held(&self, _: &Sender) -> Option<Duration> {
+        None
+    }
+}
+
+impl Live for Nowhere {
+    fn get<'a>(
+        &'a self,
+        _: &'a Sender,
+        _: &'a str,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+}
+
+fn spec() -> PluginSpec {
+    PluginSpec {
+        id: PluginId { namespace: Some("shop".into()), name: "tidy".into() },
+        source: "/nowhere/tidy.wasm".into(),
+        impersonate: None,
+        watch: WatchSpec::default(),
+        grants: Grants::default(),
+        limits: Limits::default(),
+        phase: Phase::Main,
+        after: Vec::new(),
+        config: "{}".into(),
+    }
+}
+
+fn prepared() -> Prepared {
+    Prepared { spec: spec(), plugin: Arc::new(Idle) }
+}
+
+/// A loader beside an ingest loop that has listed one Pod. The sender keeps the loop alive.
+async fn loader() -> (Arc<Loader>, mpsc::Sender<Observation>) {
+    let (writer, reader) = cache::new(7);
+    let (observe, observations) = mpsc::channel(1);
+    let registry = Arc::new(Registry::default());
+    let queue: Arc<PodQueue> = Arc::new(Queue::new(Backoff::default(), 1, 1));
+    let debts = Arc::new(Debts::default());
+    let (ingest, handle) =
+        Ingest::new((writer, reader.clone()), observations, registry.clone(), queue.clone(), debts.clone(), Past::Told);
+    tokio::spawn(ingest.run());
+    let mut pod = podium_wire::Pod::default();
+    (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), "cart-0".into(), "u1".into());
+    pod.header.resource_version = "5".into();
+    let pods = [Arc::new(CachedPod::new(&pod).unwrap()).into()].into_iter().collect();
+    observe.send(Observation::Relisted { pods, revision: Revision(5) }).await.unwrap();
+    let mut listed = reader.clone();
+    listed.wait_for(|snapshot| snapshot.by_uid("u1").is_some()).await.unwrap();
+    let dispatch = Arc::new(Dispatch {
+        queue,
+        registry,
+        debts,
+        reader,
+        deliver: Arc::new(Nowhere),
+        live: Arc::new(Nowhere),
+        write_through: Arc::new(handle.clone()),
+        clock: Clock::starting_at(0),
+        seed: 1,
+        runs: AtomicU64::new(0),
+    });
+    let engine = Engine::new(EngineOptions { tick: None, concurrent_runs: 1, ..EngineOptions::default() }).unwrap();
+    (Arc::new(Loader::new(engine, dispatch, Arc::default(), handle, None)), observe)
+}
+
+/// How many keys wait for the plugin.
+fn depth(loader: &Loader) -> usize {
+    let loaded = loader.dispatch.registry.all();
+    loaded.iter().map(|loaded| loader.dispatch.queue.depth(loaded.lane)).sum()
+}
+
+fn states(loader: &Loader) -> Vec<LoadState> {
+    loader.plugins().into_iter().map(|plugin| plugin.load).collect()
+}
+
+fn turns() -> impl Future<Output = ()> {
+    async {
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_is_loaded_while_the_one_before_it_is_taken_out_is_run_on_all_its_pods() {
+    let (loader, _observe) = loader().await;
+    loader.install(prepared()).await;
+    assert_eq!(depth(&loader), 1);
+    // The unload waits for the ingest loop when the load begins.
+    let id = spec().id;
+    let (there_was_one, ()) = tokio::join!(loader.unload(&id), loader.install(prepared()));
+    turns().await;
+    assert!(there_was_one);
+    assert_eq!((depth(&loader), states(&loader)), (1, vec![LoadState::Loaded]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_is_unloaded_during_its_first_attempt_does_not_come_back() {
+    let (loader, _observe) = loader().await;
+    let turn = loader.turn.lock().await;
+    let preparing = tokio::spawn({
+        let loader = loader.clone();
+        async move { loader.prepare(spec()).await.is_ok() }
+    });
+    turns().await;
+    assert_eq!(states(&loader), [LoadState::Loading]);
+    assert!(loader.unload(&spec().id).await);
+    drop(turn);
+    assert!(!preparing.await.unwrap(), "there is no such file");
+    assert!(states(&loader).is_empty() && loader.retries.lock().waiting.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_fails_after_another_load_succeeded_changes_nothing() {
+    let (loader, _observe) = loader().await;
+    let turn = loader.turn.lock().await;
+    let preparing = tokio::spawn({
+        let loader = loader.clone();
+        // It does not permit what is loaded meanwhile.
+        let other = PluginSpec { impersonate: Some("system:serviceaccount:shop:tidy".into()), ..spec() };
+        async move { loader.prepare(other).await.is_ok() }
+    });
+    turns().await;
+    loader.install(prepared()).await;
+    drop(turn);
+    assert!(!preparing.await.unwrap(), "there is no such file");
+    assert_eq!((depth(&loader), states(&loader)), (1, vec![LoadState::Loaded]));
+    assert!(loader.retries.lock().waiting.is_empty());
+}
+
+#[test]
+fn attempts_are_further_apart_each_time_and_never_more_than_five_minutes() {
+    let seconds = |attempts| back_off(attempts).as_secs();
+    assert_eq!([1, 2, 3, 9, 10, 40].map(seconds), [1, 2, 4, 256, 300, 300]);
+}
