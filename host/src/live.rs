@@ -136,8 +136,14 @@ mod tests {
         let long = "a".repeat(254);
         for name in ["", "..", ".", "a/b", "../x", "a%2fb", "A", "a?b", "a#b", "a b", "\u{e9}", "-a", "a.", &long] {
             let live = answering(200, "");
-            assert!(matches!(live.get(Asker::Plugin, &sender(), "shop", name).await, Err(Refused::Invalid(_))), "{name}");
-            assert!(matches!(live.get(Asker::Plugin, &sender(), name, "cart-0").await, Err(Refused::Invalid(_))), "{name}");
+            assert!(
+                matches!(live.get(Asker::Plugin, &sender(), "shop", name).await, Err(Refused::Invalid(_))),
+                "{name}"
+            );
+            assert!(
+                matches!(live.get(Asker::Plugin, &sender(), name, "cart-0").await, Err(Refused::Invalid(_))),
+                "{name}"
+            );
         }
     }
 

@@ -20,8 +20,8 @@ use crate::{
     dispatch::{Bounds, Dispatch},
     journal::{self, Opened},
     ports::{
-        Asker, Deliver, Failure, FailureKind, Live, Outcome, Reconcile, Request, RunReport, Sender, Sent, Staged, Subject,
-        Usage, World,
+        Asker, Deliver, Failure, FailureKind, Live, Outcome, Reconcile, Request, RunReport, Sender, Sent, Staged,
+        Subject, Usage, World,
     },
     queue::{Backoff, Queue},
     status::PluginStatus,
