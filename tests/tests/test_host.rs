@@ -183,6 +183,14 @@ fn the_test_host_refuses_the_configurations_that_the_host_refuses_with_the_same_
         base["spec"]["grants"]["write"][field] = json!([key]);
         compare(&base.to_string());
     }
+    // As many values and requirements as a selector may have, and one more.
+    for (values, expressions, valid) in [(64, 31, true), (65, 31, false), (64, 32, false), (65, 32, false)] {
+        let mut base = whole();
+        let values: Vec<String> = (0..values).map(|at| format!("v{at}")).collect();
+        let expression = json!({ "key": "tier", "operator": "NotIn", "values": values });
+        base["spec"]["watch"]["selector"]["matchExpressions"] = vec![expression; expressions].into();
+        assert_eq!(compare(&base.to_string()), valid);
+    }
     // Written as YAML is: the level of an indentation, the kinds of scalars, duplicates.
     let head = "apiVersion: podium.dev/v1alpha1\nkind: ClusterReconcilePlugin\nmetadata: { name: a }\n";
     for (rest, valid) in [

@@ -155,8 +155,8 @@ fn watch(field: Field<'_>, grants: &podium_pods::model::Grants) -> WatchSpec {
     WatchSpec { selector, sections, resync }
 }
 
-fn selector(field: Field<'_>) -> LabelSelector {
-    let mut selector = field.fields();
+fn selector(whole: Field<'_>) -> LabelSelector {
+    let mut selector = whole.clone().fields();
     let mut requirements = Vec::new();
     for (key, value) in selector.get("matchLabels").texts() {
         if let Err(rule) = syntax::qualified_name(&key) {
@@ -165,9 +165,12 @@ fn selector(field: Field<'_>) -> LabelSelector {
         let values = checked(&value, value.text(), syntax::label_value).into_iter().collect();
         requirements.push(LabelRequirement { key, operator: LabelOperator::In, values });
     }
-    for field in selector.get("matchExpressions").list() {
-        requirements.extend(requirement(field));
+    let expressions = selector.get("matchExpressions").list();
+    let (count, most) = (requirements.len() + expressions.len(), LabelSelector::MOST_REQUIREMENTS);
+    if count > most {
+        whole.problem(format!("has {count} requirements, labels and expressions together; at most {most}"));
     }
+    requirements.extend(expressions.into_iter().filter_map(requirement));
     selector.finish();
     LabelSelector(requirements)
 }
@@ -186,6 +189,10 @@ fn requirement(field: Field<'_>) -> Option<LabelRequirement> {
         operator.problem("is missing; use one of In, NotIn, Exists, DoesNotExist");
     }
     let given = values.list();
+    let (count, most) = (given.len(), LabelSelector::MOST_VALUES);
+    if count > most {
+        values.problem(format!("has {count} values; at most {most}"));
+    }
     let texts: Vec<String> =
         given.iter().filter_map(|value| checked(value, value.text(), syntax::label_value)).collect();
     let (checked_key, word) = (checked(&key, key.required_text(), syntax::qualified_name), operator.word(&operators));

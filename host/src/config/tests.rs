@@ -156,6 +156,28 @@ fn every_error_names_file_line_field_and_the_next_step() {
 }
 
 #[test]
+fn a_selector_has_as_many_requirements_and_values_as_a_query_and_no_more() {
+    let exists = |count: usize| (0..count).map(|at| format!("{{ key: k{at}, operator: Exists }}")).collect::<Vec<_>>();
+    let requirements = |count| format!("matchLabels: {{ app: web }}, matchExpressions: [{}]", exists(count).join(", "));
+    let values = |operator: &str, count: usize| {
+        let values: Vec<String> = (0..count).map(|at| format!("v{at}")).collect();
+        format!("matchExpressions: [{{ key: a, operator: {operator}, values: [{}] }}]", values.join(", "))
+    };
+    let spec = |selector: &str| format!("  watch:\n    selector: {{ {selector} }}");
+    for selector in [requirements(31), values("In", 64), values("NotIn", 64)] {
+        assert_eq!(errors(&[&minimal("a", &spec(&selector))]), Vec::<String>::new());
+    }
+    let requirements = only_error(&spec(&requirements(32)));
+    let expected = "spec.watch.selector: has 33 requirements, labels and expressions together; at most 32";
+    assert!(requirements.starts_with("0.yaml:7: ") && requirements.contains(expected), "{requirements}");
+    for operator in ["In", "NotIn"] {
+        let values = only_error(&spec(&values(operator, 65)));
+        let expected = "0.yaml:7: spec.watch.selector.matchExpressions[0].values: has 65 values; at most 64";
+        assert!(values.contains(expected), "{values}");
+    }
+}
+
+#[test]
 fn a_document_is_told_all_that_is_wrong_with_it_at_once() {
     let told = errors(&[&minimal("A", "  phase: late\n  colour: red")]);
     assert_eq!(told.len(), 3, "{told:#?}");

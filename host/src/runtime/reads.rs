@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use podium_pods::{
-    model::{Cursor, LabelOperator, PodQuery, Refused, Scope},
+    model::{Cursor, LabelOperator, LabelSelector, PodQuery, Refused, Scope},
     pod::CachedPod,
 };
 use podium_wire::{Record, Section, SectionSet};
@@ -23,8 +23,6 @@ const PAGE_PODS: u32 = 500;
 const PAGE_BYTES: usize = 1 << 20;
 const NAME_BYTES: usize = 253;
 const KEY_BYTES: usize = 317;
-const REQUIREMENTS: usize = 32;
-const VALUES: usize = 64;
 
 /// How a world wants to see Pods.
 pub(super) trait Format {
@@ -172,14 +170,15 @@ fn check_query(query: &PodQuery) -> Result<(), Refused> {
         at_most(name, value.as_deref().unwrap_or_default(), NAME_BYTES)?;
     }
     let requirements = &query.labels.0;
-    if requirements.len() > REQUIREMENTS {
-        return Err(Refused::Invalid(format!("labels: {} requirements, at most {REQUIREMENTS}", requirements.len())));
+    let (count, most) = (requirements.len(), LabelSelector::MOST_REQUIREMENTS);
+    if count > most {
+        return Err(Refused::Invalid(format!("labels: {count} requirements, at most {most}")));
     }
     for requirement in requirements {
         at_most("labels: key", &requirement.key, KEY_BYTES)?;
         let takes_values = matches!(requirement.operator, LabelOperator::In | LabelOperator::NotIn);
         let values = requirement.values.len();
-        if takes_values == requirement.values.is_empty() || values > VALUES {
+        if takes_values == requirement.values.is_empty() || values > LabelSelector::MOST_VALUES {
             let wants = if takes_values { "1 to 64 values" } else { "no values" };
             return Err(Refused::Invalid(format!("labels: {:?} takes {wants}, not {values}", requirement.operator)));
         }

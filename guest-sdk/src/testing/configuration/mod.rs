@@ -14,6 +14,10 @@ pub(super) use grants::{Grants, Pattern, WriteGrants};
 const API_VERSION: &str = "podium.dev/v1alpha1";
 /// The host's default of `spec.limits.writes`.
 const WRITES: u32 = 20;
+/// The most requirements of a selector.
+const REQUIREMENTS: usize = 32;
+/// The most values of a requirement.
+const VALUES: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Configuration {
@@ -178,15 +182,21 @@ fn watch(field: Field<'_>, grants: &Grants) {
     watch.finish();
 }
 
-fn selector(field: Field<'_>) {
-    let mut selector = field.fields();
-    for (key, value) in selector.get("matchLabels").texts() {
-        if let Err(rule) = syntax::qualified_name(&key) {
-            value.problem(format!("label key {} {rule}", syntax::quoted(&key)));
+fn selector(whole: Field<'_>) {
+    let mut selector = whole.clone().fields();
+    let labels = selector.get("matchLabels").texts();
+    for (key, value) in &labels {
+        if let Err(rule) = syntax::qualified_name(key) {
+            value.problem(format!("label key {} {rule}", syntax::quoted(key)));
         }
         value.checked(value.text(), syntax::label_value);
     }
-    selector.get("matchExpressions").list().into_iter().for_each(requirement);
+    let expressions = selector.get("matchExpressions").list();
+    let count = labels.len() + expressions.len();
+    if count > REQUIREMENTS {
+        whole.problem(format!("has {count} requirements, labels and expressions together; at most {REQUIREMENTS}"));
+    }
+    expressions.into_iter().for_each(requirement);
     selector.finish();
 }
 
@@ -198,6 +208,9 @@ fn requirement(field: Field<'_>) {
         operator.problem("is missing; use one of In, NotIn, Exists, DoesNotExist");
     }
     let given = values.list();
+    if given.len() > VALUES {
+        values.problem(format!("has {} values; at most {VALUES}", given.len()));
+    }
     for value in &given {
         value.checked(value.text(), syntax::label_value);
     }

@@ -39,6 +39,11 @@ impl LabelRequirement {
 pub struct LabelSelector(pub Vec<LabelRequirement>);
 
 impl LabelSelector {
+    /// The most requirements of a selector, in a query and in a configuration: each is looked at for each event.
+    pub const MOST_REQUIREMENTS: usize = 32;
+    /// The most values of a requirement.
+    pub const MOST_VALUES: usize = 64;
+
     #[must_use]
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.0.iter().all(|requirement| requirement.matches(labels))
