@@ -6,7 +6,7 @@ use podium_engine::{
     clock::Clock,
     dispatch::{Debts, PodQueue, Registry},
     ingest::{Ingest, Past},
-    ports::{Deliver, Live, Outcome, Request, RunReport, Sent, Staged, Usage, World},
+    ports::{Asker, Deliver, Live, Outcome, Request, RunReport, Sent, Staged, Usage, World},
     queue::{Backoff, Queue},
 };
 use podium_pods::{
@@ -50,6 +50,7 @@ impl Deliver for Nowhere {
 impl Live for Nowhere {
     fn get<'a>(
         &'a self,
+        _: Asker,
         _: &'a Sender,
         _: &'a str,
         _: &'a str,
