@@ -143,7 +143,7 @@ impl Collector for Figures {
         gauge(encoder, &plugins, "podium_deletions_unsettled", unsettled, |id, _| {
             i64::try_from(deletions(id)).unwrap_or(i64::MAX)
         })?;
-        let dropped = "Last states of deleted Pods that were dropped because the plugin did not settle on too many";
+        let dropped = "Last states of deleted Pods that were dropped because too many waited for the plugin";
         counter(encoder, &plugins, "podium_deletion_states_dropped", dropped, PluginStatus::states_dropped)?;
         let given_up = "Deletions that are not delivered any more because the plugin did not settle on them";
         counter(encoder, &plugins, "podium_deletions_given_up", given_up, PluginStatus::deletions_given_up)?;

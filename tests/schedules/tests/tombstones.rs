@@ -1,6 +1,6 @@
 //! Deletions between the ingest loop, the queue and the workers, in many orders: each is delivered once, and with the
-//! last state, to a plugin that is unloaded and loaded again too, from then on. Ingest loop and workers do here what `ingest` and `dispatch` do, by the
-//! same functions in the same order.
+//! last state, to a plugin that is unloaded and loaded again too, from then on. Ingest loop and workers do here what
+//! `ingest` and `dispatch` do, by the same functions in the same order.
 
 #![cfg(podium_model = "shuttle")]
 #![expect(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a panic is how a test fails")]

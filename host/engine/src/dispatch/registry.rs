@@ -39,7 +39,7 @@ impl Loaded {
         if let Some(dropped) = self.status.dropped_states(states) {
             tracing::warn!(
                 plugin = %self.spec.id, dropped,
-                "the plugin does not settle on deleted pods: the oldest last states are dropped"
+                "too many deleted pods wait for the plugin or do not settle: the oldest last states are dropped"
             );
         }
         if let Some(account) = &self.account {
@@ -53,7 +53,7 @@ impl Loaded {
         if let Some(given_up) = self.status.gave_up(deletions) {
             tracing::warn!(
                 plugin = %self.spec.id, given_up,
-                "the plugin does not settle on deleted pods: the oldest deletions are given up"
+                "too many deleted pods wait for the plugin or do not settle: the oldest deletions are given up"
             );
         }
     }

@@ -327,7 +327,7 @@ async fn a_pod_that_the_first_list_has_and_that_cannot_be_decoded_is_told_as_del
 
 #[tokio::test(start_paused = true)]
 async fn of_a_plugin_that_never_settles_on_deletions_no_more_is_kept_after_a_day_than_after_an_hour() {
-    const BOUNDS: Bounds = Bounds { states: 5, unsettled: 20, all: 100 };
+    const BOUNDS: Bounds = Bounds { states: 5, waiting: 100, unsettled: 20, all: 100 };
     const AN_HOUR: u64 = 60;
     let directory = tempfile::tempdir().unwrap();
     let Opened { journal, recovery, mut store } = journal::open(directory.path(), 0).unwrap();

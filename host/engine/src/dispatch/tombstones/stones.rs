@@ -25,6 +25,8 @@ pub(super) struct Stones<L> {
     unsettled: BTreeSet<(L, u64)>,
     /// Those of `unsettled` that have a last state.
     states: BTreeSet<(L, u64)>,
+    /// The others that have a last state.
+    waiting: BTreeSet<(L, u64)>,
     figures: BTreeMap<L, Figures>,
 }
 
@@ -51,6 +53,7 @@ impl<L: Copy + Ord + Hash> Stones<L> {
             stones: BTreeMap::new(),
             unsettled: BTreeSet::new(),
             states: BTreeSet::new(),
+            waiting: BTreeSet::new(),
             figures: BTreeMap::new(),
         }
     }
@@ -79,10 +82,16 @@ impl<L: Copy + Ord + Hash> Stones<L> {
             self.remove(lane, number);
         }
         self.numbers += 1;
+        let waits = last.is_some();
         let stone = Tombstone { key: key.clone(), last, since: now, seen: false, running: false, back: false };
         self.stones.insert((lane, self.numbers), stone);
         self.by_uid.entry(Arc::clone(&key.uid)).or_default().push((lane, self.numbers));
-        self.figures.entry(lane).or_default().all += 1;
+        let figures = self.figures.entry(lane).or_default();
+        figures.all += 1;
+        if waits {
+            self.waiting.insert((lane, self.numbers));
+            figures.waiting += 1;
+        }
     }
 
     pub(super) fn forget_lane(&mut self, lane: L) {
@@ -114,9 +123,11 @@ impl<L: Copy + Ord + Hash> Stones<L> {
         stone.running = false;
         let fresh = self.unsettled.insert((lane, number));
         let state = stone.last.is_some() && self.states.insert((lane, number));
+        let waited = self.waiting.remove(&(lane, number));
         let figures = self.figures.entry(lane).or_default();
         figures.unsettled += usize::from(fresh);
         figures.states += usize::from(state);
+        figures.waiting -= usize::from(waited);
     }
 
     pub(super) fn remove(&mut self, lane: L, number: u64) -> Option<Tombstone> {
@@ -128,11 +139,14 @@ impl<L: Copy + Ord + Hash> Stones<L> {
                 self.shrink();
             }
         }
-        let (unsettled, state) = (self.unsettled.remove(&(lane, number)), self.states.remove(&(lane, number)));
+        let at = (lane, number);
+        let (unsettled, state, waited) =
+            (self.unsettled.remove(&at), self.states.remove(&at), self.waiting.remove(&at));
         if let Some(figures) = self.figures.get_mut(&lane) {
             figures.all -= 1;
             figures.unsettled -= usize::from(unsettled);
             figures.states -= usize::from(state);
+            figures.waiting -= usize::from(waited);
         }
         Some(stone)
     }
@@ -149,13 +163,12 @@ impl<L: Copy + Ord + Hash> Stones<L> {
     pub(super) fn enforce(&mut self, lane: L, queue: &Keys<L>) -> Excess {
         let (bounds, mut excess) = (self.bounds, Excess::default());
         while self.figures(lane).states > bounds.states {
-            let Some((_, oldest)) = self.states.range(of(lane)).next().copied() else { break };
-            self.states.remove(&(lane, oldest));
-            if let Some(stone) = self.stones.get_mut(&(lane, oldest)) {
-                stone.last = None;
-            }
-            self.figures.entry(lane).or_default().states -= 1;
-            excess.states += 1;
+            let Some(oldest) = self.states.range(of(lane)).next().copied() else { break };
+            excess.states += u64::from(self.drop_state(oldest));
+        }
+        while self.figures(lane).waiting > bounds.waiting {
+            let Some(oldest) = self.waiting.range(of(lane)).next().copied() else { break };
+            excess.states += u64::from(self.drop_state(oldest));
         }
         while self.figures(lane).unsettled > bounds.unsettled {
             let Some(oldest) =
@@ -171,6 +184,15 @@ impl<L: Copy + Ord + Hash> Stones<L> {
             excess.given_up.extend(self.give_up(lane, oldest, queue));
         }
         excess
+    }
+
+    /// Returns false if there is no last state.
+    fn drop_state(&mut self, at: (L, u64)) -> bool {
+        let (state, waited) = (self.states.remove(&at), self.waiting.remove(&at));
+        let figures = self.figures.entry(at.0).or_default();
+        figures.states -= usize::from(state);
+        figures.waiting -= usize::from(waited);
+        self.stones.get_mut(&at).is_some_and(|stone| stone.last.take().is_some())
     }
 
     fn waits(&self, lane: L, number: u64) -> bool {

@@ -5,7 +5,7 @@ use podium_pods::pod::CachedPod;
 use super::*;
 use crate::queue::Backoff;
 
-const BOUNDS: Bounds = Bounds { states: 2, unsettled: 4, all: 8 };
+const BOUNDS: Bounds = Bounds { states: 2, waiting: 8, unsettled: 4, all: 8 };
 
 fn pod(number: usize, revision: u64) -> Arc<CachedPod> {
     let mut pod = podium_wire::Pod::default();
@@ -27,7 +27,11 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        Self { queue: Queue::new(Backoff::default(), usize::MAX, 1), stones: Tombstones::new(BOUNDS) }
+        Self::within(BOUNDS)
+    }
+
+    fn within(bounds: Bounds) -> Self {
+        Self { queue: Queue::new(Backoff::default(), usize::MAX, 1), stones: Tombstones::new(bounds) }
     }
 
     /// Deletes Pods that concern the lanes, and gives what was too much.
@@ -74,7 +78,7 @@ async fn of_deletions_that_do_not_settle_the_oldest_lose_their_last_states_and_t
     // The fifth and the sixth are too many.
     assert_eq!(ran, ["u2", "u3+", "u4+", "u5+"]);
     assert_eq!(uids(&excess.given_up), ["u0", "u1"]);
-    assert_eq!(rig.stones.figures(1), Figures { states: 2, unsettled: 4, all: 4 });
+    assert_eq!(rig.stones.figures(1), Figures { states: 2, waiting: 0, unsettled: 4, all: 4 });
     tokio::time::advance(hour).await;
     let (ran, _) = rig.run(Next::Settled);
     assert_eq!(ran, ["u2", "u3", "u4+", "u5+"], "given up is not run again");
@@ -93,6 +97,25 @@ async fn deletions_that_no_run_has_seen_keep_their_last_states_and_are_bounded_b
     let (ran, excess) = rig.run(Next::Settled);
     assert_eq!((ran.len(), excess), (16, Excess::default()));
     assert!(ran.iter().all(|uid| uid.ends_with('+')), "{ran:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_deletions_that_wait_for_their_first_run_the_oldest_lose_their_last_states_and_are_delivered() {
+    let rig = Rig::within(Bounds { waiting: 3, ..BOUNDS });
+    assert!(rig.delete(0..3, &[1, 2]).is_empty());
+    let dropped: Vec<_> = rig.delete(3..5, &[1]).into_iter().map(|(lane, excess)| (lane, excess.states)).collect();
+    assert_eq!(dropped, [(1, 1), (1, 1)], "each plugin by itself");
+    assert_eq!(rig.stones.figures(1), Figures { waiting: 3, all: 5, ..Figures::default() });
+    let (ran, excess) = rig.run(Next::Failed);
+    assert_eq!(ran, ["u0", "u0+", "u1", "u1+", "u2+", "u2+", "u3+", "u4+"]);
+    // What a run has failed on is within its own bound and leaves room for others.
+    assert_eq!(rig.stones.figures(1), Figures { states: 2, waiting: 0, unsettled: 4, all: 4 });
+    assert_eq!((excess.states, uids(&excess.given_up)), (2, vec!["u0"]));
+    assert!(rig.delete(5..8, &[1]).is_empty());
+    assert_eq!(rig.stones.figures(1).waiting, 3);
+    tokio::time::advance(Duration::from_secs(3_600)).await;
+    rig.run(Next::Settled);
+    assert_eq!((rig.stones.figures(1), rig.stones.figures(2)), <_>::default());
 }
 
 #[tokio::test(start_paused = true)]
