@@ -16,14 +16,18 @@ use podium_pods::{
 };
 use tokio::time::Instant;
 
-use super::Lane;
+use super::{GATE_PAUSE, Lane};
 use crate::ports::{Expectation, Shown};
 
 /// How long the cache may lag behind an expectation before the API server is asked. A watch that is cut off is back
 /// within 5 s where the network is.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long after a live read that failed the next one is tried, where only a live read can tell.
+/// How long after a live read that failed the next one is tried, where only a live read can tell; elsewhere it is
+/// [`PATIENCE`]. Doubles with each further one, up to [`MOST_PATIENCE`]: a Pod that cannot be decoded stays so for long.
 const READ_AGAIN: Duration = Duration::from_secs(1);
+const MOST_PATIENCE: Duration = Duration::from_secs(300);
+/// How often [`GATE_PAUSE`] doubles at most.
+const PAUSE_DOUBLINGS: u32 = 5;
 
 /// The expectations of all plugins.
 #[derive(Debug, Default)]
@@ -44,6 +48,8 @@ struct Expected {
     unknown: bool,
     /// When the API server is asked, if the cache does not show it by then.
     ask: Instant,
+    /// Live reads that failed in a row.
+    failures: u32,
 }
 
 /// Whether a run may start.
@@ -58,7 +64,7 @@ pub(super) enum Gate {
 
 impl Expected {
     fn new(ask: Instant) -> Self {
-        Self { revision: Revision(0), deletion: false, gone: false, unknown: false, ask }
+        Self { revision: Revision(0), deletion: false, gone: false, unknown: false, ask, failures: 0 }
     }
 
     fn add(&mut self, shown: Shown, now: Instant) {
@@ -70,12 +76,32 @@ impl Expected {
         }
     }
 
+    /// Plans the next live read after one that failed.
+    fn read_failed(&mut self, now: Instant) {
+        let first = if self.unknown { READ_AGAIN } else { PATIENCE };
+        self.ask = now + doubled(first, self.failures).min(MOST_PATIENCE);
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    /// How soon a run that waits looks again. What only a live read can tell is not looked at before.
+    fn pause(&self, now: Instant) -> Duration {
+        if self.unknown {
+            self.ask.saturating_duration_since(now).max(GATE_PAUSE)
+        } else {
+            doubled(GATE_PAUSE, self.failures.min(PAUSE_DOUBLINGS))
+        }
+    }
+
     /// A Pod that is gone fulfils everything.
     fn is_shown_by(&self, view: &dyn PodView, uid: &str) -> bool {
         view.by_uid(uid).is_none_or(|pod| {
             !self.unknown && !self.gone && pod.revision >= self.revision && (!self.deletion || is_going(&pod))
         })
     }
+}
+
+fn doubled(first: Duration, times: u32) -> Duration {
+    first.saturating_mul(1_u32.checked_shl(times).unwrap_or(u32::MAX))
 }
 
 fn is_going(pod: &CachedPod) -> bool {
@@ -113,6 +139,13 @@ impl Gates {
         if now < entry.ask { Gate::Wait } else { Gate::AskLive }
     }
 
+    /// How soon a run for which the gate is shut looks again. An event looks at once.
+    pub(super) fn pause(&self, lane: Lane, uid: &str, now: Instant) -> Duration {
+        let expected = self.expected.lock();
+        let entry = expected.get(uid).and_then(|lanes| lanes.get(&lane));
+        entry.map_or(GATE_PAUSE, |entry| entry.pause(now))
+    }
+
     /// Takes the answer of a live read that [`Gate::AskLive`] asked for. The gate stays shut where the read failed: it
     /// never opens by time alone.
     pub(super) fn answer(
@@ -124,9 +157,13 @@ impl Gates {
     ) {
         let mut expected = self.expected.lock();
         let Some(entry) = expected.get_mut(&key.uid).and_then(|lanes| lanes.get_mut(&lane)) else { return };
-        entry.ask = now + PATIENCE;
-        match live {
-            Ok(Some(pod)) if pod.key.uid == key.uid => {
+        let Ok(pod) = live else {
+            entry.read_failed(now);
+            return;
+        };
+        (entry.ask, entry.failures) = (now + PATIENCE, 0);
+        match pod {
+            Some(pod) if pod.key.uid == key.uid => {
                 // An older revision than that of a write means that the API server's history was set back.
                 if entry.unknown || entry.gone || pod.revision < entry.revision {
                     entry.revision = pod.revision;
@@ -134,9 +171,7 @@ impl Gates {
                 entry.deletion &= is_going(pod);
                 (entry.unknown, entry.gone) = (false, false);
             }
-            Ok(_) => (entry.unknown, entry.gone) = (false, entry.gone || entry.unknown),
-            Err(_) if entry.unknown => entry.ask = now + READ_AGAIN,
-            Err(_) => {}
+            _ => (entry.unknown, entry.gone) = (false, entry.gone || entry.unknown),
         }
     }
 

@@ -49,7 +49,8 @@ use crate::{
 pub type PodQueue = Keys<Lane>;
 type PodJob = Job<Lane, Slot, Arc<str>>;
 
-/// How soon a run that waits for the cache to show the plugin's own writes looks again. An event looks at once.
+/// How soon a run that waits for the cache to show the plugin's own writes looks again, and less often while live reads
+/// fail. An event looks at once.
 const GATE_PAUSE: Duration = Duration::from_millis(250);
 
 /// For how long a plugin may ask to be run again on a Pod that is gone, or fail on it; a day is long enough to mend a
@@ -146,7 +147,8 @@ impl Dispatch {
             account.enter(key).await;
         }
         let Some(snapshot) = self.caught_up(job.lane, key).await else {
-            return Ran::not(Next::Postponed(GATE_PAUSE));
+            let pause = self.debts.gates.pause(job.lane, &key.uid, Instant::now());
+            return Ran::not(Next::Postponed(pause));
         };
         let number = self.runs.fetch_add(1, Relaxed);
         let Looked { subject, gone_for } = self.debts.tombstones.look(&self.queue, job, &*snapshot, Instant::now());

@@ -4,7 +4,7 @@ mod gate;
 
 use std::{
     collections::VecDeque,
-    sync::atomic::{AtomicBool, Ordering::SeqCst},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
 };
 
 use parking_lot::Mutex;
@@ -90,6 +90,9 @@ impl Deliver for Script {
 struct Server {
     pod: Mutex<Option<Arc<CachedPod>>>,
     asked: AtomicBool,
+    /// Its answers cannot be read.
+    broken: AtomicBool,
+    reads: AtomicUsize,
 }
 
 impl Live for Server {
@@ -102,7 +105,12 @@ impl Live for Server {
     ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
         assert_eq!(asker, Asker::Host, "no plugin of these tests reads live");
         self.asked.store(true, SeqCst);
-        Box::pin(async { Ok(self.pod.lock().clone()) })
+        self.reads.fetch_add(1, SeqCst);
+        let answer = match self.broken.load(SeqCst) {
+            true => Err(Refused::Unavailable("not the pod that was asked for".to_owned())),
+            false => Ok(self.pod.lock().clone()),
+        };
+        Box::pin(std::future::ready(answer))
     }
 }
 

@@ -159,3 +159,37 @@ async fn after_commit_the_run_sees_its_own_write_also_where_the_answer_was_lost(
         assert_eq!(world.view().by_uid("u1").unwrap().revision, Revision(7), "{shown:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn where_no_live_read_can_be_read_reads_and_turns_become_rare_and_the_gate_stays_shut() {
+    // A lost answer, which only a live read resolves; a revision, which the cache may show any time.
+    for (shown, turns_at_most) in [(Shown::Unknown, 330), (Shown::Revision(Revision(7)), 12_000)] {
+        let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
+        rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+        rig.server.broken.store(true, SeqCst);
+        let expected = [Expectation { key: pod(5).key.clone(), shown }];
+        rig.dispatch.debts.gates.expect(rig.lane, &expected, &rig.dispatch.reader, Instant::now());
+        rig.add();
+        let (start, mut turns) = (Instant::now(), 0);
+        while start.elapsed() < Duration::from_secs(24 * 3_600) {
+            assert!(matches!(rig.turn().await, Next::Postponed(_)));
+            turns += 1;
+        }
+        let reads = rig.server.reads.load(SeqCst);
+        assert!(reads < 310 && turns < turns_at_most, "{shown:?}: {reads} reads and {turns} turns in a day");
+        // An event does not bring a read forward, and one that can be read opens the gate.
+        rig.add();
+        assert!(matches!(rig.turn().await, Next::Postponed(_)));
+        assert_eq!(rig.server.reads.load(SeqCst), reads);
+        rig.server.broken.store(false, SeqCst);
+        *rig.server.pod.lock() = Some(pod(5));
+        let start = Instant::now();
+        while rig.turn().await != Next::Settled {}
+        assert!(start.elapsed() <= Duration::from_secs(310), "{shown:?}");
+        // A Pod that goes is not waited for.
+        rig.dispatch.debts.gates.expect(rig.lane, &expected, &rig.dispatch.reader, Instant::now());
+        rig.writer.apply(vec![PodEvent::deleted(pod(6))]);
+        rig.add();
+        assert_eq!(rig.turn().await, Next::Settled);
+    }
+}
