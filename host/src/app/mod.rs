@@ -5,6 +5,7 @@
 
 mod checkpoint;
 mod cluster;
+mod disk;
 mod journal;
 mod loading;
 mod operator;

@@ -4,7 +4,7 @@ use std::{
     env,
     hash::{BuildHasher, Hasher, RandomState},
     io,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::ExitCode,
     sync::Arc,
     thread::{self, available_parallelism},
@@ -22,10 +22,10 @@ use podium_pods::model::{
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{App, CheckpointOptions, Operator, Options};
+use super::{App, Operator, Options, disk};
 use crate::{
     admin::{self, Bound, ListenAddress},
-    api, checkpoint, config,
+    config,
     telemetry::{Dropped, LogFormat, init_logs},
 };
 
@@ -44,6 +44,10 @@ struct Exit {
 
 impl Exit {
     const MISCONFIGURED: Self = Self { code: MISCONFIGURED, reason: "flags or configuration cannot be used" };
+
+    fn stopped(signal: &'static str) -> Self {
+        Self { code: 0, reason: signal }
+    }
 }
 
 /// Runs reconcile plugins, as sandboxed WebAssembly components, on the Pods of a cluster.
@@ -161,13 +165,11 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> anyhow::R
     };
     tokio::pin!(stopped);
 
-    // Beside the runtime: a disk that does not answer must not keep the process from ending.
     let paths = flags.plugins.clone();
-    let reading = tokio::task::spawn_blocking(move || config::load(&paths));
-    let config::Loaded { plugins, errors, warnings } = tokio::select! {
-        biased;
-        signal = &mut stopped => return Ok(Exit { code: 0, reason: signal }),
-        read = reading => read.context("the configuration was not read")?,
+    let loaded = read(&mut stopped, move || config::load(&paths)).await?;
+    let config::Loaded { plugins, errors, warnings } = match loaded {
+        Ok(loaded) => loaded,
+        Err(exit) => return Ok(exit),
     };
     for warning in &warnings {
         tracing::warn!("{warning}");
@@ -187,37 +189,33 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> anyhow::R
         return Ok(Exit::MISCONFIGURED);
     }
     let Some(operator) = operator(&flags, dropped).await else { return Ok(Exit::MISCONFIGURED) };
-    let kube_config = match kube_config(flags.kubeconfig.as_deref()).await {
-        Ok(kube_config) => kube_config,
-        Err(error) => {
+    let kubeconfig = flags.kubeconfig.clone();
+    let clients = match read(&mut stopped, move || disk::clients(kubeconfig.as_deref())).await? {
+        Ok(clients) => clients,
+        Err(exit) => return Ok(exit),
+    };
+    let (client, watch_client) = match clients {
+        Ok(clients) => clients,
+        Err(disk::NoClient::Misconfigured(error)) => {
             tracing::error!("{error:#}");
             return Ok(Exit::MISCONFIGURED);
         }
-    };
-    if kube_config.accept_invalid_certs {
-        tracing::warn!(
-            "the API server's certificate is not verified, because the kubeconfig sets insecure-skip-tls-verify: whoever is \
-             on the way can read and change everything"
-        );
-    }
-    let journal = match journal(flags.state_dir.as_deref()) {
-        Ok(journal) => journal,
-        Err(error) => {
-            tracing::error!("--state-dir {error}");
-            return Ok(Exit::MISCONFIGURED);
-        }
+        Err(disk::NoClient::Failed(error)) => return Err(error.into()),
     };
     let state_dir = flags.state_dir.as_ref().map(|directory| directory.display().to_string()).unwrap_or_default();
-    let checkpoint = match checkpoints(flags.state_dir, flags.checkpoint_seconds) {
-        Ok(checkpoint) => checkpoint,
+    let (directory, seconds, now) = (flags.state_dir, flags.checkpoint_seconds, now_millis());
+    let state = match read(&mut stopped, move || disk::state(directory, seconds, now)).await? {
+        Ok(state) => state,
+        Err(exit) => return Ok(exit),
+    };
+    let (journal, checkpoint) = match state {
+        Ok(state) => state,
         Err(error) => {
-            tracing::error!("--state-dir: the checkpoint there cannot be removed: {error}");
+            tracing::error!("--state-dir{error}");
             return Ok(Exit::MISCONFIGURED);
         }
     };
-    let watch_client = api::client(kube_config.clone()).map_err(|error| *error)?;
-    let client = api::client(kube_config).map_err(|error| *error)?;
-    let mut app = App::start(Options {
+    let start = App::start(Options {
         client,
         watch_client,
         namespace: flags.namespace,
@@ -229,8 +227,13 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> anyhow::R
         seed: seed(),
         now_millis: now_millis(),
         wall_clock: Some(Arc::new(now_millis)),
-    })
-    .await?;
+    });
+    // It reads the checkpoint.
+    let mut app = tokio::select! {
+        biased;
+        signal = &mut stopped => return Ok(Exit::stopped(signal)),
+        app = start => app?,
+    };
     let ended = tokio::select! {
         biased;
         signal = &mut stopped => Ok(signal),
@@ -250,7 +253,7 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> anyhow::R
     tracing::info!("shutting down: no new runs, those under way may end");
     app.shutdown().await;
     match ended {
-        Ok(reason) => Ok(Exit { code: 0, reason }),
+        Ok(signal) => Ok(Exit::stopped(signal)),
         Err(error) => match error.downcast::<journal::OtherCluster>() {
             Ok(other) => {
                 tracing::error!("--state-dir {state_dir}: {other}");
@@ -258,6 +261,20 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> anyhow::R
             }
             Err(error) => Err(error),
         },
+    }
+}
+
+/// Runs what blocks on a thread of its own: a disk that does not answer must not keep the process from ending. Fails with
+/// the end of the process where a signal came first.
+async fn read<T: Send + 'static>(
+    stopped: &mut (impl Future<Output = &'static str> + Unpin),
+    read: impl FnOnce() -> T + Send + 'static,
+) -> anyhow::Result<Result<T, Exit>> {
+    let reading = tokio::task::spawn_blocking(read);
+    tokio::select! {
+        biased;
+        signal = stopped => Ok(Err(Exit::stopped(signal))),
+        read = reading => Ok(Ok(read.context("what the start reads was not read")?)),
     }
 }
 
@@ -330,30 +347,6 @@ fn warn_of_pruned(plugins: &[(PathBuf, PluginSpec)], prune: &Prune) {
     }
 }
 
-/// The journal of the directory, if one is given.
-fn journal(directory: Option<&Path>) -> Result<Option<journal::Opened>, journal::Error> {
-    let Some(directory) = directory else {
-        tracing::info!(
-            "no --state-dir: deletions of pods while the host is down are not delivered, unless a finalizer holds the pod"
-        );
-        return Ok(None);
-    };
-    let opened = journal::open(directory, now_millis())?;
-    let journal::Figures { entries, bytes, .. } = opened.journal.figures();
-    tracing::info!(directory = %directory.display(), entries, bytes, "journal opened");
-    Ok(Some(opened))
-}
-
-/// Where the cache is saved. One that an earlier host left goes where none is wanted: it has whole Pods.
-fn checkpoints(directory: Option<PathBuf>, seconds: u32) -> io::Result<Option<CheckpointOptions>> {
-    let Some(directory) = directory else { return Ok(None) };
-    if seconds == 0 {
-        checkpoint::remove(&directory)?;
-        return Ok(None);
-    }
-    Ok(Some(CheckpointOptions { directory, every: Duration::from_secs(seconds.into()) }))
-}
-
 /// Loads all plugins, and logs why one is not. With `strict` none runs before all are known to be good. Returns false
 /// when the host is not to go on: with `strict` when any plugin was not loaded, otherwise when none was and none is
 /// tried again.
@@ -394,24 +387,6 @@ fn listed(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| text::path(path)).collect::<Vec<_>>().join(", ")
 }
 
-/// The errors' texts hold their causes, so these are not told again.
-async fn kube_config(file: Option<&Path>) -> anyhow::Result<kube::Config> {
-    match file {
-        Some(file) => {
-            let unusable = |error| anyhow::anyhow!("--kubeconfig {} cannot be used: {error}", file.display());
-            let kubeconfig = kube::config::Kubeconfig::read_from(file).map_err(unusable)?;
-            let options = kube::config::KubeConfigOptions::default();
-            kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(unusable)
-        }
-        None => match kube::Config::incluster() {
-            Ok(config) => Ok(config),
-            Err(_) => kube::Config::infer()
-                .await
-                .context("no cluster: not in a Pod with a ServiceAccount, and no kubeconfig; pass --kubeconfig FILE"),
-        },
-    }
-}
-
 #[expect(clippy::disallowed_methods, reason = "the one place where the wall clock is read")]
 fn now_millis() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -424,20 +399,4 @@ fn seed() -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn addresses(arguments: &[&str], in_cluster: bool) -> (String, String) {
-        let all = [&["podium-host", "--plugins", "plugins"], arguments].concat();
-        let flags = Flags::try_parse_from(all).unwrap();
-        (probe_address(&flags, in_cluster).to_string(), flags.metrics_bind_address.to_string())
-    }
-
-    #[test]
-    fn in_a_cluster_probes_listen_on_all_addresses_and_metrics_on_loopback() {
-        assert_eq!(addresses(&[], true), (":8081".into(), "127.0.0.1:8080".into()));
-        assert_eq!(addresses(&[], false), ("127.0.0.1:8081".into(), "127.0.0.1:8080".into()));
-        let told = ["--health-probe-bind-address", "10.0.0.7:1", "--metrics-bind-address", ":2"];
-        assert_eq!(addresses(&told, true), ("10.0.0.7:1".into(), ":2".into()));
-    }
-}
+mod tests;

@@ -1,0 +1,103 @@
+//! What a start reads from disks before anything runs: the kubeconfig with its certificates, the state directory.
+//! Everything here blocks.
+
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Context;
+use podium_engine::journal;
+use tokio::runtime::Handle;
+
+use super::CheckpointOptions;
+use crate::{api, checkpoint};
+
+/// Why there is no client of the API server.
+pub(super) enum NoClient {
+    Misconfigured(anyhow::Error),
+    Failed(kube::Error),
+}
+
+/// Why the state directory cannot be used. Displayed, it follows the flag.
+pub(super) enum NoState {
+    Journal(journal::Error),
+    Checkpoint(io::Error),
+}
+
+impl fmt::Display for NoState {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Journal(error) => write!(formatter, " {error}"),
+            Self::Checkpoint(error) => write!(formatter, ": the checkpoint there cannot be removed: {error}"),
+        }
+    }
+}
+
+/// Makes two clients of one API server: for all but the watch, and for the watch. Within a runtime.
+pub(super) fn clients(kubeconfig: Option<&Path>) -> Result<(kube::Client, kube::Client), NoClient> {
+    let config = Handle::current().block_on(kube_config(kubeconfig)).map_err(NoClient::Misconfigured)?;
+    if config.accept_invalid_certs {
+        tracing::warn!(
+            "the API server's certificate is not verified, because the kubeconfig sets insecure-skip-tls-verify: whoever is \
+             on the way can read and change everything"
+        );
+    }
+    // It reads the client's certificate.
+    let client = |config| api::client(config).map_err(|error| NoClient::Failed(*error));
+    let watch_client = client(config.clone())?;
+    Ok((client(config)?, watch_client))
+}
+
+/// Opens the journal of the directory, if one is given, and says where the cache is saved.
+pub(super) fn state(
+    directory: Option<PathBuf>,
+    checkpoint_seconds: u32,
+    now_millis: u64,
+) -> Result<(Option<journal::Opened>, Option<CheckpointOptions>), NoState> {
+    let journal = journal(directory.as_deref(), now_millis).map_err(NoState::Journal)?;
+    Ok((journal, checkpoints(directory, checkpoint_seconds).map_err(NoState::Checkpoint)?))
+}
+
+/// The journal of the directory, if one is given.
+fn journal(directory: Option<&Path>, now_millis: u64) -> Result<Option<journal::Opened>, journal::Error> {
+    let Some(directory) = directory else {
+        tracing::info!(
+            "no --state-dir: deletions of pods while the host is down are not delivered, unless a finalizer holds the pod"
+        );
+        return Ok(None);
+    };
+    let opened = journal::open(directory, now_millis)?;
+    let journal::Figures { entries, bytes, .. } = opened.journal.figures();
+    tracing::info!(directory = %directory.display(), entries, bytes, "journal opened");
+    Ok(Some(opened))
+}
+
+/// Where the cache is saved. One that an earlier host left goes where none is wanted: it has whole Pods.
+fn checkpoints(directory: Option<PathBuf>, seconds: u32) -> io::Result<Option<CheckpointOptions>> {
+    let Some(directory) = directory else { return Ok(None) };
+    if seconds == 0 {
+        checkpoint::remove(&directory)?;
+        return Ok(None);
+    }
+    Ok(Some(CheckpointOptions { directory, every: Duration::from_secs(seconds.into()) }))
+}
+
+/// The errors' texts hold their causes, so these are not told again.
+async fn kube_config(file: Option<&Path>) -> anyhow::Result<kube::Config> {
+    match file {
+        Some(file) => {
+            let unusable = |error| anyhow::anyhow!("--kubeconfig {} cannot be used: {error}", file.display());
+            let kubeconfig = kube::config::Kubeconfig::read_from(file).map_err(unusable)?;
+            let options = kube::config::KubeConfigOptions::default();
+            kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(unusable)
+        }
+        None => match kube::Config::incluster() {
+            Ok(config) => Ok(config),
+            Err(_) => kube::Config::infer()
+                .await
+                .context("no cluster: not in a Pod with a ServiceAccount, and no kubeconfig; pass --kubeconfig FILE"),
+        },
+    }
+}

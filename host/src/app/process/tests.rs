@@ -1,0 +1,60 @@
+//! Flags, and signals while disks are silent.
+
+use super::*;
+
+fn addresses(arguments: &[&str], in_cluster: bool) -> (String, String) {
+    let all = [&["podium-host", "--plugins", "plugins"], arguments].concat();
+    let flags = Flags::try_parse_from(all).unwrap();
+    (probe_address(&flags, in_cluster).to_string(), flags.metrics_bind_address.to_string())
+}
+
+#[test]
+fn in_a_cluster_probes_listen_on_all_addresses_and_metrics_on_loopback() {
+    assert_eq!(addresses(&[], true), (":8081".into(), "127.0.0.1:8080".into()));
+    assert_eq!(addresses(&[], false), ("127.0.0.1:8081".into(), "127.0.0.1:8080".into()));
+    let told = ["--health-probe-bind-address", "10.0.0.7:1", "--metrics-bind-address", ":2"];
+    assert_eq!(addresses(&told, true), ("10.0.0.7:1".into(), ":2".into()));
+}
+
+const PLUGIN: &str = "apiVersion: podium.dev/v1alpha1\nkind: ClusterReconcilePlugin\nmetadata: { name: a }\n\
+    spec: { source: { file: a.wasm } }\n";
+const KUBECONFIG: &str = "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
+    contexts: [{ name: a, context: { cluster: a, user: a } }]\n\
+    clusters: [{ name: a, cluster: { server: 'http://127.0.0.1:1' } }]\nusers: [{ name: a, user: {} }]\n";
+
+/// How a host ends that reads a pipe, into which nobody writes, in the place of this file, and is sent SIGTERM.
+fn told_to_end_while_it_reads(pipe: &str) -> Option<(u8, &'static str)> {
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name);
+    std::fs::create_dir(path("state")).unwrap();
+    std::fs::write(path("a.yaml"), PLUGIN).unwrap();
+    std::fs::write(path("kubeconfig"), KUBECONFIG).unwrap();
+    let _ = std::fs::remove_file(path(pipe));
+    assert!(std::process::Command::new("mkfifo").arg(path(pipe)).status().unwrap().success());
+    let none = ["--health-probe-bind-address", "0", "--metrics-bind-address", "0"].map(PathBuf::from);
+    let files = [("--plugins", "a.yaml"), ("--kubeconfig", "kubeconfig"), ("--state-dir", "state")];
+    let files = files.into_iter().flat_map(|(flag, name)| [flag.into(), path(name)]);
+    let flags = Flags::try_parse_from([PathBuf::from("podium-host")].into_iter().chain(files).chain(none)).unwrap();
+    let (told, ended) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        let exit = run(flags, Arc::default()).unwrap();
+        told.send((exit.code, exit.reason))
+    });
+    // The host listens for signals from its start, so that by now one does not end the process.
+    for _ in 0..10 {
+        if let Ok(exit) = ended.recv_timeout(Duration::from_secs(1)) {
+            return Some(exit);
+        }
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM).unwrap();
+    }
+    None
+}
+
+#[test]
+fn a_start_that_waits_for_a_disk_ends_on_sigterm() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _listening = runtime.block_on(async { signal(SignalKind::terminate()) }).unwrap();
+    for pipe in ["kubeconfig", "state/journal", "state/lock"] {
+        assert_eq!(told_to_end_while_it_reads(pipe), Some((0, "SIGTERM")), "{pipe}");
+    }
+}
