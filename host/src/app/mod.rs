@@ -205,15 +205,15 @@ impl App {
         services.spawn_on(ingest, &ingest_runtime);
 
         let writeback = Arc::new(Writeback::new(&api, Arc::clone(&shapes)));
-        let (sending, senders) = (writeback.clone(), registry.clone());
+        let (sending, loaded) = (writeback.clone(), registry.clone());
         services.spawn(async move {
             let told = |manager: &str, result| {
-                let plugins = senders.all();
+                let plugins = loaded.all();
                 if let Some(plugin) = plugins.iter().find(|plugin| plugin.sender.manager == manager) {
                     plugin.status.event(result);
                 }
             };
-            match sending.send_waiting_events(told).await {}
+            match sending.send_waiting_events(|| loaded.event_senders(), told).await {}
         });
 
         let dispatch = Arc::new(Dispatch {

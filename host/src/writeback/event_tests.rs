@@ -31,6 +31,8 @@ struct Wire {
     made: Arc<Mutex<BTreeSet<(String, String)>>>,
     requests: Arc<Mutex<u32>>,
     began: Instant,
+    /// The senders of the plugins that are loaded.
+    loaded: Arc<Mutex<Vec<Sender>>>,
     /// What the time of day differs by from the time since the start.
     set_millis: Arc<AtomicU64>,
 }
@@ -39,8 +41,9 @@ impl Wire {
     fn new() -> (Self, Writeback) {
         let (create, patch) = (Arc::new(AtomicU16::new(201)), Arc::new(AtomicU16::new(200)));
         let odd = Arc::new(Mutex::new((201, Value::Null, Duration::ZERO)));
-        let (made, requests, set_millis) = <_>::default();
-        let wire = Self { create, patch, odd, made, requests, began: Instant::now(), set_millis };
+        let (made, requests, set_millis, loaded) = <_>::default();
+        let wire = Self { create, patch, odd, made, requests, began: Instant::now(), loaded, set_millis };
+        wire.load("podium/shop/a", None);
         let server = wire.clone();
         let service = service_fn(move |request: ::http::Request<Body>| {
             let server = server.clone();
@@ -79,10 +82,21 @@ impl Wire {
         u64::try_from(self.began.elapsed().as_millis()).unwrap() + self.set_millis.load(SeqCst)
     }
 
+    /// Loads a plugin, in the place of one of that name.
+    fn load(&self, manager: &str, account: Option<&str>) {
+        self.unload(manager);
+        self.loaded.lock().push(Sender { manager: manager.into(), impersonate: account.map(Into::into) });
+    }
+
+    fn unload(&self, manager: &str) {
+        self.loaded.lock().retain(|sender| sender.manager != manager);
+    }
+
     /// Has an Event of the plugin wait.
     async fn delay(&self, writeback: &Writeback, manager: &str, namespace: &str, pod: usize) -> Vec<EventResult> {
         let target = PodKey::new(namespace, &format!("cart-{pod}"), &format!("{namespace}-{pod}"));
-        let sender = Sender { manager: manager.into(), impersonate: None };
+        let loaded = self.loaded.lock().iter().find(|sender| sender.manager == manager).cloned();
+        let sender = loaded.unwrap_or(Sender { manager: manager.into(), impersonate: None });
         let mut sent = Sent::default();
         let event = event(&target);
         writeback.events.send(&writeback.api, &sender, &[event.get()], false, self.now(), &mut sent).await;
@@ -93,11 +107,14 @@ impl Wire {
     /// and in which second.
     async fn sent(&self, writeback: &Writeback, of: &str, seconds: u64) -> Vec<(EventResult, u64)> {
         let (told, began) = (Mutex::new(Vec::new()), Instant::now());
-        let sending = writeback.send_waiting_events(|manager, result| {
-            if manager == of {
-                told.lock().push((result, began.elapsed().as_secs()));
-            }
-        });
+        let sending = writeback.send_waiting_events(
+            || self.loaded.lock().clone(),
+            |manager, result| {
+                if manager == of {
+                    told.lock().push((result, began.elapsed().as_secs()));
+                }
+            },
+        );
         let _ = tokio::time::timeout(Duration::from_secs(seconds), sending).await;
         told.into_inner()
     }
@@ -116,10 +133,13 @@ impl Wire {
     /// Lets Events that wait be sent for so many seconds; gives what was told about them.
     async fn wait(&self, writeback: &Writeback, seconds: u64) -> Vec<EventResult> {
         let told = Mutex::new(Vec::new());
-        let sending = writeback.send_waiting_events(|manager, result| {
-            assert_eq!(manager, "podium/shop/a");
-            told.lock().push(result);
-        });
+        let sending = writeback.send_waiting_events(
+            || self.loaded.lock().clone(),
+            |manager, result| {
+                assert_eq!(manager, "podium/shop/a");
+                told.lock().push(result);
+            },
+        );
         let _ = tokio::time::timeout(Duration::from_secs(seconds), sending).await;
         told.into_inner()
     }
@@ -200,6 +220,74 @@ async fn what_does_not_fit_or_is_never_taken_is_counted_as_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn events_of_plugins_whose_webhooks_are_slow_do_not_keep_those_of_others_waiting() {
+    let (wire, writeback) = Wire::new();
+    wire.odd.lock().2 = Duration::from_secs(7);
+    for plugin in 0..9 {
+        let manager = format!("podium/slow/{plugin}");
+        wire.load(&manager, None);
+        for pod in 0..1_000 {
+            wire.delay(&writeback, &manager, "odd", pod).await;
+        }
+    }
+    wire.load("podium/z/b", None);
+    wire.delay(&writeback, "podium/z/b", "shop", 0).await;
+    let told = wire.sent(&writeback, "podium/z/b", 600).await;
+    assert!(matches!(told[..], [(EventResult::Sent, ..60)]), "result and second: {told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_namespace_of_a_plugin_does_not_keep_its_events_in_others_waiting() {
+    let (wire, writeback) = Wire::new();
+    wire.odd.lock().2 = Duration::from_secs(7);
+    wire.load("podium/all", None);
+    for pod in 0..900 {
+        wire.delay(&writeback, "podium/all", "odd", pod).await;
+    }
+    wire.delay(&writeback, "podium/all", "shop", 0).await;
+    wire.sent(&writeback, "podium/all", 60).await;
+    assert!(wire.made.lock().iter().any(|(namespace, _)| namespace == "shop"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_has_its_share_of_the_room_for_events_that_wait_also_when_others_took_all_of_it() {
+    let (wire, writeback) = Wire::new();
+    wire.create.store(503, SeqCst);
+    for plugin in 0..10 {
+        let manager = format!("podium/loud/{plugin}");
+        wire.load(&manager, None);
+        for pod in 0..1_000 {
+            let result = wire.delay(&writeback, &manager, "shop", pod).await;
+            assert_eq!(result, [EventResult::Delayed]);
+        }
+    }
+    for pod in 0..909 {
+        assert_eq!(wire.delay(&writeback, "podium/z/b", "shop", pod).await, [EventResult::Delayed], "{pod}");
+    }
+    assert_eq!(wire.delay(&writeback, "podium/z/b", "shop", 1_000).await, [EventResult::Dropped]);
+    assert_eq!(wire.delay(&writeback, "podium/loud/0", "shop", 1_000).await, [EventResult::Dropped]);
+    assert_eq!(writeback.waiting_events(), 10_000);
+    let dropped = wire.sent(&writeback, "podium/loud/0", 2).await;
+    assert!((90..=92).contains(&dropped.len()), "what made room for others is counted: {}", dropped.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_of_an_account_that_has_to_wait_go_when_its_hold_ends_and_those_of_others_before() {
+    let (wire, writeback) = Wire::new();
+    wire.load("podium/a/b", Some("system:serviceaccount:a:b"));
+    wire.load("podium/z/b", None);
+    let body = json!({ "kind": "Status", "code": 429, "details": { "retryAfterSeconds": 20 } });
+    *wire.odd.lock() = (429, body, Duration::ZERO);
+    for pod in 0..10 {
+        wire.delay(&writeback, "podium/a/b", "odd", pod).await;
+    }
+    wire.delay(&writeback, "podium/z/b", "shop", 0).await;
+    assert_eq!(wire.sent(&writeback, "podium/z/b", 10).await, [(EventResult::Sent, 0)]);
+    wire.odd.lock().0 = 201;
+    assert_eq!(wire.sent(&writeback, "podium/a/b", 20).await.len(), 10);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_event_that_one_namespace_refuses_does_not_hold_up_those_of_others() {
     let (wire, writeback) = Wire::new();
     wire.odd.lock().0 = 403;
@@ -244,4 +332,22 @@ async fn events_that_wait_are_sent_after_the_clock_was_set_forward() {
     wire.delay(&writeback, "podium/shop/a", "shop", 0).await;
     wire.set_millis.store(20_000 * DAY, SeqCst);
     assert_eq!(wire.wait(&writeback, 60).await, [EventResult::Sent]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_that_wait_are_dropped_with_their_plugin_and_with_the_account_that_it_had() {
+    let (wire, writeback) = Wire::new();
+    for pod in 0..600 {
+        wire.emit(&writeback, pod).await;
+    }
+    wire.unload("podium/shop/a");
+    assert_eq!(wire.wait(&writeback, 60).await, [EventResult::Dropped; 100]);
+    // Of a run that was under way when its plugin was taken out.
+    wire.delay(&writeback, "podium/shop/a", "shop", 600).await;
+    assert_eq!(wire.wait(&writeback, 60).await, [EventResult::Dropped]);
+    wire.load("podium/shop/a", None);
+    wire.delay(&writeback, "podium/shop/a", "shop", 601).await;
+    wire.load("podium/shop/a", Some("system:serviceaccount:shop:a"));
+    assert_eq!(wire.wait(&writeback, 60).await, [EventResult::Dropped]);
+    assert_eq!((wire.made(), writeback.waiting_events()), (500, 0));
 }

@@ -20,28 +20,23 @@
 
 mod memories;
 mod rate;
-
-use std::{convert::Infallible, time::Duration};
+mod requests;
+mod sending;
 
 use memories::{Memories, Step};
 use parking_lot::Mutex;
 use podium_engine::ports::{Sender, Sent};
 use podium_pods::model::{Event, EventResult, EventType};
-use podium_wire::{Timestamp, json::format_timestamp};
-use serde_json::{Value, json};
+use requests::{Failure, repeat, say};
 use tokio::{sync::Notify, time::Instant};
 
-use super::{digest::Digest, http, memory::Memory, waiting::Entry};
-use crate::api::{Api, ApiError};
+use super::{memory::Memory, waiting::Entry};
+use crate::api::Api;
 
-/// `reportingController`.
-const CONTROLLER: &str = "podium.dev/host";
 /// Plugins that have said something.
 const MAX_PLUGINS: usize = 1_024;
 /// Events that wait, of all plugins: some 15 MiB.
 const MAX_WAITING: usize = 10_000;
-/// How often Events that wait are looked at.
-const PAUSE: Duration = Duration::from_millis(500);
 
 pub(super) struct Events {
     /// By manager.
@@ -85,15 +80,15 @@ impl Events {
                     let entry = entry(digest, note);
                     let (result, wrote) = say(api, &entry).await;
                     sent.requests += u32::from(wrote);
-                    reachable &= !matches!(result, Err(Failure::Away(_)));
+                    reachable &= !result.as_ref().is_err_and(Failure::is_away);
                     match result {
                         Ok(()) => {
                             self.with(sender, now, |memories| memories.said(digest, 1, now));
                             EventResult::Sent
                         }
                         Err(Failure::Refused(message)) => self.refuse(&entry, &message, now),
-                        Err(Failure::Denied(message) | Failure::Away(message)) => {
-                            warn(&entry, &message, "Event was not sent and waits");
+                        Err(failure) => {
+                            warn(&entry, &failure.into_message(), "Event was not sent and waits");
                             self.wait(entry, now)
                         }
                     }
@@ -114,10 +109,8 @@ impl Events {
                             self.wait(entry, now)
                         }
                         Err(failure) => {
-                            reachable &= !matches!(failure, Failure::Away(_));
-                            let (Failure::Denied(message) | Failure::Refused(message) | Failure::Away(message)) =
-                                failure;
-                            warn(&entry, &message, "the count of an Event was not sent");
+                            reachable &= !failure.is_away();
+                            warn(&entry, &failure.into_message(), "the count of an Event was not sent");
                             continue;
                         }
                     }
@@ -127,16 +120,25 @@ impl Events {
         }
     }
 
+    /// Has an Event wait. Where [`MAX_WAITING`] wait, the plugin that has the most makes room for one that has less, so
+    /// that no plugin's Events are kept out by others'.
     fn wait(&self, entry: Entry, now: Instant) -> EventResult {
-        let has_room = self.waiting() < MAX_WAITING;
-        let sender = entry.sender.clone();
-        let result = self.with(&sender, now, |memories| {
-            if has_room && memories.waiting.push(entry) {
-                EventResult::Delayed
-            } else {
-                memories.drop_one(&sender.manager)
+        let manager = entry.sender.manager.clone();
+        let mut all = self.memories.lock();
+        let mut has_room = all.iter().map(|(_, memories)| memories.waiting.len()).sum::<usize>() < MAX_WAITING;
+        let own = all.get(&manager).map_or(0, |memories| memories.waiting.len());
+        if !has_room {
+            let most = all.iter().map(|(manager, memories)| (memories.waiting.len(), manager)).max();
+            let loser = most.filter(|(length, _)| *length > own + 1).map(|(_, manager)| manager.clone());
+            if let Some(loser) = loser {
+                all.entry(&loser, || Memories::new(now)).make_room(&loser);
+                has_room = true;
             }
-        });
+        }
+        let memories = all.entry(&manager, || Memories::new(now));
+        let result =
+            if has_room && memories.waiting.push(entry) { EventResult::Delayed } else { memories.drop_one(&manager) };
+        drop(all);
         self.arrived.notify_one();
         result
     }
@@ -150,113 +152,11 @@ impl Events {
     pub(super) fn waiting(&self) -> usize {
         self.memories.lock().iter().map(|(_, memories)| memories.waiting.len()).sum()
     }
-
-    /// Sends Events that wait, at their plugin's rate, for as long as it is polled.
-    pub(super) async fn send_waiting(&self, api: &Api, told: impl Fn(&str, EventResult) + Send + Sync) -> Infallible {
-        loop {
-            if self.waiting() == 0 {
-                self.arrived.notified().await;
-            }
-            tokio::time::sleep(PAUSE).await;
-            let mut managers: Vec<String> = {
-                let memories = self.memories.lock();
-                let waiting = memories.iter().filter(|(_, memories)| !memories.waiting.is_empty());
-                waiting.map(|(manager, _)| manager.clone()).collect()
-            };
-            managers.sort_unstable();
-            for manager in managers {
-                if !self.send_due(api, &manager, &told).await {
-                    break;
-                }
-            }
-        }
-    }
-
-    /// Sends what is due of one plugin. False where the API server is away.
-    async fn send_due(&self, api: &Api, manager: &String, told: &(impl Fn(&str, EventResult) + Send + Sync)) -> bool {
-        loop {
-            let now = Instant::now();
-            let (expired, next) = {
-                let mut memories = self.memories.lock();
-                let memories = memories.entry(manager, || Memories::new(now));
-                let expired = memories.waiting.expired(now);
-                // Each attempt counts: namespaces that refuse are as many requests.
-                let next = if memories.all.has_any(now) { memories.waiting.next(now) } else { None };
-                (expired, next.filter(|_| memories.all.take(now)))
-            };
-            for entry in expired {
-                told(manager, self.refuse(&entry, "it has waited for an hour", now));
-            }
-            let Some(entry) = next else { return true };
-            let (result, _) = say(api, &entry).await;
-            let with = |f: &mut dyn FnMut(&mut Memories)| self.with(&entry.sender, now, |memories| f(memories));
-            match result {
-                Ok(()) => {
-                    with(&mut |memories| {
-                        memories.waiting.done(&entry);
-                        memories.said(entry.digest, 1, now);
-                    });
-                    told(manager, EventResult::Sent);
-                }
-                Err(Failure::Refused(message)) => {
-                    with(&mut |memories| memories.waiting.done(&entry));
-                    told(manager, self.refuse(&entry, &message, now));
-                }
-                Err(failure) => {
-                    let is_away = matches!(failure, Failure::Away(_));
-                    let (Failure::Denied(message) | Failure::Refused(message) | Failure::Away(message)) = failure;
-                    warn(&entry, &message, "Event was not sent and waits");
-                    with(&mut |memories| memories.waiting.failed(&entry, now));
-                    if is_away {
-                        return false;
-                    }
-                }
-            }
-        }
-    }
-}
-
-enum Failure {
-    /// The account may not create it; that may change.
-    Denied(String),
-    /// It will not be taken, others may be.
-    Refused(String),
-    /// The API server is not to be reached or overloaded; so it is for the others.
-    Away(String),
-}
-
-impl From<ApiError> for Failure {
-    fn from(error: ApiError) -> Self {
-        match error.code() {
-            // The namespace is being deleted: no right brings it back.
-            Some(403) if error.has_cause("NamespaceTerminating") => Self::Refused(error.to_string()),
-            Some(401 | 403) => Self::Denied(error.to_string()),
-            Some(408 | 429 | 500..) | None => Self::Away(error.to_string()),
-            Some(_) => Self::Refused(error.to_string()),
-        }
-    }
-}
-
-impl From<::http::Error> for Failure {
-    fn from(error: ::http::Error) -> Self {
-        Self::Refused(error.to_string())
-    }
 }
 
 fn warn(entry: &Entry, error: &str, what: &str) {
     let Entry { sender, event, .. } = entry;
     tracing::warn!(manager = %sender.manager, pod = %event.target, reason = %event.reason, error, "{what}");
-}
-
-fn collection(event: &Event) -> String {
-    format!("/apis/events.k8s.io/v1/namespaces/{}/events", event.target.namespace)
-}
-
-/// The Pod's name, cut so that a subdomain remains, and the digest.
-fn name(event: &Event, digest: Digest) -> String {
-    const MAX_POD_BYTES: usize = 253 - 33;
-    let pod: String = event.target.name.chars().take(MAX_POD_BYTES).collect();
-    format!("{}.{}", pod.trim_end_matches(['.', '-']), digest.hex())
 }
 
 fn event_type(event: &Event) -> &'static str {
@@ -266,78 +166,18 @@ fn event_type(event: &Event) -> &'static str {
     }
 }
 
-/// With microseconds, as the API server insists.
-fn micro_time(now_millis: u64) -> String {
-    let millis = i64::try_from(now_millis).unwrap_or(i64::MAX);
-    let second = format_timestamp(Timestamp(millis - millis.rem_euclid(1_000)));
-    format!("{}.{:03}000Z", second.trim_end_matches('Z'), millis.rem_euclid(1_000))
-}
-
-/// The flag tells whether a write went out.
-async fn say(api: &Api, entry: &Entry) -> (Result<(), Failure>, bool) {
-    let Entry { sender, event, .. } = entry;
-    let (collection, name) = (collection(event), name(event, entry.digest));
-    // A look that fails for another reason than absence, such as a right to create without a right to read, leaves it
-    // to the creation, whose answer tells as well.
-    if let Ok(look) = http::get(&format!("{collection}/{name}"), sender) {
-        match api.bytes(look).await.map_err(Failure::from) {
-            Ok(_) => return (Ok(()), false),
-            Err(away @ Failure::Away(_)) => return (Err(away), false),
-            Err(_) => {}
-        }
-    }
-    let create = match http::create(&collection, &body(entry, &name), sender) {
-        Ok(create) => create,
-        Err(error) => return (Err(error.into()), false),
-    };
-    let result = match api.bytes(create).await {
-        Ok(_) | Err(ApiError::Status { code: 409, .. }) => Ok(()),
-        Err(error) => Err(error.into()),
-    };
-    (result, true)
-}
-
-fn body(entry: &Entry, name: &str) -> Value {
-    let Entry { sender, event, note, at_millis, .. } = entry;
-    let target = &event.target;
-    json!({
-        "apiVersion": "events.k8s.io/v1",
-        "kind": "Event",
-        "metadata": { "namespace": *target.namespace, "name": name },
-        "eventTime": micro_time(*at_millis),
-        "type": event_type(event),
-        "reason": event.reason,
-        "action": event.action,
-        "note": note,
-        "reportingController": CONTROLLER,
-        "reportingInstance": sender.manager,
-        "regarding": {
-            "apiVersion": "v1", "kind": "Pod",
-            "namespace": *target.namespace, "name": *target.name, "uid": *target.uid,
-        },
-    })
-}
-
-/// False where the API server does not have the Event any more.
-async fn repeat(api: &Api, entry: &Entry, count: u64) -> Result<bool, Failure> {
-    let path = format!("{}/{}", collection(&entry.event), name(&entry.event, entry.digest));
-    let series = json!({ "series": { "count": count, "lastObservedTime": micro_time(entry.at_millis) } });
-    match api.bytes(http::merge(&path, &series, &entry.sender)?).await {
-        Ok(_) => Ok(true),
-        Err(ApiError::Status { code: 404, .. }) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use podium_pods::model::PodKey;
+
+    use crate::writeback::digest::Digest;
 
     use super::{
         memories::{
             CAPACITY,
             tests::{done, event},
         },
+        requests::{micro_time, name},
         *,
     };
 

@@ -38,6 +38,10 @@ impl<K: Hash + Eq + Clone, V> Memory<K, V> {
         self.entries.iter()
     }
 
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut V)> {
+        self.entries.iter_mut()
+    }
+
     pub(super) fn remove(&mut self, key: &K) {
         if self.entries.remove(key).is_some() {
             self.order.retain(|held| held != key);

@@ -92,9 +92,14 @@ impl Writeback {
     }
 
     /// Sends Events that could not be sent when they were emitted, for as long as it is polled. `told` hears what
-    /// became of each, by the manager of its sender.
-    pub async fn send_waiting_events(&self, told: impl Fn(&str, EventResult) + Send + Sync) -> Infallible {
-        self.events.send_waiting(&self.api, told).await
+    /// became of each, by the manager of its sender. `senders` gives who may send Events now: what others have left,
+    /// such as a plugin that was taken out or has another account now, is dropped.
+    pub async fn send_waiting_events(
+        &self,
+        senders: impl Fn() -> Vec<Sender> + Send + Sync,
+        told: impl Fn(&str, EventResult) + Send + Sync,
+    ) -> Infallible {
+        self.events.send_waiting(&self.api, senders, told).await
     }
 
     /// How many Events wait.

@@ -135,12 +135,21 @@ impl Waiting {
         removed
     }
 
-    /// Takes out an Event that was sent, or never will be, and ends the pause of its namespace.
-    pub(super) fn done(&mut self, entry: &Entry) {
+    /// Drops the newest Event of the namespace that has the most.
+    pub(super) fn shed(&mut self) {
+        let most = self.lanes.values().max_by_key(|lane| lane.entries.len());
+        if let Some(entry) = most.and_then(|lane| lane.entries.back()).cloned() {
+            self.remove(&entry);
+        }
+    }
+
+    /// Takes out an Event that was sent, or never will be, and ends the pause of its namespace. Returns false where it
+    /// does not wait any more.
+    pub(super) fn done(&mut self, entry: &Entry) -> bool {
         if let Some(lane) = self.lanes.get_mut(&entry.event.target.namespace) {
             (lane.failures, lane.retry_at) = (0, None);
         }
-        self.remove(entry);
+        self.remove(entry).is_some()
     }
 
     /// Puts an Event that is to be tried again behind the others of its namespace, because what keeps it need not keep

@@ -84,6 +84,14 @@ impl Registry {
         self.inner.read().plugins.values().cloned().collect()
     }
 
+    /// Returns the senders of the plugins that may emit Events.
+    #[must_use]
+    pub fn event_senders(&self) -> Vec<Sender> {
+        let inner = self.inner.read();
+        let may_emit = inner.plugins.values().filter(|plugin| plugin.spec.grants.write.events);
+        may_emit.map(|plugin| plugin.sender.clone()).collect()
+    }
+
     /// Puts a plugin in: into the lane that one of its name has or had, or into a new one. Runs that are under way end
     /// with what they began with.
     pub fn put(

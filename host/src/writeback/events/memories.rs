@@ -31,6 +31,8 @@ pub(super) struct Memories {
     similar: Memory<Digest, Similar>,
     pub(super) waiting: Waiting,
     dropped: u64,
+    /// Events that were dropped for other plugins' and are still to be told of.
+    pub(super) made_room: usize,
 }
 
 /// An Event that the API server has.
@@ -72,9 +74,9 @@ pub(super) enum Step {
 impl Memories {
     pub(super) fn new(now: Instant) -> Self {
         let all = Bucket::full(PLUGIN_RATE, now);
-        let (waiting, dropped) = (Waiting::default(), 0);
+        let (waiting, dropped, made_room) = (Waiting::default(), 0, 0);
         let (said, buckets, similar) = (Memory::new(CAPACITY), Memory::new(CAPACITY), Memory::new(CAPACITY));
-        Self { all, said, buckets, similar, waiting, dropped }
+        Self { all, said, buckets, similar, waiting, dropped, made_room }
     }
 
     pub(super) fn step(&mut self, manager: &str, event: &Event, now: Instant) -> Step {
@@ -116,6 +118,13 @@ impl Memories {
             tracing::warn!(manager, dropped = self.dropped, "Events were dropped");
         }
         EventResult::Dropped
+    }
+
+    /// Drops the newest Event that waits, for one of another plugin.
+    pub(super) fn make_room(&mut self, manager: &str) {
+        self.waiting.shed();
+        self.made_room += 1;
+        self.drop_one(manager);
     }
 
     fn is_one_of_many(&mut self, about: Digest, digest: Digest, now: Instant) -> bool {

@@ -1,0 +1,131 @@
+//! Requests about one Event, and what their answers mean.
+
+use podium_pods::model::Event;
+use podium_wire::{Timestamp, json::format_timestamp};
+use serde_json::{Value, json};
+
+use super::event_type;
+use crate::{
+    api::{Api, ApiError},
+    writeback::{digest::Digest, http, waiting::Entry},
+};
+
+/// `reportingController`.
+const CONTROLLER: &str = "podium.dev/host";
+
+/// Why an Event was not sent.
+pub(super) enum Failure {
+    /// The account may not create it; that may change.
+    Denied(String),
+    /// It will not be taken, others may be.
+    Refused(String),
+    /// The API server, or a webhook behind it, is not to be reached or overloaded.
+    Away(String),
+    /// Nothing was sent: the API server asked the account to wait.
+    Held(String),
+}
+
+impl Failure {
+    /// Returns true where the next request of the same run would fail as well.
+    pub(super) fn is_away(&self) -> bool {
+        matches!(self, Self::Away(_) | Self::Held(_))
+    }
+
+    pub(super) fn into_message(self) -> String {
+        let (Self::Denied(message) | Self::Refused(message) | Self::Away(message) | Self::Held(message)) = self;
+        message
+    }
+}
+
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Self {
+        match error.code() {
+            None if matches!(error, ApiError::Held(_)) => Self::Held(error.to_string()),
+            // The namespace is being deleted: no right brings it back.
+            Some(403) if error.has_cause("NamespaceTerminating") => Self::Refused(error.to_string()),
+            Some(401 | 403) => Self::Denied(error.to_string()),
+            Some(408 | 429 | 500..) | None => Self::Away(error.to_string()),
+            Some(_) => Self::Refused(error.to_string()),
+        }
+    }
+}
+
+impl From<::http::Error> for Failure {
+    fn from(error: ::http::Error) -> Self {
+        Self::Refused(error.to_string())
+    }
+}
+
+fn collection(event: &Event) -> String {
+    format!("/apis/events.k8s.io/v1/namespaces/{}/events", event.target.namespace)
+}
+
+/// The Pod's name, cut so that a subdomain remains, and the digest.
+pub(super) fn name(event: &Event, digest: Digest) -> String {
+    const MAX_POD_BYTES: usize = 253 - 33;
+    let pod: String = event.target.name.chars().take(MAX_POD_BYTES).collect();
+    format!("{}.{}", pod.trim_end_matches(['.', '-']), digest.hex())
+}
+
+/// With microseconds, as the API server insists.
+pub(super) fn micro_time(now_millis: u64) -> String {
+    let millis = i64::try_from(now_millis).unwrap_or(i64::MAX);
+    let second = format_timestamp(Timestamp(millis - millis.rem_euclid(1_000)));
+    format!("{}.{:03}000Z", second.trim_end_matches('Z'), millis.rem_euclid(1_000))
+}
+
+/// Creates an Event, unless the API server has it. The flag tells whether a write went out.
+pub(super) async fn say(api: &Api, entry: &Entry) -> (Result<(), Failure>, bool) {
+    let Entry { sender, event, .. } = entry;
+    let (collection, name) = (collection(event), name(event, entry.digest));
+    // A look that fails for another reason than absence, such as a right to create without a right to read, leaves it
+    // to the creation, whose answer tells as well.
+    if let Ok(look) = http::get(&format!("{collection}/{name}"), sender) {
+        match api.bytes(look).await.map_err(Failure::from) {
+            Ok(_) => return (Ok(()), false),
+            Err(away @ (Failure::Away(_) | Failure::Held(_))) => return (Err(away), false),
+            Err(_) => {}
+        }
+    }
+    let create = match http::create(&collection, &body(entry, &name), sender) {
+        Ok(create) => create,
+        Err(error) => return (Err(error.into()), false),
+    };
+    let result = match api.bytes(create).await {
+        Ok(_) | Err(ApiError::Status { code: 409, .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    };
+    (result, true)
+}
+
+fn body(entry: &Entry, name: &str) -> Value {
+    let Entry { sender, event, note, at_millis, .. } = entry;
+    let target = &event.target;
+    json!({
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": { "namespace": *target.namespace, "name": name },
+        "eventTime": micro_time(*at_millis),
+        "type": event_type(event),
+        "reason": event.reason,
+        "action": event.action,
+        "note": note,
+        "reportingController": CONTROLLER,
+        "reportingInstance": sender.manager,
+        "regarding": {
+            "apiVersion": "v1", "kind": "Pod",
+            "namespace": *target.namespace, "name": *target.name, "uid": *target.uid,
+        },
+    })
+}
+
+/// Sends the count of an Event. Returns false where the API server does not have it any more.
+pub(super) async fn repeat(api: &Api, entry: &Entry, count: u64) -> Result<bool, Failure> {
+    let path = format!("{}/{}", collection(&entry.event), name(&entry.event, entry.digest));
+    let series = json!({ "series": { "count": count, "lastObservedTime": micro_time(entry.at_millis) } });
+    match api.bytes(http::merge(&path, &series, &entry.sender)?).await {
+        Ok(_) => Ok(true),
+        Err(ApiError::Status { code: 404, .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}

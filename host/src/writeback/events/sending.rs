@@ -1,0 +1,156 @@
+//! Events that wait, on their way: plugins take turns with one Event each, so that a plugin whose Events take long, or are
+//! many, has others wait for one of its requests at most.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    time::Duration,
+};
+
+use futures::{StreamExt, stream::FuturesUnordered};
+use podium_engine::ports::Sender;
+use podium_pods::model::EventResult;
+use tokio::time::{Instant, sleep_until};
+
+use super::{
+    Events,
+    memories::Memories,
+    requests::{Failure, say},
+    warn,
+};
+use crate::{
+    api::Api,
+    writeback::{DEADLINE, waiting::Entry},
+};
+
+/// How often Events that wait are looked at.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Events under way at one time, each of another plugin.
+const PARALLEL: usize = 8;
+
+/// The order of the plugins.
+#[derive(Default)]
+struct Turns {
+    /// Managers that have an Event under way.
+    under_way: BTreeSet<String>,
+    /// The manager that had its turn last.
+    last: String,
+}
+
+impl Events {
+    /// Sends Events that wait, at their plugin's rate, for as long as it is polled. `senders` gives who may send Events
+    /// now; what others have left is dropped.
+    pub(in super::super) async fn send_waiting(
+        &self,
+        api: &Api,
+        senders: impl Fn() -> Vec<Sender> + Send + Sync,
+        told: impl Fn(&str, EventResult) + Send + Sync,
+    ) -> Infallible {
+        let (mut turns, mut sending) = (Turns::default(), FuturesUnordered::new());
+        let mut look_at = Instant::now() + PAUSE;
+        loop {
+            if sending.is_empty() && self.waiting() == 0 {
+                self.arrived.notified().await;
+                look_at = Instant::now() + PAUSE;
+            }
+            tokio::select! {
+                biased;
+                () = sleep_until(look_at) => {
+                    look_at = Instant::now() + PAUSE;
+                    self.sort_out(senders(), &told);
+                }
+                Some((entry, result)) = sending.next(), if !sending.is_empty() => {
+                    self.settle(&entry, result, &told);
+                    turns.under_way.remove(&entry.sender.manager);
+                }
+            }
+            while turns.under_way.len() < PARALLEL {
+                let Some(entry) = self.next(api, &mut turns) else { break };
+                // The look and the creation together: a slow one is found by the look of the next attempt.
+                let api = api.until(Instant::now() + DEADLINE);
+                sending.push(async move {
+                    let (result, _) = say(&api, &entry).await;
+                    (entry, result)
+                });
+            }
+        }
+    }
+
+    /// Drops Events that have waited too long and those of senders that are no more.
+    fn sort_out(&self, senders: Vec<Sender>, told: &impl Fn(&str, EventResult)) {
+        let senders: BTreeMap<String, Sender> =
+            senders.into_iter().map(|sender| (sender.manager.clone(), sender)).collect();
+        let (now, mut dropped) = (Instant::now(), Vec::new());
+        for (manager, memories) in self.memories.lock().iter_mut() {
+            let expired = memories.waiting.expired(now);
+            for entry in &expired {
+                warn(entry, "it has waited for an hour", "Event was refused");
+                memories.drop_one(manager);
+            }
+            let sender = senders.get(manager);
+            let left = memories.waiting.take(|entry| Some(&entry.sender) != sender).len();
+            if left > 0 {
+                tracing::info!(manager, events = left, "Events that waited are dropped: nobody may send them any more");
+            }
+            let made_room = std::mem::take(&mut memories.made_room);
+            dropped.push((manager.clone(), expired.len() + left + made_room));
+        }
+        for (manager, count) in dropped {
+            (0..count).for_each(|_| told(&manager, EventResult::Dropped));
+        }
+    }
+
+    /// Returns an Event of the plugin whose turn it is: at its rate, and unless the API server asked its account to
+    /// wait.
+    fn next(&self, api: &Api, turns: &mut Turns) -> Option<Entry> {
+        let (now, mut all) = (Instant::now(), self.memories.lock());
+        let waits = |manager: &String, of: &Memories| !of.waiting.is_empty() && !turns.under_way.contains(manager);
+        let waiting = all.iter().filter(|(manager, memories)| waits(manager, memories));
+        let mut managers: Vec<String> = waiting.map(|(manager, _)| manager.clone()).collect();
+        managers.sort_unstable();
+        let first = managers.partition_point(|manager| *manager <= turns.last);
+        managers.rotate_left(first);
+        for manager in managers {
+            let memories = all.entry(&manager, || Memories::new(now));
+            if !memories.all.has_any(now) {
+                continue;
+            }
+            let next = memories.waiting.next(now);
+            if let Some(entry) = next.filter(|entry| api.held(entry.sender.impersonate.as_deref()).is_none()) {
+                // Each attempt counts: namespaces that refuse are as many requests.
+                memories.all.take(now);
+                turns.last.clone_from(&manager);
+                turns.under_way.insert(manager);
+                return Some(entry);
+            }
+        }
+        None
+    }
+
+    fn settle(&self, entry: &Entry, result: Result<(), Failure>, told: &impl Fn(&str, EventResult)) {
+        let (now, manager) = (Instant::now(), &entry.sender.manager);
+        let was_sent = result.is_ok();
+        if let Err(failure) = result {
+            match failure {
+                // It keeps its place: the hold is looked at before the next attempt.
+                Failure::Held(_) => return,
+                Failure::Refused(message) => warn(entry, &message, "Event was refused"),
+                Failure::Denied(message) | Failure::Away(message) => {
+                    warn(entry, &message, "Event was not sent and waits");
+                    return self.with(&entry.sender, now, |memories| memories.waiting.failed(entry, now));
+                }
+            }
+        }
+        let result = self.with(&entry.sender, now, |memories| {
+            let waited = memories.waiting.done(entry);
+            if was_sent {
+                memories.said(entry.digest, 1, now);
+            }
+            // One that was taken out meanwhile was counted then.
+            waited.then(|| if was_sent { EventResult::Sent } else { memories.drop_one(manager) })
+        });
+        if let Some(result) = result {
+            told(manager, result);
+        }
+    }
+}
