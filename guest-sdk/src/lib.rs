@@ -20,8 +20,8 @@
 //! - **Read** the Pod at hand with [`Request::pod`] and the accessors of [`Pod`], others with [`pods`]. All reads of a
 //!   run see one snapshot. A section that the configuration does not grant is an error, never an empty one.
 //! - **Write** by staging: [`Pod::set_label`] and its like, [`writes`] by key, [`Pod::emit`] for an [`Event`]. Staged
-//!   writes are sent after the run returned well; a run that fails or panics sends nothing. Staging a write that changes nothing
-//!   costs no request. [`writes::commit`] sends at once, for a plugin that needs the answer.
+//!   writes are sent after the run returned well; a run that fails or panics sends nothing. Staging a write that
+//!   changes nothing costs no request. [`writes::commit`] sends at once, for a plugin that needs the answer.
 //! - **Return** an [`Outcome`]: settled, or to be run again after a time. Or an [`Error`]: `?` on any error means a
 //!   retry with back-off, [`Error::terminal`] waits for a change.
 //! - **Come to rest.** Derive everything from the object, so that a second run on the same Pod stages nothing: no
@@ -50,8 +50,8 @@
 //!
 //! What may gain cases or fields is marked `non_exhaustive`. Structs of a Pod ([`Spec`], [`Status`], [`Lifecycle`]) are
 //! not, so that a test can write one down: end such a literal with `..Spec::default()`, and a new field breaks nothing.
-//! Names ([`PodKey`], [`ObjectRef`]), the structs inside a Pod's lists and Kubernetes' own closed sets of values stay as
-//! they are.
+//! Names ([`PodKey`], [`ObjectRef`]), the structs inside a Pod's lists and Kubernetes' own closed sets of values stay
+//! as they are.
 //!
 //! Left out on purpose: a clock, random numbers, files and the network. A run is a function of its request and of what
 //! the host answers, so it can be recorded and replayed.

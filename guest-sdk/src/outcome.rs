@@ -29,8 +29,8 @@ impl Outcome {
 
     /// Like settled; and plugins ordered after this one need not run on this revision of the Pod.
     ///
-    /// At present it is treated as settled: the order of plugins is that in which one change queues them, and none waits
-    /// for another's run.
+    /// At present it is treated as settled: the order of plugins is that in which one change queues them, and none
+    /// waits for another's run.
     pub const fn stop() -> Self {
         Self(Rest::Stop)
     }

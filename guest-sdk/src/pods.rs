@@ -46,7 +46,8 @@ pub fn find() -> Query {
     Query::default()
 }
 
-/// Selects Pods: all conditions that are set must hold. Iterating returns the Pods ordered by namespace, then name, page by page.
+/// Selects Pods: all conditions that are set must hold. Iterating returns the Pods ordered by namespace, then name,
+/// page by page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use = "a query asks nothing until it is looped over or counted"]
 pub struct Query {

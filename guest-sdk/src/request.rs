@@ -38,13 +38,13 @@ impl Request {
         }
     }
 
-    /// The last known state of a Pod that is gone; none when it is present, or when nothing of it is known.
-    /// This is the place to tidy up; [`Request::key`] is always there.
+    /// The last known state of a Pod that is gone; none when it is present, or when nothing of it is known. This is the
+    /// place to tidy up; [`Request::key`] is always there.
     ///
     /// Deletions are delivered at least once. One that happens while the host is down, or that it had still to deliver
     /// when it went down, is delivered after its restart without a last state, where the host keeps a journal
-    /// (`--state-dir`). Where it does not, or its disk may go with it, set a finalizer ([`Pod::add_finalizer`]) and tidy
-    /// up while the Pod [`is_terminating`](Pod::is_terminating).
+    /// (`--state-dir`). Where it does not, or its disk may go with it, set a finalizer ([`Pod::add_finalizer`]) and
+    /// tidy up while the Pod [`is_terminating`](Pod::is_terminating).
     #[must_use]
     pub fn deleted(&self) -> Option<&Pod> {
         match &self.subject {

@@ -51,7 +51,8 @@ pub fn entry<T: DeserializeOwned>(key: &str) -> Result<Option<Entry<T>>> {
 /// Puts a value, whatever was there.
 ///
 /// # Errors
-/// As [`get`]; and where the value is none of JSON, such as a map whose keys are structs, or exceeds the plugin's share.
+/// As [`get`]; and where the value is none of JSON, such as a map whose keys are structs, or exceeds the plugin's
+/// share.
 pub fn put<T: Serialize>(key: &str, value: &T) -> Result<()> {
     match host::state_put(key, &json(value)?, None) {
         Ok(_) => Ok(()),

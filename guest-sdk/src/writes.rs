@@ -168,8 +168,9 @@ pub fn delete_object(object: &ObjectRef, uid: Option<&str>) -> Result<WriteId> {
         .map_err(|refused| Error::from_refused(format_args!("delete {object}"), "write.objects", refused))
 }
 
-/// Sends the writes that are staged now, waits, and moves the run's snapshot forward past these writes. Reports come in staging
-/// order; writes that were merged into one request share their result. What was committed stays, whatever follows.
+/// Sends the writes that are staged now, waits, and moves the run's snapshot forward past these writes. Reports come in
+/// staging order; writes that were merged into one request share their result. What was committed stays, whatever
+/// follows.
 ///
 /// # Errors
 /// Where the run's budget is used up. A write that failed is no error here: it is in its report.

@@ -1,8 +1,8 @@
 //! From a Pod's event to the applied write: `cargo bench -p podium-tests --bench event_to_write`.
 //!
-//! The whole host on the embedded cluster in one process, in real time: a Pod is created, its event comes over the watch,
-//! the plugin runs in a fresh sandbox and labels it, and the API server has answered the patch. Criterion prints the
-//! median with its interval; the host's own histogram, printed at the end, has the tail.
+//! The whole host on the embedded cluster in one process, in real time: a Pod is created, its event comes over the
+//! watch, the plugin runs in a fresh sandbox and labels it, and the API server has answered the patch. Criterion prints
+//! the median with its interval; the host's own histogram, printed at the end, has the tail.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a bench fails")]
 

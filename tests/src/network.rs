@@ -1,9 +1,10 @@
 //! A network that can be cut so that nobody is told: packets vanish, as behind a cable that is pulled out far away. No
 //! connection is reset, no sender sees an error.
 //!
-//! A test of it runs once more as a process of its own, in a network namespace of its own: the near side, where the test
-//! and its API server are. The far side is for the host. Between the two there are two cables, one that can be cut, and
-//! one by which the test looks at the host meanwhile. Neither needs to be root, nor touches the machine's own network.
+//! A test of it runs once more as a process of its own, in a network namespace of its own: the near side, where the
+//! test and its API server are. The far side is for the host. Between the two there are two cables, one that can be
+//! cut, and one by which the test looks at the host meanwhile. Neither needs to be root, nor touches the machine's own
+//! network.
 
 use std::{
     env, fs,

@@ -1,5 +1,5 @@
-//! Says whether the cache is what the cluster has: every Pod, every section, field by field. And keeps what a reader of the
-//! cache saw, publication by publication, to be judged afterwards.
+//! Says whether the cache is what the cluster has: every Pod, every section, field by field. And keeps what a reader of
+//! the cache saw, publication by publication, to be judged afterwards.
 
 use std::{
     collections::BTreeMap,

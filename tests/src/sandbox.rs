@@ -1,5 +1,5 @@
-//! A small world around one run, for what tests the sandbox alone: three Pods, notes of what it was asked, and specs that
-//! grant little. Guests are built by [`guests`](crate::guests).
+//! A small world around one run, for what tests the sandbox alone: three Pods, notes of what it was asked, and specs
+//! that grant little. Guests are built by [`guests`](crate::guests).
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is how a test fails")]
 

@@ -29,7 +29,7 @@ const REPLACED: &[(&str, &str)] = &[
 const LEFT: &[(&str, usize)] = &[
     ("host/pods", 112),
     ("host/engine", 60),
-    ("host/src", 138),
+    ("host/src", 140),
     ("host/cli", 31),
     ("host/devcluster", 38),
     ("host/launcher", 0),
@@ -129,8 +129,11 @@ fn no_comment_and_no_line_of_the_changelog_is_over_120_columns() {
     for (area, _) in LEFT.iter().filter(|(area, _)| !["docs", "README.md", "ARCHITECTURE.md"].contains(area)) {
         for file in files(&workspace().join(area)) {
             let text = fs::read_to_string(&file).unwrap();
+            let is_changelog = file.ends_with("CHANGELOG.md");
+            let is_code = file.extension().is_some_and(|end| end != "md");
+            // Tables cannot be wrapped.
             let is_text =
-                |line: &&str| file.extension().is_some_and(|end| end != "rs") || line.trim_start().starts_with("//");
+                |line: &&str| is_changelog || is_code && line.trim_start().starts_with("//") && !line.contains(" | ");
             let over = text.lines().enumerate().filter(|(_, line)| is_long(line) && is_text(line));
             long.extend(over.map(|(at, _)| format!("{}:{}", file.display(), at + 1)));
         }

@@ -28,8 +28,8 @@ use crate::{Error, PodKey, Result};
 /// | `status` | [`phase`](Self::phase), [`is_finished`](Self::is_finished), [`is_ready`](Self::is_ready), [`condition`](Self::condition), [`has_condition`](Self::has_condition), [`container_statuses`](Self::container_statuses), [`status`](Self::status) |
 /// | `full` | [`full_as`](Self::full_as), [`full`](Self::full) |
 ///
-/// These accessors show the snapshot and no staged writes. After [`crate::writes::commit`],
-/// read the Pod again with [`crate::pods::get`].
+/// These accessors show the snapshot and no staged writes. After [`crate::writes::commit`], read the Pod again with
+/// [`crate::pods::get`].
 pub struct Pod {
     record: Record,
     key: PodKey,

@@ -1,5 +1,5 @@
-//! The checks that the host makes when a write is staged: first for invalid arguments, then for missing grants. The rules and
-//! their order are those of the host's `authz`; `tests/tests/test_host.rs` compares the two.
+//! The checks that the host makes when a write is staged: first for invalid arguments, then for missing grants. The
+//! rules and their order are those of the host's `authz`; `tests/tests/test_host.rs` compares the two.
 
 use podium_wire::syntax;
 use serde_json::Value;

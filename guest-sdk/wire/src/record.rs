@@ -136,7 +136,8 @@ pub struct SectionBytes<B = Vec<u8>>([B; Section::COUNT]);
 
 impl SectionBytes {
     /// # Errors
-    /// When a section is beyond what the codec takes back, [`crate::MAX_ENCODED_BYTES`]; no Pod of a real API server is.
+    /// When a section is beyond what the codec takes back, [`crate::MAX_ENCODED_BYTES`]; no Pod of a real API server
+    /// is.
     pub fn encode(pod: &Pod) -> Result<Self, CodecError> {
         let sections = [
             codec::encode(&pod.labels)?,

@@ -1,6 +1,6 @@
-//! What Kubernetes accepts as a name, a key, a value. The host refuses by it what a guest stages and what a configuration
-//! file says, and the SDK's test host refuses the same. Never looser than the API server, in places stricter; each
-//! function says where.
+//! What Kubernetes accepts as a name, a key, a value. The host refuses by it what a guest stages and what a
+//! configuration file says, and the SDK's test host refuses the same. Never looser than the API server, in places
+//! stricter; each function says where.
 //!
 //! Errors are texts that follow a quoted value: `label key "x y" must ...`.
 

@@ -11,8 +11,8 @@ const MAGIC: &[u8] = b"k8s\0";
 const DEEPEST: usize = 16;
 
 /// Message, then `number name type` of each field; a type is `s` text, `i` integer, `b` boolean, `t` a time, `m` a time
-/// in microseconds, `y` bytes, `q` an integer or text, `{s`/`{y` a map of text to text or bytes, or a message. `*` before
-/// it makes a list.
+/// in microseconds, `y` bytes, `q` an integer or text, `{s`/`{y` a map of text to text or bytes, or a message. `*`
+/// before it makes a list.
 const MESSAGES: &[(&str, &str)] = &[
     (
         "ObjectMeta",

@@ -1,8 +1,8 @@
 //! From a change of a Pod to a run of a plugin and its writes: the queue of keys, dispatch with its expectations and
 //! tombstones, the journal, and the ingest loop that owns the cache's writer.
 //!
-//! The Kubernetes API server and the WebAssembly engine are behind the traits of [`ports`]. ARCHITECTURE.md has the map of
-//! modules; `tests/tests/architecture.rs` enforces it.
+//! The Kubernetes API server and the WebAssembly engine are behind the traits of [`ports`]. ARCHITECTURE.md has the map
+//! of modules; `tests/tests/architecture.rs` enforces it.
 
 pub mod authz;
 pub mod clock;

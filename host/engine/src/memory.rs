@@ -1,8 +1,8 @@
 //! Memory that was needed for a moment goes back to the kernel.
 //!
 //! A list makes every Pod by itself before it goes into its page, and queues the keys of all. What is free afterwards
-//! lies between what stays, and an allocator gives back by itself only what lies at the end. Not here: what an allocator
-//! other than glibc's does; with those nothing happens.
+//! lies between what stays, and an allocator gives back by itself only what lies at the end. Not here: what an
+//! allocator other than glibc's does; with those nothing happens.
 
 use std::{collections::VecDeque, time::Duration};
 

@@ -1,8 +1,8 @@
-//! Pods as a sequence of entries that leaves the process and comes back, as in a checkpoint. What Pods share is one entry
-//! each, so a dump is as large as the Pods are in the cache.
+//! Pods as a sequence of entries that leaves the process and comes back, as in a checkpoint. What Pods share is one
+//! entry each, so a dump is as large as the Pods are in the cache.
 //!
-//! What comes back is hostile until it is proven: a part is built by the decoder from a Pod that has it, as one that the
-//! API server sends. How entries are written to a file is not decided here.
+//! What comes back is hostile until it is proven: a part is built by the decoder from a Pod that has it, as one that
+//! the API server sends. How entries are written to a file is not decided here.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -148,8 +148,8 @@ impl Loader {
         compile.await.unwrap_or_else(|error| Err(LoadFailure::Panicked(error.to_string())))
     }
 
-    /// Records a failed attempt of a load, unless the load was overtaken by another or by an unload. A version that runs
-    /// goes on only when the new configuration permits what it may do.
+    /// Records a failed attempt of a load, unless the load was overtaken by another or by an unload. A version that
+    /// runs goes on only when the new configuration permits what it may do.
     async fn failed(&self, spec: PluginSpec, attempts: u32, number: u64, failure: &LoadFailure) {
         let _changing = self.changing.lock().await;
         if !self.is_current(&spec.id, number) {

@@ -264,8 +264,8 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> anyhow::R
     }
 }
 
-/// Runs what blocks on a thread of its own: a disk that does not answer must not keep the process from ending. Fails with
-/// the end of the process where a signal came first.
+/// Runs what blocks on a thread of its own: a disk that does not answer must not keep the process from ending. Fails
+/// with the end of the process where a signal came first.
 async fn read<T: Send + 'static>(
     stopped: &mut (impl Future<Output = &'static str> + Unpin),
     read: impl FnOnce() -> T + Send + 'static,

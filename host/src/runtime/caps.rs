@@ -5,8 +5,8 @@
 //! little more than its size. The pass itself is linear in the bytes, does not recurse, and allocates what nesting
 //! takes at most. What a component means is not checked here; that is the validator's.
 //!
-//! Compositions of components are refused. wit-component puts components into a component too, for the types of exported
-//! interfaces: these have no core modules and no canonical functions, and are no arguments.
+//! Compositions of components are refused. wit-component puts components into a component too, for the types of
+//! exported interfaces: these have no core modules and no canonical functions, and are no arguments.
 
 mod body;
 mod types;
@@ -139,7 +139,8 @@ impl From<BinaryReaderError> for CapError {
 
 /// Instances of a component that a component is given cannot be counted where they are made.
 const GIVEN: CapError = CapError::Composed("a component as an import, an export or an argument of another one");
-/// Between functions of different components the compiler writes adapters as long as their types, once for each instance.
+/// Between functions of different components the compiler writes adapters as long as their types, once for each
+/// instance.
 const ADAPTERS: CapError =
     CapError::Composed("functions of a component inside of another one, between which there would be adapters");
 

@@ -1,7 +1,7 @@
 //! The one choke point: every host call of both worlds is authorised, accounted, done and recorded here, in this order.
 //!
-//! Reads are in [`reads`](super::reads), staging is in [`staging`](super::staging), and both come through here; calls of
-//! WASI are accounted here, and what a WASI guest prints joins the log.
+//! Reads are in [`reads`](super::reads), staging is in [`staging`](super::staging), and both come through here; calls
+//! of WASI are accounted here, and what a WASI guest prints joins the log.
 
 use std::{sync::Arc, time::Duration};
 
@@ -75,8 +75,8 @@ impl Run {
         answer
     }
 
-    /// Sends what is staged, while the wall clock stands still. Not asked for nothing: an empty commit does not reach the
-    /// world.
+    /// Sends what is staged, while the wall clock stands still. Not asked for nothing: an empty commit does not reach
+    /// the world.
     pub(super) async fn commit_staged(&mut self) -> Result<Vec<WriteReport>, Refused> {
         let admitted = self.admit(Function::Commit);
         self.record(Function::Commit, admitted.as_ref().err());

@@ -4,9 +4,9 @@
 //! what a plugin could do beyond its grants is refused at load, before any of its code has run. [`Plugin`] implements
 //! [`Reconcile`](podium_engine::ports::Reconcile): every run has a sandbox of its own, thrown away afterwards.
 //!
-//! This room decides nothing about when to run, and sends nothing: it asks the [`World`](podium_engine::ports::World) that it is
-//! given. Compilation happens in this process. What it may take is bounded by the structure that a component may have
-//! and by processor time; a bug of the compiler that a hostile component could provoke is not contained here.
+//! This room decides nothing about when to run, and sends nothing: it asks the [`World`](podium_engine::ports::World)
+//! that it is given. Compilation happens in this process. What it may take is bounded by the structure that a component
+//! may have and by processor time; a bug of the compiler that a hostile component could provoke is not contained here.
 
 mod bindings;
 mod caps;

@@ -1,5 +1,5 @@
-//! The state of one run: who runs, what the run may still use, what it has staged. It is the store's data, and dies with
-//! the sandbox.
+//! The state of one run: who runs, what the run may still use, what it has staged. It is the store's data, and dies
+//! with the sandbox.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 

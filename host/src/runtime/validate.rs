@@ -73,8 +73,8 @@ impl LoadProblem {
         Self::TooLarge { bytes, limit: max_component_bytes(class), class: class.name() }
     }
 
-    /// Returns true when compiling the same component again may succeed. One that took too much processor time would take
-    /// it again, and every other plugin would wait for it again.
+    /// Returns true when compiling the same component again may succeed. One that took too much processor time would
+    /// take it again, and every other plugin would wait for it again.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::NoThread(_) | Self::Busy { .. })

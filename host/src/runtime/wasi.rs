@@ -1,5 +1,5 @@
-//! What a guest built for wasm32-wasip2 finds: printing goes to the plugin's log, clocks show the request's time, random
-//! numbers come from the run's seed, the environment is empty, standard input is at its end, and exit is a trap.
+//! What a guest built for wasm32-wasip2 finds: printing goes to the plugin's log, clocks show the request's time,
+//! random numbers come from the run's seed, the environment is empty, standard input is at its end, and exit is a trap.
 //!
 //! Nothing of filesystem, sockets or HTTP is linked; load refuses such imports by name. No answer depends on anything
 //! but the request, so that a WASI guest's run can be repeated too. The streams' and pollables' own methods are
@@ -240,8 +240,8 @@ impl monotonic_clock::Host for Run {
     }
 }
 
-/// SplitMix64: the same numbers from the same seed for ever. Not for keys or tokens, whatever the interface's name says:
-/// whoever knows the seed knows them all.
+/// SplitMix64: the same numbers from the same seed for ever. Not for keys or tokens, whatever the interface's name
+/// says: whoever knows the seed knows them all.
 #[derive(Debug)]
 pub(super) struct Random(u64);
 

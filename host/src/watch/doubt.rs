@@ -1,14 +1,14 @@
-//! Whether the API server still has the history that was told. It may have been set back, as when etcd is restored from a
-//! snapshot: a watch from a revision that the server has not reached is not refused, it only tells nothing, and what it
-//! would have to tell meanwhile is lost.
+//! Whether the API server still has the history that was told. It may have been set back, as when etcd is restored from
+//! a snapshot: a watch from a revision that the server has not reached is not refused, it only tells nothing, and what
+//! it would have to tell meanwhile is lost.
 
 use std::time::Duration;
 
 /// For the first watch after a lost connection, which is how a server looks that was stopped for a restore. It is the
 /// shortest at whose end an API server was seen to send a bookmark.
 const CHECK: Duration = Duration::from_secs(3);
-/// So many watches in a row that end without a word are looked into: in a cluster that lives each brings a bookmark, and
-/// in one where nothing at all happens this costs a request in half a minute.
+/// So many watches in a row that end without a word are looked into: in a cluster that lives each brings a bookmark,
+/// and in one where nothing at all happens this costs a request in half a minute.
 const QUIET: u32 = 4;
 
 #[derive(Debug, Default)]

@@ -121,7 +121,8 @@ impl Watch {
             }
         }
         match gone.into_iter().find(|name| !is_told(name, checkpoint, &changes)) {
-            // It never was in this history, such as one that was restored to before it and has come past the checkpoint.
+            // It never was in this history, such as one that was restored to before it and has come past the
+            // checkpoint.
             Some((namespace, name)) => Err(Failed::Useless(format!(
                 "the API server does not have {namespace}/{name} and tells of no deletion"
             ))),

@@ -240,7 +240,8 @@ async fn a_server_that_cannot_be_reached_yet_does_not_cost_the_checkpoint() {
 
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_of_a_history_that_was_set_back_leaves_no_pod_of_which_the_api_server_never_tells() {
-    // etcd was restored to before revision 5 and came past 10 since: a, b and c never were, and no watch from 10 says so.
+    // etcd was restored to before revision 5 and came past 10 since: a, b and c never were, and no watch from 10 says
+    // so.
     let saved = Checkpoint { cluster: Some("this".into()), ..checkpoint() };
     let sample = answer(200).bytes(&page(20, "", &[pod("new", 18)]));
     let told = watching().line(&event("ADDED", &pod("new", 18))).line(&bookmark(20));

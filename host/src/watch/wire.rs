@@ -66,7 +66,8 @@ impl Answer {
     }
 }
 
-/// When since the start, in tokio's time, and what: the query of a request for all Pods, or the whole of another's target.
+/// When since the start, in tokio's time, and what: the query of a request for all Pods, or the whole of another's
+/// target.
 pub(super) type Requests = Arc<Mutex<Vec<(Duration, String)>>>;
 
 /// An API server that gives these answers in turn and then none at all.

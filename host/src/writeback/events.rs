@@ -8,15 +8,15 @@
 //!   this process has not said is looked up by that name before it is created, and one that is there was said before
 //!   the restart. (The API server forgets Events, after an hour by default; then it may be said once more.)
 //!
-//! Repeats are counted in memory and patched into the Event's series at most every [`memories::SERIES`]. As in client-go,
-//! a plugin has a bucket of Events for each Pod, and many Events that differ in their note alone become one; and it has
-//! a bucket for all its Events. All memories are bounded and each plugin has its own, so that none can push out what
-//! another has said. An Event that fails never fails a run.
+//! Repeats are counted in memory and patched into the Event's series at most every [`memories::SERIES`]. As in
+//! client-go, a plugin has a bucket of Events for each Pod, and many Events that differ in their note alone become one;
+//! and it has a bucket for all its Events. All memories are bounded and each plugin has its own, so that none can push
+//! out what another has said. An Event that fails never fails a run.
 //!
 //! **An Event is sent at least once,** except in the cases that `docs/operating.md` lists. One that exceeds the
 //! plugin's rate, that the account may not create yet, or that meets an API server that is away waits in a bounded
-//! queue ([`super::waiting`]) and is sent from there by [`Events::send_waiting`]. Sending one again makes no second Event,
-//! because its name is the same. Beyond the rate of a Pod Events are dropped, as client-go drops them.
+//! queue ([`super::waiting`]) and is sent from there by [`Events::send_waiting`]. Sending one again makes no second
+//! Event, because its name is the same. Beyond the rate of a Pod Events are dropped, as client-go drops them.
 
 mod memories;
 mod rate;

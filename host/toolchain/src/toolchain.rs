@@ -68,8 +68,8 @@ impl Toolchain {
         }
     }
 
-    /// Returns the directory of a target's standard library, and whether it is installed there. `None` if rustc does not know
-    /// the target.
+    /// Returns the directory of a target's standard library, and whether it is installed there. `None` if rustc does
+    /// not know the target.
     ///
     /// # Errors
     /// When there is no rustc.

@@ -1,8 +1,8 @@
 //! Says on a Pod why it keeps crashing: an annotation such as `web=OOMKilled` and an Event when it is first known or
 //! becomes worse, so that the on-call engineer need not read the status of every container.
 //!
-//! The diagnosis names a class, never a count, and only ever becomes worse while a container crashes, so the restarts of
-//! a crash loop cost no writes. It is taken back when the containers have run for a while.
+//! The diagnosis names a class, never a count, and only ever becomes worse while a container crashes, so the restarts
+//! of a crash loop cost no writes. It is taken back when the containers have run for a while.
 
 mod cause;
 mod config;
@@ -76,7 +76,8 @@ fn cause(container: &ContainerStatus, memo: &Memo, config: &Config) -> Option<Ca
         ContainerState::Terminated { .. } => true,
         _ => false,
     };
-    // A container that is up between two crashes counts by what was seen of it lately: its restarts of last year do not.
+    // A container that is up between two crashes counts by what was seen of it lately: its restarts of last year do
+    // not.
     let crashes = if down || cause == Cause::OomKilled { restarts } else { memo.restarts_lately(container) };
     (restarts > 0 && crashes >= threshold).then_some(cause)
 }

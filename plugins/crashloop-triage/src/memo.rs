@@ -1,5 +1,5 @@
-//! [`Memo`]: how often containers had restarted when a window of time began. Lives in the plugin's state, since it moves
-//! with time; where it is lost, a diagnosis comes later, and none is taken back.
+//! [`Memo`]: how often containers had restarted when a window of time began. Lives in the plugin's state, since it
+//! moves with time; where it is lost, a diagnosis comes later, and none is taken back.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -43,8 +43,8 @@ pub(crate) enum Violation {
 }
 
 impl Policy {
-    /// Returns the violations in the order of the Pod's init containers and containers. Ephemeral containers are for debugging
-    /// and cannot have limits: they are left alone.
+    /// Returns the violations in the order of the Pod's init containers and containers. Ephemeral containers are for
+    /// debugging and cannot have limits: they are left alone.
     pub(crate) fn violations(&self, spec: &Spec) -> Vec<Violation> {
         let containers = spec.init_containers.iter().chain(&spec.containers);
         let judged = containers.filter(|container| !self.exempt_containers.contains(&container.name));

@@ -1,5 +1,5 @@
-//! The designs of the store beside each other: `cargo bench --workspace --bench store`, with `-- --quick` on few Pods and
-//! for a moment, to see that it works.
+//! The designs of the store beside each other: `cargo bench --workspace --bench store`, with `-- --quick` on few Pods
+//! and for a moment, to see that it works.
 //!
 //! Prints two tables for docs/rationale.md, which says what they mean. Medians of repeats; every design holds the same
 //! Pods, in the same process, one design after the other.

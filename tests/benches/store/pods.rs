@@ -1,5 +1,5 @@
-//! The Pods that every design holds: those of the measuring rig, some of them in two states that differ as an event makes
-//! them differ.
+//! The Pods that every design holds: those of the measuring rig, some of them in two states that differ as an event
+//! makes them differ.
 
 use std::{
     collections::BTreeMap,

@@ -1,5 +1,5 @@
-//! What it costs to find the Pods of a node, and those of a label: asked of the host, against a plugin that takes the list
-//! of all Pods and filters it.
+//! What it costs to find the Pods of a node, and those of a label: asked of the host, against a plugin that takes the
+//! list of all Pods and filters it.
 //!
 //! The plugin's side is done here natively, page by page: what it is handed is encoded and decoded as it would be, and
 //! nothing is counted of the sandbox.

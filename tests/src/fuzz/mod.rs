@@ -1,5 +1,5 @@
-//! What is fuzzed: for each place where the host takes bytes that others made, a function that takes any bytes, goes the
-//! host's own way with them, and panics where something is wrong. tests/fuzz runs them under libFuzzer; the suite
+//! What is fuzzed: for each place where the host takes bytes that others made, a function that takes any bytes, goes
+//! the host's own way with them, and panics where something is wrong. tests/fuzz runs them under libFuzzer; the suite
 //! `regressions` runs them on what is kept in tests/fuzz/regressions.
 //!
 //! Nothing of the host is opened for this: everything goes through what its rooms show each other.

@@ -27,8 +27,8 @@ pub(super) fn plain(json: &[u8]) -> Result<Plain, PodError> {
     Ok(Plain { pod, object: serde_json::from_slice(json).ok().map(without_what_is_left_out) })
 }
 
-/// Every decoder of the host may pass over what is left out; so bytes that are no JSON at all may be a Pod to one of them
-/// and not to another.
+/// Every decoder of the host may pass over what is left out; so bytes that are no JSON at all may be a Pod to one of
+/// them and not to another.
 pub(super) fn is_json(bytes: &[u8]) -> bool {
     str::from_utf8(bytes).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
 }

@@ -1,4 +1,5 @@
-//! Any bytes as a record, as its sections and as a page of records: an error, or a value that encodes to the same bytes.
+//! Any bytes as a record, as its sections and as a page of records: an error, or a value that encodes to the same
+//! bytes.
 
 #![expect(clippy::unwrap_used, reason = "a panic is a finding")]
 

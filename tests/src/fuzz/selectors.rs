@@ -1,5 +1,5 @@
-//! Plugin configuration: any text as a file, and any JSON as its `spec.watch.selector`, which selects what a plain reading
-//! of the same JSON does.
+//! Plugin configuration: any text as a file, and any JSON as its `spec.watch.selector`, which selects what a plain
+//! reading of the same JSON does.
 
 #![expect(clippy::unwrap_used, reason = "a panic is a finding")]
 

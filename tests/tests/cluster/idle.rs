@@ -1,4 +1,5 @@
-//! A cluster where nothing happens to Pods, and much to everything else, while etcd forgets its history again and again.
+//! A cluster where nothing happens to Pods, and much to everything else, while etcd forgets its history again and
+//! again.
 //!
 //! A bounded time by default; `PODIUM_IDLE_SECONDS` makes it longer.
 

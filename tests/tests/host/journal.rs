@@ -1,5 +1,5 @@
-//! Deletions while the host is down, with a journal: delivered when it is up again, to whom they concern, until they have
-//! settled.
+//! Deletions while the host is down, with a journal: delivered when it is up again, to whom they concern, until they
+//! have settled.
 
 use std::{collections::BTreeSet, time::Duration};
 

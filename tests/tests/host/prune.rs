@@ -1,4 +1,5 @@
-//! Annotations that the host does not keep: nobody sees them, nobody is woken for them, and writes reach them all the same.
+//! Annotations that the host does not keep: nobody sees them, nobody is woken for them, and writes reach them all the
+//! same.
 
 use kube::api::{Patch, PatchParams};
 use podium_devcluster::{Cluster, Options, Verb};

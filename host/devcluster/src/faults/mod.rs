@@ -1,6 +1,6 @@
-//! What goes wrong on request. A fault is said once, here, and lasts until it is used up or [`Faults::heal`] ends it; it
-//! hits the requests that come through the API, never what the cluster does itself. Nothing is left to chance: the same
-//! requests in the same order meet the same faults.
+//! What goes wrong on request. A fault is said once, here, and lasts until it is used up or [`Faults::heal`] ends it;
+//! it hits the requests that come through the API, never what the cluster does itself. Nothing is left to chance: the
+//! same requests in the same order meet the same faults.
 //!
 //! What a broken network does to bytes on their way is not here: for that put a proxy before the socket.
 
@@ -114,9 +114,9 @@ impl Faults {
         Saved(Arc::new(self.core.state.lock().store.clone()))
     }
 
-    /// Sets the cluster back to what was saved, as when etcd is restored from a snapshot: revisions go on from there and
-    /// are given a second time. Open watches are cut, as the API server is restarted for it; the history is forgotten.
-    /// Definitions of kinds stay served.
+    /// Sets the cluster back to what was saved, as when etcd is restored from a snapshot: revisions go on from there
+    /// and are given a second time. Open watches are cut, as the API server is restarted for it; the history is
+    /// forgotten. Definitions of kinds stay served.
     pub fn restore(&self, saved: &Saved) {
         self.core.write(|state| state.store.restore(&saved.0));
         self.disconnect_watches();

@@ -212,8 +212,8 @@ impl Kubelet {
         }
     }
 
-    /// Of the nodes that are ready and fit one with the fewest Pods of the same controller, as the real scheduler spreads
-    /// them; among those in turn, beginning where the seed says.
+    /// Of the nodes that are ready and fit one with the fewest Pods of the same controller, as the real scheduler
+    /// spreads them; among those in turn, beginning where the seed says.
     fn schedule(
         &mut self,
         state: &mut State,

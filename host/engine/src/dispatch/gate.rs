@@ -23,7 +23,8 @@ use crate::ports::{Expectation, Shown};
 /// within 5 s where the network is.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long after a live read that failed the next one is tried, where only a live read can tell; elsewhere it is
-/// [`PATIENCE`]. Doubles with each further one, up to [`MOST_PATIENCE`]: a Pod that cannot be decoded stays so for long.
+/// [`PATIENCE`]. Doubles with each further one, up to [`MOST_PATIENCE`]: a Pod that cannot be decoded stays so for
+/// long.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 const MOST_PATIENCE: Duration = Duration::from_secs(300);
 /// How often [`GATE_PAUSE`] doubles at most.

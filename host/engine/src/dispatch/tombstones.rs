@@ -10,7 +10,8 @@
 //! Workers do not wait for step 2: a key that an earlier event queued may be run in between. Therefore only a run on
 //! the deletion removes a tombstone, and `queue` leaves out the keys on whose deletion a run has begun, because these
 //! are in the queue until that run settles. `queue` and `done` hold the lock while they change the queue, so that
-//! neither sees the other half-way. A run of a plugin that was unloaded does not count as one: nobody would try it again.
+//! neither sees the other half-way. A run of a plugin that was unloaded does not count as one: nobody would try it
+//! again.
 //!
 //! What a plugin keeps by not settling on deletions is bounded by [`Bounds`].
 //!

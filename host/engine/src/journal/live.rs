@@ -1,7 +1,7 @@
 //! Which plugins have run on which Pods, small: asked at every run.
 //!
-//! 64 plugins share a page, in which a Pod takes 24 bytes for its uid and one bit for each of them, and with the table's
-//! free places 28 to 57 bytes, however many of the 64 ran on it. Names are in the file alone.
+//! 64 plugins share a page, in which a Pod takes 24 bytes for its uid and one bit for each of them, and with the
+//! table's free places 28 to 57 bytes, however many of the 64 ran on it. Names are in the file alone.
 
 use std::{
     collections::HashMap,

@@ -174,8 +174,8 @@ pub trait Live: Send + Sync {
     ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>>;
 }
 
-/// Puts Pods as the API server answered with them into the cache. Implemented by `ingest`, which owns the cache's writer;
-/// called by dispatch.
+/// Puts Pods as the API server answered with them into the cache. Implemented by `ingest`, which owns the cache's
+/// writer; called by dispatch.
 pub trait WriteThrough: Send + Sync {
     /// Returns when readers see these states or newer ones.
     fn write_through(&self, pods: Vec<Arc<CachedPod>>) -> BoxFuture<'_, ()>;

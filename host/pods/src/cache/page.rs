@@ -1,6 +1,7 @@
 //! Sixteen Pods in two allocations. A page is never changed; a newer state of a Pod makes another page.
 //!
-//! One allocation for each Pod would cost what an allocator rounds up to, more than the record itself after many events.
+//! One allocation for each Pod would cost what an allocator rounds up to, more than the record itself after many
+//! events.
 
 use std::sync::Arc;
 
@@ -21,8 +22,8 @@ pub(super) const PODS: usize = 16;
 /// Bytes of pages that are gone, for those to come. Each change frees one page and makes another: the last one freed is
 /// still near the processor, and an allocator would look long for room of some kilobytes.
 ///
-/// A reader may be the last to have a page. Neither it nor the writer waits for the other: who finds the lock taken frees,
-/// or allocates, as if there were nothing here.
+/// A reader may be the last to have a page. Neither it nor the writer waits for the other: who finds the lock taken
+/// frees, or allocates, as if there were nothing here.
 #[derive(Debug)]
 pub(super) struct Spare(Mutex<Vec<Vec<u8>>>);
 

@@ -2,8 +2,8 @@
 
 use podium_wire::Annotations;
 
-/// The Pod once more, as `kubectl apply` was given it: half of many a Pod, with the values of its environment, which the
-/// sections leave out.
+/// The Pod once more, as `kubectl apply` was given it: half of many a Pod, with the values of its environment, which
+/// the sections leave out.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Annotations by their keys. Who reads finds them absent, and a change of one is none.

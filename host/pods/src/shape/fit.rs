@@ -1,8 +1,8 @@
 //! Whether JSON is a part that is known, but for the values in it.
 //!
-//! Nearly every Pod is like its own last state, or like the Pod before it in a list. To find that out takes a comparison
-//! of bytes; to cut the JSON, as `scan.rs` does where nothing fits, takes many times as long. What fits is written by the
-//! same rules: the part's key with these values in it is this JSON, byte for byte.
+//! Nearly every Pod is like its own last state, or like the Pod before it in a list. To find that out takes a
+//! comparison of bytes; to cut the JSON, as `scan.rs` does where nothing fits, takes many times as long. What fits is
+//! written by the same rules: the part's key with these values in it is this JSON, byte for byte.
 
 use memchr::memchr;
 
@@ -31,9 +31,9 @@ impl<'a, 's> Fit<'a, 's> {
         Self { json, at, head, time: None }
     }
 
-    /// Goes behind a part with this key and these leaves, and puts its values into the draft. Gives where it ends; none,
-    /// and anything may be in the draft, where the JSON is another one. `nested` goes behind what stands in the outer
-    /// part in the place of another.
+    /// Goes behind a part with this key and these leaves, and puts its values into the draft. Gives where it ends;
+    /// none, and anything may be in the draft, where the JSON is another one. `nested` goes behind what stands in the
+    /// outer part in the place of another.
     pub(super) fn part(
         mut self,
         mut key: Tokens<'_>,

@@ -29,7 +29,8 @@ pub(super) enum Kind {
     Digest,
     /// Five lower-case letters or digits at the end of a text, as the API server generates: as they are.
     Suffix,
-    /// A node's name of at most 255 bytes without escapes, but for what [`own_of_node`] leaves out: its length and itself.
+    /// A node's name of at most 255 bytes without escapes, but for what [`own_of_node`] leaves out: its length and
+    /// itself.
     Text,
     /// A number that is not negative and fits an i32.
     Count,

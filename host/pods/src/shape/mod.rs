@@ -1,17 +1,20 @@
 //! How a Pod is kept: what it shares with other Pods, once for all of them, and what is its own, packed.
 //!
-//! Pods of one workload differ in little: their name, uid, revision, times, addresses, container ids, node. A Pod's JSON
-//! is cut into three parts (the object around spec and status, the spec, the status), and each part into its key, the
-//! bytes with these values cut out, and the values ([`Packed::own`] has them in some hundred bytes). A key that was seen
-//! before has its sections ready, as bytes with places for the values, so nothing is decoded again; a new one is decoded
-//! once, by itself, by `podium_wire::json`, the one decoder, and what is ready from then on was compared with what it gave.
+//! Pods of one workload differ in little: their name, uid, revision, times, addresses, container ids, node. A Pod's
+//! JSON is cut into three parts (the object around spec and status, the spec, the status), and each part into its key,
+//! the bytes with these values cut out, and the values ([`Packed::own`] has them in some hundred bytes). A key that was
+//! seen before has its sections ready, as bytes with places for the values, so nothing is decoded again; a new one is
+//! decoded once, by itself, by `podium_wire::json`, the one decoder, and what is ready from then on was compared with
+//! what it gave.
 //!
 //! # What holds
-//! - A part is taken for one that is known only if its key is the same, byte for byte, and its leaves are as many, or if
-//!   that one's key with this one's values in it is this very JSON. So nothing is kept that the decoder would not have accepted; what is left out is not looked at.
-//! - The object comes back byte for byte from its parts ([`Packed::json`]), but for managedFields and what [`Prune`] names,
-//!   which are cut away before anything is kept, and for `kind` and `apiVersion`, which are the same for all.
-//! - Sections come out as `podium_wire` encodes them; a Pod for which that cannot be had is kept undivided, with its JSON.
+//! - A part is taken for one that is known only if its key is the same, byte for byte, and its leaves are as many, or
+//!   if that one's key with this one's values in it is this very JSON. So nothing is kept that the decoder would not
+//!   have accepted; what is left out is not looked at.
+//! - The object comes back byte for byte from its parts ([`Packed::json`]), but for managedFields and what [`Prune`]
+//!   names, which are cut away before anything is kept, and for `kind` and `apiVersion`, which are the same for all.
+//! - Sections come out as `podium_wire` encodes them; a Pod for which that cannot be had is kept undivided, with its
+//!   JSON.
 //! - A part is freed with the last Pod that has it.
 //!
 //! What may change nothing but the value of a leaf is one of the kinds of `leaf.rs`; everything else is shared text.

@@ -50,7 +50,8 @@ impl Packed {
         Self { shape, own: bytes }
     }
 
-    /// Keeps a Pod that is not in an API server's form, undivided: it shares nothing. `json` is what it was decoded from.
+    /// Keeps a Pod that is not in an API server's form, undivided: it shares nothing. `json` is what it was decoded
+    /// from.
     ///
     /// # Errors
     /// When a section is too large, or this is not its JSON.
@@ -107,7 +108,8 @@ impl Packed {
         json.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()).into_bytes()
     }
 
-    /// The sections whose bytes differ, the revision in the full object aside; both are states of the incarnation `name`, `uid`.
+    /// The sections whose bytes differ, the revision in the full object aside; both are states of the incarnation
+    /// `name`, `uid`.
     #[must_use]
     pub fn changed_from(&self, old: &Self, name: &str, uid: &str) -> SectionSet {
         // Sections hold no revision of their own Pod.

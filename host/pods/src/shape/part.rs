@@ -1,8 +1,10 @@
-//! What Pods of one workload share of one part: its JSON and its encoded sections, with places for what is each Pod's own.
+//! What Pods of one workload share of one part: its JSON and its encoded sections, with places for what is each Pod's
+//! own.
 //!
-//! How a value's way into the sections is known: the part is rendered with sentinels in the place of its values, decoded
-//! and encoded as any Pod is, and the sentinels are found in the bytes. That is sound as far as the decoder passes such
-//! values on unseen; that it did is checked on the Pod at hand, whose sections must come out as they would directly.
+//! How a value's way into the sections is known: the part is rendered with sentinels in the place of its values,
+//! decoded and encoded as any Pod is, and the sentinels are found in the bytes. That is sound as far as the decoder
+//! passes such values on unseen; that it did is checked on the Pod at hand, whose sections must come out as they would
+//! directly.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
@@ -57,8 +59,8 @@ pub(super) enum Slot<T> {
 pub(super) struct Part {
     /// Of the outer part: the others stand within it undivided.
     pub(super) is_whole: bool,
-    /// Empty for a part that is not there, and for spec and status of a Pod that is kept undivided: its outer part has all.
-    /// That of the outer part is whole.
+    /// Empty for a part that is not there, and for spec and status of a Pod that is kept undivided: its outer part has
+    /// all. That of the outer part is whole.
     pub(super) key: Text,
     pub(super) leaves: Box<[Leaf]>,
     /// How many bytes of the key come before the first mark.

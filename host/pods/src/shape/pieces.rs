@@ -1,8 +1,9 @@
 //! Texts in pieces, each of which is kept once for all texts that have it.
 //!
-//! Half of what Pods share stands in more than one key: the statuses of a workload differ in a word or two, and specs of
-//! all workloads have tolerations, probes and volumes that Kubernetes writes alike. A piece ends where an object or an
-//! array does and another value follows, so that texts which differ in one place have the pieces of the others in common.
+//! Half of what Pods share stands in more than one key: the statuses of a workload differ in a word or two, and specs
+//! of all workloads have tolerations, probes and volumes that Kubernetes writes alike. A piece ends where an object or
+//! an array does and another value follows, so that texts which differ in one place have the pieces of the others in
+//! common.
 
 use std::{collections::HashSet, slice, sync::Arc};
 

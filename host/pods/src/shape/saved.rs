@@ -11,8 +11,8 @@ use super::{
 };
 
 impl Shape {
-    /// The keys of the parts, each with what tells it from others for as long as this shape lives. None of a Pod that is
-    /// kept undivided.
+    /// The keys of the parts, each with what tells it from others for as long as this shape lives. None of a Pod that
+    /// is kept undivided.
     pub(crate) fn keys(&self) -> Option<[(usize, &Text); PARTS]> {
         if self.parts[OUTER].is_whole {
             return None;

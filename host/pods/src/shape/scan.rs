@@ -1,6 +1,6 @@
-//! Cuts the JSON of a Pod into three parts (the object around spec and status, the spec, the status), and each part into
-//! its key, which Pods of one workload share, and its own values. A part that fits one that is known (`fit.rs`) is taken
-//! for that and not cut.
+//! Cuts the JSON of a Pod into three parts (the object around spec and status, the spec, the status), and each part
+//! into its key, which Pods of one workload share, and its own values. A part that fits one that is known (`fit.rs`) is
+//! taken for that and not cut.
 //!
 //! One pass, nothing is built but keys and values. It knows where the API server puts things and validates nothing: a
 //! part is JSON because its key equals one that was proven to be, or because a real decoder says so afterwards.

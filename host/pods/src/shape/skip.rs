@@ -1,7 +1,8 @@
 //! Finding ends in JSON without reading it: of a string, and of a whole value.
 //!
-//! Sixteen or sixty-four bytes are looked at in one step, as simdjson does (Langdale and Lemire, 2019). Nothing here validates: on bytes that are no JSON an end may be anywhere
-//! within them, or nowhere. Whoever asks compares what lies between with something that is known to be JSON.
+//! Sixteen or sixty-four bytes are looked at in one step, as simdjson does (Langdale and Lemire, 2019). Nothing here
+//! validates: on bytes that are no JSON an end may be anywhere within them, or nowhere. Whoever asks compares what lies
+//! between with something that is known to be JSON.
 
 /// One bit for each of 64 bytes, the first the lowest.
 #[derive(Clone, Copy)]
@@ -127,7 +128,8 @@ fn block(bytes: &[u8; 64]) -> Block {
     }
 }
 
-/// The end of a string whose content begins at `from`: where its closing quote is, and whether there is an escape in it.
+/// The end of a string whose content begins at `from`: where its closing quote is, and whether there is an escape in
+/// it.
 #[inline]
 pub(super) fn string_end(json: &[u8], from: usize) -> Option<(usize, bool)> {
     let mut at = from;

@@ -67,8 +67,8 @@ impl<'a> Scanner<'a, '_> {
         }
     }
 
-    /// The Pod's name wherever it stands in a text, and its uid behind it, as in the kubelet's messages; or, in the Pods
-    /// of a CronJob's Jobs, what names the run. False where there is neither.
+    /// The Pod's name wherever it stands in a text, and its uid behind it, as in the kubelet's messages; or, in the
+    /// Pods of a CronJob's Jobs, what names the run. False where there is neither.
     #[inline]
     fn names(&mut self, from: usize, end: usize) -> bool {
         let json = self.json;

@@ -1,7 +1,7 @@
 //! The key of a Pod that is kept undivided: its whole JSON, without what is cut away from all Pods.
 //!
-//! For JSON that no API server writes, such as with escapes or spaces in odd places, so it takes its time. What it leaves
-//! as it is comes back byte for byte; keys of the object and of its metadata are written anew.
+//! For JSON that no API server writes, such as with escapes or spaces in odd places, so it takes its time. What it
+//! leaves as it is comes back byte for byte; keys of the object and of its metadata are written anew.
 
 use std::fmt;
 

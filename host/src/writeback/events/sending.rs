@@ -1,5 +1,5 @@
-//! Events that wait, on their way: plugins take turns with one Event each, so that a plugin whose Events take long, or are
-//! many, has others wait for one of its requests at most.
+//! Events that wait, on their way: plugins take turns with one Event each, so that a plugin whose Events take long, or
+//! are many, has others wait for one of its requests at most.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

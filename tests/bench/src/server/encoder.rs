@@ -1,5 +1,5 @@
-//! Pods as protobuf, by a program that has Kubernetes' own types: JSON lines go in, frames of a length in four bytes, big
-//! endian, come out.
+//! Pods as protobuf, by a program that has Kubernetes' own types: JSON lines go in, frames of a length in four bytes,
+//! big endian, come out.
 
 use std::{
     io::{BufReader, Read, Write},

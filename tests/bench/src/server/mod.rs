@@ -1,5 +1,5 @@
-//! A replay server: plays the part of an API server that knows Pods alone, from memory and as cheaply as it can, so that
-//! what is measured is its client.
+//! A replay server: plays the part of an API server that knows Pods alone, from memory and as cheaply as it can, so
+//! that what is measured is its client.
 //!
 //! It answers `/api/v1/pods` as a paged list, as a streaming list and as a watch, and takes orders under `/control/`.
 //! Not there: selectors, namespaces, writes, history that was not sent by this process.

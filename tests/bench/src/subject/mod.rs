@@ -1,5 +1,5 @@
-//! What is measured: each a process of its own that follows the server's Pods and says on its standard output how far it
-//! is. It is measured from outside; it tells times, because it alone knows when a change was visible.
+//! What is measured: each a process of its own that follows the server's Pods and says on its standard output how far
+//! it is. It is measured from outside; it tells times, because it alone knows when a change was visible.
 
 mod control;
 mod kube_rs;

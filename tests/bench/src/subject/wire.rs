@@ -1,5 +1,5 @@
-//! The wire alone: what an event costs until it is there in one piece, as JSON and as protobuf. The client, the requests
-//! and the batches are the host's; of an event nothing is read but its revision, and nothing is kept.
+//! The wire alone: what an event costs until it is there in one piece, as JSON and as protobuf. The client, the
+//! requests and the batches are the host's; of an event nothing is read but its revision, and nothing is kept.
 
 mod events;
 

@@ -1,5 +1,5 @@
-//! Behaves, and shows what it was told: labels its Pod with the Pod's own uid, and writes deletions and unsettled writes
-//! on another Pod, the register, which its configuration names.
+//! Behaves, and shows what it was told: labels its Pod with the Pod's own uid, and writes deletions and unsettled
+//! writes on another Pod, the register, which its configuration names.
 
 use bindings::{Failure, Outcome, Request, Subject, types::PodKey, writes};
 
