@@ -321,7 +321,7 @@ async fn a_pod_that_is_long_gone_is_given_up_also_while_its_plugins_account_is_h
 
 /// Counts the warnings of the log.
 #[derive(Clone, Default)]
-struct Warnings(Arc<std::sync::atomic::AtomicUsize>);
+struct Warnings(Arc<AtomicUsize>);
 
 impl tracing::Subscriber for Warnings {
     fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {

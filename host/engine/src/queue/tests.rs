@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    hash::{Hash, Hasher},
     time::Duration,
 };
 
@@ -316,13 +317,19 @@ thread_local! {
 }
 
 /// A slot that counts how often it is compared on this thread.
-#[derive(Debug, Clone, Eq, Hash)]
+#[derive(Debug, Clone, Eq)]
 struct Counted(usize);
 
 impl PartialEq for Counted {
     fn eq(&self, other: &Self) -> bool {
         COMPARED.set(COMPARED.get() + 1);
         self.0 == other.0
+    }
+}
+
+impl Hash for Counted {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
     }
 }
 

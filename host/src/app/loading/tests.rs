@@ -120,11 +120,9 @@ fn states(loader: &Loader) -> Vec<LoadState> {
     loader.plugins().into_iter().map(|plugin| plugin.load).collect()
 }
 
-fn turns() -> impl Future<Output = ()> {
-    async {
-        for _ in 0..20 {
-            tokio::task::yield_now().await;
-        }
+async fn turns() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
     }
 }
 
