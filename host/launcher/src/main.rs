@@ -51,8 +51,8 @@ fn cargo(arguments: &[OsString]) -> Command {
     cargo
 }
 
-/// Returns the compilation target that these arguments of podium need, and `None` if they build no plugin. Errors in them
-/// is for podium to report.
+/// Returns the compilation target that these arguments of podium need, and `None` if they build no plugin. podium
+/// itself reports errors in them.
 fn target(arguments: &[OsString]) -> Option<&'static str> {
     if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
         return None;
