@@ -26,11 +26,11 @@ test-properties CASES="100000":
 
 # Cache, queue, shapes and tombstones in so many orders of their threads' steps for each test, and the publish path in every order
 test-schedules N="10000000":
-    PODIUM_SCHEDULES={{N}} cargo test --workspace --test cache --test queue --test shapes --test tombstones --test publish
+    PODIUM_SCHEDULES={{N}} cargo test --workspace --test schedules
 
 # Deletions of so many Pods while runs on them are under way on several threads: each is delivered once, with the last state
 test-deletions PODS="200000":
-    PODIUM_DELETIONS={{PODS}} cargo test -p podium-host --lib -- every_deletion_is_delivered_once
+    PODIUM_DELETIONS={{PODS}} cargo test -p podium-engine --lib -- every_deletion_is_delivered_once
 
 # The cache against exact lists of a real API server while hundreds of Pods come and go
 test-churn SECONDS="300":

@@ -161,6 +161,16 @@ impl Exchange {
         Ok(read(&self.bytes_within(&call, DOCUMENT_WITHIN).await?.1))
     }
 
+    /// Sends until the answer is `settled` and records nothing: for what depends on a cache of the server's.
+    pub(crate) async fn look_until(&self, call: Call, settled: impl Fn(&Value) -> bool) -> Result<Value> {
+        podium_tests::wait::until("a settled answer", ANSWER_WITHIN, async || {
+            let answer = self.look(call.clone()).await?;
+            ensure!(settled(&answer), "answered {answer}");
+            Ok(answer)
+        })
+        .await
+    }
+
     /// Sends until the answer has the status, and records that answer alone: for what the server does in its own time.
     pub(crate) async fn eventually(&mut self, what: &str, status: u16, call: Call) -> Result<Value> {
         let this = &*self;
