@@ -8,9 +8,11 @@
 //! [`crate::Pod`] does not hold is dropped unread. `apiVersion` and `kind` are not looked at: list items lack them.
 
 mod decode;
+mod opaque;
 mod render;
 
 pub use decode::{decode, decode_value};
+pub use opaque::is_opaque;
 pub use render::render;
 
 #[cfg(doc)]

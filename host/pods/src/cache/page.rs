@@ -1,7 +1,8 @@
 //! Sixteen Pods in two allocations. A page is never changed; a newer state of a Pod makes another page.
 //!
 //! One allocation for each Pod would cost what an allocator rounds up to, more than the record itself after many
-//! events.
+//! events. A record of more than 4 KiB has one nevertheless: pages share it, because an event of one Pod copies the
+//! records of its fifteen neighbours, which may be another tenant's.
 
 use std::sync::Arc;
 
@@ -18,6 +19,11 @@ use crate::{
 const STEP: usize = 256;
 /// Pods in a page.
 pub(super) const PODS: usize = 16;
+/// A longer record is not among the page's bytes.
+const LONG: usize = 4 << 10;
+
+/// The long records of a page.
+type LongRecords = [Option<Arc<[u8]>>; PODS];
 
 /// Bytes of pages that are gone, for those to come. Each change frees one page and makes another: the last one freed is
 /// still near the processor, and an allocator would look long for room of some kilobytes.
@@ -75,6 +81,8 @@ pub(super) struct Page {
     ends: [u32; PODS],
     /// The records, one after the other. Room is made in steps of [`STEP`].
     bytes: Vec<u8>,
+    /// A long record has no bytes among the others.
+    long: Option<Box<LongRecords>>,
     /// Where they go in the end.
     spare: Arc<Spare>,
 }
@@ -88,19 +96,31 @@ impl Drop for Page {
 impl Page {
     pub(super) fn get(&self, at: usize) -> Option<Kept<'_>> {
         let shape = self.shapes.get(usize::from(*self.numbers.get(at)?))?;
-        Kept::of(shape, self.bytes.get(self.start(at)..self.ends[at] as usize)?)
+        let record = match self.long(at) {
+            Some(record) => record,
+            None => self.bytes.get(self.start(at)..self.ends[at] as usize)?,
+        };
+        Kept::of(shape, record)
+    }
+
+    fn long(&self, at: usize) -> Option<&Arc<[u8]>> {
+        self.long.as_ref()?.get(at)?.as_ref()
     }
 
     /// Of the first Pods of a page.
     pub(super) fn of(pods: &[Record], spare: &Arc<Spare>) -> Self {
-        let length: usize = pods.iter().map(|pod| pod.bytes().len()).sum();
+        let length = pods.iter().map(|pod| pod.bytes().len()).filter(|length| *length <= LONG).sum();
         let bytes = spare.take(length);
         let (shapes, numbers) = (OfPage::new(), [NOBODY; PODS]);
-        let mut page = Self { shapes, numbers, ends: [0; PODS], bytes, spare: Arc::clone(spare) };
+        let mut page = Self { shapes, numbers, ends: [0; PODS], bytes, long: None, spare: Arc::clone(spare) };
         let mut pods = pods.iter();
-        for (of, end) in page.numbers.iter_mut().zip(&mut page.ends) {
+        for (at, (of, end)) in page.numbers.iter_mut().zip(&mut page.ends).enumerate() {
             if let Some(pod) = pods.next() {
-                page.bytes.extend_from_slice(pod.bytes());
+                if pod.bytes().len() > LONG {
+                    page.long.get_or_insert_default()[at] = Some(pod.bytes().into());
+                } else {
+                    page.bytes.extend_from_slice(pod.bytes());
+                }
                 *of = number(&mut page.shapes, pod.shape());
             }
             *end = u32::try_from(page.bytes.len()).unwrap_or(u32::MAX);
@@ -121,6 +141,14 @@ impl Page {
     pub(super) fn with(&self, at: usize, pod: Option<&CachedPod>, record: &mut Vec<u8>) -> Self {
         record.clear();
         pod.inspect(|pod| record::put(pod, record));
+        let mut long = self.long.clone();
+        if record.len() > LONG {
+            long.get_or_insert_default()[at] = Some((&**record).into());
+            record.clear();
+        } else if let Some(records) = &mut long {
+            records[at] = None;
+            long = long.filter(|records| records.iter().any(Option::is_some));
+        }
         let (start, end) = (self.start(at), self.ends[at] as usize);
         let length = start + record.len() + self.bytes.len() - end;
         let mut bytes = self.spare.take(length);
@@ -136,10 +164,10 @@ impl Page {
             *of = shape.map_or(NOBODY, |shape| number(&mut shapes, shape));
         }
         for of in &mut ends[at..] {
-            // Sixteen objects that etcd takes are 24 MiB.
+            // Sixteen records that are not long are 64 KiB.
             *of = u32::try_from(*of as usize - end + start + record.len()).unwrap_or(u32::MAX);
         }
-        Self { shapes, numbers, ends, bytes, spare: Arc::clone(&self.spare) }
+        Self { shapes, numbers, ends, bytes, long, spare: Arc::clone(&self.spare) }
     }
 }
 
@@ -166,6 +194,52 @@ mod tests {
         let taken = [2, 1, 2].map(|steps| spare.take(steps * STEP - 1));
         assert_eq!(taken.each_ref().map(|bytes| bytes.as_ptr()), [addresses[2], addresses[0], addresses[1]]);
         assert!(taken.iter().all(Vec::is_empty) && spare.0.lock().is_empty());
+    }
+
+    #[test]
+    fn a_long_record_is_shared_by_the_pages_that_have_it() {
+        let spare = Arc::<Spare>::default();
+        let pod = |at: usize, length: usize| {
+            let mut pod = podium_wire::Pod::default();
+            (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), format!("p{at:02}"), "u".into());
+            pod.header.resource_version = "1".to_owned();
+            pod.annotations.insert("text".into(), "x".repeat(length));
+            let json = podium_wire::Record::open(
+                podium_wire::SectionBytes::encode(&pod)
+                    .unwrap()
+                    .record(&pod.header, podium_wire::SectionSet::ALL)
+                    .unwrap(),
+            );
+            let json = podium_wire::json::render(&json.unwrap()).unwrap().to_string();
+            let shapes = crate::shape::Shapes::new(1);
+            let mut scratch = crate::shape::Scratch::default();
+            // Three of one workload: the text is then their own.
+            let mut last = None;
+            for own in ["a", "b", ""] {
+                let json = json.replace(&"x".repeat(length), &format!("{own}{}", "x".repeat(length)));
+                last = Some(CachedPod::read(json.as_bytes(), &shapes, &mut scratch, |_, _| None).unwrap().0);
+            }
+            last.unwrap()
+        };
+        let annotation = |page: &Page, at: usize| page.get(at).unwrap().pod().annotations().unwrap()["text"].len();
+        let records: Vec<_> = [10, 5_000, 20]
+            .into_iter()
+            .enumerate()
+            .map(|(at, length)| Record::from(Arc::new(pod(at, length))))
+            .collect();
+        assert!(records[1].bytes().len() > LONG, "{}", records[1].bytes().len());
+        let page = Page::of(&records, &spare);
+        assert!(page.bytes.len() < 1_000);
+        let mut room = Vec::new();
+        let next = page.with(0, Some(&pod(0, 30)), &mut room);
+        assert!(Arc::ptr_eq(page.long(1).unwrap(), next.long(1).unwrap()));
+        assert_eq!([0, 1, 2].map(|at| annotation(&next, at)), [30, 5_000, 20]);
+        // Long becomes short, short becomes long, and it is gone.
+        let next = next.with(1, Some(&pod(1, 40)), &mut room).with(2, Some(&pod(2, 6_000)), &mut room);
+        assert_eq!([0, 1, 2].map(|at| annotation(&next, at)), [30, 40, 6_000]);
+        let next = next.with(2, None, &mut room);
+        assert!(next.long.is_none() && next.get(2).is_none());
+        assert_eq!([0, 1].map(|at| annotation(&next, at)), [30, 40]);
     }
 
     #[test]

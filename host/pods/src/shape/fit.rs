@@ -10,7 +10,7 @@ use super::{
     key::{Leaf, Token, Tokens},
     leaf::{self, Kind, Value},
     scan::{Draft, Head, SPEC},
-    skip,
+    skip, string,
 };
 
 /// What stands in the outer part between metadata and a spec, and before the managedFields that it leaves out.
@@ -150,6 +150,12 @@ impl<'a, 's> Fit<'a, 's> {
                 let (count, length) = leaf::count(rest)?;
                 own.push(Value::Count(count));
                 length
+            }
+            Kind::String => {
+                let (end, _) = skip::string_end(self.json, self.at)?;
+                let contents = string::contents(&self.json[self.at..end])?;
+                own.push(Value::Json(contents));
+                contents.len()
             }
             Kind::Part => return None,
         };

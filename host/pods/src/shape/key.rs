@@ -176,6 +176,18 @@ impl<'a> Tokens<'a> {
     }
 }
 
+/// The kinds of a key's leaves, in order; of one that refers to another, that one's.
+pub(super) fn real_kinds(key: &[u8]) -> Option<Vec<Kind>> {
+    let mut kinds = Vec::new();
+    let mut tokens = Tokens::from(key);
+    while let Some(token) = tokens.next()? {
+        if let Token::Leaf(kind, place) = token {
+            kinds.push(if kind == Kind::Same { *kinds.get(usize::from(place))? } else { kind });
+        }
+    }
+    Some(kinds)
+}
+
 /// As many as most parts have leaves.
 pub(super) type Resolved<'a> = SmallVec<[Value<'a>; 40]>;
 

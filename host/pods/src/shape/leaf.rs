@@ -5,6 +5,8 @@
 
 use std::fmt::Write;
 
+use super::string;
+
 /// Stands before a kind in a key.
 pub(super) const MARK: u8 = 0;
 /// Times count from here, in seconds of the epoch: numbers stay short for the Pods of these years.
@@ -42,13 +44,16 @@ pub(super) enum Kind {
     Same,
     /// In the part around spec and status: here one of them goes; 0 or 1 follows. Not a leaf.
     Part,
+    /// All contents of a string at a position that the decoder passes on unread: the number of bytes, and the bytes as
+    /// they came, with escapes. Never empty.
+    String,
 }
 
 impl Kind {
     pub(super) fn from_byte(byte: u8) -> Option<Self> {
         use Kind::*;
-        const ALL: [Kind; 14] =
-            [Name, Uid, Revision, Time, Uuid, Ipv4, Digest, Suffix, Text, Count, Ordinal, Run, Same, Part];
+        const ALL: [Kind; 15] =
+            [Name, Uid, Revision, Time, Uuid, Ipv4, Digest, Suffix, Text, Count, Ordinal, Run, Same, Part, String];
         ALL.get(usize::from(byte).checked_sub(1)?).copied()
     }
 
@@ -75,6 +80,8 @@ pub(super) enum Value<'a> {
     Ipv4([u8; 4]),
     Digest(&'a [u8]),
     Count(u32),
+    /// Contents of a JSON string, with escapes.
+    Json(&'a str),
 }
 
 /// Reads one part's values in turn.
@@ -121,6 +128,11 @@ impl<'a> Values<'a> {
                 self.own = rest;
                 Value::Count(u32::try_from(count).ok()?)
             }
+            Kind::String => {
+                let (length, rest) = varint(self.own)?;
+                self.own = rest;
+                Value::Json(str::from_utf8(self.take(usize::try_from(length).ok()?)?).ok()?)
+            }
             Kind::Name | Kind::Uid | Kind::Revision | Kind::Ordinal | Kind::Run | Kind::Same | Kind::Part => {
                 return None;
             }
@@ -156,6 +168,10 @@ impl Own {
             Value::Digest(bytes) => self.bytes.extend_from_slice(bytes),
             Value::Ipv4(bytes) => self.bytes.extend_from_slice(&bytes),
             Value::Count(count) => put_varint(u64::from(count), &mut self.bytes),
+            Value::Json(contents) => {
+                put_varint(contents.len() as u64, &mut self.bytes);
+                self.bytes.extend_from_slice(contents.as_bytes());
+            }
             Value::Text(_) | Value::Revision(_) => {}
         }
     }
@@ -181,10 +197,10 @@ impl Own {
 }
 
 impl Value<'_> {
-    /// Appends the text that it was read from.
+    /// Appends the JSON that it was read from.
     pub(super) fn write(self, out: &mut Vec<u8>) {
         match self {
-            Self::Text(text) => out.extend_from_slice(text.as_bytes()),
+            Self::Text(text) | Self::Json(text) => out.extend_from_slice(text.as_bytes()),
             Self::Revision(number) => write_number(number, out),
             Self::Count(number) => write_number(u64::from(number), out),
             Self::Time(seconds) => out.extend_from_slice(&time_text(seconds)),
@@ -201,9 +217,24 @@ impl Value<'_> {
         }
     }
 
-    /// How many bytes [`Self::write`] appends.
+    /// Appends the text that the JSON stands for.
+    pub(super) fn write_text(self, out: &mut Vec<u8>) {
+        match self {
+            Self::Json(contents) => string::write_text(contents, out),
+            other => other.write(out),
+        }
+    }
+
+    /// True if both stand for the same text; `self` and `other` are of one kind.
+    pub(super) fn is_same_text(self, other: Self) -> bool {
+        self == other
+            || matches!((self, other), (Self::Json(one), Self::Json(other)) if string::text(one) == string::text(other))
+    }
+
+    /// How many bytes [`Self::write_text`] appends.
     pub(super) fn len(self) -> usize {
         match self {
+            Self::Json(contents) => string::text_length(contents),
             Self::Text(text) => text.len(),
             Self::Time(_) => 20,
             Self::Uuid(_) => 36,

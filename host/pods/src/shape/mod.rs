@@ -22,12 +22,17 @@
 mod fit;
 mod key;
 mod leaf;
+mod learned;
+#[cfg(test)]
+mod own_values;
 mod packed;
 mod part;
 mod pieces;
 mod saved;
 mod scan;
 mod skip;
+mod string;
+mod structure;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -36,18 +41,24 @@ mod text;
 mod unusual;
 mod whole;
 
-use std::{collections::HashMap, hash::BuildHasher, sync::Arc};
+use std::{
+    collections::HashMap,
+    hash::BuildHasher,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 use foldhash::quality::FixedState;
 pub(crate) use leaf::{put_varint, uuid, uuid_text, varint};
+use learned::Learned;
 pub use packed::Packed;
 pub use part::Identity;
-use part::Part;
+use part::{Account, Charge, Part};
 use pieces::Texts;
 use podium_wire::{Pod, json::JsonError};
 pub(crate) use scan::PARTS;
 pub use scan::Scratch;
-use scan::{Cut, Leaves, Likely, OUTER, SPEC, STATUS};
+use scan::{Cut, Draft, Leaves, Likely, OUTER, SPEC, STATUS};
+use structure::{Generalised, Positions, Structure};
 
 use crate::{
     model::Prune,
@@ -85,11 +96,57 @@ struct Table {
     /// Each of the three by itself: what is empty or null has one key in all of them.
     parts: [HashMap<u64, Weak<Part>, FixedState>; PARTS],
     texts: Texts,
+    learned: Learned,
+    /// By namespace.
+    accounts: HashMap<Box<str>, Account, FixedState>,
     /// By the addresses of the parts, which live as long as the shape.
     shapes: HashMap<[usize; PARTS], Weak<Shape>, FixedState>,
     /// What has died is taken out when there are so many entries.
     sweep_at: usize,
 }
+
+/// What a Pod is likely to be like.
+#[derive(Debug, Default)]
+struct Like {
+    /// Its own last state.
+    held: Option<Arc<Shape>>,
+    /// If there is none: the Pod that was read before.
+    recent: Option<Arc<Shape>>,
+}
+
+impl Like {
+    fn shape(&self) -> Option<&Arc<Shape>> {
+        self.held.as_ref().or(self.recent.as_ref())
+    }
+
+    /// The Pod has this shape: for the next ones that are alike.
+    fn is_now(&self, shape: &Arc<Shape>) {
+        let like = self.shape();
+        let keeps_outer = like.is_some_and(|like| Arc::ptr_eq(&like.parts[OUTER], &shape.parts[OUTER]));
+        for (at, part) in shape.parts.iter().enumerate() {
+            let before = like.map(|like| &like.parts[at]).filter(|before| !Arc::ptr_eq(before, part));
+            if self.held.is_none() || before.is_some() {
+                part.adopted();
+            }
+            // In a list, states of one workload follow each other.
+            if let Some(before) = before.filter(|_| self.held.is_some() || (at == STATUS && keeps_outer)) {
+                before.followed_by(part);
+            }
+        }
+    }
+}
+
+/// What a part is made for.
+struct Of<'a> {
+    part: usize,
+    json: &'a [u8],
+    namespace: &'a str,
+    workload: u64,
+    identity: Identity<'a>,
+}
+
+/// How many bytes of parts that one Pod alone has used a namespace may have. Its other Pods are then kept undivided.
+const MOST_OF_ONE_USER: usize = 32 << 20;
 
 /// A Pod as read.
 #[derive(Debug)]
@@ -120,6 +177,8 @@ impl Shapes {
         let table = Table {
             parts: [(); PARTS].map(|()| HashMap::with_hasher(hasher.clone())),
             texts: Texts::new(hasher.clone()),
+            learned: Learned::new(hasher.clone()),
+            accounts: HashMap::with_hasher(hasher.clone()),
             shapes: HashMap::with_hasher(hasher.clone()),
             sweep_at: 0,
         };
@@ -152,20 +211,19 @@ impl Shapes {
     ) -> Result<Read<'a>, ShapeError> {
         let head = scan::head(json);
         let held = head.as_ref().and_then(|head| held(head.namespace, head.name, head.uid));
-        let like = match &held {
-            Some(held) => Some(Arc::clone(held.as_ref().shape())),
-            None => scratch.recent.upgrade(),
-        };
-        let likely = like.clone().map(Likely::like).unwrap_or_default();
+        let held = held.map(|held| Arc::clone(held.as_ref().shape()));
+        let like = Like { recent: if held.is_none() { scratch.recent.upgrade() } else { None }, held };
+        let namespace = head.as_ref().map_or("", |head| head.namespace);
+        let likely = like.shape().map(|like| Likely::like(Arc::clone(like), namespace)).unwrap_or_default();
         if let Some(cut) = scan::cut(json, head, likely, scratch, Leaves::All, &self.prune)
-            && let Some(read) = self.read_as(cut, scratch, like.as_ref())
+            && let Some(read) = self.read_as(json, cut, scratch, &like)
         {
             return Ok(read);
         }
         let actual = podium_wire::json::decode(json)?;
         // Something in it is of the form of a leaf and not treated as one by the decoder, if it is not all unusual.
         if let Some(cut) = scan::cut(json, None, Default::default(), scratch, Leaves::Identity, &self.prune)
-            && let Some(read) = self.read_as(cut, scratch, None)
+            && let Some(read) = self.read_as(json, cut, scratch, &Like::default())
         {
             return Ok(read);
         }
@@ -173,20 +231,21 @@ impl Shapes {
     }
 
     /// Finds what was cut among what is known. Parts that are not known are made; none where one of them cannot be.
-    fn read_as<'a>(&self, cut: Cut<'a>, scratch: &mut Scratch, like: Option<&Arc<Shape>>) -> Option<Read<'a>> {
+    fn read_as<'a>(&self, json: &[u8], cut: Cut<'a>, scratch: &mut Scratch, like: &Like) -> Option<Read<'a>> {
         let Cut { namespace, name, uid, revision, known } = cut;
-        let same = like.filter(|like| {
+        let same = like.shape().filter(|like| {
             like.parts.iter().zip(&known).all(|(is, known)| known.as_ref().is_some_and(|known| Arc::ptr_eq(is, known)))
         });
         let shape = match same {
             Some(shape) => Arc::clone(shape),
-            None => self.shape(known, scratch, Identity { name, uid, revision })?,
-        };
-        if like.is_none_or(|like| !Arc::ptr_eq(like, &shape)) {
-            scratch.recent = downgrade(&shape);
-            if let Some(like) = like.filter(|like| Arc::ptr_eq(&like.parts[OUTER], &shape.parts[OUTER])) {
-                like.parts[STATUS].followed_by(&shape.parts[STATUS]);
+            None => {
+                let identity = Identity { name, uid, revision };
+                self.shape(json, known, scratch, namespace, identity)?
             }
+        };
+        like.is_now(&shape);
+        if same.is_none() {
+            scratch.recent = downgrade(&shape);
         }
         let own = [OUTER, SPEC, STATUS].map(|part| &*scratch.parts[part].own.bytes);
         Some(Read { namespace, name, uid, revision, packed: Packed::new(shape, own) })
@@ -194,34 +253,80 @@ impl Shapes {
 
     fn shape(
         &self,
+        json: &[u8],
         known: [Option<Arc<Part>>; PARTS],
-        scratch: &Scratch,
+        scratch: &mut Scratch,
+        namespace: &str,
         identity: Identity<'_>,
     ) -> Option<Arc<Shape>> {
-        let hash = |part: usize| self.hasher.hash_one(&*scratch.parts[part].key);
-        let hashes = [OUTER, SPEC, STATUS].map(|part| if known[part].is_some() { 0 } else { hash(part) });
-        let known = {
-            let mut table = self.table.lock();
-            let mut at = 0..PARTS;
-            let known =
-                known.map(|known| at.next().and_then(|part| known.or_else(|| table.part(part, hashes[part], scratch))));
-            match known {
-                [Some(outer), Some(spec), Some(status)] => return Some(table.shape([outer, spec, status])),
-                some => some,
-            }
+        let workload = match &known[OUTER] {
+            Some(outer) => self.hasher.hash_one((namespace, outer.name_prefix())),
+            None => self.hasher.hash_one((namespace, part::generate_name(&scratch.parts[OUTER].key))),
         };
         let mut parts = Vec::with_capacity(PARTS);
-        for (part, known) in known.into_iter().enumerate() {
-            let draft = &scratch.parts[part];
+        for (at, known) in known.into_iter().enumerate() {
             parts.push(match known {
                 Some(known) => known,
                 None => {
-                    let fresh = part::build(part, &draft.key, &draft.own.bytes, identity)?;
-                    self.table.lock().add(part, hashes[part], fresh, &draft.key)
+                    let of = Of { part: at, json, namespace, workload, identity };
+                    self.part(&of, &mut scratch.parts[at])?
                 }
             });
         }
         Some(self.table.lock().shape(parts.try_into().ok()?))
+    }
+
+    /// The part of a draft: a known one, or a new one. The draft's values are those of that part.
+    fn part(&self, of: &Of<'_>, draft: &mut Draft) -> Option<Arc<Part>> {
+        if let Some(known) = self.known(of.part, &draft.key, draft.leaves()) {
+            return Some(known);
+        }
+        let structure_of = |key: &[u8]| Structure::of(of.part, key, self.hasher.build_hasher());
+        let Some(structure) = structure_of(&draft.key).filter(|structure| !structure.strings.is_empty()) else {
+            return self.make(of, &draft.key, &draft.own.bytes, draft.leaves());
+        };
+        let id = self.hasher.hash_one((of.namespace, of.part, structure.hash));
+        let (mut positions, recent) = self.table.lock().learned.of(id, of.workload);
+        let generalised = |positions: &Positions| {
+            let is_any = !positions.is_empty();
+            is_any.then(|| structure.generalised(&draft.key, positions, of.json, &draft.leaves)).flatten()
+        };
+        let mut key = generalised(&positions);
+        let known = |key: &Option<Generalised>| key.as_ref().and_then(|key| self.known(of.part, &key.key, key.leaves));
+        let mut part = known(&key);
+        if part.is_none() && learned::learn(&mut positions, &draft.key, &structure, &recent, structure_of) {
+            self.table.lock().learned.generalise(id, &positions);
+            key = generalised(&positions);
+            part = known(&key);
+        }
+        if part.is_none() {
+            part = match &key {
+                Some(key) => self.make(of, &key.key, &key.own, key.leaves),
+                None => self.make(of, &draft.key, &draft.own.bytes, draft.leaves()),
+            };
+            self.table.lock().learned.made(id, of.workload, part.as_ref()?);
+        }
+        if let Some(key) = key {
+            draft.own.bytes = key.own;
+        }
+        part
+    }
+
+    fn known(&self, part: usize, key: &[u8], leaves: usize) -> Option<Arc<Part>> {
+        let hash = self.hasher.hash_one(key);
+        // A key with a mark in its text has other leaves than it seems to.
+        self.table.lock().known(part, hash, key).filter(|known| known.leaves() == leaves)
+    }
+
+    /// Makes a part that is not known. None if it cannot be proven, or its namespace has no room for it.
+    fn make(&self, of: &Of<'_>, key: &[u8], own: &[u8], leaves: usize) -> Option<Arc<Part>> {
+        let account = self.table.lock().account(of.namespace);
+        if account.load(Relaxed) > MOST_OF_ONE_USER {
+            return None;
+        }
+        let made = part::build(of.part, key, own, of.identity).filter(|made| made.leaves() == leaves)?;
+        let charge = Charge::new(&account, made.size(), MOST_OF_ONE_USER)?;
+        Some(self.table.lock().add(of.part, self.hasher.hash_one(key), made.charged(charge), key))
     }
 
     /// How many parts there are that some Pod has.
@@ -232,14 +337,15 @@ impl Shapes {
 }
 
 impl Table {
-    fn part(&self, part: usize, hash: u64, scratch: &Scratch) -> Option<Arc<Part>> {
-        let draft = &scratch.parts[part];
-        // A key with a mark in its text has other leaves than it seems to.
-        self.known(part, hash, &draft.key).filter(|known| known.leaves() == draft.leaves())
-    }
-
     fn known(&self, part: usize, hash: u64, key: &[u8]) -> Option<Arc<Part>> {
         self.parts[part].get(&hash)?.upgrade().filter(|known| known.key.is(key))
+    }
+
+    fn account(&mut self, namespace: &str) -> Account {
+        if let Some(account) = self.accounts.get(namespace) {
+            return Arc::clone(account);
+        }
+        Arc::clone(self.accounts.entry(namespace.into()).or_default())
     }
 
     fn add(&mut self, at: usize, hash: u64, mut part: Part, key: &[u8]) -> Arc<Part> {
@@ -279,6 +385,8 @@ impl Table {
         for parts in &mut self.parts {
             parts.retain(|_, part| part.strong_count() > 0);
         }
+        // Charges are in parts, so an account that only this table has is at zero.
+        self.accounts.retain(|_, account| Arc::strong_count(account) > 1);
         self.sweep_at = 2 * self.entries();
     }
 

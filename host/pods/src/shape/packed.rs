@@ -124,8 +124,7 @@ impl Packed {
                 true => here.differing(own, others),
                 false => None,
             };
-            // JSON is its key and its values: what differs in one of them differs somewhere in the object.
-            if own != others || here.key != there.key {
+            if differing.is_some() || !here.is_same_json(own, (there, others), identity) {
                 changed = changed.with(Section::Full);
             }
             for (section, place) in sections(part) {

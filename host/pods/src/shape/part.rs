@@ -6,15 +6,25 @@
 //! passes such values on unseen; that it did is checked on the Pod at hand, whose sections must come out as they would
 //! directly.
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{
+    borrow::Cow,
+    fmt,
+    hash::BuildHasher,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed},
+    },
+};
 
+use foldhash::quality::FixedState;
 use podium_wire::{Header, Pod, Section, SectionBytes};
 
 use super::{
-    key::{self, Leaf, Resolved, Tokens, real, resolve},
+    key::{self, Leaf, Resolved, Token, Tokens, real, resolve},
     leaf::{self, Kind, MARK, Value, Values},
     pieces::{Text, Texts},
     scan::{OUTER, PARTS, SPEC, STATUS},
+    structure::Structure,
     template::{Hole, Template, number_of},
 };
 use crate::sync::{Mutex, Weak, downgrade};
@@ -59,6 +69,8 @@ pub(super) enum Slot<T> {
 pub(super) struct Part {
     /// Of the outer part: the others stand within it undivided.
     pub(super) is_whole: bool,
+    /// Some strings are values of each Pod.
+    pub(super) is_generalised: bool,
     /// Empty for a part that is not there, and for spec and status of a Pod that is kept undivided: its outer part has
     /// all. That of the outer part is whole.
     pub(super) key: Text,
@@ -69,6 +81,36 @@ pub(super) struct Part {
     /// Of the outer part.
     pub(super) namespace: Arc<str>,
     facts: Facts,
+    /// What Pods of this part had next, the last first: states follow each other as they did before.
+    next: Mutex<[Weak<Part>; SUCCESSORS]>,
+    /// Set while one Pod alone has used it: what it takes from its namespace's room.
+    only_user: Mutex<Option<Charge>>,
+    users: AtomicU8,
+}
+
+/// How many bytes of its namespace's parts have one user each.
+pub(super) type Account = Arc<AtomicUsize>;
+
+/// Bytes of an account, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Charge {
+    account: Account,
+    bytes: usize,
+}
+
+impl Charge {
+    /// None if the account would have more than `most`.
+    pub(super) fn new(account: &Account, bytes: usize, most: usize) -> Option<Self> {
+        let before = account.fetch_add(bytes, Relaxed);
+        let charge = Self { account: Arc::clone(account), bytes };
+        (before + bytes <= most).then_some(charge)
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.account.fetch_sub(self.bytes, Relaxed);
+    }
 }
 
 /// What is asked of a Pod so often that it need not be looked for in a section.
@@ -87,8 +129,6 @@ enum Facts {
     },
     Status {
         phase: Slot<Box<str>>,
-        /// What Pods of this part had next, the last first: states follow each other as they did before.
-        next: Mutex<[Weak<Part>; SUCCESSORS]>,
     },
 }
 
@@ -118,6 +158,11 @@ fn bystander() -> Vec<u8> {
 /// The rest of the Pod is left out: the decoder passes nothing from one part to another.
 pub(super) fn build(part: usize, key: &[u8], own: &[u8], identity: Identity<'_>) -> Option<Part> {
     let mut leaves = key::leaves(key)?;
+    // One Pod cannot prove that any string may be here.
+    let is_generalised = leaves.iter().any(|leaf| leaf.kind == Kind::String);
+    if is_generalised && !Structure::of(part, key, FixedState::default().build_hasher())?.is_sound(key)? {
+        return None;
+    }
     let values = resolve(&leaves, own, identity)?;
     let outer = bystander();
     let mut keys = [&*outer, b"{}", b"{}"];
@@ -175,17 +220,21 @@ pub(super) fn build(part: usize, key: &[u8], own: &[u8], identity: Identity<'_>)
         _ => {
             let phase = &*traced.status.phase;
             let phase = leaf(phase).map_or_else(|| Slot::Fixed(phase.into()), Slot::Leaf);
-            Facts::Status { phase, next: Mutex::new(Default::default()) }
+            Facts::Status { phase }
         }
     };
     let built = Part {
         key: Text::Whole(key.into()),
         before: key::before_marks(key),
         is_whole: false,
+        is_generalised,
         templates: templates.into(),
         namespace: if part == OUTER { actual.header.namespace.as_str().into() } else { Arc::default() },
         facts,
         leaves,
+        next: Mutex::new(Default::default()),
+        only_user: Mutex::new(None),
+        users: AtomicU8::new(0),
     };
     let proven = match part {
         OUTER => {
@@ -207,7 +256,7 @@ fn mark(leaves: &mut [Leaf], at: usize, section: u8) {
 }
 
 /// The text of `generateName` in a key. Any text would do, but from this one most names follow.
-fn generate_name(key: &[u8]) -> &str {
+pub(super) fn generate_name(key: &[u8]) -> &str {
     const MEMBER: &[u8] = br#""generateName":""#;
     let from = key.windows(MEMBER.len()).position(|window| window == MEMBER).map(|at| &key[at + MEMBER.len()..]);
     let text = from.and_then(|from| from.split(|byte| matches!(*byte, b'"' | b'\\' | MARK)).next());
@@ -223,6 +272,7 @@ pub(super) fn unshared(pod: &Pod, bytes: &SectionBytes, key: &[u8]) -> Option<[P
             key: Text::Whole(if part == OUTER { key.into() } else { Box::default() }),
             before: 0,
             is_whole: part == OUTER,
+            is_generalised: false,
             leaves: std::mem::take(&mut leaves[part]),
             templates: sections(part)
                 .map(|(section, _)| Template { bytes: Text::Whole(bytes.get(section).into()), holes: Box::default() })
@@ -238,11 +288,11 @@ pub(super) fn unshared(pod: &Pod, bytes: &SectionBytes, key: &[u8]) -> Option<[P
                     node: Slot::Fixed(pod.spec.node_name.as_deref().map(Box::from)),
                     domain: Box::default(),
                 },
-                _ => Facts::Status {
-                    phase: Slot::Fixed(pod.status.phase.as_str().into()),
-                    next: Mutex::new(Default::default()),
-                },
+                _ => Facts::Status { phase: Slot::Fixed(pod.status.phase.as_str().into()) },
             },
+            next: Mutex::new(Default::default()),
+            only_user: Mutex::new(None),
+            users: AtomicU8::new(0),
         }
     }))
 }
@@ -262,20 +312,44 @@ impl Part {
 
     /// What Pods of this part had next.
     pub(super) fn successors(&self) -> [Option<Arc<Self>>; SUCCESSORS] {
-        match &self.facts {
-            Facts::Status { next, .. } => next.lock().each_ref().map(Weak::upgrade),
-            _ => Default::default(),
-        }
+        self.next.lock().each_ref().map(Weak::upgrade)
     }
 
     /// A Pod of this part has that one now.
     pub(super) fn followed_by(&self, next: &Arc<Self>) {
-        let Facts::Status { next: known, .. } = &self.facts else { return };
-        let mut known = known.lock();
+        let mut known = self.next.lock();
         if known.iter().all(|known| known.upgrade().is_none_or(|known| !Arc::ptr_eq(&known, next))) {
             known.rotate_right(1);
             known[0] = downgrade(next);
         }
+    }
+
+    /// As one that was made for one Pod, whose namespace has this charge.
+    pub(super) fn charged(self, charge: Charge) -> Self {
+        Self { only_user: Mutex::new(Some(charge)), ..self }
+    }
+
+    /// Another Pod, or the first one, has it now.
+    pub(super) fn adopted(&self) {
+        // Two threads that count one Pod each may count one: then a third Pod decides.
+        match self.users.load(Relaxed) {
+            0 => self.users.store(1, Relaxed),
+            1 => {
+                self.users.store(2, Relaxed);
+                drop(self.only_user.lock().take());
+            }
+            _ => {}
+        }
+    }
+
+    /// True if one Pod alone has ever had it.
+    pub(super) fn has_one_user(&self) -> bool {
+        self.users.load(Relaxed) < 2
+    }
+
+    /// About how many bytes it has.
+    pub(super) fn size(&self) -> usize {
+        self.key.len() + self.templates.iter().map(|template| template.bytes.len()).sum::<usize>()
     }
 
     /// Its key.
@@ -306,7 +380,7 @@ impl Part {
         let (mut one, mut other) = (Values::new(one), Values::new(other));
         let mut places = 0;
         for leaf in self.leaves.iter().filter(|leaf| leaf.kind.is_kept()) {
-            if one.next(leaf.kind)? != other.next(leaf.kind)? {
+            if !one.next(leaf.kind)?.is_same_text(other.next(leaf.kind)?) {
                 places |= leaf.sections;
             }
         }
@@ -328,6 +402,30 @@ impl Part {
         }
         !here.differs_always(&self.leaves, there, &other.0.leaves)
             && self.section(place, own, identity) == other.0.section(place, other.1, identity)
+    }
+
+    /// True when the JSON of a Pod of this part is that of a Pod of another, the revision aside.
+    pub(super) fn is_same_json(&self, own: &[u8], other: (&Self, &[u8]), identity: Identity<'_>) -> bool {
+        // JSON is its key and its values. One text has two keys only where a string of one of them is generalised.
+        if !self.is_generalised && !other.0.is_generalised {
+            return own == other.1 && self.key == other.0.key;
+        }
+        self.json(own, identity) == other.0.json(other.1, identity)
+    }
+
+    /// The JSON, with marks where other parts go.
+    fn json(&self, own: &[u8], identity: Identity<'_>) -> Option<Vec<u8>> {
+        let (mut tokens, mut out) = (self.tokens(), Vec::with_capacity(self.key.len() + own.len()));
+        let values = self.values(own, identity)?;
+        let mut values = values.iter();
+        while let Some(token) = tokens.next()? {
+            match token {
+                Token::Literal(literal) => out.extend_from_slice(literal),
+                Token::Leaf(..) => values.next()?.write(&mut out),
+                Token::Part(part) => out.extend([MARK, Kind::Part as u8, part as u8]),
+            }
+        }
+        Some(out)
     }
 
     pub(super) fn name_prefix(&self) -> &str {

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use memchr::memmem::Finder;
+use smallvec::SmallVec;
 
 use super::{
     Shape,
@@ -68,24 +69,31 @@ pub(super) struct Cut<'a> {
     pub(super) known: [Option<Arc<Part>>; PARTS],
 }
 
-/// Parts that a Pod may have: the outer part and the spec alike, and what its status may be, the likeliest first.
+/// Parts that a Pod may have, the likeliest first: those of a shape, and what followed these at other Pods.
 #[derive(Debug, Default)]
 pub(super) struct Likely {
     shape: Option<Arc<Shape>>,
-    next: [Option<Arc<Part>>; SUCCESSORS],
+    next: [[Option<Arc<Part>>; SUCCESSORS]; PARTS],
+    /// The shape is one of another namespace, which generalises for itself.
+    is_foreign: bool,
 }
 
 impl Likely {
-    pub(super) fn like(shape: Arc<Shape>) -> Self {
+    /// Of a Pod in `namespace`.
+    pub(super) fn like(shape: Arc<Shape>, namespace: &str) -> Self {
         if shape.parts[OUTER].is_whole {
             return Self::default();
         }
-        Self { next: shape.parts[STATUS].successors(), shape: Some(shape) }
+        Self {
+            next: shape.parts.each_ref().map(|part| part.successors()),
+            is_foreign: **shape.namespace() != *namespace,
+            shape: Some(shape),
+        }
     }
 
     fn of(&self, part: usize) -> impl Iterator<Item = &Arc<Part>> {
-        let next = if part == STATUS { &self.next[..] } else { &[] };
-        self.shape.iter().map(move |shape| &shape.parts[part]).chain(next.iter().flatten())
+        let parts = self.shape.iter().map(move |shape| &shape.parts[part]).chain(self.next[part].iter().flatten());
+        parts.filter(|part| !(self.is_foreign && part.is_generalised))
     }
 }
 
@@ -277,25 +285,40 @@ impl<'a> Scanner<'a, '_> {
     /// The outer part fits the likely one.
     fn fitted(&mut self) -> Option<Cut<'a>> {
         let head = self.head?;
-        let outer = self.likely.of(OUTER).next().map(Arc::clone)?;
-        let Head { namespace, name, uid, revision, metadata } = head;
-        let key = outer.key.whole()?.strip_prefix(b"{").filter(|_| *outer.namespace == *namespace)?;
-        self.identify(name.as_bytes(), uid.as_bytes());
+        let Head { namespace, name, uid, revision, .. } = head;
+        let revision = leaf::number(revision)?;
+        let mut likely: SmallVec<[_; 1 + SUCCESSORS]> = self.likely.of(OUTER).map(Arc::clone).collect();
+        likely.retain(|outer| *outer.namespace == *namespace);
+        for outer in likely {
+            self.identify(name.as_bytes(), uid.as_bytes());
+            if self.fits(&outer, &head).is_some() {
+                self.known[OUTER] = Some(outer);
+                let known = std::mem::take(&mut self.known);
+                return Some(Cut { namespace, name, uid, revision, known });
+            }
+            self.begin();
+        }
+        None
+    }
+
+    /// The outer part is this one.
+    fn fits(&mut self, outer: &Part, head: &Head<'a>) -> Option<()> {
+        let key = outer.key.whole()?.strip_prefix(b"{")?;
         let mut draft = std::mem::take(&mut self.parts[OUTER]);
-        let fit = Fit::new(self.json, metadata, &head);
+        let fit = Fit::new(self.json, head.metadata, head);
         let end = fit.part(key.into(), &outer.leaves, &mut draft, |part, at| self.inner(part, at));
         self.parts[OUTER] = draft;
-        if end != Some(self.json.len()) {
-            return None;
-        }
-        self.known[OUTER] = Some(outer);
-        Some(Cut { namespace, name, uid, revision: leaf::number(revision)?, known: std::mem::take(&mut self.known) })
+        (end == Some(self.json.len())).then_some(())
+    }
+
+    /// Nothing was found yet.
+    fn begin(&mut self) {
+        (self.seen, self.part, self.node, self.known) = (0, OUTER, None, Default::default());
+        self.parts.iter_mut().for_each(Draft::clear);
     }
 
     /// The outer part is cut.
     fn walked(&mut self) -> Option<Cut<'a>> {
-        (self.seen, self.part, self.node, self.known) = (0, OUTER, None, Default::default());
-        self.parts.iter_mut().for_each(Draft::clear);
         let mut found = Found::default();
         let mut at = 1;
         loop {

@@ -192,7 +192,7 @@ impl Template {
             // There is a value for each leaf, unless what was kept is not what was read.
             let Some(value) = values.get(leaf) else { continue };
             match (hole.what, value) {
-                (What::Text, value) => value.write(&mut out),
+                (What::Text, value) => value.write_text(&mut out),
                 (What::Length, _) => {
                     let Some(length) = text_length(leaves, values, leaf) else { continue };
                     out.extend_from_slice(&length.to_le_bytes());

@@ -13,6 +13,10 @@ const MAX_PLACE: usize = u8::MAX as usize;
 const LEAST_NAME: usize = 5;
 /// Numbers of Pods of a StatefulSet are not longer.
 const MOST_DIGITS: usize = 5;
+/// Longer texts are not searched for names, and a text has at most this many leaves, so that what is stored about a
+/// text with leaves has a bounded size.
+const LONGEST_WITH_NAMES: usize = 32 << 10;
+const MOST_NAMES: usize = 100;
 const GENERATED: &[u8] = b"kube-api-access-";
 
 impl<'a> Scanner<'a, '_> {
@@ -74,8 +78,11 @@ impl<'a> Scanner<'a, '_> {
         let json = self.json;
         let mut at = from;
         let length = self.name.len();
+        if end - from > LONGEST_WITH_NAMES {
+            return false;
+        }
         if length > 0 && (length == end - from || (LEAST_NAME..end - from).contains(&length)) {
-            loop {
+            for _ in 0..MOST_NAMES {
                 let place = self.next_name(at, end);
                 if at > from {
                     self.uid_within(at, place.unwrap_or(end));
@@ -89,7 +96,8 @@ impl<'a> Scanner<'a, '_> {
             }
         }
         if let Some(run) = self.run.clone() {
-            while let Some(place) = run.find(&json[at..end]) {
+            for _ in 0..MOST_NAMES {
+                let Some(place) = run.find(&json[at..end]) else { break };
                 self.leaf(Kind::Run, at + place, at + place + run.needle().len());
                 at += place + run.needle().len();
             }

@@ -1,0 +1,222 @@
+//! Tests of Pods with values that no other Pod has: they cost their bytes, share everything else, and come out as
+//! decoded.
+
+use podium_wire::{Section, SectionSet};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::{
+    tests::{none, same_as_decoded, shapes, without_managed_fields},
+    *,
+};
+use crate::testing::{pod_json, written};
+
+/// Reads the object as the next state of `held`, and compares it with the decoder's output.
+fn read(shapes: &Shapes, scratch: &mut Scratch, object: &Value, held: Option<&Packed>) -> Packed {
+    let json = written(object);
+    let read = shapes.read(json.as_bytes(), scratch, |_, _, _| held).unwrap();
+    same_as_decoded(&read, json.as_bytes());
+    let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+    let back: Value = serde_json::from_slice(&read.packed.json(identity).unwrap()).unwrap();
+    assert_eq!(back.to_string(), without_managed_fields(json.as_bytes()));
+    read.packed
+}
+
+/// Sets a value of the Pod's own, and returns its number of bytes in JSON.
+type Change = fn(&mut Value, u64) -> usize;
+
+fn set(object: &mut Value, pointer: &str, text: String) -> usize {
+    let length = serde_json::to_string(&text).unwrap().len() - 2;
+    *object.pointer_mut(pointer).unwrap() = text.into();
+    length
+}
+
+fn network_status(own: u64) -> String {
+    let network = json!([{"name": "net1", "interface": "eth0", "ips": [format!("10.0.{}.{}", own / 250, own % 250)], "mac": format!("0a:58:0a:{:02x}:{:02x}:07", own / 256, own % 256)}]);
+    serde_json::to_string_pretty(&network).unwrap()
+}
+
+const CHANGES: &[(&str, Change)] = &[
+    ("an annotation", |object, own| {
+        set(object, "/metadata/annotations/note", format!("what {own} says \u{e9}\n{}", "x".repeat(own as usize % 40)))
+    }),
+    ("a network's annotation", |object, own| set(object, "/metadata/annotations/note", network_status(own))),
+    ("an environment variable", |object, own| {
+        set(object, "/spec/containers/0/env/0/value", format!("token-{}", own * 7_919))
+    }),
+    ("a label", |object, own| set(object, "/metadata/labels/app", format!("app-{own}"))),
+    ("two addresses", |object, own| {
+        let address = |at: u64| format!("fd00:10:{at:x}::{own:x}");
+        object["status"]["podIPs"] = json!([{"ip": object["status"]["podIP"]}, {"ip": ""}]);
+        object["status"]["hostIPs"] = json!([{"ip": object["status"]["hostIP"]}, {"ip": address(own % 17)}]);
+        set(object, "/status/podIPs/1/ip", address(99)) + address(own % 17).len()
+    }),
+    ("a message", |object, own| {
+        object["status"]["containerStatuses"][0]["state"] =
+            json!({"waiting": {"reason": "ImagePullBackOff", "message": ""}});
+        set(object, "/status/containerStatuses/0/state/waiting/message", format!("Back-off: \"{own}\""))
+    }),
+];
+
+#[test]
+fn a_value_of_its_own_costs_its_bytes_and_pods_share_the_rest() {
+    let plain = |own| pod_json(1, own, "Running");
+    let own_bytes = |packed: &Packed| (0..PARTS).map(|part| packed.own(part).len()).sum::<usize>();
+    for (what, change) in CHANGES {
+        let (shapes, mut scratch) = shapes();
+        let mut kept = Vec::new();
+        for own in 0..200 {
+            let mut object = plain(own);
+            let without = own_bytes(&shapes.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed);
+            let bytes = change(&mut object, own);
+            let packed = read(&shapes, &mut scratch, &object, None);
+            // The first ones are as they are.
+            assert!(own < 20 || own_bytes(&packed) <= without + bytes + 8, "{what}: {without} and {bytes}, {packed:?}");
+            kept.push(packed);
+        }
+        assert!(shapes.parts() < PARTS + 6, "{what}: {} parts", shapes.parts());
+        // A later state of each.
+        for (own, before) in kept.iter_mut().enumerate() {
+            let mut object = plain(own as u64);
+            object["metadata"]["resourceVersion"] = "99999".into();
+            change(&mut object, own as u64 + 1_000);
+            let packed = read(&shapes, &mut scratch, &object, Some(before));
+            let changed = packed.changed_from(before, object["metadata"]["name"].as_str().unwrap(), "");
+            assert!(changed.contains(Section::Full), "{what}");
+            *before = packed;
+        }
+        assert!(shapes.parts() < PARTS + 6, "{what}: {} parts after the events", shapes.parts());
+    }
+}
+
+#[test]
+fn an_annotation_that_each_event_sets_is_recognised_at_the_next_event() {
+    let (shapes, mut scratch) = shapes();
+    let mut kept: Vec<_> = (0..50).map(|own| read(&shapes, &mut scratch, &pod_json(1, own, "Running"), None)).collect();
+    for event in 0..3 {
+        for (own, before) in kept.iter_mut().enumerate() {
+            let mut object = pod_json(1, own as u64, "Running");
+            object["metadata"]["annotations"]["seen"] = format!("{event} of {own}").into();
+            *before = read(&shapes, &mut scratch, &object, Some(before));
+            // Two Pods show that the value is one of their own.
+            let was_cut = !scratch.parts[OUTER].key.is_empty();
+            assert_eq!(was_cut, own + event < 2, "event {event} of {own}");
+        }
+    }
+    assert_eq!(shapes.parts(), PARTS);
+}
+
+#[test]
+fn a_value_that_a_rollout_brings_to_all_pods_of_a_workload_stays_shared() {
+    let (shapes, mut scratch) = shapes();
+    let mut kept = Vec::new();
+    for image in ["registry.example/app:1", "registry.example/app:2", "registry.example/app:3"] {
+        for own in 0..40 {
+            let mut object = pod_json(1, own, "Running");
+            object["spec"]["containers"][0]["image"] = image.into();
+            kept.push(read(&shapes, &mut scratch, &object, None));
+        }
+    }
+    assert!(kept.iter().all(|packed| !packed.part(SPEC).is_generalised));
+    assert_eq!(shapes.parts(), PARTS + 2);
+}
+
+#[test]
+fn what_one_namespace_generalises_is_as_it_was_in_another() {
+    let (shapes, mut scratch) = shapes();
+    let mut of = |namespace: &str, own: u64, value: &str| {
+        let mut object = pod_json(1, own, "Running");
+        object["metadata"]["namespace"] = namespace.into();
+        object["spec"]["containers"][0]["env"][0]["value"] = value.into();
+        read(&shapes, &mut scratch, &object, None)
+    };
+    let shared = of("shop", 1, "for all");
+    let hostile: Vec<_> = (0..50).map(|own| of("hostile", own, &format!("value {own}"))).collect();
+    for own in 2..20 {
+        let packed = of("shop", own, "for all");
+        assert!(Arc::ptr_eq(packed.part(SPEC), shared.part(SPEC)), "{packed:?} {shared:?}");
+    }
+    assert!(hostile[2..].iter().all(|packed| Arc::ptr_eq(packed.part(SPEC), hostile[2].part(SPEC))));
+}
+
+#[test]
+fn a_namespace_whose_pods_all_differ_in_structure_has_no_more_than_its_room() {
+    let (shapes, mut scratch) = shapes();
+    let (mut kept, mut undivided) = (Vec::new(), 0);
+    for own in 0..400 {
+        let mut object = pod_json(1, own, "Running");
+        object["metadata"]["namespace"] = "hostile".into();
+        object["spec"][format!("later-{own}")] = json!({"number": own, "text": "x".repeat(200_000)});
+        let json = written(&object);
+        match shapes.read(json.as_bytes(), &mut scratch, none) {
+            Ok(read) => {
+                same_as_decoded(&read, json.as_bytes());
+                kept.push(read.packed);
+            }
+            Err(ShapeError::Unusual(_)) => undivided += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!((100..200).contains(&kept.len()) && undivided == 400 - kept.len(), "{} and {undivided}", kept.len());
+    // Another namespace has its own room, and this one has it again once its Pods are gone.
+    read(&shapes, &mut scratch, &pod_json(1, 1, "Running"), None);
+    drop(kept);
+    let mut object = pod_json(1, 401, "Running");
+    object["metadata"]["namespace"] = "hostile".into();
+    read(&shapes, &mut scratch, &object, None);
+}
+
+#[test]
+fn strings_that_the_decoder_reads_are_never_generalised() {
+    let (shapes, mut scratch) = shapes();
+    let mut kept = Vec::new();
+    for own in 0..20 {
+        let mut object = pod_json(1, own, "Running");
+        object["status"]["conditions"][0]["status"] = ["True", "False", "Unknown"][own as usize % 3].into();
+        object["spec"]["restartPolicy"] = ["Always", "OnFailure", "Never"][own as usize % 3].into();
+        kept.push(read(&shapes, &mut scratch, &object, None));
+    }
+    let mut object = pod_json(1, 30, "Running");
+    object["spec"]["restartPolicy"] = "odd".into();
+    let json = written(&object);
+    assert!(matches!(shapes.read(json.as_bytes(), &mut scratch, none), Err(ShapeError::Json(_))));
+}
+
+proptest! {
+    // PROPTEST_CASES makes it more.
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases))]
+
+    #[test]
+    fn pods_with_values_of_their_own_come_out_as_decoded_and_differ_where_their_sections_do(
+        pods in prop::collection::vec((0..2_usize, 0..4_u64, prop::collection::vec((0..CHANGES.len(), 0..6_u64), 0..4)), 2..14),
+        texts in prop::collection::vec((0..14_usize, prop::sample::select(&[
+            "/metadata/annotations/note", "/spec/containers/0/env/0/value", "/spec/hostname", "/status/podIP", "/metadata/labels/app",
+            "/spec/containers/0/image", "/status/containerStatuses/0/image", "/metadata/ownerReferences/0/name", "/spec/volumes/0/name",
+        ][..]), prop_oneof!["[a\"\\\\\u{0}é\u{1f600}]{0,4}", Just("10.0.0.1".to_owned()), Just("2026-01-01T00:00:00Z".to_owned()), Just("web-1-5d9c7b8f-x".to_owned())]), 0..8),
+    ) {
+        let (shapes, mut scratch) = shapes();
+        let mut states: Vec<Packed> = Vec::new();
+        for (at, (workload, own, changes)) in pods.iter().enumerate() {
+            let mut object = pod_json(*workload, *own, "Running");
+            for (change, own) in changes {
+                CHANGES[*change].1(&mut object, *own);
+            }
+            for (_, pointer, text) in texts.iter().filter(|(of, ..)| *of == at) {
+                if let Some(value) = object.pointer_mut(pointer) {
+                    *value = text.as_str().into();
+                }
+            }
+            (object["metadata"]["name"], object["metadata"]["uid"]) = ("web-1-5d9c7b8f-x".into(), "u".into());
+            let held = states.last().filter(|_| at % 2 == 1).cloned();
+            states.push(read(&shapes, &mut scratch, &object, held.as_ref()));
+        }
+        let identity = Identity { name: "web-1-5d9c7b8f-x", uid: "u", revision: 0 };
+        for one in &states {
+            for other in &states {
+                let differ = Section::ALL.into_iter().filter(|at| one.section(identity, *at) != other.section(identity, *at));
+                let expected = differ.fold(SectionSet::EMPTY, SectionSet::with);
+                prop_assert_eq!(one.changed_from(other, identity.name, identity.uid), expected);
+            }
+        }
+    }
+}

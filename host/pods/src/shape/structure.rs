@@ -1,0 +1,291 @@
+//! The structure of a key: all of it but the contents of those strings that the decoder passes on unread.
+//!
+//! Keys of one structure have these strings at the same positions, counted from the front. A position may be
+//! generalised: its string becomes a value of each Pod ([`Kind::String`]), and keys that differ there alone become one.
+//! Which positions are generalised is decided in `learned.rs`.
+
+use std::{hash::Hasher, ops::Range};
+
+use super::{
+    key::real_kinds,
+    leaf::{self, Kind, MARK, Own, Value},
+    scan::{OUTER, SPEC, STATUS},
+    string,
+};
+
+/// The strings of a key that may be generalised.
+#[derive(Debug)]
+pub(super) struct Structure {
+    /// Equal for keys of one structure.
+    pub(super) hash: u64,
+    /// By their place in the key.
+    pub(super) strings: Vec<Contents>,
+}
+
+/// The contents of one string, without the quotes.
+#[derive(Debug, Clone)]
+pub(super) struct Contents {
+    pub(super) key: Range<usize>,
+    /// The leaves in it.
+    leaves: Range<usize>,
+}
+
+/// A set of positions.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Positions(Vec<u64>);
+
+impl Positions {
+    pub(super) fn contains(&self, position: usize) -> bool {
+        self.0.get(position / 64).is_some_and(|word| word & 1 << (position % 64) != 0)
+    }
+
+    /// Returns false if it was there.
+    pub(super) fn insert(&mut self, position: usize) -> bool {
+        let is_new = !self.contains(position);
+        if self.0.len() <= position / 64 {
+            self.0.resize(position / 64 + 1, 0);
+        }
+        self.0[position / 64] |= 1 << (position % 64);
+        is_new
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// True if the value of a string at this path of the whole object may be stored apart from the key.
+fn may_be_own(path: &[&str]) -> bool {
+    let is_shared = match path {
+        // The cache asks for these by themselves.
+        ["metadata", "generateName"] | ["spec", "nodeName"] | ["status", "phase"] => true,
+        // One word of few, by the API's conventions.
+        ["status", .., "reason" | "type"] => true,
+        _ => false,
+    };
+    !is_shared && podium_wire::json::is_opaque(path)
+}
+
+impl Structure {
+    /// None if these bytes are no key.
+    pub(super) fn of(part: usize, key: &[u8], mut hasher: impl Hasher) -> Option<Self> {
+        let mut strings = Vec::new();
+        // Member names that lead here, and how many lead to each object or array that is open.
+        let mut path: Vec<&str> = match part {
+            OUTER => Vec::new(),
+            SPEC => vec!["spec"],
+            STATUS => vec!["status"],
+            _ => return None,
+        };
+        let mut open: Vec<usize> = Vec::new();
+        // Names with escapes may be any name.
+        const ESCAPED: &str = "\\";
+        let (mut at, mut leaf, mut hashed) = (0, 0, 0);
+        let kinds = real_kinds(key)?;
+        while let Some(byte) = key.get(at) {
+            match *byte {
+                b'{' | b'[' => {
+                    open.push(path.len());
+                    at += 1;
+                }
+                b'}' | b']' => {
+                    path.truncate(open.pop()?);
+                    at += 1;
+                }
+                b',' => {
+                    path.truncate(*open.last()?);
+                    at += 1;
+                }
+                MARK => {
+                    let (kind, length) = mark(&key[at..])?;
+                    if kind != Kind::Part {
+                        // The place of its like depends on the strings before it.
+                        hasher.write(&key[hashed..at]);
+                        hasher.write(&[MARK, *kinds.get(leaf)? as u8]);
+                        hashed = at + length;
+                        leaf += 1;
+                    }
+                    at += length;
+                }
+                b'"' => {
+                    let (from, first) = (at + 1, leaf);
+                    let (mut end, mut is_escaped) = (from, false);
+                    loop {
+                        match *key.get(end)? {
+                            b'"' => break,
+                            b'\\' => {
+                                is_escaped = true;
+                                end += 2;
+                            }
+                            MARK => {
+                                end += mark(&key[end..])?.1;
+                                leaf += 1;
+                            }
+                            _ => end += 1,
+                        }
+                    }
+                    at = end + 1;
+                    if key.get(at) == Some(&b':') {
+                        if leaf > first {
+                            return None;
+                        }
+                        path.truncate(*open.last()?);
+                        path.push(if is_escaped { ESCAPED } else { str::from_utf8(&key[from..end]).ok()? });
+                    } else if end > from && !path.contains(&ESCAPED) && may_be_own(&path) {
+                        hasher.write(&key[hashed..from]);
+                        hashed = end;
+                        strings.push(Contents { key: from..end, leaves: first..leaf });
+                    } else if leaf > first {
+                        hash_text(&key[hashed..at], &kinds[first..leaf], &mut hasher)?;
+                        hashed = at;
+                    }
+                }
+                _ => at += 1,
+            }
+        }
+        hasher.write(&key[hashed..]);
+        hasher.write_usize(strings.len());
+        open.is_empty().then(|| Self { hash: hasher.finish(), strings })
+    }
+
+    /// True if every [`Kind::String`] of the key is all contents of a string that may be generalised.
+    pub(super) fn is_sound(&self, key: &[u8]) -> Option<bool> {
+        let marks = |contents: &&Contents| is_generalised(&key[contents.key.clone()]);
+        let all = real_kinds(key)?.iter().filter(|kind| **kind == Kind::String).count();
+        Some(self.strings.iter().filter(marks).count() == all)
+    }
+
+    /// The key with these positions generalised, and the values of its leaves. `leaves` are those of the key as it is,
+    /// with the places of their texts in `json`.
+    pub(super) fn generalised(
+        &self,
+        key: &[u8],
+        positions: &Positions,
+        json: &[u8],
+        leaves: &[(Kind, usize, usize)],
+    ) -> Option<Generalised> {
+        let kinds = real_kinds(key)?;
+        let (mut out, mut own) = (Vec::with_capacity(key.len()), Own::default());
+        // The number that each leaf has now.
+        let mut numbers: Vec<Option<usize>> = Vec::with_capacity(leaves.len());
+        let mut now = Vec::with_capacity(leaves.len());
+        let mut chosen =
+            self.strings.iter().enumerate().filter(|(at, _)| positions.contains(*at)).map(|(_, contents)| contents);
+        let mut next = chosen.next();
+        let mut at = 0;
+        let mut contents = Vec::new();
+        while at < key.len() {
+            if let Some(string) = next.filter(|string| string.key.start == at) {
+                contents.clear();
+                let mut texts = leaves.get(string.leaves.clone())?.iter();
+                while at < string.key.end {
+                    if key[at] == MARK {
+                        let (_, from, end) = *texts.next()?;
+                        contents.extend_from_slice(json.get(from..end)?);
+                        at += mark(&key[at..])?.1;
+                        numbers.push(None);
+                    } else {
+                        contents.push(key[at]);
+                        at += 1;
+                    }
+                }
+                own.push(Value::Json(string::contents(&contents)?));
+                out.extend([MARK, Kind::String as u8]);
+                now.push((Kind::String, 0, 0));
+                next = chosen.next();
+                continue;
+            }
+            if key[at] != MARK {
+                out.push(key[at]);
+                at += 1;
+                continue;
+            }
+            let (kind, length) = mark(&key[at..])?;
+            if kind == Kind::Part {
+                out.extend_from_slice(&key[at..at + length]);
+                at += length;
+                continue;
+            }
+            let (_, from, end) = *leaves.get(numbers.len())?;
+            let like = (kind == Kind::Same).then(|| usize::from(key[at + 2]));
+            let number = now.len();
+            match like.map(|like| numbers.get(like).copied().flatten()) {
+                Some(Some(like)) if let Ok(like) = u8::try_from(like) => {
+                    out.extend([MARK, Kind::Same as u8, like]);
+                    now.push((Kind::Same, from, end));
+                }
+                // The first of those that are left.
+                _ => {
+                    let kind = *kinds.get(numbers.len())?;
+                    out.extend([MARK, kind as u8]);
+                    put(kind, json.get(from..end)?, &mut own)?;
+                    now.push((kind, from, end));
+                    if let Some(number_of_like) = like.and_then(|like| numbers.get_mut(like)) {
+                        *number_of_like = Some(number);
+                    }
+                }
+            }
+            numbers.push(Some(number));
+            at += length;
+        }
+        Some(Generalised { key: out, own: own.bytes, leaves: now.len() })
+    }
+}
+
+/// A key of which some strings are values.
+#[derive(Debug)]
+pub(super) struct Generalised {
+    pub(super) key: Vec<u8>,
+    pub(super) own: Vec<u8>,
+    pub(super) leaves: usize,
+}
+
+/// True if these contents of a string in a key are a value.
+pub(super) fn is_generalised(contents: &[u8]) -> bool {
+    *contents == [MARK, Kind::String as u8]
+}
+
+/// A mark's kind and its length.
+fn mark(key: &[u8]) -> Option<(Kind, usize)> {
+    let kind = Kind::from_byte(*key.get(1)?)?;
+    let length = if kind.has_place() { 3 } else { 2 };
+    (key.len() >= length).then_some((kind, length))
+}
+
+/// Hashes a piece of a key with leaves of these kinds in its texts.
+fn hash_text(piece: &[u8], kinds: &[Kind], hasher: &mut impl Hasher) -> Option<()> {
+    let (mut at, mut kinds) = (0, kinds.iter());
+    let mut hashed = 0;
+    while at < piece.len() {
+        if piece[at] != MARK {
+            at += 1;
+            continue;
+        }
+        let (kind, length) = mark(&piece[at..])?;
+        if kind != Kind::Part {
+            hasher.write(&piece[hashed..at]);
+            hasher.write(&[MARK, *kinds.next()? as u8]);
+            hashed = at + length;
+        }
+        at += length;
+    }
+    hasher.write(&piece[hashed..]);
+    Some(())
+}
+
+/// Adds the value of a leaf, if there is one to store.
+fn put(kind: Kind, text: &[u8], own: &mut Own) -> Option<()> {
+    match kind {
+        Kind::Time => own.push(Value::Time(leaf::time(text.first_chunk()?)?)),
+        Kind::Uuid => own.push(Value::Uuid(&leaf::uuid(text.first_chunk()?)?)),
+        Kind::Digest => own.push(Value::Digest(&leaf::digest(text.first_chunk()?)?)),
+        Kind::Ipv4 => own.push(Value::Ipv4(leaf::ipv4(text)?.0)),
+        Kind::Count => own.push(Value::Count(leaf::count(text)?.0)),
+        Kind::Suffix => own.push_suffix(text),
+        Kind::Text => own.push_text(text).then_some(())?,
+        Kind::String => own.push(Value::Json(str::from_utf8(text).ok()?)),
+        Kind::Name | Kind::Uid | Kind::Revision | Kind::Ordinal | Kind::Run => {}
+        Kind::Same | Kind::Part => return None,
+    }
+    Some(())
+}
