@@ -27,7 +27,7 @@ fn checkpoint(criterion: &mut Criterion) {
         Record::from(Arc::new(pod))
     };
     let (mut writer, reader) = cache::new(1);
-    writer.relist((0..PODS).map(read).collect(), Revision(1));
+    writer.relist((0..PODS).map(read).collect(), Revision(1)).publish();
     let snapshot = reader.snapshot();
 
     let directory = tempfile::tempdir().unwrap();

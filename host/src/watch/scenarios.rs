@@ -56,8 +56,8 @@ pub(super) fn rig_of(
 /// Brings what was observed into the cache.
 pub(super) fn take(writer: &mut Writer, observation: Observation) -> Vec<Change> {
     match observation {
-        Observation::Relisted { pods, revision } => return writer.relist(pods, revision),
-        Observation::Events(events) => return writer.apply(events),
+        Observation::Relisted { pods, revision } => return writer.relist(pods, revision).publish(),
+        Observation::Events(events) => return writer.apply(events).publish(),
         Observation::Rewound => writer.rewind(),
         Observation::Bookmark(revision) => writer.bookmark(revision),
         Observation::Live => writer.set_live(),

@@ -103,7 +103,7 @@ struct IntoCache(Mutex<cache::Writer>);
 
 impl WriteThrough for IntoCache {
     fn write_through(&self, pods: Vec<Arc<CachedPod>>) -> BoxFuture<'_, ()> {
-        pods.into_iter().for_each(|pod| drop(self.0.lock().write_through(pod)));
+        self.0.lock().write_through(pods).publish();
         Box::pin(async {})
     }
 }
@@ -153,7 +153,7 @@ fn cluster(rule: impl Fn(Duration, &str, &str) -> Option<Refusal> + Send + Sync 
         (pod.header.uid, pod.header.resource_version) = (format!("u-{}", name(index)), "5".into());
         Record::from(Arc::new(CachedPod::new(&pod).unwrap()))
     });
-    writer.relist(pods.collect::<PodList>(), Revision(5));
+    writer.relist(pods.collect::<PodList>(), Revision(5)).publish();
     let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5)).with_backpressure();
     let shapes = Arc::new(Shapes::new(7));
     let dispatch = Arc::new(Dispatch {

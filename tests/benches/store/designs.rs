@@ -55,7 +55,7 @@ impl Store for Podium {
 
     fn new(pods: &Pods) -> Self {
         let (mut writer, reader) = cache::new(1);
-        writer.relist(pods.all.iter().map(|pod| Arc::clone(pod).into()).collect(), pods.newest());
+        writer.relist(pods.all.iter().map(|pod| Arc::clone(pod).into()).collect(), pods.newest()).publish();
         Self { writer: Mutex::new(writer), reader }
     }
 
@@ -64,7 +64,7 @@ impl Store for Podium {
     }
 
     fn put(&self, pods: Vec<Arc<CachedPod>>) {
-        self.writer.lock().apply(pods.into_iter().map(PodEvent::applied).collect());
+        self.writer.lock().apply(pods.into_iter().map(PodEvent::applied).collect()).publish();
     }
 
     fn snapshot(&self) -> bool {

@@ -79,9 +79,9 @@ fn filling(pods: &Pods, repeats: usize) {
         };
         median((0..repeats).map(|_| once()).collect())
     };
-    let list = fill(&|writer| drop(writer.relist(listed.clone(), pods.newest())));
-    let batch = fill(&|writer| drop(writer.apply(events.clone())));
-    let batches = fill(&|writer| events.chunks(64).for_each(|events| drop(writer.apply(events.to_vec()))));
+    let list = fill(&|writer| drop(writer.relist(listed.clone(), pods.newest()).publish()));
+    let batch = fill(&|writer| drop(writer.apply(events.clone()).publish()));
+    let batches = fill(&|writer| events.chunks(64).for_each(|events| drop(writer.apply(events.to_vec()).publish())));
     println!(
         "| a list | {list:.1} |\n| events, published once | {batch:.1} |\n| events, published by 64 | {batches:.1} |"
     );

@@ -27,7 +27,7 @@ const PAGE_PODS: usize = 500;
 
 pub(crate) fn table(pods: &Pods, repeats: usize) {
     let (mut writer, reader) = cache::new(1);
-    writer.relist(pods.all.iter().map(|pod| pod.clone().into()).collect(), pods.newest());
+    writer.relist(pods.all.iter().map(|pod| pod.clone().into()).collect(), pods.newest()).publish();
     let node = &*pods.all.iter().find_map(|pod| pod.node()).unwrap();
     let by_node = PodQuery { node: Some(node.into()), ..PodQuery::default() };
     let label = label(pods);

@@ -12,7 +12,7 @@ use std::{
 };
 
 use podium_pods::{
-    cache::{self, Reader, Snapshot, Writer},
+    cache::{self, Reader, Snapshot, Update, Writer},
     model::{LabelOperator, LabelRequirement, LabelSelector, PodQuery, Revision},
     pod::{CachedPod, PodEvent, PodView, Record, Staleness},
 };
@@ -106,14 +106,14 @@ impl Cluster {
         match thread_rng().gen_range(0..9) {
             0..4 => {
                 let events = (0..thread_rng().gen_range(1..4)).map(|_| self.event()).collect();
-                self.write(|writer| writer.apply(events));
+                self.write(|writer| writer.apply(events).publish());
             }
             4 => {
                 // Nobody is told of these: the list has to make up for them.
                 (0..3).for_each(|_| drop(self.event()));
                 let listed = self.pods().map(Record::from).collect();
                 let revision = Revision(self.revision);
-                self.write(|writer| writer.relist(listed, revision));
+                self.write(|writer| writer.relist(listed, revision).publish());
             }
             5 => {
                 let Some(name) = self.present.keys().next().copied() else { return };
@@ -121,9 +121,9 @@ impl Cluster {
                 let held = self.present.get_mut(&name).unwrap();
                 *held = (held.0, 1 - held.1, self.revision);
                 let answer = pod(name, held.0, held.1, self.revision);
-                self.write(|writer| writer.write_through(Arc::clone(&answer)));
+                self.write(|writer| writer.write_through(vec![Arc::clone(&answer)]).publish());
                 // Its echo.
-                self.write(|writer| writer.apply(vec![PodEvent::applied(answer)]));
+                self.write(|writer| writer.apply(vec![PodEvent::applied(answer)]).publish());
             }
             6 => {
                 let revision = Revision(self.revision);
@@ -227,8 +227,8 @@ fn who_waits_is_woken_by_what_it_waits_for_or_by_the_writers_end() {
             thread::spawn(move || block_on(for_pod.wait_for(|snapshot| snapshot.by_uid("uid-0-1").is_some()))),
             thread::spawn(move || block_on(for_ever.wait_for(|snapshot| snapshot.len() > NAMES))),
         ];
-        writer.relist([Record::from(pod(0, 0, 0, 1))].into_iter().collect(), Revision(1));
-        writer.apply(vec![PodEvent::applied(pod(0, 1, 0, 2))]);
+        writer.relist([Record::from(pod(0, 0, 0, 1))].into_iter().collect(), Revision(1)).publish();
+        writer.apply(vec![PodEvent::applied(pod(0, 1, 0, 2))]).publish();
         writer.set_live();
         writer.bookmark(Revision(3));
         drop(writer);
@@ -243,13 +243,14 @@ fn who_waits_is_woken_by_what_it_waits_for_or_by_the_writers_end() {
 fn a_deletion_is_known_of_before_any_reader_misses_the_pod() {
     common::check(4_000, 1, || {
         let (mut writer, reader) = cache::new(7);
-        writer.relist((0..NAMES).map(|name| Record::from(pod(name, 0, 0, 1))).collect(), Revision(1));
+        writer.relist((0..NAMES).map(|name| Record::from(pod(name, 0, 0, 1))).collect(), Revision(1)).publish();
         let buried = Arc::new(Mutex::new(BTreeSet::new()));
         let grave = Arc::clone(&buried);
-        writer.tell_first(move |changes| {
-            let gone = changes.iter().filter(|change| change.new.is_none());
+        let record_and_publish = |update: Update<'_>| {
+            let gone = update.changes().iter().filter(|change| change.new.is_none());
             grave.lock().unwrap().extend(gone.map(|change| change.key().unwrap().uid.clone()));
-        });
+            update.publish();
+        };
         let readers = [(); 2].map(|()| {
             let (reader, buried) = (reader.clone(), Arc::clone(&buried));
             thread::spawn(move || {
@@ -263,9 +264,9 @@ fn a_deletion_is_known_of_before_any_reader_misses_the_pod() {
             })
         });
         // By its event, by another that took its name, by its absence from a list.
-        writer.apply(vec![PodEvent::deleted(pod(0, 0, 0, 2))]);
-        writer.apply(vec![PodEvent::applied(pod(1, 1, 0, 3))]);
-        writer.relist([Record::from(pod(1, 1, 0, 3))].into_iter().collect(), Revision(4));
+        record_and_publish(writer.apply(vec![PodEvent::deleted(pod(0, 0, 0, 2))]));
+        record_and_publish(writer.apply(vec![PodEvent::applied(pod(1, 1, 0, 3))]));
+        record_and_publish(writer.relist([Record::from(pod(1, 1, 0, 3))].into_iter().collect(), Revision(4)));
         readers.into_iter().for_each(|reader| reader.join().unwrap());
     });
 }
@@ -282,15 +283,15 @@ fn the_writer_does_not_wait_for_a_reader_that_stands_still_nor_a_reader_for_the_
             until_written.recv().unwrap();
             (snapshot.revision(), holding.snapshot().revision())
         });
-        // In the midst of a step of the writer a reader reads.
-        let until_seen = Mutex::new(until_seen);
-        writer.tell_first(move |_| until_seen.lock().unwrap().recv().unwrap());
         let reading = thread::spawn(move || {
             assert!(reader.snapshot().is_empty());
             assert!(reader.staleness().is_some());
             seen.send(()).unwrap();
         });
-        writer.apply(vec![PodEvent::applied(pod(0, 0, 0, 5))]);
+        let update = writer.apply(vec![PodEvent::applied(pod(0, 0, 0, 5))]);
+        // Between the two phases of an update a reader reads.
+        until_seen.recv().unwrap();
+        update.publish();
         written.send(()).unwrap();
         let (held, present) = standing.join().unwrap();
         assert!(held <= present && present == Revision(5));

@@ -14,12 +14,12 @@ use std::{
 };
 
 use podium_engine::{
-    dispatch::{Figures, Keys, Plan, Tombstones},
+    dispatch::{Figures, Keys, Tombstones},
     ports::Subject,
     queue::{Backoff, Done, Next, Queue},
 };
 use podium_pods::{
-    cache::{self, Reader, Writer},
+    cache::{self, Reader, Update, Writer},
     model::{PodKey, Revision},
     pod::{CachedPod, Change, PodEvent, Record},
 };
@@ -79,7 +79,6 @@ struct Shared {
 /// A cluster, and the ingest loop that is told of it.
 struct Ingest {
     writer: Writer,
-    plan: Arc<Mutex<Plan<usize>>>,
     shared: Arc<Shared>,
     revision: u64,
     /// By name: the incarnation and the present state's revision.
@@ -98,21 +97,18 @@ fn concerned(change: &Change) -> Vec<usize> {
 }
 
 impl Ingest {
-    fn new((mut writer, _): (Writer, Reader), shared: Arc<Shared>) -> Self {
-        let plan = Arc::new(Mutex::new(Plan::default()));
-        let (planned, of) = (Arc::clone(&plan), Arc::clone(&shared));
-        writer.tell_first(move |changes| {
-            let all = |_: &PodKey| (0..LANES).collect();
-            *planned.lock().unwrap() = of.stones.plan(&of.queue, changes, concerned, all, Instant::now());
-        });
+    fn new(writer: Writer, shared: Arc<Shared>) -> Self {
         let (present, gone, before) = <_>::default();
-        Self { writer, plan, shared, revision: 0, present, made: [0; NAMES], gone, before }
+        Self { writer, shared, revision: 0, present, made: [0; NAMES], gone, before }
     }
 
-    fn publish(&mut self, step: impl FnOnce(&mut Writer)) {
-        step(&mut self.writer);
-        let plan = std::mem::take(&mut *self.plan.lock().unwrap());
-        self.shared.stones.queue(&self.shared.queue, plan);
+    fn publish(&mut self, step: impl for<'a> FnOnce(&'a mut Writer) -> Update<'a>) {
+        let Shared { queue, stones, .. } = &*self.shared;
+        let all = |_: &PodKey| (0..LANES).collect();
+        let update = step(&mut self.writer);
+        let plan = stones.plan(queue, update.changes(), concerned, all, Instant::now());
+        update.publish();
+        stones.queue(queue, plan);
     }
 
     /// A Pod is made, changed or deleted.
@@ -158,10 +154,10 @@ impl Ingest {
             self.revision += 1;
             let listed = self.present.iter().map(|(name, (uid, revision))| pod(*name, *uid, *revision).into());
             let (listed, at) = (listed.collect::<Vec<Record>>().into_iter().collect(), Revision(self.revision));
-            self.publish(|writer| _ = writer.relist(listed, at));
+            self.publish(|writer| writer.relist(listed, at));
         } else {
             let events: Vec<_> = (0..thread_rng().gen_range(1..3)).filter_map(|_| self.event()).collect();
-            self.publish(|writer| _ = writer.apply(events));
+            self.publish(|writer| writer.apply(events));
         }
     }
 }
@@ -203,7 +199,7 @@ fn every_deletion_is_delivered_once_and_with_the_last_state_in_every_order() {
             settled: Mutex::default(),
         });
         let (writer, reader) = cache::new(7);
-        let mut ingest = Ingest::new((writer, reader.clone()), Arc::clone(&shared));
+        let mut ingest = Ingest::new(writer, Arc::clone(&shared));
         let (ran, runs) = mpsc::channel();
         let workers = [(); WORKERS].map(|()| worker(Arc::clone(&shared), reader.clone(), ran.clone()));
         (0..4).for_each(|_| ingest.step());

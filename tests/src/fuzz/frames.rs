@@ -242,8 +242,8 @@ struct Cache {
 impl Cache {
     fn take(&mut self, observation: Observation) {
         let changes = match observation {
-            Observation::Relisted { pods, revision } => self.writer.relist(pods, revision),
-            Observation::Events(events) => self.writer.apply(events),
+            Observation::Relisted { pods, revision } => self.writer.relist(pods, revision).publish(),
+            Observation::Events(events) => self.writer.apply(events).publish(),
             Observation::Bookmark(revision) => return self.writer.bookmark(revision),
             Observation::Live => return self.writer.set_live(),
             Observation::Stale(staleness) => return self.writer.set_stale(staleness),

@@ -53,7 +53,7 @@ pub fn run(input: &[u8]) {
                 revision += 1;
                 let pod = pod(&mut choices, revision);
                 let name = (pod.header.namespace.clone(), pod.header.name.clone());
-                writer.apply(vec![PodEvent::applied(Arc::new(CachedPod::new(&pod).unwrap()))]);
+                writer.apply(vec![PodEvent::applied(Arc::new(CachedPod::new(&pod).unwrap()))]).publish();
                 model.insert(name, pod);
             }
             128..=191 => {
@@ -61,7 +61,7 @@ pub fn run(input: &[u8]) {
                 let (namespace, name) = (choices.one(&NAMESPACES), format!("p{}", choices.byte() % 32));
                 if let Some(mut pod) = model.remove(&(namespace.to_owned(), name)) {
                     pod.header.resource_version = revision.to_string();
-                    writer.apply(vec![PodEvent::deleted(Arc::new(CachedPod::new(&pod).unwrap()))]);
+                    writer.apply(vec![PodEvent::deleted(Arc::new(CachedPod::new(&pod).unwrap()))]).publish();
                 }
             }
             192.. => ask(&reader.snapshot(), &model, &query(&mut choices), 1 + usize::from(choices.byte() % 8)),

@@ -122,11 +122,31 @@ impl WriteThrough for Nowhere {
     }
 }
 
-struct Rig {
-    dispatch: Arc<Dispatch>,
+/// A cache's writer that records deletions as the ingest loop does.
+#[derive(Clone)]
+struct Ingested {
+    writer: Arc<Mutex<cache::Writer>>,
+    lane: Lane,
+    queue: Arc<PodQueue>,
+    debts: Arc<Debts>,
     /// Of the last publication.
     plan: Arc<Mutex<Plan<Lane>>>,
-    writer: cache::Writer,
+}
+
+impl Ingested {
+    fn apply(&mut self, events: Vec<PodEvent>) {
+        let mut writer = self.writer.lock();
+        let update = writer.apply(events);
+        let all = |_: &Change| vec![self.lane];
+        let near = |_: &PodKey| vec![self.lane];
+        *self.plan.lock() = self.debts.tombstones.plan(&self.queue, update.changes(), all, near, Instant::now());
+        update.publish();
+    }
+}
+
+struct Rig {
+    dispatch: Arc<Dispatch>,
+    writer: Ingested,
     lane: Lane,
     script: Arc<Script>,
     server: Arc<Server>,
@@ -155,19 +175,15 @@ fn rig_with(
     account: Option<Account>,
     body: impl Fn(Request, Box<dyn World>) -> RunReport<Staged> + Send + Sync + 'static,
 ) -> Rig {
-    let (mut writer, reader) = cache::new(7);
+    let (writer, reader) = cache::new(7);
     let registry = Arc::new(Registry::default());
     let status = Arc::new(PluginStatus::default());
     let sender = Sender { manager: "podium/shop/tidy".into(), impersonate: None };
     let lane = registry.put(spec(), Arc::new(Closure(Box::new(body))), sender, status.clone(), account);
     let (script, server) = (Arc::new(Script::default()), Arc::new(Server::default()));
     let (queue, debts) = (Arc::new(Queue::new(Backoff::default(), 1, 1)), Arc::<Debts>::default());
-    let plan = Arc::new(Mutex::new(Plan::default()));
-    let (planned, keys, owed) = (plan.clone(), queue.clone(), debts.clone());
-    writer.tell_first(move |changes| {
-        let all = |_: &Change| vec![lane];
-        *planned.lock() = owed.tombstones.plan(&keys, changes, all, |_| vec![lane], Instant::now());
-    });
+    let writer = Arc::new(Mutex::new(writer));
+    let writer = Ingested { writer, lane, queue: queue.clone(), debts: debts.clone(), plan: Arc::default() };
     let dispatch = Arc::new(Dispatch {
         queue,
         registry,
@@ -180,7 +196,7 @@ fn rig_with(
         seed: 1,
         runs: 0.into(),
     });
-    Rig { dispatch, writer, plan, lane, script, server, status }
+    Rig { dispatch, writer, lane, script, server, status }
 }
 
 fn pod(revision: u64) -> Arc<CachedPod> {
@@ -210,7 +226,7 @@ impl Rig {
 
     /// As the ingest loop does after a publication.
     fn queue_planned(&self) {
-        let plan = std::mem::take(&mut *self.plan.lock());
+        let plan = std::mem::take(&mut *self.writer.plan.lock());
         self.dispatch.debts.tombstones.queue(&self.dispatch.queue, plan);
     }
 
@@ -418,8 +434,8 @@ async fn a_run_on_the_living_pod_that_ends_before_the_deletion_is_queued_leaves_
     });
     rig.writer.apply(vec![PodEvent::applied(pod(4))]);
     rig.add();
-    let mut writer = std::mem::replace(&mut rig.writer, cache::new(7).0);
-    *hook.lock() = Some(Box::new(move || drop(writer.apply(vec![PodEvent::deleted(pod(5))]))));
+    let mut writer = rig.writer.clone();
+    *hook.lock() = Some(Box::new(move || writer.apply(vec![PodEvent::deleted(pod(5))])));
     assert_eq!(rig.turn().await, Next::Settled);
     rig.queue_planned();
     assert_eq!(rig.turn().await, Next::Settled);

@@ -15,9 +15,8 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::Mutex;
 use podium_pods::{
-    cache::{Reader, Writer},
+    cache::{Reader, Update, Writer},
     model::{BoxFuture, PodKey, Revision},
     pod::{CachedPod, Change, Observation, PodEvent, PodList, PodView, SortedUids, Uids},
     wake::Wake,
@@ -77,8 +76,7 @@ pub struct Ingest {
     registry: Arc<Registry>,
     queue: Arc<PodQueue>,
     debts: Arc<Debts>,
-    /// Shared with the writer's witness, which runs within this loop's own calls.
-    interests: Arc<Mutex<Interests>>,
+    interests: Interests,
     past: Past,
     /// Pods that plugins ran on before a restart, that the API server has and the cache has not: they cannot be
     /// decoded.
@@ -100,14 +98,18 @@ pub enum Past {
     Unlisted { journal: Arc<Journal>, recovery: Recovery, namespace: Option<String> },
 }
 
+/// Changes that readers see, and the keys that they queue.
+struct Published {
+    changes: Vec<Change>,
+    plan: Plan<Lane>,
+}
+
 /// Whom a change concerns.
 struct Interests {
     wake: Wake<Lane>,
     journal: Option<Arc<Journal>>,
     /// Loaded plugins by their number in the journal.
     lanes: BTreeMap<Number, Lane>,
-    /// What the changes of the present step will queue.
-    plan: Plan<Lane>,
 }
 
 impl Interests {
@@ -123,16 +125,22 @@ impl Interests {
         lanes
     }
 
-    /// Before readers see the changes.
-    fn plan(&mut self, changes: &[Change], debts: &Debts, queue: &PodQueue) {
+    /// Records the deletions among the changes, before readers see them, and returns the keys to queue afterwards.
+    fn record(&self, changes: &[Change], debts: &Debts, queue: &PodQueue) -> Plan<Lane> {
         let near = |key: &PodKey| self.wake.in_scope(&key.namespace);
-        self.plan = debts.tombstones.plan(queue, changes, |change| self.concerned(change), near, Instant::now());
+        debts.tombstones.plan(queue, changes, |change| self.concerned(change), near, Instant::now())
+    }
+
+    /// Publishes an update after its deletions were recorded: a run on one of them always finds the last state.
+    fn publish(&self, update: Update<'_>, debts: &Debts, queue: &PodQueue) -> Published {
+        let plan = self.record(update.changes(), debts, queue);
+        Published { changes: update.publish(), plan }
     }
 }
 
 impl Ingest {
     pub fn new(
-        (mut writer, reader): (Writer, Reader),
+        (writer, reader): (Writer, Reader),
         observations: mpsc::Receiver<Observation>,
         registry: Arc<Registry>,
         queue: Arc<PodQueue>,
@@ -144,11 +152,7 @@ impl Ingest {
             Past::Told => None,
             Past::Unlisted { journal, .. } => Some(journal.clone()),
         };
-        let interests = Interests { wake: Wake::new([]), journal, lanes: BTreeMap::new(), plan: Plan::default() };
-        let interests = Arc::new(Mutex::new(interests));
-        // Before readers miss a Pod its last state is in place: no run on its deletion can come too early to find it.
-        let (shared, owed, keys) = (interests.clone(), debts.clone(), queue.clone());
-        writer.tell_first(move |changes| shared.lock().plan(changes, &owed, &keys));
+        let interests = Interests { wake: Wake::new([]), journal, lanes: BTreeMap::new() };
         let ingest = Self {
             writer,
             reader,
@@ -207,12 +211,13 @@ impl Ingest {
             }
             Observation::Events(events) => {
                 let gone = self.undecoded_deletions(&events);
-                let changes = self.writer.apply(events);
-                self.wake(&changes);
+                let update = self.writer.apply(events);
+                let published = self.interests.publish(update, &self.debts, &self.queue);
+                self.wake(published);
                 if !gone.is_empty() {
-                    // The cache does not have these, so that no change of it tells.
-                    self.interests.lock().plan(&gone, &self.debts, &self.queue);
-                    self.wake(&gone);
+                    // The cache does not have these Pods, so its changes do not contain their deletions.
+                    let plan = self.interests.record(&gone, &self.debts, &self.queue);
+                    self.wake(Published { changes: gone, plan });
                 }
             }
             Observation::Bookmark(revision) => self.writer.bookmark(revision),
@@ -230,33 +235,33 @@ impl Ingest {
         let held = if first || !self.undecoded.is_empty() { pods.held.clone() } else { Uids::default() };
         // Before anybody can save what is published.
         self.incomplete.fetch_or(first && !held.is_empty(), Relaxed);
-        let changes = self.writer.relist(pods, revision);
+        let update = self.writer.relist(pods, revision);
+        let published = self.interests.publish(update, &self.debts, &self.queue);
         self.memory.plan();
         let held = held.sorted();
         self.tell_past(&held);
         self.tell_undecoded(&held);
-        self.wake(&changes);
+        self.wake(published);
     }
 
     fn hear(&mut self, message: Message) {
         // Whoever waits may have been cut at its deadline.
         match message {
             Message::Written { pods, done } => {
-                let changes: Vec<Change> = pods.into_iter().filter_map(|pod| self.writer.write_through(pod)).collect();
-                self.interests.lock().plan(&changes, &self.debts, &self.queue);
-                self.wake(&changes);
+                let update = self.writer.write_through(pods);
+                let published = self.interests.publish(update, &self.debts, &self.queue);
+                self.wake(published);
                 let _ = done.send(());
             }
             Message::Plugins { fresh, done } => self.plugins_changed(fresh, done),
         }
     }
 
-    /// Queues what was planned for the changes, all in one step. They are published.
-    fn wake(&self, changes: &[Change]) {
+    /// Queues the keys of published changes, all in one step.
+    fn wake(&self, Published { changes, mut plan }: Published) {
         for gone in changes.iter().filter(|change| change.new.is_none()).filter_map(Change::key) {
             self.debts.seen_gone(&gone.uid);
         }
-        let mut plan = std::mem::take(&mut self.interests.lock().plan);
         for (lane, excess) in std::mem::take(&mut plan.excess) {
             if let Some(loaded) = self.registry.get(lane) {
                 loaded.exceeded(excess);
@@ -302,9 +307,8 @@ impl Ingest {
         let gone: Vec<_> = self.undecoded.extract_if(.., |uid, _| !held.contains(uid)).map(|(_, key)| key).collect();
         for key in gone {
             let ran: Vec<_> = {
-                let interests = self.interests.lock();
-                let numbers = interests.journal.iter().flat_map(|journal| journal.gone(&key));
-                numbers.filter_map(|number| interests.lanes.get(&number).copied()).collect()
+                let numbers = self.interests.journal.iter().flat_map(|journal| journal.gone(&key));
+                numbers.filter_map(|number| self.interests.lanes.get(&number).copied()).collect()
             };
             ran.into_iter().for_each(|lane| self.owe(lane, || vec![key.clone()]));
         }
@@ -341,12 +345,9 @@ impl Ingest {
 
     fn plugins_changed(&mut self, fresh: Option<Lane>, done: oneshot::Sender<()>) {
         let plugins = self.registry.all();
-        {
-            let mut interests = self.interests.lock();
-            interests.wake = Wake::new(plugins.iter().map(|loaded| (loaded.lane, &loaded.spec)));
-            let number = |loaded: &Arc<Loaded>| Some((loaded.account.as_ref()?.number(), loaded.lane));
-            interests.lanes = plugins.iter().filter_map(number).collect();
-        }
+        self.interests.wake = Wake::new(plugins.iter().map(|loaded| (loaded.lane, &loaded.spec)));
+        let number = |loaded: &Arc<Loaded>| Some((loaded.account.as_ref()?.number(), loaded.lane));
+        self.interests.lanes = plugins.iter().filter_map(number).collect();
         let stays = |lane: Lane| Some(lane) != fresh && plugins.iter().any(|loaded| loaded.lane == lane);
         self.resyncs.retain(|(_, lane), _| stays(*lane));
         self.sweeps.retain(|sweep| stays(sweep.lane));

@@ -5,6 +5,7 @@ mod stress;
 
 use std::{future::Future, path::Path, sync::atomic::Ordering::SeqCst};
 
+use parking_lot::Mutex;
 use podium_pods::{
     cache,
     model::{

@@ -249,7 +249,7 @@ mod tests {
             pod.owners[0].uid = word(4);
             pod.status.phase = word(2);
             pod.labels = [("app".to_owned(), word(1))].into();
-            writer.apply(vec![PodEvent::applied(cached(&pod))]);
+            writer.apply(vec![PodEvent::applied(cached(&pod))]).publish();
         }
         let snapshot = reader.snapshot();
         let [node, owner_uid, phase] = [0; 3].map(|_| Some("true".into()));
@@ -276,12 +276,12 @@ mod tests {
         let mut told = pod("cart", "u", 1, "x");
         for (revision, phase) in [(1, ""), (2, "Pending"), (3, "Running")] {
             (told.header.resource_version, told.status.phase) = (revision.to_string(), phase.into());
-            writer.apply(vec![PodEvent::applied(cached(&told))]);
+            writer.apply(vec![PodEvent::applied(cached(&told))]).publish();
             let expected = ["", "Pending", "Running"].map(|other| u64::from(other == phase));
             assert_eq!(["", "Pending", "Running"].map(found), expected, "{phase:?}");
         }
         told.header.resource_version = "4".into();
-        writer.apply(vec![PodEvent::deleted(cached(&told))]);
+        writer.apply(vec![PodEvent::deleted(cached(&told))]).publish();
         assert_eq!(found("Running"), 0, "deleted");
     }
 
@@ -291,7 +291,7 @@ mod tests {
         for at in 0..10 {
             let label = if at == 0 { "rare" } else { "usual" };
             let pod = pod(&format!("p{at}"), &format!("u{at}"), at + 1, label);
-            writer.apply(vec![PodEvent::applied(cached(&pod))]);
+            writer.apply(vec![PodEvent::applied(cached(&pod))]).publish();
         }
         let snapshot = reader.snapshot();
         let key =

@@ -114,7 +114,7 @@ fn run(steps: &[Step], deliveries: &[Delivery]) -> Result<(), TestCaseError> {
                 let end = head.min(position.saturating_add(count));
                 let events = history.events[position..end].to_vec();
                 position = end;
-                rig.writer.apply(events)
+                rig.writer.apply(events).publish()
             }
             Delivery::Resume(back) => {
                 position = position.saturating_sub(back);
@@ -123,11 +123,11 @@ fn run(steps: &[Step], deliveries: &[Delivery]) -> Result<(), TestCaseError> {
             Delivery::List { late, ask } => {
                 position = head.saturating_sub(late);
                 let (revision, pods) = &history.states[position];
-                rig.writer.relist(list(pods, &rig.reader, ask), *revision)
+                rig.writer.relist(list(pods, &rig.reader, ask), *revision).publish()
             }
             Delivery::WriteThrough(at) => match history.events.get(at) {
                 Some(PodEvent { pod, deleted: false, .. }) if at < head => {
-                    rig.writer.write_through(Arc::clone(pod)).into_iter().collect()
+                    rig.writer.write_through(vec![Arc::clone(pod)]).publish()
                 }
                 _ => Vec::new(),
             },
@@ -215,9 +215,9 @@ proptest! {
         for (a, b) in swaps {
             events.swap(a % count, b % count);
         }
-        writer.apply(events);
+        writer.apply(events).publish();
         let (revision, pods) = history.states.last().unwrap();
-        writer.relist(list(pods, &reader, true), *revision);
+        writer.relist(list(pods, &reader, true), *revision).publish();
         same_sections(&reader.snapshot(), pods).map_err(TestCaseError::fail)?;
     }
 
@@ -231,7 +231,7 @@ proptest! {
         for (at, (namespace, name, label)) in pods.into_iter().enumerate() {
             let mut pod = pod(&format!("p{name}"), &format!("u{at}"), at as u64 + 1, &format!("l{label}"));
             pod.header.namespace = format!("ns-{namespace}");
-            writer.apply(vec![PodEvent::applied(cached(&pod))]);
+            writer.apply(vec![PodEvent::applied(cached(&pod))]).publish();
         }
         let snapshot = reader.snapshot();
         let expected: Vec<_> = snapshot.iter().filter(|pod| matches(&query, pod)).collect();
@@ -267,9 +267,9 @@ proptest! {
             let (mut writer, reader) = super::new(7);
             if listed {
                 let read = pods.into_iter().map(Into::into).collect();
-                writer.relist(PodList { read, ..PodList::default() }, Revision(1_000));
+                writer.relist(PodList { read, ..PodList::default() }, Revision(1_000)).publish();
             } else {
-                pods.into_iter().for_each(|pod| _ = writer.apply(vec![PodEvent::applied(pod)]));
+                pods.into_iter().for_each(|pod| _ = writer.apply(vec![PodEvent::applied(pod)]).publish());
             }
             let snapshot = reader.snapshot();
             let mut seen = vec![format!("{} {}", snapshot.candidates(&query), snapshot.count(&query))];
@@ -304,7 +304,7 @@ proptest! {
         let mut put = |name: u8, label: Option<u8>| {
             revision += 1;
             let pod = cached(&pod(&format!("p{name:02}"), &format!("u{name}"), revision, &format!("l{}", label.unwrap_or(0))));
-            writer.apply(vec![if label.is_some() { PodEvent::applied(pod) } else { PodEvent::deleted(pod) }]);
+            writer.apply(vec![if label.is_some() { PodEvent::applied(pod) } else { PodEvent::deleted(pod) }]).publish();
         };
         there.iter().for_each(|(name, label)| put(*name, Some(*label)));
         let before = reader.snapshot();

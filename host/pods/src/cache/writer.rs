@@ -27,27 +27,51 @@ pub struct Writer {
     published: Published,
     /// The next list is of a history that was set back: revisions held are not comparable with it.
     rewound: bool,
-    /// Told of changes before readers see them.
-    witness: Box<Witness>,
 }
 
-type Witness = dyn FnMut(&[Change]) + Send;
+/// Changes that are in the cache and that readers do not see yet, so that the caller can record deletions before any
+/// reader misses a Pod. [`Update::publish`] ends it; until then the writer is borrowed and cannot change anything else.
+///
+/// Dropping an update publishes it too: otherwise readers would miss its changes until the next ones. Only while a panic
+/// unwinds is nothing published, because the caller may not have recorded the deletions; readers then keep the snapshot
+/// before, and the next update of the writer, if there is one, publishes both.
+#[must_use = "the caller records the deletions and then publishes"]
+pub struct Update<'a> {
+    writer: &'a mut Writer,
+    changes: Vec<Change>,
+}
+
+impl Update<'_> {
+    /// The changes, in the order in which they happened.
+    #[must_use]
+    pub fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    /// Makes the changes visible to readers, and returns them.
+    pub fn publish(mut self) -> Vec<Change> {
+        // Dropping `self` publishes.
+        std::mem::take(&mut self.changes)
+    }
+}
+
+impl Drop for Update<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.writer.publish();
+        }
+    }
+}
 
 impl Writer {
     pub(super) fn new(first: Snapshot, published: Published) -> Self {
-        let mut writer = Self { store: Store::new(first), published, rewound: false, witness: Box::new(|_| {}) };
+        let mut writer = Self { store: Store::new(first), published, rewound: false };
         writer.set_stale(Staleness { reason: "nothing was listed yet".to_owned() });
         writer
     }
 
-    /// From now on `witness` is called with the changes of a step before readers see them: what must be known of a
-    /// deletion by whoever misses the Pod can be put in place there.
-    pub fn tell_first(&mut self, witness: impl FnMut(&[Change]) + Send + 'static) {
-        self.witness = Box::new(witness);
-    }
-
-    /// Takes events of the watch in their order.
-    pub fn apply(&mut self, events: Vec<PodEvent>) -> Vec<Change> {
+    /// Applies events of the watch in their order.
+    pub fn apply(&mut self, events: Vec<PodEvent>) -> Update<'_> {
         let mut changes = Vec::new();
         for event in events {
             let revision = event.pod.revision;
@@ -58,13 +82,11 @@ impl Writer {
             }
             self.store.next.revision = self.store.next.revision.max(revision);
         }
-        (self.witness)(&changes);
-        self.publish();
-        changes
+        Update { writer: self, changes }
     }
 
-    /// Takes a complete list: afterwards the cache is what the list says, but for what is newer than it.
-    pub fn relist(&mut self, pods: PodList, revision: Revision) -> Vec<Change> {
+    /// Applies a complete list: afterwards the cache has the Pods of the list, and those that are newer than the list.
+    pub fn relist(&mut self, pods: PodList, revision: Revision) -> Update<'_> {
         let mut changes = Vec::new();
         let rewound = std::mem::take(&mut self.rewound);
         let newest_removed = if rewound { Revision(u64::MAX) } else { revision };
@@ -106,11 +128,9 @@ impl Writer {
         self.listed(changes, revision, rewound)
     }
 
-    fn listed(&mut self, changes: Vec<Change>, revision: Revision, rewound: bool) -> Vec<Change> {
+    fn listed(&mut self, changes: Vec<Change>, revision: Revision, rewound: bool) -> Update<'_> {
         self.store.next.revision = if rewound { revision } else { self.store.next.revision.max(revision) };
-        (self.witness)(&changes);
-        self.publish();
-        changes
+        Update { writer: self, changes }
     }
 
     /// Nothing else happened up to `revision`.
@@ -127,8 +147,13 @@ impl Writer {
         self.rewound = true;
     }
 
-    /// Takes a Pod as the API server answered a write of ours. Not for the answer of a DELETE.
-    pub fn write_through(&mut self, pod: Arc<CachedPod>) -> Option<Change> {
+    /// Applies Pods as the API server answered our own writes. Not for the answer of a DELETE.
+    pub fn write_through(&mut self, pods: Vec<Arc<CachedPod>>) -> Update<'_> {
+        let changes = pods.into_iter().filter_map(|pod| self.written(pod)).collect();
+        Update { writer: self, changes }
+    }
+
+    fn written(&mut self, pod: Arc<CachedPod>) -> Option<Change> {
         let Held { slot, pod: held } = self.store.held(&pod.key, None)?;
         if held.key.uid != pod.key.uid || held.revision >= pod.revision || self.rewound {
             return None;
@@ -137,9 +162,7 @@ impl Writer {
         if pod.is_removed().unwrap_or(true) {
             return None;
         }
-        let change = self.store.replace(slot, held, pod);
-        self.publish();
-        change
+        self.store.replace(slot, held, pod)
     }
 
     /// Readers are told that what they see may be old, and why.
@@ -212,6 +235,8 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use podium_wire::{Section, SectionSet, Timestamp};
 
     use super::*;
@@ -233,25 +258,25 @@ mod tests {
     #[test]
     fn a_recreated_pod_is_a_deletion_and_then_an_addition() {
         let (mut writer, _) = cache::new(7);
-        writer.apply(vec![applied("a", 5, "x")]);
-        assert_eq!(told(&writer.apply(vec![applied("b", 9, "x")])), ["-a@5", "+b@9"]);
+        writer.apply(vec![applied("a", 5, "x")]).publish();
+        assert_eq!(told(&writer.apply(vec![applied("b", 9, "x")]).publish()), ["-a@5", "+b@9"]);
         let list = [Record::from(cached(&pod("cart", "c", 12, "x")))].into_iter().collect();
-        assert_eq!(told(&writer.relist(list, Revision(20))), ["-b@9", "+c@12"]);
+        assert_eq!(told(&writer.relist(list, Revision(20)).publish()), ["-b@9", "+c@12"]);
     }
 
     #[test]
     fn an_older_incarnation_never_replaces_a_newer_one_and_is_not_deleted_for_it() {
         let (mut writer, reader) = cache::new(7);
-        writer.apply(vec![applied("b", 9, "x")]);
-        assert!(writer.apply(vec![applied("a", 5, "y"), deleted("a", 30, "y")]).is_empty());
+        writer.apply(vec![applied("b", 9, "x")]).publish();
+        assert!(writer.apply(vec![applied("a", 5, "y"), deleted("a", 30, "y")]).publish().is_empty());
         assert_eq!(&*reader.snapshot().get("shop", "cart").unwrap().key.uid, "b");
     }
 
     #[test]
     fn a_change_of_the_revision_alone_is_stored_and_not_told() {
         let (mut writer, reader) = cache::new(7);
-        writer.apply(vec![applied("a", 5, "x")]);
-        assert!(writer.apply(vec![applied("a", 6, "x")]).is_empty());
+        writer.apply(vec![applied("a", 5, "x")]).publish();
+        assert!(writer.apply(vec![applied("a", 6, "x")]).publish().is_empty());
         let key = PodKey::new("shop", "cart", "a");
         let held = reader.snapshot().get("shop", "cart").unwrap();
         assert_eq!((&held.key, held.revision), (&key, Revision(6)));
@@ -260,36 +285,37 @@ mod tests {
     #[test]
     fn a_change_names_the_sections_that_differ() {
         let (mut writer, _) = cache::new(7);
-        writer.apply(vec![applied("a", 5, "x")]);
+        writer.apply(vec![applied("a", 5, "x")]).publish();
         let mut other = pod("cart", "a", 6, "x");
         other.status.phase = "Running".into();
-        let changes = writer.apply(vec![PodEvent::applied(cached(&other))]);
+        let changes = writer.apply(vec![PodEvent::applied(cached(&other))]).publish();
         assert_eq!(changes[0].sections, SectionSet::EMPTY.with(Section::Status).with(Section::Full));
     }
 
     #[test]
     fn a_deletion_at_an_older_revision_is_ignored_and_at_the_same_one_applies() {
         let (mut writer, _) = cache::new(7);
-        writer.apply(vec![applied("a", 5, "x")]);
-        assert!(writer.apply(vec![deleted("a", 4, "x")]).is_empty());
-        assert_eq!(told(&writer.apply(vec![deleted("a", 5, "x")])), ["-a@5"]);
+        writer.apply(vec![applied("a", 5, "x")]).publish();
+        assert!(writer.apply(vec![deleted("a", 4, "x")]).publish().is_empty());
+        assert_eq!(told(&writer.apply(vec![deleted("a", 5, "x")]).publish()), ["-a@5"]);
     }
 
     #[test]
     fn a_last_change_that_comes_with_the_deletion_is_told_before_it() {
         let (mut writer, _) = cache::new(7);
-        writer.apply(vec![applied("a", 5, "x")]);
-        assert_eq!(told(&writer.apply(vec![deleted("a", 8, "y")])), ["a@5>8", "-a@8"]);
+        writer.apply(vec![applied("a", 5, "x")]).publish();
+        assert_eq!(told(&writer.apply(vec![deleted("a", 8, "y")]).publish()), ["a@5>8", "-a@8"]);
     }
 
     #[test]
     fn a_deleted_pod_does_not_come_back_by_a_repeated_event_or_an_old_list() {
         let (mut writer, reader) = cache::new(7);
-        writer.apply(vec![applied("a", 5, "x"), deleted("a", 8, "x")]);
-        assert!(writer.apply(vec![applied("a", 5, "x")]).is_empty());
+        writer.apply(vec![applied("a", 5, "x"), deleted("a", 8, "x")]).publish();
+        assert!(writer.apply(vec![applied("a", 5, "x")]).publish().is_empty());
         assert!(
             writer
                 .relist([Record::from(cached(&pod("cart", "a", 5, "x")))].into_iter().collect(), Revision(6))
+                .publish()
                 .is_empty()
         );
         assert!(reader.snapshot().is_empty());
@@ -299,10 +325,10 @@ mod tests {
     #[test]
     fn absence_from_a_list_removes_only_what_is_not_newer_than_it() {
         let (mut writer, reader) = cache::new(7);
-        writer.apply(vec![applied("a", 5, "x")]);
-        assert!(writer.write_through(cached(&pod("cart", "a", 12, "y"))).is_some());
-        assert!(writer.relist(PodList::default(), Revision(10)).is_empty());
-        assert_eq!(told(&writer.relist(PodList::default(), Revision(12))), ["-a@12"]);
+        writer.apply(vec![applied("a", 5, "x")]).publish();
+        assert!(writer.write_through(vec![cached(&pod("cart", "a", 12, "y"))]).publish().len() == 1);
+        assert!(writer.relist(PodList::default(), Revision(10)).publish().is_empty());
+        assert_eq!(told(&writer.relist(PodList::default(), Revision(12)).publish()), ["-a@12"]);
         assert!(reader.snapshot().is_empty());
     }
 
@@ -314,9 +340,9 @@ mod tests {
         });
         let pods: Vec<_> = pods.collect();
         let (mut listed, of_list) = cache::new(7);
-        let told_of_list = listed.relist(pods.iter().cloned().map(Record::from).collect(), Revision(600));
+        let told_of_list = listed.relist(pods.iter().cloned().map(Record::from).collect(), Revision(600)).publish();
         let (mut followed, of_events) = cache::new(7);
-        followed.apply(pods.into_iter().map(PodEvent::applied).collect());
+        followed.apply(pods.into_iter().map(PodEvent::applied).collect()).publish();
         let (one, other) = (of_list.snapshot(), of_events.snapshot());
         assert_eq!((one.len(), told_of_list.len()), (450, 450));
         assert!(one.iter().eq(other.iter()));
@@ -349,35 +375,41 @@ mod tests {
     #[test]
     fn a_pod_that_the_list_holds_undecoded_stays_and_its_predecessor_goes() {
         let (mut writer, _) = cache::new(7);
-        writer.apply(vec![applied("a", 5, "x")]);
+        writer.apply(vec![applied("a", 5, "x")]).publish();
         let held = |uid: &str| {
             let mut list = PodList::default();
             list.held.insert(uid);
             list
         };
-        assert!(writer.relist(held("a"), Revision(7)).is_empty());
-        assert_eq!(told(&writer.relist(held("b"), Revision(9))), ["-a@5"]);
+        assert!(writer.relist(held("a"), Revision(7)).publish().is_empty());
+        assert_eq!(told(&writer.relist(held("b"), Revision(9)).publish()), ["-a@5"]);
         let uuid = |last: char| format!("6f1c5c3e-1d2b-4c8e-9a44-3f0e8b1a7d5{last}");
-        writer.apply(vec![applied(&uuid('1'), 15, "x")]);
-        assert!(writer.relist(held(&uuid('1')), Revision(17)).is_empty());
-        assert_eq!(told(&writer.relist(held(&uuid('2')), Revision(19))), [format!("-{}@15", uuid('1'))]);
+        writer.apply(vec![applied(&uuid('1'), 15, "x")]).publish();
+        assert!(writer.relist(held(&uuid('1')), Revision(17)).publish().is_empty());
+        assert_eq!(told(&writer.relist(held(&uuid('2')), Revision(19)).publish()), [format!("-{}@15", uuid('1'))]);
     }
 
     #[test]
     fn write_through_replaces_an_older_revision_of_the_same_incarnation_and_nothing_else() {
         let (mut writer, reader) = cache::new(7);
-        assert!(writer.write_through(cached(&pod("cart", "a", 5, "x"))).is_none(), "it inserted");
-        writer.apply(vec![applied("a", 5, "x")]);
-        assert!(writer.write_through(cached(&pod("cart", "a", 5, "y"))).is_none(), "same revision");
-        assert!(writer.write_through(cached(&pod("cart", "b", 9, "y"))).is_none(), "another incarnation");
+        assert!(writer.write_through(vec![cached(&pod("cart", "a", 5, "x"))]).publish().is_empty(), "it inserted");
+        writer.apply(vec![applied("a", 5, "x")]).publish();
+        assert!(writer.write_through(vec![cached(&pod("cart", "a", 5, "y"))]).publish().is_empty(), "same revision");
+        assert!(
+            writer.write_through(vec![cached(&pod("cart", "b", 9, "y"))]).publish().is_empty(),
+            "another incarnation"
+        );
         let mut leaving = pod("cart", "a", 7, "y");
         leaving.lifecycle.deletion_timestamp = Some(Timestamp(1));
-        assert!(writer.write_through(cached(&leaving)).is_none(), "it may be gone already");
+        assert!(writer.write_through(vec![cached(&leaving)]).publish().is_empty(), "it may be gone already");
         leaving.lifecycle.deletion_grace_period_seconds = Some(0);
-        assert!(writer.write_through(cached(&leaving)).is_none(), "its grace period is over");
+        assert!(writer.write_through(vec![cached(&leaving)]).publish().is_empty(), "its grace period is over");
         leaving.lifecycle.finalizers = vec!["f".into()];
-        assert!(writer.write_through(cached(&leaving)).is_some(), "a finalizer holds it");
-        assert!(writer.apply(vec![PodEvent::applied(cached(&leaving))]).is_empty(), "the echo is not a change");
+        assert!(writer.write_through(vec![cached(&leaving)]).publish().len() == 1, "a finalizer holds it");
+        assert!(
+            writer.apply(vec![PodEvent::applied(cached(&leaving))]).publish().is_empty(),
+            "the echo is not a change"
+        );
         let snapshot = reader.snapshot();
         assert_eq!((snapshot.get("shop", "cart").unwrap().revision, snapshot.revision()), (Revision(7), Revision(7)));
     }
@@ -385,45 +417,45 @@ mod tests {
     #[test]
     fn write_through_takes_a_pod_in_its_grace_period_and_never_brings_it_back() {
         let (mut writer, reader) = cache::new(7);
-        writer.apply(vec![applied("a", 5, "x")]);
+        writer.apply(vec![applied("a", 5, "x")]).publish();
         let mut leaving = pod("cart", "a", 7, "y");
         leaving.lifecycle.deletion_timestamp = Some(Timestamp(1));
         leaving.lifecycle.deletion_grace_period_seconds = Some(30);
-        assert!(writer.write_through(cached(&leaving)).is_some());
+        assert!(writer.write_through(vec![cached(&leaving)]).publish().len() == 1);
         assert_eq!(reader.snapshot().get("shop", "cart").unwrap().revision, Revision(7));
         leaving.header.resource_version = "8".into();
-        assert_eq!(told(&writer.apply(vec![PodEvent::deleted(cached(&leaving))])), ["-a@8"]);
+        assert_eq!(told(&writer.apply(vec![PodEvent::deleted(cached(&leaving))]).publish()), ["-a@8"]);
         leaving.header.resource_version = "9".into();
-        assert!(writer.write_through(cached(&leaving)).is_none());
+        assert!(writer.write_through(vec![cached(&leaving)]).publish().is_empty());
         assert!(reader.snapshot().is_empty());
     }
 
     #[test]
     fn write_through_does_not_move_the_revision_that_the_watch_told() {
         let (mut writer, reader) = cache::new(7);
-        writer.apply(vec![applied("a", 5, "x")]);
-        writer.write_through(cached(&pod("cart", "a", 9, "y")));
+        writer.apply(vec![applied("a", 5, "x")]).publish();
+        writer.write_through(vec![cached(&pod("cart", "a", 9, "y"))]).publish();
         assert_eq!(reader.snapshot().revision(), Revision(5));
     }
 
     #[test]
     fn a_history_that_was_set_back_replaces_newer_revisions_once() {
         let (mut writer, reader) = cache::new(7);
-        writer.apply(vec![applied("a", 50, "x")]);
+        writer.apply(vec![applied("a", 50, "x")]).publish();
         let older = || PodList::from_iter([Record::from(cached(&pod("cart", "a", 20, "y")))]);
-        assert!(writer.relist(older(), Revision(30)).is_empty());
+        assert!(writer.relist(older(), Revision(30)).publish().is_empty());
         writer.rewind();
-        assert_eq!(told(&writer.relist(older(), Revision(30))), ["a@50>20"]);
+        assert_eq!(told(&writer.relist(older(), Revision(30)).publish()), ["a@50>20"]);
         assert_eq!(reader.snapshot().revision(), Revision(30));
-        assert!(writer.relist(PodList::default(), Revision(10)).is_empty(), "the guards are back");
+        assert!(writer.relist(PodList::default(), Revision(10)).publish().is_empty(), "the guards are back");
     }
 
     #[test]
     fn readers_keep_the_snapshot_that_they_took() {
         let (mut writer, reader) = cache::new(7);
-        writer.apply(vec![applied("a", 5, "x")]);
+        writer.apply(vec![applied("a", 5, "x")]).publish();
         let before = reader.snapshot();
-        writer.apply(vec![applied("a", 6, "y")]);
+        writer.apply(vec![applied("a", 6, "y")]).publish();
         assert_eq!(before.get("shop", "cart").unwrap().revision, Revision(5));
         assert_eq!(reader.snapshot().get("shop", "cart").unwrap().revision, Revision(6));
     }
@@ -438,13 +470,39 @@ mod tests {
         assert_eq!(reader.staleness().unwrap().reason, "cut");
     }
 
+    #[test]
+    fn readers_see_the_changes_of_an_update_when_it_is_published_or_dropped_and_not_before() {
+        let (mut writer, reader) = cache::new(7);
+        let update = writer.apply(vec![applied("a", 5, "x")]);
+        assert_eq!(told(update.changes()), ["+a@5"]);
+        assert!(reader.snapshot().is_empty());
+        assert_eq!(told(&update.publish()), ["+a@5"]);
+        assert_eq!(reader.snapshot().len(), 1);
+        drop(writer.apply(vec![deleted("a", 6, "x")]));
+        assert!(reader.snapshot().is_empty());
+    }
+
+    #[test]
+    fn an_update_whose_deletions_were_not_recorded_because_of_a_panic_is_published_with_the_next_one() {
+        let (mut writer, reader) = cache::new(7);
+        writer.apply(vec![applied("a", 5, "x")]).publish();
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            let _update = writer.apply(vec![deleted("a", 6, "x")]);
+            panic!("before the deletion is recorded");
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(reader.snapshot().len(), 1);
+        writer.bookmark(Revision(7));
+        assert!(reader.snapshot().is_empty());
+    }
+
     #[tokio::test]
     async fn waiting_ends_with_the_publication_that_was_waited_for_or_with_the_writer() {
         let (mut writer, mut reader) = cache::new(7);
         let mut waiter = reader.clone();
         let waiting = tokio::spawn(async move { waiter.wait_for_revision(Revision(6)).await });
         for revision in 5..8 {
-            writer.apply(vec![applied("a", revision, "x")]);
+            writer.apply(vec![applied("a", revision, "x")]).publish();
             tokio::task::yield_now().await;
         }
         assert!(waiting.await.unwrap().unwrap().revision() >= Revision(6));

@@ -68,7 +68,7 @@ async fn follow(config: kube::Config, counters: Arc<Counters>, plugins: usize) -
         match observation {
             Observation::Relisted { pods, revision } => {
                 let listed = pods.len();
-                enqueue(&wake, &queue, &writer.relist(pods, revision));
+                enqueue(&wake, &queue, &writer.relist(pods, revision).publish());
                 memory.plan();
                 control.synced(listed)?;
                 control.seen(revision.0)?;
@@ -78,7 +78,7 @@ async fn follow(config: kube::Config, counters: Arc<Counters>, plugins: usize) -
                     true => events.iter().map(revision).collect(),
                     false => events.last().map(revision).into_iter().collect(),
                 };
-                enqueue(&wake, &queue, &writer.apply(events));
+                enqueue(&wake, &queue, &writer.apply(events).publish());
                 for revision in revisions {
                     control.seen(revision)?;
                 }

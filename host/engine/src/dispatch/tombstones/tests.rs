@@ -128,7 +128,7 @@ async fn a_pod_that_is_there_again_has_no_last_state_and_its_run_is_not_left_out
     // The API server's history was set back.
     let back = [Change::between(None, Some(pod(0, 3))).unwrap()];
     let plan = rig.stones.plan(&rig.queue, &back, |_| vec![1], |_| vec![1], Instant::now());
-    writer.apply(vec![podium_pods::pod::PodEvent::applied(pod(0, 3))]);
+    writer.apply(vec![podium_pods::pod::PodEvent::applied(pod(0, 3))]).publish();
     rig.stones.queue(&rig.queue, plan);
     let ended = rig.stones.done(&rig.queue, &job, Next::Settled, true, || panic!("the deletion was not"));
     assert_eq!((ended.done, rig.stones.figures(1).all), (Done::Kept, 0));

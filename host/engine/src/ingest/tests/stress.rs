@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use parking_lot::Mutex;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
 use super::*;
