@@ -48,7 +48,7 @@ fn checkpoint(criterion: &mut Criterion) {
         });
     });
     let bytes = fs::metadata(directory.path().join("checkpoint")).unwrap().len();
-    println!("{} bytes for a Pod in {} parts", bytes / PODS as u64, shapes.parts());
+    println!("{} bytes for a Pod in {} skeletons", bytes / PODS as u64, shapes.skeletons());
 }
 
 criterion_group!(benches, checkpoint);

@@ -27,7 +27,7 @@ const REPLACED: &[(&str, &str)] = &[
 ];
 /// How many places are left in each area.
 const LEFT: &[(&str, usize)] = &[
-    ("host/pods", 108),
+    ("host/pods", 51),
     ("host/engine", 60),
     ("host/src", 140),
     ("host/cli", 31),

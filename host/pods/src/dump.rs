@@ -11,7 +11,7 @@ use podium_wire::Section;
 use crate::{
     model::{PodKey, Prune, Revision},
     pod::{CachedPod, Record, Room},
-    shape::{Identity, PARTS, Packed, Shape, Shapes},
+    shape::{FRAGMENTS, Identity, Packed, Shape, Shapes},
 };
 
 /// One entry. Keys and shapes are numbered in their order, each from 0.
@@ -20,7 +20,7 @@ pub enum Entry {
     /// The JSON of a part, with marks in place of each Pod's own values.
     Key(Vec<u8>),
     /// The keys of its three parts.
-    Shape([u32; PARTS]),
+    Shape([u32; FRAGMENTS]),
     Pod {
         shape: u32,
         name: String,
@@ -90,7 +90,7 @@ pub struct Decoder<'a> {
     known: &'a Shapes,
     keys: Vec<Vec<u8>>,
     /// With the shape itself once a Pod has proven it.
-    shapes: Vec<([usize; PARTS], Option<Arc<Shape>>)>,
+    shapes: Vec<([usize; FRAGMENTS], Option<Arc<Shape>>)>,
     pods: Vec<Record>,
     room: Room,
 }

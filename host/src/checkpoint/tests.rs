@@ -63,11 +63,11 @@ fn pods_come_back_as_they_were_with_what_they_share_and_share_it_with_those_that
     for (pod, record) in pods.iter().zip(&loaded.pods) {
         same(pod, &record.pod().unwrap());
     }
-    let parts = others.parts();
-    assert_eq!(parts, shapes.parts());
+    let skeletons = others.skeletons();
+    assert_eq!(skeletons, shapes.skeletons());
     let json = written(&pod(1, 1_000, "Running"));
     CachedPod::read(json.as_bytes(), &others, &mut Scratch::default(), |_, _| None).unwrap();
-    assert_eq!(others.parts(), parts);
+    assert_eq!(others.skeletons(), skeletons);
 }
 
 #[test]

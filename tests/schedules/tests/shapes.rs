@@ -38,7 +38,7 @@ fn read(shapes: &Shapes, at: usize) -> Packed {
 /// What Pods have of it is in the table, once: the spec that all share, and two parts of each workload.
 fn parts_are_those_of(shapes: &Shapes, held: &[(usize, Packed)]) {
     let workloads = held.iter().map(|(at, _)| at).collect::<BTreeSet<_>>().len();
-    assert_eq!(shapes.parts(), 2 * workloads + usize::from(workloads > 0));
+    assert_eq!(shapes.skeletons(), 2 * workloads + usize::from(workloads > 0));
 }
 
 #[test]

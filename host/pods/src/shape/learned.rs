@@ -13,7 +13,7 @@ use foldhash::quality::FixedState;
 use smallvec::SmallVec;
 
 use super::{
-    part::Part,
+    skeleton::Skeleton,
     structure::{Positions, Structure, is_generalised},
 };
 use crate::sync::{Weak, downgrade};
@@ -32,7 +32,7 @@ pub(super) struct Learned {
 struct Entry {
     positions: Positions,
     /// The last parts that were made, and the workload of the Pod that each was made for.
-    recent: SmallVec<[(u64, Weak<Part>); RECENT]>,
+    recent: SmallVec<[(u64, Weak<Skeleton>); RECENT]>,
 }
 
 impl Learned {
@@ -41,23 +41,24 @@ impl Learned {
     }
 
     /// The positions that are generalised, and the last parts that were made for Pods of this workload.
-    pub(super) fn of(&self, structure: u64, workload: u64) -> (Positions, SmallVec<[Arc<Part>; RECENT]>) {
+    pub(super) fn of(&self, structure: u64, workload: u64) -> (Positions, SmallVec<[Arc<Skeleton>; RECENT]>) {
         let Some(entry) = self.structures.get(&structure) else { return Default::default() };
-        let parts = entry.recent.iter().filter(|(of, _)| *of == workload).filter_map(|(_, part)| part.upgrade());
-        (entry.positions.clone(), parts.collect())
+        let skeletons =
+            entry.recent.iter().filter(|(of, _)| *of == workload).filter_map(|(_, skeleton)| skeleton.upgrade());
+        (entry.positions.clone(), skeletons.collect())
     }
 
     pub(super) fn generalise(&mut self, structure: u64, positions: &Positions) {
         self.structures.entry(structure).or_default().positions.clone_from(positions);
     }
 
-    pub(super) fn made(&mut self, structure: u64, workload: u64, part: &Arc<Part>) {
+    pub(super) fn made(&mut self, structure: u64, workload: u64, skeleton: &Arc<Skeleton>) {
         self.sweep();
         let recent = &mut self.structures.entry(structure).or_default().recent;
         if recent.len() == RECENT {
             recent.remove(0);
         }
-        recent.push((workload, downgrade(part)));
+        recent.push((workload, downgrade(skeleton)));
     }
 
     fn sweep(&mut self) {
@@ -65,7 +66,7 @@ impl Learned {
         if self.structures.len() < self.sweep_at.max(FEW) {
             return;
         }
-        self.structures.retain(|_, entry| entry.recent.iter().any(|(_, part)| part.strong_count() > 0));
+        self.structures.retain(|_, entry| entry.recent.iter().any(|(_, skeleton)| skeleton.strong_count() > 0));
         self.sweep_at = 2 * self.structures.len();
     }
 }
@@ -76,16 +77,16 @@ pub(super) fn learn(
     positions: &mut Positions,
     key: &[u8],
     structure: &Structure,
-    recent: &[Arc<Part>],
+    recent: &[Arc<Skeleton>],
     structure_of: impl Fn(&[u8]) -> Option<Structure>,
 ) -> bool {
     let others: Vec<_> = recent
         .iter()
-        .filter_map(|part| {
-            let other = part.key.to_vec();
+        .filter_map(|skeleton| {
+            let other = skeleton.text.to_vec();
             let structure_of_other = structure_of(&other)?;
             (structure_of_other.strings.len() == structure.strings.len()).then_some((
-                part.has_one_user(),
+                skeleton.has_one_user(),
                 other,
                 structure_of_other,
             ))
@@ -96,10 +97,10 @@ pub(super) fn learn(
         if positions.contains(position) {
             continue;
         }
-        let here = &key[string.key.clone()];
+        let here = &key[string.range.clone()];
         let there: SmallVec<[(bool, &[u8]); RECENT]> = others
             .iter()
-            .map(|(is_own, key, structure)| (*is_own, &key[structure.strings[position].key.clone()]))
+            .map(|(is_own, key, structure)| (*is_own, &key[structure.strings[position].range.clone()]))
             .collect();
         let is_own = there.iter().any(|(is_own, there)| is_generalised(there) || (*is_own && *there != here));
         let differ_all = || {

@@ -1,45 +1,46 @@
-//! How a Pod is kept: what it shares with other Pods, once for all of them, and what is its own, packed.
+//! The compact encoding of Pods: text that Pods share is stored once, and each Pod has the values in which it differs.
 //!
-//! Pods of one workload differ in little: their name, uid, revision, times, addresses, container ids, node. A Pod's
-//! JSON is cut into three parts (the object around spec and status, the spec, the status), and each part into its key,
-//! the bytes with these values cut out, and the values ([`Packed::own`] has them in some hundred bytes). A key that was
-//! seen before has its sections ready, as bytes with places for the values, so nothing is decoded again; a new one is
-//! decoded once, by itself, by `podium_wire::json`, the one decoder, and what is ready from then on was compared with
-//! what it gave.
+//! Pods of one workload differ in their name, uid, revision, times, addresses, container ids, node, and in strings of
+//! their own. A Pod's JSON has three fragments (the object around spec and status, the spec, the status). Each fragment
+//! is stored as a reference to a skeleton, the JSON with a placeholder for each of these values, and the values, in some
+//! hundred bytes ([`Packed`]). A skeleton also has the encoded sections with holes for the values, so that the next Pod
+//! with this skeleton is not decoded. A new skeleton is decoded once by `podium_wire::json`, the one decoder, and its
+//! sections are compared with the decoder's output before the first use.
 //!
-//! # What holds
-//! - A part is taken for one that is known only if its key is the same, byte for byte, and its leaves are as many, or
-//!   if that one's key with this one's values in it is this very JSON. So nothing is kept that the decoder would not
-//!   have accepted; what is left out is not looked at.
-//! - The object comes back byte for byte from its parts ([`Packed::json`]), but for managedFields and what [`Prune`]
-//!   names, which are cut away before anything is kept, and for `kind` and `apiVersion`, which are the same for all.
-//! - Sections come out as `podium_wire` encodes them; a Pod for which that cannot be had is kept undivided, with its
-//!   JSON.
-//! - A part is freed with the last Pod that has it.
-//!
-//! What may change nothing but the value of a leaf is one of the kinds of `leaf.rs`; everything else is shared text.
+//! # Invariants
+//! - A fragment reuses a known skeleton only if its own skeleton is byte-identical and has as many placeholders, or if
+//!   filling the known skeleton with the Pod's values reproduces the JSON. Nothing is stored that the decoder would have
+//!   rejected; pruned fields are not checked.
+//! - [`Packed::json`] returns the object byte for byte, except managedFields and the annotations of [`Prune`], which are
+//!   removed before anything is stored, and `kind` and `apiVersion`, which every Pod has.
+//! - Sections are byte-identical to the output of `podium_wire`; a Pod for which this cannot be proven is stored
+//!   unshared, with its JSON.
+//! - A skeleton is freed with the last Pod that has it.
+//! - Which strings become values is learned for each namespace by itself (`learned.rs`), and only at positions that the
+//!   decoder passes on unread (`structure.rs`).
 
-mod fit;
-mod key;
-mod leaf;
+mod chunks;
+mod fragment;
+mod json_string;
 mod learned;
+mod matcher;
 #[cfg(test)]
 mod own_values;
 mod packed;
-mod part;
-mod pieces;
-mod saved;
+mod placeholder;
+mod restore;
 mod scan;
+mod skeleton;
 mod skip;
-mod string;
+mod strings;
 mod structure;
 mod template;
 #[cfg(test)]
 mod tests;
-mod text;
+mod tokens;
+mod unshared;
 #[cfg(test)]
 mod unusual;
-mod whole;
 
 use std::{
     collections::HashMap,
@@ -47,17 +48,18 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
+use chunks::Interner;
 use foldhash::quality::FixedState;
-pub(crate) use leaf::{put_varint, uuid, uuid_text, varint};
+pub(crate) use fragment::FRAGMENTS;
+use fragment::{Fragment, PerFragment};
 use learned::Learned;
 pub use packed::Packed;
-pub use part::Identity;
-use part::{Account, Charge, Part};
-use pieces::Texts;
+pub(crate) use placeholder::{put_varint, uuid, uuid_text, varint};
 use podium_wire::{Pod, json::JsonError};
-pub(crate) use scan::PARTS;
 pub use scan::Scratch;
-use scan::{Cut, Draft, Leaves, Likely, OUTER, SPEC, STATUS};
+use scan::{Candidates, Draft, Scanned, Wanted};
+pub use skeleton::Identity;
+use skeleton::{Account, Charge, Skeleton};
 use structure::{Generalised, Positions, Structure};
 
 use crate::{
@@ -65,52 +67,52 @@ use crate::{
     sync::{Mutex, Weak, downgrade},
 };
 
-/// The three parts of a Pod. Pods that share all of them share this.
+/// The three skeletons of a Pod. Pods that share all of them share this.
 #[derive(Debug)]
 pub(crate) struct Shape {
-    parts: [Arc<Part>; PARTS],
+    skeletons: PerFragment<Arc<Skeleton>>,
 }
 
 impl Shape {
     pub(crate) fn namespace(&self) -> &Arc<str> {
-        &self.parts[OUTER].namespace
+        &self.skeletons[Fragment::Object].namespace
     }
 
-    /// What the names of Pods of this shape may begin with.
+    /// A prefix that the names of Pods of this shape may have.
     pub(crate) fn name_prefix(&self) -> &str {
-        self.parts[OUTER].name_prefix()
+        self.skeletons[Fragment::Object].name_prefix()
     }
 }
 
-/// All parts and shapes that some Pod has.
+/// All skeletons and shapes that a Pod has.
 #[derive(Debug)]
 pub struct Shapes {
     table: Mutex<Table>,
-    /// Seeded, so that nobody outside can make many keys of one hash.
+    /// Seeded, so that no tenant can construct many texts with one hash.
     hasher: FixedState,
     prune: Prune,
 }
 
 #[derive(Debug)]
 struct Table {
-    /// Each of the three by itself: what is empty or null has one key in all of them.
-    parts: [HashMap<u64, Weak<Part>, FixedState>; PARTS],
-    texts: Texts,
+    /// By the hash of their text; one table for each fragment, because `{}` and `null` are a spec and a status alike.
+    skeletons: PerFragment<HashMap<u64, Weak<Skeleton>, FixedState>>,
+    interner: Interner,
     learned: Learned,
-    /// By namespace.
+    /// By namespace: the bytes of skeletons that only one Pod has used.
     accounts: HashMap<Box<str>, Account, FixedState>,
-    /// By the addresses of the parts, which live as long as the shape.
-    shapes: HashMap<[usize; PARTS], Weak<Shape>, FixedState>,
-    /// What has died is taken out when there are so many entries.
+    /// By the addresses of the skeletons, which live as long as the shape.
+    shapes: HashMap<[usize; FRAGMENTS], Weak<Shape>, FixedState>,
+    /// The number of entries at which dead ones are removed.
     sweep_at: usize,
 }
 
-/// What a Pod is likely to be like.
+/// The Pod that the next one is expected to resemble.
 #[derive(Debug, Default)]
 struct Like {
-    /// Its own last state.
+    /// The previous state of the Pod itself.
     held: Option<Arc<Shape>>,
-    /// If there is none: the Pod that was read before.
+    /// Without a previous state: the Pod that was read before this one.
     recent: Option<Arc<Shape>>,
 }
 
@@ -119,36 +121,39 @@ impl Like {
         self.held.as_ref().or(self.recent.as_ref())
     }
 
-    /// The Pod has this shape: for the next ones that are alike.
+    /// Records the shape that the Pod turned out to have, for the Pods that are read next.
     fn is_now(&self, shape: &Arc<Shape>) {
         let like = self.shape();
-        let keeps_outer = like.is_some_and(|like| Arc::ptr_eq(&like.parts[OUTER], &shape.parts[OUTER]));
-        for (at, part) in shape.parts.iter().enumerate() {
-            let before = like.map(|like| &like.parts[at]).filter(|before| !Arc::ptr_eq(before, part));
+        let keeps_object =
+            like.is_some_and(|like| Arc::ptr_eq(&like.skeletons[Fragment::Object], &shape.skeletons[Fragment::Object]));
+        for (fragment, skeleton) in shape.skeletons.iter() {
+            let before = like.map(|like| &like.skeletons[fragment]).filter(|before| !Arc::ptr_eq(before, skeleton));
             if self.held.is_none() || before.is_some() {
-                part.adopted();
+                skeleton.adopted();
             }
-            // In a list, states of one workload follow each other.
-            if let Some(before) = before.filter(|_| self.held.is_some() || (at == STATUS && keeps_outer)) {
-                before.followed_by(part);
+            // In a list, Pods of one workload are neighbours, and differ in their states.
+            if let Some(before) =
+                before.filter(|_| self.held.is_some() || (fragment == Fragment::Status && keeps_object))
+            {
+                before.record_transition(skeleton);
             }
         }
     }
 }
 
-/// What a part is made for.
+/// The fragment that a skeleton is wanted for.
 struct Of<'a> {
-    part: usize,
+    fragment: Fragment,
     json: &'a [u8],
     namespace: &'a str,
     workload: u64,
     identity: Identity<'a>,
 }
 
-/// How many bytes of parts that one Pod alone has used a namespace may have. Its other Pods are then kept undivided.
+/// The most bytes of skeletons used by only one Pod that a namespace may have. Beyond this, its Pods are stored unshared.
 const MOST_OF_ONE_USER: usize = 32 << 20;
 
-/// A Pod as read.
+/// A Pod that was read.
 #[derive(Debug)]
 pub struct Read<'a> {
     pub namespace: &'a str,
@@ -158,25 +163,26 @@ pub struct Read<'a> {
     pub packed: Packed,
 }
 
-/// Why JSON was not read.
+/// Why JSON cannot be encoded compactly.
 #[derive(Debug, thiserror::Error)]
 pub enum ShapeError {
-    /// It is no Pod.
+    /// It is not a Pod.
     #[error(transparent)]
     Json(#[from] JsonError),
-    /// It is a Pod, and not in the form in which an API server writes one. [`Packed::unshared`] keeps it.
+    /// It is a Pod, but not in the form in which an API server writes one, or its namespace has no room for another
+    /// skeleton. [`Packed::unshared`] stores it.
     #[error("not in the form of an API server")]
     Unusual(Box<Pod>),
 }
 
 impl Shapes {
-    /// `seed` should be a secret of the process. Nothing is pruned.
+    /// An empty pool that prunes nothing. `seed` should be a secret of the process.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let hasher = FixedState::with_seed(seed);
         let table = Table {
-            parts: [(); PARTS].map(|()| HashMap::with_hasher(hasher.clone())),
-            texts: Texts::new(hasher.clone()),
+            skeletons: PerFragment::from_fn(|_| HashMap::with_hasher(hasher.clone())),
+            interner: Interner::new(hasher.clone()),
             learned: Learned::new(hasher.clone()),
             accounts: HashMap::with_hasher(hasher.clone()),
             shapes: HashMap::with_hasher(hasher.clone()),
@@ -185,7 +191,7 @@ impl Shapes {
         Self { table: Mutex::new(table), hasher, prune: Prune::NOTHING }
     }
 
-    /// The same for Pods of which this is cut away.
+    /// Removes these annotations from every Pod before it is stored.
     #[must_use]
     pub fn pruning(self, prune: Prune) -> Self {
         Self { prune, ..self }
@@ -198,8 +204,8 @@ impl Shapes {
 
     /// Reads a Pod's JSON.
     ///
-    /// `held` gives what is kept of the incarnation of this namespace, name and uid, if anything: the Pod is likely to
-    /// be as it was. One that is not held is likely to be as the one that was read before it.
+    /// `held` returns the stored state of the incarnation with this namespace, name and uid, if there is one: the new
+    /// state is matched against its skeletons first. Without one, the skeletons of the Pod read before are tried first.
     ///
     /// # Errors
     /// See [`ShapeError`].
@@ -214,15 +220,15 @@ impl Shapes {
         let held = held.map(|held| Arc::clone(held.as_ref().shape()));
         let like = Like { recent: if held.is_none() { scratch.recent.upgrade() } else { None }, held };
         let namespace = head.as_ref().map_or("", |head| head.namespace);
-        let likely = like.shape().map(|like| Likely::like(Arc::clone(like), namespace)).unwrap_or_default();
-        if let Some(cut) = scan::cut(json, head, likely, scratch, Leaves::All, &self.prune)
+        let likely = like.shape().map(|like| Candidates::like(Arc::clone(like), namespace)).unwrap_or_default();
+        if let Some(cut) = scan::cut(json, head, likely, scratch, Wanted::All, &self.prune)
             && let Some(read) = self.read_as(json, cut, scratch, &like)
         {
             return Ok(read);
         }
         let actual = podium_wire::json::decode(json)?;
-        // Something in it is of the form of a leaf and not treated as one by the decoder, if it is not all unusual.
-        if let Some(cut) = scan::cut(json, None, Default::default(), scratch, Leaves::Identity, &self.prune)
+        // A value has the form of a placeholder where the decoder does not treat it as one, or the form is unusual.
+        if let Some(cut) = scan::cut(json, None, Default::default(), scratch, Wanted::Identity, &self.prune)
             && let Some(read) = self.read_as(json, cut, scratch, &Like::default())
         {
             return Ok(read);
@@ -230,11 +236,14 @@ impl Shapes {
         Err(ShapeError::Unusual(Box::new(actual)))
     }
 
-    /// Finds what was cut among what is known. Parts that are not known are made; none where one of them cannot be.
-    fn read_as<'a>(&self, json: &[u8], cut: Cut<'a>, scratch: &mut Scratch, like: &Like) -> Option<Read<'a>> {
-        let Cut { namespace, name, uid, revision, known } = cut;
+    /// Looks up the skeletons of a scanned Pod and builds those that are not known. Returns None if one cannot be built.
+    fn read_as<'a>(&self, json: &[u8], cut: Scanned<'a>, scratch: &mut Scratch, like: &Like) -> Option<Read<'a>> {
+        let Scanned { namespace, name, uid, revision, known } = cut;
         let same = like.shape().filter(|like| {
-            like.parts.iter().zip(&known).all(|(is, known)| known.as_ref().is_some_and(|known| Arc::ptr_eq(is, known)))
+            let is = |(fragment, known): (_, &Option<Arc<Skeleton>>)| {
+                known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &like.skeletons[fragment]))
+            };
+            known.iter().all(is)
         });
         let shape = match same {
             Some(shape) => Arc::clone(shape),
@@ -247,98 +256,102 @@ impl Shapes {
         if same.is_none() {
             scratch.recent = downgrade(&shape);
         }
-        let own = [OUTER, SPEC, STATUS].map(|part| &*scratch.parts[part].own.bytes);
+        let own = PerFragment::from_fn(|fragment| &*scratch.drafts[fragment].own.bytes);
         Some(Read { namespace, name, uid, revision, packed: Packed::new(shape, own) })
     }
 
     fn shape(
         &self,
         json: &[u8],
-        known: [Option<Arc<Part>>; PARTS],
+        mut known: PerFragment<Option<Arc<Skeleton>>>,
         scratch: &mut Scratch,
         namespace: &str,
         identity: Identity<'_>,
     ) -> Option<Arc<Shape>> {
-        let workload = match &known[OUTER] {
+        let workload = match &known[Fragment::Object] {
             Some(outer) => self.hasher.hash_one((namespace, outer.name_prefix())),
-            None => self.hasher.hash_one((namespace, part::generate_name(&scratch.parts[OUTER].key))),
+            None => self.hasher.hash_one((namespace, skeleton::generate_name(&scratch.drafts[Fragment::Object].text))),
         };
-        let mut parts = Vec::with_capacity(PARTS);
-        for (at, known) in known.into_iter().enumerate() {
-            parts.push(match known {
-                Some(known) => known,
-                None => {
-                    let of = Of { part: at, json, namespace, workload, identity };
-                    self.part(&of, &mut scratch.parts[at])?
-                }
-            });
-        }
-        Some(self.table.lock().shape(parts.try_into().ok()?))
+        let skeletons = PerFragment::try_from_fn(|fragment| match known[fragment].take() {
+            Some(known) => Some(known),
+            None => self.skeleton(&Of { fragment, json, namespace, workload, identity }, &mut scratch.drafts[fragment]),
+        })?;
+        Some(self.table.lock().shape(skeletons))
     }
 
-    /// The part of a draft: a known one, or a new one. The draft's values are those of that part.
-    fn part(&self, of: &Of<'_>, draft: &mut Draft) -> Option<Arc<Part>> {
-        if let Some(known) = self.known(of.part, &draft.key, draft.leaves()) {
+    /// Returns the skeleton of a scanned fragment, known or new, and makes `draft`'s values those of that skeleton.
+    fn skeleton(&self, of: &Of<'_>, draft: &mut Draft) -> Option<Arc<Skeleton>> {
+        if let Some(known) = self.known(of.fragment, &draft.text, draft.placeholders()) {
             return Some(known);
         }
-        let structure_of = |key: &[u8]| Structure::of(of.part, key, self.hasher.build_hasher());
-        let Some(structure) = structure_of(&draft.key).filter(|structure| !structure.strings.is_empty()) else {
-            return self.make(of, &draft.key, &draft.own.bytes, draft.leaves());
+        let structure_of = |key: &[u8]| Structure::of(of.fragment, key, self.hasher.build_hasher());
+        let Some(structure) = structure_of(&draft.text).filter(|structure| !structure.strings.is_empty()) else {
+            return self.make(of, &draft.text, &draft.own.bytes, draft.placeholders());
         };
-        let id = self.hasher.hash_one((of.namespace, of.part, structure.hash));
+        let id = self.hasher.hash_one((of.namespace, of.fragment, structure.hash));
         let (mut positions, recent) = self.table.lock().learned.of(id, of.workload);
         let generalised = |positions: &Positions| {
             let is_any = !positions.is_empty();
-            is_any.then(|| structure.generalised(&draft.key, positions, of.json, &draft.leaves)).flatten()
+            is_any.then(|| structure.generalised(&draft.text, positions, of.json, &draft.placeholders)).flatten()
         };
         let mut key = generalised(&positions);
-        let known = |key: &Option<Generalised>| key.as_ref().and_then(|key| self.known(of.part, &key.key, key.leaves));
-        let mut part = known(&key);
-        if part.is_none() && learned::learn(&mut positions, &draft.key, &structure, &recent, structure_of) {
+        let known = |key: &Option<Generalised>| {
+            key.as_ref().and_then(|key| self.known(of.fragment, &key.text, key.placeholders))
+        };
+        let mut skeleton = known(&key);
+        if skeleton.is_none() && learned::learn(&mut positions, &draft.text, &structure, &recent, structure_of) {
             self.table.lock().learned.generalise(id, &positions);
             key = generalised(&positions);
-            part = known(&key);
+            skeleton = known(&key);
         }
-        if part.is_none() {
-            part = match &key {
-                Some(key) => self.make(of, &key.key, &key.own, key.leaves),
-                None => self.make(of, &draft.key, &draft.own.bytes, draft.leaves()),
+        if skeleton.is_none() {
+            skeleton = match &key {
+                Some(key) => self.make(of, &key.text, &key.own, key.placeholders),
+                None => self.make(of, &draft.text, &draft.own.bytes, draft.placeholders()),
             };
-            self.table.lock().learned.made(id, of.workload, part.as_ref()?);
+            self.table.lock().learned.made(id, of.workload, skeleton.as_ref()?);
         }
         if let Some(key) = key {
             draft.own.bytes = key.own;
         }
-        part
+        skeleton
     }
 
-    fn known(&self, part: usize, key: &[u8], leaves: usize) -> Option<Arc<Part>> {
+    fn known(&self, fragment: Fragment, key: &[u8], placeholders: usize) -> Option<Arc<Skeleton>> {
         let hash = self.hasher.hash_one(key);
-        // A key with a mark in its text has other leaves than it seems to.
-        self.table.lock().known(part, hash, key).filter(|known| known.leaves() == leaves)
+        // JSON that contains the placeholder byte has fewer placeholders than its skeleton seems to have.
+        self.table.lock().known(fragment, hash, key).filter(|known| known.placeholders() == placeholders)
     }
 
-    /// Makes a part that is not known. None if it cannot be proven, or its namespace has no room for it.
-    fn make(&self, of: &Of<'_>, key: &[u8], own: &[u8], leaves: usize) -> Option<Arc<Part>> {
+    /// Builds a skeleton. Returns None if it cannot be proven correct, or if its namespace has no room for it.
+    fn make(&self, of: &Of<'_>, key: &[u8], own: &[u8], placeholders: usize) -> Option<Arc<Skeleton>> {
         let account = self.table.lock().account(of.namespace);
         if account.load(Relaxed) > MOST_OF_ONE_USER {
             return None;
         }
-        let made = part::build(of.part, key, own, of.identity).filter(|made| made.leaves() == leaves)?;
+        let made =
+            skeleton::build(of.fragment, key, own, of.identity).filter(|made| made.placeholders() == placeholders)?;
         let charge = Charge::new(&account, made.size(), MOST_OF_ONE_USER)?;
-        Some(self.table.lock().add(of.part, self.hasher.hash_one(key), made.charged(charge), key))
+        Some(self.table.lock().add(of.fragment, self.hasher.hash_one(key), made.charged(charge), key))
     }
 
-    /// How many parts there are that some Pod has.
+    /// The number of skeletons in use.
     #[must_use]
-    pub fn parts(&self) -> usize {
-        self.table.lock().parts.iter().flat_map(HashMap::values).filter(|part| part.strong_count() > 0).count()
+    pub fn skeletons(&self) -> usize {
+        self.table
+            .lock()
+            .skeletons
+            .0
+            .iter()
+            .flat_map(HashMap::values)
+            .filter(|skeleton| skeleton.strong_count() > 0)
+            .count()
     }
 }
 
 impl Table {
-    fn known(&self, part: usize, hash: u64, key: &[u8]) -> Option<Arc<Part>> {
-        self.parts[part].get(&hash)?.upgrade().filter(|known| known.key.is(key))
+    fn known(&self, fragment: Fragment, hash: u64, key: &[u8]) -> Option<Arc<Skeleton>> {
+        self.skeletons[fragment].get(&hash)?.upgrade().filter(|known| known.text.is(key))
     }
 
     fn account(&mut self, namespace: &str) -> Account {
@@ -348,30 +361,30 @@ impl Table {
         Arc::clone(self.accounts.entry(namespace.into()).or_default())
     }
 
-    fn add(&mut self, at: usize, hash: u64, mut part: Part, key: &[u8]) -> Arc<Part> {
+    fn add(&mut self, fragment: Fragment, hash: u64, mut skeleton: Skeleton, key: &[u8]) -> Arc<Skeleton> {
         self.sweep();
-        part.share(at, key, &mut self.texts);
-        let entry = self.parts[at].entry(hash).or_default();
+        skeleton.share(fragment, key, &mut self.interner);
+        let entry = self.skeletons[fragment].entry(hash).or_default();
         match entry.upgrade() {
-            // Another thread made the same meanwhile.
-            Some(known) if known.key == part.key && known.leaves() == part.leaves() => known,
-            // Another key of this hash that is still in use stays: this one is then not shared.
-            Some(_) => Arc::new(part),
+            // Another thread built the same skeleton in the meantime.
+            Some(known) if known.text == skeleton.text && known.placeholders() == skeleton.placeholders() => known,
+            // Of two texts with one hash, only the first is shared.
+            Some(_) => Arc::new(skeleton),
             None => {
-                let part = Arc::new(part);
-                *entry = downgrade(&part);
-                part
+                let skeleton = Arc::new(skeleton);
+                *entry = downgrade(&skeleton);
+                skeleton
             }
         }
     }
 
-    fn shape(&mut self, parts: [Arc<Part>; PARTS]) -> Arc<Shape> {
-        let addresses = parts.each_ref().map(|part| Arc::as_ptr(part).addr());
+    fn shape(&mut self, skeletons: PerFragment<Arc<Skeleton>>) -> Arc<Shape> {
+        let addresses = skeletons.0.each_ref().map(|skeleton| Arc::as_ptr(skeleton).addr());
         if let Some(shape) = self.shapes.get(&addresses).and_then(Weak::upgrade) {
             return shape;
         }
         self.sweep();
-        let shape = Arc::new(Shape { parts });
+        let shape = Arc::new(Shape { skeletons });
         self.shapes.insert(addresses, downgrade(&shape));
         shape
     }
@@ -382,15 +395,15 @@ impl Table {
             return;
         }
         self.shapes.retain(|_, shape| shape.strong_count() > 0);
-        for parts in &mut self.parts {
-            parts.retain(|_, part| part.strong_count() > 0);
+        for skeletons in &mut self.skeletons.0 {
+            skeletons.retain(|_, skeleton| skeleton.strong_count() > 0);
         }
-        // Charges are in parts, so an account that only this table has is at zero.
+        // Charges are in skeletons, so an account that only this table has is at zero.
         self.accounts.retain(|_, account| Arc::strong_count(account) > 1);
         self.sweep_at = 2 * self.entries();
     }
 
     fn entries(&self) -> usize {
-        self.parts.iter().map(HashMap::len).sum::<usize>() + self.shapes.len()
+        self.skeletons.0.iter().map(HashMap::len).sum::<usize>() + self.shapes.len()
     }
 }

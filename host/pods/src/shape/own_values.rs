@@ -61,7 +61,8 @@ const CHANGES: &[(&str, Change)] = &[
 #[test]
 fn a_value_of_its_own_costs_its_bytes_and_pods_share_the_rest() {
     let plain = |own| pod_json(1, own, "Running");
-    let own_bytes = |packed: &Packed| (0..PARTS).map(|part| packed.own(part).len()).sum::<usize>();
+    let own_bytes =
+        |packed: &Packed| Fragment::ALL.into_iter().map(|fragment| packed.own(fragment).len()).sum::<usize>();
     for (what, change) in CHANGES {
         let (shapes, mut scratch) = shapes();
         let mut kept = Vec::new();
@@ -74,7 +75,7 @@ fn a_value_of_its_own_costs_its_bytes_and_pods_share_the_rest() {
             assert!(own < 20 || own_bytes(&packed) <= without + bytes + 8, "{what}: {without} and {bytes}, {packed:?}");
             kept.push(packed);
         }
-        assert!(shapes.parts() < PARTS + 6, "{what}: {} parts", shapes.parts());
+        assert!(shapes.skeletons() < FRAGMENTS + 6, "{what}: {} parts", shapes.skeletons());
         // A later state of each.
         for (own, before) in kept.iter_mut().enumerate() {
             let mut object = plain(own as u64);
@@ -85,7 +86,7 @@ fn a_value_of_its_own_costs_its_bytes_and_pods_share_the_rest() {
             assert!(changed.contains(Section::Full), "{what}");
             *before = packed;
         }
-        assert!(shapes.parts() < PARTS + 6, "{what}: {} parts after the events", shapes.parts());
+        assert!(shapes.skeletons() < FRAGMENTS + 6, "{what}: {} parts after the events", shapes.skeletons());
     }
 }
 
@@ -99,11 +100,11 @@ fn an_annotation_that_each_event_sets_is_recognised_at_the_next_event() {
             object["metadata"]["annotations"]["seen"] = format!("{event} of {own}").into();
             *before = read(&shapes, &mut scratch, &object, Some(before));
             // Two Pods show that the value is one of their own.
-            let was_cut = !scratch.parts[OUTER].key.is_empty();
+            let was_cut = !scratch.drafts[Fragment::Object].text.is_empty();
             assert_eq!(was_cut, own + event < 2, "event {event} of {own}");
         }
     }
-    assert_eq!(shapes.parts(), PARTS);
+    assert_eq!(shapes.skeletons(), FRAGMENTS);
 }
 
 #[test]
@@ -117,8 +118,8 @@ fn a_value_that_a_rollout_brings_to_all_pods_of_a_workload_stays_shared() {
             kept.push(read(&shapes, &mut scratch, &object, None));
         }
     }
-    assert!(kept.iter().all(|packed| !packed.part(SPEC).is_generalised));
-    assert_eq!(shapes.parts(), PARTS + 2);
+    assert!(kept.iter().all(|packed| !packed.skeleton(Fragment::Spec).is_generalised));
+    assert_eq!(shapes.skeletons(), FRAGMENTS + 2);
 }
 
 #[test]
@@ -134,9 +135,13 @@ fn what_one_namespace_generalises_is_as_it_was_in_another() {
     let hostile: Vec<_> = (0..50).map(|own| of("hostile", own, &format!("value {own}"))).collect();
     for own in 2..20 {
         let packed = of("shop", own, "for all");
-        assert!(Arc::ptr_eq(packed.part(SPEC), shared.part(SPEC)), "{packed:?} {shared:?}");
+        assert!(Arc::ptr_eq(packed.skeleton(Fragment::Spec), shared.skeleton(Fragment::Spec)), "{packed:?} {shared:?}");
     }
-    assert!(hostile[2..].iter().all(|packed| Arc::ptr_eq(packed.part(SPEC), hostile[2].part(SPEC))));
+    assert!(
+        hostile[2..]
+            .iter()
+            .all(|packed| Arc::ptr_eq(packed.skeleton(Fragment::Spec), hostile[2].skeleton(Fragment::Spec)))
+    );
 }
 
 #[test]

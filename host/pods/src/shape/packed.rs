@@ -1,4 +1,4 @@
-//! One Pod as kept: its shape and its own values.
+//! An encoded Pod: its shape and its values.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -7,21 +7,21 @@ use smallvec::SmallVec;
 
 use super::{
     Identity, Prune, Shape,
-    key::{self, Tokens},
-    leaf::{put_varint, varint},
-    part::{self, Part, place, sections},
-    scan::{OUTER, PARTS, SPEC, STATUS},
-    whole,
+    fragment::{Fragment, PerFragment},
+    placeholder::{put_varint, varint},
+    skeleton::{self, Skeleton, place, sections},
+    tokens::{self, Tokens},
+    unshared,
 };
 
-/// Values of a usual Pod, of three containers at most, are as long. A Pod by itself lives for one event or one run: an
-/// allocation for its values alone would cost more than room that is not used.
+/// The values of a Pod with up to three containers fit. A [`Packed`] lives for one event or one run, so unused room
+/// costs less than an allocation.
 const USUAL: usize = 208;
 
 #[derive(Debug, Clone)]
 pub struct Packed {
     pub(super) shape: Arc<Shape>,
-    /// The lengths of the first two parts' values, then those of all three.
+    /// The lengths of the first two fragments' values, then the values of all three.
     own: SmallVec<[u8; USUAL]>,
 }
 
@@ -31,44 +31,43 @@ impl AsRef<Self> for Packed {
     }
 }
 
-/// The own values of each part.
-pub(super) fn split(own: &[u8]) -> Option<[&[u8]; PARTS]> {
+/// The values of each fragment. Returns None if the bytes are malformed.
+pub(super) fn split(own: &[u8]) -> Option<PerFragment<&[u8]>> {
     let (outer, rest) = varint(own)?;
     let (spec, rest) = varint(rest)?;
     let (outer, rest) = rest.split_at_checked(usize::try_from(outer).ok()?)?;
     let (spec, status) = rest.split_at_checked(usize::try_from(spec).ok()?)?;
-    Some([outer, spec, status])
+    Some(PerFragment([outer, spec, status]))
 }
 
 impl Packed {
-    pub(super) fn new(shape: Arc<Shape>, own: [&[u8]; PARTS]) -> Self {
-        let [outer, spec, status] = own;
+    pub(super) fn new(shape: Arc<Shape>, own: PerFragment<&[u8]>) -> Self {
+        let PerFragment([outer, spec, status]) = own;
         let mut bytes = SmallVec::with_capacity(4 + outer.len() + spec.len() + status.len());
         put_varint(outer.len() as u64, &mut bytes);
         put_varint(spec.len() as u64, &mut bytes);
-        own.into_iter().for_each(|own| bytes.extend_from_slice(own));
+        own.0.into_iter().for_each(|own| bytes.extend_from_slice(own));
         Self { shape, own: bytes }
     }
 
-    /// Keeps a Pod that is not in an API server's form, undivided: it shares nothing. `json` is what it was decoded
-    /// from.
+    /// Encodes a Pod without sharing anything with other Pods. `json` is the JSON that it was decoded from.
     ///
     /// # Errors
-    /// When a section is too large, or this is not its JSON.
+    /// When a section is too large, or `json` is not an object.
     pub fn unshared(mut pod: Pod, json: &[u8], prune: &Prune) -> Result<Self, CodecError> {
         prune.cut(&mut pod.annotations);
         let bytes = SectionBytes::encode(&pod)?;
-        let parts = whole::key(json, prune).and_then(|key| part::unshared(&pod, &bytes, &key));
-        let parts = parts.ok_or_else(|| CodecError::Malformed("not the JSON of a Pod".to_owned()))?;
-        let shape = Shape { parts: parts.map(Arc::new) };
-        Ok(Self::new(Arc::new(shape), [&[]; PARTS]))
+        let skeletons = unshared::key(json, prune).and_then(|key| skeleton::unshared(&pod, &bytes, &key));
+        let skeletons = skeletons.ok_or_else(|| CodecError::Malformed("not the JSON of a Pod".to_owned()))?;
+        let shape = Shape { skeletons: PerFragment(skeletons.map(Arc::new)) };
+        Ok(Self::new(Arc::new(shape), PerFragment::default()))
     }
 
-    pub(super) fn part(&self, part: usize) -> &Arc<Part> {
-        &self.shape.parts[part]
+    pub(super) fn skeleton(&self, fragment: Fragment) -> &Arc<Skeleton> {
+        &self.shape.skeletons[fragment]
     }
 
-    /// From what the next two give.
+    /// The inverse of [`Self::shape`] and [`Self::own_bytes`].
     pub(crate) fn from_parts(shape: Arc<Shape>, own: &[u8]) -> Self {
         Self { shape, own: SmallVec::from_slice(own) }
     }
@@ -81,44 +80,45 @@ impl Packed {
         &self.own
     }
 
-    /// Each part's own values.
-    fn all_own(&self) -> [&[u8]; PARTS] {
+    /// The values of each fragment.
+    fn all_own(&self) -> PerFragment<&[u8]> {
         split(&self.own).unwrap_or_default()
     }
 
-    /// A part's own values.
-    pub(super) fn own(&self, part: usize) -> &[u8] {
-        self.all_own()[part]
+    /// The values of one fragment.
+    pub(super) fn own(&self, fragment: Fragment) -> &[u8] {
+        self.all_own()[fragment]
     }
 
-    /// A section in the encoding of `podium_wire`.
+    /// Returns a section in the encoding of `podium_wire`; of the full object its JSON.
     #[must_use]
     pub fn section(&self, identity: Identity<'_>, section: Section) -> Cow<'_, [u8]> {
-        let Some((part, place)) = place(section) else { return Cow::Owned(self.full(identity)) };
-        match self.part(part).fixed(place) {
+        let Some((fragment, place)) = place(section) else { return Cow::Owned(self.full(identity)) };
+        match self.skeleton(fragment).fixed(place) {
             Some(bytes) => Cow::Borrowed(bytes),
-            None => Cow::Owned(self.part(part).section(place, self.own(part), identity)),
+            None => Cow::Owned(self.skeleton(fragment).section(place, self.own(fragment), identity)),
         }
     }
 
-    /// The whole object as text. What the decoder passes over need not be UTF-8; what is handed out is.
+    /// Returns the whole object. The decoder does not validate the UTF-8 of strings that it ignores, so this replaces
+    /// malformed sequences.
     fn full(&self, identity: Identity<'_>) -> Vec<u8> {
-        // What was kept is what was read.
+        // Stored values are complete.
         let json = String::from_utf8(self.json(identity).unwrap_or_default());
         json.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()).into_bytes()
     }
 
-    /// The sections whose bytes differ, the revision in the full object aside; both are states of the incarnation
-    /// `name`, `uid`.
+    /// Returns the sections whose bytes differ from another state of the incarnation `name`, `uid`. A difference in the
+    /// revision alone is not a difference of the full object.
     #[must_use]
     pub fn changed_from(&self, old: &Self, name: &str, uid: &str) -> SectionSet {
-        // Sections hold no revision of their own Pod.
+        // No section contains the Pod's own revision.
         let identity = Identity { name, uid, revision: 0 };
         let mut changed = SectionSet::EMPTY;
         let (all_own, all_others) = (self.all_own(), old.all_own());
-        for part in [OUTER, SPEC, STATUS] {
-            let (here, own) = (self.part(part), all_own[part]);
-            let (there, others) = (old.part(part), all_others[part]);
+        for fragment in Fragment::ALL {
+            let (here, own) = (self.skeleton(fragment), all_own[fragment]);
+            let (there, others) = (old.skeleton(fragment), all_others[fragment]);
             let differing = match Arc::ptr_eq(here, there) {
                 true if own == others => continue,
                 true => here.differing(own, others),
@@ -127,7 +127,7 @@ impl Packed {
             if differing.is_some() || !here.is_same_json(own, (there, others), identity) {
                 changed = changed.with(Section::Full);
             }
-            for (section, place) in sections(part) {
+            for (section, place) in sections(fragment) {
                 let differs = match differing {
                     Some(places) => places & 1 << place != 0,
                     None => !here.is_same(place, own, (there, others), identity),
@@ -140,49 +140,46 @@ impl Packed {
         changed
     }
 
-    /// True where it can be told without making it that a section is the same as another Pod's.
+    /// True if a section is known to be the same as another Pod's without encoding either.
     pub(crate) fn has_in_common(&self, other: &Self, section: Section) -> bool {
-        place(section).is_some_and(|(part, place)| {
-            let here = self.part(part);
-            Arc::ptr_eq(here, other.part(part)) && here.is_alike(place, self.own(part), other.own(part))
+        place(section).is_some_and(|(fragment, place)| {
+            let here = self.skeleton(fragment);
+            Arc::ptr_eq(here, other.skeleton(fragment)) && here.is_alike(place, self.own(fragment), other.own(fragment))
         })
     }
 
-    /// Milliseconds of the epoch.
+    /// The creation time in milliseconds since 1970.
     #[must_use]
     pub fn created(&self, identity: Identity<'_>) -> i64 {
-        self.part(OUTER).created(self.own(OUTER), identity)
+        self.skeleton(Fragment::Object).created(self.own(Fragment::Object), identity)
     }
 
     #[must_use]
     pub fn generation(&self) -> i64 {
-        self.part(OUTER).generation()
+        self.skeleton(Fragment::Object).generation()
     }
 
-    /// None until scheduled.
+    /// The node's name; None until the Pod is scheduled.
     #[must_use]
     pub fn node<'a>(&'a self, identity: Identity<'a>) -> Option<Cow<'a, str>> {
-        self.part(SPEC).node(self.own(SPEC), identity)
+        self.skeleton(Fragment::Spec).node(self.own(Fragment::Spec), identity)
     }
 
-    /// Empty where the server has none yet.
+    /// The phase; empty if the API server has not set one yet.
     #[must_use]
     pub fn phase<'a>(&'a self, identity: Identity<'a>) -> &'a str {
-        self.part(STATUS).phase(self.own(STATUS), identity)
+        self.skeleton(Fragment::Status).phase(self.own(Fragment::Status), identity)
     }
 
-    /// The whole object as the API server wrote it, without what is cut away. None where what is kept is not
-    /// what was read.
+    /// Returns the whole object as the API server wrote it, without pruned fields. Returns None if the stored values are
+    /// not those of the skeletons.
     #[must_use]
     pub fn json(&self, identity: Identity<'_>) -> Option<Vec<u8>> {
         const HEAD: &[u8] = br#"{"kind":"Pod","apiVersion":"v1","#;
-        let parts = self.shape.parts.each_ref();
-        let mut values = Vec::with_capacity(PARTS);
-        for (at, part) in parts.into_iter().enumerate() {
-            values.push(part.values(self.own(at), identity)?);
-        }
-        let rest = key::render(parts.map(|part| Tokens::from(&part.key)), |part, leaf, out| {
-            values[part].get(leaf)?.write(out);
+        let values = PerFragment::try_from_fn(|fragment| self.skeleton(fragment).values(self.own(fragment), identity))?;
+        let texts = PerFragment::from_fn(|fragment| Tokens::from(&self.skeleton(fragment).text));
+        let rest = tokens::render(texts, |fragment, placeholder, out| {
+            values[fragment].get(placeholder)?.write(out);
             Some(())
         })?;
         let members = rest.strip_prefix(b"{")?;

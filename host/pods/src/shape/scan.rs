@@ -1,9 +1,9 @@
-//! Cuts the JSON of a Pod into three parts (the object around spec and status, the spec, the status), and each part
-//! into its key, which Pods of one workload share, and its own values. A part that fits one that is known (`fit.rs`) is
-//! taken for that and not cut.
+//! Splits the JSON of a Pod into its three fragments, and each fragment into the text of its skeleton and its values.
+//! A fragment that matches a known skeleton (`matcher.rs`) is not scanned.
 //!
-//! One pass, nothing is built but keys and values. It knows where the API server puts things and validates nothing: a
-//! part is JSON because its key equals one that was proven to be, or because a real decoder says so afterwards.
+//! One pass over the bytes, without building anything but texts and values. The scanner knows where the API server puts
+//! members and does not validate: a fragment is JSON because its skeleton is a known one, or because the decoder
+//! accepts it afterwards.
 
 use std::sync::Arc;
 
@@ -12,112 +12,109 @@ use smallvec::SmallVec;
 
 use super::{
     Shape,
-    fit::Fit,
-    leaf::{self, Kind, MARK, Own, Value},
-    part::{Part, SUCCESSORS},
+    fragment::{Fragment, PerFragment},
+    matcher::Matcher,
+    placeholder::{self, Kind, PLACEHOLDER, Value, ValueWriter},
+    skeleton::{Skeleton, TRANSITIONS},
     skip::{self, Quotes},
 };
 use crate::{model::Prune, sync::Weak};
 
-/// The parts of a Pod, in this order everywhere.
-pub(crate) const PARTS: usize = 3;
-pub(super) const OUTER: usize = 0;
-pub(super) const SPEC: usize = 1;
-pub(super) const STATUS: usize = 2;
-
-/// One part as cut, or as it fitted one that is known: its key is then that one's, and empty here.
+/// A fragment that was scanned, or that matched a known skeleton; then the text is empty.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
-    pub(super) key: Vec<u8>,
-    pub(super) own: Own,
-    /// The leaves so far: their kind and where their text is.
-    pub(super) leaves: Vec<(Kind, usize, usize)>,
-    /// The JSON before this is in the key.
+    pub(super) text: Vec<u8>,
+    pub(super) own: ValueWriter,
+    /// The placeholders: their kinds, and where their texts begin and end in the JSON.
+    pub(super) placeholders: Vec<(Kind, usize, usize)>,
+    /// The JSON up to this offset is in the skeleton's text.
     copied: usize,
 }
 
 impl Draft {
     fn clear(&mut self) {
-        self.key.clear();
+        self.text.clear();
         self.own.clear();
-        self.leaves.clear();
+        self.placeholders.clear();
         self.copied = 0;
     }
 
-    pub(super) fn leaves(&self) -> usize {
-        self.leaves.len()
+    pub(super) fn placeholders(&self) -> usize {
+        self.placeholders.len()
     }
 }
 
-/// Buffers that are used again from Pod to Pod.
+/// Buffers that are reused from Pod to Pod.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    pub(super) parts: [Draft; PARTS],
+    pub(super) drafts: PerFragment<Draft>,
     quotes: Quotes,
-    /// Of the last Pod that was read.
+    /// The shape of the Pod that was read last.
     pub(super) recent: Weak<Shape>,
 }
 
-/// What was found beside the drafts.
+/// The result of a scan, beside the fragments' drafts.
 #[derive(Debug)]
-pub(super) struct Cut<'a> {
+pub(super) struct Scanned<'a> {
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
     pub(super) uid: &'a str,
     pub(super) revision: u64,
-    /// The parts that fitted.
-    pub(super) known: [Option<Arc<Part>>; PARTS],
+    /// The skeletons that matched.
+    pub(super) known: PerFragment<Option<Arc<Skeleton>>>,
 }
 
-/// Parts that a Pod may have, the likeliest first: those of a shape, and what followed these at other Pods.
+/// Skeletons to match first, in order: those of a shape, then those that other Pods had after these.
 #[derive(Debug, Default)]
-pub(super) struct Likely {
+pub(super) struct Candidates {
     shape: Option<Arc<Shape>>,
-    next: [[Option<Arc<Part>>; SUCCESSORS]; PARTS],
-    /// The shape is one of another namespace, which generalises for itself.
+    next: PerFragment<[Option<Arc<Skeleton>>; TRANSITIONS]>,
+    /// The shape is of another namespace: its generalised skeletons are not used for this Pod.
     is_foreign: bool,
 }
 
-impl Likely {
-    /// Of a Pod in `namespace`.
+impl Candidates {
+    /// Candidates for a Pod in `namespace`.
     pub(super) fn like(shape: Arc<Shape>, namespace: &str) -> Self {
-        if shape.parts[OUTER].is_whole {
+        if shape.skeletons[Fragment::Object].is_unshared {
             return Self::default();
         }
         Self {
-            next: shape.parts.each_ref().map(|part| part.successors()),
+            next: PerFragment::from_fn(|fragment| shape.skeletons[fragment].transitions()),
             is_foreign: **shape.namespace() != *namespace,
             shape: Some(shape),
         }
     }
 
-    fn of(&self, part: usize) -> impl Iterator<Item = &Arc<Part>> {
-        let parts = self.shape.iter().map(move |shape| &shape.parts[part]).chain(self.next[part].iter().flatten());
-        parts.filter(|part| !(self.is_foreign && part.is_generalised))
+    fn of(&self, fragment: Fragment) -> impl Iterator<Item = &Arc<Skeleton>> {
+        let skeletons =
+            self.shape.iter().map(move |shape| &shape.skeletons[fragment]).chain(self.next[fragment].iter().flatten());
+        skeletons.filter(|skeleton| !(self.is_foreign && skeleton.is_generalised))
     }
 }
 
-/// What an API server writes first of a Pod.
+/// The first members of a Pod's metadata, as an API server writes them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Head<'a> {
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
     pub(super) uid: &'a str,
-    /// Decimal.
+    /// The resourceVersion, a decimal number.
     pub(super) revision: &'a [u8],
-    /// Where the member `metadata` begins.
+    /// The offset of the member `metadata`.
     metadata: usize,
 }
 
-/// Which leaves are looked for.
+/// The placeholders that a scan looks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Leaves {
+pub(super) enum Wanted {
     All,
-    /// Name, uid and revision alone.
+    /// Only name, uid and revision.
     Identity,
 }
 
-/// None where the JSON is not in the form in which an API server writes a Pod; so below.
+/// Reads the head of a Pod. Returns None if the JSON is not in the form in which an API server writes a Pod, as do the
+/// functions below.
 pub(super) fn head(json: &[u8]) -> Option<Head<'_>> {
     const OF_EVENTS: &[u8] = br#"{"kind":"Pod","apiVersion":"v1","#;
     const METADATA: &[u8] = br#""metadata":{"#;
@@ -157,29 +154,29 @@ pub(super) fn head(json: &[u8]) -> Option<Head<'_>> {
     }
 }
 
-/// `likely`: what the parts are tried for first, where `head` was found.
+/// Scans a Pod. If there is a `head`, the fragments are matched against the candidates first.
 pub(super) fn cut<'a>(
     json: &'a [u8],
     head: Option<Head<'a>>,
-    likely: Likely,
+    candidates: Candidates,
     scratch: &mut Scratch,
-    wanted: Leaves,
+    wanted: Wanted,
     prune: &Prune,
-) -> Option<Cut<'a>> {
+) -> Option<Scanned<'a>> {
     if json.first() != Some(&b'{') {
         return None;
     }
-    scratch.parts.iter_mut().for_each(Draft::clear);
+    scratch.drafts.0.iter_mut().for_each(Draft::clear);
     let mut scanner = Scanner {
         json,
-        parts: &mut scratch.parts,
+        drafts: &mut scratch.drafts,
         quotes: &mut scratch.quotes,
-        part: OUTER,
+        fragment: Fragment::Object,
         wanted,
         prune,
         seen: 0,
         head,
-        likely,
+        candidates,
         known: Default::default(),
         name: b"",
         finder: None,
@@ -192,7 +189,7 @@ pub(super) fn cut<'a>(
     scanner.fitted().or_else(|| scanner.walked())
 }
 
-/// The text of a leaf that stands for itself; none where it is no JSON, or empty, as the API server has none of these.
+/// The contents of a string that are used without unescaping: not empty, and without control characters.
 fn text(bytes: &[u8]) -> Option<&str> {
     let plain = !bytes.is_empty() && bytes.iter().fold(u8::MAX, |least, byte| least.min(*byte)) >= b' ';
     if plain { str::from_utf8(bytes).ok() } else { None }
@@ -207,13 +204,13 @@ struct Found<'a> {
 }
 
 struct Member<'a> {
-    /// Of its key's quote.
+    /// The offset of its name's opening quote.
     start: usize,
     key: &'a [u8],
     value: usize,
 }
 
-/// The next member of an object, or where the object ends.
+/// The next member of an object, or the offset after the object.
 #[inline]
 fn member(json: &[u8], mut at: usize) -> Option<Result<Member<'_>, usize>> {
     if json.get(at) == Some(&b',') {
@@ -230,7 +227,7 @@ fn member(json: &[u8], mut at: usize) -> Option<Result<Member<'_>, usize>> {
     }
 }
 
-/// A string value without escapes: where its content begins and ends.
+/// A string value without escapes: where its contents begin and end.
 fn string(json: &[u8], value: usize) -> Option<(usize, usize)> {
     if json.get(value) != Some(&b'"') {
         return None;
@@ -239,7 +236,7 @@ fn string(json: &[u8], value: usize) -> Option<(usize, usize)> {
     (!escaped).then_some((value + 1, end))
 }
 
-/// Where a value ends.
+/// Returns the offset after a value.
 fn end(json: &[u8], value: usize) -> Option<usize> {
     match json.get(value)? {
         b'{' | b'[' => skip::container_end(json, value),
@@ -247,78 +244,79 @@ fn end(json: &[u8], value: usize) -> Option<usize> {
         _ => {
             let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']');
             let length = json[value..].iter().position(ends)?;
-            // A part of nothing would be taken for one that is not there.
+            // An empty fragment would be taken for an absent one.
             (length > 0).then_some(value + length)
         }
     }
 }
 
-/// Goes through the JSON; `text.rs` has what is looked for in texts.
+/// The state of a scan; `strings.rs` looks for values in strings.
 pub(super) struct Scanner<'a, 's> {
     pub(super) json: &'a [u8],
-    pub(super) parts: &'s mut [Draft; PARTS],
+    pub(super) drafts: &'s mut PerFragment<Draft>,
     quotes: &'s mut Quotes,
-    /// The one that is being cut.
-    pub(super) part: usize,
-    pub(super) wanted: Leaves,
+    /// The fragment that is being scanned.
+    pub(super) fragment: Fragment,
+    pub(super) wanted: Wanted,
     prune: &'s Prune,
-    /// A bit for each part that was met.
+    /// One bit for each fragment that was found.
     seen: u8,
     head: Option<Head<'a>>,
-    likely: Likely,
-    known: [Option<Arc<Part>>; PARTS],
+    candidates: Candidates,
+    known: PerFragment<Option<Arc<Skeleton>>>,
     pub(super) name: &'a [u8],
-    /// Of the name, once something was looked through for it.
+    /// Finds the name; built when it is first needed.
     pub(super) finder: Option<Finder<'a>>,
-    /// The first place of the name that is not before the first of these.
+    /// An offset, and the first occurrence of the name from there on.
     pub(super) next_name: (usize, usize),
-    /// The end of the value that is being cut.
+    /// The end of the value that is being scanned.
     pub(super) value_end: usize,
     pub(super) uid: &'a [u8],
-    /// The number in the name by which the runs of a CronJob differ.
+    /// Finds the number in the name that differs between runs of a CronJob.
     pub(super) run: Option<Finder<'a>>,
-    /// The node's name in the spec: its leaf, and how much of its text that is.
+    /// The node's name in the spec: the number of its placeholder, the length of its own part, and the name.
     pub(super) node: Option<(usize, usize, &'a [u8])>,
 }
 
 impl<'a> Scanner<'a, '_> {
-    /// The outer part fits the likely one.
-    fn fitted(&mut self) -> Option<Cut<'a>> {
+    /// Matches the whole object against the candidates.
+    fn fitted(&mut self) -> Option<Scanned<'a>> {
         let head = self.head?;
         let Head { namespace, name, uid, revision, .. } = head;
-        let revision = leaf::number(revision)?;
-        let mut likely: SmallVec<[_; 1 + SUCCESSORS]> = self.likely.of(OUTER).map(Arc::clone).collect();
+        let revision = placeholder::number(revision)?;
+        let mut likely: SmallVec<[_; 1 + TRANSITIONS]> = self.candidates.of(Fragment::Object).map(Arc::clone).collect();
         likely.retain(|outer| *outer.namespace == *namespace);
         for outer in likely {
             self.identify(name.as_bytes(), uid.as_bytes());
             if self.fits(&outer, &head).is_some() {
-                self.known[OUTER] = Some(outer);
+                self.known[Fragment::Object] = Some(outer);
                 let known = std::mem::take(&mut self.known);
-                return Some(Cut { namespace, name, uid, revision, known });
+                return Some(Scanned { namespace, name, uid, revision, known });
             }
             self.begin();
         }
         None
     }
 
-    /// The outer part is this one.
-    fn fits(&mut self, outer: &Part, head: &Head<'a>) -> Option<()> {
-        let key = outer.key.whole()?.strip_prefix(b"{")?;
-        let mut draft = std::mem::take(&mut self.parts[OUTER]);
-        let fit = Fit::new(self.json, head.metadata, head);
-        let end = fit.part(key.into(), &outer.leaves, &mut draft, |part, at| self.inner(part, at));
-        self.parts[OUTER] = draft;
+    /// Matches the whole object against one candidate.
+    fn fits(&mut self, outer: &Skeleton, head: &Head<'a>) -> Option<()> {
+        let key = outer.text.contiguous()?.strip_prefix(b"{")?;
+        let mut draft = std::mem::take(&mut self.drafts[Fragment::Object]);
+        let matcher = Matcher::new(self.json, head.metadata, head);
+        let end =
+            matcher.skeleton(key.into(), &outer.placeholders, &mut draft, |fragment, at| self.inner(fragment, at));
+        self.drafts[Fragment::Object] = draft;
         (end == Some(self.json.len())).then_some(())
     }
 
-    /// Nothing was found yet.
+    /// Resets the scan.
     fn begin(&mut self) {
-        (self.seen, self.part, self.node, self.known) = (0, OUTER, None, Default::default());
-        self.parts.iter_mut().for_each(Draft::clear);
+        (self.seen, self.fragment, self.node, self.known) = (0, Fragment::Object, None, Default::default());
+        self.drafts.0.iter_mut().for_each(Draft::clear);
     }
 
-    /// The outer part is cut.
-    fn walked(&mut self) -> Option<Cut<'a>> {
+    /// Scans the whole object.
+    fn walked(&mut self) -> Option<Scanned<'a>> {
         let mut found = Found::default();
         let mut at = 1;
         loop {
@@ -330,11 +328,11 @@ impl<'a> Scanner<'a, '_> {
                 }
             };
             at = match key {
-                // Every Pod has them, and items of a list do not: left out of all.
+                // Events have these members and items of a list do not, so no skeleton contains them.
                 b"kind" | b"apiVersion" => self.prune(start, value)?,
                 b"metadata" => self.metadata(value, &mut found)?,
-                b"spec" => self.nested(SPEC, value)?,
-                b"status" => self.nested(STATUS, value)?,
+                b"spec" => self.nested(Fragment::Spec, value)?,
+                b"status" => self.nested(Fragment::Status, value)?,
                 _ => self.value(value)?,
             };
         }
@@ -342,18 +340,18 @@ impl<'a> Scanner<'a, '_> {
         if at != self.json.len() {
             return None;
         }
-        Some(Cut {
+        Some(Scanned {
             namespace: found.namespace.and_then(text)?,
             name: found.name.and_then(text)?,
             uid: found.uid.and_then(text)?,
-            revision: leaf::number(found.revision?)?,
+            revision: placeholder::number(found.revision?)?,
             known: std::mem::take(&mut self.known),
         })
     }
 
     fn identify(&mut self, name: &'a [u8], uid: &'a [u8]) {
         (self.name, self.finder) = (name, None);
-        self.run = leaf::run(name).map(Finder::new);
+        self.run = placeholder::run(name).map(Finder::new);
         self.uid = uid;
     }
 
@@ -391,17 +389,17 @@ impl<'a> Scanner<'a, '_> {
             match kind {
                 Some(Kind::Name) => self.identify(text, self.uid),
                 Some(Kind::Uid) => self.uid = text,
-                Some(Kind::Revision) => _ = leaf::number(text)?,
+                Some(Kind::Revision) => _ = placeholder::number(text)?,
                 _ => {}
             }
             if let Some(kind) = kind {
-                self.leaf(kind, from, end);
+                self.placeholder(kind, from, end);
             }
             at = end + 1;
         }
     }
 
-    /// Annotations without those that are cut away. Gives where they end.
+    /// Scans annotations without the pruned ones. Returns the offset after them.
     fn annotations(&mut self, from: usize) -> Option<usize> {
         if self.json.get(from) != Some(&b'{') {
             return self.value(from);
@@ -417,57 +415,59 @@ impl<'a> Scanner<'a, '_> {
         }
     }
 
-    /// Leaves a member out, with one of the commas beside it. Gives where the next begins.
+    /// Omits a member, with one of the commas beside it. Returns the offset of the next member.
     fn prune(&mut self, start: usize, value: usize) -> Option<usize> {
         let end = end(self.json, value)?;
         self.flush(start);
-        let draft = &mut self.parts[self.part];
+        let draft = &mut self.drafts[self.fragment];
         if self.json.get(end) == Some(&b',') {
             draft.copied = end + 1;
             return Some(end + 1);
         }
-        if draft.key.last() == Some(&b',') {
-            draft.key.pop();
+        if draft.text.last() == Some(&b',') {
+            draft.text.pop();
         }
         draft.copied = end;
         Some(end)
     }
 
-    /// A member of the outer object that is a part of its own.
-    fn nested(&mut self, part: usize, value: usize) -> Option<usize> {
+    /// Scans a member that is a fragment of its own.
+    fn nested(&mut self, fragment: Fragment, value: usize) -> Option<usize> {
         self.flush(value);
-        self.parts[OUTER].key.extend([MARK, Kind::Part as u8, part as u8]);
-        let end = self.inner(part, value)?;
-        self.parts[OUTER].copied = end;
+        self.drafts[Fragment::Object].text.extend([PLACEHOLDER, Kind::Fragment as u8, fragment as u8]);
+        let end = self.inner(fragment, value)?;
+        self.drafts[Fragment::Object].copied = end;
         Some(end)
     }
 
-    /// A part within the outer one: as the likely one, or cut. Gives where it ends.
-    fn inner(&mut self, part: usize, value: usize) -> Option<usize> {
-        // A second one of the same name would write over the first.
-        if self.seen & 1 << part != 0 {
+    /// Matches a spec or status against the candidates, or scans it. Returns the offset after it.
+    fn inner(&mut self, fragment: Fragment, value: usize) -> Option<usize> {
+        // A second member of this name would overwrite the first.
+        if self.seen & 1 << fragment as u8 != 0 {
             return None;
         }
-        self.seen |= 1 << part;
+        self.seen |= 1 << fragment as u8;
         if let Some(head) = &self.head {
-            for likely in self.likely.of(part).filter(|likely| !likely.key.is_empty()) {
-                let fit = Fit::new(self.json, value, head);
-                if let Some(end) = fit.part(likely.tokens(), &likely.leaves, &mut self.parts[part], |_, _| None) {
-                    self.known[part] = Some(Arc::clone(likely));
+            for likely in self.candidates.of(fragment).filter(|likely| !likely.text.is_empty()) {
+                let matcher = Matcher::new(self.json, value, head);
+                if let Some(end) =
+                    matcher.skeleton(likely.tokens(), &likely.placeholders, &mut self.drafts[fragment], |_, _| None)
+                {
+                    self.known[fragment] = Some(Arc::clone(likely));
                     return Some(end);
                 }
-                self.parts[part].clear();
+                self.drafts[fragment].clear();
             }
         }
-        self.part = part;
-        self.parts[part].copied = value;
+        self.fragment = fragment;
+        self.drafts[fragment].copied = value;
         let end = self.value(value)?;
         self.flush(end);
-        self.part = OUTER;
+        self.fragment = Fragment::Object;
         Some(end)
     }
 
-    /// Any value, with the leaves in it. Gives where it ends.
+    /// Scans any value. Returns the offset after it.
     fn value(&mut self, from: usize) -> Option<usize> {
         (self.next_name, self.value_end) = ((usize::MAX, usize::MAX), 0);
         match self.json.get(from)? {
@@ -491,9 +491,9 @@ impl<'a> Scanner<'a, '_> {
         end
     }
 
-    /// The texts of an object or array.
+    /// Scans the strings of an object or array.
     fn texts(&mut self, quotes: &Quotes) {
-        // Up to here all was looked at.
+        // Everything before this offset was scanned.
         let mut seen = 0;
         for [open, close] in quotes.at.as_chunks().0 {
             let (open, close) = (*open as usize, *close as usize);
@@ -509,46 +509,46 @@ impl<'a> Scanner<'a, '_> {
         }
     }
 
-    /// Keys whose values are leaves by their place. Gives where to go on.
+    /// Scans members whose values are placeholders because of their name. Returns the offset at which to continue.
     #[inline]
     fn after_key(&mut self, key: &[u8], value: usize) -> usize {
-        if self.wanted == Leaves::Identity {
+        if self.wanted == Wanted::Identity {
             return value;
         }
-        if self.part == STATUS && key == b"restartCount" {
-            let Some((count, digits)) = leaf::count(&self.json[value..]) else { return value };
-            self.leaf(Kind::Count, value, value + digits);
-            self.parts[self.part].own.push(Value::Count(count));
+        if self.fragment == Fragment::Status && key == b"restartCount" {
+            let Some((count, digits)) = placeholder::count(&self.json[value..]) else { return value };
+            self.placeholder(Kind::Count, value, value + digits);
+            self.drafts[self.fragment].own.push(Value::Count(count));
             return value + digits;
         }
-        if self.part == SPEC && self.node.is_none() && key == b"nodeName" {
+        if self.fragment == Fragment::Spec && self.node.is_none() && key == b"nodeName" {
             let Some((from, end)) = string(self.json, value) else { return value };
             let node = &self.json[from..end];
-            let own = leaf::own_of_node(node);
-            if leaf::is_text(&node[..own]) && self.parts[self.part].own.push_text(&node[..own]) {
-                self.node = Some((self.parts[self.part].leaves.len(), own, node));
-                self.leaf(Kind::Text, from, from + own);
+            let own = placeholder::own_of_node(node);
+            if placeholder::is_text(&node[..own]) && self.drafts[self.fragment].own.push_text(&node[..own]) {
+                self.node = Some((self.drafts[self.fragment].placeholders.len(), own, node));
+                self.placeholder(Kind::Text, from, from + own);
             }
             return end + 1;
         }
         value
     }
 
-    /// Cuts a leaf out.
-    pub(super) fn leaf(&mut self, kind: Kind, from: usize, end: usize) {
+    /// Replaces a range of the JSON by a placeholder.
+    pub(super) fn placeholder(&mut self, kind: Kind, from: usize, end: usize) {
         self.flush(from);
-        let draft = &mut self.parts[self.part];
-        draft.key.extend([MARK, kind as u8]);
+        let draft = &mut self.drafts[self.fragment];
+        draft.text.extend([PLACEHOLDER, kind as u8]);
         draft.copied = end;
-        draft.leaves.push((kind, from, end));
+        draft.placeholders.push((kind, from, end));
     }
 
-    /// Brings the key up to here.
+    /// Appends the JSON before this offset to the skeleton's text.
     #[inline]
     fn flush(&mut self, to: usize) {
-        let draft = &mut self.parts[self.part];
+        let draft = &mut self.drafts[self.fragment];
         if let Some(literal) = self.json.get(draft.copied..to) {
-            draft.key.extend_from_slice(literal);
+            draft.text.extend_from_slice(literal);
         }
         draft.copied = to;
     }

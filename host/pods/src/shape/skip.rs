@@ -284,8 +284,9 @@ mod tests {
         let text =
             prop::collection::vec(prop::sample::select(&["\"", "\\", "{", "}", "[", "]", "a", "\u{e9}", ","]), 0..40)
                 .prop_map(|parts| parts.concat());
-        let leaf = prop_oneof![text.clone().prop_map(serde_json::Value::from), any::<u32>().prop_map(Into::into)];
-        leaf.prop_recursive(4, 40, 6, move |inner| {
+        let placeholder =
+            prop_oneof![text.clone().prop_map(serde_json::Value::from), any::<u32>().prop_map(Into::into)];
+        placeholder.prop_recursive(4, 40, 6, move |inner| {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..6).prop_map(Into::into),
                 prop::collection::vec((text.clone(), inner), 0..6)

@@ -7,10 +7,10 @@
 use std::{hash::Hasher, ops::Range};
 
 use super::{
-    key::real_kinds,
-    leaf::{self, Kind, MARK, Own, Value},
-    scan::{OUTER, SPEC, STATUS},
-    string,
+    fragment::Fragment,
+    json_string,
+    placeholder::{self, Kind, PLACEHOLDER, Value, ValueWriter},
+    tokens::real_kinds,
 };
 
 /// The strings of a key that may be generalised.
@@ -25,9 +25,9 @@ pub(super) struct Structure {
 /// The contents of one string, without the quotes.
 #[derive(Debug, Clone)]
 pub(super) struct Contents {
-    pub(super) key: Range<usize>,
-    /// The leaves in it.
-    leaves: Range<usize>,
+    pub(super) range: Range<usize>,
+    /// The placeholders in it.
+    placeholders: Range<usize>,
 }
 
 /// A set of positions.
@@ -68,19 +68,18 @@ fn may_be_own(path: &[&str]) -> bool {
 
 impl Structure {
     /// None if these bytes are no key.
-    pub(super) fn of(part: usize, key: &[u8], mut hasher: impl Hasher) -> Option<Self> {
+    pub(super) fn of(fragment: Fragment, key: &[u8], mut hasher: impl Hasher) -> Option<Self> {
         let mut strings = Vec::new();
         // Member names that lead here, and how many lead to each object or array that is open.
-        let mut path: Vec<&str> = match part {
-            OUTER => Vec::new(),
-            SPEC => vec!["spec"],
-            STATUS => vec!["status"],
-            _ => return None,
+        let mut path: Vec<&str> = match fragment {
+            Fragment::Object => Vec::new(),
+            Fragment::Spec => vec!["spec"],
+            Fragment::Status => vec!["status"],
         };
         let mut open: Vec<usize> = Vec::new();
         // Names with escapes may be any name.
         const ESCAPED: &str = "\\";
-        let (mut at, mut leaf, mut hashed) = (0, 0, 0);
+        let (mut at, mut placeholder, mut hashed) = (0, 0, 0);
         let kinds = real_kinds(key)?;
         while let Some(byte) = key.get(at) {
             match *byte {
@@ -96,19 +95,19 @@ impl Structure {
                     path.truncate(*open.last()?);
                     at += 1;
                 }
-                MARK => {
+                PLACEHOLDER => {
                     let (kind, length) = mark(&key[at..])?;
-                    if kind != Kind::Part {
+                    if kind != Kind::Fragment {
                         // The place of its like depends on the strings before it.
                         hasher.write(&key[hashed..at]);
-                        hasher.write(&[MARK, *kinds.get(leaf)? as u8]);
+                        hasher.write(&[PLACEHOLDER, *kinds.get(placeholder)? as u8]);
                         hashed = at + length;
-                        leaf += 1;
+                        placeholder += 1;
                     }
                     at += length;
                 }
                 b'"' => {
-                    let (from, first) = (at + 1, leaf);
+                    let (from, first) = (at + 1, placeholder);
                     let (mut end, mut is_escaped) = (from, false);
                     loop {
                         match *key.get(end)? {
@@ -117,16 +116,16 @@ impl Structure {
                                 is_escaped = true;
                                 end += 2;
                             }
-                            MARK => {
+                            PLACEHOLDER => {
                                 end += mark(&key[end..])?.1;
-                                leaf += 1;
+                                placeholder += 1;
                             }
                             _ => end += 1,
                         }
                     }
                     at = end + 1;
                     if key.get(at) == Some(&b':') {
-                        if leaf > first {
+                        if placeholder > first {
                             return None;
                         }
                         path.truncate(*open.last()?);
@@ -134,9 +133,9 @@ impl Structure {
                     } else if end > from && !path.contains(&ESCAPED) && may_be_own(&path) {
                         hasher.write(&key[hashed..from]);
                         hashed = end;
-                        strings.push(Contents { key: from..end, leaves: first..leaf });
-                    } else if leaf > first {
-                        hash_text(&key[hashed..at], &kinds[first..leaf], &mut hasher)?;
+                        strings.push(Contents { range: from..end, placeholders: first..placeholder });
+                    } else if placeholder > first {
+                        hash_text(&key[hashed..at], &kinds[first..placeholder], &mut hasher)?;
                         hashed = at;
                     }
                 }
@@ -150,36 +149,36 @@ impl Structure {
 
     /// True if every [`Kind::String`] of the key is all contents of a string that may be generalised.
     pub(super) fn is_sound(&self, key: &[u8]) -> Option<bool> {
-        let marks = |contents: &&Contents| is_generalised(&key[contents.key.clone()]);
+        let marks = |contents: &&Contents| is_generalised(&key[contents.range.clone()]);
         let all = real_kinds(key)?.iter().filter(|kind| **kind == Kind::String).count();
         Some(self.strings.iter().filter(marks).count() == all)
     }
 
-    /// The key with these positions generalised, and the values of its leaves. `leaves` are those of the key as it is,
+    /// The key with these positions generalised, and the values of its placeholders. `placeholders` are those of the key as it is,
     /// with the places of their texts in `json`.
     pub(super) fn generalised(
         &self,
         key: &[u8],
         positions: &Positions,
         json: &[u8],
-        leaves: &[(Kind, usize, usize)],
+        placeholders: &[(Kind, usize, usize)],
     ) -> Option<Generalised> {
         let kinds = real_kinds(key)?;
-        let (mut out, mut own) = (Vec::with_capacity(key.len()), Own::default());
-        // The number that each leaf has now.
-        let mut numbers: Vec<Option<usize>> = Vec::with_capacity(leaves.len());
-        let mut now = Vec::with_capacity(leaves.len());
+        let (mut out, mut own) = (Vec::with_capacity(key.len()), ValueWriter::default());
+        // The number that each placeholder has now.
+        let mut numbers: Vec<Option<usize>> = Vec::with_capacity(placeholders.len());
+        let mut now = Vec::with_capacity(placeholders.len());
         let mut chosen =
             self.strings.iter().enumerate().filter(|(at, _)| positions.contains(*at)).map(|(_, contents)| contents);
         let mut next = chosen.next();
         let mut at = 0;
         let mut contents = Vec::new();
         while at < key.len() {
-            if let Some(string) = next.filter(|string| string.key.start == at) {
+            if let Some(string) = next.filter(|string| string.range.start == at) {
                 contents.clear();
-                let mut texts = leaves.get(string.leaves.clone())?.iter();
-                while at < string.key.end {
-                    if key[at] == MARK {
+                let mut texts = placeholders.get(string.placeholders.clone())?.iter();
+                while at < string.range.end {
+                    if key[at] == PLACEHOLDER {
                         let (_, from, end) = *texts.next()?;
                         contents.extend_from_slice(json.get(from..end)?);
                         at += mark(&key[at..])?.1;
@@ -189,35 +188,35 @@ impl Structure {
                         at += 1;
                     }
                 }
-                own.push(Value::Json(string::contents(&contents)?));
-                out.extend([MARK, Kind::String as u8]);
+                own.push(Value::Json(json_string::contents(&contents)?));
+                out.extend([PLACEHOLDER, Kind::String as u8]);
                 now.push((Kind::String, 0, 0));
                 next = chosen.next();
                 continue;
             }
-            if key[at] != MARK {
+            if key[at] != PLACEHOLDER {
                 out.push(key[at]);
                 at += 1;
                 continue;
             }
             let (kind, length) = mark(&key[at..])?;
-            if kind == Kind::Part {
+            if kind == Kind::Fragment {
                 out.extend_from_slice(&key[at..at + length]);
                 at += length;
                 continue;
             }
-            let (_, from, end) = *leaves.get(numbers.len())?;
+            let (_, from, end) = *placeholders.get(numbers.len())?;
             let like = (kind == Kind::Same).then(|| usize::from(key[at + 2]));
             let number = now.len();
             match like.map(|like| numbers.get(like).copied().flatten()) {
                 Some(Some(like)) if let Ok(like) = u8::try_from(like) => {
-                    out.extend([MARK, Kind::Same as u8, like]);
+                    out.extend([PLACEHOLDER, Kind::Same as u8, like]);
                     now.push((Kind::Same, from, end));
                 }
                 // The first of those that are left.
                 _ => {
                     let kind = *kinds.get(numbers.len())?;
-                    out.extend([MARK, kind as u8]);
+                    out.extend([PLACEHOLDER, kind as u8]);
                     put(kind, json.get(from..end)?, &mut own)?;
                     now.push((kind, from, end));
                     if let Some(number_of_like) = like.and_then(|like| numbers.get_mut(like)) {
@@ -228,21 +227,21 @@ impl Structure {
             numbers.push(Some(number));
             at += length;
         }
-        Some(Generalised { key: out, own: own.bytes, leaves: now.len() })
+        Some(Generalised { text: out, own: own.bytes, placeholders: now.len() })
     }
 }
 
 /// A key of which some strings are values.
 #[derive(Debug)]
 pub(super) struct Generalised {
-    pub(super) key: Vec<u8>,
+    pub(super) text: Vec<u8>,
     pub(super) own: Vec<u8>,
-    pub(super) leaves: usize,
+    pub(super) placeholders: usize,
 }
 
 /// True if these contents of a string in a key are a value.
 pub(super) fn is_generalised(contents: &[u8]) -> bool {
-    *contents == [MARK, Kind::String as u8]
+    *contents == [PLACEHOLDER, Kind::String as u8]
 }
 
 /// A mark's kind and its length.
@@ -252,19 +251,19 @@ fn mark(key: &[u8]) -> Option<(Kind, usize)> {
     (key.len() >= length).then_some((kind, length))
 }
 
-/// Hashes a piece of a key with leaves of these kinds in its texts.
+/// Hashes a piece of a key with placeholders of these kinds in its texts.
 fn hash_text(piece: &[u8], kinds: &[Kind], hasher: &mut impl Hasher) -> Option<()> {
     let (mut at, mut kinds) = (0, kinds.iter());
     let mut hashed = 0;
     while at < piece.len() {
-        if piece[at] != MARK {
+        if piece[at] != PLACEHOLDER {
             at += 1;
             continue;
         }
         let (kind, length) = mark(&piece[at..])?;
-        if kind != Kind::Part {
+        if kind != Kind::Fragment {
             hasher.write(&piece[hashed..at]);
-            hasher.write(&[MARK, *kinds.next()? as u8]);
+            hasher.write(&[PLACEHOLDER, *kinds.next()? as u8]);
             hashed = at + length;
         }
         at += length;
@@ -273,19 +272,19 @@ fn hash_text(piece: &[u8], kinds: &[Kind], hasher: &mut impl Hasher) -> Option<(
     Some(())
 }
 
-/// Adds the value of a leaf, if there is one to store.
-fn put(kind: Kind, text: &[u8], own: &mut Own) -> Option<()> {
+/// Adds the value of a placeholder, if there is one to store.
+fn put(kind: Kind, text: &[u8], own: &mut ValueWriter) -> Option<()> {
     match kind {
-        Kind::Time => own.push(Value::Time(leaf::time(text.first_chunk()?)?)),
-        Kind::Uuid => own.push(Value::Uuid(&leaf::uuid(text.first_chunk()?)?)),
-        Kind::Digest => own.push(Value::Digest(&leaf::digest(text.first_chunk()?)?)),
-        Kind::Ipv4 => own.push(Value::Ipv4(leaf::ipv4(text)?.0)),
-        Kind::Count => own.push(Value::Count(leaf::count(text)?.0)),
+        Kind::Time => own.push(Value::Time(placeholder::time(text.first_chunk()?)?)),
+        Kind::Uuid => own.push(Value::Uuid(&placeholder::uuid(text.first_chunk()?)?)),
+        Kind::Digest => own.push(Value::Digest(&placeholder::digest(text.first_chunk()?)?)),
+        Kind::Ipv4 => own.push(Value::Ipv4(placeholder::ipv4(text)?.0)),
+        Kind::Count => own.push(Value::Count(placeholder::count(text)?.0)),
         Kind::Suffix => own.push_suffix(text),
         Kind::Text => own.push_text(text).then_some(())?,
         Kind::String => own.push(Value::Json(str::from_utf8(text).ok()?)),
         Kind::Name | Kind::Uid | Kind::Revision | Kind::Ordinal | Kind::Run => {}
-        Kind::Same | Kind::Part => return None,
+        Kind::Same | Kind::Fragment => return None,
     }
     Some(())
 }

@@ -1,48 +1,48 @@
-//! One encoded section of a part, with holes for what is a Pod's own.
+//! An encoded section of a fragment, with holes for the values of a Pod.
 
 use super::{
-    key::{Around, Leaf, real, text_length},
-    leaf::{self, Kind, Value},
-    part::MAX_LEAVES,
-    pieces::{Text, Texts},
-    scan::PARTS,
+    chunks::{ChunkedBytes, Interner},
+    fragment::{FRAGMENTS, Fragment},
+    placeholder::{self, Kind, Value},
+    skeleton::MAX_PLACEHOLDERS,
+    tokens::{InText, Placeholder, real, text_length},
 };
 
 const SENTINEL_DAY: &[u8] = b"2096-10-02T";
-/// From the first time of a sentinel to behind the last one.
-const SENTINEL_MILLIS: i64 = (PARTS * MAX_LEAVES) as i64 * 1_000;
+/// The range of the sentinels of times.
+const SENTINEL_MILLIS: i64 = (FRAGMENTS * MAX_PLACEHOLDERS) as i64 * 1_000;
 
-/// One encoded section: bytes, and what goes between them.
+/// The constant bytes of a section, and the holes between them.
 #[derive(Debug)]
 pub(super) struct Template {
-    pub(super) bytes: Text,
-    /// By their place.
+    pub(super) bytes: ChunkedBytes,
+    /// In the order of their offsets.
     pub(super) holes: Box<[Hole]>,
 }
 
 #[derive(Debug)]
 pub(super) struct Hole {
-    /// Before this byte of the template.
+    /// The offset in the template's bytes.
     at: u32,
-    pub(super) leaf: u16,
+    pub(super) placeholder: u16,
     what: What,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
-    /// The text.
+    /// The value's text.
     Text,
-    /// The length of the text of which the leaf is the first, u64 little endian.
+    /// The length of the string whose first placeholder this is, u64 little endian.
     Length,
-    /// Milliseconds of the epoch, i64 little endian.
+    /// A time in milliseconds since 1970, i64 little endian.
     Millis,
-    /// i32 little endian.
+    /// A count, i32 little endian.
     Count,
 }
 
-/// The number in the text of a sentinel.
+/// Returns the number of a sentinel.
 pub(super) fn number_of(text: &[u8]) -> Option<usize> {
-    let zero = leaf::sentinel_text(0);
+    let zero = placeholder::sentinel_text(0);
     let (head, digits) = text.split_at_checked(zero.len() - 5)?;
     (head == &zero.as_bytes()[..head.len()]).then_some(())?;
     let digits: &[u8; 5] = digits.first_chunk()?;
@@ -50,100 +50,106 @@ pub(super) fn number_of(text: &[u8]) -> Option<usize> {
 }
 
 impl Template {
-    /// Finds the sentinels of a part in one of its sections.
-    pub(super) fn trace(section: &[u8], part: usize, leaves: &[Leaf]) -> Option<Self> {
-        let sentinel = leaf::sentinel_text(0).len();
-        let here = |number: usize| number.checked_sub(part * MAX_LEAVES).filter(|at| *at < leaves.len());
+    /// Locates the sentinels of a fragment in one of its sections. Returns None if a value is encoded in a way that a hole
+    /// cannot reproduce.
+    pub(super) fn trace(section: &[u8], fragment: Fragment, placeholders: &[Placeholder]) -> Option<Self> {
+        let sentinel = placeholder::sentinel_text(0).len();
+        let here = |number: usize| {
+            number.checked_sub(fragment as usize * MAX_PLACEHOLDERS).filter(|at| *at < placeholders.len())
+        };
         let mut bytes = Vec::with_capacity(section.len());
         let mut holes: Vec<Hole> = Vec::new();
-        let mut hole = |at: usize, leaf: usize, what| {
-            holes.push(Hole { at: u32::try_from(at).ok()?, leaf: u16::try_from(leaf).ok()?, what });
+        let mut hole = |at: usize, placeholder: usize, what| {
+            holes.push(Hole { at: u32::try_from(at).ok()?, placeholder: u16::try_from(placeholder).ok()?, what });
             Some(())
         };
         let mut at = 0;
-        // The leaves that must come next, as the text has not ended: the next one and the last.
+        // The placeholders that must follow in the same string: the next one and the last one.
         let mut due: Option<(usize, usize)> = None;
         while let Some(byte) = section.get(at) {
             let rest = &section[at..];
             let text = match *byte {
-                b'~' => rest.get(..sentinel).and_then(number_of).and_then(here).map(|leaf| (leaf, sentinel)),
+                b'~' => {
+                    rest.get(..sentinel).and_then(number_of).and_then(here).map(|placeholder| (placeholder, sentinel))
+                }
                 b'2' if rest.starts_with(SENTINEL_DAY) => rest
                     .first_chunk()
-                    .and_then(leaf::time)
-                    .and_then(|time| usize::try_from(time - leaf::sentinel_time(0)).ok())
+                    .and_then(placeholder::time)
+                    .and_then(|time| usize::try_from(time - placeholder::sentinel_time(0)).ok())
                     .and_then(here)
-                    .map(|leaf| (leaf, 20)),
+                    .map(|placeholder| (placeholder, 20)),
                 _ => None,
             };
-            if let Some((leaf, length)) = text {
-                match leaves[leaf].text {
-                    // A text with its length before it.
-                    Some(Around { before, all, leaves }) if due.is_none() => {
-                        let others = usize::from(leaves.get()) - 1;
+            if let Some((placeholder, length)) = text {
+                match placeholders[placeholder].text {
+                    // A string with its length before it.
+                    Some(InText { before, all, placeholders }) if due.is_none() => {
+                        let others = usize::from(placeholders.get()) - 1;
                         let start = bytes.len().checked_sub(before as usize + 8)?;
                         let written = u64::from_le_bytes(*bytes[start..].first_chunk()?);
                         if written != (all as usize + length + others * sentinel) as u64 {
                             return None;
                         }
                         bytes.drain(start..start + 8);
-                        hole(start, leaf, What::Length)?;
-                        due = (others > 0).then(|| (leaf + 1, leaf + others));
+                        hole(start, placeholder, What::Length)?;
+                        due = (others > 0).then(|| (placeholder + 1, placeholder + others));
                     }
-                    None if due.is_some_and(|(next, _)| next == leaf) => {
+                    None if due.is_some_and(|(next, _)| next == placeholder) => {
                         due = due.map(|(next, last)| (next + 1, last)).filter(|(next, last)| next <= last);
                     }
-                    // A part of a text: how long it will be nothing here tells.
+                    // A chunk of a string whose length is somewhere else.
                     _ => return None,
                 }
-                hole(bytes.len(), leaf, What::Text)?;
+                hole(bytes.len(), placeholder, What::Text)?;
                 at += length;
                 continue;
             }
             let millis = rest.first_chunk().map(|bytes| i64::from_le_bytes(*bytes));
-            // Of the first sentinel on: few places hold such a number by chance.
-            let since = millis.and_then(|millis| millis.checked_sub(leaf::sentinel_time(0) * 1_000));
+            // Few other numbers are in this range.
+            let since = millis.and_then(|millis| millis.checked_sub(placeholder::sentinel_time(0) * 1_000));
             let since = since.filter(|since| (0..SENTINEL_MILLIS).contains(since) && since % 1_000 == 0);
             let timed = since.and_then(|since| usize::try_from(since / 1_000).ok()).and_then(here);
-            if let Some(leaf) = timed.filter(|leaf| real(leaves, *leaf) == Kind::Time) {
-                hole(bytes.len(), leaf, What::Millis)?;
+            if let Some(placeholder) = timed.filter(|placeholder| real(placeholders, *placeholder) == Kind::Time) {
+                hole(bytes.len(), placeholder, What::Millis)?;
                 at += 8;
                 continue;
             }
             let count = rest.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
-            let counted =
-                count.and_then(|count| count.checked_sub(leaf::sentinel_count(0))).and_then(|at| here(at as usize));
-            if let Some(leaf) = counted.filter(|leaf| leaves[*leaf].kind == Kind::Count) {
-                hole(bytes.len(), leaf, What::Count)?;
+            let counted = count
+                .and_then(|count| count.checked_sub(placeholder::sentinel_count(0)))
+                .and_then(|at| here(at as usize));
+            if let Some(placeholder) = counted.filter(|placeholder| placeholders[*placeholder].kind == Kind::Count) {
+                hole(bytes.len(), placeholder, What::Count)?;
                 at += 4;
                 continue;
             }
             bytes.push(*byte);
             at += 1;
         }
-        due.is_none().then(|| Self { bytes: Text::Whole(bytes.into()), holes: holes.into() })
+        due.is_none().then(|| Self { bytes: ChunkedBytes::Contiguous(bytes.into()), holes: holes.into() })
     }
 
-    /// Keeps its bytes in pieces that others have too. They end where holes are: there begins what differs.
-    pub(super) fn share(&mut self, texts: &mut Texts) {
+    /// Interns the bytes in chunks that end at holes, because sections differ from there on.
+    pub(super) fn share(&mut self, interner: &mut Interner) {
         const LEAST: usize = 32;
-        let Some(bytes) = self.bytes.whole().filter(|_| !self.holes.is_empty()) else { return };
-        let (mut pieces, mut from) = (Vec::new(), 0);
+        let Some(bytes) = self.bytes.contiguous().filter(|_| !self.holes.is_empty()) else { return };
+        let (mut chunks, mut from) = (Vec::new(), 0);
         for hole in &self.holes {
             let at = hole.at as usize;
             if at - from >= LEAST {
-                pieces.push(&bytes[from..at]);
+                chunks.push(&bytes[from..at]);
                 from = at;
             }
         }
-        pieces.push(&bytes[from..]);
-        self.bytes = texts.share_pieces(pieces.into_iter());
+        chunks.push(&bytes[from..]);
+        self.bytes = interner.intern_chunks(chunks.into_iter());
     }
 
-    /// True when the two differ whatever goes into their holes. When it is false they may still differ.
+    /// True if the sections differ for all values. If it is false, they may still differ.
     ///
-    /// Up to the first byte that differs between the templates they have like holes at like places. If what goes into
-    /// these differs, the sections do: a time or a count is of one size, and the length of a text stands before it.
-    pub(super) fn differs_always(&self, leaves: &[Leaf], other: &Self, others: &[Leaf]) -> bool {
+    /// Before the first byte that differs, both templates have the same holes at the same offsets. Different values in
+    /// these holes make different sections: times and counts have one size, and a string has its length before it.
+    pub(super) fn differs_always(&self, placeholders: &[Placeholder], other: &Self, others: &[Placeholder]) -> bool {
         let (mut bytes, mut other_bytes) = (self.bytes.reader(), other.bytes.reader());
         let (lengths, mut from) = ((self.bytes.len(), other.bytes.len()), 0);
         for at in 0.. {
@@ -157,10 +163,12 @@ impl Template {
             if ends.0 != ends.1 || here.what != there.what {
                 return false;
             }
-            // Of one length only if what is around their leaf is; several leaves of one text may share it otherwise.
-            let text = |leaves: &[Leaf], hole: &Hole| leaves.get(usize::from(hole.leaf)).and_then(|leaf| leaf.text);
-            let (text, other_text) = (text(leaves, here), text(others, there));
-            let is_alone = text == other_text && text.is_some_and(|text| text.leaves.get() == 1);
+            // Equal lengths mean equal values only for strings with one placeholder and the same bytes around it.
+            let text = |placeholders: &[Placeholder], hole: &Hole| {
+                placeholders.get(usize::from(hole.placeholder)).and_then(|placeholder| placeholder.text)
+            };
+            let (text, other_text) = (text(placeholders, here), text(others, there));
+            let is_alone = text == other_text && text.is_some_and(|text| text.placeholders.get() == 1);
             if matches!(here.what, What::Text | What::Length) && !is_alone {
                 return false;
             }
@@ -169,11 +177,11 @@ impl Template {
         false
     }
 
-    /// How long [`Self::fill`] is.
-    fn len(&self, leaves: &[Leaf], values: &[Value<'_>]) -> usize {
-        let hole = |hole: &Hole| match (hole.what, values.get(usize::from(hole.leaf))) {
+    /// The length of [`Self::fill`]'s result.
+    fn len(&self, placeholders: &[Placeholder], values: &[Value<'_>]) -> usize {
+        let hole = |hole: &Hole| match (hole.what, values.get(usize::from(hole.placeholder))) {
             (What::Text, Some(value)) => value.len(),
-            (What::Length, Some(_)) => leaves[usize::from(hole.leaf)].text.map_or(0, |_| 8),
+            (What::Length, Some(_)) => placeholders[usize::from(hole.placeholder)].text.map_or(0, |_| 8),
             (What::Millis, Some(Value::Time(_))) => 8,
             (What::Count, Some(Value::Count(_))) => 4,
             _ => 0,
@@ -181,20 +189,20 @@ impl Template {
         self.bytes.len() + self.holes.iter().map(hole).sum::<usize>()
     }
 
-    pub(super) fn fill(&self, leaves: &[Leaf], values: &[Value<'_>]) -> Vec<u8> {
-        let mut out = Vec::with_capacity(self.len(leaves, values));
+    pub(super) fn fill(&self, placeholders: &[Placeholder], values: &[Value<'_>]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.len(placeholders, values));
         let (mut bytes, mut from) = (self.bytes.reader(), 0);
         for hole in &self.holes {
             let at = hole.at as usize;
             bytes.take_to(at - from, &mut out);
             from = at;
-            let leaf = usize::from(hole.leaf);
-            // There is a value for each leaf, unless what was kept is not what was read.
-            let Some(value) = values.get(leaf) else { continue };
+            let placeholder = usize::from(hole.placeholder);
+            // Stored values are complete.
+            let Some(value) = values.get(placeholder) else { continue };
             match (hole.what, value) {
                 (What::Text, value) => value.write_text(&mut out),
                 (What::Length, _) => {
-                    let Some(length) = text_length(leaves, values, leaf) else { continue };
+                    let Some(length) = text_length(placeholders, values, placeholder) else { continue };
                     out.extend_from_slice(&length.to_le_bytes());
                 }
                 (What::Millis, Value::Time(seconds)) => out.extend_from_slice(&(seconds * 1_000).to_le_bytes()),
@@ -202,7 +210,7 @@ impl Template {
                 _ => {}
             }
         }
-        bytes.for_each(|piece| out.extend_from_slice(piece));
+        bytes.for_each(|chunk| out.extend_from_slice(chunk));
         out
     }
 }
@@ -212,37 +220,40 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::shape::{key, leaf::MARK};
+    use crate::shape::{placeholder::PLACEHOLDER, tokens};
 
-    /// Texts of leaves with something before, between and behind them.
+    /// Interner of placeholders with something before, between and behind them.
     type TextsOfLeaves = Vec<(Vec<String>, String)>;
 
     fn texts() -> impl Strategy<Value = TextsOfLeaves> {
-        // Of the length of a piece, or not.
+        // Of the length of a chunk, or not.
         let literal = || ("[ab]{0,2}", prop::sample::select(&[1, 20])).prop_map(|(text, times)| text.repeat(times));
         prop::collection::vec((prop::collection::vec(literal(), 1..3), literal()), 1..3)
     }
 
     /// As a section has them, each with its length before it, and a number at the end.
-    fn template(texts: &TextsOfLeaves, last: u8) -> (Template, Box<[Leaf]>) {
+    fn template(texts: &TextsOfLeaves, last: u8) -> (Template, Box<[Placeholder]>) {
         let (mut key, mut bytes, mut holes) = (Vec::new(), Vec::new(), Vec::new());
-        let mut leaf = 0;
+        let mut placeholder = 0;
         for (before, behind) in texts {
-            holes.push(Hole { at: bytes.len() as u32, leaf, what: What::Length });
+            holes.push(Hole { at: bytes.len() as u32, placeholder, what: What::Length });
             key.push(b'"');
             for literal in before {
                 bytes.extend_from_slice(literal.as_bytes());
                 key.extend_from_slice(literal.as_bytes());
-                holes.push(Hole { at: bytes.len() as u32, leaf, what: What::Text });
-                key.extend([MARK, Kind::Text as u8]);
-                leaf += 1;
+                holes.push(Hole { at: bytes.len() as u32, placeholder, what: What::Text });
+                key.extend([PLACEHOLDER, Kind::Text as u8]);
+                placeholder += 1;
             }
             bytes.extend_from_slice(behind.as_bytes());
             key.extend_from_slice(behind.as_bytes());
             key.push(b'"');
         }
         bytes.push(last);
-        (Template { bytes: Text::Whole(bytes.into()), holes: holes.into() }, key::leaves(&key).unwrap())
+        (
+            Template { bytes: ChunkedBytes::Contiguous(bytes.into()), holes: holes.into() },
+            tokens::placeholders(&key).unwrap(),
+        )
     }
 
     proptest! {
@@ -253,27 +264,27 @@ mod tests {
             one in texts(), other in texts(), last in 0..2_u8,
             values in prop::collection::vec("[ab]{0,2}", 4), others in prop::collection::vec("[ab]{0,2}", 4),
         ) {
-            let ((one, leaves), (other, other_leaves)) = (template(&one, 0), template(&other, last));
-            let fill = |template: &Template, leaves: &[Leaf], values: &[String]| {
-                template.fill(leaves, &values.iter().map(|value| Value::Text(value)).collect::<Vec<_>>())
+            let ((one, placeholders), (other, other_leaves)) = (template(&one, 0), template(&other, last));
+            let fill = |template: &Template, placeholders: &[Placeholder], values: &[String]| {
+                template.fill(placeholders, &values.iter().map(|value| Value::Text(value)).collect::<Vec<_>>())
             };
-            let (here, there) = (fill(&one, &leaves, &values), fill(&other, &other_leaves, &others));
-            let differs = one.differs_always(&leaves, &other, &other_leaves);
+            let (here, there) = (fill(&one, &placeholders, &values), fill(&other, &other_leaves, &others));
+            let differs = one.differs_always(&placeholders, &other, &other_leaves);
             prop_assert!(!differs || here != there);
-            // It is all the same in pieces.
+            // It is all the same in chunks.
             let (mut one, mut other) = (one, other);
-            let mut known = Texts::new(foldhash::quality::FixedState::with_seed(1));
+            let mut known = Interner::new(foldhash::quality::FixedState::with_seed(1));
             [&mut one, &mut other].into_iter().for_each(|template| template.share(&mut known));
-            prop_assert_eq!(one.differs_always(&leaves, &other, &other_leaves), differs);
-            prop_assert_eq!((fill(&one, &leaves, &values), fill(&other, &other_leaves, &others)), (here, there));
+            prop_assert_eq!(one.differs_always(&placeholders, &other, &other_leaves), differs);
+            prop_assert_eq!((fill(&one, &placeholders, &values), fill(&other, &other_leaves, &others)), (here, there));
         }
     }
 
     #[test]
     fn a_letter_that_differs_behind_like_holes_differs_always() {
         let texts = vec![(vec!["a".to_owned()], "b".to_owned())];
-        let ((one, leaves), (other, others)) = (template(&texts, 0), template(&texts, 1));
-        assert!(one.differs_always(&leaves, &other, &others));
-        assert!(!one.differs_always(&leaves, &one, &leaves));
+        let ((one, placeholders), (other, others)) = (template(&texts, 0), template(&texts, 1));
+        assert!(one.differs_always(&placeholders, &other, &others));
+        assert!(!one.differs_always(&placeholders, &one, &placeholders));
     }
 }

@@ -64,14 +64,14 @@ fn pods_of_one_workload_share_their_parts_and_come_out_as_decoded() {
         let back = String::from_utf8(read.packed.json(identity).unwrap()).unwrap();
         let back: Value = serde_json::from_str(&back).unwrap();
         assert_eq!(back.to_string(), without_managed_fields(json.as_bytes()));
-        own_bytes += (0..PARTS).map(|part| read.packed.own(part).len()).sum::<usize>();
+        own_bytes += Fragment::ALL.into_iter().map(|fragment| read.packed.own(fragment).len()).sum::<usize>();
         kept.push(read.packed);
     }
-    assert_eq!(shapes.parts(), PARTS);
+    assert_eq!(shapes.skeletons(), FRAGMENTS);
     assert!(own_bytes / 200 < 100, "{} bytes a Pod", own_bytes / 200);
     assert!(kept.iter().all(|packed| Arc::ptr_eq(&packed.shape, &kept[0].shape)));
     drop(kept);
-    assert_eq!(shapes.parts(), 0, "parts outlive their Pods");
+    assert_eq!(shapes.skeletons(), 0, "parts outlive their Pods");
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn what_is_within_a_text_is_a_pods_own_too() {
         assert_eq!(back.to_string(), without_managed_fields(json.as_bytes()));
         kept.push(read.packed);
     }
-    assert_eq!(shapes.parts(), PARTS);
+    assert_eq!(shapes.skeletons(), FRAGMENTS);
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn pods_of_a_stateful_set_and_of_a_cron_jobs_runs_share_their_parts() {
             same_as_decoded(&read, json.as_bytes());
             kept.push(read.packed);
         }
-        assert_eq!(shapes.parts(), PARTS, "{names:?}");
+        assert_eq!(shapes.skeletons(), FRAGMENTS, "{names:?}");
     }
 }
 
@@ -185,7 +185,7 @@ fn what_pods_have_in_common_is_what_has_the_same_bytes_for_any_of_them() {
         read(&object)
     };
     let (one, other) = (named(1), named(2));
-    assert!(Arc::ptr_eq(one.part(OUTER), other.part(OUTER)));
+    assert!(Arc::ptr_eq(one.skeleton(Fragment::Object), other.skeleton(Fragment::Object)));
     assert!(!one.has_in_common(&other, Section::Labels) && one.has_in_common(&other, Section::Owners));
 }
 
@@ -235,7 +235,7 @@ fn specs_with_a_value_of_their_own_behind_the_nodes_name_are_shared() {
         same_as_decoded(&read, json.as_bytes());
         kept.push(read.packed);
     }
-    assert_eq!(shapes.parts(), PARTS);
+    assert_eq!(shapes.skeletons(), FRAGMENTS);
 }
 
 #[test]
@@ -253,14 +253,14 @@ fn the_domain_of_a_clouds_nodes_is_kept_once_and_any_other_is_the_nodes_own() {
             same_as_decoded(&read, json.as_bytes());
             kept.push(read.packed);
         }
-        (shapes.parts(), kept[0].own(SPEC).len())
+        (shapes.skeletons(), kept[0].own(Fragment::Spec).len())
     };
     let volume = 5;
     let of_cloud = |own: u64| format!("ip-10-0-{own}-7.eu-west-1.compute.internal");
-    assert_eq!(parts_and_own(&of_cloud), (PARTS, volume + 1 + "ip-10-0-0-7".len()));
+    assert_eq!(parts_and_own(&of_cloud), (FRAGMENTS, volume + 1 + "ip-10-0-0-7".len()));
     let of_company = |own: u64| format!("node-{own}.rack-{own}.example.com");
-    assert_eq!(parts_and_own(&of_company), (PARTS, volume + 1 + "node-0.rack-0.example.com".len()));
-    assert_eq!(parts_and_own(&|_| ".internal".to_owned()), (PARTS, volume));
+    assert_eq!(parts_and_own(&of_company), (FRAGMENTS, volume + 1 + "node-0.rack-0.example.com".len()));
+    assert_eq!(parts_and_own(&|_| ".internal".to_owned()), (FRAGMENTS, volume));
 }
 
 #[test]
@@ -300,9 +300,9 @@ fn an_unchanged_spec_is_not_read_again_and_a_changed_one_is() {
     object["status"]["phase"] = "Running".into();
     let json = written(&object);
     let second = shapes.read(json.as_bytes(), &mut scratch, |_, _, _| Some(&first)).unwrap();
-    assert!(scratch.parts[SPEC].key.is_empty(), "the spec was cut again");
-    assert!(scratch.parts[OUTER].key.is_empty(), "what is around it was cut again");
-    assert!(!scratch.parts[STATUS].key.is_empty());
+    assert!(scratch.drafts[Fragment::Spec].text.is_empty(), "the spec was cut again");
+    assert!(scratch.drafts[Fragment::Object].text.is_empty(), "what is around it was cut again");
+    assert!(!scratch.drafts[Fragment::Status].text.is_empty());
     same_as_decoded(&second, json.as_bytes());
     let (name, uid) = (second.name.to_owned(), second.uid.to_owned());
     assert_eq!(second.packed.changed_from(&first, &name, &uid), of_the_whole_and(Section::Status));

@@ -52,9 +52,9 @@ fn a_mark_in_the_text_is_no_leaf() {
 fn a_pod_whose_values_look_like_sentinels_is_kept_as_it_is() {
     let (shapes, mut scratch) = shapes();
     let mut object = pod(1, 3, "Running");
-    object["metadata"]["labels"]["app"] = leaf::sentinel_text(2).into();
+    object["metadata"]["labels"]["app"] = placeholder::sentinel_text(2).into();
     object["metadata"]["annotations"]["note"] = "2096-10-02T07:06:43Z".into();
-    object["status"]["containerStatuses"][0]["restartCount"] = leaf::sentinel_count(20_004).into();
+    object["status"]["containerStatuses"][0]["restartCount"] = placeholder::sentinel_count(20_004).into();
     let json = written(&object);
     let decoded = podium_wire::json::decode(json.as_bytes()).unwrap();
     match shapes.read(json.as_bytes(), &mut scratch, none) {

@@ -1,60 +1,61 @@
-//! What is a Pod's own in a text of its JSON: the whole of it, its beginning, its end, or places within it.
+//! Finds the values in a string of a Pod's JSON: the whole string, its beginning, its end, or names within it.
 
 use memchr::memmem::Finder;
 
 use super::{
-    leaf::{self, Kind, Value},
-    scan::{Leaves, OUTER, SPEC, Scanner},
+    fragment::Fragment,
+    placeholder::{self, Kind, Value},
+    scan::{Scanner, Wanted},
 };
 
-/// How far back a leaf finds its like.
+/// The highest number of a placeholder that a later one can refer to.
 const MAX_PLACE: usize = u8::MAX as usize;
-/// A name within a longer text is cut out, unless it is so short that chance puts it there.
+/// A shorter name is not searched for in longer strings, where it may be by chance.
 const LEAST_NAME: usize = 5;
-/// Numbers of Pods of a StatefulSet are not longer.
+/// The most digits of a StatefulSet's Pod index.
 const MOST_DIGITS: usize = 5;
-/// Longer texts are not searched for names, and a text has at most this many leaves, so that what is stored about a
-/// text with leaves has a bounded size.
+/// Longer strings are not searched for names, and at most this many names are found in one string, which bounds the
+/// numbers that are stored for a string with placeholders.
 const LONGEST_WITH_NAMES: usize = 32 << 10;
 const MOST_NAMES: usize = 100;
 const GENERATED: &[u8] = b"kube-api-access-";
 
 impl<'a> Scanner<'a, '_> {
-    /// A string without escapes that is a value.
+    /// Scans a string without escapes.
     #[inline]
     pub(super) fn text(&mut self, from: usize, end: usize) {
-        if self.wanted == Leaves::Identity {
+        if self.wanted == Wanted::Identity {
             return;
         }
         let text = &self.json[from..end];
         match text.len() {
             20 if text[19] == b'Z' => {
-                if let Some(time) = text.first_chunk().and_then(leaf::time) {
-                    self.parts[self.part].own.push(Value::Time(time));
-                    return self.leaf(Kind::Time, from, end);
+                if let Some(time) = text.first_chunk().and_then(placeholder::time) {
+                    self.drafts[self.fragment].own.push(Value::Time(time));
+                    return self.placeholder(Kind::Time, from, end);
                 }
             }
             36 if text[8] == b'-' => {
-                if let Some(uuid) = text.first_chunk().and_then(leaf::uuid) {
+                if let Some(uuid) = text.first_chunk().and_then(placeholder::uuid) {
                     return self.value_leaf(Kind::Uuid, from, end, Value::Uuid(&uuid));
                 }
             }
             7..=18 if text[0].is_ascii_digit() => {
-                // Alone or before the length of its network's prefix.
+                // An address, or an address before the length of its network's prefix.
                 let address = text.iter().position(|byte| *byte == b'/').unwrap_or(text.len());
-                if let Some((bytes, _)) = leaf::ipv4(text).filter(|(_, length)| *length == address) {
+                if let Some((bytes, _)) = placeholder::ipv4(text).filter(|(_, length)| *length == address) {
                     return self.value_leaf(Kind::Ipv4, from, from + address, Value::Ipv4(bytes));
                 }
             }
             21 if text.starts_with(GENERATED) => return self.generated(from + GENERATED.len(), end),
             64.. if text.len() == 64 || text[..text.len() - 64].ends_with(b"//") => {
-                if let Some(digest) = text.last_chunk().and_then(leaf::digest) {
+                if let Some(digest) = text.last_chunk().and_then(placeholder::digest) {
                     return self.value_leaf(Kind::Digest, end - 64, end, Value::Digest(&digest));
                 }
             }
-            1..=MOST_DIGITS if self.part == OUTER => {
-                if leaf::ordinal(self.name) == Some(text) {
-                    self.leaf(Kind::Ordinal, from, end);
+            1..=MOST_DIGITS if self.fragment == Fragment::Object => {
+                if placeholder::ordinal(self.name) == Some(text) {
+                    self.placeholder(Kind::Ordinal, from, end);
                 }
                 return;
             }
@@ -63,16 +64,16 @@ impl<'a> Scanner<'a, '_> {
         if self.names(from, end) {
             return;
         }
-        // The leaf is the spec's: in a status, which may name the node too, it would be another.
-        let node = self.node.filter(|_| self.part == SPEC);
+        // The placeholder that is referred to is in the spec; a status may contain the node's name too.
+        let node = self.node.filter(|_| self.fragment == Fragment::Spec);
         if let Some((place, own, _)) = node.filter(|(place, _, node)| text == *node && *place <= MAX_PLACE) {
-            self.leaf(Kind::Same, from, from + own);
-            self.parts[self.part].key.push(place as u8);
+            self.placeholder(Kind::Same, from, from + own);
+            self.drafts[self.fragment].text.push(place as u8);
         }
     }
 
-    /// The Pod's name wherever it stands in a text, and its uid behind it, as in the kubelet's messages; or, in the
-    /// Pods of a CronJob's Jobs, what names the run. False where there is neither.
+    /// Finds the Pod's name anywhere in a string, and its uid after it, as in the kubelet's messages; or, in Pods of a
+    /// CronJob, the number of the run. Returns false if there is neither.
     #[inline]
     fn names(&mut self, from: usize, end: usize) -> bool {
         let json = self.json;
@@ -88,7 +89,7 @@ impl<'a> Scanner<'a, '_> {
                     self.uid_within(at, place.unwrap_or(end));
                 }
                 let Some(place) = place else { break };
-                self.leaf(Kind::Name, place, place + length);
+                self.placeholder(Kind::Name, place, place + length);
                 at = place + length;
             }
             if at > from {
@@ -98,14 +99,14 @@ impl<'a> Scanner<'a, '_> {
         if let Some(run) = self.run.clone() {
             for _ in 0..MOST_NAMES {
                 let Some(place) = run.find(&json[at..end]) else { break };
-                self.leaf(Kind::Run, at + place, at + place + run.needle().len());
+                self.placeholder(Kind::Run, at + place, at + place + run.needle().len());
                 at += place + run.needle().len();
             }
         }
         at > from
     }
 
-    /// Where the Pod's name stands first in a text. It is looked for in all texts of a value at once.
+    /// Returns the first occurrence of the Pod's name in a string. All strings of a value are searched at once.
     #[inline]
     fn next_name(&mut self, from: usize, end: usize) -> Option<usize> {
         let (looked_from, place) = self.next_name;
@@ -122,34 +123,34 @@ impl<'a> Scanner<'a, '_> {
         let (text, length) = (&self.json[from..end], self.uid.len());
         let place = text.windows(length.max(LEAST_NAME)).position(|bytes| bytes == self.uid);
         if let Some(place) = place {
-            self.leaf(Kind::Uid, from + place, from + place + length);
+            self.placeholder(Kind::Uid, from + place, from + place + length);
         }
     }
 
-    /// The five letters that the API server chose for a volume's name.
+    /// Scans the five characters that the API server generated for a volume's name.
     fn generated(&mut self, from: usize, end: usize) {
         let suffix = &self.json[from..end];
-        if leaf::is_suffix(suffix) && !self.same(Kind::Suffix, from, end) {
-            self.parts[self.part].own.push_suffix(suffix);
-            self.leaf(Kind::Suffix, from, end);
+        if placeholder::is_suffix(suffix) && !self.same(Kind::Suffix, from, end) {
+            self.drafts[self.fragment].own.push_suffix(suffix);
+            self.placeholder(Kind::Suffix, from, end);
         }
     }
 
     fn value_leaf(&mut self, kind: Kind, from: usize, end: usize, value: Value<'_>) {
         if !self.same(kind, from, end) {
-            self.parts[self.part].own.push(value);
-            self.leaf(kind, from, end);
+            self.drafts[self.fragment].own.push(value);
+            self.placeholder(kind, from, end);
         }
     }
 
-    /// Refers to an earlier leaf of the same text, if there is one.
+    /// Refers to an earlier placeholder with the same text. Returns false if there is none.
     fn same(&mut self, kind: Kind, from: usize, end: usize) -> bool {
         let text = &self.json[from..end];
-        let leaves = self.parts[self.part].leaves.iter().take(MAX_PLACE + 1);
-        let mut like = leaves.enumerate().filter(|(_, (other, ..))| *other == kind);
+        let placeholders = self.drafts[self.fragment].placeholders.iter().take(MAX_PLACE + 1);
+        let mut like = placeholders.enumerate().filter(|(_, (other, ..))| *other == kind);
         let Some((place, _)) = like.find(|(_, (_, from, end))| &self.json[*from..*end] == text) else { return false };
-        self.leaf(Kind::Same, from, end);
-        self.parts[self.part].key.push(place as u8);
+        self.placeholder(Kind::Same, from, end);
+        self.drafts[self.fragment].text.push(place as u8);
         true
     }
 }

@@ -1,51 +1,47 @@
-//! What is a Pod's own within what it shares with others: times, uids, addresses, its name. Each has one text and one
-//! short encoding, and nothing is a leaf whose text does not come back byte for byte.
-//!
-//! In the key of a part a leaf stands as a zero byte and its kind. JSON holds no zero byte, so there is no other.
+//! The kinds of placeholders, and the values of a Pod that are stored for them: times, uids, addresses, any string.
+//! Each kind has a short encoding, from which the JSON comes back byte for byte.
 
 use std::fmt::Write;
 
-use super::string;
+use super::json_string;
 
-/// Stands before a kind in a key.
-pub(super) const MARK: u8 = 0;
-/// Times count from here, in seconds of the epoch: numbers stay short for the Pods of these years.
+/// The first byte of a placeholder in the text of a skeleton. JSON never contains it.
+pub(super) const PLACEHOLDER: u8 = 0;
+/// Times are stored relative to this second since 1970, which keeps the numbers short.
 const EPOCH: i64 = 1_700_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
-    /// The Pod's name; nothing is kept.
+    /// The Pod's name; nothing is stored.
     Name = 1,
-    /// The Pod's uid; nothing is kept.
+    /// The Pod's uid; nothing is stored.
     Uid,
-    /// The Pod's resourceVersion; nothing is kept.
+    /// The Pod's resourceVersion; nothing is stored.
     Revision,
-    /// RFC 3339 in UTC to the second: the seconds since the time before it in the part.
+    /// A time as RFC 3339 in UTC to the second: the seconds since the time before it in the fragment.
     Time,
-    /// Lower case, with hyphens: 16 bytes.
+    /// A UUID in lower case with hyphens: 16 bytes.
     Uuid,
-    /// Dotted decimal: 4 bytes.
+    /// An IPv4 address in dotted decimal: 4 bytes.
     Ipv4,
     /// 64 lower-case hexadecimal digits: 32 bytes.
     Digest,
-    /// Five lower-case letters or digits at the end of a text, as the API server generates: as they are.
+    /// Five lower-case letters or digits at the end of a string, as the API server generates: as they are.
     Suffix,
-    /// A node's name of at most 255 bytes without escapes, but for what [`own_of_node`] leaves out: its length and
-    /// itself.
+    /// A node's name of at most 255 bytes without escapes, up to [`own_of_node`]: the length and the name.
     Text,
-    /// A number that is not negative and fits an i32.
+    /// A number from 0 to `i32::MAX`: a varint.
     Count,
-    /// The number at the end of the Pod's name, as a StatefulSet's Pods have; nothing is kept.
+    /// The number at the end of the Pod's name, as in StatefulSets; nothing is stored.
     Ordinal,
-    /// The number before the last part of the Pod's name, by which the runs of a CronJob differ; nothing is kept.
+    /// The number before the last part of the Pod's name, as in runs of a CronJob; nothing is stored.
     Run,
-    /// The same text as an earlier leaf of the part, whose place follows; nothing is kept.
+    /// The text of an earlier placeholder, whose number follows; nothing is stored.
     Same,
-    /// In the part around spec and status: here one of them goes; 0 or 1 follows. Not a leaf.
-    Part,
-    /// All contents of a string at a position that the decoder passes on unread: the number of bytes, and the bytes as
-    /// they came, with escapes. Never empty.
+    /// Not a placeholder: the spec or the status is here. The number of the fragment follows.
+    Fragment,
+    /// The contents of a string that the decoder passes on unread, never empty: the length and the JSON, with escapes.
     String,
 }
 
@@ -53,28 +49,28 @@ impl Kind {
     pub(super) fn from_byte(byte: u8) -> Option<Self> {
         use Kind::*;
         const ALL: [Kind; 15] =
-            [Name, Uid, Revision, Time, Uuid, Ipv4, Digest, Suffix, Text, Count, Ordinal, Run, Same, Part, String];
+            [Name, Uid, Revision, Time, Uuid, Ipv4, Digest, Suffix, Text, Count, Ordinal, Run, Same, Fragment, String];
         ALL.get(usize::from(byte).checked_sub(1)?).copied()
     }
 
-    /// True when its value is among those that are kept.
+    /// True if a value is stored.
     pub(super) fn is_kept(self) -> bool {
         use Kind::*;
-        !matches!(self, Name | Uid | Revision | Ordinal | Run | Same | Part)
+        !matches!(self, Name | Uid | Revision | Ordinal | Run | Same | Fragment)
     }
 
-    /// True when a byte follows it in the key.
+    /// True if a number follows in the text of the skeleton.
     pub(super) fn has_place(self) -> bool {
-        matches!(self, Self::Same | Self::Part)
+        matches!(self, Self::Same | Self::Fragment)
     }
 }
 
-/// A value as kept.
+/// A value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value<'a> {
     Text(&'a str),
     Revision(u64),
-    /// Seconds of the epoch.
+    /// Seconds since 1970.
     Time(i64),
     Uuid(&'a [u8; 16]),
     Ipv4([u8; 4]),
@@ -84,14 +80,14 @@ pub(super) enum Value<'a> {
     Json(&'a str),
 }
 
-/// Reads one part's values in turn.
+/// Reads the values of one fragment in order.
 #[derive(Debug, Clone)]
-pub(super) struct Values<'a> {
+pub(super) struct ValueReader<'a> {
     own: &'a [u8],
     time: i64,
 }
 
-impl<'a> Values<'a> {
+impl<'a> ValueReader<'a> {
     pub(super) fn new(own: &'a [u8]) -> Self {
         Self { own, time: EPOCH }
     }
@@ -106,7 +102,7 @@ impl<'a> Values<'a> {
         Some(taken)
     }
 
-    /// The next value; `kind` is none of those of which nothing is kept.
+    /// Returns the next value. Returns None for malformed bytes, and for kinds without a stored value.
     pub(super) fn next(&mut self, kind: Kind) -> Option<Value<'a>> {
         Some(match kind {
             Kind::Time => {
@@ -133,21 +129,21 @@ impl<'a> Values<'a> {
                 self.own = rest;
                 Value::Json(str::from_utf8(self.take(usize::try_from(length).ok()?)?).ok()?)
             }
-            Kind::Name | Kind::Uid | Kind::Revision | Kind::Ordinal | Kind::Run | Kind::Same | Kind::Part => {
+            Kind::Name | Kind::Uid | Kind::Revision | Kind::Ordinal | Kind::Run | Kind::Same | Kind::Fragment => {
                 return None;
             }
         })
     }
 }
 
-/// Collects one part's values.
+/// Writes the values of one fragment.
 #[derive(Debug, Default)]
-pub(super) struct Own {
+pub(super) struct ValueWriter {
     pub(super) bytes: Vec<u8>,
     time: Option<i64>,
 }
 
-impl Own {
+impl ValueWriter {
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.time = None;
@@ -159,7 +155,7 @@ impl Own {
                 let since = zigzag(time.wrapping_sub(self.time.unwrap_or(EPOCH)));
                 self.time = Some(time);
                 match u8::try_from(since) {
-                    // Most are those of the time before.
+                    // Most are equal to the time before.
                     Ok(short @ ..0x80) => self.bytes.push(short),
                     _ => put_varint(since, &mut self.bytes),
                 }
@@ -180,14 +176,14 @@ impl Own {
         self.bytes.extend_from_slice(text);
     }
 
-    /// The time before once more; nothing is done where there is none.
+    /// Appends the previous time again. Does nothing if there is none.
     pub(super) fn push_same_time(&mut self) {
         if self.time.is_some() {
             self.bytes.push(0);
         }
     }
 
-    /// False, and nothing done, when the text is too long.
+    /// Appends a node's name. Returns false if it is too long.
     pub(super) fn push_text(&mut self, text: &[u8]) -> bool {
         let Ok(length) = u8::try_from(text.len()) else { return false };
         self.bytes.push(length);
@@ -197,7 +193,7 @@ impl Own {
 }
 
 impl Value<'_> {
-    /// Appends the JSON that it was read from.
+    /// Appends the JSON of the value.
     pub(super) fn write(self, out: &mut Vec<u8>) {
         match self {
             Self::Text(text) | Self::Json(text) => out.extend_from_slice(text.as_bytes()),
@@ -217,24 +213,24 @@ impl Value<'_> {
         }
     }
 
-    /// Appends the text that the JSON stands for.
+    /// Appends the text that the JSON means.
     pub(super) fn write_text(self, out: &mut Vec<u8>) {
         match self {
-            Self::Json(contents) => string::write_text(contents, out),
+            Self::Json(contents) => json_string::write_text(contents, out),
             other => other.write(out),
         }
     }
 
-    /// True if both stand for the same text; `self` and `other` are of one kind.
+    /// True if both mean the same text; `self` and `other` are of one kind.
     pub(super) fn is_same_text(self, other: Self) -> bool {
         self == other
-            || matches!((self, other), (Self::Json(one), Self::Json(other)) if string::text(one) == string::text(other))
+            || matches!((self, other), (Self::Json(one), Self::Json(other)) if json_string::text(one) == json_string::text(other))
     }
 
-    /// How many bytes [`Self::write_text`] appends.
+    /// The number of bytes that [`Self::write_text`] appends.
     pub(super) fn len(self) -> usize {
         match self {
-            Self::Json(contents) => string::text_length(contents),
+            Self::Json(contents) => json_string::text_length(contents),
             Self::Text(text) => text.len(),
             Self::Time(_) => 20,
             Self::Uuid(_) => 36,
@@ -265,7 +261,7 @@ fn write_number(number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// Eight numbers below 16, one a byte, as hexadecimal digits.
+/// Turns eight numbers below 16, one in each byte, into hexadecimal digits.
 #[inline]
 fn hex_digits(numbers: u64) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
@@ -273,7 +269,7 @@ fn hex_digits(numbers: u64) -> u64 {
     numbers + u64::from(b'0') * ONES + is_letter * u64::from(b'a' - b'9' - 1)
 }
 
-/// Four bytes as lower-case hexadecimal digits.
+/// Returns four bytes as lower-case hexadecimal digits.
 #[inline]
 fn hex(bytes: &[u8; 4]) -> [u8; 8] {
     let bytes = u64::from(u32::from_le_bytes(*bytes));
@@ -282,12 +278,13 @@ fn hex(bytes: &[u8; 4]) -> [u8; 8] {
     hex_digits((bytes >> 4 | bytes << 8) & 0x0f0f_0f0f_0f0f_0f0f).to_le_bytes()
 }
 
-/// The inverse of [`hex`]; none where one of them is no such digit. Eight at once, as half of a Pod's own are digits.
+/// The inverse of [`hex`]. Returns None for any other character. Half of the bytes of values are such digits, hence
+/// eight at once.
 #[inline]
 fn unhex(digits: &[u8; 8]) -> Option<[u8; 4]> {
     const ONES: u64 = 0x0101_0101_0101_0101;
     let digits = u64::from_le_bytes(*digits);
-    // What a letter has over a digit of its low bits. Others give other numbers, or their digits are others.
+    // A letter's low bits are 9 less than its number. Other characters do not survive the round trip below.
     let numbers = (digits & (0x0f * ONES)) + 9 * ((digits >> 6) & ONES);
     if numbers & (0xf0 * ONES) != 0 || hex_digits(numbers) != digits {
         return None;
@@ -297,7 +294,7 @@ fn unhex(digits: &[u8; 8]) -> Option<[u8; 4]> {
     Some(((pairs | pairs >> 16) as u32).to_le_bytes())
 }
 
-/// 64 lower-case hexadecimal digits to bytes.
+/// Parses 64 lower-case hexadecimal digits.
 pub(super) fn digest(text: &[u8; 64]) -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
     for (bytes, digits) in bytes.as_chunks_mut().0.iter_mut().zip(text.as_chunks().0) {
@@ -306,7 +303,7 @@ pub(super) fn digest(text: &[u8; 64]) -> Option<[u8; 32]> {
     Some(bytes)
 }
 
-/// The text that [`uuid`] reads.
+/// The inverse of [`uuid`].
 pub(crate) fn uuid_text(bytes: &[u8; 16]) -> [u8; 36] {
     let mut digits = [0; 32];
     for (digits, bytes) in digits.as_chunks_mut().0.iter_mut().zip(bytes.as_chunks().0) {
@@ -321,7 +318,7 @@ pub(crate) fn uuid_text(bytes: &[u8; 16]) -> [u8; 36] {
     text
 }
 
-/// A uid of lower-case hexadecimal digits with hyphens to bytes.
+/// Parses a UUID of lower-case hexadecimal digits with hyphens.
 pub(crate) fn uuid(text: &[u8; 36]) -> Option<[u8; 16]> {
     if [8, 13, 18, 23].iter().any(|at| text[*at] != b'-') {
         return None;
@@ -339,7 +336,7 @@ pub(crate) fn uuid(text: &[u8; 36]) -> Option<[u8; 16]> {
     Some(bytes)
 }
 
-/// The address that a text begins with, and its length.
+/// Parses the IPv4 address at the front, and returns it with its length.
 pub(super) fn ipv4(text: &[u8]) -> Option<([u8; 4], usize)> {
     let mut bytes = [0; 4];
     let mut at = 0;
@@ -361,15 +358,15 @@ pub(super) fn ipv4(text: &[u8]) -> Option<([u8; 4], usize)> {
     Some((bytes, at))
 }
 
-/// The number that a name ends in, behind its last hyphen.
+/// Returns the digits after the last hyphen, if the name ends with a number.
 pub(super) fn ordinal(name: &[u8]) -> Option<&[u8]> {
     let hyphen = name.iter().rposition(|byte| *byte == b'-')?;
     let digits = &name[hyphen + 1..];
     (!digits.is_empty() && digits.iter().all(u8::is_ascii_digit)).then_some(digits)
 }
 
-/// The number between the last two hyphens of a name, if it is as long as the minutes of the epoch with which a CronJob
-/// names its Jobs.
+/// Returns the digits between the last two hyphens, if there are as many as in the minutes since 1970 that a CronJob
+/// puts into the names of its Jobs.
 pub(super) fn run(name: &[u8]) -> Option<&[u8]> {
     const MINUTES: usize = 8;
     let last = name.iter().rposition(|byte| *byte == b'-')?;
@@ -378,31 +375,31 @@ pub(super) fn run(name: &[u8]) -> Option<&[u8]> {
     (hyphen && digits.iter().all(u8::is_ascii_digit)).then_some(digits)
 }
 
-/// What [`Kind::Suffix`] may be.
+/// True for the characters of [`Kind::Suffix`].
 pub(super) fn is_suffix(text: &[u8]) -> bool {
     text.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
 }
 
-/// How much of a node's name is its own: what stands before a domain that a cloud gives all its nodes, such as
-/// `eu-west-1.compute.internal`. Of other domains it is not known whether they are those of many nodes.
+/// Returns the length of a node's name without the domain that a cloud assigns to all its nodes, for example
+/// `eu-west-1.compute.internal`. Other domains may differ between nodes.
 pub(super) fn own_of_node(name: &[u8]) -> usize {
     let dot = name.iter().position(|byte| *byte == b'.').filter(|_| name.ends_with(b".internal"));
     dot.unwrap_or(name.len())
 }
 
-/// What [`Kind::Text`] may be, but for its length.
+/// True for the characters of [`Kind::Text`].
 pub(super) fn is_text(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\'))
 }
 
-/// What [`Kind::Count`] may be, and how many digits it has.
+/// Parses the [`Kind::Count`] at the front, and returns it with its number of digits.
 pub(super) fn count(text: &[u8]) -> Option<(u32, usize)> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let count = u32::try_from(number(&text[..digits])?).ok()?;
     (count <= i32::MAX as u32).then_some((count, digits))
 }
 
-/// Decimal without leading zeros.
+/// Parses a decimal number without leading zeros.
 pub(super) fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > 20 || (text.len() > 1 && text[0] == b'0') {
         return None;
@@ -413,20 +410,21 @@ pub(super) fn number(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// Eight bytes of a text, each with the bits by which it differs from that of a form: a digit is its number then. None
-/// where there is anything but a digit for a zero, or the same byte for any other.
+/// Compares eight bytes with a form in which `0` means any digit. Returns the digits' numbers, one in each byte and
+/// zero elsewhere, or None if a byte differs.
 #[inline]
 fn of_form(text: &[u8; 20], at: usize, form: &[u8; 8]) -> Option<u64> {
     let bytes = u64::from_le_bytes(*text.get(at..)?.first_chunk()?) ^ u64::from_le_bytes(*form);
-    // What brings the largest that is right to 0x7f. What is carried on comes from a byte that is wrong.
+    // Added to the largest allowed byte it makes 0x7f; a carry comes only from a byte that is not allowed.
     let room = u64::from_le_bytes(form.map(|byte| if byte == b'0' { 0x7f - 9 } else { 0x7f }));
     ((bytes | bytes.wrapping_add(room)) & 0x8080_8080_8080_8080 == 0).then_some(bytes)
 }
 
-/// `2026-01-02T03:04:05Z` to seconds of the epoch; none for any other form, and for a day or an hour that is not.
+/// Parses `2026-01-02T03:04:05Z` to seconds since 1970. Returns None for any other form and for times that do not
+/// exist.
 pub(super) fn time(text: &[u8; 20]) -> Option<i64> {
     let parts = [of_form(text, 0, b"0000-00-")?, of_form(text, 8, b"00T00:00")?, of_form(text, 12, b"0:00:00Z")?];
-    // Each digit ten times, and the next one.
+    // Each byte times ten, plus the next one.
     let [early, middle, late] = parts.map(|digits| digits * 10 + (digits >> 8));
     let two = |word: u64, byte: u32| u32::from((word >> (8 * byte)) as u8);
     let (year, month, day) = (two(early, 0) * 100 + two(early, 2), two(early, 5), two(middle, 0));
@@ -434,7 +432,7 @@ pub(super) fn time(text: &[u8; 20]) -> Option<i64> {
     if year < 1 || !(1..=12).contains(&month) || hour > 23 || minute > 59 || second > 59 {
         return None;
     }
-    // The 30th of February is another day.
+    // The 30th of February would come back as another day.
     let is_leap = || year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     let length = match month {
         2 => 28 + u32::from(day == 29 && is_leap()),
@@ -495,7 +493,7 @@ fn unzigzag(number: u64) -> i64 {
     (number >> 1) as i64 ^ -((number & 1) as i64)
 }
 
-/// Seven bits a byte, least first.
+/// Appends a number, seven bits in each byte, the least significant first.
 pub(crate) fn put_varint(mut number: u64, out: &mut impl Extend<u8>) {
     while number >= 0x80 {
         out.extend([number as u8 | 0x80]);
@@ -515,20 +513,20 @@ pub(crate) fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     None
 }
 
-/// The text of a sentinel: what stands for leaf `at` where the way of its value through a decoder is traced.
+/// The sentinel of placeholder `at`: a text that is decoded in place of its value and located in the sections.
 pub(super) fn sentinel_text(at: usize) -> String {
     let mut text = String::with_capacity(18);
     // Writing to a String cannot fail.
-    let _ = write!(text, "~leaf-of-pod~{at:05}");
+    let _ = write!(text, "~placeholder-of-pod~{at:05}");
     text
 }
 
-/// As [`sentinel_text`] for times: in the year 2096, in seconds.
+/// As [`sentinel_text`], for times: seconds since 1970, in the year 2096.
 pub(super) fn sentinel_time(at: usize) -> i64 {
     4_000_000_000 + at as i64
 }
 
-/// As [`sentinel_text`] for counts.
+/// As [`sentinel_text`], for counts.
 pub(super) fn sentinel_count(at: usize) -> u32 {
     0x6d5a_0000 + at as u32
 }
@@ -571,13 +569,13 @@ mod tests {
 
         #[test]
         fn values_come_back_in_their_order(times in prop::collection::vec(-62_135_596_800..253_402_300_800_i64, 0..6), id in any::<[u8; 16]>(), hash in any::<[u8; 32]>(), address in any::<[u8; 4]>(), count in any::<u32>()) {
-            let mut own = Own::default();
+            let mut own = ValueWriter::default();
             times.iter().for_each(|time| own.push(Value::Time(*time)));
             for value in [Value::Uuid(&id), Value::Digest(&hash), Value::Ipv4(address), Value::Count(count)] {
                 own.push(value);
             }
             prop_assert!(own.push_text(b"node-1"));
-            let mut values = Values::new(&own.bytes);
+            let mut values = ValueReader::new(&own.bytes);
             for time in times {
                 prop_assert_eq!(values.next(Kind::Time), Some(Value::Time(time)));
             }

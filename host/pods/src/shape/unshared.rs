@@ -1,7 +1,7 @@
-//! The key of a Pod that is kept undivided: its whole JSON, without what is cut away from all Pods.
+//! The text of an unshared Pod: its whole JSON without pruned fields.
 //!
-//! For JSON that no API server writes, such as with escapes or spaces in odd places, so it takes its time. What it
-//! leaves as it is comes back byte for byte; keys of the object and of its metadata are written anew.
+//! Used for JSON that no API server writes, for example with spaces between members, so it is not optimised. Member
+//! names of the object and of its metadata are written again; everything else comes back byte for byte.
 
 use std::fmt;
 
@@ -13,12 +13,12 @@ use serde_json::value::RawValue;
 
 use super::{
     Prune,
-    leaf::{self, Kind, MARK},
+    placeholder::{self, Kind, PLACEHOLDER},
 };
 
-/// None where it is no object, or its metadata is none.
+/// Returns None if the JSON or its metadata is not an object.
 pub(super) fn key(json: &[u8], prune: &Prune) -> Option<Vec<u8>> {
-    // In texts that the decoder passes over it takes any bytes; who is given this relies on UTF-8.
+    // The decoder accepts any bytes in strings that it ignores; readers of this rely on UTF-8.
     let json = String::from_utf8_lossy(json);
     let mut out = vec![b'{'];
     for (key, value) in members(&json)? {
@@ -41,10 +41,10 @@ fn metadata(json: &str, prune: &Prune, out: &mut Vec<u8>) -> Option<()> {
         let text = value.get().strip_prefix('"').and_then(|text| text.strip_suffix('"'));
         match &*key {
             "managedFields" => {}
-            // Left out of comparisons, as it is where a Pod is divided.
-            "resourceVersion" if text.is_some_and(|text| leaf::number(text.as_bytes()).is_some()) => {
+            // A placeholder, so that comparisons ignore it as they do for other Pods.
+            "resourceVersion" if text.is_some_and(|text| placeholder::number(text.as_bytes()).is_some()) => {
                 begin(&key, out)?;
-                out.extend([b'"', MARK, Kind::Revision as u8, b'"']);
+                out.extend([b'"', PLACEHOLDER, Kind::Revision as u8, b'"']);
             }
             "annotations" if prune.cuts_annotations() && value.get().starts_with('{') => {
                 begin(&key, out)?;
@@ -67,7 +67,7 @@ fn member(key: &str, value: &RawValue, out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// A member up to its value.
+/// Appends the name of a member.
 fn begin(key: &str, out: &mut Vec<u8>) -> Option<()> {
     if out.last() != Some(&b'{') {
         out.push(b',');
@@ -81,7 +81,7 @@ fn members(json: &str) -> Option<Vec<(String, &RawValue)>> {
     serde_json::from_str(json).ok().map(|Members(members)| members)
 }
 
-/// In their order, and all of them where one has the name of another.
+/// Members in their order, including those with equal names.
 struct Members<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {

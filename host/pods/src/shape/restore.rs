@@ -1,0 +1,47 @@
+//! Shapes that leave the process and come back: as the texts of their skeletons, which are proven again with the first
+//! Pod that has them.
+
+use std::{hash::BuildHasher, sync::Arc};
+
+use super::{
+    Identity, Shape, Shapes,
+    chunks::ChunkedBytes,
+    fragment::{FRAGMENTS, Fragment, PerFragment},
+    packed::split,
+    skeleton,
+};
+
+impl Shape {
+    /// The texts of the skeletons, each with an address that identifies it while this shape lives. Returns None for an
+    /// unshared Pod.
+    pub(crate) fn keys(&self) -> Option<[(usize, &ChunkedBytes); FRAGMENTS]> {
+        if self.skeletons[Fragment::Object].is_unshared {
+            return None;
+        }
+        Some(self.skeletons.0.each_ref().map(|skeleton| (Arc::as_ptr(skeleton).addr(), &skeleton.text)))
+    }
+
+    /// True if these are values of this shape.
+    pub(crate) fn fits(&self, own: &[u8], identity: Identity<'_>) -> bool {
+        let Some(own) = split(own) else { return false };
+        self.skeletons.iter().all(|(fragment, skeleton)| skeleton.values(own[fragment], identity).is_some())
+    }
+}
+
+impl Shapes {
+    /// Returns the shape with skeletons of these texts, proven with the values of one Pod. Returns None if they do not make
+    /// a Pod.
+    pub(crate) fn restore(&self, keys: [&[u8]; FRAGMENTS], own: &[u8], identity: Identity<'_>) -> Option<Arc<Shape>> {
+        let own = split(own)?;
+        let skeletons = PerFragment::try_from_fn(|fragment| {
+            let text = keys[fragment as usize];
+            let hash = self.hasher.hash_one(text);
+            let known = self.table.lock().known(fragment, hash, text);
+            known.or_else(|| {
+                let built = skeleton::build(fragment, text, own[fragment], identity)?;
+                Some(self.table.lock().add(fragment, hash, built, text))
+            })
+        })?;
+        Some(self.table.lock().shape(skeletons))
+    }
+}

@@ -1,0 +1,505 @@
+//! A skeleton: what Pods share of one fragment, its JSON with placeholders and its encoded sections with holes.
+//!
+//! To find out where values go in the sections, the fragment is rendered with a sentinel for each value, decoded and
+//! encoded as any Pod is, and the sentinels are located in the bytes. This is sound only for values that the decoder
+//! passes on unread. For strings that may have any contents, the decoder's own list decides; for the other kinds it is
+//! checked with the Pod at hand, whose sections must be those that the decoder makes of it.
+
+use std::{
+    borrow::Cow,
+    fmt,
+    hash::BuildHasher,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use foldhash::quality::FixedState;
+use podium_wire::{Header, Pod, Section, SectionBytes};
+
+use super::{
+    chunks::{ChunkedBytes, Interner},
+    fragment::{FRAGMENTS, Fragment, PerFragment},
+    placeholder::{self, Kind, PLACEHOLDER, Value, ValueReader},
+    structure::Structure,
+    template::{Hole, Template, number_of},
+    tokens::{self, Placeholder, Resolved, Token, Tokens, real, resolve},
+};
+use crate::sync::{Mutex, Weak, downgrade};
+
+/// Name, uid and revision of a Pod: values that are stored beside the skeleton's values.
+#[derive(Debug, Clone, Copy)]
+pub struct Identity<'a> {
+    pub name: &'a str,
+    pub uid: &'a str,
+    pub revision: u64,
+}
+
+/// The most placeholders of a skeleton: sentinels are numbered through all fragments.
+pub(super) const MAX_PLACEHOLDERS: usize = 10_000;
+
+/// Returns the fragment that a section is part of, and its place among the sections of that fragment. Returns None for
+/// the full object.
+pub(super) fn place(section: Section) -> Option<(Fragment, usize)> {
+    match section {
+        Section::Labels => Some((Fragment::Object, 0)),
+        Section::Annotations => Some((Fragment::Object, 1)),
+        Section::Owners => Some((Fragment::Object, 2)),
+        Section::Lifecycle => Some((Fragment::Object, 3)),
+        Section::Spec => Some((Fragment::Spec, 0)),
+        Section::Status => Some((Fragment::Status, 0)),
+        Section::Full => None,
+    }
+}
+
+/// The sections of a fragment, and their places.
+pub(super) fn sections(fragment: Fragment) -> impl Iterator<Item = (Section, usize)> {
+    let of_part = move |section| place(section).filter(|(of, _)| *of == fragment).map(|(_, place)| (section, place));
+    Section::ALL.into_iter().filter_map(of_part)
+}
+
+/// A constant of the skeleton, or the number of the placeholder that has the value.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Source<T> {
+    Constant(T),
+    Placeholder(usize),
+}
+
+pub(super) struct Skeleton {
+    /// The text is the whole JSON of one Pod, and no other Pod shares it.
+    pub(super) is_unshared: bool,
+    /// At least one placeholder is a string that may have any contents.
+    pub(super) is_generalised: bool,
+    /// The JSON with placeholders. Empty for a fragment that the object does not have, and for spec and status of an
+    /// unshared Pod. Never in chunks for the object around spec and status.
+    pub(super) text: ChunkedBytes,
+    pub(super) placeholders: Box<[Placeholder]>,
+    /// The number of bytes before the first placeholder.
+    before: u32,
+    templates: Box<[Template]>,
+    /// Empty for spec and status.
+    pub(super) namespace: Arc<str>,
+    hot: HotFields,
+    /// The skeletons that Pods with this one had next, the latest first: most Pods go through the same states.
+    next: Mutex<[Weak<Skeleton>; TRANSITIONS]>,
+    /// Set while only one Pod has used the skeleton: its share of the namespace's room.
+    only_user: Mutex<Option<Charge>>,
+    users: AtomicU8,
+}
+
+/// The bytes of a namespace's skeletons that have one user each.
+pub(super) type Account = Arc<AtomicUsize>;
+
+/// Bytes counted in an account until this is dropped.
+#[derive(Debug)]
+pub(super) struct Charge {
+    account: Account,
+    bytes: usize,
+}
+
+impl Charge {
+    /// Returns None if the account would exceed `most`.
+    pub(super) fn new(account: &Account, bytes: usize, most: usize) -> Option<Self> {
+        let before = account.fetch_add(bytes, Relaxed);
+        let charge = Self { account: Arc::clone(account), bytes };
+        (before + bytes <= most).then_some(charge)
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.account.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+/// Fields that are read so often that no section is decoded for them.
+enum HotFields {
+    Outer {
+        /// A prefix that the names of its Pods may have.
+        name_prefix: Box<str>,
+        /// Milliseconds of the epoch.
+        created: Source<i64>,
+        generation: i64,
+    },
+    Spec {
+        node: Source<Option<Box<str>>>,
+        /// The literal after the placeholder of the node's name.
+        domain: Box<str>,
+    },
+    Status {
+        phase: Source<Box<str>>,
+    },
+}
+
+/// The number of transitions that a skeleton remembers.
+pub(super) const TRANSITIONS: usize = 4;
+
+impl fmt::Debug for Skeleton {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.text.to_vec();
+        formatter
+            .debug_struct("Skeleton")
+            .field("text", &String::from_utf8_lossy(&text))
+            .field("placeholders", &self.placeholders.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The smallest object around a spec and a status.
+fn bystander() -> Vec<u8> {
+    let fragment = |fragment: Fragment| [PLACEHOLDER, Kind::Fragment as u8, fragment as u8];
+    let head = br#"{"metadata":{"namespace":"n","name":"n","uid":"u","resourceVersion":"1"},"spec":"#;
+    [&head[..], &fragment(Fragment::Spec), br#","status":"#, &fragment(Fragment::Status), b"}"].concat()
+}
+
+/// Builds the skeleton with this text and proves it with the values of one Pod. Returns None if the proof fails.
+///
+/// The Pod's other fragments are left out: the decoder's output for one fragment does not depend on another.
+pub(super) fn build(fragment: Fragment, key: &[u8], own: &[u8], identity: Identity<'_>) -> Option<Skeleton> {
+    let mut placeholders = tokens::placeholders(key)?;
+    // One Pod cannot prove that any string may be at a position.
+    let is_generalised = placeholders.iter().any(|placeholder| placeholder.kind == Kind::String);
+    if is_generalised && !Structure::of(fragment, key, FixedState::default().build_hasher())?.is_sound(key)? {
+        return None;
+    }
+    let values = resolve(&placeholders, own, identity)?;
+    let outer = bystander();
+    let mut keys = PerFragment([&*outer, b"{}", b"{}"]);
+    // The decoder treats an absent fragment as an empty one.
+    keys[fragment] = if key.is_empty() { b"{}" } else { key };
+    let decode =
+        |write: &dyn Fn(usize, &mut Vec<u8>) -> Option<()>| {
+            let json = tokens::render(PerFragment(keys.0.map(Tokens::from)), |of, at, out| {
+                if of == fragment { write(at, out) } else { None }
+            })?;
+            podium_wire::json::decode(&json).ok()
+        };
+    let actual = decode(&|at, out| {
+        values.get(at)?.write(out);
+        Some(())
+    })?;
+    let traced = decode(&|at, out| {
+        tokens::write_sentinel(real(&placeholders, at), fragment as usize * MAX_PLACEHOLDERS + at, out);
+        Some(())
+    })?;
+    let (traced_bytes, actual_bytes) = (SectionBytes::encode(&traced).ok()?, SectionBytes::encode(&actual).ok()?);
+    let mut templates = Vec::new();
+    for (section, _) in sections(fragment) {
+        let template = Template::trace(traced_bytes.get(section), fragment, &placeholders)?;
+        if template.fill(&placeholders, &values) != actual_bytes.get(section) {
+            return None;
+        }
+        for hole in &template.holes {
+            mark(&mut placeholders, usize::from(hole.placeholder), 1 << templates.len());
+        }
+        templates.push(template);
+    }
+    // The placeholder that a string consists of.
+    let placeholder = |text: &str| {
+        number_of(text.as_bytes())
+            .and_then(|at| at.checked_sub(fragment as usize * MAX_PLACEHOLDERS))
+            .filter(|at| *at < placeholders.len())
+    };
+    let hot = match fragment {
+        Fragment::Object => {
+            let created = usize::try_from(traced.header.created.0 / 1_000 - placeholder::sentinel_time(0)).ok();
+            let created =
+                created.filter(|at| placeholders.get(*at).is_some_and(|placeholder| placeholder.kind == Kind::Time));
+            HotFields::Outer {
+                name_prefix: generate_name(key).into(),
+                created: created.map_or(Source::Constant(actual.header.created.0), Source::Placeholder),
+                generation: traced.header.generation,
+            }
+        }
+        Fragment::Spec => {
+            let node = traced.spec.node_name.as_deref();
+            let of_leaf = node.and_then(|name| {
+                let (own, domain) = name.split_at_checked(placeholder::sentinel_text(0).len())?;
+                Some((placeholder(own)?, domain))
+            });
+            match of_leaf {
+                Some((placeholder, domain)) => {
+                    HotFields::Spec { node: Source::Placeholder(placeholder), domain: domain.into() }
+                }
+                None => HotFields::Spec { node: Source::Constant(node.map(Box::from)), domain: Box::default() },
+            }
+        }
+        _ => {
+            let phase = &*traced.status.phase;
+            let phase = placeholder(phase).map_or_else(|| Source::Constant(phase.into()), Source::Placeholder);
+            HotFields::Status { phase }
+        }
+    };
+    let built = Skeleton {
+        text: ChunkedBytes::Contiguous(key.into()),
+        before: tokens::before_placeholders(key),
+        is_unshared: false,
+        is_generalised,
+        templates: templates.into(),
+        namespace: if fragment == Fragment::Object { actual.header.namespace.as_str().into() } else { Arc::default() },
+        hot,
+        placeholders,
+        next: Mutex::new(Default::default()),
+        only_user: Mutex::new(None),
+        users: AtomicU8::new(0),
+    };
+    let proven = match fragment {
+        Fragment::Object => {
+            let Header { created, generation, .. } = actual.header;
+            built.created(own, identity) == created.0 && built.generation() == generation
+        }
+        Fragment::Spec => built.node(own, identity).as_deref() == actual.spec.node_name.as_deref(),
+        _ => built.phase(own, identity) == actual.status.phase,
+    };
+    proven.then_some(built)
+}
+
+/// Records that a section contains the value of a placeholder, and of the placeholder that it refers to.
+fn mark(placeholders: &mut [Placeholder], at: usize, section: u8) {
+    placeholders[at].sections |= section;
+    if placeholders[at].kind == Kind::Same {
+        mark(placeholders, usize::from(placeholders[at].place), section);
+    }
+}
+
+/// Returns the `generateName` in a skeleton's text, with which most names begin.
+pub(super) fn generate_name(key: &[u8]) -> &str {
+    const MEMBER: &[u8] = br#""generateName":""#;
+    let from = key.windows(MEMBER.len()).position(|window| window == MEMBER).map(|at| &key[at + MEMBER.len()..]);
+    let text = from.and_then(|from| from.split(|byte| matches!(*byte, b'"' | b'\\' | PLACEHOLDER)).next());
+    text.and_then(|text| str::from_utf8(text).ok()).unwrap_or_default()
+}
+
+/// Returns the skeletons of an unshared Pod. Returns None if `key` is malformed.
+pub(super) fn unshared(pod: &Pod, bytes: &SectionBytes, key: &[u8]) -> Option<[Skeleton; FRAGMENTS]> {
+    let namespace: Arc<str> = pod.header.namespace.as_str().into();
+    let mut placeholders = [tokens::placeholders(key)?, Box::default(), Box::default()];
+    Some(Fragment::ALL.map(|fragment| {
+        Skeleton {
+            text: ChunkedBytes::Contiguous(if fragment == Fragment::Object { key.into() } else { Box::default() }),
+            before: 0,
+            is_unshared: fragment == Fragment::Object,
+            is_generalised: false,
+            placeholders: std::mem::take(&mut placeholders[fragment as usize]),
+            templates: sections(fragment)
+                .map(|(section, _)| Template {
+                    bytes: ChunkedBytes::Contiguous(bytes.get(section).into()),
+                    holes: Box::default(),
+                })
+                .collect(),
+            namespace: Arc::clone(&namespace),
+            hot: match fragment {
+                Fragment::Object => HotFields::Outer {
+                    name_prefix: Box::default(),
+                    created: Source::Constant(pod.header.created.0),
+                    generation: pod.header.generation,
+                },
+                Fragment::Spec => HotFields::Spec {
+                    node: Source::Constant(pod.spec.node_name.as_deref().map(Box::from)),
+                    domain: Box::default(),
+                },
+                _ => HotFields::Status { phase: Source::Constant(pod.status.phase.as_str().into()) },
+            },
+            next: Mutex::new(Default::default()),
+            only_user: Mutex::new(None),
+            users: AtomicU8::new(0),
+        }
+    }))
+}
+
+impl Skeleton {
+    /// Interns the texts that are likely to have chunks in common with other skeletons.
+    pub(super) fn share(&mut self, fragment: Fragment, key: &[u8], interner: &mut Interner) {
+        // Objects around spec and status have little in common, and are compared faster in one piece.
+        if fragment != Fragment::Object {
+            self.text = interner.intern_json(key);
+        }
+        // A workload has many statuses, and so many encoded statuses; the encoded spec is short.
+        if fragment == Fragment::Status {
+            self.templates.iter_mut().for_each(|template| template.share(interner));
+        }
+    }
+
+    /// The skeletons that Pods with this one had next.
+    pub(super) fn transitions(&self) -> [Option<Arc<Self>>; TRANSITIONS] {
+        self.next.lock().each_ref().map(Weak::upgrade)
+    }
+
+    /// Records that a Pod changed from this skeleton to `next`.
+    pub(super) fn record_transition(&self, next: &Arc<Self>) {
+        let mut known = self.next.lock();
+        if known.iter().all(|known| known.upgrade().is_none_or(|known| !Arc::ptr_eq(&known, next))) {
+            known.rotate_right(1);
+            known[0] = downgrade(next);
+        }
+    }
+
+    /// Charges the namespace of the Pod that the skeleton was built for.
+    pub(super) fn charged(self, charge: Charge) -> Self {
+        Self { only_user: Mutex::new(Some(charge)), ..self }
+    }
+
+    /// Counts a Pod that has the skeleton now and did not have it before.
+    pub(super) fn adopted(&self) {
+        // Two threads may count one Pod together; then a third Pod makes the difference.
+        match self.users.load(Relaxed) {
+            0 => self.users.store(1, Relaxed),
+            1 => {
+                self.users.store(2, Relaxed);
+                drop(self.only_user.lock().take());
+            }
+            _ => {}
+        }
+    }
+
+    /// True if only one Pod has ever had it.
+    pub(super) fn has_one_user(&self) -> bool {
+        self.users.load(Relaxed) < 2
+    }
+
+    /// Its size in bytes, approximately.
+    pub(super) fn size(&self) -> usize {
+        self.text.len() + self.templates.iter().map(|template| template.bytes.len()).sum::<usize>()
+    }
+
+    /// Its text as tokens.
+    pub(super) fn tokens(&self) -> Tokens<'_> {
+        Tokens::from(&self.text).plain(self.before)
+    }
+
+    /// The number of its placeholders.
+    pub(super) fn placeholders(&self) -> usize {
+        self.placeholders.len()
+    }
+
+    /// Returns the bytes of a section if they contain no values.
+    pub(super) fn fixed(&self, place: usize) -> Option<&[u8]> {
+        let template = &self.templates[place];
+        template.bytes.contiguous().filter(|_| template.holes.is_empty())
+    }
+
+    /// Returns the bytes of a section with these values.
+    pub(super) fn section(&self, place: usize, own: &[u8], identity: Identity<'_>) -> Vec<u8> {
+        // The values were stored for these placeholders.
+        let values = resolve(&self.placeholders, own, identity).unwrap_or_default();
+        self.templates[place].fill(&self.placeholders, &values)
+    }
+
+    /// Returns one bit for each section that differs between two Pods of this skeleton. Returns None if these are not its
+    /// values.
+    pub(super) fn differing(&self, one: &[u8], other: &[u8]) -> Option<u8> {
+        let (mut one, mut other) = (ValueReader::new(one), ValueReader::new(other));
+        let mut places = 0;
+        for placeholder in self.placeholders.iter().filter(|placeholder| placeholder.kind.is_kept()) {
+            if !one.next(placeholder.kind)?.is_same_text(other.next(placeholder.kind)?) {
+                places |= placeholder.sections;
+            }
+        }
+        Some(places)
+    }
+
+    /// True if a section is the same for two Pods of this skeleton, whatever their names and uids.
+    pub(super) fn is_alike(&self, place: usize, one: &[u8], other: &[u8]) -> bool {
+        let is_kept = |hole: &Hole| real(&self.placeholders, usize::from(hole.placeholder)).is_kept();
+        self.templates[place].holes.iter().all(is_kept)
+            && self.differing(one, other).is_some_and(|places| places & 1 << place == 0)
+    }
+
+    /// True if a section has the same bytes with this skeleton and values as with another one.
+    pub(super) fn is_same(&self, place: usize, own: &[u8], other: (&Self, &[u8]), identity: Identity<'_>) -> bool {
+        let (here, there) = (&self.templates[place], &other.0.templates[place]);
+        if here.holes.is_empty() && there.holes.is_empty() {
+            return here.bytes == there.bytes;
+        }
+        !here.differs_always(&self.placeholders, there, &other.0.placeholders)
+            && self.section(place, own, identity) == other.0.section(place, other.1, identity)
+    }
+
+    /// True if the JSON is the same with this skeleton and values as with another one, ignoring the revision.
+    pub(super) fn is_same_json(&self, own: &[u8], other: (&Self, &[u8]), identity: Identity<'_>) -> bool {
+        // One JSON text has two skeletons only if at least one of them is generalised.
+        if !self.is_generalised && !other.0.is_generalised {
+            return own == other.1 && self.text == other.0.text;
+        }
+        self.json(own, identity) == other.0.json(other.1, identity)
+    }
+
+    /// Returns the JSON, with placeholders for the other fragments.
+    fn json(&self, own: &[u8], identity: Identity<'_>) -> Option<Vec<u8>> {
+        let (mut tokens, mut out) = (self.tokens(), Vec::with_capacity(self.text.len() + own.len()));
+        let values = self.values(own, identity)?;
+        let mut values = values.iter();
+        while let Some(token) = tokens.next()? {
+            match token {
+                Token::Literal(literal) => out.extend_from_slice(literal),
+                Token::Placeholder(..) => values.next()?.write(&mut out),
+                Token::Fragment(fragment) => out.extend([PLACEHOLDER, Kind::Fragment as u8, fragment as u8]),
+            }
+        }
+        Some(out)
+    }
+
+    pub(super) fn name_prefix(&self) -> &str {
+        match &self.hot {
+            HotFields::Outer { name_prefix, .. } => name_prefix,
+            _ => "",
+        }
+    }
+
+    pub(super) fn generation(&self) -> i64 {
+        match self.hot {
+            HotFields::Outer { generation, .. } => generation,
+            _ => 0,
+        }
+    }
+
+    pub(super) fn values<'a>(&self, own: &'a [u8], identity: Identity<'a>) -> Option<Resolved<'a>> {
+        resolve(&self.placeholders, own, identity)
+    }
+
+    pub(super) fn created(&self, own: &[u8], identity: Identity<'_>) -> i64 {
+        match self.hot {
+            HotFields::Outer { created: Source::Constant(millis), .. } => millis,
+            HotFields::Outer { created: Source::Placeholder(at), .. } => {
+                self.time(own, identity, at).unwrap_or_default()
+            }
+            _ => 0,
+        }
+    }
+
+    fn time(&self, own: &[u8], identity: Identity<'_>, at: usize) -> Option<i64> {
+        match resolve(&self.placeholders, own, identity)?.get(at)? {
+            Value::Time(seconds) => Some(seconds * 1_000),
+            _ => None,
+        }
+    }
+
+    pub(super) fn node<'a>(&'a self, own: &'a [u8], identity: Identity<'a>) -> Option<Cow<'a, str>> {
+        let HotFields::Spec { node, domain } = &self.hot else { return None };
+        match node {
+            Source::Constant(node) => node.as_deref().map(Cow::Borrowed),
+            Source::Placeholder(at) => {
+                let own = self.text(own, identity, *at)?;
+                Some(if domain.is_empty() { own.into() } else { [own, domain].concat().into() })
+            }
+        }
+    }
+
+    pub(super) fn phase<'a>(&'a self, own: &'a [u8], identity: Identity<'a>) -> &'a str {
+        match &self.hot {
+            HotFields::Status { phase: Source::Constant(phase), .. } => phase,
+            HotFields::Status { phase: Source::Placeholder(at), .. } => {
+                self.text(own, identity, *at).unwrap_or_default()
+            }
+            _ => "",
+        }
+    }
+
+    fn text<'a>(&'a self, own: &'a [u8], identity: Identity<'a>, at: usize) -> Option<&'a str> {
+        match resolve(&self.placeholders, own, identity)?.get(at)? {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+}

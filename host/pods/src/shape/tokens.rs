@@ -1,0 +1,266 @@
+//! The text of a skeleton as a sequence of tokens: literal JSON and placeholders.
+//!
+//! A placeholder is the byte [`PLACEHOLDER`], which JSON never contains, and the byte of its kind; [`Kind::Same`] and
+//! [`Kind::Fragment`] have one byte more, a number.
+
+use std::num::NonZeroU8;
+
+use memchr::memchr;
+use smallvec::SmallVec;
+
+use super::{
+    chunks::{ChunkedBytes, Cursor},
+    fragment::{Fragment, PerFragment},
+    placeholder::{self, Kind, PLACEHOLDER, Value, ValueReader},
+    skeleton::{Identity, MAX_PLACEHOLDERS},
+};
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Placeholder {
+    pub(super) kind: Kind,
+    /// Of [`Kind::Same`]: the number of the placeholder with the same value.
+    pub(super) place: u8,
+    /// One bit for each section of the fragment that contains the value.
+    pub(super) sections: u8,
+    /// The number of literal bytes that follow, at least.
+    behind: u16,
+    /// The string around it, if it is the first placeholder in it.
+    pub(super) text: Option<InText>,
+}
+
+/// The literal bytes around the placeholders of one string.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct InText {
+    /// The number of bytes before the first placeholder.
+    pub(super) before: u16,
+    /// The number of bytes before, between and after the placeholders.
+    pub(super) all: u16,
+    /// The number of placeholders in the string, which have consecutive numbers.
+    pub(super) placeholders: NonZeroU8,
+}
+
+/// Returns the length of the string whose first placeholder this is.
+pub(super) fn text_length(placeholders: &[Placeholder], values: &[Value<'_>], placeholder: usize) -> Option<u64> {
+    let InText { all, placeholders, .. } = placeholders.get(placeholder)?.text?;
+    let values = values.get(placeholder..)?.iter().take(usize::from(placeholders.get()));
+    Some(u64::from(all) + values.map(|value| value.len() as u64).sum::<u64>())
+}
+
+/// Returns the number of bytes before the first placeholder.
+pub(super) fn before_placeholders(key: &[u8]) -> u32 {
+    u32::try_from(memchr(PLACEHOLDER, key).unwrap_or(key.len())).unwrap_or(u32::MAX)
+}
+
+/// Returns the placeholders of a skeleton, in order. Returns None if the bytes are not a skeleton, or if a string with
+/// placeholders is too long or has too many.
+pub(super) fn placeholders(key: &[u8]) -> Option<Box<[Placeholder]>> {
+    let mut placeholders: Vec<Placeholder> = Vec::new();
+    let mut tokens = Tokens::from(key);
+    let mut literal: &[u8] = b"";
+    // The first placeholder of the string that has not ended yet.
+    let mut open: Option<usize> = None;
+    // The last token was a placeholder.
+    let mut follows = false;
+    while let Some(token) = tokens.next()? {
+        match token {
+            Token::Literal(bytes) => {
+                literal = bytes;
+                if let Some(placeholder) = placeholders.last_mut().filter(|_| follows) {
+                    placeholder.behind = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
+                }
+                follows = false;
+                // A string with a placeholder has no escapes, so the next quote ends it.
+                let end = bytes.iter().position(|byte| *byte == b'"');
+                if let Some(around) = open.and_then(|first| placeholders[first].text.as_mut()) {
+                    around.all = around.all.checked_add(u16::try_from(end.unwrap_or(bytes.len())).ok()?)?;
+                }
+                open = open.filter(|_| end.is_none());
+            }
+            Token::Placeholder(kind, place) => {
+                if kind == Kind::Same && usize::from(place) >= placeholders.len() {
+                    return None;
+                }
+                let mut text = None;
+                if let Some(around) = open.and_then(|first| placeholders[first].text.as_mut()) {
+                    around.placeholders = around.placeholders.checked_add(1)?;
+                } else if kind != Kind::Count {
+                    let quote = literal.iter().rposition(|byte| *byte == b'"').map_or(0, |at| at + 1);
+                    let before = u16::try_from(literal.len() - quote).ok()?;
+                    text = Some(InText { before, all: before, placeholders: NonZeroU8::MIN });
+                    open = Some(placeholders.len());
+                }
+                placeholders.push(Placeholder { kind, place, sections: 0, behind: 0, text });
+                (literal, follows) = (b"", true);
+            }
+            Token::Fragment(_) => (literal, follows) = (b"", false),
+        }
+    }
+    (placeholders.len() < MAX_PLACEHOLDERS).then(|| placeholders.into_boxed_slice())
+}
+
+pub(super) enum Token<'a> {
+    /// Literal bytes; another literal may follow.
+    Literal(&'a [u8]),
+    Placeholder(Kind, u8),
+    Fragment(Fragment),
+}
+
+/// The rest of a skeleton's text.
+#[derive(Clone)]
+pub(super) struct Tokens<'a> {
+    /// No chunk ends within a placeholder.
+    text: Cursor<'a>,
+    /// This many bytes are known to be literal.
+    plain: usize,
+}
+
+impl<'a> From<&'a [u8]> for Tokens<'a> {
+    fn from(key: &'a [u8]) -> Self {
+        Self { text: key.into(), plain: 0 }
+    }
+}
+
+impl<'a> From<&'a ChunkedBytes> for Tokens<'a> {
+    fn from(key: &'a ChunkedBytes) -> Self {
+        Self { text: key.reader(), plain: 0 }
+    }
+}
+
+impl<'a> Tokens<'a> {
+    /// Records that the last token was this placeholder, so that no placeholder is searched for in the literal after it.
+    pub(super) fn behind(&mut self, placeholder: &Placeholder) {
+        self.plain = placeholder.behind as usize;
+    }
+
+    /// This many bytes are known to be literal.
+    pub(super) fn plain(self, plain: u32) -> Self {
+        Self { plain: plain as usize, ..self }
+    }
+
+    /// Skips the bytes that are known to be literal while `text` begins with them. Returns the rest of `text`.
+    #[inline]
+    pub(super) fn over<'t>(&mut self, mut text: &'t [u8]) -> &'t [u8] {
+        while self.plain > 0
+            && let Some(chunk) = self.text.next()
+        {
+            let (literal, rest) = chunk.split_at(chunk.len().min(self.plain));
+            let Some(left) = text.strip_prefix(literal) else {
+                self.text.chunk = chunk;
+                break;
+            };
+            self.plain -= literal.len();
+            (self.text.chunk, text) = (rest, left);
+        }
+        text
+    }
+
+    fn len(&self) -> usize {
+        self.text.clone().map(<[u8]>::len).sum()
+    }
+
+    /// The outer None is a malformed text, the inner None its end.
+    #[inline]
+    pub(super) fn next(&mut self) -> Option<Option<Token<'a>>> {
+        let Some(chunk) = self.text.next() else { return Some(None) };
+        let first = *chunk.first()?;
+        if self.plain > 0 || first != PLACEHOLDER {
+            let end = match self.plain {
+                0 => memchr(PLACEHOLDER, chunk).unwrap_or(chunk.len()),
+                plain => plain.min(chunk.len()),
+            };
+            self.plain = self.plain.saturating_sub(end);
+            let (literal, rest) = chunk.split_at(end);
+            self.text.chunk = rest;
+            return Some(Some(Token::Literal(literal)));
+        }
+        let kind = Kind::from_byte(*chunk.get(1)?)?;
+        let place = if kind.has_place() { *chunk.get(2)? } else { 0 };
+        self.text.chunk = &chunk[if kind.has_place() { 3 } else { 2 }..];
+        Some(Some(if kind == Kind::Fragment {
+            Token::Fragment(Fragment::from_byte(place)?)
+        } else {
+            Token::Placeholder(kind, place)
+        }))
+    }
+}
+
+/// Returns the kinds of a skeleton's placeholders, in order; [`Kind::Same`] is resolved to the kind that it refers to.
+pub(super) fn real_kinds(key: &[u8]) -> Option<Vec<Kind>> {
+    let mut kinds = Vec::new();
+    let mut tokens = Tokens::from(key);
+    while let Some(token) = tokens.next()? {
+        if let Token::Placeholder(kind, place) = token {
+            kinds.push(if kind == Kind::Same { *kinds.get(usize::from(place))? } else { kind });
+        }
+    }
+    Some(kinds)
+}
+
+/// Room for the values of most skeletons.
+pub(super) type Resolved<'a> = SmallVec<[Value<'a>; 40]>;
+
+/// Returns the values of all placeholders. Returns None if `own` are not values of these placeholders.
+pub(super) fn resolve<'a>(placeholders: &[Placeholder], own: &'a [u8], identity: Identity<'a>) -> Option<Resolved<'a>> {
+    let mut values = ValueReader::new(own);
+    let mut resolved = Resolved::new();
+    for placeholder in placeholders {
+        resolved.push(match placeholder.kind {
+            Kind::Name => Value::Text(identity.name),
+            Kind::Uid => Value::Text(identity.uid),
+            Kind::Revision => Value::Revision(identity.revision),
+            Kind::Ordinal => Value::Text(named(placeholder::ordinal(identity.name.as_bytes()))?),
+            Kind::Run => Value::Text(named(placeholder::run(identity.name.as_bytes()))?),
+            Kind::Same => *resolved.get(usize::from(placeholder.place))?,
+            kind => values.next(kind)?,
+        });
+    }
+    values.is_empty().then_some(resolved)
+}
+
+/// Digits of a Pod's name.
+fn named(digits: Option<&[u8]>) -> Option<&str> {
+    str::from_utf8(digits?).ok()
+}
+
+/// Returns the JSON of the object with spec and status in it. Returns None if a skeleton or its values are malformed.
+pub(super) fn render(
+    texts: PerFragment<Tokens<'_>>,
+    mut write: impl FnMut(Fragment, usize, &mut Vec<u8>) -> Option<()>,
+) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(texts.iter().map(|(_, text)| text.len()).sum::<usize>() * 2);
+    let mut counts = PerFragment::<usize>::default();
+    let mut stack = vec![(Fragment::Object, texts[Fragment::Object].clone())];
+    while let Some((fragment, tokens)) = stack.last_mut() {
+        let fragment = *fragment;
+        match tokens.next()? {
+            None => {
+                stack.pop();
+            }
+            Some(Token::Literal(bytes)) => out.extend_from_slice(bytes),
+            Some(Token::Placeholder(..)) => {
+                write(fragment, counts[fragment], &mut out)?;
+                counts[fragment] += 1;
+            }
+            Some(Token::Fragment(inner)) if fragment == Fragment::Object && inner != Fragment::Object => {
+                stack.push((inner, texts[inner].clone()));
+            }
+            Some(Token::Fragment(_)) => return None,
+        }
+    }
+    Some(out)
+}
+
+/// Appends the sentinel of a placeholder: a value that can be found again in the encoded sections.
+pub(super) fn write_sentinel(kind: Kind, at: usize, out: &mut Vec<u8>) {
+    match kind {
+        Kind::Time => out.extend_from_slice(&placeholder::time_text(placeholder::sentinel_time(at))),
+        Kind::Count | Kind::Revision => Value::Count(placeholder::sentinel_count(at)).write(out),
+        _ => out.extend_from_slice(placeholder::sentinel_text(at).as_bytes()),
+    }
+}
+
+/// Returns the kind of a placeholder; of [`Kind::Same`], the kind of the placeholder that it refers to.
+pub(super) fn real(placeholders: &[Placeholder], at: usize) -> Kind {
+    let placeholder = placeholders[at];
+    if placeholder.kind == Kind::Same { placeholders[usize::from(placeholder.place)].kind } else { placeholder.kind }
+}
