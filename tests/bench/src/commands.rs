@@ -1,10 +1,14 @@
 //! The rig's command line: `compare` measures, and starts `serve` and `subject`, which can be run by hand too.
 
-use std::{path::PathBuf, process::ExitCode, thread, time::Duration};
+use std::{path::PathBuf, process::ExitCode, sync::LazyLock, thread, time::Duration};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum, builder::PossibleValue};
 
-use crate::{driver, generate, server, subject};
+use crate::{
+    driver,
+    generate::{self, PopulationKind},
+    server, subject,
+};
 
 /// Measures Podium's cache and its peers: what an event costs, what a Pod takes, how long a change takes to be seen.
 #[derive(Debug, Parser)]
@@ -34,7 +38,7 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct Generate {
-    /// How many Pods
+    /// How many Pods; `hostile` adds 5,000
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pods: usize,
     /// The same seed makes the same Pods and events
@@ -43,7 +47,8 @@ struct Generate {
     /// Pods of one owner, on average
     #[arg(long, value_name = "N", default_value_t = 70)]
     pods_per_workload: usize,
-    /// A folder of real Pods, a .json each, as templates in the place of invented ones
+    /// A folder of real Pods, a .json each, as templates in the place of invented ones; with the populations status and
+    /// churn
     #[arg(long, value_name = "DIR")]
     from: Option<PathBuf>,
 }
@@ -52,6 +57,9 @@ struct Generate {
 struct Serve {
     #[command(flatten)]
     generate: Generate,
+    /// What Pods have of their own and what events change
+    #[arg(long, value_enum, value_name = "NAME", default_value_t)]
+    population: PopulationKind,
     /// The peer in Go, which then turns Pods into protobuf for clients that ask for it
     #[arg(long, value_name = "FILE")]
     encoder: Option<PathBuf>,
@@ -64,6 +72,10 @@ struct Serve {
 struct Compare {
     #[command(flatten)]
     generate: Generate,
+    /// What Pods have of their own and what events change; several, separated by commas, run one after the other and
+    /// have a row each
+    #[arg(long, value_enum, value_name = "NAME|all", value_delimiter = ',', default_value = "status")]
+    population: Vec<Populations>,
     /// Events without pause, for the cost of one
     #[arg(long, value_name = "N", default_value_t = 50_000)]
     events: usize,
@@ -99,10 +111,41 @@ enum Output {
     Json,
 }
 
-impl From<Generate> for generate::Options {
-    fn from(flags: Generate) -> Self {
-        let Generate { pods, seed, pods_per_workload, from } = flags;
-        Self { pods, seed, pods_per_workload, from, ..Self::default() }
+/// One population, or every one that there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Populations {
+    One(PopulationKind),
+    All,
+}
+
+impl ValueEnum for Populations {
+    fn value_variants<'a>() -> &'a [Self] {
+        static VARIANTS: LazyLock<Vec<Populations>> = LazyLock::new(|| {
+            let each = PopulationKind::value_variants().iter().map(|kind| Populations::One(*kind));
+            each.chain([Populations::All]).collect()
+        });
+        &VARIANTS
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            Self::One(kind) => kind.to_possible_value(),
+            Self::All => Some(PossibleValue::new("all").help("Each of them, in this order")),
+        }
+    }
+}
+
+/// Returns the populations in their order, each once.
+fn each(asked: &[Populations]) -> Vec<PopulationKind> {
+    let is_asked =
+        |kind: &&PopulationKind| asked.contains(&Populations::All) || asked.contains(&Populations::One(**kind));
+    PopulationKind::value_variants().iter().filter(is_asked).copied().collect()
+}
+
+impl Generate {
+    fn options(self, kind: PopulationKind) -> generate::Options {
+        let Self { pods, seed, pods_per_workload, from } = self;
+        generate::Options { kind, pods, seed, pods_per_workload, from, ..generate::Options::default() }
     }
 }
 
@@ -111,7 +154,8 @@ impl From<Generate> for generate::Options {
 pub fn main() -> ExitCode {
     let done = match Flags::parse().command {
         Command::Compare(flags) => driver::compare(&driver::Options {
-            generate: flags.generate.into(),
+            populations: each(&flags.population),
+            generate: flags.generate.options(PopulationKind::default()),
             events: flags.events,
             rate: flags.rate,
             seconds: flags.seconds,
@@ -136,7 +180,7 @@ pub fn main() -> ExitCode {
 
 fn serve(flags: Serve) -> anyhow::Result<()> {
     let serving = server::Serving { encoder: flags.encoder, tls: flags.tls };
-    let server = server::start(&flags.generate.into(), serving)?;
+    let server = server::start(&flags.generate.options(flags.population), serving)?;
     match server.tls {
         Some((tls, certificate)) => {
             println!("listening {} https://{tls} {}", server.address, certificate.display());

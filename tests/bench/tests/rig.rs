@@ -33,6 +33,29 @@ fn every_figure_of_podium_and_of_kube_rs_is_measured() {
 }
 
 #[test]
+fn populations_run_one_after_the_other_with_a_row_each() {
+    let output = compare(&["--subjects", "podium,kube-rs", "--population", "cni,churn", "--output", "json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let row = |at: usize| {
+        let row = &report["subjects"][at];
+        (row["population"].as_str().unwrap(), row["subject"].as_str().unwrap())
+    };
+    let rows: Vec<_> = (0..report["subjects"].as_array().unwrap().len()).map(row).collect();
+    assert_eq!(rows, [("cni", "podium"), ("cni", "kube-rs"), ("churn", "podium"), ("churn", "kube-rs")]);
+    let own = |at: usize| report["subjects"][at]["runs"][0]["own_bytes_per_pod"].as_f64().unwrap();
+    assert!(own(0) > 50.0 && own(2) == 0.0, "{} and {}", own(0), own(2));
+}
+
+#[test]
+fn a_population_that_does_not_exist_is_an_error_that_lists_those_that_do() {
+    let output = compare(&["--population", "chrun"]);
+    assert!(!output.status.success());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("status, annotation") && said.contains("all"), "{said}");
+}
+
+#[test]
 fn podium_and_kube_rs_follow_over_tls() {
     if Command::new("openssl").arg("version").output().is_err() {
         eprintln!("SKIPPED: there is no openssl to make a certificate");

@@ -46,7 +46,7 @@ impl Pods {
         let all: Vec<_> = (0..pods).map(|at| read(population.json(at))).collect();
         let mut changing = BTreeMap::new();
         for _ in 0..(pods / 4).clamp(1, 20_000) {
-            let modified = population.modify().unwrap();
+            let modified = population.next_event().unwrap();
             changing.insert(modified.at, [Arc::clone(&all[modified.at]), read(population.json(modified.at))]);
         }
         // Made once more, now that there is nothing new in them.

@@ -10,6 +10,8 @@ use std::{
 
 use anyhow::Context;
 
+use crate::generate::{self, PopulationKind};
+
 use super::{
     Contender, Options,
     process::{Process, post},
@@ -21,6 +23,9 @@ const PROCESSORS: (usize, usize) = (0, 1);
 /// What docs/benchmarks.md explains, in the order of its table.
 #[derive(Debug, Clone, Copy, Default, serde::Serialize)]
 pub(super) struct Figures {
+    /// How many the subject holds.
+    pub(super) pods: f64,
+    pub(super) own_bytes_per_pod: f64,
     pub(super) event_cpu_micros: f64,
     pub(super) bytes_per_pod: f64,
     pub(super) bytes_per_pod_after_events: f64,
@@ -70,9 +75,9 @@ impl Drop for Scratch {
     }
 }
 
-pub(super) fn run(contender: &Contender, options: &Options) -> anyhow::Result<Figures> {
+pub(super) fn run(contender: &Contender, generate: &generate::Options, options: &Options) -> anyhow::Result<Figures> {
     let folder = Scratch::new()?;
-    let server = serve(contender, options, &folder.0)?;
+    let server = serve(contender, generate, options, &folder.0)?;
     let listening = server.hear_text("listening")?;
     let mut listening = listening.split(' ').map(str::to_owned);
     let (Some(address), Some(url)) = (listening.next(), listening.next()) else { anyhow::bail!("no address") };
@@ -84,8 +89,13 @@ pub(super) fn run(contender: &Contender, options: &Options) -> anyhow::Result<Fi
     }
     let mut subject = Process::start(&contender.program, &arguments, PROCESSORS.1)?;
     subject.hear("ready")?;
-    let pods = options.generate.pods as f64;
-    let mut figures = Figures::default();
+    let expected = match generate.kind {
+        PopulationKind::Hostile => generate.pods + generate.hostile_pods,
+        _ => generate.pods,
+    };
+    let pods = expected as f64;
+    let own_bytes_per_pod = post(address, "own-bytes")?.parse().context("own bytes are no number")?;
+    let mut figures = Figures { pods, own_bytes_per_pod, ..Figures::default() };
 
     let (cpu, empty) = (subject.cpu_micros()?, subject.memory()?);
     subject.say("go")?;
@@ -93,7 +103,7 @@ pub(super) fn run(contender: &Contender, options: &Options) -> anyhow::Result<Fi
     let &[begun, end, listed] = synced.as_slice() else { anyhow::bail!("synced {synced:?}") };
     figures.start_cpu_micros_per_pod = (subject.cpu_micros()? - cpu) as f64 / pods;
     figures.start_wall_seconds = (end - begun) as f64 / 1e9;
-    anyhow::ensure!(listed == options.generate.pods as u64, "it holds {listed} Pods of {pods}");
+    anyhow::ensure!(listed == expected as u64, "it holds {listed} Pods of {pods}");
     pause(options.settle);
     let per_pod = |anonymous: u64| anonymous.saturating_sub(empty.anonymous) as f64 / pods;
     figures.bytes_per_pod = per_pod(subject.memory()?.anonymous);
@@ -121,11 +131,16 @@ pub(super) fn run(contender: &Contender, options: &Options) -> anyhow::Result<Fi
     Ok(figures)
 }
 
-fn serve(contender: &Contender, options: &Options, folder: &Path) -> anyhow::Result<Process> {
-    let generate = &options.generate;
+fn serve(
+    contender: &Contender,
+    generate: &generate::Options,
+    options: &Options,
+    folder: &Path,
+) -> anyhow::Result<Process> {
     let mut arguments: Vec<String> = vec!["serve".to_owned()];
     let mut flag = |name: &str, value: String| arguments.extend([format!("--{name}"), value]);
     flag("pods", generate.pods.to_string());
+    flag("population", generate.kind.name());
     flag("seed", generate.seed.to_string());
     flag("pods-per-workload", generate.pods_per_workload.to_string());
     if let Some(from) = &generate.from {

@@ -10,7 +10,7 @@ use std::{path::PathBuf, time::Duration};
 
 use anyhow::Context;
 
-use crate::generate;
+use crate::generate::{self, PopulationKind};
 
 use measure::Figures;
 
@@ -29,7 +29,9 @@ struct Contender {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
+    /// Of each population; the kind in it is replaced.
     pub(crate) generate: generate::Options,
+    pub(crate) populations: Vec<PopulationKind>,
     pub(crate) events: usize,
     pub(crate) rate: u32,
     pub(crate) seconds: u32,
@@ -45,9 +47,10 @@ pub(crate) struct Options {
     pub(crate) json: bool,
 }
 
-/// What all runs of one subject gave.
+/// All runs of one subject on one population.
 #[derive(Debug, serde::Serialize)]
 struct Measured {
+    population: String,
     subject: &'static str,
     runs: Vec<Figures>,
 }
@@ -67,15 +70,9 @@ struct Report {
 /// When a program cannot be run or does not do what it should; the message names it.
 pub(crate) fn compare(options: &Options) -> anyhow::Result<()> {
     let contenders = contenders(options)?;
-    let mut all: Vec<Measured> =
-        contenders.iter().map(|contender| Measured { subject: contender.name, runs: Vec::new() }).collect();
-    for repeat in 1..=options.repeats {
-        for (contender, measured) in contenders.iter().zip(&mut all) {
-            eprintln!("run {repeat} of {}: {}", options.repeats, contender.name);
-            let figures = measure::run(contender, options).with_context(|| format!("subject {}", contender.name))?;
-            eprintln!("  {figures}");
-            measured.runs.push(figures);
-        }
+    let mut all = Vec::new();
+    for kind in &options.populations {
+        all.extend(of_population(*kind, &contenders, options)?);
     }
     if options.json {
         let Options { generate, events, rate, tls, .. } = options;
@@ -85,6 +82,25 @@ pub(crate) fn compare(options: &Options) -> anyhow::Result<()> {
         println!("{}", table::render(&all));
     }
     Ok(())
+}
+
+/// Runs every subject on one population.
+fn of_population(kind: PopulationKind, contenders: &[Contender], options: &Options) -> anyhow::Result<Vec<Measured>> {
+    let population = kind.name();
+    let generate = generate::Options { kind, ..options.generate.clone() };
+    let empty =
+        |contender: &Contender| Measured { population: population.clone(), subject: contender.name, runs: Vec::new() };
+    let mut all: Vec<Measured> = contenders.iter().map(empty).collect();
+    for repeat in 1..=options.repeats {
+        for (contender, measured) in contenders.iter().zip(&mut all) {
+            eprintln!("run {repeat} of {}: {} on population {population}", options.repeats, contender.name);
+            let figures = measure::run(contender, &generate, options)
+                .with_context(|| format!("subject {} on population {population}", contender.name))?;
+            eprintln!("  {figures}");
+            measured.runs.push(figures);
+        }
+    }
+    Ok(all)
 }
 
 /// All that there are, or those that were asked for; what was asked for and is not built is an error.
@@ -131,6 +147,7 @@ mod tests {
     fn names(subjects: &[&str]) -> Vec<&'static str> {
         let options = Options {
             generate: generate::Options::default(),
+            populations: vec![PopulationKind::default()],
             events: 1,
             rate: 1,
             seconds: 1,

@@ -1,5 +1,5 @@
-//! The table: a row for each subject, in each cell the median, the spread of the runs, and the ratio to podium. In two
-//! halves, or it is wider than a screen.
+//! The table: a row for each population and subject, in each cell the median, the spread of the runs, and the ratio to
+//! podium. In two halves, or it is wider than a screen.
 
 use comfy_table::{Cell, CellAlignment, Table, presets::ASCII_MARKDOWN};
 
@@ -7,6 +7,9 @@ use super::{Figures, Measured};
 
 type Column = (&'static str, fn(&Figures) -> f64);
 
+/// The same in every run and for every subject of a population.
+const OF_POPULATION: [Column; 2] =
+    [("Pods", |figures| figures.pods), ("own B/Pod", |figures| figures.own_bytes_per_pod)];
 const COSTS: [Column; 5] = [
     ("A: CPU us/event", |figures| figures.event_cpu_micros),
     ("B: B/Pod", |figures| figures.bytes_per_pod),
@@ -24,18 +27,22 @@ const TIMES: [Column; 6] = [
 ];
 
 pub(super) fn render(all: &[Measured]) -> String {
-    format!("{}\n\n{}", half(all, &COSTS), half(all, &TIMES))
+    format!("{}\n\n{}", half(all, &OF_POPULATION, &COSTS), half(all, &[], &TIMES))
 }
 
-fn half(all: &[Measured], columns: &[Column]) -> String {
+fn half(all: &[Measured], of_population: &[Column], columns: &[Column]) -> String {
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN);
-    table.set_header(["subject"].into_iter().chain(columns.iter().map(|(name, _)| *name)));
-    let base = all.iter().find(|measured| measured.subject == "podium");
+    let names = of_population.iter().chain(columns).map(|(name, _)| *name);
+    table.set_header(["population", "subject"].into_iter().chain(names));
     for measured in all {
-        let cells = columns.iter().map(|(_, figure)| Cell::new(cell(measured, base, *figure)));
+        let is_base = |other: &&Measured| other.subject == "podium" && other.population == measured.population;
+        let base = all.iter().find(is_base);
+        let first = |figure: fn(&Figures) -> f64| measured.runs.first().map_or(f64::NAN, figure);
+        let same = of_population.iter().map(|(_, figure)| Cell::new(format!("{:.0}", first(*figure))));
+        let cells = same.chain(columns.iter().map(|(_, figure)| Cell::new(cell(measured, base, *figure))));
         let cells = cells.map(|cell| cell.set_alignment(CellAlignment::Right));
-        table.add_row([Cell::new(measured.subject)].into_iter().chain(cells));
+        table.add_row([Cell::new(&measured.population), Cell::new(measured.subject)].into_iter().chain(cells));
     }
     table.to_string()
 }
@@ -80,16 +87,30 @@ fn ratio(value: f64) -> String {
 mod tests {
     use super::*;
 
-    fn measured(subject: &'static str, events: &[f64]) -> Measured {
-        let run = |micros: &f64| Figures { event_cpu_micros: *micros, ..Figures::default() };
-        Measured { subject, runs: events.iter().map(run).collect() }
+    fn measured(population: &str, subject: &'static str, events: &[f64]) -> Measured {
+        let run = |micros: &f64| Figures { pods: 60.0, event_cpu_micros: *micros, ..Figures::default() };
+        Measured { population: population.to_owned(), subject, runs: events.iter().map(run).collect() }
     }
 
     #[test]
     fn a_cell_has_the_median_the_spread_and_the_ratio_to_podium() {
-        let all = [measured("podium", &[6.0, 5.0, 9.0]), measured("kube-rs", &[120.0, 131.0, 126.0])];
+        let all =
+            [measured("status", "podium", &[6.0, 5.0, 9.0]), measured("status", "kube-rs", &[120.0, 131.0, 126.0])];
         let table = render(&all);
         assert!(table.contains("| 6.00 (5.00-9.00) 1.0x |"), "{table}");
         assert!(table.contains("126 (120-131) 21x"), "{table}");
+    }
+
+    #[test]
+    fn a_ratio_is_to_podium_on_the_same_population() {
+        let all = [
+            measured("status", "podium", &[6.0]),
+            measured("cni", "podium", &[12.0]),
+            measured("cni", "kube-rs", &[120.0]),
+        ];
+        let table = render(&all);
+        assert!(table.contains("120 10x") && table.contains("12.0 1.0x"), "{table}");
+        let row = table.lines().find(|line| line.contains("| cni") && line.contains("kube-rs")).unwrap();
+        assert!(row.split('|').nth(3).is_some_and(|pods| pods.trim() == "60"), "{row}");
     }
 }

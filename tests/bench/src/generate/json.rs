@@ -78,6 +78,44 @@ impl Json {
         }
     }
 
+    /// Appends to a list.
+    pub(super) fn push(&mut self, item: Json) {
+        if let Self::List(items) = self {
+            items.push(item);
+        }
+    }
+
+    /// Puts a field where sorting by key puts it, as the API server sorts labels and annotations.
+    pub(super) fn set_sorted(&mut self, key: &str, value: Json) {
+        self.set(key, value);
+        if let Self::Object(fields) = self {
+            fields.sort_by(|(a, _), (b, _)| a.cmp(b));
+        }
+    }
+
+    /// Puts the fields of an object into this order. Fields that are not in it come last.
+    pub(super) fn sort_by(&mut self, order: &[&str]) {
+        if let Self::Object(fields) = self {
+            fields.sort_by_key(|(key, _)| order.iter().position(|known| known == key).unwrap_or(order.len()));
+        }
+    }
+
+    pub(super) fn remove(&mut self, key: &str) {
+        if let Self::Object(fields) = self {
+            fields.retain(|(known, _)| known != key);
+        }
+    }
+
+    /// Changes every text, also below this value. Keys stay.
+    pub(super) fn each_text(&mut self, change: &mut impl FnMut(&mut String)) {
+        match self {
+            Self::Text(text) => change(text),
+            Self::List(items) => items.iter_mut().for_each(|item| item.each_text(change)),
+            Self::Object(fields) => fields.iter_mut().for_each(|(_, value)| value.each_text(change)),
+            Self::Null | Self::Bool(_) | Self::Number(_) => {}
+        }
+    }
+
     /// Compact, as Go writes it: `<`, `>` and `&` are escaped too.
     pub(super) fn render(&self, into: &mut String) {
         match self {

@@ -1,13 +1,13 @@
 //! One Pod object of a workload in one state, in the API server's own order of fields, with places to be filled.
 
 use super::{
-    json::{Json, list, number, object, sorted_texts, text},
-    template::{Hole, MAX_CONTAINERS, push_digest},
-    workload::{Draft, Kind, Phase},
+    draft::Draft,
+    json::{Json, list, number, object, text},
+    own::Own,
+    resize,
+    template::{Hole, container_numbers, init_container_numbers, push_digest},
+    workload::{Kind, Phase},
 };
-
-/// Places of init containers are numbered from here.
-const FIRST_INIT: u8 = MAX_CONTAINERS / 2;
 
 pub(super) fn pod(draft: &Draft, phase: Phase) -> Json {
     let status = status(draft, phase);
@@ -23,10 +23,9 @@ pub(super) fn pod(draft: &Draft, phase: Phase) -> Json {
 fn metadata(draft: &Draft, status: &Json, phase: Phase) -> Json {
     let mut annotations = draft.annotations.clone();
     let scheduled = phase != Phase::Pending;
-    if draft.network_annotations && scheduled {
-        let of_network = network_annotations();
+    for (_, of_network) in draft.network.iter().filter(|_| scheduled) {
         if let (Json::Object(all), Json::Object(more)) = (&mut annotations, of_network) {
-            all.extend(more);
+            all.extend(more.iter().cloned());
             all.sort_by(|(a, _), (b, _)| a.cmp(b));
         }
     }
@@ -36,20 +35,12 @@ fn metadata(draft: &Draft, status: &Json, phase: Phase) -> Json {
         ("namespace", text(draft.namespace.as_str())),
         ("uid", Hole::Uid.text()),
         ("resourceVersion", Hole::Revision.text()),
-        ("generation", number(1)),
+        ("generation", Json::Number(Hole::Generation.character().to_string())),
         ("creationTimestamp", Hole::Created.text()),
         ("labels", draft.labels.clone()),
         ("annotations", annotations),
         ("ownerReferences", list([draft.owner.clone()])),
         ("managedFields", managed_fields(draft, status, phase)),
-    ])
-}
-
-fn network_annotations() -> Json {
-    sorted_texts([
-        ("cni.projectcalico.org/containerID", Hole::SandboxId.character().to_string()),
-        ("cni.projectcalico.org/podIP", format!("{}/32", Hole::PodIp.character())),
-        ("cni.projectcalico.org/podIPs", format!("{}/32", Hole::PodIp.character())),
     ])
 }
 
@@ -79,13 +70,13 @@ fn managed_fields(draft: &Draft, status: &Json, phase: Phase) -> Json {
     let written = object([("f:metadata", metadata.owned("metadata")), ("f:spec", spec(draft, false).owned("spec"))]);
     let mut entries = vec![entry("kube-controller-manager", Hole::Created, written, false)];
     if phase != Phase::Pending {
-        if draft.network_annotations {
-            let mut fields = network_annotations().owned("annotations");
+        for (manager, of_network) in &draft.network {
+            let mut fields = of_network.owned("annotations");
             if let Json::Object(fields) = &mut fields {
                 fields.remove(0);
             }
             let fields = object([("f:metadata", object([("f:annotations", fields)]))]);
-            entries.push(entry("calico", Hole::Sandbox, fields, true));
+            entries.push(entry(manager, Hole::Sandbox, fields, true));
         }
         let mut reported = status.clone();
         if let Json::Object(fields) = &mut reported {
@@ -226,28 +217,43 @@ fn status(draft: &Draft, phase: Phase) -> Json {
         Phase::Running | Phase::Recovered | Phase::Unready | Phase::Crashed => "Running",
     };
     let mut status = object([
-        ("observedGeneration", number(1)),
+        ("observedGeneration", observed_generation()),
         ("phase", text(name)),
         ("conditions", conditions(draft, phase)),
         ("hostIP", Hole::HostIp.text()),
-        ("hostIPs", list([object([("ip", Hole::HostIp.text())])])),
+        ("hostIPs", addresses(Hole::HostIp, draft.dual_stack.then_some(Own::HostIp6))),
     ]);
     if phase != Phase::Pending {
         status.set("podIP", Hole::PodIp.text());
-        status.set("podIPs", list([object([("ip", Hole::PodIp.text())])]));
+        status.set("podIPs", addresses(Hole::PodIp, draft.dual_stack.then_some(Own::PodIp6)));
     }
     status.set("startTime", Hole::Scheduled.text());
-    let statuses = |containers: &[Json], first: u8, phase: Phase| {
-        let numbered = containers.iter().zip(first..MAX_CONTAINERS);
-        list(numbered.map(|(container, at)| container_status(draft, container, at, phase)))
-    };
+    let status_of = |(container, at): (&Json, u8), phase: Phase| container_status(draft, container, at, phase);
     if !draft.init_containers.is_empty() {
-        let phase = if phase == Phase::Pending { Phase::Pending } else { Phase::Succeeded };
-        status.set("initContainerStatuses", statuses(&draft.init_containers, FIRST_INIT, phase));
+        let statuses = draft.init_containers.iter().zip(init_container_numbers()).map(|(container, at)| {
+            let phase = match phase {
+                Phase::Pending | Phase::Succeeded => phase,
+                _ if is_sidecar(container) => Phase::Running,
+                _ => Phase::Succeeded,
+            };
+            status_of((container, at), phase)
+        });
+        status.set("initContainerStatuses", list(statuses));
     }
-    status.set("containerStatuses", statuses(&draft.containers, 0, phase));
+    let statuses = draft.containers.iter().zip(container_numbers()).map(|container| status_of(container, phase));
+    status.set("containerStatuses", list(statuses));
     status.set("qosClass", text("Burstable"));
     status
+}
+
+fn observed_generation() -> Json {
+    Json::Number(Hole::ObservedGeneration.character().to_string())
+}
+
+/// The first address is IPv4.
+fn addresses(first: Hole, second: Option<Own>) -> Json {
+    let all = [first].into_iter().chain(second.map(Hole::Own));
+    list(all.map(|address| object([("ip", address.text())])))
 }
 
 fn conditions(draft: &Draft, phase: Phase) -> Json {
@@ -262,7 +268,7 @@ fn conditions(draft: &Draft, phase: Phase) -> Json {
     let condition = |name: &str, holds: bool, since: Hole, why: Option<&(&str, String)>| {
         let mut condition = object([
             ("type", text(name)),
-            ("observedGeneration", number(1)),
+            ("observedGeneration", observed_generation()),
             ("status", text(if holds { "True" } else { "False" })),
             ("lastProbeTime", Json::Null),
             ("lastTransitionTime", since.text()),
@@ -282,6 +288,11 @@ fn conditions(draft: &Draft, phase: Phase) -> Json {
         condition("ContainersReady", unready.is_none(), Hole::Ready, unready.as_ref()),
         condition("PodScheduled", true, Hole::Scheduled, None),
     ])
+}
+
+/// An init container that runs as long as the Pod.
+fn is_sidecar(container: &Json) -> bool {
+    container.get("restartPolicy").and_then(Json::as_text) == Some("Always")
 }
 
 fn container_status(draft: &Draft, container: &Json, at: u8, phase: Phase) -> Json {
@@ -326,7 +337,8 @@ fn container_status(draft: &Draft, container: &Json, at: u8, phase: Phase) -> Js
         Phase::Running | Phase::Unready => (running, nothing()),
     };
     let started = matches!(phase, Phase::Running | Phase::Recovered | Phase::Unready);
-    let ready = matches!(phase, Phase::Running | Phase::Recovered) || at >= FIRST_INIT;
+    let is_init = init_container_numbers().any(|of_init| of_init == at);
+    let ready = matches!(phase, Phase::Running | Phase::Recovered) || is_init;
     let mut image_id = "registry.example.com/images@sha256:".to_owned();
     push_digest(draft.image_seed.wrapping_add(u64::from(at)), &mut image_id);
     let mut status = object([
@@ -349,10 +361,12 @@ fn container_status(draft: &Draft, container: &Json, at: u8, phase: Phase) -> Js
     status.set("imageID", text(image_id));
     status.set("containerID", containerd(id));
     status.set("started", Json::Bool(started));
-    if let Some(requests) = container.get("resources").and_then(|resources| resources.get("requests")) {
+    let mut resources = part("resources");
+    resize::allocate(&mut resources);
+    if let Some(requests) = resources.get("requests") {
         status.set("allocatedResources", requests.clone());
     }
-    status.set("resources", part("resources"));
+    status.set("resources", resources);
     let mut mounts = part("volumeMounts");
     for mount in mounts.items_mut() {
         if let Json::Object(fields) = mount {

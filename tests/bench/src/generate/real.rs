@@ -8,7 +8,7 @@ use anyhow::Context;
 
 use super::{
     json::{Json, text},
-    template::{Hole, MAX_CONTAINERS},
+    template::{Hole, container_numbers, init_container_numbers},
     workload::Workload,
 };
 
@@ -94,9 +94,12 @@ fn status(status: &mut Json) {
         conditions.items_mut().iter_mut().for_each(condition);
     }
     set_if_there(status, "startTime", Hole::Scheduled.text());
-    for (list, first) in [("containerStatuses", 0), ("initContainerStatuses", MAX_CONTAINERS / 2)] {
+    for (list, numbers) in [
+        ("containerStatuses", container_numbers().collect::<Vec<_>>()),
+        ("initContainerStatuses", init_container_numbers().collect()),
+    ] {
         let Some(statuses) = status.get_mut(list) else { continue };
-        for (container, at) in statuses.items_mut().iter_mut().zip(first..MAX_CONTAINERS) {
+        for (container, at) in statuses.items_mut().iter_mut().zip(numbers) {
             container_status(container, at);
         }
     }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use rand::{Rng, rngs::SmallRng};
 
 use super::{
-    push_time, push_uid,
+    own, push_time, push_uid,
     template::{Hole, mix, push_digest},
     workload::{Kind, Phase},
 };
@@ -23,6 +23,13 @@ pub(super) struct Identity {
     pub(super) created: i64,
 }
 
+impl Identity {
+    pub(super) fn pod_ip(&self) -> [u8; 4] {
+        let [_, a, b, c] = self.ip.to_be_bytes();
+        [100, 64 + (a & 63), b, c]
+    }
+}
+
 /// What events change.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct State {
@@ -34,6 +41,10 @@ pub(super) struct State {
     pub(super) last_finished: i64,
     pub(super) ready: i64,
     pub(super) reported: i64,
+    /// Changes of the spec.
+    pub(super) generation: u32,
+    /// The newest of them that the kubelet has seen.
+    pub(super) observed: u32,
 }
 
 impl State {
@@ -62,6 +73,8 @@ impl State {
             last_finished: started + ran,
             ready: started + 5,
             reported: started + 6,
+            generation: 1,
+            observed: 1,
         };
         if restarts > 0 {
             state.last_started = started + ran - random.random_range(1..120);
@@ -70,6 +83,37 @@ impl State {
             state.reported = state.ready;
         }
         state
+    }
+
+    /// A Pod that was created just now.
+    pub(super) fn created(now: i64, revision: u64) -> Self {
+        Self {
+            phase: Phase::Pending,
+            revision,
+            restarts: 0,
+            started: now,
+            last_started: now,
+            last_finished: now,
+            ready: now,
+            reported: now,
+            generation: 1,
+            observed: 1,
+        }
+    }
+
+    /// Changes the resources that the spec asks for, or, once that was done, those that the kubelet has allocated.
+    /// A Pod that is not running does not change.
+    pub(super) fn resize(&mut self, now: i64) -> bool {
+        if matches!(self.phase, Phase::Pending | Phase::Succeeded) {
+            return false;
+        }
+        if self.observed < self.generation {
+            self.observed = self.generation;
+            self.reported = now;
+        } else {
+            self.generation += 1;
+        }
+        true
     }
 
     /// One more write of the kubelet to the status. The Pod goes on from state to state as Pods do; one that has
@@ -118,7 +162,8 @@ pub(super) fn push(hole: Hole, identity: &Identity, state: &State, into: &mut St
             Ok(())
         }
         Hole::Revision => write!(into, "{}", state.revision),
-        Hole::Generation => write!(into, "1"),
+        Hole::Generation => write!(into, "{}", state.generation),
+        Hole::ObservedGeneration => write!(into, "{}", state.observed),
         Hole::Created => push_time(identity.created, into),
         Hole::Scheduled => push_time(identity.created + (seed & 1).cast_signed(), into),
         Hole::Sandbox => push_time(identity.created + 2, into),
@@ -129,8 +174,8 @@ pub(super) fn push(hole: Hole, identity: &Identity, state: &State, into: &mut St
         }
         Hole::HostIp => write!(into, "10.{}.{}.12", identity.node >> 8, identity.node & 255),
         Hole::PodIp => {
-            let [_, a, b, c] = identity.ip.to_be_bytes();
-            write!(into, "100.{}.{b}.{c}", 64 + (a & 63))
+            let [a, b, c, d] = identity.pod_ip();
+            write!(into, "{a}.{b}.{c}.{d}")
         }
         Hole::Token => {
             into.push_str(&super::suffix(mix(seed ^ 0x70_6b65)));
@@ -153,6 +198,7 @@ pub(super) fn push(hole: Hole, identity: &Identity, state: &State, into: &mut St
         Hole::LastStarted(at) => push_time(of_container(at, state.last_started), into),
         Hole::LastFinished(at) => push_time(of_container(at, state.last_finished) + i64::from(at), into),
         Hole::Restarts(at) => write!(into, "{}", restarts(at)),
+        Hole::Own(value) => own::push(value, identity, state, into),
     };
 }
 

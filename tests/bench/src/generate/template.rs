@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use super::json::Json;
+use super::{json::Json, own::Own};
 
 /// What differs between the Pods of a workload, or from state to state of one Pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +13,7 @@ pub(super) enum Hole {
     Uid,
     Revision,
     Generation,
+    ObservedGeneration,
     Created,
     Scheduled,
     /// When the network was set up.
@@ -36,17 +37,32 @@ pub(super) enum Hole {
     LastStarted(u8),
     LastFinished(u8),
     Restarts(u8),
+    /// A value of one of the populations that have values of their own.
+    Own(Own),
 }
 
-/// Containers of one Pod that have places of their own; the ids of further ones are the same in every Pod.
-pub(super) const MAX_CONTAINERS: u8 = 8;
+/// Numbers of one Pod's containers that have places of their own; the ids of further ones are the same in every Pod.
+const MAX_CONTAINERS: u8 = 120;
+/// Init containers have these numbers, containers have the others.
+const INIT_CONTAINERS: std::ops::Range<u8> = 4..8;
 const FIRST: u32 = 0xE000;
 
-const PLAIN: [Hole; 15] = [
+/// Returns the numbers of a Pod's containers, in their order.
+pub(super) fn container_numbers() -> impl Iterator<Item = u8> {
+    (0..INIT_CONTAINERS.start).chain(INIT_CONTAINERS.end..MAX_CONTAINERS)
+}
+
+/// Returns the numbers of a Pod's init containers, in their order.
+pub(super) fn init_container_numbers() -> impl Iterator<Item = u8> {
+    INIT_CONTAINERS
+}
+
+const PLAIN: [Hole; 16] = [
     Hole::Name,
     Hole::Uid,
     Hole::Revision,
     Hole::Generation,
+    Hole::ObservedGeneration,
     Hole::Created,
     Hole::Scheduled,
     Hole::Sandbox,
@@ -72,7 +88,8 @@ impl Hole {
                 Hole::Restarts(at),
             ]
         });
-        PLAIN.into_iter().chain(of_containers)
+        // The many numbers of containers come last, because a place is looked up from the beginning.
+        PLAIN.into_iter().chain(Own::all().map(Hole::Own)).chain(of_containers)
     }
 
     pub(super) fn character(self) -> char {
@@ -108,6 +125,11 @@ impl Template {
             }
         }
         Self { pieces, tail: text.into() }
+    }
+
+    /// Returns the places in the order of the text.
+    pub(super) fn holes(&self) -> impl Iterator<Item = Hole> {
+        self.pieces.iter().map(|(_, hole)| *hole)
     }
 
     pub(super) fn fill(&self, into: &mut String, mut value: impl FnMut(Hole, &mut String)) {

@@ -1,3 +1,5 @@
+mod populations;
+
 use super::*;
 
 fn population(pods: usize) -> Population {
@@ -8,7 +10,7 @@ fn population(pods: usize) -> Population {
 fn states(population: &mut Population, events: usize) -> Vec<String> {
     let mut states: Vec<String> = (0..population.len()).map(|at| population.json(at)).collect();
     for _ in 0..events {
-        let modified = population.modify().unwrap();
+        let modified = population.next_event().unwrap();
         states.push(population.json(modified.at));
     }
     states
@@ -83,7 +85,7 @@ fn an_event_has_the_next_revision_and_changes_the_status_alone() {
         (0..population.len()).map(|at| serde_json::from_str(&population.json(at)).unwrap()).collect();
     for _ in 0..500 {
         let revision = population.revision();
-        let modified = population.modify().unwrap();
+        let modified = population.next_event().unwrap();
         assert_eq!((modified.revision, population.revision()), (revision + 1, revision + 1));
         let new: serde_json::Value = serde_json::from_str(&population.json(modified.at)).unwrap();
         let old = std::mem::replace(&mut known[modified.at], new.clone());
@@ -135,6 +137,6 @@ fn real_objects_serve_as_templates() {
     }
     assert_eq!(uids.len(), 300);
     let before: Vec<_> = (0..300).map(|at| made.json(at)).collect();
-    let modified = made.modify().unwrap();
+    let modified = made.next_event().unwrap();
     assert_ne!(before[modified.at], made.json(modified.at));
 }

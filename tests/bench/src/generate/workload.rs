@@ -1,12 +1,15 @@
-//! Workloads: what the Pods of one owner share, drawn from a seed.
-//!
-//! Shapes are those of usual services: web servers, workers, databases, agents and batch jobs, some with sidecars.
+//! Workloads: the Pods of one owner, and how each of them is written.
 
-use rand::{Rng, rngs::SmallRng};
+use rand::rngs::SmallRng;
 
 use super::{
-    json::{Json, list, number, object, sorted_texts, text},
+    draft::Draft,
+    json::Json,
+    kind::PopulationKind,
+    own::{self, Own},
     pod,
+    state::{self, Identity, State},
+    structure,
     template::{Hole, Template},
 };
 
@@ -45,293 +48,106 @@ pub(super) struct Workload {
     pub(super) namespace: String,
     /// Names of Pods begin with it.
     pub(super) prefix: String,
+    pods: Pods,
+}
+
+/// What Pods of a workload are written from.
+#[derive(Debug)]
+enum Pods {
     /// By [`Phase`]; real objects have one state for all.
-    templates: Vec<Template>,
+    Alike(Vec<Shared>),
+    /// Each Pod has a structure of its own, made when it is written.
+    Different(Box<Draft>),
+}
+
+#[derive(Debug)]
+struct Shared {
+    template: Template,
+    /// Values of the population in it, except those in managedFields.
+    own: Vec<Own>,
+}
+
+impl Shared {
+    fn new(pod: &Json) -> Self {
+        let kept = Template::new(&without_managed_fields(pod));
+        let own = kept.holes().filter_map(|hole| match hole {
+            Hole::Own(value) => Some(value),
+            _ => None,
+        });
+        Self { template: Template::new(pod), own: own.collect() }
+    }
 }
 
 impl Workload {
-    pub(super) fn synthetic(random: &mut SmallRng, kind: Kind, namespace: &str, number: usize) -> Self {
-        let draft = Draft::new(random, kind, namespace, number);
-        let templates = Phase::ALL.iter().map(|phase| Template::new(&pod::pod(&draft, *phase))).collect();
-        Self { kind, namespace: draft.namespace, prefix: draft.prefix, templates }
+    pub(super) fn synthetic(
+        random: &mut SmallRng,
+        kind: Kind,
+        population: PopulationKind,
+        namespace: &str,
+        number: usize,
+    ) -> Self {
+        let mut draft = Draft::new(random, kind, namespace, number);
+        population.apply(&mut draft);
+        let (namespace, prefix) = (draft.namespace.clone(), draft.prefix.clone());
+        let pods = match population {
+            PopulationKind::Structure => Pods::Different(Box::new(draft)),
+            _ => Pods::Alike(Phase::ALL.iter().map(|phase| Shared::new(&pod::pod(&draft, *phase))).collect()),
+        };
+        Self { kind, namespace, prefix, pods }
     }
 
     pub(super) fn real(namespace: String, prefix: String, pod: &Json) -> Self {
-        Self { kind: Kind::Real, namespace, prefix, templates: vec![Template::new(pod)] }
+        Self { kind: Kind::Real, namespace, prefix, pods: Pods::Alike(vec![Shared::new(pod)]) }
     }
 
-    pub(super) fn template(&self, phase: Phase) -> &Template {
-        &self.templates[if self.templates.len() == 1 { 0 } else { phase as usize }]
+    /// Returns whether Pods differ only in values.
+    pub(super) fn pods_are_alike(&self) -> bool {
+        matches!(self.pods, Pods::Alike(_))
     }
-}
 
-/// What [`pod::pod`] makes objects of.
-pub(super) struct Draft {
-    pub(super) kind: Kind,
-    pub(super) namespace: String,
-    pub(super) prefix: String,
-    pub(super) labels: Json,
-    pub(super) annotations: Json,
-    /// Written by the network plugin, not by the controller.
-    pub(super) network_annotations: bool,
-    pub(super) owner: Json,
-    /// As the controller wrote them.
-    pub(super) containers: Vec<Json>,
-    pub(super) init_containers: Vec<Json>,
-    pub(super) volumes: Vec<Json>,
-    pub(super) service_account: String,
-    pub(super) topology_spread: bool,
-    pub(super) image_seed: u64,
-}
-
-const SERVICES: [&str; 24] = [
-    "checkout",
-    "cart",
-    "catalog",
-    "search",
-    "payments",
-    "ledger",
-    "identity",
-    "sessions",
-    "inventory",
-    "shipping",
-    "pricing",
-    "reviews",
-    "notifications",
-    "recommendations",
-    "media",
-    "thumbnails",
-    "reports",
-    "billing",
-    "tax",
-    "fraud",
-    "audit",
-    "geo",
-    "feature-flags",
-    "webhooks",
-];
-const ROLES: [&str; 8] = ["api", "worker", "web", "consumer", "scheduler", "gateway", "indexer", "proxy"];
-const STORES: [&str; 6] = ["postgres", "redis", "kafka", "etcd", "elasticsearch", "cassandra"];
-const AGENTS: [&str; 8] =
-    ["node-exporter", "log-agent", "cni-node", "csi-node", "kube-proxy", "dns-cache", "tracing-agent", "gpu-plugin"];
-const BATCHES: [&str; 6] = ["report", "backup", "reindex", "settle", "import", "cleanup"];
-/// The alphabet of names that Kubernetes makes.
-pub(super) const SAFE: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-
-fn pick<'a>(random: &mut SmallRng, from: &[&'a str]) -> &'a str {
-    from[random.random_range(0..from.len())]
-}
-
-fn safe(random: &mut SmallRng, length: usize) -> String {
-    (0..length).map(|_| char::from(SAFE[random.random_range(0..SAFE.len())])).collect()
-}
-
-fn uid(random: &mut SmallRng) -> String {
-    let mut uid = String::new();
-    super::push_uid(random.random(), random.random(), &mut uid);
-    uid
-}
-
-impl Draft {
-    fn new(random: &mut SmallRng, kind: Kind, namespace: &str, at: usize) -> Self {
-        let service = pick(random, &SERVICES);
-        let (name, role) = match kind {
-            Kind::StatefulSet => (format!("{service}-{}-{at}", pick(random, &STORES)), "store"),
-            Kind::DaemonSet => (format!("{}-{at}", AGENTS[at % AGENTS.len()]), "agent"),
-            Kind::Job => (format!("{service}-{}-{}", pick(random, &BATCHES), 29_300_000 + at * 7), "batch"),
-            Kind::Deployment | Kind::Real => {
-                let role = pick(random, &ROLES);
-                (format!("{service}-{role}-{at}"), role)
+    pub(super) fn write(&self, identity: &Identity, state: &State, into: &mut String) {
+        let value = |hole, into: &mut String| state::push(hole, identity, state, into);
+        match &self.pods {
+            Pods::Alike(all) => of_phase(all, state.phase).template.fill(into, value),
+            Pods::Different(draft) => {
+                let draft = structure::scatter(draft, identity.seed);
+                Template::new(&pod::pod(&draft, state.phase)).fill(into, value);
             }
-        };
-        let hash = safe(random, 10);
-        let owner_uid = uid(random);
-        let owner_name = if kind == Kind::Deployment { format!("{name}-{hash}") } else { name.clone() };
-        let version = format!("{}.{}.{}", random.random_range(1..9), random.random_range(0..40), at % 13);
-        let mut labels = vec![
-            ("app.kubernetes.io/name", name.clone()),
-            ("app.kubernetes.io/instance", format!("{name}-{namespace}")),
-            ("app.kubernetes.io/component", role.to_owned()),
-            ("app.kubernetes.io/part-of", service.to_owned()),
-            ("app.kubernetes.io/managed-by", "Helm".to_owned()),
-            ("app.kubernetes.io/version", version.clone()),
-            ("team", format!("team-{}", at % 17)),
-        ];
-        match kind {
-            Kind::Deployment | Kind::Real => labels.push(("pod-template-hash", hash.clone())),
-            Kind::StatefulSet => labels.extend([
-                ("controller-revision-hash", format!("{name}-{hash}")),
-                ("statefulset.kubernetes.io/pod-name", Hole::Name.character().to_string()),
-                ("apps.kubernetes.io/pod-index", Hole::Ordinal.character().to_string()),
-            ]),
-            Kind::DaemonSet => {
-                labels
-                    .extend([("controller-revision-hash", hash.clone()), ("pod-template-generation", "3".to_owned())]);
+        }
+    }
+
+    /// Returns how many bytes of the Pod's JSON, without managedFields, the population makes differ between the Pods of
+    /// a workload.
+    pub(super) fn own_bytes(&self, identity: &Identity, state: &State) -> usize {
+        match &self.pods {
+            Pods::Alike(all) => {
+                let mut values = String::new();
+                for value in &of_phase(all, state.phase).own {
+                    // Writing to a String does not fail.
+                    let _ = own::push(*value, identity, state, &mut values);
+                }
+                values.len()
             }
-            Kind::Job => labels.extend([
-                ("batch.kubernetes.io/controller-uid", owner_uid.clone()),
-                ("batch.kubernetes.io/job-name", name.clone()),
-                ("controller-uid", owner_uid.clone()),
-                ("job-name", name.clone()),
-            ]),
-        }
-        let mut annotations =
-            vec![("checksum/config", format!("{:016x}{:016x}", random.random::<u64>(), random.random::<u64>()))];
-        if random.random_bool(0.6) {
-            annotations.push(("prometheus.io/scrape", "true".to_owned()));
-            annotations.push(("prometheus.io/port", "9090".to_owned()));
-        }
-        if kind == Kind::Deployment && random.random_bool(0.3) {
-            annotations.push(("kubectl.kubernetes.io/restartedAt", "2026-03-02T09:14:33Z".to_owned()));
-        }
-        let (api_version, owner_kind) = match kind {
-            Kind::Deployment | Kind::Real => ("apps/v1", "ReplicaSet"),
-            Kind::StatefulSet => ("apps/v1", "StatefulSet"),
-            Kind::DaemonSet => ("apps/v1", "DaemonSet"),
-            Kind::Job => ("batch/v1", "Job"),
-        };
-        let owner = object([
-            ("apiVersion", text(api_version)),
-            ("kind", text(owner_kind)),
-            ("name", text(owner_name.as_str())),
-            ("uid", text(owner_uid)),
-            ("controller", Json::Bool(true)),
-            ("blockOwnerDeletion", Json::Bool(true)),
-        ]);
-        let mut volumes =
-            vec![object([("name", text("config")), ("configMap", named(&format!("{name}-config"), true))])];
-        if kind == Kind::StatefulSet {
-            let claim = format!("data-{}", Hole::Name.character());
-            let claim = object([("claimName", text(claim))]);
-            volumes.push(object([("name", text("data")), ("persistentVolumeClaim", claim)]));
-        }
-        if random.random_bool(0.5) {
-            volumes.push(object([("name", text("tmp")), ("emptyDir", object::<String>([]))]));
-        }
-        let image = format!("registry.example.com/{namespace}/{name}:{version}");
-        let mut containers = vec![container(random, role, &image, &name, &volumes, kind != Kind::Job)];
-        if kind != Kind::DaemonSet && random.random_bool(0.18) {
-            containers.push(container(random, "proxy", "registry.example.com/mesh/proxy:1.27.3", "mesh", &[], true));
-        }
-        if random.random_bool(0.06) {
-            containers.push(container(random, "log-tail", "registry.example.com/obs/tail:3.2.1", "tail", &[], false));
-        }
-        let mut init_containers = Vec::new();
-        if random.random_bool(0.1) {
-            init_containers.push(container(random, "migrate", &image, &name, &volumes[..1], false));
-        }
-        Self {
-            kind,
-            namespace: namespace.to_owned(),
-            prefix: format!("{owner_name}-"),
-            labels: sorted_texts(labels),
-            annotations: sorted_texts(annotations),
-            network_annotations: random.random_bool(0.3),
-            owner,
-            containers,
-            init_containers,
-            volumes,
-            service_account: if random.random_bool(0.3) { "default".to_owned() } else { name },
-            topology_spread: kind == Kind::Deployment && random.random_bool(0.2),
-            image_seed: random.random(),
+            Pods::Different(draft) => {
+                let length = |draft: &Draft| {
+                    let mut rendered = String::new();
+                    without_managed_fields(&pod::pod(draft, state.phase)).render(&mut rendered);
+                    rendered.len()
+                };
+                length(&structure::scatter(draft, identity.seed)).saturating_sub(length(draft))
+            }
         }
     }
 }
 
-fn named(name: &str, mode: bool) -> Json {
-    let mut reference = object([("name", text(name))]);
-    if mode {
-        reference.set("defaultMode", number(420));
-    }
-    reference
+fn of_phase(all: &[Shared], phase: Phase) -> &Shared {
+    &all[if all.len() == 1 { 0 } else { phase as usize }]
 }
 
-/// In the order of the API's fields. The mount of the token is added where the API server adds it.
-fn container(random: &mut SmallRng, name: &str, image: &str, app: &str, volumes: &[Json], probed: bool) -> Json {
-    let mut container = object([("name", text(name)), ("image", text(image))]);
-    if random.random_bool(0.5) {
-        let args = [format!("--config=/etc/{app}/config.yaml"), "--log-format=json".to_owned()];
-        container.set("args", list(args.map(text)));
+fn without_managed_fields(pod: &Json) -> Json {
+    let mut pod = pod.clone();
+    if let Some(metadata) = pod.get_mut("metadata") {
+        metadata.remove("managedFields");
     }
-    if probed {
-        let port = |name: &str, port: i64| {
-            object([("name", text(name)), ("containerPort", number(port)), ("protocol", text("TCP"))])
-        };
-        container.set("ports", list([port("http", 8080)]));
-    }
-    container.set("env", environment(random, app));
-    let amounts =
-        |cpu: i64, memory: i64| object([("cpu", text(format!("{cpu}m"))), ("memory", text(format!("{memory}Mi")))]);
-    let (cpu, memory) = (50 * random.random_range(1..20), 64 * random.random_range(1..24));
-    container.set("resources", object([("limits", amounts(cpu * 4, memory * 2)), ("requests", amounts(cpu, memory))]));
-    let mounts = volumes.iter().filter_map(|volume| {
-        let name = volume.get("name")?.as_text()?;
-        let mut mount = object([("name", text(name))]);
-        if name == "config" {
-            mount.set("readOnly", Json::Bool(true));
-        }
-        mount.set("mountPath", text(if name == "config" { format!("/etc/{app}") } else { format!("/{name}") }));
-        Some(mount)
-    });
-    container.set("volumeMounts", list(mounts));
-    if probed {
-        if random.random_bool(0.5) {
-            container.set("livenessProbe", probe("/livez", 15));
-        }
-        container.set("readinessProbe", probe("/readyz", 5));
-    }
-    container.set("terminationMessagePath", text("/dev/termination-log"));
-    container.set("terminationMessagePolicy", text("File"));
-    container.set("imagePullPolicy", text("IfNotPresent"));
-    if random.random_bool(0.5) {
-        return container;
-    }
-    let security = object([
-        ("capabilities", object([("drop", list([text("ALL")]))])),
-        ("runAsNonRoot", Json::Bool(true)),
-        ("readOnlyRootFilesystem", Json::Bool(true)),
-        ("allowPrivilegeEscalation", Json::Bool(false)),
-    ]);
-    container.set("securityContext", security);
-    container
-}
-
-fn environment(random: &mut SmallRng, app: &str) -> Json {
-    let from = |name: &str, path: &str| {
-        let field = object([("apiVersion", text("v1")), ("fieldPath", text(path))]);
-        object([("name", text(name)), ("valueFrom", object([("fieldRef", field)]))])
-    };
-    let plain = |name: &str, value: String| object([("name", text(name)), ("value", text(value))]);
-    let secret = |name: &str, key: &str| {
-        let key = object([("name", text(format!("{app}-secrets"))), ("key", text(key))]);
-        object([("name", text(name)), ("valueFrom", object([("secretKeyRef", key)]))])
-    };
-    let mut all = vec![
-        from("POD_NAME", "metadata.name"),
-        from("POD_NAMESPACE", "metadata.namespace"),
-        from("POD_IP", "status.podIP"),
-        from("NODE_NAME", "spec.nodeName"),
-        plain("LOG_LEVEL", "info".to_owned()),
-        plain("OTEL_SERVICE_NAME", app.to_owned()),
-        plain("OTEL_EXPORTER_OTLP_ENDPOINT", "http://otel-collector.observability.svc:4317".to_owned()),
-        plain("DATABASE_URL", format!("postgres://{app}@{app}-postgres.svc.cluster.local:5432/{app}?sslmode=require")),
-        secret("DATABASE_PASSWORD", "password"),
-        secret("API_TOKEN", "token"),
-        plain("GOMAXPROCS", "2".to_owned()),
-        plain("FEATURES", "a,b<c&d".to_owned()),
-    ];
-    let keep = random.random_range(1..=all.len() / 2);
-    all.truncate(keep);
-    list(all)
-}
-
-fn probe(path: &str, period: i64) -> Json {
-    object([
-        ("httpGet", object([("path", text(path)), ("port", text("http")), ("scheme", text("HTTP"))])),
-        ("initialDelaySeconds", number(5)),
-        ("timeoutSeconds", number(1)),
-        ("periodSeconds", number(period)),
-        ("successThreshold", number(1)),
-        ("failureThreshold", number(3)),
-    ])
+    pod
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{Event, Object, Replay, frames::Encoding};
-use crate::monotonic;
+use crate::{generate::Action, monotonic};
 
 /// What is gathered of events that wait before it is written: as much as a socket takes at once.
 const WRITE_BYTES: usize = 64 << 10;
@@ -112,6 +112,7 @@ fn answer(replay: &Arc<Replay>, request: &Request, stream: &mut impl Write) -> i
             json(String::new())
         }
         "/control/times" => json(replay.times()),
+        "/control/own-bytes" => json(replay.state().own_bytes_per_pod.to_string()),
         "/control/lists" => json(replay.state().lists.to_string()),
         path => (404, not_found(path).into_bytes()),
     };
@@ -141,9 +142,8 @@ fn list(replay: &Replay, request: &Request, stream: &mut impl Write) -> io::Resu
     let limit = request.number("limit").filter(|limit| *limit > 0).unwrap_or(u64::MAX) as usize;
     let (objects, all) = {
         let state = replay.state();
-        let begin = begin.min(state.objects.len());
-        let end = begin.saturating_add(limit).min(state.objects.len());
-        (state.objects[begin..end].to_vec(), state.objects.len())
+        let page = state.objects.values().skip(begin).take(limit);
+        (page.cloned().collect::<Vec<_>>(), state.objects.len())
     };
     let end = begin + objects.len();
     let token = format!("{end}.{revision}");
@@ -175,7 +175,7 @@ fn watch(replay: &Replay, watch: &Watch, stream: &mut impl Write) -> io::Result<
     let begun = monotonic::now();
     let (objects, mut position, mut revision, floor) = {
         let state = replay.state();
-        let objects = if watch.initial_events { state.objects.clone() } else { Vec::new() };
+        let objects = if watch.initial_events { state.objects.values().cloned().collect() } else { Vec::new() };
         let position = match watch.from.filter(|_| !watch.initial_events) {
             Some(from) => state.events[..state.released].partition_point(|event| event.revision <= from),
             None => state.released,
@@ -231,7 +231,12 @@ fn watch(replay: &Replay, watch: &Watch, stream: &mut impl Write) -> io::Result<
         }
         drop(state);
         for event in &batch {
-            out.chunk(|into| encoding.event("MODIFIED", &event.object, into));
+            let kind = match event.action {
+                Action::Added => "ADDED",
+                Action::Modified => "MODIFIED",
+                Action::Deleted => "DELETED",
+            };
+            out.chunk(|into| encoding.event(kind, &event.object, into));
             revision = event.revision;
         }
         if lost && batch.is_empty() {

@@ -10,6 +10,7 @@ mod http;
 mod tls;
 
 use std::{
+    collections::BTreeMap,
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::PathBuf,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -21,7 +22,7 @@ use anyhow::Context;
 
 use self::{encoder::Encoder, tls::Tls};
 use crate::{
-    generate::{Options, Population},
+    generate::{self, Action, Options, Population},
     monotonic,
 };
 
@@ -40,9 +41,13 @@ struct Object {
 #[derive(Debug, Clone)]
 struct Event {
     revision: u64,
-    at: usize,
+    action: Action,
+    key: Key,
     object: Object,
 }
+
+/// Namespace and name: the order of lists.
+type Key = (String, String);
 
 /// What the connections share.
 struct Replay {
@@ -54,7 +59,9 @@ struct State {
     population: Population,
     encoder: Option<Encoder>,
     /// As of the last event that was let out.
-    objects: Vec<Object>,
+    objects: BTreeMap<Key, Object>,
+    /// Of the Pods at the beginning, in the mean.
+    own_bytes_per_pod: f64,
     revision: u64,
     events: Vec<Event>,
     /// How many of them clients may see.
@@ -92,12 +99,16 @@ pub fn start(options: &Options, serving: Serving) -> anyhow::Result<Server> {
     let population = Population::generate(options)?;
     let mut encoder = serving.encoder.map(|program| Encoder::start(&program)).transpose()?;
     let json: Vec<_> = (0..population.len()).map(|at| population.json(at)).collect();
-    let objects = objects(json, encoder.as_mut())?;
+    let keys = (0..population.len()).map(|at| key(&population, at));
+    let objects = keys.zip(objects(json, encoder.as_mut())?).collect();
+    let own: usize = (0..population.len()).map(|at| population.own_bytes(at)).sum();
+    let own_bytes_per_pod = own as f64 / population.len().max(1) as f64;
     let revision = population.revision();
     let state = State {
         population,
         encoder,
         objects,
+        own_bytes_per_pod,
         revision,
         events: Vec::new(),
         released: 0,
@@ -139,6 +150,11 @@ fn listen(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> anyhow::Result<S
     Ok(address)
 }
 
+fn key(population: &Population, at: usize) -> Key {
+    let (namespace, name) = population.name(at);
+    (namespace.to_owned(), name.to_owned())
+}
+
 fn objects(json: Vec<String>, encoder: Option<&mut Encoder>) -> anyhow::Result<Vec<Object>> {
     let json: Vec<Arc<[u8]>> = json.into_iter().map(|json| Arc::from(json.into_bytes())).collect();
     let protobuf = encoder.map(|encoder| encoder.encode(&json)).transpose()?;
@@ -165,16 +181,22 @@ impl Replay {
     /// Renders events that nobody sees yet, and gives the revision of the last.
     fn prepare(&self, count: usize) -> anyhow::Result<u64> {
         let mut state = self.state();
-        let mut modified = Vec::new();
+        let mut made = Vec::new();
         let mut json = Vec::new();
         for _ in 0..count {
-            let one = state.population.modify().context("no Pod changes any more")?;
-            modified.push(one);
-            json.push(state.population.json(one.at));
+            let event = state.population.next_event().context("no Pod changes any more")?;
+            // Rendered before the next event, which may put another Pod into this place.
+            made.push((event, key(&state.population, event.at)));
+            json.push(state.population.json(event.at));
         }
         let objects = objects(json, state.encoder.as_mut())?;
-        let events =
-            modified.iter().zip(objects).map(|(one, object)| Event { revision: one.revision, at: one.at, object });
+        let event = |((event, key), object): ((generate::Event, Key), Object)| Event {
+            revision: event.revision,
+            action: event.action,
+            key,
+            object,
+        };
+        let events = made.into_iter().zip(objects).map(event);
         state.events.extend(events);
         let all = state.events.len();
         state.sent.resize(all, 0);
@@ -185,8 +207,11 @@ impl Replay {
         let mut state = self.state();
         let end = state.events.len().min(state.released + count);
         for at in state.released..end {
-            let Event { revision, at, object } = state.events[at].clone();
-            state.objects[at] = object;
+            let Event { revision, action, key, object } = state.events[at].clone();
+            match action {
+                Action::Added | Action::Modified => state.objects.insert(key, object),
+                Action::Deleted => state.objects.remove(&key),
+            };
             state.revision = revision;
         }
         state.released = end;
