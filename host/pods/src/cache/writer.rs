@@ -32,9 +32,9 @@ pub struct Writer {
 /// Changes that are in the cache and that readers do not see yet, so that the caller can record deletions before any
 /// reader misses a Pod. [`Update::publish`] ends it; until then the writer is borrowed and cannot change anything else.
 ///
-/// Dropping an update publishes it too: otherwise readers would miss its changes until the next ones. Only while a panic
-/// unwinds is nothing published, because the caller may not have recorded the deletions; readers then keep the snapshot
-/// before, and the next update of the writer, if there is one, publishes both.
+/// Dropping an update publishes it too: otherwise readers would miss its changes until the next ones. Only while a
+/// panic unwinds is nothing published, because the caller may not have recorded the deletions; readers then keep the
+/// snapshot before, and the next update of the writer, if there is one, publishes both.
 #[must_use = "the caller records the deletions and then publishes"]
 pub struct Update<'a> {
     writer: &'a mut Writer,

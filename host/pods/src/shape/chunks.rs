@@ -1,9 +1,9 @@
 //! Byte strings in chunks, each of which is stored once for all byte strings that contain it.
 //!
-//! Half of the bytes of skeletons are in more than one skeleton: the statuses of a workload differ in a word or two, and
-//! the specs of all workloads have tolerations, probes and volumes that Kubernetes writes alike. A chunk ends after an
-//! object or array that is followed by another value, so byte strings that differ in one place have their other chunks
-//! in common.
+//! Half of the bytes of skeletons are in more than one skeleton: the statuses of a workload differ in a word or two,
+//! and the specs of all workloads have tolerations, probes and volumes that Kubernetes writes alike. A chunk ends after
+//! an object or array that is followed by another value, so byte strings that differ in one place have their other
+//! chunks in common.
 
 use std::{collections::HashSet, slice, sync::Arc};
 

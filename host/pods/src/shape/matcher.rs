@@ -34,8 +34,8 @@ impl<'a, 's> Matcher<'a, 's> {
     }
 
     /// Matches a skeleton with this text and these placeholders, and appends the values to `draft`. Returns the end
-    /// offset, or None on a mismatch, which leaves `draft` unspecified. `nested` matches an embedded fragment at an offset
-    /// and returns the offset after it.
+    /// offset, or None on a mismatch, which leaves `draft` unspecified. `nested` matches an embedded fragment at an
+    /// offset and returns the offset after it.
     pub(super) fn skeleton(
         mut self,
         mut key: Tokens<'_>,
@@ -77,8 +77,8 @@ impl<'a, 's> Matcher<'a, 's> {
         fits
     }
 
-    /// Matches the end of metadata with managedFields as its last member. Only the skeleton of the whole object continues
-    /// with a spec, so no member of another object can be taken for them.
+    /// Matches the end of metadata with managedFields as its last member. Only the skeleton of the whole object
+    /// continues with a spec, so no member of another object can be taken for them.
     fn literal_with_managed_fields(&mut self, literal: &[u8], behind: &Tokens<'_>) -> Option<()> {
         let before = literal.strip_suffix(BEFORE_SPEC)?;
         if !matches!(behind.clone().next()??, Token::Fragment(Fragment::Spec)) {

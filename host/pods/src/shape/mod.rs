@@ -2,17 +2,17 @@
 //!
 //! Pods of one workload differ in their name, uid, revision, times, addresses, container ids, node, and in strings of
 //! their own. A Pod's JSON has three fragments (the object around spec and status, the spec, the status). Each fragment
-//! is stored as a reference to a skeleton, the JSON with a placeholder for each of these values, and the values, in some
-//! hundred bytes ([`Packed`]). A skeleton also has the encoded sections with holes for the values, so that the next Pod
-//! with this skeleton is not decoded. A new skeleton is decoded once by `podium_wire::json`, the one decoder, and its
-//! sections are compared with the decoder's output before the first use.
+//! is stored as a reference to a skeleton, the JSON with a placeholder for each of these values, and the values, in
+//! some hundred bytes ([`Packed`]). A skeleton also has the encoded sections with holes for the values, so that the
+//! next Pod with this skeleton is not decoded. A new skeleton is decoded once by `podium_wire::json`, the one decoder,
+//! and its sections are compared with the decoder's output before the first use.
 //!
 //! # Invariants
 //! - A fragment reuses a known skeleton only if its own skeleton is byte-identical and has as many placeholders, or if
-//!   filling the known skeleton with the Pod's values reproduces the JSON. Nothing is stored that the decoder would have
-//!   rejected; pruned fields are not checked.
-//! - [`Packed::json`] returns the object byte for byte, except managedFields and the annotations of [`Prune`], which are
-//!   removed before anything is stored, and `kind` and `apiVersion`, which every Pod has.
+//!   filling the known skeleton with the Pod's values reproduces the JSON. Nothing is stored that the decoder would
+//!   have rejected; pruned fields are not checked.
+//! - [`Packed::json`] returns the object byte for byte, except managedFields and the annotations of [`Prune`], which
+//!   are removed before anything is stored, and `kind` and `apiVersion`, which every Pod has.
 //! - Sections are byte-identical to the output of `podium_wire`; a Pod for which this cannot be proven is stored
 //!   unshared, with its JSON.
 //! - A skeleton is freed with the last Pod that has it.
@@ -150,7 +150,8 @@ struct Of<'a> {
     identity: Identity<'a>,
 }
 
-/// The most bytes of skeletons used by only one Pod that a namespace may have. Beyond this, its Pods are stored unshared.
+/// The most bytes of skeletons used by only one Pod that a namespace may have. Beyond this, its Pods are stored
+/// unshared.
 const MOST_OF_ONE_USER: usize = 32 << 20;
 
 /// A Pod that was read.
@@ -236,7 +237,8 @@ impl Shapes {
         Err(ShapeError::Unusual(Box::new(actual)))
     }
 
-    /// Looks up the skeletons of a scanned Pod and builds those that are not known. Returns None if one cannot be built.
+    /// Looks up the skeletons of a scanned Pod and builds those that are not known. Returns None if one cannot be
+    /// built.
     fn read_as<'a>(&self, json: &[u8], cut: Scanned<'a>, scratch: &mut Scratch, like: &Like) -> Option<Read<'a>> {
         let Scanned { namespace, name, uid, revision, known } = cut;
         let same = like.shape().filter(|like| {

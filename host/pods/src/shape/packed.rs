@@ -171,8 +171,8 @@ impl Packed {
         self.skeleton(Fragment::Status).phase(self.own(Fragment::Status), identity)
     }
 
-    /// Returns the whole object as the API server wrote it, without pruned fields. Returns None if the stored values are
-    /// not those of the skeletons.
+    /// Returns the whole object as the API server wrote it, without pruned fields. Returns None if the stored values
+    /// are not those of the skeletons.
     #[must_use]
     pub fn json(&self, identity: Identity<'_>) -> Option<Vec<u8>> {
         const HEAD: &[u8] = br#"{"kind":"Pod","apiVersion":"v1","#;

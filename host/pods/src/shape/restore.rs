@@ -29,8 +29,8 @@ impl Shape {
 }
 
 impl Shapes {
-    /// Returns the shape with skeletons of these texts, proven with the values of one Pod. Returns None if they do not make
-    /// a Pod.
+    /// Returns the shape with skeletons of these texts, proven with the values of one Pod. Returns None if they do not
+    /// make a Pod.
     pub(crate) fn restore(&self, keys: [&[u8]; FRAGMENTS], own: &[u8], identity: Identity<'_>) -> Option<Arc<Shape>> {
         let own = split(own)?;
         let skeletons = PerFragment::try_from_fn(|fragment| {

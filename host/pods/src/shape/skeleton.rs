@@ -386,8 +386,8 @@ impl Skeleton {
         self.templates[place].fill(&self.placeholders, &values)
     }
 
-    /// Returns one bit for each section that differs between two Pods of this skeleton. Returns None if these are not its
-    /// values.
+    /// Returns one bit for each section that differs between two Pods of this skeleton. Returns None if these are not
+    /// its values.
     pub(super) fn differing(&self, one: &[u8], other: &[u8]) -> Option<u8> {
         let (mut one, mut other) = (ValueReader::new(one), ValueReader::new(other));
         let mut places = 0;

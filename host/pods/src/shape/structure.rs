@@ -154,8 +154,8 @@ impl Structure {
         Some(self.strings.iter().filter(marks).count() == all)
     }
 
-    /// The key with these positions generalised, and the values of its placeholders. `placeholders` are those of the key as it is,
-    /// with the places of their texts in `json`.
+    /// The key with these positions generalised, and the values of its placeholders. `placeholders` are those of the
+    /// key as it is, with the places of their texts in `json`.
     pub(super) fn generalised(
         &self,
         key: &[u8],

@@ -50,8 +50,8 @@ pub(super) fn number_of(text: &[u8]) -> Option<usize> {
 }
 
 impl Template {
-    /// Locates the sentinels of a fragment in one of its sections. Returns None if a value is encoded in a way that a hole
-    /// cannot reproduce.
+    /// Locates the sentinels of a fragment in one of its sections. Returns None if a value is encoded in a way that a
+    /// hole cannot reproduce.
     pub(super) fn trace(section: &[u8], fragment: Fragment, placeholders: &[Placeholder]) -> Option<Self> {
         let sentinel = placeholder::sentinel_text(0).len();
         let here = |number: usize| {

@@ -127,7 +127,8 @@ impl<'a> From<&'a ChunkedBytes> for Tokens<'a> {
 }
 
 impl<'a> Tokens<'a> {
-    /// Records that the last token was this placeholder, so that no placeholder is searched for in the literal after it.
+    /// Records that the last token was this placeholder, so that no placeholder is searched for in the literal after
+    /// it.
     pub(super) fn behind(&mut self, placeholder: &Placeholder) {
         self.plain = placeholder.behind as usize;
     }
