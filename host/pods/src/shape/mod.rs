@@ -154,6 +154,10 @@ struct Of<'a> {
 /// unshared.
 const MOST_OF_ONE_USER: usize = 32 << 20;
 
+/// The most bytes of values of a fragment. A Pod with more is stored unshared; its sections are then encoded and checked
+/// like those of a Pod that is read for the first time. No API server stores so large a Pod.
+const MOST_VALUES: usize = 2 << 20;
+
 /// A Pod that was read.
 #[derive(Debug)]
 pub struct Read<'a> {
@@ -254,6 +258,10 @@ impl Shapes {
                 self.shape(json, known, scratch, namespace, identity)?
             }
         };
+        // A skeleton was proven with the values of one Pod; those of another one must not make a section too long.
+        if scratch.drafts.0.iter().any(|draft| draft.own.bytes.len() > MOST_VALUES) {
+            return None;
+        }
         like.is_now(&shape);
         if same.is_none() {
             scratch.recent = downgrade(&shape);

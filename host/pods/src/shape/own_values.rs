@@ -187,6 +187,72 @@ fn strings_that_the_decoder_reads_are_never_generalised() {
     assert!(matches!(shapes.read(json.as_bytes(), &mut scratch, none), Err(ShapeError::Json(_))));
 }
 
+#[test]
+fn a_member_name_is_never_generalised_however_it_is_written() {
+    let (shapes, mut scratch) = shapes();
+    let mut kept = Vec::new();
+    for (own, policy) in ["Always", "Never", "OnFailure", "Always"].into_iter().enumerate() {
+        let json = written(&pod_json(1, own as u64, "Running"));
+        // With a space behind it, a name looks like a value.
+        let json = json.replace(r#""restartPolicy":"Always""#, &format!(r#""restartPolicy" :"{policy}""#));
+        let json = json.replace(r#""hostname":"#, &format!(r#""hostname{own}" :"#));
+        let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+        same_as_decoded(&read, json.as_bytes());
+        assert!(!read.packed.skeleton(Fragment::Spec).is_generalised);
+        kept.push(read.packed);
+    }
+}
+
+#[test]
+fn a_value_that_makes_a_section_too_long_is_an_error_and_not_a_value() {
+    let (shapes, mut scratch) = shapes();
+    let annotated = |own: u64, length: usize| {
+        let mut object = pod_json(1, own, "Running");
+        object["metadata"]["annotations"]["note"] = format!("{own}{}", "x".repeat(length)).into();
+        written(&object)
+    };
+    let kept: Vec<_> =
+        (0..4).map(|own| shapes.read(annotated(own, 10).as_bytes(), &mut scratch, none).unwrap().packed).collect();
+    assert!(kept[3].skeleton(Fragment::Object).is_generalised);
+    let long = annotated(5, 5 << 20);
+    let Err(ShapeError::Unusual(pod)) = shapes.read(long.as_bytes(), &mut scratch, none) else { panic!() };
+    assert!(Packed::unshared(*pod, long.as_bytes(), &Prune::NOTHING).is_err());
+}
+
+#[test]
+fn values_that_are_no_json_are_not_restored() {
+    let (shapes, mut scratch) = shapes();
+    let annotated = |own: u64, note: &str| {
+        let mut object = pod_json(1, own, "Running");
+        object["metadata"]["annotations"]["note"] = note.into();
+        written(&object)
+    };
+    let kept: Vec<_> = ["one", "two", "a \"third\" one"]
+        .into_iter()
+        .enumerate()
+        .map(|(own, note)| shapes.read(annotated(own as u64, note).as_bytes(), &mut scratch, none).unwrap().packed)
+        .collect();
+    let (packed, json) = (&kept[2], annotated(2, "a \"third\" one"));
+    let object: Value = serde_json::from_str(&json).unwrap();
+    let (name, uid) = (object["metadata"]["name"].as_str().unwrap(), object["metadata"]["uid"].as_str().unwrap());
+    let identity = Identity { name, uid, revision: 1_002 };
+    assert!(packed.shape().fits(packed.own_bytes(), identity));
+    let own = packed.own_bytes();
+    let at = own.windows(9).position(|bytes| bytes == br#"\"third\""#).unwrap();
+    let mut forged = own.to_vec();
+    forged[at..at + 9].copy_from_slice(br#"","x":"yz"#);
+    assert!(!packed.shape().fits(&forged, identity));
+    let texts = packed.shape().keys().unwrap().map(|(_, text)| text.to_vec());
+    let texts = texts.each_ref().map(|text| &**text);
+    assert!(Shapes::new(8).restore(texts, own, identity).is_some());
+    assert!(Shapes::new(8).restore(texts, &forged, identity).is_none());
+    // Nor is a text with a placeholder where the decoder reads the string.
+    let status = String::from_utf8(texts[2].to_vec()).unwrap();
+    let forged_status = status.replace("\"status\":\"True\"", "\"status\":\"\u{0}\u{f}\"");
+    assert_ne!(status, forged_status);
+    assert!(Shapes::new(8).restore([texts[0], texts[1], forged_status.as_bytes()], own, identity).is_none());
+}
+
 proptest! {
     // PROPTEST_CASES makes it more.
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases))]

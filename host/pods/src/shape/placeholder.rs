@@ -193,6 +193,15 @@ impl ValueWriter {
 }
 
 impl Value<'_> {
+    /// True if the value may be in JSON: bytes that were stored by another process can be anything.
+    pub(super) fn is_valid(self) -> bool {
+        match self {
+            Self::Text(text) => json_string::contents(text.as_bytes()).is_some_and(|text| !text.contains('\\')),
+            Self::Json(contents) => json_string::contents(contents.as_bytes()).is_some(),
+            _ => true,
+        }
+    }
+
     /// Appends the JSON of the value.
     pub(super) fn write(self, out: &mut Vec<u8>) {
         match self {

@@ -24,15 +24,23 @@ impl Shape {
     /// True if these are values of this shape.
     pub(crate) fn fits(&self, own: &[u8], identity: Identity<'_>) -> bool {
         let Some(own) = split(own) else { return false };
-        self.skeletons.iter().all(|(fragment, skeleton)| skeleton.values(own[fragment], identity).is_some())
+        self.skeletons.iter().all(|(fragment, skeleton)| {
+            let values = skeleton.values(own[fragment], identity);
+            values.is_some_and(|values| values.iter().all(|value| value.is_valid()))
+        })
     }
 }
 
 impl Shapes {
     /// Returns the shape with skeletons of these texts, proven with the values of one Pod. Returns None if they do not
     /// make a Pod.
-    pub(crate) fn restore(&self, keys: [&[u8]; FRAGMENTS], own: &[u8], identity: Identity<'_>) -> Option<Arc<Shape>> {
-        let own = split(own)?;
+    pub(crate) fn restore(
+        &self,
+        keys: [&[u8]; FRAGMENTS],
+        own_bytes: &[u8],
+        identity: Identity<'_>,
+    ) -> Option<Arc<Shape>> {
+        let own = split(own_bytes)?;
         let skeletons = PerFragment::try_from_fn(|fragment| {
             let text = keys[fragment as usize];
             let hash = self.hasher.hash_one(text);
@@ -42,6 +50,7 @@ impl Shapes {
                 Some(self.table.lock().add(fragment, hash, built, text))
             })
         })?;
-        Some(self.table.lock().shape(skeletons))
+        let shape = self.table.lock().shape(skeletons);
+        shape.fits(own_bytes, identity).then_some(shape)
     }
 }

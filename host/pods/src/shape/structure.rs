@@ -139,7 +139,10 @@ impl Structure {
                         hashed = at;
                     }
                 }
-                _ => at += 1,
+                // A number, a word, or the colon after a name.
+                b'0'..=b'9' | b'a'..=b'z' | b'E' | b'+' | b'-' | b'.' | b':' => at += 1,
+                // With spaces, a name would be taken for a value.
+                _ => return None,
             }
         }
         hasher.write(&key[hashed..]);
