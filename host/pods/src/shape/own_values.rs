@@ -191,10 +191,9 @@ fn strings_that_the_decoder_reads_are_never_generalised() {
 fn a_member_name_is_never_generalised_however_it_is_written() {
     let (shapes, mut scratch) = shapes();
     let mut kept = Vec::new();
-    for (own, policy) in ["Always", "Never", "OnFailure", "Always"].into_iter().enumerate() {
-        let json = written(&pod_json(1, own as u64, "Running"));
-        // With a space behind it, a name looks like a value.
-        let json = json.replace(r#""restartPolicy":"Always""#, &format!(r#""restartPolicy" :"{policy}""#));
+    for own in 0..4 {
+        let json = written(&pod_json(1, own, "Running"));
+        // With a space behind it, a name looks like a value; the next Pod could have `nodeName` here.
         let json = json.replace(r#""hostname":"#, &format!(r#""hostname{own}" :"#));
         let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
         same_as_decoded(&read, json.as_bytes());
