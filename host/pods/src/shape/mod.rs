@@ -315,10 +315,11 @@ impl Shapes {
             skeleton = known(&key);
         }
         if skeleton.is_none() {
-            skeleton = match &key {
-                Some(key) => self.make(of, &key.text, &key.own, key.placeholders),
-                None => self.make(of, &draft.text, &draft.own.bytes, draft.placeholders()),
-            };
+            skeleton = key.as_ref().and_then(|key| self.make(of, &key.text, &key.own, key.placeholders));
+            if skeleton.is_none() {
+                key = None;
+                skeleton = self.make(of, &draft.text, &draft.own.bytes, draft.placeholders());
+            }
             self.table.lock().learned.made(id, of.workload, skeleton.as_ref()?);
         }
         if let Some(key) = key {
