@@ -76,6 +76,10 @@ build-plugins:
 build-python:
     bash plugins/pod-age-python/build.sh
 
+# The JSON Schemas in docs, from the types of the configuration
+schemas:
+    PODIUM_RENEW_SCHEMAS=1 cargo test -p podium-config --lib -- checked_in
+
 # All that CI runs
 ci:
     bash .ci/run

@@ -40,7 +40,7 @@ const MODULES: &[(&str, &[&str], &[&str])] = &[
     ("writeback", &["model", "shape", "pod", "authz", "ports", "api"], &["tokio", "http"]),
     ("runtime", &["model", "pod", "authz", "ports"], &["wasmtime", "wasmtime_wasi", "wasmparser", "tokio"]),
     ("checkpoint", &["model", "shape", "pod", "dump", "frames"], &[]),
-    ("config", &["model"], &["serde_saphyr"]),
+    ("config", &["model"], &[]),
     ("telemetry", &["model", "status", "ports"], &["prometheus_client", "tracing_subscriber"]),
     ("admin", &["telemetry"], &["axum", "tokio", "hyper", "hyper_util"]),
 ];

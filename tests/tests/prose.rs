@@ -29,7 +29,7 @@ const REPLACED: &[(&str, &str)] = &[
 const LEFT: &[(&str, usize)] = &[
     ("host/pods", 51),
     ("host/engine", 60),
-    ("host/src", 140),
+    ("host/src", 134),
     ("host/cli", 31),
     ("host/devcluster", 38),
     ("host/launcher", 0),

@@ -1,6 +1,6 @@
 //! The SDK's test host and the host, on the same configurations and the same staged writes: what the one refuses, the
-//! other refuses, with the same words. The SDK cannot depend on the host, so its rules are written twice; this is what
-//! keeps them the same.
+//! other refuses, with the same words. Both read configurations with podium-config; the rules of writes are written
+//! twice, because the SDK cannot depend on the host, and this test keeps them the same.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 

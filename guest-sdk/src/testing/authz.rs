@@ -1,12 +1,15 @@
 //! The checks that the host makes when a write is staged: first for invalid arguments, then for missing grants. The
 //! rules and their order are those of the host's `authz`; `tests/tests/test_host.rs` compares the two.
 
+use std::ops::Deref;
+
+use podium_config::plugin::{ObjectGrant, WriteGrants};
 use podium_wire::syntax;
 use serde_json::Value;
 
 use super::{
     Write,
-    configuration::{Configuration, Pattern, WriteGrants},
+    configuration::{Configuration, cover},
 };
 use crate::{Condition, Event, ObjectRef, PodKey, Refused};
 
@@ -47,7 +50,7 @@ pub(super) fn check_pod(configuration: &Configuration, target: &PodKey, write: &
         Write::RemoveAnnotation { key, .. } => annotation(configuration, key),
         Write::AddFinalizer { name, .. } | Write::RemoveFinalizer { name, .. } => {
             valid_finalizer(name)?;
-            configuration.granted(|grants| Pattern::cover(&grants.finalizers, name))
+            configuration.granted(|grants| cover(&grants.finalizers, name))
         }
         Write::SetCondition { condition, .. } => {
             valid_condition(condition)?;
@@ -114,7 +117,7 @@ fn in_scope(configuration: &Configuration, namespace: &str) -> Result<(), Denied
 }
 
 fn granted_object(configuration: &Configuration, object: &ObjectRef) -> Result<(), Denied> {
-    let of = |(version, kind): &(String, String)| *version == object.api_version && *kind == object.kind;
+    let of = |grant: &ObjectGrant| *grant.api_version == *object.api_version && *grant.kind == *object.kind;
     configuration.granted(|grants| object.kind != "Pod" && grants.objects.iter().any(of))?;
     // A Pod is no object here, whatever is granted.
     if object.kind == "Pod" {
@@ -127,14 +130,14 @@ fn granted_object(configuration: &Configuration, object: &ObjectRef) -> Result<(
     }
 }
 
-fn granted_key(
+fn granted_key<T: Deref<Target = str>>(
     configuration: &Configuration,
     what: &str,
     key: &str,
-    patterns: impl FnOnce(&WriteGrants) -> &[Pattern],
+    patterns: impl FnOnce(&WriteGrants) -> &[T],
 ) -> Check {
     valid(what, key, syntax::qualified_name)?;
-    configuration.granted(|grants| Pattern::cover(patterns(grants), key))
+    configuration.granted(|grants| cover(patterns(grants), key))
 }
 
 fn label(configuration: &Configuration, key: &str) -> Check {
@@ -198,12 +201,12 @@ impl<'a> Carried<'a> {
 
     /// As on Pods, reserved keys need a grant of the exact key; others come with the kind.
     fn is_covered_by(&self, grants: &WriteGrants) -> bool {
-        let may_carry = |patterns: &[Pattern], keys: &[&str]| {
-            keys.iter().all(|key| !syntax::is_reserved_key(key) || Pattern::cover(patterns, key))
-        };
+        fn may_carry<T: Deref<Target = str>>(patterns: &[T], keys: &[&str]) -> bool {
+            keys.iter().all(|key| !syntax::is_reserved_key(key) || cover(patterns, key))
+        }
         may_carry(&grants.labels, &self.labels)
             && may_carry(&grants.annotations, &self.annotations)
-            && self.finalizers.iter().all(|name| Pattern::cover(&grants.finalizers, name))
+            && self.finalizers.iter().all(|name| cover(&grants.finalizers, name))
     }
 }
 

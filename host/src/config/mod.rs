@@ -1,13 +1,12 @@
-//! Plugin configuration from files: parsed, checked, with errors that name file, line and field.
+//! Plugin configuration from files, with errors that name file, line and field.
 //!
-//! A plugin that is wrong is left out and told of; the others load. Whether a component's imports fit its grants is
-//! `runtime`'s question. docs/configuration.md is for people what this is for the host.
+//! A plugin that is wrong is left out and reported; the others load. The fields and their rules are those of
+//! [`podium_config`]; here are files, and how plugins go with each other. Whether a component's imports fit its grants
+//! is checked by `runtime`.
 
 pub mod file;
-mod node;
 mod order;
 mod plugin;
-mod write;
 
 #[cfg(test)]
 mod tests;
@@ -18,15 +17,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use node::{Node, Problem};
+use podium_config::{Document, Problem};
 use podium_pods::model::{PluginId, PluginSpec, text};
 
 /// Far above any configuration that people write.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// Of one file with its aliases expanded: mappings, lists and values, about 100 bytes of memory each.
-const MAX_NODES: usize = 100_000;
-/// Of one file with its aliases expanded.
-const MAX_SCALAR_BYTES: usize = 2 << 20;
 
 /// What the files say.
 #[derive(Debug, Default)]
@@ -66,8 +61,13 @@ impl fmt::Display for ConfigError {
 }
 
 impl ConfigError {
-    fn file(file: &Path, line: Option<u64>, message: String) -> Self {
-        Self { file: file.to_owned(), line, field: String::new(), message }
+    fn file(file: &Path, message: String) -> Self {
+        Self { file: file.to_owned(), line: None, field: String::new(), message }
+    }
+
+    fn new(file: &Path, problem: Problem) -> Self {
+        let Problem { line, field, message } = problem;
+        Self { file: file.to_owned(), line, field, message }
     }
 }
 
@@ -96,7 +96,7 @@ pub fn load_built(paths: &[PathBuf], components: Option<&Path>) -> Loaded {
         for file in files(path, &mut loaded.errors) {
             match read(&file) {
                 Ok(text) => parse(&file, components, &text, &mut defined, &mut loaded.errors),
-                Err(message) => loaded.errors.push(ConfigError::file(&file, None, message)),
+                Err(message) => loaded.errors.push(ConfigError::file(&file, message)),
             }
         }
     }
@@ -113,7 +113,7 @@ fn files(path: &Path, errors: &mut Vec<ConfigError>) -> Vec<PathBuf> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
         Err(error) => {
-            errors.push(ConfigError::file(path, None, format!("cannot be read: {error}")));
+            errors.push(ConfigError::file(path, format!("cannot be read: {error}")));
             return Vec::new();
         }
     };
@@ -128,18 +128,6 @@ fn read(file: &Path) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|error| format!("is not UTF-8: {error}"))
 }
 
-/// Aliases are expanded while a file is read, so what they expand to is bounded and not only the file. Merge keys
-/// (`<<`) are refused: a grant that comes out of one is not seen by tools that do not know them.
-fn options() -> serde_saphyr::Options {
-    serde_saphyr::options! {
-        budget: serde_saphyr::budget! {
-            max_nodes: MAX_NODES,
-            max_total_scalar_bytes: MAX_SCALAR_BYTES,
-        },
-        merge_keys: serde_saphyr::MergeKeyPolicy::Error,
-    }
-}
-
 /// One file's documents.
 fn parse(
     file: &Path,
@@ -148,27 +136,20 @@ fn parse(
     defined: &mut Vec<Defined>,
     errors: &mut Vec<ConfigError>,
 ) {
-    let documents: Vec<Node> = match serde_saphyr::from_multiple_with_options(yaml, options()) {
+    let documents = match podium_config::plugins(yaml) {
         Ok(documents) => documents,
-        Err(error) => {
-            let line = error.location().map(|location| location.line());
-            // The error shows the place in several lines; its first says what is wrong.
-            let message = error.without_snippet().to_string();
-            let message = message.lines().next().unwrap_or_default();
-            errors.push(ConfigError::file(file, line, format!("is not valid YAML: {message}")));
+        Err(problem) => {
+            errors.push(ConfigError::new(file, problem));
             return;
         }
     };
     let directory = components.or(file.parent()).unwrap_or(Path::new(""));
-    for document in documents.iter().filter(|document| !document.is_null()) {
-        match plugin::read(document, directory) {
-            Ok(spec) => defined.push(Defined { file: file.to_owned(), line: document.line(), spec }),
-            Err(problems) => errors.extend(problems.into_iter().map(|Problem { line, field, message }| ConfigError {
-                file: file.to_owned(),
-                line,
-                field,
-                message,
-            })),
+    for Document { line, content } in documents {
+        match content {
+            Ok(plugin) => {
+                defined.push(Defined { file: file.to_owned(), line, spec: plugin::spec(plugin, directory) });
+            }
+            Err(problems) => errors.extend(problems.into_iter().map(|problem| ConfigError::new(file, problem))),
         }
     }
 }

@@ -109,7 +109,7 @@ fn every_error_names_file_line_field_and_the_next_step() {
         ("  after: main", "spec.after: must be a list"),
         ("  config: 5", "spec.config: must be a mapping"),
         ("  serviceAccountName: A", "spec.serviceAccountName: \"A\" must consist of lower case"),
-        ("  serviceAccountNamespace: a", "spec.serviceAccountNamespace: is not a known field"),
+        ("  serviceAccountNamespace: a", "spec.serviceAccountNamespace: is for a ClusterReconcilePlugin; remove it"),
         ("  watch: { resyncSeconds: 1 }", "spec.watch.resyncSeconds: must be a whole number from 10 to 604800"),
         (
             "  watch: { sections: [status] }",

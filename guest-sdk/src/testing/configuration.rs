@@ -1,0 +1,87 @@
+//! A plugin's configuration as its own tests see it: scope, grants, config and the limit of writes. It is read by the
+//! host's own schema, and refused with the same words.
+
+use std::ops::Deref;
+
+use podium_config::{
+    Document, Plugin, Problem,
+    plugin::{Grants, Limits, WriteGrants},
+};
+use podium_wire::{Section, SectionSet, syntax};
+use serde_json::Value;
+
+use crate::Refused;
+
+#[derive(Debug)]
+pub(super) struct Configuration {
+    /// `None` for a plugin of the whole cluster.
+    pub(super) namespace: Option<String>,
+    /// `None` grants everything.
+    pub(super) grants: Option<Grants>,
+    /// JSON text.
+    pub(super) config: String,
+    pub(super) writes: u32,
+}
+
+impl Default for Configuration {
+    fn default() -> Self {
+        Self { namespace: None, grants: None, config: "{}".to_owned(), writes: Limits::default().writes }
+    }
+}
+
+impl Configuration {
+    /// # Errors
+    /// Everything that is wrong, a line each.
+    pub(super) fn from_yaml(yaml: &str) -> Result<Self, String> {
+        let mut documents = podium_config::plugins(yaml).map_err(|problem| problem.message)?;
+        let count = documents.len();
+        let (Some(Document { content, .. }), 1) = (documents.pop(), count) else {
+            return Err(format!("describes {count} plugins; a test runs one"));
+        };
+        let line = |Problem { field, message, .. }: &Problem| format!("{field}: {message}");
+        let problems = |problems: Vec<Problem>| problems.iter().map(line).collect::<Vec<_>>().join("\n");
+        let Plugin { metadata, spec, .. } = content.map_err(problems)?;
+        Ok(Self {
+            namespace: metadata.namespace.map(Into::into),
+            grants: Some(spec.grants),
+            config: Value::Object(spec.config).to_string(),
+            writes: spec.limits.writes,
+        })
+    }
+
+    /// `None` if the plugin may read no Pods except its own.
+    pub(super) fn readable(&self) -> Option<SectionSet> {
+        let Some(grants) = &self.grants else { return Some(SectionSet::ALL) };
+        grants.read.pods.as_ref().map(|_| self.sections())
+    }
+
+    /// The sections of the Pod that a run is for.
+    pub(super) fn sections(&self) -> SectionSet {
+        let Some(grants) = &self.grants else { return SectionSet::ALL };
+        let granted = grants.read.pods.iter().flat_map(|pods| &pods.sections);
+        granted.map(|section| section.0).collect::<SectionSet>().with(Section::Lifecycle)
+    }
+
+    pub(super) fn sees(&self, namespace: &str) -> bool {
+        self.namespace.as_deref().is_none_or(|own| own == namespace)
+    }
+
+    /// Whether a write is granted, as `covered` says of the grants.
+    pub(super) fn granted(&self, covered: impl FnOnce(&WriteGrants) -> bool) -> Result<(), Refused> {
+        if self.grants.as_ref().is_none_or(|grants| covered(&grants.write)) { Ok(()) } else { Err(Refused::NotGranted) }
+    }
+
+    pub(super) fn reads_live(&self) -> bool {
+        self.grants.as_ref().is_none_or(|grants| grants.read.pods.as_ref().is_some_and(|pods| pods.live))
+    }
+}
+
+/// Whether the patterns cover a valid key. A wildcard covers no key of Kubernetes' own.
+pub(super) fn cover<T: Deref<Target = str>>(patterns: &[T], key: &str) -> bool {
+    patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
+        Some(prefix) => {
+            prefix.contains('/') && !syntax::is_reserved_key(key) && key.len() > prefix.len() && key.starts_with(prefix)
+        }
+        None => **pattern == *key,
+    })
+}

@@ -1,0 +1,330 @@
+//! The JSON Schema, as an editor reads it, against the host: by a reading of JSON Schema that shares nothing with the
+//! collecting pass.
+//!
+//! The `jsonschema` crate is no dependency: it turns on features of hashbrown, num-traits and serde_json, with which
+//! wasmtime would be built a second time for tests. [`Schema`] has the keywords that the schemas use, and fails on any
+//! other.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+use regex::Regex;
+use serde_json::{Map, Value, json};
+
+use super::*;
+
+/// Where a document differs from a schema: fields, as the host names them.
+type Fields = BTreeSet<String>;
+
+struct Schema<'a>(&'a Map<String, Value>);
+
+/// The fields of a value that a schema refuses.
+fn refused(schema: &Value, value: &Value, path: &str, fields: &mut Fields) {
+    match schema {
+        Value::Bool(true) => {}
+        Value::Object(schema) => Schema(schema).refused(value, path, fields),
+        _ => drop(fields.insert(path.to_owned())),
+    }
+}
+
+fn is_valid(schema: &Value, value: &Value) -> bool {
+    let mut fields = Fields::new();
+    refused(schema, value, "", &mut fields);
+    fields.is_empty()
+}
+
+fn below(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+fn is_type(kind: &Value, value: &Value) -> bool {
+    match kind.as_str() {
+        Some("object") => value.is_object(),
+        Some("array") => value.is_array(),
+        Some("string") => value.is_string(),
+        Some("boolean") => value.is_boolean(),
+        Some("null") => value.is_null(),
+        Some("integer") => value.as_f64().is_some_and(|number| number.fract() == 0.0),
+        _ => unreachable!("a type {kind}"),
+    }
+}
+
+/// Compiles an expression once: a document has hundreds of them.
+fn matches(expression: &str, text: &str) -> bool {
+    thread_local! {
+        static COMPILED: RefCell<BTreeMap<String, Regex>> = const { RefCell::new(BTreeMap::new()) };
+    }
+    COMPILED.with_borrow_mut(|compiled| {
+        let regex = compiled.entry(expression.to_owned()).or_insert_with(|| Regex::new(expression).unwrap());
+        regex.is_match(text)
+    })
+}
+
+impl Schema<'_> {
+    fn refused(&self, value: &Value, path: &str, fields: &mut Fields) {
+        for (keyword, of) in self.0 {
+            if !self.keyword(keyword, of, value, path, fields) {
+                fields.insert(path.to_owned());
+            }
+        }
+    }
+
+    /// Returns false if the value itself is refused; what is refused within goes to `fields`.
+    fn keyword(&self, keyword: &str, of: &Value, value: &Value, path: &str, fields: &mut Fields) -> bool {
+        let list = |of: &Value| of.as_array().unwrap().clone();
+        let length = || value.as_str().map(|text| text.chars().count() as u64);
+        let limit = of.as_u64();
+        match keyword {
+            "type" if of.is_array() => list(of).iter().any(|kind| is_type(kind, value)),
+            "type" => is_type(of, value),
+            "enum" => list(of).contains(value),
+            "const" => of == value,
+            "oneOf" => list(of).iter().filter(|schema| is_valid(schema, value)).count() == 1,
+            "anyOf" => list(of).iter().any(|schema| is_valid(schema, value)),
+            "not" => !is_valid(of, value),
+            "allOf" => {
+                list(of).iter().for_each(|schema| refused(schema, value, path, fields));
+                true
+            }
+            "if" if is_valid(of, value) => {
+                refused(&self.0["then"], value, path, fields);
+                true
+            }
+            "minimum" => value.as_f64().is_none_or(|number| number >= of.as_f64().unwrap()),
+            "maximum" => value.as_f64().is_none_or(|number| number <= of.as_f64().unwrap()),
+            "pattern" => value.as_str().is_none_or(|text| matches(of.as_str().unwrap(), text)),
+            "minLength" => length().is_none_or(|length| length >= limit.unwrap()),
+            "maxLength" => length().is_none_or(|length| length <= limit.unwrap()),
+            "minItems" => value.as_array().is_none_or(|items| items.len() as u64 >= limit.unwrap()),
+            "maxItems" => value.as_array().is_none_or(|items| items.len() as u64 <= limit.unwrap()),
+            "maxProperties" => value.as_object().is_none_or(|entries| entries.len() as u64 <= limit.unwrap()),
+            "items" => {
+                for (at, item) in value.as_array().into_iter().flatten().enumerate() {
+                    refused(of, item, &format!("{path}[{at}]"), fields);
+                }
+                true
+            }
+            "required" => {
+                for name in list(of).iter().filter_map(Value::as_str) {
+                    if value.as_object().is_some_and(|entries| !entries.contains_key(name)) {
+                        fields.insert(below(path, name));
+                    }
+                }
+                true
+            }
+            "properties" | "additionalProperties" | "propertyNames" => {
+                for (name, value) in value.as_object().into_iter().flatten() {
+                    let own = self.0.get("properties").and_then(|own| own.get(name));
+                    let schema = match keyword {
+                        "properties" => own,
+                        "additionalProperties" => Some(of).filter(|_| own.is_none()),
+                        _ => Some(of),
+                    };
+                    let name_itself = Value::from(name.as_str());
+                    let value = if keyword == "propertyNames" { &name_itself } else { value };
+                    if let Some(schema) = schema {
+                        refused(schema, value, &below(path, name), fields);
+                    }
+                }
+                true
+            }
+            "if" | "then" | "$schema" | "title" | "description" | "default" | "format" => true,
+            _ => unreachable!("the keyword {keyword}: {of}"),
+        }
+    }
+}
+
+fn json_of(yaml: &str) -> Value {
+    yaml::documents(yaml).unwrap()[0].json()
+}
+
+fn by_the_schema(yaml: &str) -> Fields {
+    let mut fields = Fields::new();
+    refused(&PLUGIN, &json_of(yaml), "", &mut fields);
+    fields
+}
+
+fn by_the_host(yaml: &str) -> Fields {
+    match plugins(yaml).unwrap().remove(0).content {
+        Ok(_) => Fields::new(),
+        Err(problems) => {
+            let root = |field: String| if field == "the document" { String::new() } else { field };
+            problems.into_iter().map(|problem| root(problem.field)).collect()
+        }
+    }
+}
+
+fn checkout(path: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// The checked-in schemas, which `PODIUM_RENEW_SCHEMAS=1 cargo test -p podium-config checked_in` writes.
+#[test]
+fn the_checked_in_schemas_are_those_of_the_types() {
+    for (file, schema) in [("docs/plugin.schema.json", plugin_schema())] {
+        let (file, text) = (checkout(file), format!("{schema:#}\n"));
+        if std::env::var_os("PODIUM_RENEW_SCHEMAS").is_some() {
+            fs::write(&file, &text).unwrap();
+        }
+        let is_current = fs::read_to_string(&file).unwrap_or_default() == text;
+        assert!(is_current, "{} is of other types; renew it with `just schemas`", file.display());
+    }
+}
+
+#[test]
+fn the_schema_accepts_the_plugins_of_this_repository() {
+    let mut folders: Vec<_> = fs::read_dir(checkout("plugins")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    folders.sort();
+    assert_eq!(folders.len(), 6, "{folders:?}");
+    for folder in folders {
+        let yaml = fs::read_to_string(folder.join("plugin.yaml")).unwrap();
+        assert_eq!((by_the_schema(&yaml), by_the_host(&yaml)), <_>::default(), "{}", folder.display());
+    }
+}
+
+const EXAMPLE: &str = r#"
+apiVersion: podium.dev/v1alpha1
+kind: ReconcilePlugin
+metadata: { name: triage, namespace: shop }
+spec:
+  source: { file: triage.wasm }
+  serviceAccountName: podium
+  watch: { selector: { matchExpressions: [{ key: tier, operator: In, values: [gold] }] }, sections: [status] }
+  grants:
+    read: { pods: { sections: [labels, status] } }
+    write: { annotations: ["triage.shop.example/*"], objects: [{ apiVersion: v1, kind: ConfigMap }] }
+  limits: { memoryMiB: 64, class: native }
+"#;
+
+#[test]
+fn the_schema_refuses_a_broken_document_at_the_field_that_the_host_names() {
+    assert_eq!((by_the_schema(EXAMPLE), by_the_host(EXAMPLE)), <_>::default());
+    for (from, to, field) in [
+        ("v1alpha1", "v2", "apiVersion"),
+        ("kind: Rec", "kind: Wreck", "kind"),
+        ("name: triage, ", "", "metadata.name"),
+        (", namespace: shop", "", "metadata.namespace"),
+        ("kind: Rec", "kind: ClusterRec", "metadata.namespace, spec.serviceAccountNamespace"),
+        ("file: triage.wasm", "", "spec.source.file"),
+        ("serviceAccountName: podium", "serviceAccountName: Podium", "spec.serviceAccountName"),
+        ("serviceAccountName", "serviceAccountNamespace", "spec.serviceAccountNamespace"),
+        ("watch:", "wach:", "spec.wach"),
+        ("[labels, status]", "[lables, status]", "spec.grants.read.pods.sections[0]"),
+        ("example/*", "*", "spec.grants.write.annotations[0]"),
+        ("triage.shop.example/*", "app.kubernetes.io/*", "spec.grants.write.annotations[0]"),
+        ("ConfigMap", "Pod", "spec.grants.write.objects[0].kind"),
+        (", values: [gold]", "", "spec.watch.selector.matchExpressions[0].values"),
+        ("operator: In", "operator: Exists", "spec.watch.selector.matchExpressions[0].values"),
+        ("memoryMiB: 64", "memoryMiB: 257", "spec.limits.memoryMiB"),
+        ("memoryMiB: 64", "memoryMiB: '64'", "spec.limits.memoryMiB"),
+        ("class: native", "class: huge", "spec.limits.class"),
+    ] {
+        let broken = EXAMPLE.replacen(from, to, 1);
+        let expected: Fields = field.split(", ").map(str::to_owned).collect();
+        assert_eq!((by_the_schema(&broken), by_the_host(&broken)), (expected.clone(), expected), "{from} -> {to}");
+    }
+}
+
+/// Fields whose value must fit other fields: the schema accepts what the host refuses.
+fn is_of_rules(field: &str) -> bool {
+    ["spec.limits.cpuMillis", "spec.watch.sections", "spec.watch.selector", "spec.config"].contains(&field)
+}
+
+#[test]
+fn the_schema_is_never_stricter_than_the_host_and_looser_only_where_fields_go_together() {
+    for sample in drift::samples() {
+        let mut differences = Vec::new();
+        for document in drift::mutations(&sample).into_iter().filter(|document| !document.is_null()).step_by(7) {
+            let yaml = document.to_string();
+            let (by_the_schema, by_the_host) = (by_the_schema(&yaml), by_the_host(&yaml));
+            let only_by_the_host: Fields =
+                by_the_host.difference(&by_the_schema).filter(|field| !is_of_rules(field)).cloned().collect();
+            let only_by_the_schema: Fields = by_the_schema.difference(&by_the_host).cloned().collect();
+            if !only_by_the_schema.is_empty() || !only_by_the_host.is_empty() {
+                differences.push((only_by_the_schema, only_by_the_host, yaml));
+            }
+        }
+        assert!(
+            differences.is_empty(),
+            "{:#?} and more of {}",
+            &differences[..differences.len().min(5)],
+            differences.len()
+        );
+    }
+}
+
+#[test]
+fn the_rules_of_texts_and_their_expressions_agree() {
+    let texts = [
+        "",
+        "a",
+        "A",
+        "a-b",
+        "-a",
+        "a-",
+        "a.b",
+        "a..b",
+        "a/b",
+        "a/B_c",
+        "/a",
+        "a/",
+        "a b",
+        "a*",
+        "*",
+        "a/*",
+        "a/b*",
+        "a/*b",
+        "a.example/*",
+        "k8s.io/*",
+        "x.k8s.io/a*",
+        "notk8s.io/a*",
+        "kubernetes.io/a",
+        "Ready",
+        "Pod",
+        "PodX",
+        "v1",
+        "apps/v1",
+        "a/b/c",
+        "podium.dev/applied-x",
+        "kubectl.kubernetes.io/last-applied-configuration",
+        "ä",
+        "a\n",
+        "9",
+        "a_",
+        "A/b",
+        "PodScheduled",
+        "shop.example/Ready",
+    ];
+    let long = ["a".repeat(63), "a".repeat(64), "a".repeat(253), "a".repeat(254), "a".repeat(400), "A".repeat(129)];
+    let mut formats = BTreeMap::new();
+    collect(&PLUGIN, &mut formats);
+    assert_eq!(formats.len(), text::RULES.len());
+    for rule in text::RULES {
+        for text in texts.into_iter().chain(long.iter().map(String::as_str)) {
+            let (by_rule, by_schema) = (rule.check(text).is_ok(), is_valid(&formats[rule.format], &json!(text)));
+            // An expression has one length for the domain and the name.
+            let is_looser = text.len() > 60;
+            assert!(by_rule == by_schema || by_schema && is_looser, "{}: {text:?} {by_rule} {by_schema}", rule.format);
+        }
+    }
+}
+
+/// The schema of each format.
+fn collect(schema: &Value, formats: &mut BTreeMap<String, Value>) {
+    match schema {
+        Value::Object(entries) => {
+            if let Some(format) = entries.get("format").and_then(Value::as_str) {
+                let mut own = schema.clone();
+                own["type"] = "string".into();
+                formats.insert(format.to_owned(), own);
+            }
+            entries.values().for_each(|schema| collect(schema, formats));
+        }
+        Value::Array(items) => items.iter().for_each(|schema| collect(schema, formats)),
+        _ => {}
+    }
+}

@@ -1,0 +1,96 @@
+//! The schema of Podium's configuration, for everyone that reads it: the host, `podium`, and the SDK's test host.
+//!
+//! The types of [`plugin`] are the only place where fields are defined. `schemars` derives the JSON Schema from them,
+//! which editors complete by, and the collecting pass is driven by that same schema, so that a field, a bound or a word
+//! cannot be known to one and unknown to another.
+//!
+//! A document is read in three steps:
+//!
+//! 1. YAML becomes a tree in which every value has its line. A text that is no YAML, or exceeds the bounds of [`yaml`],
+//!    is one error about the whole file: serde's, because nothing behind it can be read.
+//! 2. The collecting pass compares the tree with the schema, and [`rules`] compare fields with each other. They report
+//!    every mistake of the document at once, each with line, field and what to do.
+//! 3. Only a document without a mistake is deserialized. The types check themselves too; a mistake that the pass does
+//!    not find is reported by serde's error, with its field. Tests demand that no document reaches this case.
+//!
+//! Files, components and the relations between plugins are the host's; nothing here does IO.
+
+mod check;
+#[cfg(test)]
+mod drift;
+#[cfg(test)]
+mod editors;
+mod field;
+pub mod plugin;
+mod rules;
+mod schema;
+mod text;
+mod yaml;
+
+use std::sync::LazyLock;
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+pub use field::Problem;
+use field::{Field, Problems};
+pub use plugin::{MAX_CONFIG_BYTES, MOST_MEMORY_MIB, MOST_REQUIREMENTS, MOST_VALUES, Plugin};
+pub use text::{
+    AnnotationPattern, ApiVersion, ConditionPattern, DnsLabel, DnsSubdomain, FinalizerPattern, LabelPattern,
+    LabelValue, NonEmpty, ObjectKind, QualifiedName,
+};
+use yaml::Node;
+
+/// One document of a file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Document<T> {
+    /// Where the document begins, counted from 1.
+    pub line: u64,
+    /// The document's content, or everything that is wrong with it.
+    pub content: Result<T, Vec<Problem>>,
+}
+
+static PLUGIN: LazyLock<Value> = LazyLock::new(schema::of::<Plugin>);
+
+/// Reads the plugins of a file; empty documents are left out.
+///
+/// # Errors
+/// A file that is not YAML or exceeds the bounds, with the line where reading ended.
+pub fn plugins(yaml: &str) -> Result<Vec<Document<Plugin>>, Problem> {
+    read(yaml, &PLUGIN, rules::plugin)
+}
+
+/// Returns the JSON Schema of a plugin's configuration.
+#[must_use]
+pub fn plugin_schema() -> Value {
+    PLUGIN.clone()
+}
+
+fn read<T: DeserializeOwned + JsonSchema>(
+    yaml: &str,
+    schema: &Value,
+    rules: fn(&Field<'_>),
+) -> Result<Vec<Document<T>>, Problem> {
+    let documents = yaml::documents(yaml)?;
+    let content = |node: &Node| {
+        let problems = Problems::default();
+        let root = Field::root(node, &problems);
+        check::check(&root, schema);
+        rules(&root);
+        match problems.into_inner() {
+            problems if problems.is_empty() => deserialize(node, schema).map_err(|problem| vec![problem]),
+            problems => Err(problems),
+        }
+    };
+    let read = |node: &Node| Document { line: node.line(), content: content(node) };
+    Ok(documents.iter().filter(|node| !node.is_null()).map(read).collect())
+}
+
+fn deserialize<T: DeserializeOwned>(node: &Node, schema: &Value) -> Result<T, Problem> {
+    serde_path_to_error::deserialize(check::present(node, schema)).map_err(|error| Problem {
+        line: Some(node.line()),
+        field: error.path().to_string(),
+        message: error.into_inner().to_string(),
+    })
+}

@@ -1,0 +1,335 @@
+//! The configuration of a plugin: the document in `plugin.yaml`.
+//!
+//! The comments of these types are what editors show to an author; docs/configuration.md has the reasons.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{
+    schema,
+    text::{
+        AnnotationPattern, ApiVersion, ConditionPattern, DnsLabel, DnsSubdomain, FinalizerPattern, LabelPattern,
+        LabelValue, NonEmpty, ObjectKind, QualifiedName,
+    },
+};
+
+/// The most requirements of a selector, labels and expressions together.
+pub const MOST_REQUIREMENTS: usize = 32;
+/// The most values of a requirement.
+pub const MOST_VALUES: usize = 64;
+/// The most bytes of `spec.config` as JSON; every run has a copy.
+pub const MAX_CONFIG_BYTES: usize = 64 << 10;
+/// The most MiB of memory of a run.
+pub const MOST_MEMORY_MIB: u16 = 256;
+
+/// A reconciler of Pods, which Podium runs in a sandbox.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(transform = schema::plugin)]
+pub struct Plugin {
+    pub api_version: Version,
+    pub kind: Kind,
+    pub metadata: Metadata,
+    pub spec: Spec,
+}
+
+/// The version of this schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Version {
+    #[serde(rename = "podium.dev/v1alpha1")]
+    V1Alpha1,
+}
+
+/// The reach of a plugin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Kind {
+    /// Sees and writes Pods and objects of its own namespace only.
+    ReconcilePlugin,
+    /// Sees and writes Pods and objects of all namespaces; for platform teams.
+    ClusterReconcilePlugin,
+}
+
+/// The name of the plugin.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Metadata {
+    /// A DNS name in lower case. Two plugins may not have the same namespace and name.
+    pub name: DnsSubdomain,
+    /// Required for a ReconcilePlugin, refused for a ClusterReconcilePlugin.
+    #[serde(default)]
+    pub namespace: Option<DnsLabel>,
+    /// For your own tools; the host does not read them.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// For your own tools; the host does not read them.
+    #[serde(default)]
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// What the plugin runs, watches and may touch. Nothing is granted by being left out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Spec {
+    /// Where the component is.
+    pub source: Source,
+    /// The plugin's writes are sent as this ServiceAccount of the plugin's namespace, so that the API server's RBAC
+    /// holds for them too. Without it they are sent as the host's own account.
+    #[serde(default)]
+    pub service_account_name: Option<DnsSubdomain>,
+    /// The namespace of serviceAccountName; only for a ClusterReconcilePlugin.
+    #[serde(default)]
+    pub service_account_namespace: Option<DnsLabel>,
+    /// Which Pods and which of their changes the plugin runs for.
+    #[serde(default)]
+    pub watch: Watch,
+    /// What the plugin may read and write.
+    #[serde(default)]
+    pub grants: Grants,
+    /// What one run may use.
+    #[serde(default)]
+    pub limits: Limits,
+    /// When the plugin is queued among those of its tenant that one change concerns.
+    #[serde(default)]
+    pub phase: Phase,
+    /// Within the phase, names of plugins of the same namespace that are queued first.
+    #[serde(default)]
+    pub after: Vec<NonEmpty>,
+    /// Any mapping; the plugin receives it as JSON, of at most 64 KiB.
+    #[serde(default)]
+    pub config: Map<String, Value>,
+}
+
+/// Where the component is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Source {
+    /// The component's file; a relative path begins at the configuration file's directory.
+    pub file: NonEmpty,
+}
+
+/// Which Pods and which of their changes the plugin runs for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Watch {
+    /// The plugin runs for Pods whose labels match; by default for every Pod.
+    #[serde(default)]
+    pub selector: Selector,
+    /// A change in one of these runs the plugin, and a change of lifecycle always does; by default all that are granted.
+    #[serde(default)]
+    pub sections: Option<Vec<Section>>,
+    /// The plugin runs again for every Pod that matches after this time.
+    #[serde(default)]
+    #[schemars(range(min = 10, max = 604_800))]
+    pub resync_seconds: Option<u32>,
+}
+
+/// A label selector as in Kubernetes; at most 32 labels and expressions together.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Selector {
+    /// Labels that a Pod must have, with these values.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::match_labels")]
+    pub match_labels: BTreeMap<QualifiedName, LabelValue>,
+    /// Requirements that all must hold.
+    #[serde(default)]
+    pub match_expressions: Vec<Requirement>,
+}
+
+/// A requirement of a Pod's labels.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(transform = schema::requirement)]
+pub struct Requirement {
+    /// The label's key.
+    pub key: QualifiedName,
+    /// How the label is compared.
+    pub operator: Operator,
+    /// For In and NotIn only, and then at least one.
+    #[serde(default)]
+    #[schemars(length(max = 64))]
+    pub values: Vec<LabelValue>,
+}
+
+/// How a label is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Operator {
+    In,
+    NotIn,
+    Exists,
+    DoesNotExist,
+}
+
+/// What the plugin may read and write.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Grants {
+    /// What the plugin may read.
+    #[serde(default)]
+    pub read: ReadGrants,
+    /// What the plugin may write.
+    #[serde(default)]
+    pub write: WriteGrants,
+}
+
+/// What the plugin may read.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ReadGrants {
+    /// Without it the plugin sees no Pod but the one that it runs for, with its lifecycle only.
+    #[serde(default)]
+    pub pods: Option<PodReads>,
+}
+
+/// What the plugin sees of Pods.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PodReads {
+    /// The parts of a Pod that the plugin receives; lifecycle is always among them.
+    #[serde(default)]
+    pub sections: Vec<Section>,
+    /// The plugin may read from the API server instead of the cache (pods.get-live).
+    #[serde(default)]
+    pub live: bool,
+}
+
+/// What the plugin may write. A key is exact (`team`) or ends in `*` after a domain (`shop.example/*`).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct WriteGrants {
+    /// Keys of labels that may be set and removed.
+    #[serde(default)]
+    pub labels: Vec<LabelPattern>,
+    /// Keys of annotations that may be set and removed.
+    #[serde(default)]
+    pub annotations: Vec<AnnotationPattern>,
+    /// Finalizers that may be added and removed, on Pods and in objects that are applied.
+    #[serde(default)]
+    pub finalizers: Vec<FinalizerPattern>,
+    /// Condition types that may be set and removed.
+    #[serde(default)]
+    pub conditions: Vec<ConditionPattern>,
+    /// Events about Pods may be sent.
+    #[serde(default)]
+    pub events: bool,
+    /// Pods may be deleted.
+    #[serde(default)]
+    pub delete: bool,
+    /// Pods may be evicted.
+    #[serde(default)]
+    pub evict: bool,
+    /// Kinds of other objects that may be applied and deleted.
+    #[serde(default)]
+    pub objects: Vec<ObjectGrant>,
+}
+
+/// A kind of objects that may be applied and deleted; never Pod.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ObjectGrant {
+    /// Such as `v1` or `apps/v1`.
+    pub api_version: ApiVersion,
+    /// Such as `ConfigMap`.
+    pub kind: ObjectKind,
+}
+
+/// What one run may use. A run that exceeds memory or time is ended, and nothing of what it staged is sent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Limits {
+    /// How large the component may be and how long its compilation may take.
+    pub class: Class,
+    /// MiB of linear memory.
+    #[serde(rename = "memoryMiB")]
+    #[schemars(range(min = 1, max = 256))]
+    pub memory_mib: u16,
+    /// Milliseconds on the processor; at most wallMillis.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub cpu_millis: u32,
+    /// Milliseconds from start to end, waiting included.
+    #[schemars(range(min = 10, max = 60_000))]
+    pub wall_millis: u32,
+    /// Calls of the host.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub host_calls: u32,
+    /// Staged writes.
+    #[schemars(range(min = 0, max = 1_000))]
+    pub writes: u32,
+    /// KiB of log.
+    #[serde(rename = "logKiB")]
+    #[schemars(range(min = 0, max = 1_024))]
+    pub log_kib: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            class: Class::default(),
+            memory_mib: 32,
+            cpu_millis: 20,
+            wall_millis: 2_000,
+            host_calls: 1_000,
+            writes: 20,
+            log_kib: 16,
+        }
+    }
+}
+
+/// How large a component may be and how long its compilation may take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Class {
+    /// 8 MiB, 10 s of processor time to compile.
+    #[default]
+    Native,
+    /// 32 MiB, 60 s; for guests that bring an interpreter along.
+    Interpreter,
+}
+
+/// When a plugin is queued among those of its tenant.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Phase {
+    Before,
+    #[default]
+    Main,
+    After,
+}
+
+/// A part of a Pod. `full` is the whole object and contains what the others leave out on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Section(pub podium_wire::Section);
+
+impl Section {
+    pub(crate) fn named(name: &str) -> Option<podium_wire::Section> {
+        podium_wire::Section::ALL.into_iter().find(|section| section.name() == name)
+    }
+}
+
+impl Serialize for Section {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for Section {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Self::named(&name).map(Self).ok_or_else(|| serde::de::Error::custom("is not a section of a Pod"))
+    }
+}
+
+impl JsonSchema for Section {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Section".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "enum": podium_wire::Section::ALL.map(podium_wire::Section::name) })
+    }
+}

@@ -1,0 +1,102 @@
+//! What a schema cannot say, or cannot say to a person: how fields of one document go with each other. Values that are
+//! wrong by themselves are the collecting pass's, and are passed over here.
+
+use podium_wire::{Section as PodSection, SectionSet};
+
+use crate::{
+    field::Field,
+    plugin::{Limits, MAX_CONFIG_BYTES, MOST_REQUIREMENTS, Section},
+};
+
+/// The rules of a plugin's configuration.
+pub(crate) fn plugin(document: &Field<'_>) {
+    let spec = document.get("spec");
+    match document.get("kind").text() {
+        Some("ReconcilePlugin") => of_namespace(document, &spec),
+        Some("ClusterReconcilePlugin") => of_cluster(document, &spec),
+        // Without a kind it is not known what else must be there.
+        _ => {}
+    }
+    watched_sections(&spec);
+    selector(&spec.get("watch").get("selector"));
+    limits(&spec.get("limits"));
+    config(&spec.get("config"));
+}
+
+fn of_namespace(document: &Field<'_>, spec: &Field<'_>) {
+    let metadata = document.get("metadata");
+    let namespace = metadata.get("namespace");
+    if metadata.is_mapping() && !namespace.is_set() {
+        namespace.problem(
+            "is missing: a ReconcilePlugin lives in a namespace; for all of them there is ClusterReconcilePlugin",
+        );
+    }
+    let own = spec.get("serviceAccountNamespace");
+    if own.is_set() {
+        own.problem("is for a ClusterReconcilePlugin; remove it: a ReconcilePlugin uses accounts of its own namespace");
+    }
+}
+
+fn of_cluster(document: &Field<'_>, spec: &Field<'_>) {
+    let namespace = document.get("metadata").get("namespace");
+    if namespace.is_set() {
+        namespace.problem("a ClusterReconcilePlugin has no namespace; remove it, or use ReconcilePlugin");
+    }
+    let (name, own) = (spec.get("serviceAccountName"), spec.get("serviceAccountNamespace"));
+    if own.is_set() != name.is_set() {
+        let missing = if own.is_set() { name } else { own };
+        missing.problem("serviceAccountName and serviceAccountNamespace go together; set both or none");
+    }
+}
+
+fn sections(field: &Field<'_>) -> SectionSet {
+    field.items().iter().filter_map(|item| Section::named(item.text()?)).collect()
+}
+
+fn watched_sections(spec: &Field<'_>) {
+    let granted = sections(&spec.get("grants").get("read").get("pods").get("sections")).with(PodSection::Lifecycle);
+    let field = spec.get("watch").get("sections");
+    let ungranted = sections(&field).iter().filter(|section| !granted.contains(*section));
+    let ungranted: Vec<&str> = ungranted.map(PodSection::name).collect();
+    if !ungranted.is_empty() {
+        let ungranted = ungranted.join(", ");
+        field.problem(format!(
+            "{ungranted} cannot be watched without being granted; add it to spec.grants.read.pods.sections"
+        ));
+    }
+}
+
+fn selector(selector: &Field<'_>) {
+    let expressions = selector.get("matchExpressions").items();
+    let count = selector.get("matchLabels").entries().len() + expressions.len();
+    if count > MOST_REQUIREMENTS {
+        selector
+            .problem(format!("has {count} requirements, labels and expressions together; at most {MOST_REQUIREMENTS}"));
+    }
+    for expression in &expressions {
+        let values = expression.get("values");
+        match expression.get("operator").text() {
+            Some("In" | "NotIn") if values.items().is_empty() => values.problem("In and NotIn need at least one value"),
+            Some("Exists" | "DoesNotExist") if !values.items().is_empty() => {
+                values.problem("Exists and DoesNotExist take no values; remove them");
+            }
+            _ => {}
+        }
+    }
+}
+
+fn limits(limits: &Field<'_>) {
+    let default = Limits::default();
+    let cpu = limits.get("cpuMillis");
+    let wall = limits.get("wallMillis").number().unwrap_or(default.wall_millis.into());
+    if cpu.number().unwrap_or(default.cpu_millis.into()) > wall {
+        cpu.problem("is more than wallMillis, which includes it; lower it or raise wallMillis");
+    }
+}
+
+fn config(config: &Field<'_>) {
+    let bytes = config.json().map_or(0, |config| config.to_string().len());
+    if bytes > MAX_CONFIG_BYTES {
+        config.problem(format!("has {bytes} bytes as JSON, aliases expanded; at most {MAX_CONFIG_BYTES}"));
+    }
+}

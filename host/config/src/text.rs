@@ -1,0 +1,206 @@
+//! Texts with a rule: names, keys and patterns of keys. A type for each, which only a valid text can become.
+//!
+//! A rule is in the schema as a `format` of that name, which the collecting pass looks up in [`RULES`], and as a regular
+//! expression for editors. The expression is never stricter than the rule and is looser where it says so.
+
+use std::ops::Deref;
+
+use podium_wire::syntax::{self, quoted};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What a text must be.
+pub(crate) struct Rule {
+    /// The schema's `format`.
+    pub(crate) format: &'static str,
+    /// Returns the message for a text that is not valid.
+    check: fn(&str) -> Result<(), String>,
+}
+
+impl Rule {
+    /// # Errors
+    /// What is wrong with the text, and the text.
+    pub(crate) fn check(&self, text: &str) -> Result<(), String> {
+        (self.check)(text).map_err(|message| if text.is_empty() { "must not be empty".to_owned() } else { message })
+    }
+}
+
+/// The rule that a schema of a text has.
+pub(crate) fn format(schema: &Value) -> Option<&'static Rule> {
+    let format = schema.get("format")?.as_str()?;
+    RULES.iter().find(|rule| rule.format == format)
+}
+
+macro_rules! texts {
+    ($($(#[$doc:meta])* $name:ident: $format:literal, $check:expr, $schema:expr;)*) => {
+        /// Every rule, by its format.
+        pub(crate) const RULES: &[Rule] = &[$(Rule { format: $format, check: $check }),*];
+
+        $(
+            $(#[$doc])*
+            #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+            #[serde(try_from = "String", into = "String")]
+            pub struct $name(String);
+
+            impl TryFrom<String> for $name {
+                type Error = String;
+
+                fn try_from(text: String) -> Result<Self, String> {
+                    Rule { format: $format, check: $check }.check(&text).map(|()| Self(text))
+                }
+            }
+
+            impl From<$name> for String {
+                fn from(text: $name) -> Self {
+                    text.0
+                }
+            }
+
+            impl Deref for $name {
+                type Target = str;
+
+                fn deref(&self) -> &str {
+                    &self.0
+                }
+            }
+
+            impl JsonSchema for $name {
+                fn inline_schema() -> bool {
+                    true
+                }
+                fn schema_name() -> std::borrow::Cow<'static, str> {
+                    stringify!($name).into()
+                }
+                fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                    let mut schema: Schema = $schema;
+                    schema.insert("type".to_owned(), "string".into());
+                    schema.insert("format".to_owned(), $format.into());
+                    schema
+                }
+            }
+        )*
+    };
+}
+
+texts! {
+    /// A DNS-1123 label, such as the name of a namespace.
+    DnsLabel: "dns-label", |text| quote(text, syntax::dns_label),
+        json_schema!({ "pattern": format!("^{WORD}$"), "maxLength": 63 });
+    /// A DNS-1123 subdomain, such as the name of a plugin or a ServiceAccount.
+    DnsSubdomain: "dns-subdomain", |text| quote(text, syntax::dns_subdomain),
+        json_schema!({ "pattern": format!("^{DOMAIN}$"), "maxLength": 253 });
+    /// The key of a label, with or without a domain.
+    QualifiedName: "qualified-name", |text| quote(text, syntax::qualified_name),
+        json_schema!({ "pattern": format!("^{KEY}$"), "maxLength": 317 });
+    /// The value of a label, which may be empty.
+    LabelValue: "label-value", |text| quote(text, syntax::label_value),
+        json_schema!({ "pattern": format!("^({NAME})?$"), "maxLength": 63 });
+    /// `version` or `group/version`.
+    ApiVersion: "api-version", |text| quote(text, syntax::api_version),
+        json_schema!({ "pattern": format!("^({DOMAIN}/)?{WORD}$"), "maxLength": 317 });
+    /// The kind of an object other than a Pod.
+    ObjectKind: "object-kind", object_kind,
+        json_schema!({ "pattern": "^[A-Z][A-Za-z0-9]*$", "maxLength": 128, "not": { "const": "Pod" } });
+    /// Keys of labels.
+    LabelPattern: "label-pattern", pattern, keys(None);
+    /// Keys of annotations.
+    AnnotationPattern: "annotation-pattern", annotation,
+        keys(Some(json_schema!({ "pattern": r"^(kubectl\.kubernetes\.io/last-applied-configuration$|podium\.dev/applied-)" })));
+    /// Finalizers.
+    FinalizerPattern: "finalizer-pattern", finalizer, keys(Some(json_schema!({ "pattern": "^[^/]*$" })));
+    /// Types of conditions.
+    ConditionPattern: "condition-pattern", condition, keys(Some(json_schema!({ "enum": BUILTIN_CONDITIONS })));
+    /// Any text but the empty one.
+    NonEmpty: "non-empty", non_empty, json_schema!({ "minLength": 1 });
+}
+
+const WORD: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
+const DOMAIN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
+const NAME: &str = "[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?";
+/// Looser than the rule: the domain and the name have a length together.
+const KEY: &str =
+    r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?";
+/// Editors show these as what cannot be granted; a test compares them with the rule.
+const BUILTIN_CONDITIONS: [&str; 10] = [
+    "AllContainersRestarting",
+    "ContainersReady",
+    "DisruptionTarget",
+    "Initialized",
+    "PodHasNetwork",
+    "PodReadyToStartContainers",
+    "PodResizeInProgress",
+    "PodResizePending",
+    "PodScheduled",
+    "Ready",
+];
+
+/// The schema of a pattern of keys; `refused` matches keys that cannot be granted.
+fn keys(refused: Option<Schema>) -> Schema {
+    let reserved = json_schema!({ "pattern": r"^([^/]*\.)?(kubernetes|k8s)\.io/.*\*$" });
+    let refused: Vec<Schema> = [Some(reserved), refused].into_iter().flatten().collect();
+    json_schema!({
+        "pattern": format!(r"^({KEY}|{DOMAIN}/([A-Za-z0-9][-_.A-Za-z0-9]*)?\*)$"),
+        "maxLength": 317,
+        "not": { "anyOf": refused },
+    })
+}
+
+fn quote(text: &str, rule: fn(&str) -> Result<(), &'static str>) -> Result<(), String> {
+    rule(text).map_err(|rule| format!("{} {rule}", quoted(text)))
+}
+
+fn non_empty(text: &str) -> Result<(), String> {
+    if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(()) }
+}
+
+fn object_kind(kind: &str) -> Result<(), String> {
+    quote(kind, syntax::upper_camel_case)?;
+    if kind == "Pod" {
+        let message = "Pods are not written as objects; grant labels, annotations, conditions, delete or evict instead";
+        return Err(message.to_owned());
+    }
+    Ok(())
+}
+
+fn annotation(text: &str) -> Result<(), String> {
+    let refuse =
+        |key: &str| syntax::is_forbidden_key(key).then_some("belongs to kubectl and cannot be granted; remove it");
+    granted(text, refuse)
+}
+
+fn finalizer(text: &str) -> Result<(), String> {
+    granted(text, |key| (!key.contains('/')).then_some("must have a domain, such as shop.example/cleanup"))
+}
+
+fn condition(text: &str) -> Result<(), String> {
+    let message = "belongs to Kubernetes and cannot be granted; choose a type of your own domain";
+    granted(text, |key| syntax::is_builtin_condition(key).then_some(message))
+}
+
+fn granted(text: &str, refuse: impl Fn(&str) -> Option<&'static str>) -> Result<(), String> {
+    pattern(text)?;
+    refuse(text).map_or(Ok(()), |rule| Err(format!("{} {rule}", quoted(text))))
+}
+
+/// A key, or the beginning of one with its domain and a `*`.
+fn pattern(pattern: &str) -> Result<(), String> {
+    let problem = |rule: &str| Err(format!("{} {rule}", quoted(pattern)));
+    let Some(prefix) = pattern.strip_suffix('*') else {
+        if pattern.contains('*') {
+            return problem("may have a '*' only at its end");
+        }
+        return quote(pattern, syntax::qualified_name);
+    };
+    let Some((domain, begun)) = prefix.split_once('/') else {
+        return problem("may have a '*' only after a domain and '/', such as shop.example/*");
+    };
+    if prefix.contains('*') {
+        return problem("may have a '*' only at its end");
+    }
+    if syntax::is_reserved_domain(domain) {
+        return problem("is of a domain of Kubernetes' own, whose keys are granted one by one; name the keys");
+    }
+    // Anything valid may follow, so the beginning is checked with one letter behind it.
+    syntax::qualified_name(&format!("{domain}/{begun}a")).or_else(problem)
+}

@@ -1,0 +1,146 @@
+//! YAML as a tree in which every value has its line. Bounded: a file may come from a tenant.
+
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, SeqAccess, Visitor},
+};
+use serde_json::Value;
+use serde_saphyr::Spanned;
+
+use crate::Problem;
+
+/// Of one file with its aliases expanded: mappings, lists and values, about 100 bytes of memory each.
+const MAX_NODES: usize = 100_000;
+/// Of one file with its aliases expanded.
+const MAX_SCALAR_BYTES: usize = 2 << 20;
+/// Mappings and lists inside of each other. They are read recursively, at up to 40 KiB of stack a level in a debug build;
+/// a thread of tokio or of a test has 2 MiB.
+const MAX_DEPTH: usize = 32;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    line: u64,
+    content: Content,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Content {
+    Scalar(Value),
+    List(Vec<Node>),
+    /// In the order of the document.
+    Map(Vec<(String, Node)>),
+}
+
+/// Aliases are expanded while a file is read, so the bounds are on what they expand to and not only on the file. Merge
+/// keys (`<<`) are refused: a grant that comes out of one is not seen by tools that do not know them.
+fn options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_depth: MAX_DEPTH,
+            max_nodes: MAX_NODES,
+            max_total_scalar_bytes: MAX_SCALAR_BYTES,
+        },
+        merge_keys: serde_saphyr::MergeKeyPolicy::Error,
+    }
+}
+
+/// Reads the documents of a file.
+///
+/// # Errors
+/// The first mistake: reading cannot go on behind it.
+pub(crate) fn documents(yaml: &str) -> Result<Vec<Node>, Problem> {
+    serde_saphyr::from_multiple_with_options(yaml, options()).map_err(|error| {
+        let line = error.location().map(|location| location.line());
+        // The error shows the place in several lines; its first one has the message.
+        let message = error.without_snippet().to_string();
+        let message = message.lines().next().unwrap_or_default();
+        Problem { line, field: String::new(), message: format!("is not valid YAML: {message}") }
+    })
+}
+
+impl Node {
+    /// Counted from 1.
+    pub(crate) fn line(&self) -> u64 {
+        self.line
+    }
+
+    pub(crate) fn content(&self) -> &Content {
+        &self.content
+    }
+
+    pub(crate) fn is_null(&self) -> bool {
+        matches!(self.content, Content::Scalar(Value::Null))
+    }
+
+    /// The value as JSON, nulls included.
+    pub(crate) fn json(&self) -> Value {
+        match &self.content {
+            Content::Scalar(value) => value.clone(),
+            Content::List(items) => items.iter().map(Self::json).collect(),
+            Content::Map(entries) => entries.iter().map(|(key, value)| (key.clone(), value.json())).collect(),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<Content>::deserialize(deserializer)?;
+        Ok(Self { line: spanned.referenced.line(), content: spanned.value })
+    }
+}
+
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ContentVisitor)
+    }
+}
+
+struct ContentVisitor;
+
+impl<'de> Visitor<'de> for ContentVisitor {
+    type Value = Content;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a mapping, a list, a text, a number of 64 bits, true, false or null")
+    }
+    fn visit_unit<E>(self) -> Result<Content, E> {
+        Ok(Content::Scalar(Value::Null))
+    }
+    fn visit_none<E>(self) -> Result<Content, E> {
+        Ok(Content::Scalar(Value::Null))
+    }
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Content, D::Error> {
+        Content::deserialize(deserializer)
+    }
+    fn visit_bool<E>(self, value: bool) -> Result<Content, E> {
+        Ok(Content::Scalar(value.into()))
+    }
+    fn visit_i64<E>(self, value: i64) -> Result<Content, E> {
+        Ok(Content::Scalar(value.into()))
+    }
+    fn visit_u64<E>(self, value: u64) -> Result<Content, E> {
+        Ok(Content::Scalar(value.into()))
+    }
+    fn visit_f64<E>(self, value: f64) -> Result<Content, E> {
+        Ok(Content::Scalar(value.into()))
+    }
+    fn visit_str<E>(self, value: &str) -> Result<Content, E> {
+        Ok(Content::Scalar(value.into()))
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Content, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Content::List(list))
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Content, A::Error> {
+        let mut map = Vec::new();
+        while let Some(entry) = entries.next_entry()? {
+            map.push(entry);
+        }
+        Ok(Content::Map(map))
+    }
+}

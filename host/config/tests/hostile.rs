@@ -1,0 +1,139 @@
+//! Hostile YAML is one error or a few, never a panic, a long wait or much memory.
+
+use podium_config::{Plugin, Problem, plugins};
+use proptest::prelude::*;
+
+const HEAD: &str = "apiVersion: podium.dev/v1alpha1\nkind: ClusterReconcilePlugin\nmetadata: { name: a }\nspec:\n";
+
+fn with(spec: &str) -> String {
+    format!("{HEAD}  source: {{ file: a.wasm }}\n{spec}")
+}
+
+fn only(yaml: &str) -> Result<Plugin, Vec<Problem>> {
+    let mut documents = plugins(yaml).map_err(|problem| vec![problem])?;
+    assert_eq!(documents.len(), 1, "{yaml}");
+    documents.remove(0).content
+}
+
+/// The message about the file as a whole.
+fn unreadable(yaml: &str) -> Problem {
+    let problem = plugins(yaml).unwrap_err();
+    assert!(problem.message.starts_with("is not valid YAML: ") && problem.field.is_empty(), "{problem:?}");
+    problem
+}
+
+#[test]
+fn deep_nesting_ends_at_a_bound_and_not_at_the_end_of_the_stack() {
+    for (open, close) in [("[", "]"), ("{ a: ", " }")] {
+        let nested = |depth: usize| with(&format!("  config: {{ a: {}1{} }}", open.repeat(depth), close.repeat(depth)));
+        only(&nested(25)).unwrap();
+        for depth in [33, 70, 1_000, 100_000] {
+            unreadable(&nested(depth));
+        }
+    }
+    let blocks: String = (0..1_000).map(|depth| format!("{}a:\n", " ".repeat(depth + 4))).collect();
+    unreadable(&with(&format!("  config:\n{blocks}")));
+    unreadable(&"- ".repeat(50_000));
+}
+
+#[test]
+fn aliases_that_multiply_are_refused() {
+    let mut bomb = "  config:\n    a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..12 {
+        let list = vec![format!("*a{}", level - 1); 10].join(", ");
+        bomb.push_str(&format!("    a{level}: &a{level} [{list}]\n"));
+    }
+    unreadable(&with(&bomb));
+    unreadable(&with("  config: { a: *nowhere }"));
+    assert!(plugins(&with("  config: &self { a: *self }")).is_err(), "an alias inside of its own anchor");
+}
+
+#[test]
+fn numbers_of_any_size_are_a_value_or_an_error_with_its_field() {
+    for number in ["18446744073709551615", "-9223372036854775808", "1e300", "0x7fffffffffffffff", "1.5"] {
+        only(&with(&format!("  config: {{ a: {number} }}"))).unwrap();
+    }
+    for number in ["0", "-1", "257", "65537", "4294967297", "18446744073709551615", "1e3", "1.0", "true", "'32'"] {
+        let problems = only(&with(&format!("  limits: {{ memoryMiB: {number} }}"))).unwrap_err();
+        assert_eq!(problems[0].field, "spec.limits.memoryMiB", "{number}");
+        assert_eq!(problems[0].message, "must be a whole number from 1 to 256", "{number}");
+    }
+    for number in [".inf", "-.Inf", ".nan", "1e999"] {
+        // JSON has no infinity, and would have null there.
+        unreadable(&with(&format!("  config: {{ a: {number} }}")));
+    }
+}
+
+#[test]
+fn a_key_that_is_there_twice_is_refused_at_every_level() {
+    for spec in ["  phase: main\n  phase: after", "  limits: { writes: 1, writes: 2 }", "  config: { a: 1, a: 2 }"] {
+        unreadable(&with(spec));
+    }
+    unreadable(&format!("{}kind: ReconcilePlugin\n", with("")));
+}
+
+#[test]
+fn merge_keys_and_tags_that_change_a_value_are_refused() {
+    unreadable(&with("  grants: { write: { <<: { delete: true } } }"));
+    for spec in ["  phase: !!int main", "  grants: { write: { delete: !!bool maybe } }"] {
+        assert!(only(&with(spec)).is_err(), "{spec}");
+    }
+}
+
+#[test]
+fn tabs_are_refused_with_their_line() {
+    let problem = unreadable("apiVersion: podium.dev/v1alpha1\nmetadata:\n\tname: a\n");
+    assert!(problem.line.is_some_and(|line| (2..=3).contains(&line)), "{problem:?}");
+}
+
+#[test]
+fn a_file_without_a_document_has_no_plugin_and_several_documents_are_read_one_by_one() {
+    for empty in ["", "\n\n", "# nothing\n", "---\n", "---\n---\n...\n", "~", "\u{feff}"] {
+        assert_eq!(plugins(empty).unwrap(), [], "{empty:?}");
+    }
+    let (good, bad) = (with(""), with("  phase: late"));
+    let documents = plugins(&format!("{good}---\n{bad}\n---\n---\n{good}---\njust text\n")).unwrap();
+    let fine: Vec<bool> = documents.iter().map(|document| document.content.is_ok()).collect();
+    assert_eq!(fine, [true, false, true, false]);
+    assert!(documents.windows(2).all(|pair| pair[0].line < pair[1].line), "{documents:?}");
+}
+
+#[test]
+fn a_document_of_mistakes_only_has_a_bounded_number_of_errors() {
+    let fields: String = (0..20_000).map(|number| format!("  f{number}: 1\n")).collect();
+    let problems = only(&with(&fields)).unwrap_err();
+    assert_eq!(problems.len(), 101);
+    assert!(problems[100].message.contains("19900 more mistakes"), "{:?}", problems[100]);
+}
+
+#[test]
+fn every_mistake_of_a_document_is_reported_at_once_with_its_line() {
+    let problems = only(
+        "apiVersion: podium.dev/v1\nkind: ClusterReconcilePlugin\nmetadata:\n  name: A\n  namespace: shop\nspec:\n  \
+         source: {}\n  watch: { sections: [status] }\n  limits:\n    memoryMiB: 0\n    cpuMillis: 5000\n  phase: 7\n",
+    )
+    .unwrap_err();
+    let found: Vec<_> = problems.iter().map(|problem| (problem.line.unwrap(), &*problem.field)).collect();
+    let mut expected = [
+        (1, "apiVersion"),
+        (4, "metadata.name"),
+        (5, "metadata.namespace"),
+        (7, "spec.source.file"),
+        (8, "spec.watch.sections"),
+        (10, "spec.limits.memoryMiB"),
+        (11, "spec.limits.cpuMillis"),
+        (12, "spec.phase"),
+    ];
+    let mut found = found;
+    found.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(found, expected);
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_or_refused(text in "[-a-z0-9:{}\\[\\]*&!|>'\"# \t\n\u{0}\u{feff}\u{202e}]{0,200}") {
+        let _ = plugins(&text);
+        let _ = plugins(&with(&text));
+    }
+}
