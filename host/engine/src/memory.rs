@@ -1,8 +1,5 @@
-//! Memory that was needed for a moment goes back to the kernel.
-//!
-//! A list makes every Pod by itself before it goes into its page, and queues the keys of all. What is free afterwards
-//! lies between what stays, and an allocator gives back by itself only what lies at the end. Not here: what an
-//! allocator other than glibc's does; with those nothing happens.
+//! Returns free heap memory to the kernel after a list. glibc returns only the top of the heap by itself; blocks that
+//! were freed between live ones stay resident until `malloc_trim`. Does nothing with other allocators.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -11,39 +8,36 @@ use tokio::time::Instant;
 /// How long after a list: when its Pods are in their pages, and when most plugins have run on them.
 const AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 
-/// When memory is to be given back.
+/// When memory is to be returned.
 #[derive(Debug, Default)]
-pub struct GiveBack {
+pub struct TrimSchedule {
     due: VecDeque<Instant>,
 }
 
-impl GiveBack {
-    /// Much was read and is done with soon.
+impl TrimSchedule {
+    /// A list was read, and most of its memory is free soon.
     pub fn plan(&mut self) {
         let now = Instant::now();
         self.due = AFTER.map(|after| now + after).into();
     }
 
-    /// Gives memory back whenever it is planned; never ends. Cancel safe.
-    ///
-    /// It takes some milliseconds in a process of some hundred megabytes.
-    pub async fn run(&mut self) -> std::convert::Infallible {
-        loop {
-            match self.due.front() {
-                Some(due) => tokio::time::sleep_until(*due).await,
-                None => std::future::pending().await,
-            }
-            self.due.pop_front();
-            give_back();
+    /// Returns when [`trim`] is to be called, once for each planned time. Cancel safe.
+    pub async fn due(&mut self) {
+        match self.due.front() {
+            Some(due) => tokio::time::sleep_until(*due).await,
+            None => std::future::pending().await,
         }
+        self.due.pop_front();
     }
 }
 
+/// Returns free memory to the kernel. Blocks for some milliseconds in a process of some hundred megabytes.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-fn give_back() {
-    // SAFETY: it may be called at any time from any thread, and touches nothing but free memory of the allocator.
+pub fn trim() {
+    // SAFETY: malloc_trim may be called at any time from any thread, and changes only the allocator's free memory.
     unsafe { libc::malloc_trim(0) };
 }
 
+/// Does nothing: this allocator returns memory by itself.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-fn give_back() {}
+pub fn trim() {}

@@ -3,6 +3,7 @@
 //! The clock's start, the seed and the API server's client come in from outside, so that a host can be run in a
 //! simulation as well as in a process ([`process`]).
 
+mod blocking;
 mod checkpoint;
 mod cluster;
 mod disk;
@@ -16,6 +17,7 @@ mod wall_clock;
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
+use blocking::BlockingJobs;
 pub use checkpoint::CheckpointOptions;
 use cluster::Cluster;
 use journal::Keeper;
@@ -23,10 +25,10 @@ use loading::Loader;
 pub use loading::{LoadFailure, Prepared};
 pub use operator::Operator;
 use operator::{Observed, stale};
-use podium_engine::ingest::{Ingest, Past};
 use podium_engine::{
     clock::Clock,
     dispatch::{Debts, Dispatch, PodQueue, Registry},
+    ingest::{Ingest, IngestOptions, Reopened},
     journal::{Journal, Opened},
     queue::{Backoff, Queue},
     status::{PluginState, Status},
@@ -64,6 +66,10 @@ const OBSERVATIONS: usize = 16;
 const DRAIN: Duration = Duration::from_secs(8);
 /// How long the journal's last entries and the last checkpoint may take, of the time that is left after that.
 const LAST_ENTRIES: Duration = Duration::from_secs(1);
+/// How long the watch's thread and jobs that read the disk may take to end after that.
+const LAST_JOBS: Duration = Duration::from_millis(500);
+/// Keys worked on at the same time, unless the caller says otherwise.
+const WORKERS: usize = 4;
 
 /// What a host is made of.
 pub struct Options {
@@ -92,6 +98,27 @@ pub struct Options {
     pub wall_clock: Option<WallClock>,
 }
 
+impl Options {
+    /// The defaults: all namespaces, 4 workers, one client for everything, no state on disk, no ports, and a clock that
+    /// goes on from `now_millis`.
+    #[must_use]
+    pub fn new(client: kube::Client, seed: u64, now_millis: u64) -> Self {
+        Self {
+            watch_client: client.clone(),
+            client,
+            namespace: None,
+            workers: WORKERS,
+            operator: Operator::default(),
+            journal: None,
+            checkpoint: None,
+            prune: Prune::default(),
+            seed,
+            now_millis,
+            wall_clock: None,
+        }
+    }
+}
+
 /// A host at work. Dropping it ends its tasks without draining; [`App::shutdown`] drains.
 #[must_use]
 pub struct App {
@@ -106,7 +133,8 @@ pub struct App {
     stop: CancellationToken,
     progress: watch::Sender<Phase>,
     /// None in a simulation.
-    _thread: Option<Thread>,
+    thread: Option<Thread>,
+    blocking: Arc<BlockingJobs>,
 }
 
 /// What /readyz tells beside the cache's state.
@@ -169,7 +197,7 @@ impl App {
             Watch::new(watch_api.clone(), watch_options, shapes.clone(), Arc::new(reader.clone()), options.seed);
         let mut watch = watch.from_checkpoint(saved).counted_by(counters);
         let has_state = options.journal.is_some() || options.checkpoint.is_some();
-        let (journal, past, mut keeper) = keep(options.journal, namespace, simulated, &stop);
+        let (journal, reopened, mut keeper) = keep(options.journal, namespace, simulated, &stop);
         let cluster = Cluster::default();
         let (of_checkpoint, of_journal) = (cluster.clone(), journal.clone());
         let watch = async move {
@@ -189,8 +217,16 @@ impl App {
         }
         let mut saved = None;
         let caches = (writer, reader.clone());
-        let (ingest, ingest_handle) =
-            Ingest::new(caches, observations, registry.clone(), queue.clone(), debts.clone(), past);
+        let blocking = Arc::new(BlockingJobs::new((!simulated).then(Handle::current)));
+        let ingest_options = IngestOptions {
+            observations,
+            registry: registry.clone(),
+            queue: queue.clone(),
+            debts: debts.clone(),
+            reopened,
+            blocking: blocking.clone(),
+        };
+        let (ingest, ingest_handle) = Ingest::new(caches, ingest_options);
         if let Some(kept) = options.checkpoint {
             let keep = checkpoint::Keeper::new;
             let incomplete = ingest.incomplete();
@@ -260,7 +296,8 @@ impl App {
             services,
             stop,
             progress,
-            _thread: thread,
+            thread,
+            blocking,
         })
     }
 
@@ -378,6 +415,15 @@ impl App {
             tracing::warn!("the journal's last entries or the checkpoint were not written: the disk does not answer");
         }
         self.services.shutdown().await;
+        let ended = async {
+            self.blocking.join().await;
+            if let Some(thread) = self.thread {
+                thread.join().await;
+            }
+        };
+        if tokio::time::timeout(LAST_JOBS, ended).await.is_err() {
+            tracing::warn!("the watch's thread or the reading of the journal did not end and is dropped");
+        }
         let events = self.writeback.waiting_events();
         if events > 0 {
             tracing::warn!(events, "Events that waited to be sent are lost");
@@ -385,12 +431,12 @@ impl App {
     }
 }
 
-type Kept = (Option<Arc<Journal>>, Past, JoinSet<anyhow::Result<()>>);
+type Kept = (Option<Arc<Journal>>, Option<Reopened>, JoinSet<anyhow::Result<()>>);
 
 /// Sets the journal's task to work, if there is a journal.
 fn keep(opened: Option<Opened>, namespace: Option<String>, simulated: bool, stop: &CancellationToken) -> Kept {
     let mut tasks = JoinSet::new();
-    let Some(Opened { journal, store, recovery }) = opened else { return (None, Past::Told, tasks) };
+    let Some(Opened { journal, store, recovery }) = opened else { return (None, None, tasks) };
     tasks.spawn(Keeper::new(journal.clone(), store, simulated).run(stop.clone()));
-    (Some(journal.clone()), Past::Unlisted { journal, recovery, namespace }, tasks)
+    (Some(journal.clone()), Some(Reopened { journal, recovery, namespace }), tasks)
 }

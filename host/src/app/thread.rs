@@ -7,9 +7,16 @@
 //! To wake a thread costs more than an event does. So where events come fast the thread rests before it waits for more,
 //! and what came meanwhile is one batch; where they come slowly each is taken at once.
 
-use std::{convert::Infallible, io, sync::Arc, thread, time::Duration};
+use std::{
+    convert::Infallible,
+    io,
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
 
 use parking_lot::Mutex;
+use podium_engine::ports::panic_message;
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     sync::oneshot,
@@ -64,8 +71,11 @@ pub fn ingest_runtime(counters: Arc<Counters>) -> io::Result<Runtime> {
 
 pub(super) struct Thread {
     runtime: Handle,
-    /// Ends the thread, and what still runs on it, when it is dropped.
-    _wanted: oneshot::Sender<Infallible>,
+    /// Ends the thread, and all tasks on it, when it is dropped.
+    wanted: oneshot::Sender<Infallible>,
+    /// Closed when the thread has dropped its tasks.
+    ended: oneshot::Receiver<Infallible>,
+    thread: JoinHandle<()>,
 }
 
 impl Thread {
@@ -75,13 +85,26 @@ impl Thread {
         let runtime = ingest_runtime(counters)?;
         let handle = runtime.handle().clone();
         let (wanted, unwanted) = oneshot::channel::<Infallible>();
-        thread::Builder::new().name("podium-ingest".to_owned()).spawn(move || {
-            // Nothing is ever sent: it ends when the other side is dropped.
+        let (ends, ended) = oneshot::channel::<Infallible>();
+        let thread = thread::Builder::new().name("podium-ingest".to_owned()).spawn(move || {
+            // Nothing is ever sent: the wait ends when the other side is dropped.
             let _ = runtime.block_on(unwanted);
-            // A name that is being resolved is not waited for.
+            // Drops the tasks. Does not wait for a name that is being resolved.
             runtime.shutdown_background();
+            drop(ends);
         })?;
-        Ok(Self { runtime: handle, _wanted: wanted })
+        Ok(Self { runtime: handle, wanted, ended, thread })
+    }
+
+    /// Ends the thread and joins it. Put a deadline around it: a task that blocks holds the thread up. Dropped instead
+    /// of joined, the thread ends as soon, but without a report of a panic.
+    pub(super) async fn join(self) {
+        drop(self.wanted);
+        // Nothing is ever sent: the wait ends when the thread has only to return, or has panicked.
+        let _ = self.ended.await;
+        if let Err(panic) = self.thread.join() {
+            tracing::error!(panic = panic_message(&*panic), "the thread of the watch panicked");
+        }
     }
 
     pub(super) fn runtime(&self) -> &Handle {
@@ -92,6 +115,23 @@ impl Thread {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Ends when its thread has dropped it.
+    async fn holding(_held: Arc<()>) {
+        std::future::pending().await
+    }
+
+    #[tokio::test]
+    async fn a_thread_that_was_joined_has_dropped_its_tasks_and_ended() {
+        let thread = Thread::start(Arc::default()).unwrap();
+        let held = Arc::new(());
+        let task = thread.runtime().spawn(holding(held.clone()));
+        let on_thread = thread.runtime().spawn(async { thread::current().name().map(str::to_owned) });
+        assert_eq!(on_thread.await.unwrap().as_deref(), Some("podium-ingest"));
+        thread.join().await;
+        assert_eq!(Arc::strong_count(&held), 1, "the task outlives its thread");
+        assert!(task.await.unwrap_err().is_cancelled());
+    }
 
     /// What it says at each of these times, in microseconds, with so many events.
     fn said(looks: &[(u64, u64)]) -> Vec<bool> {

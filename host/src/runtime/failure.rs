@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use podium_engine::ports::{Failure, FailureKind};
+use podium_engine::ports::{Failure, FailureKind, panic_message};
 use wasmtime::{PoolConcurrencyLimitError, Trap, WasmBacktrace};
 
 use super::{
@@ -82,9 +82,7 @@ fn is_runtime(name: &str) -> bool {
 
 /// A panic of the host inside a host call ends the run, not the process.
 pub(super) fn of_panic(panic: &(dyn Any + Send)) -> Failure {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
-    failure(FailureKind::Host, &format!("a host call panicked: {text}"))
+    failure(FailureKind::Host, &format!("a host call panicked: {}", panic_message(panic)))
 }
 
 #[cfg(test)]

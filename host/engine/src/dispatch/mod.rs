@@ -41,7 +41,7 @@ use crate::{
     clock::Clock,
     ports::{
         Asker, Deliver, Expectation, Failure, FailureKind, Live, Outcome, RUN_TARGET, Request, RunReport, Sent, Staged,
-        Subject, Usage, WriteThrough,
+        Subject, Usage, WriteThrough, panic_message,
     },
     queue::{Done, Job, Next},
 };
@@ -113,7 +113,7 @@ impl Dispatch {
         let key = PodKey { namespace: job.slot.0.clone(), name: job.slot.1.clone(), uid: job.item.clone() };
         let run = AssertUnwindSafe(self.clone().run(job, &plugin, &key)).catch_unwind();
         let ran = run.await.unwrap_or_else(|panic| {
-            tracing::error!(plugin = %plugin.spec.id, error = said(&*panic), "the host panicked beside a run");
+            tracing::error!(plugin = %plugin.spec.id, error = panic_message(&*panic), "the host panicked beside a run");
             Ran::not(Next::Failed)
         });
         let next = ran.next;
@@ -202,7 +202,10 @@ impl Dispatch {
         let world = RunWorld::new(self.clone(), plugin.clone(), key.clone(), job.queued, snapshot);
         let run = AssertUnwindSafe(plugin.reconcile.reconcile(request, Box::new(world))).catch_unwind();
         let report = run.await.unwrap_or_else(|panic| RunReport {
-            result: Err(Failure { kind: FailureKind::Host, message: format!("the host panicked: {}", said(&*panic)) }),
+            result: Err(Failure {
+                kind: FailureKind::Host,
+                message: format!("the host panicked: {}", panic_message(&*panic)),
+            }),
             staged: Staged::default(),
             usage: Usage::default(),
         });
@@ -339,11 +342,6 @@ impl Dispatch {
         self.debts.gates.expect(plugin.lane, &sent.expected, &self.reader, Instant::now());
         sent
     }
-}
-
-fn said(panic: &(dyn std::any::Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 #[cfg(test)]

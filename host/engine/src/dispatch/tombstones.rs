@@ -69,6 +69,15 @@ impl<L> Default for Plan<L> {
     }
 }
 
+impl<L> Plan<L> {
+    /// Keeps only the keys of Pods that are gone. Returns none if there are none.
+    #[must_use]
+    pub fn into_deletions(mut self) -> Option<Self> {
+        self.wakes.retain(|wake| wake.deleted);
+        (!self.wakes.is_empty()).then_some(self)
+    }
+}
+
 /// What a run finds of its Pod.
 #[derive(Debug)]
 pub struct Looked {

@@ -1,9 +1,12 @@
-//! The ingest loop: watch -> cache -> wake -> queue, and our own writes back into the cache. It owns the cache's
-//! writer, so every change of the cache happens here, one after the other, and wakes whom it concerns.
+//! The ingest loop: watch -> cache -> wake -> queue, and our own writes back into the cache. The loop owns the cache's
+//! writer, so all changes of the cache happen here, one after the other.
 //!
-//! It never waits for a plugin. It reads the journal's file once, after the first list, before anything of the list is
-//! queued: deletions come before what took the Pods' names.
+//! The loop never waits for a plugin, and nothing that blocks runs on its thread: free memory is returned to the kernel
+//! and the journal is read through [`Blocking`].
 
+mod handle;
+mod interests;
+mod replay;
 mod sweep;
 
 use std::{
@@ -15,12 +18,16 @@ use std::{
     time::Duration,
 };
 
+pub use handle::IngestHandle;
+use handle::Request;
+use interests::{Interests, Published};
 use podium_pods::{
-    cache::{Reader, Update, Writer},
-    model::{BoxFuture, PodKey, Revision},
-    pod::{CachedPod, Change, Observation, PodEvent, PodList, PodView, SortedUids, Uids},
-    wake::Wake,
+    cache::{Reader, Writer},
+    model::{PodKey, Revision},
+    pod::{Change, Observation, PodEvent, PodList, PodView, SortedUids, Uids},
 };
+pub use replay::Reopened;
+use replay::{Meanwhile, Reading, Replay};
 use sweep::Sweep;
 use tokio::{
     sync::{mpsc, oneshot},
@@ -28,57 +35,34 @@ use tokio::{
 };
 
 use crate::{
-    dispatch::{Debts, Lane, Loaded, Plan, PodQueue, Registry},
-    journal::{Found, Journal, Number, Recovery},
-    memory::GiveBack,
-    ports::WriteThrough,
+    dispatch::{Debts, Lane, Plan, PodQueue, Registry},
+    memory::{TrimSchedule, trim},
+    ports::Blocking,
 };
 
-/// Messages that wait for the loop. Each comes from a worker that waits for its answer.
-const MESSAGES: usize = 64;
-
-enum Message {
-    Written { pods: Vec<Arc<CachedPod>>, done: oneshot::Sender<()> },
-    Plugins { fresh: Option<Lane>, done: oneshot::Sender<()> },
-}
-
-/// The way into the loop.
-#[derive(Clone)]
-pub struct IngestHandle(mpsc::Sender<Message>);
-
-impl IngestHandle {
-    /// The registry changed; `fresh` is run on every Pod that it watches.
-    pub async fn plugins_changed(&self, fresh: Option<Lane>) {
-        self.pass(|done| Message::Plugins { fresh, done }).await;
-    }
-
-    /// Returns when the message was dealt with, or when the loop has ended and nothing matters any more.
-    async fn pass(&self, message: impl FnOnce(oneshot::Sender<()>) -> Message) {
-        let (done, dealt_with) = oneshot::channel();
-        if self.0.send(message(done)).await.is_ok() {
-            // An error means that the loop has ended.
-            let _ = dealt_with.await;
-        }
-    }
-}
-
-impl WriteThrough for IngestHandle {
-    fn write_through(&self, pods: Vec<Arc<CachedPod>>) -> BoxFuture<'_, ()> {
-        Box::pin(self.pass(|done| Message::Written { pods, done }))
-    }
+/// What the ingest loop shares with other tasks.
+pub struct IngestOptions {
+    pub observations: mpsc::Receiver<Observation>,
+    pub registry: Arc<Registry>,
+    pub queue: Arc<PodQueue>,
+    pub debts: Arc<Debts>,
+    /// None without a journal.
+    pub reopened: Option<Reopened>,
+    pub blocking: Arc<dyn Blocking>,
 }
 
 pub struct Ingest {
     writer: Writer,
     reader: Reader,
     observations: mpsc::Receiver<Observation>,
-    messages: mpsc::Receiver<Message>,
+    requests: mpsc::Receiver<Request>,
     registry: Arc<Registry>,
     queue: Arc<PodQueue>,
     debts: Arc<Debts>,
+    blocking: Arc<dyn Blocking>,
     interests: Interests,
-    past: Past,
-    /// Pods that plugins ran on before a restart, that the API server has and the cache has not: they cannot be
+    replay: Replay,
+    /// Pods that plugins ran on before a restart, that the API server has and the cache does not have: they cannot be
     /// decoded.
     undecoded: BTreeMap<Arc<str>, PodKey>,
     /// The cache lacks Pods that the journal knows: a checkpoint of it would make them look deleted.
@@ -87,89 +71,33 @@ pub struct Ingest {
     resyncs: BTreeMap<(Instant, Lane), Duration>,
     /// Plugins that are being run on all their Pods.
     sweeps: VecDeque<Sweep>,
-    memory: GiveBack,
-}
-
-/// What the journal knows of the time before this process.
-pub enum Past {
-    /// There is no journal, or what it knew is owed by now.
-    Told,
-    /// What of it is gone only the first list can say, which is of one namespace or of all.
-    Unlisted { journal: Arc<Journal>, recovery: Recovery, namespace: Option<String> },
-}
-
-/// Changes that readers see, and the keys that they queue.
-struct Published {
-    changes: Vec<Change>,
-    plan: Plan<Lane>,
-}
-
-/// Whom a change concerns.
-struct Interests {
-    wake: Wake<Lane>,
-    journal: Option<Arc<Journal>>,
-    /// Loaded plugins by their number in the journal.
-    lanes: BTreeMap<Number, Lane>,
-}
-
-impl Interests {
-    /// Those that watch the Pod, and of a deletion also those that ran on it when it matched them or before a restart.
-    fn concerned(&self, change: &Change) -> Vec<Lane> {
-        let mut lanes = self.wake.concerned(change);
-        if let (Some(journal), Some(last), None) = (&self.journal, &change.old, &change.new) {
-            let ran: Vec<_> =
-                journal.gone(&last.key).iter().filter_map(|number| self.lanes.get(number)).copied().collect();
-            let others: Vec<_> = ran.into_iter().filter(|lane| !lanes.contains(lane)).collect();
-            lanes.extend(others);
-        }
-        lanes
-    }
-
-    /// Records the deletions among the changes, before readers see them, and returns the keys to queue afterwards.
-    fn record(&self, changes: &[Change], debts: &Debts, queue: &PodQueue) -> Plan<Lane> {
-        let near = |key: &PodKey| self.wake.in_scope(&key.namespace);
-        debts.tombstones.plan(queue, changes, |change| self.concerned(change), near, Instant::now())
-    }
-
-    /// Publishes an update after its deletions were recorded: a run on one of them always finds the last state.
-    fn publish(&self, update: Update<'_>, debts: &Debts, queue: &PodQueue) -> Published {
-        let plan = self.record(update.changes(), debts, queue);
-        Published { changes: update.publish(), plan }
-    }
+    trims: TrimSchedule,
 }
 
 impl Ingest {
-    pub fn new(
-        (writer, reader): (Writer, Reader),
-        observations: mpsc::Receiver<Observation>,
-        registry: Arc<Registry>,
-        queue: Arc<PodQueue>,
-        debts: Arc<Debts>,
-        past: Past,
-    ) -> (Self, IngestHandle) {
-        let (sender, messages) = mpsc::channel(MESSAGES);
-        let journal = match &past {
-            Past::Told => None,
-            Past::Unlisted { journal, .. } => Some(journal.clone()),
-        };
-        let interests = Interests { wake: Wake::new([]), journal, lanes: BTreeMap::new() };
+    #[must_use]
+    pub fn new((writer, reader): (Writer, Reader), options: IngestOptions) -> (Self, IngestHandle) {
+        let IngestOptions { observations, registry, queue, debts, reopened, blocking } = options;
+        let (handle, requests) = handle::channel();
+        let replay = reopened.map_or(Replay::Done, Replay::AwaitingFirstList);
         let ingest = Self {
             writer,
             reader,
             observations,
-            messages,
+            requests,
             registry,
             queue,
             debts,
-            interests,
-            past,
+            blocking,
+            interests: Interests::new(replay.journal()),
+            replay,
             undecoded: BTreeMap::new(),
             incomplete: Arc::default(),
             resyncs: BTreeMap::new(),
             sweeps: VecDeque::new(),
-            memory: GiveBack::default(),
+            trims: TrimSchedule::default(),
         };
-        (ingest, IngestHandle(sender))
+        (ingest, handle)
     }
 
     /// True while the cache lacks Pods that the journal knows and the API server has.
@@ -188,17 +116,23 @@ impl Ingest {
                     None => std::future::pending().await,
                 }
             };
+            let is_sweeping = self.is_sweeping();
             tokio::select! {
                 biased;
-                Some(message) = self.messages.recv() => self.hear(message),
+                Some(request) = self.requests.recv() => self.handle(request),
+                read = self.replay.read() => match read {
+                    Some((undecoded, meanwhile)) => self.replayed(undecoded, meanwhile),
+                    // The thread that read the journal has panicked.
+                    None => return,
+                },
                 observation = self.observations.recv() => match observation {
                     Some(observation) => self.observe(observation),
                     None => return,
                 },
                 () = resync_due => self.resync(),
                 // The watch may share the thread.
-                () = tokio::task::yield_now(), if !self.sweeps.is_empty() => {}
-                never = self.memory.run() => match never {},
+                () = tokio::task::yield_now(), if is_sweeping => {}
+                () = self.trims.due() => self.blocking.run(Box::new(trim)),
             }
         }
     }
@@ -214,15 +148,11 @@ impl Ingest {
                 let update = self.writer.apply(events);
                 let published = self.interests.publish(update, &self.debts, &self.queue);
                 self.wake(published);
-                if !gone.is_empty() {
-                    // The cache does not have these Pods, so its changes do not contain their deletions.
-                    let plan = self.interests.record(&gone, &self.debts, &self.queue);
-                    self.wake(Published { changes: gone, plan });
-                }
+                self.wake_unknown(gone);
             }
             Observation::Bookmark(revision) => self.writer.bookmark(revision),
             Observation::Rewound => {
-                tracing::warn!("the API server's history was set back; revisions start afresh");
+                tracing::warn!("the API server's history was set back; all revisions are read again");
                 self.writer.rewind();
             }
             Observation::Live => self.writer.set_live(),
@@ -231,34 +161,45 @@ impl Ingest {
     }
 
     fn relist(&mut self, pods: PodList, revision: Revision) {
-        let first = matches!(self.past, Past::Unlisted { .. });
-        let held = if first || !self.undecoded.is_empty() { pods.held.clone() } else { Uids::default() };
-        // Before anybody can save what is published.
+        let first = matches!(self.replay, Replay::AwaitingFirstList(_));
+        let is_needed = !matches!(self.replay, Replay::Done) || !self.undecoded.is_empty();
+        let held = if is_needed { pods.held.clone() } else { Uids::default() };
+        // Before a checkpoint of the publication can be written.
         self.incomplete.fetch_or(first && !held.is_empty(), Relaxed);
         let update = self.writer.relist(pods, revision);
         let published = self.interests.publish(update, &self.debts, &self.queue);
-        self.memory.plan();
-        let held = held.sorted();
-        self.tell_past(&held);
-        self.tell_undecoded(&held);
+        self.trims.plan();
+        let held = Arc::new(held.sorted());
+        match std::mem::replace(&mut self.replay, Replay::Done) {
+            Replay::Done => self.queue_undecoded(&held),
+            Replay::AwaitingFirstList(reopened) => {
+                let reading = Reading::start(reopened, self.reader.snapshot(), held, &*self.blocking);
+                self.replay = Replay::Reading(reading);
+            }
+            Replay::Reading(mut reading) => {
+                reading.meanwhile.held = held;
+                self.replay = Replay::Reading(reading);
+            }
+        }
         self.wake(published);
     }
 
-    fn hear(&mut self, message: Message) {
-        // Whoever waits may have been cut at its deadline.
-        match message {
-            Message::Written { pods, done } => {
+    fn handle(&mut self, request: Request) {
+        // The sender of the request may have reached its deadline and be gone.
+        match request {
+            Request::Written { pods, done } => {
                 let update = self.writer.write_through(pods);
                 let published = self.interests.publish(update, &self.debts, &self.queue);
                 self.wake(published);
                 let _ = done.send(());
             }
-            Message::Plugins { fresh, done } => self.plugins_changed(fresh, done),
+            Request::Plugins { fresh, done } => self.plugins_changed(fresh, done),
         }
     }
 
-    /// Queues the keys of published changes, all in one step.
-    fn wake(&self, Published { changes, mut plan }: Published) {
+    /// Queues the keys of published changes, all in one step. While the journal is being read, only the keys of deleted
+    /// Pods are kept, for later: afterwards each plugin is run on all its Pods.
+    fn wake(&mut self, Published { changes, mut plan }: Published) {
         for gone in changes.iter().filter(|change| change.new.is_none()).filter_map(Change::key) {
             self.debts.seen_gone(&gone.uid);
         }
@@ -267,6 +208,13 @@ impl Ingest {
                 loaded.exceeded(excess);
             }
         }
+        match &mut self.replay {
+            Replay::Reading(reading) => reading.meanwhile.plans.extend(plan.into_deletions()),
+            _ => self.queue(plan),
+        }
+    }
+
+    fn queue(&self, plan: Plan<Lane>) {
         for (lane, count) in self.debts.tombstones.queue(&self.queue, plan) {
             if let Some(loaded) = self.registry.get(lane) {
                 loaded.status.added(count);
@@ -274,49 +222,49 @@ impl Ingest {
         }
     }
 
-    /// After the first list: queues what went while the host was down. Nothing of the list was queued yet, so that a
-    /// deletion comes before the Pod that took the name.
-    fn tell_past(&mut self, held: &SortedUids) {
-        let Past::Unlisted { journal, recovery, namespace } = std::mem::replace(&mut self.past, Past::Told) else {
-            return;
-        };
-        let snapshot = self.reader.snapshot();
-        let found = |uid: &str| match () {
-            () if snapshot.by_uid(uid).is_some() => Found::Cached,
-            () if held.contains(uid) => Found::Undecoded,
-            () => Found::Absent,
-        };
-        let undecoded = recovery.owe(&journal, namespace.as_deref(), found);
-        self.undecoded = undecoded.into_iter().map(|key| (key.uid.clone(), key)).collect();
-        let owed = journal.figures().owed;
-        if owed > 0 {
-            tracing::info!(
-                deletions = owed,
-                "pods went while the host was down; the plugins that ran on them are told"
-            );
+    /// Queues deletions of Pods that the cache does not have, so that its changes do not contain them.
+    fn wake_unknown(&mut self, changes: Vec<Change>) {
+        if !changes.is_empty() {
+            let plan = self.interests.record(&changes, &self.debts, &self.queue);
+            self.wake(Published { changes, plan });
         }
-        for plugin in self.registry.all() {
-            self.run_on_owed(plugin.lane);
+    }
+
+    /// The journal was read: queues the deletions of Pods that are gone since the process before, then those that were
+    /// observed meanwhile, and then all Pods.
+    fn replayed(&mut self, undecoded: Vec<PodKey>, meanwhile: Meanwhile) {
+        let Meanwhile { held, plans, deletions } = meanwhile;
+        self.undecoded = undecoded.into_iter().map(|key| (key.uid.clone(), key)).collect();
+        let plugins = self.registry.all();
+        for plugin in &plugins {
+            self.queue_owed(plugin.lane);
+        }
+        plans.into_iter().for_each(|plan| self.queue(plan));
+        let deletions: Vec<_> = deletions.into_iter().map(PodEvent::deleted).collect();
+        let gone = self.undecoded_deletions(&deletions);
+        self.wake_unknown(gone);
+        self.queue_undecoded(&held);
+        for plugin in &plugins {
+            self.run_on_all(plugin.lane, None);
         }
     }
 
     /// Queues the deletions of Pods that could not be decoded and that this list does not have any more.
-    fn tell_undecoded(&mut self, held: &SortedUids) {
+    fn queue_undecoded(&mut self, held: &SortedUids) {
         let snapshot = self.reader.snapshot();
         self.undecoded.retain(|uid, _| snapshot.by_uid(uid).is_none());
         let gone: Vec<_> = self.undecoded.extract_if(.., |uid, _| !held.contains(uid)).map(|(_, key)| key).collect();
         for key in gone {
-            let ran: Vec<_> = {
-                let numbers = self.interests.journal.iter().flat_map(|journal| journal.gone(&key));
-                numbers.filter_map(|number| self.interests.lanes.get(&number).copied()).collect()
-            };
-            ran.into_iter().for_each(|lane| self.owe(lane, || vec![key.clone()]));
+            self.interests.ran_on(&key).into_iter().for_each(|lane| self.owe(lane, || vec![key.clone()]));
         }
         self.incomplete.store(!self.undecoded.is_empty(), Relaxed);
     }
 
-    /// The events that delete Pods that could not be decoded, as changes.
+    /// Returns the events that delete Pods that could not be decoded, as changes.
     fn undecoded_deletions(&mut self, events: &[PodEvent]) -> Vec<Change> {
+        if let Replay::Reading(reading) = &mut self.replay {
+            reading.meanwhile.observe(events);
+        }
         if self.undecoded.is_empty() {
             return Vec::new();
         }
@@ -330,8 +278,8 @@ impl Ingest {
         gone
     }
 
-    /// Queues the deletions that are owed to the plugin.
-    fn run_on_owed(&self, lane: Lane) {
+    /// Queues the deletions that the journal has for the plugin.
+    fn queue_owed(&self, lane: Lane) {
         let loaded = self.registry.get(lane);
         self.owe(lane, || loaded.and_then(|loaded| Some(loaded.account.as_ref()?.owed())).unwrap_or_default());
     }
@@ -345,16 +293,17 @@ impl Ingest {
 
     fn plugins_changed(&mut self, fresh: Option<Lane>, done: oneshot::Sender<()>) {
         let plugins = self.registry.all();
-        self.interests.wake = Wake::new(plugins.iter().map(|loaded| (loaded.lane, &loaded.spec)));
-        let number = |loaded: &Arc<Loaded>| Some((loaded.account.as_ref()?.number(), loaded.lane));
-        self.interests.lanes = plugins.iter().filter_map(number).collect();
+        self.interests.set_plugins(&plugins);
         let stays = |lane: Lane| Some(lane) != fresh && plugins.iter().any(|loaded| loaded.lane == lane);
         self.resyncs.retain(|(_, lane), _| stays(*lane));
         self.sweeps.retain(|sweep| stays(sweep.lane));
         match fresh {
             Some(lane) => {
                 self.plan_resync(lane);
-                self.run_on_owed(lane);
+                // Otherwise all plugins' deletions are queued when the journal was read.
+                if matches!(self.replay, Replay::Done) {
+                    self.queue_owed(lane);
+                }
                 self.run_on_all(lane, Some(done));
             }
             None => _ = done.send(()),
@@ -388,8 +337,15 @@ impl Ingest {
         }
     }
 
+    fn is_sweeping(&self) -> bool {
+        !self.sweeps.is_empty() && !matches!(self.replay, Replay::Reading(_))
+    }
+
     /// Queues a slice of the Pods that a plugin is to be run on.
     fn sweep(&mut self) {
+        if !self.is_sweeping() {
+            return;
+        }
         let Some(mut sweep) = self.sweeps.pop_front() else { return };
         let (keys, last) = sweep.slice(&self.reader.snapshot());
         if let Some(loaded) = self.registry.get(sweep.lane) {

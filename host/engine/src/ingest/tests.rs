@@ -5,13 +5,15 @@ mod stress;
 
 use std::{future::Future, path::Path, sync::atomic::Ordering::SeqCst};
 
+use futures::FutureExt;
 use parking_lot::Mutex;
 use podium_pods::{
     cache,
     model::{
-        Grants, LabelOperator, LabelRequirement, LabelSelector, Limits, Phase, PluginId, PluginSpec, Refused, WatchSpec,
+        BoxFuture, Grants, LabelOperator, LabelRequirement, LabelSelector, Limits, Phase, PluginId, PluginSpec,
+        Refused, WatchSpec,
     },
-    pod::Record,
+    pod::{CachedPod, Record},
 };
 use tokio::task::JoinSet;
 
@@ -19,10 +21,10 @@ use super::*;
 use crate::{
     clock::Clock,
     dispatch::{Bounds, Dispatch},
-    journal::{self, Opened},
+    journal::{self, Journal, Opened, Recovery},
     ports::{
         Asker, Deliver, Failure, FailureKind, Live, Outcome, Reconcile, Request, RunReport, Sender, Sent, Staged,
-        Subject, Usage, World,
+        Subject, Usage, World, WriteThrough,
     },
     queue::{Backoff, Queue},
     status::PluginStatus,
@@ -123,6 +125,29 @@ pub(super) fn pod(name: &str, uid: &str, app: &str, revision: u64) -> Arc<Cached
     Arc::new(CachedPod::new(&pod).unwrap())
 }
 
+/// Jobs that block, run when the test says so.
+#[derive(Default)]
+pub(super) struct Jobs {
+    waiting: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
+    /// The disk does not answer.
+    stuck: AtomicBool,
+}
+
+impl Blocking for Jobs {
+    fn run(&self, job: Box<dyn FnOnce() + Send>) {
+        self.waiting.lock().push(job);
+    }
+}
+
+impl Jobs {
+    fn run_all(&self) {
+        if !self.stuck.load(SeqCst) {
+            let waiting = std::mem::take(&mut *self.waiting.lock());
+            waiting.into_iter().for_each(|job| job());
+        }
+    }
+}
+
 /// An ingest loop that is called step by step, and workers.
 pub(super) struct Rig {
     pub(super) ingest: Ingest,
@@ -130,6 +155,7 @@ pub(super) struct Rig {
     pub(super) dispatch: Arc<Dispatch>,
     pub(super) status: Arc<PluginStatus>,
     journal: Option<Arc<Journal>>,
+    jobs: Arc<Jobs>,
     lane: Lane,
     workers: JoinSet<()>,
 }
@@ -142,12 +168,17 @@ impl Rig {
         let debts = Arc::new(Debts::new(bounds));
         let (observed, observations) = mpsc::channel(16);
         let journal = opened.as_ref().map(|(journal, _)| journal.clone());
-        let past = match opened {
-            Some((journal, recovery)) => Past::Unlisted { journal, recovery, namespace: None },
-            None => Past::Told,
+        let reopened = opened.map(|(journal, recovery)| Reopened { journal, recovery, namespace: None });
+        let blocking = Arc::new(Jobs::default());
+        let options = IngestOptions {
+            observations,
+            registry: registry.clone(),
+            queue: queue.clone(),
+            debts: debts.clone(),
+            reopened,
+            blocking: blocking.clone(),
         };
-        let caches = (writer, reader.clone());
-        let (ingest, _) = Ingest::new(caches, observations, registry.clone(), queue.clone(), debts.clone(), past);
+        let (ingest, _) = Ingest::new((writer, reader.clone()), options);
         let dispatch = Arc::new(Dispatch {
             queue,
             registry,
@@ -161,7 +192,7 @@ impl Rig {
             runs: 0.into(),
         });
         let (status, workers) = (Arc::default(), JoinSet::new());
-        Self { ingest, observed, dispatch, status, journal, lane: Lane(0), workers }
+        Self { ingest, observed, dispatch, status, journal, jobs: blocking, lane: Lane(0), workers }
     }
 
     /// Without a journal.
@@ -181,9 +212,23 @@ impl Rig {
         self.lane = registry.put(spec(app), reconcile, sender, self.status.clone(), account);
         let (done, _) = oneshot::channel();
         self.ingest.plugins_changed(Some(self.lane), done);
-        while !self.ingest.sweeps.is_empty() {
+        self.turn();
+    }
+
+    /// What the loop does before it waits for the next observation.
+    fn turn(&mut self) {
+        self.jobs.run_all();
+        if let Some(Some((undecoded, meanwhile))) = self.ingest.replay.read().now_or_never() {
+            self.ingest.replayed(undecoded, meanwhile);
+        }
+        while self.ingest.is_sweeping() {
             self.ingest.sweep();
         }
+    }
+
+    fn observe(&mut self, observation: Observation) {
+        self.ingest.observe(observation);
+        self.turn();
     }
 
     /// As `App::unload` of podium-host.
@@ -200,15 +245,15 @@ impl Rig {
     }
 
     fn apply(&mut self, pod: Arc<CachedPod>) {
-        self.ingest.observe(Observation::Events(vec![PodEvent::applied(pod)]));
+        self.observe(Observation::Events(vec![PodEvent::applied(pod)]));
     }
 
     fn delete(&mut self, pod: Arc<CachedPod>) {
-        self.ingest.observe(Observation::Events(vec![PodEvent::deleted(pod)]));
+        self.observe(Observation::Events(vec![PodEvent::deleted(pod)]));
     }
 
     fn list(&mut self, pods: PodList, revision: u64) {
-        self.ingest.observe(Observation::Relisted { pods, revision: Revision(revision) });
+        self.observe(Observation::Relisted { pods, revision: Revision(revision) });
     }
 
     /// Lets the workers do what is due, without any time passing.
@@ -285,7 +330,7 @@ fn noted(directory: &Path, key: &PodKey) -> Opened {
     let mut opened = journal::open(directory, 0).unwrap();
     let account = opened.journal.account(&spec(None).id);
     let mut entering = Box::pin(account.enter(key));
-    assert!(futures::FutureExt::now_or_never(entering.as_mut()).is_none());
+    assert!(FutureExt::now_or_never(entering.as_mut()).is_none());
     opened.store.write(&opened.journal).unwrap();
     drop(opened);
     journal::open(directory, 0).unwrap()
@@ -324,6 +369,63 @@ async fn a_pod_that_the_first_list_has_and_that_cannot_be_decoded_is_told_as_del
         assert!(!rig.ingest.incomplete().load(SeqCst));
         assert_eq!(rig.journal.unwrap().figures().entries, 0);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_are_applied_while_the_journal_is_read_and_runs_begin_with_the_deletions_that_it_has() {
+    let directory = tempfile::tempdir().unwrap();
+    let gone = pod("cart-0", "u1", "web", 5);
+    let Opened { journal, recovery, mut store } = noted(directory.path(), &gone.key);
+    let mut rig = Rig::new(Backoff::default(), Bounds::default(), Some((journal.clone(), recovery)));
+    let ran = Arc::new(Mutex::new(Vec::new()));
+    let noted = ran.clone();
+    rig.load(None, move |request, told| {
+        noted.lock().push((request.key.uid.to_string(), told));
+        std::future::ready(Ok(Outcome::Settled))
+    });
+    rig.jobs.stuck.store(true, SeqCst);
+    // Another Pod took the name, one goes while the journal is read, one comes.
+    let listed = [pod("cart-0", "u2", "web", 7), pod("cart-1", "u3", "web", 8)];
+    rig.list(listed.into_iter().map(Record::from).collect(), 9);
+    rig.delete(pod("cart-1", "u3", "web", 10));
+    rig.apply(pod("cart-2", "u4", "web", 11));
+    rig.work(1);
+    rig.settle().await;
+    let snapshot = rig.dispatch.reader.snapshot();
+    assert!(snapshot.by_uid("u3").is_none() && snapshot.by_uid("u4").is_some(), "the loop waits for the disk");
+    assert!(ran.lock().is_empty(), "{:?}", ran.lock());
+    rig.jobs.stuck.store(false, SeqCst);
+    rig.turn();
+    for _ in 0..10 {
+        // A first run on a Pod waits for its entry in the journal.
+        tokio::task::yield_now().await;
+        store.write(&journal).unwrap();
+    }
+    rig.settle().await;
+    let expected =
+        [("u1", Told::Deleted(None)), ("u3", Told::Deleted(Some(10))), ("u2", Told::Present), ("u4", Told::Present)];
+    assert_eq!(*ran.lock(), expected.map(|(uid, told)| (uid.to_owned(), told)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_cannot_be_decoded_and_goes_while_the_journal_is_read_is_told_with_its_last_state() {
+    let directory = tempfile::tempdir().unwrap();
+    let Opened { journal, recovery, .. } = noted(directory.path(), &pod("cart-0", "u1", "web", 5).key);
+    let mut rig = Rig::new(Backoff::default(), Bounds::default(), Some((journal, recovery)));
+    let (told, body) = noting(|_| Ok(Outcome::Settled));
+    rig.load(None, body);
+    rig.work(1);
+    rig.jobs.stuck.store(true, SeqCst);
+    let mut undecoded = PodList::default();
+    undecoded.held.insert("u1");
+    rig.list(undecoded, 9);
+    rig.delete(pod("cart-0", "u1", "web", 11));
+    assert!(rig.ingest.incomplete().load(SeqCst), "a checkpoint would lack the pod");
+    rig.jobs.stuck.store(false, SeqCst);
+    rig.turn();
+    rig.settle().await;
+    assert_eq!(*told.lock(), [Told::Deleted(Some(11))]);
+    assert!(!rig.ingest.incomplete().load(SeqCst));
 }
 
 #[tokio::test(start_paused = true)]
@@ -422,7 +524,7 @@ async fn events_are_taken_while_a_plugin_is_set_to_work_on_many_pods() {
     let mut running = Box::pin(ingest.run());
     let mut slices = 0;
     while queued.try_recv() == Err(oneshot::error::TryRecvError::Empty) {
-        assert!(futures::FutureExt::now_or_never(running.as_mut()).is_none());
+        assert!(FutureExt::now_or_never(running.as_mut()).is_none());
         slices += 1;
         let depth = dispatch.queue.depth(lane);
         assert!(depth <= (slices + 1) * (sweep::SLICE + 1), "{depth} after {slices} turns");

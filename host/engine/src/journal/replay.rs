@@ -94,7 +94,7 @@ impl Recovery {
     /// their deletions are owed. Returns the Pods that are not known to be deleted and that the cache has not.
     /// `namespace`: the only one that was listed; of others nothing is known.
     ///
-    /// Reads the file, which was read a moment ago: about 0.2 s for a million entries.
+    /// Blocks while it reads the file, which was read a moment ago: about 0.2 s for a million entries.
     #[must_use]
     pub fn owe(self, journal: &Journal, namespace: Option<&str>, found: impl Fn(&str) -> Found) -> Vec<PodKey> {
         let mut undecoded = BTreeMap::new();

@@ -9,7 +9,9 @@ use podium_pods::{
     model::{BoxFuture, Event, EventResult, PodKey, Refused, Revision, Write, WriteReport},
     pod::{CachedPod, PodView},
 };
-pub use run::{Failure, FailureKind, Outcome, PLUGIN_TARGET, RUN_TARGET, Request, RunReport, Subject, Usage};
+pub use run::{
+    Failure, FailureKind, Outcome, PLUGIN_TARGET, RUN_TARGET, Request, RunReport, Subject, Usage, panic_message,
+};
 
 use crate::authz::Authorized;
 
@@ -172,6 +174,12 @@ pub trait Live: Send + Sync {
         namespace: &'a str,
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>>;
+}
+
+/// Runs jobs that block. Implemented by app; called by the ingest loop, on whose thread nothing may block.
+pub trait Blocking: Send + Sync {
+    /// Starts the job on a thread where blocking is allowed. Does not wait for it.
+    fn run(&self, job: Box<dyn FnOnce() + Send>);
 }
 
 /// Puts Pods as the API server answered with them into the cache. Implemented by `ingest`, which owns the cache's

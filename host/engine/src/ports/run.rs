@@ -1,6 +1,6 @@
 //! One run of a plugin: what it is given and what it gives back.
 
-use std::{sync::Arc, time::Duration};
+use std::{any::Any, sync::Arc, time::Duration};
 
 use podium_pods::{
     model::{PodKey, WriteReport},
@@ -105,4 +105,11 @@ pub struct Usage {
     pub host_calls: u32,
     /// From start to end, waiting included.
     pub wall: Duration,
+}
+
+/// The message of a panic that was caught.
+#[must_use]
+pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use podium_engine::{
     clock::Clock,
     dispatch::{Debts, PodQueue, Registry},
-    ingest::{Ingest, Past},
+    ingest::{Ingest, IngestOptions},
     ports::{Asker, Deliver, Live, Outcome, Request, RunReport, Sent, Staged, Usage, World},
     queue::{Backoff, Queue},
 };
@@ -16,7 +16,7 @@ use podium_pods::{
 };
 use tokio::sync::mpsc;
 
-use super::*;
+use super::{super::blocking::BlockingJobs, *};
 use crate::runtime::EngineOptions;
 
 struct Idle;
@@ -84,8 +84,15 @@ async fn loader() -> (Arc<Loader>, mpsc::Sender<Observation>) {
     let registry = Arc::new(Registry::default());
     let queue: Arc<PodQueue> = Arc::new(Queue::new(Backoff::default(), 1, 1));
     let debts = Arc::new(Debts::default());
-    let (ingest, handle) =
-        Ingest::new((writer, reader.clone()), observations, registry.clone(), queue.clone(), debts.clone(), Past::Told);
+    let options = IngestOptions {
+        observations,
+        registry: registry.clone(),
+        queue: queue.clone(),
+        debts: debts.clone(),
+        reopened: None,
+        blocking: Arc::new(BlockingJobs::new(None)),
+    };
+    let (ingest, handle) = Ingest::new((writer, reader.clone()), options);
     tokio::spawn(ingest.run());
     let mut pod = podium_wire::Pod::default();
     (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), "cart-0".into(), "u1".into());

@@ -5,7 +5,7 @@ use std::{hint::black_box, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use podium_engine::{
-    memory::GiveBack,
+    memory::{TrimSchedule, trim},
     queue::{Backoff, Next, Queue},
 };
 use podium_host::{
@@ -58,18 +58,21 @@ async fn follow(config: kube::Config, counters: Arc<Counters>, plugins: usize) -
             worker.done(&job, Next::Settled);
         }
     });
-    let mut memory = GiveBack::default();
+    let mut trims = TrimSchedule::default();
     loop {
         let observation = tokio::select! {
             biased;
             observation = observations.recv() => observation.context("the watch ended")?,
-            never = memory.run() => match never {},
+            () = trims.due() => {
+                drop(tokio::task::spawn_blocking(trim));
+                continue;
+            }
         };
         match observation {
             Observation::Relisted { pods, revision } => {
                 let listed = pods.len();
                 enqueue(&wake, &queue, &writer.relist(pods, revision).publish());
-                memory.plan();
+                trims.plan();
                 control.synced(listed)?;
                 control.seen(revision.0)?;
             }

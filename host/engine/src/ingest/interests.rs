@@ -1,0 +1,66 @@
+//! Which plugins a change concerns, and the two phases of an update: deletions are recorded, then the update is
+//! published.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use podium_pods::{cache::Update, model::PodKey, pod::Change, wake::Wake};
+use tokio::time::Instant;
+
+use crate::{
+    dispatch::{Debts, Lane, Loaded, Plan, PodQueue},
+    journal::{Journal, Number},
+};
+
+/// Changes that readers see, and the keys to queue for them.
+pub(super) struct Published {
+    pub(super) changes: Vec<Change>,
+    pub(super) plan: Plan<Lane>,
+}
+
+pub(super) struct Interests {
+    wake: Wake<Lane>,
+    journal: Option<Arc<Journal>>,
+    /// Loaded plugins by their number in the journal.
+    lanes: BTreeMap<Number, Lane>,
+}
+
+impl Interests {
+    pub(super) fn new(journal: Option<Arc<Journal>>) -> Self {
+        Self { wake: Wake::new([]), journal, lanes: BTreeMap::new() }
+    }
+
+    pub(super) fn set_plugins(&mut self, plugins: &[Arc<Loaded>]) {
+        self.wake = Wake::new(plugins.iter().map(|loaded| (loaded.lane, &loaded.spec)));
+        let number = |loaded: &Arc<Loaded>| Some((loaded.account.as_ref()?.number(), loaded.lane));
+        self.lanes = plugins.iter().filter_map(number).collect();
+    }
+
+    /// The plugins that watch the Pod. A deletion also concerns the plugins that ran on the Pod while it matched them or
+    /// before a restart.
+    fn concerned(&self, change: &Change) -> Vec<Lane> {
+        let mut lanes = self.wake.concerned(change);
+        if let (Some(last), None) = (&change.old, &change.new) {
+            let others: Vec<_> = self.ran_on(&last.key).into_iter().filter(|lane| !lanes.contains(lane)).collect();
+            lanes.extend(others);
+        }
+        lanes
+    }
+
+    /// Records in the journal that the Pod is gone, and returns the loaded plugins that ran on it.
+    pub(super) fn ran_on(&self, key: &PodKey) -> Vec<Lane> {
+        let numbers = self.journal.iter().flat_map(|journal| journal.gone(key));
+        numbers.filter_map(|number| self.lanes.get(&number).copied()).collect()
+    }
+
+    /// Records the deletions among the changes, before readers see them, and returns the keys to queue afterwards.
+    pub(super) fn record(&self, changes: &[Change], debts: &Debts, queue: &PodQueue) -> Plan<Lane> {
+        let near = |key: &PodKey| self.wake.in_scope(&key.namespace);
+        debts.tombstones.plan(queue, changes, |change| self.concerned(change), near, Instant::now())
+    }
+
+    /// Publishes an update after its deletions were recorded: a run on one of them always finds the last state.
+    pub(super) fn publish(&self, update: Update<'_>, debts: &Debts, queue: &PodQueue) -> Published {
+        let plan = self.record(update.changes(), debts, queue);
+        Published { changes: update.publish(), plan }
+    }
+}

@@ -1,0 +1,106 @@
+//! The deletions of the time before this process. After the first list the journal's file is read again, on a thread
+//! where blocking is allowed; until that is done no key is queued, because the deletion of a Pod comes before another
+//! Pod that took its name. The cache goes on meanwhile.
+
+use std::sync::Arc;
+
+use podium_pods::{
+    cache::Snapshot,
+    model::PodKey,
+    pod::{CachedPod, PodEvent, PodView, SortedUids},
+};
+use tokio::sync::oneshot;
+
+use crate::{
+    dispatch::{Lane, Plan},
+    journal::{Found, Journal, Recovery},
+    ports::Blocking,
+};
+
+/// A journal that was opened, whose former entries are to be compared with the first list.
+pub struct Reopened {
+    pub journal: Arc<Journal>,
+    pub recovery: Recovery,
+    /// The only namespace that is listed; none: all.
+    pub namespace: Option<String>,
+}
+
+/// How far the comparison has come.
+pub(super) enum Replay {
+    /// There is no journal, or its deletions are queued.
+    Done,
+    AwaitingFirstList(Reopened),
+    Reading(Reading),
+}
+
+/// The journal is being read.
+pub(super) struct Reading {
+    /// Pods that the journal knows, that the API server has and that the cache does not have.
+    undecoded: oneshot::Receiver<Vec<PodKey>>,
+    pub(super) meanwhile: Meanwhile,
+}
+
+/// Observations while the journal is being read.
+pub(super) struct Meanwhile {
+    /// Pods of the newest list that the cache keeps or that cannot be decoded.
+    pub(super) held: Arc<SortedUids>,
+    /// Keys of deleted Pods.
+    pub(super) plans: Vec<Plan<Lane>>,
+    /// Events of deletions of Pods in `held`.
+    pub(super) deletions: Vec<Arc<CachedPod>>,
+}
+
+impl Reading {
+    /// Starts reading. `snapshot` and `held` are the first list.
+    pub(super) fn start(
+        Reopened { journal, recovery, namespace }: Reopened,
+        snapshot: Arc<Snapshot>,
+        held: Arc<SortedUids>,
+        blocking: &dyn Blocking,
+    ) -> Self {
+        let (done, undecoded) = oneshot::channel();
+        let meanwhile = Meanwhile { held: held.clone(), plans: Vec::new(), deletions: Vec::new() };
+        blocking.run(Box::new(move || {
+            let found = |uid: &str| match () {
+                () if snapshot.by_uid(uid).is_some() => Found::Cached,
+                () if held.contains(uid) => Found::Undecoded,
+                () => Found::Absent,
+            };
+            let undecoded = recovery.owe(&journal, namespace.as_deref(), found);
+            let deletions = journal.figures().owed;
+            if deletions > 0 {
+                tracing::info!(deletions, "delivering deletions of Pods that were deleted while the host was down");
+            }
+            // An error means that the loop has ended.
+            let _ = done.send(undecoded);
+        }));
+        Self { undecoded, meanwhile }
+    }
+}
+
+impl Meanwhile {
+    pub(super) fn observe(&mut self, events: &[PodEvent]) {
+        let deleted = events.iter().filter(|event| event.deleted && self.held.contains(&event.pod.key.uid));
+        self.deletions.extend(deleted.map(|event| event.pod.clone()));
+    }
+}
+
+impl Replay {
+    pub(super) fn journal(&self) -> Option<Arc<Journal>> {
+        match self {
+            Self::AwaitingFirstList(Reopened { journal, .. }) => Some(journal.clone()),
+            _ => None,
+        }
+    }
+
+    /// Returns the Pods that could not be decoded and the observations meanwhile when the journal was read, and never if
+    /// it is not being read. Returns none if the thread that reads it has panicked. Cancel safe.
+    pub(super) async fn read(&mut self) -> Option<(Vec<PodKey>, Meanwhile)> {
+        let Self::Reading(reading) = self else { return std::future::pending().await };
+        let undecoded = (&mut reading.undecoded).await;
+        match std::mem::replace(self, Self::Done) {
+            Self::Reading(Reading { meanwhile, .. }) => Some((undecoded.ok()?, meanwhile)),
+            _ => None,
+        }
+    }
+}
