@@ -10,11 +10,8 @@ use kube::{
     api::{DeleteParams, ListParams},
 };
 use podium_devcluster::Cluster;
-use podium_host::app::{App, Operator, Options};
-use podium_pods::{
-    model::{PluginSpec, Prune},
-    pod::PodView,
-};
+use podium_host::app::{App, Options};
+use podium_pods::{model::PluginSpec, pod::PodView};
 use serde_json::{Value, json};
 
 use crate::wait::until;
@@ -38,19 +35,7 @@ pub async fn host(cluster: &Cluster, client: kube::Client, plugins: Vec<PluginSp
 #[must_use]
 pub fn options(cluster: &Cluster, client: kube::Client) -> Options {
     let now_millis = u64::try_from(cluster.now_millis()).unwrap_or_default();
-    Options {
-        watch_client: client.clone(),
-        client,
-        namespace: None,
-        workers: 4,
-        operator: Operator::default(),
-        journal: None,
-        checkpoint: None,
-        prune: Prune::default(),
-        seed: 7,
-        now_millis,
-        wall_clock: None,
-    }
+    Options { workers: 4, ..Options::new(client, 7, now_millis) }
 }
 
 /// All Pods, or those of a namespace, past every wire.

@@ -216,7 +216,6 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> anyhow::R
         }
     };
     let start = App::start(Options {
-        client,
         watch_client,
         namespace: flags.namespace,
         workers,
@@ -224,9 +223,8 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> anyhow::R
         journal,
         checkpoint,
         prune,
-        seed: seed(),
-        now_millis: now_millis(),
         wall_clock: Some(Arc::new(now_millis)),
+        ..Options::new(client, seed(), now_millis())
     });
     // It reads the checkpoint.
     let mut app = tokio::select! {

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, io::Write, time::Duration};
 use anyhow::{Context, Result, bail, ensure};
 use http::Request;
 use kube::Client;
-use podium_host::app::{App, Operator, Options};
+use podium_host::app::{App, Options};
 use podium_pods::pod::PodView;
 use podium_tests::{oracle::differences, wait::until};
 use serde_json::{Value, json};
@@ -40,19 +40,7 @@ async fn the_cache_is_an_exact_list_at_its_revision_while_deployments_are_scaled
     deployment(&client, SHOP, "churn", FEW, Shape::default()).await?;
     deployment(&client, SHOP, "crashing", 5, Shape { crashes: true, ..Shape::default() }).await?;
 
-    let options = Options {
-        watch_client: client.clone(),
-        client: client.clone(),
-        namespace: None,
-        workers: 2,
-        operator: Operator::default(),
-        journal: None,
-        checkpoint: None,
-        prune: podium_pods::model::Prune::default(),
-        seed: 7,
-        now_millis: 0,
-        wall_clock: None,
-    };
+    let options = Options { workers: 2, ..Options::new(client.clone(), 7, 0) };
     let app = App::start(options).await?;
     until("the first list", WITHIN, async || {
         ensure!(app.reader().staleness().is_none(), "{:?}", app.reader().staleness());

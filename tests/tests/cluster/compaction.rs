@@ -23,7 +23,7 @@ use kube::{
     client::Body,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use podium_host::app::{App, Operator, Options};
+use podium_host::app::{App, Options};
 use podium_tests::{
     controlplane,
     oracle::{Name, Observer, Seen, differences, regressions},
@@ -68,19 +68,7 @@ async fn while_etcd_forgets_all_history_every_second_each_410_costs_one_list_and
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     let tally = Tally::default();
     let client_of_host = tally.client(podium_host::api::client(config)?);
-    let options = Options {
-        watch_client: client_of_host.clone(),
-        client: client_of_host,
-        namespace: None,
-        prune: podium_pods::model::Prune::default(),
-        workers: 2,
-        operator: Operator::default(),
-        journal: None,
-        checkpoint: None,
-        seed: 7,
-        now_millis: 0,
-        wall_clock: None,
-    };
+    let options = Options { workers: 2, ..Options::new(client_of_host, 7, 0) };
     let app = App::start(options).await?;
     let observer = Observer::unblinking(app.reader());
     let ready = async || {

@@ -14,7 +14,7 @@ use anyhow::Context;
 use checks::{Result, Witness};
 use podium_devcluster::Pace;
 use podium_host::app::{self, App};
-use podium_pods::model::{PluginSpec, Prune};
+use podium_pods::model::PluginSpec;
 use script::Script;
 use serde::Serialize;
 use table::{Board, Row, Screen};
@@ -109,17 +109,9 @@ async fn play(arguments: &args::Demo, now_millis: u64) -> anyhow::Result<(Report
     screen.note(&format!("{pods} Pods in 6 namespaces on {NODES} nodes"));
 
     let app = App::start(app::Options {
-        client: local.client().await?,
         watch_client: local.client().await?,
-        namespace: None,
         workers: ui::WORKERS,
-        operator: app::Operator::default(),
-        journal: None,
-        checkpoint: None,
-        prune: Prune::default(),
-        seed: arguments.seed,
-        now_millis,
-        wall_clock: None,
+        ..app::Options::new(local.client().await?, arguments.seed, now_millis)
     })
     .await?;
     screen.step("the host compiles five plugins");

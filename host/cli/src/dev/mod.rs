@@ -12,7 +12,6 @@ use anyhow::Context;
 use changes::Changes;
 use crates::Crate;
 use podium_host::app::{self, App};
-use podium_pods::model::Prune;
 use stage::Stage;
 use swap::{Running, swap};
 
@@ -30,17 +29,9 @@ pub async fn run(arguments: args::Dev, now_millis: u64) -> anyhow::Result<ExitCo
     let mut changes = Changes::of(&crates)?;
     let stage = Stage::set(&arguments, &crates, now_millis).await?;
     let mut app = App::start(app::Options {
-        client: stage.client.clone(),
-        watch_client: stage.client.clone(),
         namespace: arguments.namespace.clone(),
         workers: ui::WORKERS,
-        operator: app::Operator::default(),
-        journal: None,
-        checkpoint: None,
-        prune: Prune::default(),
-        seed: now_millis,
-        now_millis,
-        wall_clock: None,
+        ..app::Options::new(stage.client.clone(), now_millis, now_millis)
     })
     .await?;
     let ended = tokio::select! {
