@@ -17,6 +17,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper_util::client::legacy;
 pub use identity::{plugin_user_agent, user_agent};
 use kube::client::Body;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use podium_pods::model::text;
 use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
@@ -25,9 +26,9 @@ use tokio::time::{Instant, timeout_at};
 const MAX_ANSWER_BYTES: usize = 128 << 20;
 /// The most bytes that are read of a refusal: the API server quotes the value that it refuses, which may be megabytes.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
-/// What is kept of a refusal's message. It goes to logs, reports and guests.
+/// The most bytes that are kept of a refusal's message. It goes to logs, reports and guests.
 const MAX_MESSAGE_BYTES: usize = 1 << 10;
-/// What is kept of each text of a cause.
+/// The most bytes that are kept of each text of a cause.
 const MAX_CAUSE_BYTES: usize = 256;
 /// Causes that are kept: the API server names each wrong field of an object.
 const MAX_CAUSES: usize = 16;
@@ -59,11 +60,11 @@ struct Due {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ApiError {
     /// The API server refused, or something before it did.
-    #[error("{code} {reason}: {message}")]
+    #[error("{code}{}: {message}", .reason.as_ref().map(|reason| format!(" {reason}")).unwrap_or_default())]
     Status {
         code: u16,
-        /// Such as "Conflict"; empty where the answer was no Status.
-        reason: String,
+        /// Such as "Conflict"; `None` if the answer was no Status, or a Status without a reason.
+        reason: Option<String>,
         /// Escaped, at most 1 KiB.
         message: String,
         /// The first 16.
@@ -245,8 +246,10 @@ impl ApiError {
     #[must_use]
     pub fn for_guests(&self) -> String {
         match self {
-            Self::Status { code, reason, .. } if reason.is_empty() => format!("the API server answered {code}"),
-            Self::Status { code, reason, message, .. } => format!("the API server answered {code} {reason}: {message}"),
+            Self::Status { code, reason: None, .. } => format!("the API server answered {code}"),
+            Self::Status { code, reason: Some(reason), message, .. } => {
+                format!("the API server answered {code} {reason}: {message}")
+            }
             Self::Transport { .. } => "the connection to the API server failed".to_owned(),
             Self::Malformed(_) => "the API server's answer cannot be read".to_owned(),
             Self::Held(_) | Self::Timeout(_) => self.to_string(),
@@ -285,6 +288,13 @@ impl ApiError {
     }
 }
 
+/// Percent-encodes a value of a query, such as a continue token, which may have any characters. A slash may stay as it
+/// is in a query (RFC 3986, section 3.4).
+pub(crate) fn in_query(value: &str) -> PercentEncode<'_> {
+    const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+    utf8_percent_encode(value, ENCODED)
+}
+
 /// The first [`MAX_REFUSAL_BYTES`] of a refusal's body, or what came of it: it stays one when its body cannot be read
 /// to the end.
 async fn beginning(mut body: Body, due: Due) -> Vec<u8> {
@@ -303,13 +313,13 @@ fn refusal(code: u16, retry_after: Option<Duration>, body: &[u8]) -> ApiError {
     let Some(status) = status else {
         let quote = String::from_utf8_lossy(&body[..body.len().min(2 * MAX_QUOTE_BYTES)]).into_owned();
         let message = text::bounded(quote.trim(), MAX_QUOTE_BYTES);
-        return ApiError::Status { code, reason: String::new(), message, causes: Vec::new(), retry_after };
+        return ApiError::Status { code, reason: None, message, causes: Vec::new(), retry_after };
     };
     let details = status.details.unwrap_or_default();
     let seconds = details.retry_after_seconds.filter(|seconds| *seconds > 0).map(u64::from);
     ApiError::Status {
         code: if code == 0 { status.code } else { code },
-        reason: text::bounded(&status.reason, MAX_CAUSE_BYTES),
+        reason: Some(text::bounded(&status.reason, MAX_CAUSE_BYTES)).filter(|reason| !reason.is_empty()),
         message: text::bounded(&status.message, MAX_MESSAGE_BYTES),
         causes: details.causes.unwrap_or_default().into_iter().take(MAX_CAUSES).map(Cause::bounded).collect(),
         retry_after: retry_after.or(seconds.map(Duration::from_secs)),
@@ -363,7 +373,7 @@ mod tests {
         let cause = Cause { reason: "DisruptionBudget".into(), message: "c".into(), ..Cause::default() };
         let expected = ApiError::Status {
             code: 429,
-            reason: "TooManyRequests".into(),
+            reason: Some("TooManyRequests".into()),
             message: "m".into(),
             causes: vec![cause],
             retry_after: Some(Duration::from_secs(3)),
@@ -371,7 +381,7 @@ mod tests {
         assert_eq!(error, expected);
         let error = answering(503, Some("7"), "upstream is away").json(get()).await.unwrap_err();
         assert_eq!((error.code(), error.retry_after()), (Some(503), Some(Duration::from_secs(7))));
-        assert_eq!(error.to_string(), "503 : upstream is away");
+        assert_eq!(error.to_string(), "503: upstream is away");
     }
 
     /// As the API server refuses a ConfigMap whose key is too long: with the key, twice.
@@ -393,7 +403,7 @@ mod tests {
         for (bytes, reason) in [(20, "Invalid"), (300, "Invalid"), (900_000, "")] {
             let error = quoting(bytes).json(get()).await.unwrap_err();
             let ApiError::Status { code: 422, reason: kept, message, causes, .. } = error else { panic!("{error}") };
-            assert_eq!(kept, reason);
+            assert_eq!(kept.as_deref(), Some(reason).filter(|reason| !reason.is_empty()));
             assert!(message.len() <= MAX_MESSAGE_BYTES && !message.contains('\u{1b}') && !message.is_empty());
             assert!(causes.len() <= MAX_CAUSES && causes.iter().all(|cause| cause.message.len() <= MAX_CAUSE_BYTES));
         }
@@ -412,6 +422,12 @@ mod tests {
         for error in hidden {
             assert!(!error.for_guests().contains("10.0.0.1") && error.to_string().contains("10.0.0.1"));
         }
+    }
+
+    #[test]
+    fn a_value_of_a_query_is_percent_encoded() {
+        assert_eq!(in_query("podium/shop/tidy-1.a_b~").to_string(), "podium/shop/tidy-1.a_b~");
+        assert_eq!(in_query("a+b&c=d e%?#\u{e9}").to_string(), "a%2Bb%26c%3Dd%20e%25%3F%23%C3%A9");
     }
 
     #[tokio::test]

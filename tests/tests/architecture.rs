@@ -30,7 +30,7 @@ const MODULES: &[(&str, &[&str], &[&str])] = &[
     ("status", &["model", "ports"], &[]),
     ("queue", &["sync"], &["tokio::time", "tokio::select"]),
     ("frames", &[], &[]),
-    ("journal", &["model", "frames"], &["tokio::time", "tokio::sync"]),
+    ("journal", &["model", "pod", "frames"], &["tokio::time", "tokio::sync"]),
     ("memory", &[], &["tokio"]),
     ("dispatch", &["sync", "model", "pod", "ports", "queue", "cache", "status", "clock", "journal"], &["tokio::time"]),
     ("ingest", &["model", "pod", "cache", "wake", "ports", "dispatch", "journal", "memory"], &["tokio"]),

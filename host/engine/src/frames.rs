@@ -14,7 +14,7 @@ const FRAME_BYTES: usize = 8;
 #[derive(Debug, Clone, Copy)]
 pub struct Format {
     pub magic: [u8; MAGIC_BYTES],
-    /// Counts up when what is in the frames changes in a way that an older host cannot read.
+    /// Incremented when the payloads change in a way that an older host cannot read.
     pub version: u32,
     /// The most bytes of one payload.
     pub max_payload: usize,
@@ -30,6 +30,11 @@ pub enum Begins {
     OtherVersion(u32),
     Foreign,
 }
+
+/// A payload is longer than any payload of its file may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the payload is longer than an entry of this file may be")]
+pub struct TooLong;
 
 /// Why reading ended before the end.
 #[derive(Debug, thiserror::Error)]
@@ -65,16 +70,17 @@ impl Format {
         })
     }
 
-    /// Appends a frame. False, and nothing is appended, when the payload is longer than any may be.
-    pub fn append(&self, payload: &[u8], bytes: &mut Vec<u8>) -> bool {
-        let Some(length) = u32::try_from(payload.len()).ok().filter(|_| payload.len() <= self.max_payload) else {
-            return false;
-        };
+    /// Appends a frame.
+    ///
+    /// # Errors
+    /// When the payload is longer than any payload may be. Nothing is appended then.
+    pub fn append(&self, payload: &[u8], bytes: &mut Vec<u8>) -> Result<(), TooLong> {
+        let length = u32::try_from(payload.len()).ok().filter(|_| payload.len() <= self.max_payload).ok_or(TooLong)?;
         let length = length.to_le_bytes();
         bytes.extend_from_slice(&length);
         bytes.extend_from_slice(&checksum(length, payload).to_le_bytes());
         bytes.extend_from_slice(payload);
-        true
+        Ok(())
     }
 }
 
@@ -134,7 +140,7 @@ fn torn() -> Stop {
     Stop::Damaged("it ends within an entry".to_owned())
 }
 
-/// Reads until the buffer is full or the source ends; gives how many bytes there were.
+/// Reads until the buffer is full or the source ends. Returns the number of bytes.
 fn fill(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {

@@ -33,6 +33,7 @@ impl TrimSchedule {
 
 /// Returns free memory to the kernel. Blocks for some milliseconds in a process of some hundred megabytes.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[expect(unsafe_code, reason = "glibc's allocator has no safe interface")]
 pub fn trim() {
     // SAFETY: malloc_trim may be called at any time from any thread, and changes only the allocator's free memory.
     unsafe { libc::malloc_trim(0) };

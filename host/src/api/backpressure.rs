@@ -6,9 +6,9 @@
 //! | 500, 503 and 504 with Retry-After | all requests | 5 s |
 //! | anything to an eviction, anything that an admission webhook answered | none: only what was asked for waits | - |
 //!
-//! The last row is what a tenant can bring about: a hold for it would stop other tenants. An eviction is known by its
-//! request: of a budget that somebody else keeps changing the API server says 504 with Retry-After, and no cause tells
-//! that from a 504 for all.
+//! A tenant can cause the last row: a hold for it would stop other tenants. An eviction is recognised by its request:
+//! for a budget that another client keeps changing the API server answers 504 with Retry-After, and no cause
+//! distinguishes that from a 504 for all requests.
 //!
 //! When the time is over, one request is let through as a probe, and another one each second until one is answered: a
 //! probe may be a write that hangs in the webhook of its tenant. The first answer ends the hold, unless it asks to wait
@@ -63,7 +63,8 @@ struct Hold {
     probed: Option<Instant>,
 }
 
-/// A request that may be sent. Dropped without [`Pass::answered`], it gives its turn as a probe to the next one.
+/// A request that may be sent. If it was a probe and is dropped without [`Pass::answered`], the next request is a
+/// probe.
 #[must_use]
 pub(super) struct Pass<'a> {
     backpressure: &'a Backpressure,
@@ -76,7 +77,7 @@ pub(super) struct Pass<'a> {
     probes: Vec<Scope>,
 }
 
-/// What an answer tells of the API server, beyond what was asked for.
+/// The meaning of an answer for later requests.
 enum Told {
     /// It takes requests.
     Ready,
@@ -233,7 +234,7 @@ mod tests {
     fn status(code: u16, seconds: u64, message: &str, cause: &str) -> ApiError {
         let causes = vec![super::super::Cause { reason: cause.into(), ..Default::default() }];
         let retry_after = Some(Duration::from_secs(seconds));
-        ApiError::Status { code, reason: String::new(), message: message.into(), causes, retry_after }
+        ApiError::Status { code, reason: None, message: message.into(), causes, retry_after }
     }
 
     fn busy(code: u16, seconds: u64) -> ApiError {
@@ -291,13 +292,8 @@ mod tests {
         tell(&of, None, Some(&ApiError::Timeout(SECOND)), now);
         assert_eq!(of.wait(None, now), Some(PROBE_PAUSE));
         now += PROBE_PAUSE;
-        let refused = ApiError::Status {
-            code: 404,
-            reason: String::new(),
-            message: String::new(),
-            causes: Vec::new(),
-            retry_after: None,
-        };
+        let refused =
+            ApiError::Status { code: 404, reason: None, message: String::new(), causes: Vec::new(), retry_after: None };
         tell(&of, None, Some(&refused), now);
         assert_eq!(of.wait(None, now), None);
     }

@@ -1,7 +1,7 @@
-//! The client that everything here is made for: how it connects, and how it finds out that the other side is gone.
+//! The client of the API server: how it connects, and how it detects that the peer is gone.
 //!
-//! It repeats nothing, and it has no bound on reading, because a watch is silent for as long as nothing happens. That a
-//! peer went away without a word is found by TCP: by its keepalive, and by bytes that nobody acknowledges.
+//! The client repeats no request and has no read timeout, because a watch is silent for as long as nothing happens. TCP
+//! detects a peer that went away silently: by its keepalive, and by bytes that are not acknowledged.
 
 use std::time::Duration;
 
@@ -17,18 +17,18 @@ use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn, util::Map
 
 use super::identity::Identity;
 
-/// Shorter than any deadline here, so that a peer that cannot be reached is told from one that does not answer.
+/// Shorter than any deadline here: a peer that cannot be reached is reported as such, and not as one that is silent.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// What asks for a connection is lost like anything else, and TCP asks again after 1, 3 and 7 s: a network that is back
-/// would be found that late.
+/// A SYN packet is lost like any other, and TCP repeats it after 1, 3 and 7 s: a network that is back would be noticed
+/// that late.
 const ASK_AGAIN: Duration = Duration::from_millis(300);
 
 /// How often the peer of a silent connection is asked whether it is there.
 const PROBE: Duration = Duration::from_secs(1);
-/// A peer that has acknowledged nothing for so long is gone. With the probes that is found 3 s after the last sign of
-/// it, which leaves a second to be back before readers are told, and another to keep what is promised: 5 s.
+/// A peer that has acknowledged nothing for so long is gone. With the probes this is detected 3 s after its last
+/// packet, which leaves a second to reconnect before readers are marked stale, and another within the promised 5 s.
 const PEER_TIMEOUT: Duration = Duration::from_millis(2_500);
-/// Connections that nobody uses are closed before a load balancer forgets them.
+/// Idle connections are closed before a load balancer forgets them.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Marks, as an extension, a request that is to go over a connection of its own: where one was lost without a word the
@@ -38,8 +38,8 @@ pub struct Afresh;
 
 /// A client without retries of its own: by default kube's repeats POSTs too, for up to 1,000 s.
 ///
-/// A request that has no User-Agent gets the host's, and one that impersonates nobody gets the user and the groups that
-/// the configuration impersonates. One that does impersonate somebody goes as it is.
+/// A request without a User-Agent gets the host's. A request without impersonation gets the user and the groups that
+/// the configuration impersonates; a request with impersonation is sent as it is.
 ///
 /// # Errors
 /// When the configuration has no usable certificates, credentials or proxy.
@@ -47,7 +47,7 @@ pub fn client(mut config: kube::Config) -> Result<kube::Client, Box<kube::Error>
     let identity = Identity::take(&mut config)?;
     let complete = MapRequestLayer::new(move |request: Request<Body>| identity.complete(request));
     if config.proxy_url.is_some() {
-        // Connections are the proxy's then; what it can do is kube's to say.
+        // kube connects through the proxy, over HTTP, HTTPS or SOCKS5.
         config.default_retry = false;
         config.connect_timeout = Some(CONNECT_TIMEOUT);
         config.read_timeout = None;
@@ -224,6 +224,29 @@ mod tests {
 
     fn of(head: &[String], name: &str) -> Vec<String> {
         head.iter().filter(|line| line.starts_with(name)).cloned().collect()
+    }
+
+    #[tokio::test]
+    async fn a_request_goes_through_the_proxy_of_the_kubeconfig() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut config = kube::Config::new(Uri::from_static("http://kubernetes.example:6443"));
+        config.proxy_url = Some(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap());
+        let api = Api::new(client(config).unwrap(), Duration::from_secs(30));
+        let proxy = tokio::spawn(async move {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut heads = Vec::new();
+            for answer in ["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"] {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(socket.read_u8().await.unwrap());
+                }
+                socket.write_all(answer.as_bytes()).await.unwrap();
+                heads.push(String::from_utf8(head).unwrap().lines().next().unwrap_or_default().to_owned());
+            }
+            heads
+        });
+        assert_eq!(api.bytes(get()).await.unwrap(), "{}");
+        assert_eq!(proxy.await.unwrap(), ["CONNECT kubernetes.example:6443 HTTP/1.1", "GET /api/v1/pods HTTP/1.1"]);
     }
 
     #[tokio::test]

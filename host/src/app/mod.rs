@@ -137,7 +137,7 @@ pub struct App {
     blocking: Arc<BlockingJobs>,
 }
 
-/// What /readyz tells beside the cache's state.
+/// The part of /readyz that is not the cache's state.
 #[derive(Debug, Clone, Copy)]
 enum Phase {
     Loading,
@@ -155,7 +155,7 @@ impl App {
     }
 
     /// As [`App::start`], for a simulation on one thread under paused time: fuel alone cuts and interleaves runs, so
-    /// that the machine's own time decides nothing and the same seed gives the same writes.
+    /// that the machine's own time decides nothing and the same seed leads to the same writes.
     ///
     /// # Errors
     /// As [`App::start`].
@@ -244,8 +244,7 @@ impl App {
         let (sending, loaded) = (writeback.clone(), registry.clone());
         services.spawn(async move {
             let told = |manager: &str, result| {
-                let plugins = loaded.all();
-                if let Some(plugin) = plugins.iter().find(|plugin| plugin.sender.manager == manager) {
+                if let Some(plugin) = loaded.by_manager(manager) {
                     plugin.status.event(result);
                 }
             };

@@ -91,9 +91,7 @@ impl Observed {
 
     fn metrics(&self, dropped: Arc<Dropped>) -> Metrics {
         let (queue, debts, reader) = (self.queue.clone(), self.debts.clone(), self.reader.clone());
-        let lane = |registry: &Registry, id: &PluginId| {
-            registry.all().into_iter().find(|loaded| loaded.spec.id == *id).map(|loaded| loaded.lane)
-        };
+        let lane = |registry: &Registry, id: &PluginId| registry.by_id(id).map(|loaded| loaded.lane);
         let plugins = self.registry.clone();
         let depth = move |id: &PluginId| lane(&plugins, id).map_or(0, |lane| queue.depth(lane));
         let plugins = self.registry.clone();

@@ -1,10 +1,10 @@
-//! The cache on the disk, for a warm start: Pods, and the revision from which a watch tells what has changed since.
+//! The cache on the disk, for a warm start: Pods, and the revision from which a watch resumes.
 //!
-//! A file is one state of the cache, whole or of no use, and the revisions up to which it stayed so. It is written
-//! beside the old one and put in its place, and one that is damaged, of another version or of something else is passed
-//! over, because a list is always there to be had. It holds what Pods share once, as memory does, so it is as large as
-//! they are there. What is read is built and proven as what the API server sends is. Whether the API server still goes
-//! on from there is the watch's to find out.
+//! A file is one complete state of the cache, and the revisions up to which it stayed unchanged. A new file is written
+//! beside the old one and then replaces it. A file that is damaged or of another version is ignored, because a list is
+//! always possible. The shared text of Pods is stored once, as in memory, so the file is as large as the cache. Pods of
+//! the file are built and verified as Pods from the API server are. Whether the API server still has the history since
+//! the checkpoint is determined by the watch.
 //!
 //! Everything here blocks.
 
@@ -53,7 +53,7 @@ pub struct Saver {
     free: Free,
 }
 
-/// What stands in the file.
+/// The contents of the file.
 #[derive(Debug)]
 struct Saved {
     file: File,
@@ -219,14 +219,11 @@ impl Saving<'_> {
 
 fn frame(entry: &Entry, bytes: &mut Vec<u8>) -> io::Result<()> {
     let payload = podium_wire::encode(entry).map_err(io::Error::other)?;
-    match FORMAT.append(&payload, bytes) {
-        true => Ok(()),
-        false => Err(io::Error::other("a name is longer than any that an API server takes")),
-    }
+    FORMAT.append(&payload, bytes).map_err(io::Error::other)
 }
 
-/// Reads the checkpoint of the host's directory. None where there is none, or none that is of use here; the log says
-/// why.
+/// Reads the checkpoint of the host's directory. Returns `None` if there is none, or none that can be used; the log
+/// says why.
 #[must_use]
 pub fn load(directory: &Path, scope: &Scope, shapes: &Shapes) -> Option<Checkpoint> {
     let path = directory.join(FILE);
@@ -289,8 +286,8 @@ fn read(mut file: impl Read, scope: &Scope, shapes: &Shapes) -> Result<Checkpoin
     }
 }
 
-/// Behind a whole checkpoint its Pods may have been found unchanged at later revisions. What is damaged there is not
-/// needed.
+/// Returns the last revision at which the Pods of a complete checkpoint were unchanged. Damage in this part of the file
+/// is ignored.
 fn last_end(frames: &mut Frames<impl Read>, pods: u64) -> Option<u64> {
     let mut last = None;
     while let Ok(Entry::End { pods: again, revision }) = next(frames) {
@@ -330,7 +327,7 @@ impl<'a> Loading<'a> {
         text
     }
 
-    /// None where the entry does not fit.
+    /// Returns `None` if the entry does not fit.
     fn take(&mut self, entry: Entry) -> Option<()> {
         let entry = match entry {
             Entry::Piece(Bytes(piece)) => {

@@ -139,6 +139,7 @@ impl Clocks {
 struct Clock(libc::clockid_t);
 
 #[cfg(target_os = "linux")]
+#[expect(unsafe_code, reason = "rustix has no clock of another thread")]
 impl Clock {
     fn of_this_thread() -> Option<Self> {
         let mut clock = 0;

@@ -15,7 +15,7 @@ use super::{
     object::{self, Event, ListMetadata, ListPage, Malformed, Object, Seen},
     outlet::{Closed, Outlet},
 };
-use crate::api::{Afresh, ApiError};
+use crate::api::{Afresh, ApiError, in_query};
 
 /// A server that has nothing to say for so long has no streaming lists, or something before it swallows their end.
 const STREAMING_SILENCE: Duration = Duration::from_secs(15);
@@ -213,7 +213,7 @@ impl Watch {
             loop {
                 let mut query = format!("limit={}", if whole { 0 } else { self.pages.get() });
                 if let Some(token) = &token {
-                    query += &format!("&continue={}", escaped(token));
+                    query += &format!("&continue={}", in_query(token));
                 } else if let Some(floor) = floor {
                     query += &format!("&resourceVersion={floor}&resourceVersionMatch=NotOlderThan");
                 }
@@ -297,16 +297,4 @@ fn may_be_of_size(error: &ApiError) -> bool {
         ApiError::Status { code, .. } => matches!(code, 408 | 413 | 504) && !super::is_behind(error),
         ApiError::Transport { sent: false, .. } | ApiError::Malformed(_) | ApiError::Held(_) => false,
     }
-}
-
-/// Percent-encoded for a query: the token is the server's and may be anything.
-fn escaped(token: &str) -> String {
-    let mut escaped = String::with_capacity(token.len());
-    for byte in token.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => escaped.push(char::from(byte)),
-            _ => escaped += &format!("%{byte:02X}"),
-        }
-    }
-    escaped
 }

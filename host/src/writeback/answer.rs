@@ -45,7 +45,7 @@ pub(super) fn judge(request: &Request, error: &ApiError) -> Verdict {
         // An apply creates, so what is missing is the namespace.
         404 if matches!(request, Request::Apply { .. }) => WriteResult::Invalid(told()),
         // No Status: what is missing is the path and not the object.
-        404 if matches!(request, Request::DeleteObject { .. }) && reason.is_empty() => WriteResult::Invalid(told()),
+        404 if matches!(request, Request::DeleteObject { .. }) && reason.is_none() => WriteResult::Invalid(told()),
         404 => WriteResult::Gone,
         // The server gave up on reading the request, or so it says.
         408 => return Verdict::Ambiguous,
@@ -82,7 +82,7 @@ pub(super) fn annotations(pod: &[u8]) -> serde_json::Result<Annotations> {
     serde_json::from_slice::<Pod>(pod).map(|pod| pod.metadata.annotations.unwrap_or_default())
 }
 
-/// What a read after a contested removal says: `uid` is that of what is there now, `wanted` that of what was to go.
+/// The result of a read after a contested removal: `uid` is of the present object, `wanted` of the one to be removed.
 pub(super) fn contested(uid: Option<&str>, wanted: &str) -> WriteResult {
     if uid == Some(wanted) { WriteResult::Conflict } else { WriteResult::Gone }
 }

@@ -8,7 +8,7 @@ use podium_wire::{Condition, ConditionStatus, json::format_timestamp};
 use serde_json::{Map, Value, json};
 
 use super::{SERVER_TIMEOUT, plan::MetaPatch};
-use crate::api::plugin_user_agent;
+use crate::api::{in_query, plugin_user_agent};
 
 const MERGE: &str = "application/strategic-merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
@@ -54,11 +54,7 @@ fn timeout() -> String {
 
 /// The query of a write that has a manager of fields.
 fn manager(sender: &Sender) -> String {
-    let encode = |byte: u8| match byte {
-        byte if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) => char::from(byte).to_string(),
-        byte => format!("%{byte:02X}"),
-    };
-    format!("fieldManager={}&{}", sender.manager.bytes().map(encode).collect::<String>(), timeout())
+    format!("fieldManager={}&{}", in_query(&sender.manager), timeout())
 }
 
 /// As the host itself: what it reads to find out what became of a write is not the plugin's to see.

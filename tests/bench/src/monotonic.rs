@@ -10,6 +10,7 @@ struct Timespec {
     nanoseconds: c_long,
 }
 
+#[expect(unsafe_code, reason = "the declaration of a function of the C library")]
 unsafe extern "C" {
     fn clock_gettime(clock: c_int, time: *mut Timespec) -> c_int;
 }
@@ -18,6 +19,7 @@ unsafe extern "C" {
 const CLOCK_MONOTONIC: c_int = 1;
 
 #[must_use]
+#[expect(unsafe_code, reason = "std does not return the clock's value")]
 pub fn now() -> u64 {
     let mut time = Timespec { seconds: 0, nanoseconds: 0 };
     // SAFETY: the pointer is to a timespec of C's layout that lives through the call, and the clock exists on Linux.

@@ -20,6 +20,7 @@ fn count(bytes: isize) {
 }
 
 // SAFETY: every call goes to the system's allocator with the arguments that it came with; counting allocates nothing.
+#[expect(unsafe_code, reason = "an allocator is unsafe to implement")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size().cast_signed());

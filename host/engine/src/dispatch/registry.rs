@@ -26,7 +26,7 @@ pub struct Loaded {
     /// Outlives a swap of the component.
     pub state: Arc<Mutex<State>>,
     pub status: Arc<PluginStatus>,
-    /// None where the host keeps no journal.
+    /// `None` if the host keeps no journal.
     pub account: Option<Account>,
     /// Log lines about runs and writes that failed.
     pub(super) repeats: Repeats,
@@ -82,6 +82,19 @@ impl Registry {
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Loaded>> {
         self.inner.read().plugins.values().cloned().collect()
+    }
+
+    /// The loaded plugin of that name.
+    #[must_use]
+    pub fn by_id(&self, id: &PluginId) -> Option<Arc<Loaded>> {
+        let inner = self.inner.read();
+        inner.plugins.get(inner.lanes.get(id)?).cloned()
+    }
+
+    /// The loaded plugin whose writes have this field manager.
+    #[must_use]
+    pub fn by_manager(&self, manager: &str) -> Option<Arc<Loaded>> {
+        self.inner.read().plugins.values().find(|loaded| loaded.sender.manager == manager).cloned()
     }
 
     /// Returns the senders of the plugins that may emit Events.

@@ -4,7 +4,7 @@ use std::{borrow::Cow, io::Read};
 
 use serde::{Deserialize, Serialize};
 
-use crate::frames::{Format, Frames, Stop};
+use crate::frames::{Format, Frames, Stop, TooLong};
 
 pub(super) const FORMAT: Format = Format {
     magic: *b"podium",
@@ -34,9 +34,13 @@ pub(super) struct Plugin<'a> {
 }
 
 impl Entry<'_> {
-    /// Appends the entry. False, and nothing is appended, when it is longer than any entry of a Kubernetes object.
-    pub(super) fn append_to(&self, bytes: &mut Vec<u8>) -> bool {
-        podium_wire::encode(self).is_ok_and(|payload| FORMAT.append(&payload, bytes))
+    /// Appends the entry.
+    ///
+    /// # Errors
+    /// When the entry is longer than any entry of a Kubernetes object. Nothing is appended then.
+    pub(super) fn append_to(&self, bytes: &mut Vec<u8>) -> Result<(), TooLong> {
+        let payload = podium_wire::encode(self).map_err(|_| TooLong)?;
+        FORMAT.append(&payload, bytes)
     }
 }
 

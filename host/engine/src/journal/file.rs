@@ -27,8 +27,8 @@ const LOCK: &str = "lock";
 const NEXT: &str = "journal.next";
 /// Entries that a file may have besides twice those that count: 8,192 are about 1 MiB.
 const SLACK: u64 = 8_192;
-/// How long what a plugin ran on is kept while the host does without the plugin: a wrong configuration is mended, a
-/// plugin that was taken out for a test comes back; what nobody asks for in a week nobody will.
+/// How long the entries of a plugin are kept while the plugin is not loaded: a wrong configuration is corrected, or a
+/// plugin that was taken out for a test comes back. A plugin that is missing for a week is assumed to be gone.
 const KEEP_ABSENT_MILLIS: u64 = 7 * 24 * 3_600 * 1_000;
 
 /// Why the host cannot have a journal there.
@@ -207,7 +207,7 @@ impl Store {
         self.compact(journal).unwrap();
     }
 
-    /// For tests: another file in the place of this one, which it gives.
+    /// For tests: replaces the file, and returns the former one.
     #[cfg(test)]
     pub(super) fn replace_file(&mut self, file: File) -> File {
         std::mem::replace(&mut self.file, file)
@@ -230,8 +230,8 @@ impl Store {
         }
     }
 
-    /// Copies what counts to a new file, and puts it in the place of the old one. What is noted meanwhile is written
-    /// behind it, as it would have been behind the old one.
+    /// Copies the entries that count to a new file, which replaces the old one. Entries that are noted meanwhile are
+    /// appended to the new file.
     fn compact(&mut self, journal: &Journal) -> io::Result<()> {
         if self.end == 0 {
             // Not even the header is written.
@@ -245,10 +245,10 @@ impl Store {
         {
             let state = journal.state.lock();
             if let Some(uid) = &state.cluster {
-                kept += u64::from(Entry::Cluster { uid: Cow::Borrowed(uid) }.append_to(&mut bytes));
+                kept += u64::from(Entry::Cluster { uid: Cow::Borrowed(uid) }.append_to(&mut bytes).is_ok());
             }
             for number in state.numbers() {
-                kept += u64::from(plugin_entry(number, state.known(number)).append_to(&mut bytes));
+                kept += u64::from(plugin_entry(number, state.known(number)).append_to(&mut bytes).is_ok());
             }
         }
         let mut old = File::open(self.directory.join(JOURNAL))?;
@@ -261,7 +261,7 @@ impl Store {
             if let Entry::Runs { plugin, uid, .. } = &entry
                 && journal.state.lock().live.contains(Number(*plugin), Uid::of(uid))
             {
-                kept += u64::from(entry.append_to(&mut bytes));
+                kept += u64::from(entry.append_to(&mut bytes).is_ok());
             }
             writer.write_all(&bytes)?;
             bytes.clear();

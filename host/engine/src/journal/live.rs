@@ -8,6 +8,8 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
+use podium_pods::pod::uuid_of;
+
 use super::Number;
 
 /// Plugins of one page: the bits of its masks.
@@ -29,29 +31,8 @@ pub(super) struct Uid([u8; 16]);
 
 impl Uid {
     pub(super) fn of(text: &str) -> Self {
-        Self(uuid(text).unwrap_or_else(|| hashed(text)))
+        Self(uuid_of(text).unwrap_or_else(|| hashed(text)))
     }
-}
-
-/// The bytes of a UUID in its one usual form: small letters, hyphens at their places.
-fn uuid(text: &str) -> Option<[u8; 16]> {
-    let text = text.as_bytes();
-    if text.len() != 36 {
-        return None;
-    }
-    let (mut bytes, mut digits) = ([0; 16], 0);
-    for (at, byte) in text.iter().enumerate() {
-        let digit = match byte {
-            b'-' if matches!(at, 8 | 13 | 18 | 23) => continue,
-            _ if matches!(at, 8 | 13 | 18 | 23) => return None,
-            b'0'..=b'9' => byte - b'0',
-            b'a'..=b'f' => byte - b'a' + 10,
-            _ => return None,
-        };
-        bytes[digits / 2] |= digit << (4 * (1 - digits % 2));
-        digits += 1;
-    }
-    Some(bytes)
 }
 
 fn hashed(text: &str) -> [u8; 16] {

@@ -1,10 +1,10 @@
-//! What outlives the process: which plugin ran on which Pod, until the Pod's deletion has settled for the plugin. With
-//! it every deletion is delivered, also of Pods that went while the host was down.
+//! The journal outlives the process: it holds which plugin ran on which Pod, until the Pod's deletion has settled for
+//! the plugin. With it every deletion is delivered, also of Pods that were deleted while the host was down.
 //!
 //! An append-only file in a directory of its own ([`open`]). Before a plugin's first run on a Pod its entry is written;
-//! later runs on that Pod ask a set in memory and do no IO. Entries are written in batches, by whoever calls
-//! [`Store::write`] when [`Journal::due`] says so; nothing here spawns. It keeps no state of Pods: what is delivered
-//! after a restart is the key alone.
+//! later runs on that Pod ask a set in memory and do no IO. Entries are written in batches, by the caller of
+//! [`Store::write`] when [`Journal::due`] returns; nothing here spawns. The journal keeps no state of Pods: after a
+//! restart a deletion is delivered with only the key.
 
 mod entry;
 mod file;
@@ -30,6 +30,8 @@ use parking_lot::Mutex;
 use podium_pods::model::{PluginId, PodKey};
 pub use replay::{Found, Recovery};
 use tokio::sync::Notify;
+
+use crate::frames::TooLong;
 
 /// For how long a first run waits for a disk that does not answer. Longer than a disk that works takes to sync, and
 /// short enough that a host with a broken one goes on.
@@ -59,7 +61,7 @@ struct State {
     live: Live,
     /// By number.
     plugins: Vec<Option<Known>>,
-    /// Pods that are gone and whose deletion has not settled. In order, because what is queued from it is.
+    /// Pods that are gone and whose deletion has not settled. In order, because they are queued in this order.
     owed: BTreeMap<Number, BTreeSet<PodKey>>,
     /// Not yet given to the disk.
     pending: Batch,
@@ -134,7 +136,8 @@ impl Journal {
             Some(noted) => return Err(OtherCluster { noted, present: Arc::clone(uid) }),
             None => state.cluster = Some(Arc::clone(uid)),
         }
-        state.note(&Entry::Cluster { uid: Cow::Borrowed(uid) });
+        // A uid and a plugin's name are never too long.
+        let _ = state.note(&Entry::Cluster { uid: Cow::Borrowed(uid) });
         drop(state);
         self.due.notify_one();
         Ok(())
@@ -167,7 +170,7 @@ impl Journal {
         self.due.notify_one();
     }
 
-    /// As [`Self::absent`], for all but those that are loaded. Gives them and on how many Pods they ran.
+    /// As [`Self::absent`], for all plugins except the loaded ones. Returns them and on how many Pods they ran.
     pub fn all_absent_but(&self, loaded: &[PluginId], now_millis: u64) -> Vec<(PluginId, usize)> {
         let mut state = self.state.lock();
         let mut absent = Vec::new();
@@ -183,7 +186,7 @@ impl Journal {
         absent
     }
 
-    /// The Pod is gone: its deletion is owed to the plugins that this gives, loaded or not.
+    /// Records that the Pod is gone. Returns the plugins that its deletion is to be delivered to, loaded or not.
     pub fn gone(&self, key: &PodKey) -> Vec<Number> {
         let mut state = self.state.lock();
         let plugins = state.live.plugins_of(Uid::of(&key.uid));
@@ -216,7 +219,7 @@ impl Journal {
         }
     }
 
-    /// Writing or syncing failed: nobody waits for it until it succeeds again. Told once.
+    /// Records that writing or syncing failed: no run waits for it until it succeeds again. Logged once.
     pub fn failed(&self, why: &str) {
         let mut state = self.state.lock();
         let before = state.failing.replace(why.to_owned());
@@ -247,7 +250,7 @@ impl Journal {
         }
     }
 
-    /// Waits until everything up to `note` is in the file, or nobody can say when it will be.
+    /// Waits until all entries up to `note` are in the file, or until writing fails or takes too long.
     async fn written(&self, note: u64) {
         let written = async {
             loop {
@@ -286,11 +289,11 @@ impl State {
         position(&self.plugins, |known| known.as_ref().is_some_and(|known| known.id == *id))
     }
 
-    /// Gives a number to a plugin, or none to a number; without a number the next one. What another plugin of that
-    /// number ran on is forgotten, here as when the file is read.
+    /// Assigns a number to a plugin, or no plugin to a number; without a number the next one. The entries of another
+    /// plugin with that number are forgotten, as when the file is read.
     fn set_plugin(&mut self, number: Option<Number>, known: Option<Known>) -> Number {
         let number = number.unwrap_or_else(|| Number(u32::try_from(self.plugins.len()).unwrap_or(u32::MAX)));
-        self.note(&plugin_entry(number, known.as_ref()));
+        let _ = self.note(&plugin_entry(number, known.as_ref()));
         self.put_plugin(number, known);
         number
     }
@@ -314,16 +317,15 @@ impl State {
         }
     }
 
-    /// False, when the entry cannot be written.
-    fn note(&mut self, entry: &Entry<'_>) -> bool {
+    /// # Errors
+    /// When the entry is too long to be written.
+    fn note(&mut self, entry: &Entry<'_>) -> Result<(), TooLong> {
         let pending = &mut self.pending;
-        if !entry.append_to(&mut pending.bytes) {
-            return false;
-        }
+        entry.append_to(&mut pending.bytes)?;
         self.noted += 1;
         pending.entries += 1;
         pending.upto = self.noted;
-        true
+        Ok(())
     }
 
     fn is_full(&self) -> bool {
@@ -358,22 +360,22 @@ impl Account {
         self.number
     }
 
-    /// To be called before the plugin runs on the Pod; returns when the run may start. No IO, and no waiting, but for
-    /// the first time.
+    /// To be called before the plugin runs on the Pod; returns when the run may start. Does no IO and does not wait,
+    /// except the first time.
     pub async fn enter(&self, key: &PodKey) {
         if let Some(note) = self.note(key) {
             self.journal.written(note).await;
         }
     }
 
-    /// What is to be waited for, if this is the first time.
+    /// Returns the entry to wait for, if this is the first time.
     fn note(&self, key: &PodKey) -> Option<u64> {
         let uid = Uid::of(&key.uid);
         let mut state = self.journal.state.lock();
         if state.live.contains(self.number, uid) {
             return None;
         }
-        if state.is_full() || !state.note(&runs_entry(self.number, key)) {
+        if state.is_full() || state.note(&runs_entry(self.number, key)).is_err() {
             state.missed += 1;
             return None;
         }
@@ -403,7 +405,7 @@ impl Account {
         }
         // Were it not written, the deletion would be delivered once more after a restart, which harms nobody.
         let entry = Entry::Settled { plugin: self.number.0, uid: Cow::Borrowed(&key.uid) };
-        let _ = state.is_full() || state.note(&entry);
+        let _ = state.is_full() || state.note(&entry).is_err();
         drop(state);
         self.journal.due.notify_one();
     }

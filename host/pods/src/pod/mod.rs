@@ -14,7 +14,7 @@ use podium_wire::{
     json::JsonError,
 };
 pub(crate) use record::Kept;
-pub use record::{Record, Room};
+pub use record::{Record, Room, uuid_of};
 pub use view::{Page, PodView};
 
 use crate::{

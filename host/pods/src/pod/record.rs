@@ -136,7 +136,9 @@ pub(crate) fn put(pod: &CachedPod, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(packed.own_bytes());
 }
 
-pub(super) fn uuid_of(uid: &str) -> Option<[u8; 16]> {
+/// The bytes of a uid that is a UUID in its usual form: small letters, hyphens at their places.
+#[must_use]
+pub fn uuid_of(uid: &str) -> Option<[u8; 16]> {
     uid.as_bytes().first_chunk().filter(|_| uid.len() == 36).and_then(uuid)
 }
 

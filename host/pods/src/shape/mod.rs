@@ -31,6 +31,7 @@ mod placeholder;
 mod restore;
 mod scan;
 mod skeleton;
+#[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "instructions that the processor may lack"))]
 mod skip;
 mod strings;
 mod structure;
