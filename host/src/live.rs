@@ -25,8 +25,8 @@ pub struct LivePods {
 }
 
 impl LivePods {
-    /// Each read takes at most the deadline of `api`. `shapes` are the cache's: what is cut away there is cut away
-    /// here.
+    /// Each read takes at most the deadline of `api`. `shapes` are the cache's: fields that the cache prunes are
+    /// pruned here.
     #[must_use]
     pub fn new(api: Api, shapes: Arc<Shapes>) -> Self {
         Self { api, shapes }

@@ -19,7 +19,7 @@ const TOLERANCE_MILLIS: i64 = 100;
 pub struct Clock {
     start_millis: u64,
     start: Instant,
-    /// What is added to both, in milliseconds.
+    /// Added to both, in milliseconds.
     correction: Arc<AtomicI64>,
 }
 

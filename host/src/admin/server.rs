@@ -26,7 +26,7 @@ use super::{Endpoints, ListenAddress};
 const HEAD_WITHIN: Duration = Duration::from_secs(5);
 /// How long a connection may last. A scrape by Prometheus times out after 10 s by default.
 const DONE_WITHIN: Duration = Duration::from_secs(10);
-/// The most bytes of a request's head, and of what is buffered for writing beside the body: 16 KiB.
+/// The most bytes of a request's head, and of the write buffer beside the body: 16 KiB.
 const BUFFER: usize = 16 << 10;
 /// The pause after `accept` failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(250);

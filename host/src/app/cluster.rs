@@ -1,5 +1,5 @@
-//! Which cluster this is: the uid of its namespace kube-system, which no two clusters share and none changes. What is
-//! kept in the state directory is of one cluster; of another one its Pods would all look deleted.
+//! The identity of the cluster: the uid of its namespace kube-system, which no two clusters share and which never
+//! changes. The files of the state directory are of one cluster; in another cluster all their Pods would look deleted.
 
 use std::sync::{Arc, OnceLock};
 

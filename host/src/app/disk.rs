@@ -84,7 +84,7 @@ fn checkpoints(directory: Option<PathBuf>, seconds: u32) -> io::Result<Option<Ch
     Ok(Some(CheckpointOptions { directory, every: Duration::from_secs(seconds.into()) }))
 }
 
-/// The errors' texts hold their causes, so these are not told again.
+/// The errors' texts contain their causes, so these are not repeated.
 async fn kube_config(file: Option<&Path>) -> anyhow::Result<kube::Config> {
     match file {
         Some(file) => {

@@ -29,7 +29,7 @@ impl Keeper {
         Self { journal, store: Some(store), simulated, rewrite: false, sync_data: File::sync_data }
     }
 
-    /// Runs until `stop`, and then writes and syncs what is left.
+    /// Runs until `stop`, and then writes and syncs the remaining entries.
     pub(super) async fn run(mut self, stop: CancellationToken) -> anyhow::Result<()> {
         let mut dirty: Option<Instant> = None;
         let mut retry: Option<Instant> = None;

@@ -86,7 +86,7 @@ struct Retries {
     /// By plugin, the number of the load whose attempts count: the latest one, until it succeeds or is refused and
     /// until the plugin is unloaded.
     current: BTreeMap<PluginId, u64>,
-    /// What is to be tried again.
+    /// Plugins whose load is to be tried again.
     waiting: BTreeMap<PluginId, Waiting>,
     /// Loads so far.
     made: u64,

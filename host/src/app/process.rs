@@ -113,7 +113,7 @@ Examples:
 
 Exit codes: 0 after SIGTERM or SIGINT, 1 when the host fails, 2 when flags or configuration cannot be used.";
 
-/// What `podium-host` does: parses the process's arguments and runs until it is told to end.
+/// Runs `podium-host`: parses the process's arguments and runs until SIGTERM or SIGINT.
 #[must_use]
 pub fn main() -> ExitCode {
     let flags = Flags::parse();
@@ -330,7 +330,7 @@ fn annotation_key(text: &str) -> Result<String, &'static str> {
     Ok(text.to_owned())
 }
 
-/// A plugin that writes what is not kept is not wrong, but never quiet.
+/// Warns of plugins that may write pruned annotations: each of their runs sends a request.
 fn warn_of_pruned(plugins: &[(PathBuf, PluginSpec)], prune: &Prune) {
     for (file, spec) in plugins {
         let granted = |key: &&str| spec.grants.write.annotations.iter().any(|pattern| pattern.matches(key));

@@ -1,11 +1,11 @@
-//! A thread for the watch and the ingest loop alone.
+//! A thread only for the watch and the ingest loop.
 //!
-//! Beside the workers they would share threads with guests, and every step of an event, from the socket to the queue,
-//! could have to wait for one or to wake another thread. Here an event goes the whole way on one thread, which the
-//! kernel gives its turn however many guests compute.
+//! On the workers' threads each step of an event, from the socket to the queue, could have to wait for a guest or to
+//! wake another thread. Here one thread handles an event from the socket to the queue, and the kernel schedules it
+//! however many guests compute.
 //!
-//! To wake a thread costs more than an event does. So where events come fast the thread rests before it waits for more,
-//! and what came meanwhile is one batch; where they come slowly each is taken at once.
+//! Waking a thread costs more than handling an event. Therefore the thread sleeps before it waits for more events while
+//! they come fast, and handles the events of that time as one batch; slow events are handled at once.
 
 use std::{
     convert::Infallible,

@@ -223,7 +223,7 @@ mod tests {
 
     use super::*;
 
-    /// A pipe that nobody reads until `opened` is dropped.
+    /// A pipe that is not read until `opened` is dropped.
     struct Pipe {
         opened: mpsc::Receiver<()>,
         read: Arc<Mutex<Vec<u8>>>,

@@ -60,8 +60,8 @@ pub enum LogsError {
     Already,
 }
 
-/// The process's logs. Dropping it writes what is buffered, for which it waits a second at most; what is logged later
-/// is lost.
+/// The process's logs. Dropping it writes the buffered lines, for which it waits a second at most; later lines are
+/// lost.
 #[must_use]
 #[derive(Debug)]
 pub struct Logs(Arc<Buffer>);

@@ -60,9 +60,9 @@ pub struct Sources {
     /// How many deletions are kept for a plugin because its runs on them did not settle.
     pub deletions: Arc<dyn Fn(&PluginId) -> usize + Send + Sync>,
     pub cache: Arc<dyn Fn() -> CacheFigures + Send + Sync>,
-    /// None where the host keeps no journal.
+    /// Returns `None` if the host keeps no journal.
     pub journal: Arc<dyn Fn() -> Option<JournalFigures> + Send + Sync>,
-    /// None where the host keeps no checkpoint.
+    /// Returns `None` if the host keeps no checkpoint.
     pub checkpoint: Arc<dyn Fn() -> Option<CheckpointFigures> + Send + Sync>,
     pub dropped: Arc<Dropped>,
 }

@@ -18,7 +18,7 @@ use rustix::{
 pub(super) struct Process {
     ticks_per_second: f64,
     page_bytes: u64,
-    /// Seconds since the epoch at which the machine was booted; none where /proc does not have it.
+    /// Seconds since the epoch at which the machine was booted; `None` if /proc does not have it.
     booted: Option<f64>,
 }
 

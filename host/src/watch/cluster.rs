@@ -121,7 +121,7 @@ impl Cluster {
         changed
     }
 
-    /// A Pod is deleted, if it is there, or comes or changes. Nobody hears of it before a server has seen it.
+    /// Deletes a Pod that exists, or creates or changes it. A server must see the event before it is sent to a watch.
     pub(super) fn happen(&self, name: &str, delete: bool) {
         self.change(|state| {
             let held = pods(&state.events).remove(name);
@@ -152,7 +152,7 @@ impl Cluster {
         self.change(|state| state.compacted = revision(&state.events));
     }
 
-    /// The last events never happened, and all servers begin anew from what is left.
+    /// Removes the last events from history, and restarts all servers from the rest.
     pub(super) fn restore(&self, back: usize) {
         self.change(|state| {
             let left = state.events.len().saturating_sub(back);
@@ -249,7 +249,7 @@ impl Cluster {
         Ok(there.map_or_else(|| refused(404, "NotFound", ""), |(uid, revision)| whole(&pod(name, &uid, revision))))
     }
 
-    /// How many events a list shows: with no revision asked for, all. None where the server has not seen so much.
+    /// How many events a list shows: with no revision asked for, all. `None` if the server has not seen so much.
     fn listed(&self, from: Option<u64>, server: usize, fault: Fault) -> Option<usize> {
         let state = self.state.lock();
         let Some(from) = from else { return Some(state.events.len()) };

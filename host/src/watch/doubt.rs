@@ -1,22 +1,21 @@
-//! Whether the API server still has the history that was told. It may have been set back, as when etcd is restored from
-//! a snapshot: a watch from a revision that the server has not reached is not refused, it only tells nothing, and what
-//! it would have to tell meanwhile is lost.
+//! Detects that the API server's history was rolled back, as when etcd is restored from a snapshot. A watch from a
+//! revision that the server has not reached is not refused: it is silent, and the events until then are lost.
 
 use std::time::Duration;
 
-/// For the first watch after a lost connection, which is how a server looks that was stopped for a restore. It is the
-/// shortest at whose end an API server was seen to send a bookmark.
+/// Timeout of the first watch after a lost connection; a server that was stopped for a restore looks the same. It is
+/// the shortest timeout at whose end an API server was seen to send a bookmark.
 const CHECK: Duration = Duration::from_secs(3);
-/// So many watches in a row that end without a word are looked into: in a cluster that lives each brings a bookmark,
-/// and in one where nothing at all happens this costs a request in half a minute.
+/// After so many consecutive watches without an event or a bookmark the server's revision is checked. In an active
+/// cluster each watch has a bookmark; in an idle one the check costs a request in half a minute.
 const QUIET: u32 = 4;
 
 #[derive(Debug, Default)]
 pub(super) struct Doubt {
-    /// How many watches in a row ended without a word.
+    /// How many consecutive watches ended without an event or a bookmark.
     quiet: u32,
     suspected: bool,
-    /// The connection did not hold, and nothing was told since: others of that time may be dead too.
+    /// The connection was lost, and no event came since: other connections of that time may be dead too.
     unconnected: bool,
 }
 
@@ -32,18 +31,19 @@ impl Doubt {
         self.unconnected = true;
     }
 
-    /// A watch ended in order and had told nothing. True: that is to be looked into.
+    /// Counts a watch that ended in order without an event or a bookmark. Returns true if the server's revision is to
+    /// be checked.
     pub(super) fn silence(&mut self) -> bool {
         self.quiet = self.quiet.saturating_add(1);
         self.quiet >= QUIET
     }
 
-    /// The server was found to be before what was told.
+    /// The server's revision is older than the observed one.
     pub(super) fn suspect(&mut self) {
         self.suspected = true;
     }
 
-    /// The server was found to have what was told.
+    /// The server has the observed revision.
     pub(super) fn dispel(&mut self) {
         *self = Self::default();
     }

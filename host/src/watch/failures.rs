@@ -3,7 +3,7 @@
 use podium_engine::intervals::Intervals;
 use tokio::time::Instant;
 
-/// So many reasons are told apart; what comes on top is logged with the rest.
+/// So many reasons are distinguished; further ones are logged together.
 const MAX_REASONS: usize = 8;
 
 #[derive(Debug, Default)]

@@ -19,7 +19,7 @@ use crate::api::{Afresh, ApiError};
 /// For the end of a watch to arrive after the server's time was up. With the watch's own time it is how long a dead
 /// connection goes unnoticed.
 const END_GRACE: Duration = Duration::from_secs(2);
-/// A watch that ends sooner and told nothing new is not resumed at once, or a server that ends each would be hammered.
+/// A watch that ends sooner without an event is not resumed at once: a server that ends each watch would be hammered.
 const SHORT: Duration = Duration::from_secs(1);
 
 impl Watch {
@@ -114,8 +114,8 @@ impl Watch {
         Next::GoOn
     }
 
-    /// Takes one event. Gives the revision of a bookmark, or of a Pod that was passed over: to be told as a
-    /// bookmark after the events of its batch, where none of them is newer.
+    /// Handles one event. Returns the revision of a bookmark, or of a Pod that was passed over: it is sent as a
+    /// bookmark after the events of its batch, if none of them is newer.
     fn observe(&mut self, line: &[u8], events: &mut Vec<PodEvent>) -> Result<Option<Revision>, Next> {
         let (object, deleted) = match object::event(line)? {
             Event::Added(object) | Event::Modified(object) => (object, false),
@@ -146,7 +146,7 @@ impl Watch {
         }
     }
 
-    /// A stream goes forward; one that does not is of a server whose history is not the one that was told.
+    /// Revisions of a stream grow; otherwise the server has another history than the one that was observed.
     fn advance(&mut self, revision: Revision) -> Result<(), Next> {
         if revision < self.seen {
             let reason = format!("the watch went back from revision {} to {revision}", self.seen);

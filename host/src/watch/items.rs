@@ -1,7 +1,7 @@
 //! The items of a list, each as soon as its last byte has arrived: what a list takes in memory is bounded by its
 //! largest item and not by its length.
 //!
-//! Items are told apart by brackets and quotes only; whether an item is JSON is found out when it is decoded.
+//! Items are separated by brackets and quotes only; whether an item is JSON is checked when it is decoded.
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
@@ -9,7 +9,7 @@ use futures::StreamExt;
 use super::lines::MAX_LINE;
 use crate::api::Chunks;
 
-/// What is no item: kind, version, revision, and the token of the next page.
+/// The most bytes outside of the items: kind, version, revision, and the token of the next page.
 const MAX_ENVELOPE: usize = 1 << 20;
 
 pub(super) struct Items {

@@ -124,11 +124,11 @@ pub struct Watch {
     counters: Arc<Counters>,
     /// Where the next watch begins; none: a list comes first.
     position: Option<Revision>,
-    /// The newest revision told. No older list is taken, unless history was set back.
+    /// The newest revision that was observed. No older list is used, unless history was set back.
     seen: Revision,
     /// How often in a row the API server had not reached `seen`.
     behind: u32,
-    /// Whether the API server still has the history that was told.
+    /// Whether the API server still has the history that was observed.
     doubt: Doubt,
     streaming: Streaming,
     pages: PageSize,
@@ -148,11 +148,11 @@ pub struct Watch {
 enum Next {
     /// The next request at once.
     GoOn,
-    /// The same again, later. Readers are told if that takes long.
+    /// The same again, later. Readers are marked stale if that takes long.
     Resume { reason: String },
-    /// The same again, later. Readers are told now.
+    /// The same again, later. Readers are marked stale now.
     Retry { reason: String, after: Option<Duration> },
-    /// A list, as what was missed cannot be told otherwise.
+    /// A list, because the missed events cannot be had otherwise.
     Relist { reason: String },
 }
 
@@ -180,8 +180,8 @@ impl Watch {
         }
     }
 
-    /// Begins with what was saved instead of a list, if the API server still tells what has changed since. Its Pods are
-    /// by namespace, then name, each once.
+    /// Begins with the checkpoint instead of a list, if the API server still has the changes since. Its Pods are
+    /// ordered by namespace, then name, each once.
     pub fn from_checkpoint(self, checkpoint: Option<Checkpoint>) -> Self {
         Self { checkpoint, ..self }
     }
@@ -203,8 +203,8 @@ impl Watch {
         Arc::clone(&self.counters)
     }
 
-    /// Sends observations until the receiver is dropped; never gives up on the API server. To end it sooner drop the
-    /// future: what was sent is whole, and nothing else is kept. While the receiver is slow the API server waits.
+    /// Sends observations until the receiver is dropped; retries failures without end. To end it sooner drop the
+    /// future: the observations that were sent are complete. While the receiver is slow the API server waits.
     pub async fn run(mut self, observations: mpsc::Sender<Observation>) {
         let closed = observations.clone();
         tokio::select! {
@@ -259,7 +259,7 @@ impl Watch {
         tracing::warn!(resource = "pods", namespace, error, count, retry_in_ms, relist, "{failed}");
     }
 
-    /// The watch was told something, or ended in order.
+    /// The watch has sent an event, or has ended in order.
     fn succeeded(&mut self) {
         self.backoff.reset();
         self.refusals.end();

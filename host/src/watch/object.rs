@@ -1,7 +1,7 @@
-//! What the API server sends, decoded: events, and Pods in events and lists.
+//! Decodes the API server's answers: events, and Pods in events and lists.
 //!
-//! A Pod that has an identity and cannot be decoded is no reason to list anew, for the list has it too: the cache keeps
-//! the state that it holds, the Pod is counted and logged, and its next state is tried again.
+//! A Pod that has an identity and cannot be decoded causes no new list, because the list has it too: the cache keeps
+//! the state that it has, the Pod is counted and logged, and its next state is decoded again.
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
@@ -35,7 +35,7 @@ pub(super) struct Object<'a> {
 }
 
 impl<'a> Object<'a> {
-    /// These bytes, which nobody has looked at yet.
+    /// Bytes that were not looked at yet.
     pub(super) fn of(json: &'a [u8]) -> Self {
         Self { json, line: None }
     }
@@ -48,7 +48,7 @@ impl<'a> Object<'a> {
         identity(self.json)
     }
 
-    /// As a parser of JSON has it. None where that is what is here.
+    /// The object as a JSON parser finds it. `None` if this is already the case.
     fn exact(self) -> Result<Option<Self>, Malformed> {
         let Some(line) = self.line else { return Ok(None) };
         let Line { object, .. } = serde_json::from_slice(line)?;
@@ -246,7 +246,7 @@ impl Decoder {
         Ok(None)
     }
 
-    /// Brings a list up to date with what was told after its Pods.
+    /// Brings a list up to date with the events after its Pods.
     pub(super) fn merge(&mut self, list: &mut PodList, later: BTreeMap<(String, String), PodEvent>) {
         if later.is_empty() {
             return;

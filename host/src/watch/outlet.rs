@@ -1,11 +1,11 @@
-//! Where observations go, and what was said last about how fresh readers' data is.
+//! Sends observations, and remembers the last one about how fresh readers' data is.
 
 use std::time::Duration;
 
 use podium_pods::pod::{Observation, Staleness};
 use tokio::{sync::mpsc, time::Instant};
 
-/// A watch that ended in order or was cut is usually back in milliseconds; readers are told after this.
+/// A watch that ended in order or was cut is usually back in milliseconds; readers are marked stale after this.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// The receiver is gone.
@@ -19,10 +19,10 @@ pub(super) struct Outlet {
 
 #[derive(Debug, PartialEq)]
 enum Health {
-    /// Nothing was said; a cache is stale until it is told otherwise.
+    /// Nothing was sent yet; a new cache is stale.
     Unknown,
     Live,
-    /// Not watching since the end of a stream; said when it has lasted too long.
+    /// Not watching since the end of a stream; sent when it has lasted too long.
     Interrupted {
         stale_at: Instant,
     },

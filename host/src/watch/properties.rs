@@ -1,9 +1,9 @@
 //! The watch and the cache behind it against a cluster whose servers lag, lose connections, repeat and mix up events,
 //! forget history and are set back, while Pods come, go and come again under their names.
 //!
-//! The model is the cluster's own list of events. Whatever happens, what readers see at a revision is what there was at
-//! it; nothing told contradicts what was told before, but for an epoch that was announced; and once the cluster is well
-//! the cache is what there is.
+//! The model is the cluster's own list of events. Whatever happens, readers see at a revision the Pods of the cluster
+//! at this revision; no observation contradicts an earlier one, except in an epoch that was announced; and when the
+//! cluster is well again, the cache equals the cluster.
 
 use std::{sync::Arc, time::Duration};
 
@@ -123,7 +123,7 @@ impl Rig {
         }
     }
 
-    /// What is observed for so long.
+    /// Applies observations for so long.
     async fn observe(&mut self, time: Duration) -> Result<(), TestCaseError> {
         let end = Instant::now() + time;
         while let Ok(observation) = timeout_at(end, self.observations.recv()).await {
@@ -155,7 +155,7 @@ impl Rig {
         if self.listed { self.is_exact(&snapshot) } else { Ok(()) }
     }
 
-    /// What is seen at a revision is what there was at it, in the epoch that was seen or in one after it.
+    /// Readers see the Pods that the cluster had at the revision, in the epoch that was seen or in a later one.
     fn is_exact(&mut self, snapshot: &Snapshot) -> Result<(), TestCaseError> {
         let revision = snapshot.revision();
         let first = std::mem::take(&mut self.restarted);

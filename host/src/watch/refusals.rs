@@ -36,7 +36,7 @@ impl Refusals {
         list
     }
 
-    /// A watch was told something.
+    /// A watch has sent an event.
     pub(super) fn end(&mut self) {
         *self = Self::default();
     }

@@ -1,8 +1,7 @@
-//! A start from a checkpoint: what has changed since is asked for, not all there is.
+//! Resumes from a checkpoint: asks for the changes since then instead of all Pods.
 //!
-//! It ends in a complete list like any other, put together from the checkpoint and what was told since, at a revision
-//! that the API server had after this began. Nobody sees anything of the Pods before that. Where it cannot be had, all
-//! are listed.
+//! The result is a complete list like any other, made of the checkpoint and the events since, at a revision that the
+//! API server had after the start. Readers see no Pod before that. If the changes cannot be had, all Pods are listed.
 
 use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed, time::Duration};
 
@@ -52,7 +51,7 @@ impl From<Malformed> for Failed {
 /// A namespace and a name in it.
 type Name = (String, String);
 
-/// The last that was told of each name.
+/// The last event of each name.
 type Changes = BTreeMap<Name, PodEvent>;
 
 /// What a look at some Pods says.
@@ -167,7 +166,7 @@ impl Watch {
     }
 
     /// Reads Pods of the checkpoint, at equal distances in the order of their names, as the API server has them now;
-    /// none where it no longer has one. Those that may not be read are left out.
+    /// `None` for a Pod that it no longer has. Pods that may not be read are left out.
     async fn spread(&mut self, checkpoint: &Checkpoint) -> Result<Vec<(Name, Option<Bytes>)>, Failed> {
         let pods = &checkpoint.pods;
         let wanted = SAMPLE.min(pods.len());
@@ -226,8 +225,8 @@ impl Watch {
     }
 }
 
-/// True when the checkpoint has this incarnation of the Pod. Not every Pod needs to be in the checkpoint: what is newer
-/// may not have been there yet.
+/// True when the checkpoint has this incarnation of the Pod. Not every Pod needs to be in the checkpoint: a newer Pod
+/// may not have existed yet.
 fn agrees(object: Object<'_>, checkpoint: &Checkpoint) -> Result<bool, Failed> {
     let (key, revision) = object.identity()?;
     let at = place(&checkpoint.pods, &key.namespace, &key.name).ok();
@@ -265,8 +264,8 @@ fn place(pods: &[Record], namespace: &str, name: &str) -> Result<usize, usize> {
     pods.binary_search_by(|pod| pod.compare(namespace, name))
 }
 
-/// What is held may be newer than the revision that the checkpoint goes on from, as writes of our own are; then what
-/// was told of it came before.
+/// Applies the events to the Pods of the checkpoint. A Pod may be newer than the revision of the checkpoint, because of
+/// our own writes; then the event is older than the Pod.
 fn merged(mut pods: Vec<Record>, changes: Changes) -> Vec<Record> {
     let (mut added, mut gone) = (Vec::new(), Vec::new());
     for ((namespace, name), PodEvent { pod, deleted, .. }) in changes {

@@ -70,7 +70,7 @@ impl Answer {
 /// target.
 pub(super) type Requests = Arc<Mutex<Vec<(Duration, String)>>>;
 
-/// An API server that gives these answers in turn and then none at all.
+/// An API server that sends these answers in turn and then none at all.
 pub(super) fn wire(answers: Vec<Answer>) -> (Api, Requests) {
     let requests = Requests::default();
     let answers = Arc::new(Mutex::new(VecDeque::from(answers)));

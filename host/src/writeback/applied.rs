@@ -1,4 +1,4 @@
-//! What is known of objects that plugins applied: remembered only while nothing else can have changed it.
+//! Objects that plugins applied: each is remembered only while no other write of the host can have changed it.
 //!
 //! A write is remembered when it is the only one under way on its object from its start to its end, and when no answer
 //! to an earlier one was lost: the API server may have taken overlapping writes in either order, and may still take one
@@ -53,14 +53,14 @@ struct Count {
     overlapped: bool,
 }
 
-/// What is known of an object before an apply.
+/// The known state of an object before an apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Known {
     /// It is as the body says.
     Same,
     /// It differs from the body, or a write that may still be done makes it differ.
     Other,
-    /// A read tells.
+    /// Unknown; a read determines it.
     Nothing,
 }
 

@@ -1,5 +1,5 @@
 //! Digests that stay the same across restarts and releases: the first 128 bits of SHA-256. Names of Events are made of
-//! them, and what is digested always holds the plugin's own name, so that no plugin can make another one's name.
+//! them; the digested text always contains the plugin's own name, so that no plugin can make another one's name.
 
 use sha2::{Digest as _, Sha256};
 

@@ -1,6 +1,6 @@
 //! Which path a kind has: asked of the API server once per group and version, when an object of it is written, and
-//! again after a 404, as a CustomResourceDefinition may have been made anew with another plural or scope.
-//! A host whose plugins write to Pods alone never asks, so that it works where there is nothing but Pods.
+//! again after a 404, because a CustomResourceDefinition may have been created again with another plural or scope.
+//! A host whose plugins write only to Pods never asks, so it works with an API server that has only Pods.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl Discovery {
         Self { known: Mutex::new(Memory::new(MAX_GROUP_VERSIONS)) }
     }
 
-    /// Forgets what is served of a group and version: an answer said that it is no longer so.
+    /// Forgets the kinds of a group and version, because an answer contradicts them.
     pub(super) fn forget(&self, version: &str) {
         self.known.lock().remove(&version.to_owned());
     }

@@ -103,8 +103,7 @@ impl Wire {
         sent.events
     }
 
-    /// Lets Events that wait be sent for so many seconds; gives of those that a plugin has waiting what became of them
-    /// and in which second.
+    /// Lets waiting Events be sent for so many seconds. Returns the results of a plugin's Events and their seconds.
     async fn sent(&self, writeback: &Writeback, of: &str, seconds: u64) -> Vec<(EventResult, u64)> {
         let (told, began) = (Mutex::new(Vec::new()), Instant::now());
         let sending = writeback.send_waiting_events(
@@ -130,7 +129,7 @@ impl Wire {
         writeback.deliver(&sender(), &target, &View(Vec::new()), staged, self.now()).await.events
     }
 
-    /// Lets Events that wait be sent for so many seconds; gives what was told about them.
+    /// Lets waiting Events be sent for so many seconds. Returns their results.
     async fn wait(&self, writeback: &Writeback, seconds: u64) -> Vec<EventResult> {
         let told = Mutex::new(Vec::new());
         let sending = writeback.send_waiting_events(

@@ -50,7 +50,7 @@ use crate::api::Api;
 /// How long one request may take: what an admission webhook or a queue of priority and fairness may take, within a
 /// delivery, and leaving time for the read after a lost answer.
 const DEADLINE: Duration = Duration::from_secs(8);
-/// When the API server is to end a write itself: before the host gives up on it.
+/// When the API server is to end a write itself: before the host's own deadline.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(7);
 /// How long a delivery may take, with all its writes, reads and Events: meanwhile it holds a worker.
 const DELIVERY_DEADLINE: Duration = Duration::from_secs(10);
@@ -59,8 +59,8 @@ const MAX_REPORTED_BYTES: usize = 64 << 10;
 /// The API server refuses a longer `fieldManager`.
 const MAX_MANAGER_BYTES: usize = 128;
 
-/// The manager's name of a plugin, for [`Sender::manager`]: `podium/` and the plugin, readable; what is longer than the
-/// API server takes is cut, with a digest of the whole at its end.
+/// The manager's name of a plugin, for [`Sender::manager`]: `podium/` and the plugin, readable; a name that is longer
+/// than the API server accepts is cut, with a digest of the whole at its end.
 #[must_use]
 pub fn manager_name(plugin: &PluginId) -> String {
     let mut name = format!("podium/{plugin}");
@@ -91,9 +91,9 @@ impl Writeback {
         Self { api: api.with_deadline(DEADLINE), objects, events, shapes }
     }
 
-    /// Sends Events that could not be sent when they were emitted, for as long as it is polled. `told` hears what
-    /// became of each, by the manager of its sender. `senders` gives who may send Events now: what others have left,
-    /// such as a plugin that was taken out or has another account now, is dropped.
+    /// Sends Events that could not be sent when they were emitted, for as long as it is polled. `told` is called with
+    /// the result of each, by the manager of its sender. `senders` returns the senders that may send Events now: Events
+    /// of others, such as a plugin that was taken out or has another account now, are dropped.
     pub async fn send_waiting_events(
         &self,
         senders: impl Fn() -> Vec<Sender> + Send + Sync,
@@ -154,8 +154,8 @@ impl Writeback {
     }
 }
 
-/// A plugin names the targets of its Events freely; what is no Pod is nothing to speak of, and would fill memories that
-/// are kept for each Pod.
+/// A plugin names the targets of its Events freely; an Event about no existing Pod would fill the memory that is kept
+/// for each Pod.
 fn is_known(target: &PodKey, subject: &PodKey, view: &dyn PodView) -> bool {
     let known = target == subject || view.get(&target.namespace, &target.name).is_some_and(|pod| pod.key == *target);
     if !known {

@@ -1,8 +1,8 @@
 //! Objects of other kinds: server-side apply of the complete object, sent when it differs from what was applied last.
 //!
 //! They are not cached. What a plugin applied is remembered by digest ([`Applied`]); afterwards, and after a restart,
-//! one read tells whether the object still is as applied, so that an unchanged cluster sees no write. The digest of the
-//! body stands in an annotation of the object, one per manager, because a live object that holds all of the body may
+//! one read shows whether the object still is as applied, so that an unchanged cluster sees no write. The digest of the
+//! body is in an annotation of the object, one per manager, because a live object that holds all of the body may
 //! also hold a field that the body has lost since.
 
 use podium_engine::ports::Sender;
@@ -30,8 +30,8 @@ impl Objects {
         Self { discovery: Discovery::new(), applied: Applied::default() }
     }
 
-    /// Sends a request of the plan for an object that is no Pod, and takes the body out of it. The flag tells whether a
-    /// write went out.
+    /// Sends a request of the plan for an object that is no Pod, and takes the body out of it. The flag is true if a
+    /// write was sent.
     pub(super) async fn send(
         &self,
         api: &Api,

@@ -6,7 +6,7 @@
 //!   that was staged after a condition.
 //! - What would change nothing on the Pod as cached is reported `unchanged` and dropped. Later requests are compared
 //!   with the Pod as the earlier ones of the same plan leave it.
-//! - A pruned annotation is not in the cache, so that nothing is known of it: what is set or removed is always sent.
+//! - A pruned annotation is not in the cache, so its value is unknown: setting or removing it is always sent.
 //! - A target that the cache does not hold, or holds with another uid, is `gone`: a plugin learns of Pods from the
 //!   cache alone, so what it names and the cache lacks is no more.
 //!

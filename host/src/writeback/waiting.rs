@@ -33,7 +33,7 @@ pub(super) struct Entry {
     pub digest: Digest,
     /// The time of day at which it was emitted: for people.
     pub at_millis: u64,
-    /// The same on the clock that nobody sets.
+    /// The same on the monotonic clock.
     pub since: Instant,
 }
 

@@ -1,8 +1,8 @@
 //! The only door to a write: [`authorize`] by grants and scope, deny by default. Pure.
 //!
-//! What can never be right is told first, as [`Refused::Invalid`] with its reason; then whether it is granted. Neither
-//! looks at the cluster, so that an answer tells a plugin nothing about what exists. Whether a write would change
-//! something is `writeback`'s question.
+//! An invalid write is refused first, as [`Refused::Invalid`] with the reason; then the grants are checked. Neither
+//! check looks at the cluster, so a refusal reveals nothing about existing objects. Whether a write would change
+//! something is decided by `writeback`.
 
 mod event;
 mod object;

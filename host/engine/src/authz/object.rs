@@ -52,8 +52,8 @@ fn valid_object(object: &ObjectRef) -> Result<(), Refused> {
     valid("object name", &object.name, syntax::dns_subdomain)
 }
 
-/// What was authorised must be what is sent: the body names the very object of the reference. Gives whether the grants
-/// cover its keys and finalizers.
+/// Checks that the body names the object of the reference, because the body is sent. Returns whether the grants cover
+/// its keys and finalizers.
 fn valid_body(object: &ObjectRef, body: &Value, grants: &WriteGrants) -> Result<bool, Refused> {
     let invalid = |text: &str| Refused::Invalid(text.to_owned());
     let body = body.as_object().ok_or_else(|| invalid("the object must be a JSON object"))?;

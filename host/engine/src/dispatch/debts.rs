@@ -23,7 +23,7 @@ impl Debts {
         Self { tombstones: Tombstones::new(bounds), ..Self::default() }
     }
 
-    /// Readers see that the Pod is gone: nobody waits for it any more.
+    /// Readers see that the Pod is gone: no run waits for it any more.
     pub fn seen_gone(&self, uid: &str) {
         self.gates.seen_gone(uid);
     }

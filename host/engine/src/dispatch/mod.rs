@@ -81,7 +81,7 @@ pub struct Dispatch {
 /// What became of a job.
 struct Ran {
     next: Next,
-    /// The plugin was told that the Pod is gone.
+    /// The run's subject was the deletion.
     on_deletion: bool,
     /// The run would not have been the last one, but the Pod is gone for [`GIVE_UP`].
     gave_up: bool,
@@ -104,7 +104,7 @@ impl Dispatch {
         }
     }
 
-    /// Runs a job and gives it back, whatever happens in between.
+    /// Runs a job and returns it to the queue, also after a panic.
     async fn one(self: Arc<Self>, job: &PodJob) -> Next {
         let Some(plugin) = self.registry.get(job.lane) else {
             self.queue.done(job, Next::Settled);
@@ -319,8 +319,8 @@ impl Dispatch {
         tokio::time::timeout(SEE_WRITES, seen).await.unwrap_or(false)
     }
 
-    /// Sends staged writes and brings their answers home before anyone runs on them. The Pods of what it gives back are
-    /// there already.
+    /// Sends staged writes, and stores the answers in the cache before any run on these Pods. The Pods of the returned
+    /// report are in the cache already.
     async fn send(
         &self,
         plugin: &Loaded,

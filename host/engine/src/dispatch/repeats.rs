@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::intervals::Intervals;
 
-/// Different messages of one plugin that are told apart. Further ones are told apart only by their kind.
+/// Different messages of one plugin that are distinguished. Further ones are distinguished only by their kind.
 const MESSAGES: usize = 64;
 /// A message that was not repeated for so long is forgotten.
 const FORGET: Duration = Duration::from_secs(600);

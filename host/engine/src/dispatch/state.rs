@@ -26,7 +26,7 @@ impl State {
         self.entries.get(key).cloned()
     }
 
-    /// Gives the new version.
+    /// Returns the new version.
     ///
     /// # Errors
     /// When another version is there (0 expects absence), or one value alone exceeds the plugin's share.

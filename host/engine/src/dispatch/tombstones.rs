@@ -10,8 +10,8 @@
 //! Workers do not wait for step 2: a key that an earlier event queued may be run in between. Therefore only a run on
 //! the deletion removes a tombstone, and `queue` leaves out the keys on whose deletion a run has begun, because these
 //! are in the queue until that run settles. `queue` and `done` hold the lock while they change the queue, so that
-//! neither sees the other half-way. A run of a plugin that was unloaded does not count as one: nobody would try it
-//! again.
+//! neither sees the other half-way. A run of a plugin that was unloaded does not count as one: it would not be
+//! tried again.
 //!
 //! What a plugin keeps by not settling on deletions is bounded by [`Bounds`].
 //!
@@ -218,7 +218,7 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         self.inner.lock().stone(lane, uid).map(|stone| now - stone.since)
     }
 
-    /// Gives a job back to the queue. `on_deletion`: its run was told that the Pod is gone. `settled` is called under
+    /// Returns a job to the queue. `on_deletion`: the subject of its run was the deletion. `settled` is called under
     /// the lock if with this run the deletion has settled, or was given up before it and is not run again.
     pub fn done(
         &self,

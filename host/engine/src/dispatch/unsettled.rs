@@ -31,7 +31,7 @@ fn bytes_of(reports: &[WriteReport]) -> usize {
 }
 
 impl Unsettled {
-    /// Gives a job back to the queue by `end`, and keeps the reports for the next run if there is to be one. The next
+    /// Returns a job to the queue by `end`, and keeps the reports for the next run if there is to be one. The next
     /// run asks for them under the same lock, so that it does not come before them.
     pub(super) fn end<T>(
         &self,

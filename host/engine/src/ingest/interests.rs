@@ -35,8 +35,8 @@ impl Interests {
         self.lanes = plugins.iter().filter_map(number).collect();
     }
 
-    /// The plugins that watch the Pod. A deletion also concerns the plugins that ran on the Pod while it matched them or
-    /// before a restart.
+    /// The plugins that watch the Pod. A deletion also concerns the plugins that ran on the Pod while it matched them
+    /// or before a restart.
     fn concerned(&self, change: &Change) -> Vec<Lane> {
         let mut lanes = self.wake.concerned(change);
         if let (Some(last), None) = (&change.old, &change.new) {

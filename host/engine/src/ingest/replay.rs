@@ -93,8 +93,8 @@ impl Replay {
         }
     }
 
-    /// Returns the Pods that could not be decoded and the observations meanwhile when the journal was read, and never if
-    /// it is not being read. Returns none if the thread that reads it has panicked. Cancel safe.
+    /// Returns the Pods that could not be decoded and the observations meanwhile when the journal was read, and never
+    /// if it is not being read. Returns none if the thread that reads it has panicked. Cancel safe.
     pub(super) async fn read(&mut self) -> Option<(Vec<PodKey>, Meanwhile)> {
         let Self::Reading(reading) = self else { return std::future::pending().await };
         let undecoded = (&mut reading.undecoded).await;

@@ -30,7 +30,7 @@ use crate::{
     status::PluginStatus,
 };
 
-/// What a run was told, and what came of it.
+/// The subject of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Told {
     Present,
@@ -256,7 +256,7 @@ impl Rig {
         self.observe(Observation::Relisted { pods, revision: Revision(revision) });
     }
 
-    /// Lets the workers do what is due, without any time passing.
+    /// Lets the workers run all due keys, without any time passing.
     async fn settle(&self) {
         for _ in 0..20 {
             tokio::task::yield_now().await;
@@ -265,10 +265,10 @@ impl Rig {
     }
 }
 
-/// What a plugin was told, in order.
+/// The subjects of a plugin's runs, in order.
 type Notes = Arc<Mutex<Vec<Told>>>;
 
-/// A plugin that notes what it was told, and answers by `verdict`.
+/// A plugin that notes its subjects, and answers by `verdict`.
 fn noting(verdict: fn(&Told) -> Verdict) -> (Notes, impl Fn(Request, Told) -> std::future::Ready<Verdict>) {
     let told = Notes::default();
     let noted = told.clone();

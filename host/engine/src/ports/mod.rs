@@ -1,5 +1,5 @@
-//! The traits between the engine and what is around it: runs of plugins, writes, live reads, and the way of a write's
-//! answer into the cache. Implementations know nothing of each other.
+//! The traits between the engine and its environment: runs of plugins, writes, live reads, jobs that block, and storing
+//! a write's answer in the cache. Implementations know nothing of each other.
 
 mod run;
 
@@ -36,7 +36,7 @@ pub trait World: Send + 'static {
     /// Sends, waits until the cache shows what was written, and moves the snapshot there. Reports in staging order.
     fn commit(&mut self, staged: Staged) -> BoxFuture<'_, Vec<WriteReport>>;
     fn state_get(&mut self, key: &str) -> Option<StateEntry>;
-    /// Gives the new version.
+    /// Returns the new version.
     ///
     /// # Errors
     /// When another version is there, or the plugin's share is used up.
@@ -151,7 +151,7 @@ pub enum Shown {
     Deletion,
     /// No Pod of this uid: the patch removed the last finalizer of a Pod that nothing else kept.
     Gone,
-    /// The answer was lost or cannot be read. A live read tells which revision to expect.
+    /// The answer was lost or cannot be read. A live read determines the revision to expect.
     Unknown,
 }
 

@@ -1,4 +1,4 @@
-//! One run of a plugin: what it is given and what it gives back.
+//! One run of a plugin: its request and its report.
 
 use std::{any::Any, sync::Arc, time::Duration};
 

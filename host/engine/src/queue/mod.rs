@@ -14,9 +14,9 @@ use podium_pods::sync::{Mutex, Notify};
 use slots::Slots;
 use tokio::time::Instant;
 
-/// One item taken to be run. Its slot gives out nothing else until [`Queue::done`].
+/// One item taken to be run. No other item of its slot is returned until [`Queue::done`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[must_use = "a slot stays taken until the job is given back to Queue::done"]
+#[must_use = "a slot stays taken until the job is returned to Queue::done"]
 pub struct Job<L, S, I> {
     pub lane: L,
     pub slot: S,
@@ -27,7 +27,7 @@ pub struct Job<L, S, I> {
     pub queued: Instant,
 }
 
-/// What is to become of an item after a run.
+/// When an item is run again after a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Forget it, unless it was added again meanwhile.
@@ -75,9 +75,9 @@ where
         Self { slots: Mutex::new(Slots::new(backoff, lane_limit, seed)), wake: Notify::new() }
     }
 
-    /// Adds items in one step: what was added together is seen together. An item that waits for a delay or a back-off
+    /// Adds items in one step: a worker sees all of them or none. An item that waits for a delay or a back-off
     /// becomes due now; one that is running runs once more. Items of one slot are first tried in the order they were
-    /// added; what is tried again does not hold up those behind it.
+    /// added; items that are tried again do not hold up those behind them.
     pub fn add(&self, items: impl IntoIterator<Item = (L, S, I)>) {
         let now = Instant::now();
         let mut added = false;
@@ -125,7 +125,7 @@ where
         }
     }
 
-    /// Gives a job back.
+    /// Returns a job to the queue after its run.
     pub fn done(&self, job: &Job<L, S, I>, next: Next) -> Done {
         let done = self.slots.lock().done(job, next, Instant::now());
         self.wake.notify_one();
@@ -143,8 +143,8 @@ where
         lanes.into_iter().filter(|lane| slots.contains(*lane, slot, item)).collect()
     }
 
-    /// Forgets what waits in a lane; what is running is not added again. If the lane is used again, a slot whose old
-    /// job still runs gives out nothing until that job is done.
+    /// Forgets the items that wait in a lane; running items are not added again. If the lane is used again, no item of
+    /// a slot whose old job still runs is returned until that job is done.
     pub fn remove_lane(&self, lane: L) {
         self.slots.lock().remove_lane(lane);
     }

@@ -34,7 +34,7 @@ pub(super) struct Slots<L, S, I> {
     random: SmallRng,
 }
 
-/// When a slot becomes due; the number tells slots of one instant apart.
+/// When a slot becomes due; the number distinguishes slots of one instant.
 type Due = (Instant, u64);
 
 #[derive(Debug)]
@@ -279,7 +279,7 @@ where
         }
     }
 
-    /// Gives back the room of a burst, such as all Pods of the first list at once.
+    /// Frees the memory of a burst, such as all Pods of the first list at once.
     fn shrink(&mut self) {
         const LEAST: usize = 1_024;
         if self.slots.capacity() > LEAST && self.slots.len() < self.slots.capacity() / 8 {

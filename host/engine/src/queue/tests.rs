@@ -17,7 +17,7 @@ fn queue() -> TestQueue {
     Queue::new(Backoff::default(), usize::MAX, 1)
 }
 
-/// What is due now, if anything; never waits.
+/// Returns the job that is due now, if any; never waits.
 async fn now(queue: &TestQueue) -> Option<Job<u8, &'static str, u32>> {
     tokio::select! { biased; job = queue.next() => job, () = std::future::ready(()) => None }
 }

@@ -7,7 +7,7 @@ use std::{
 
 /// Buckets per doubling.
 const STEPS: usize = 8;
-/// From 1 us to 2^26 us, 67 s; what is longer counts as that.
+/// From 1 us to 2^26 us, 67 s; longer times count as that.
 const DOUBLINGS: usize = 26;
 
 /// Lock-free; recording is two additions.

@@ -1,4 +1,4 @@
-//! What is happening: counters and times by plugin, as plain data. Metrics, the demo's table and tests read it.
+//! Counters and times by plugin, as plain data. Metrics, the demo's table and tests read it.
 
 mod histogram;
 mod load;
@@ -132,7 +132,7 @@ impl PluginStatus {
         }
     }
 
-    /// A run ended, with its writes sent. Gives how it counts.
+    /// Counts a run that ended and whose writes were sent. Returns its result.
     pub fn end(&self, result: &Result<Outcome, Failure>, unsettled: usize, took: Duration) -> RunResult {
         self.active.fetch_sub(1, Relaxed);
         self.run_time.record(took);

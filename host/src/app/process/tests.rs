@@ -22,7 +22,7 @@ const KUBECONFIG: &str = "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
     contexts: [{ name: a, context: { cluster: a, user: a } }]\n\
     clusters: [{ name: a, cluster: { server: 'http://127.0.0.1:1' } }]\nusers: [{ name: a, user: {} }]\n";
 
-/// How a host ends that reads a pipe, into which nobody writes, in the place of this file, and is sent SIGTERM.
+/// Returns the exit of a host that gets SIGTERM while it reads an empty pipe instead of this file.
 fn told_to_end_while_it_reads(pipe: &str) -> Option<(u8, &'static str)> {
     let place = tempfile::tempdir().unwrap();
     let path = |name: &str| place.path().join(name);

@@ -18,7 +18,7 @@ const PLUGIN_RATE: Rate = Rate { burst: 500, refill: Duration::from_millis(500) 
 /// More than this many notes within the window for one reason become one Event, as in client-go.
 const SIMILAR: usize = 10;
 const SIMILAR_WINDOW: Duration = Duration::from_secs(600);
-/// How often a series is told to the API server: client-go ends a series after 6 minutes of silence.
+/// How often a series is sent to the API server: client-go ends a series after 6 minutes of silence.
 pub(super) const SERIES: Duration = Duration::from_secs(360);
 /// client-go's size of its memories; at most some 2 MiB a plugin.
 pub(super) const CAPACITY: usize = 4_096;
@@ -31,7 +31,7 @@ pub(super) struct Memories {
     similar: Memory<Digest, Similar>,
     pub(super) waiting: Waiting,
     dropped: u64,
-    /// Events that were dropped for other plugins' and are still to be told of.
+    /// Events that were dropped in favour of other plugins' and are still to be reported.
     pub(super) made_room: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Token buckets on the clock that goes on by itself, also when the time of day is set. A caller gives it.
+//! Token buckets on the monotonic clock, which the caller passes.
 
 use std::time::Duration;
 

@@ -74,7 +74,7 @@ pub(super) fn micro_time(now_millis: u64) -> String {
     format!("{}.{:03}000Z", second.trim_end_matches('Z'), millis.rem_euclid(1_000))
 }
 
-/// Creates an Event, unless the API server has it. The flag tells whether a write went out.
+/// Creates an Event, unless the API server has it. The flag is true if a write was sent.
 pub(super) async fn say(api: &Api, entry: &Entry) -> (Result<(), Failure>, bool) {
     let Entry { sender, event, .. } = entry;
     let (collection, name) = (collection(event), name(event, entry.digest));

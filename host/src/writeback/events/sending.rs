@@ -38,8 +38,8 @@ struct Turns {
 }
 
 impl Events {
-    /// Sends Events that wait, at their plugin's rate, for as long as it is polled. `senders` gives who may send Events
-    /// now; what others have left is dropped.
+    /// Sends Events that wait, at their plugin's rate, for as long as it is polled. `senders` returns the senders
+    /// that may send Events now; Events of others are dropped.
     pub(in super::super) async fn send_waiting(
         &self,
         api: &Api,

@@ -43,7 +43,7 @@ impl Excess {
     }
 }
 
-/// What is kept for one plugin now.
+/// Tombstones that are kept for one plugin now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Figures {
     /// As in [`Bounds`].

@@ -151,7 +151,7 @@ impl<L: Copy + Ord + Hash> Stones<L> {
         Some(stone)
     }
 
-    /// Gives back the room of a burst.
+    /// Frees the memory of a burst.
     fn shrink(&mut self) {
         const LEAST: usize = 1_024;
         if self.by_uid.capacity() > LEAST && self.by_uid.len() < self.by_uid.capacity() / 8 {
@@ -159,7 +159,7 @@ impl<L: Copy + Ord + Hash> Stones<L> {
         }
     }
 
-    /// Drops and gives up what exceeds the bounds.
+    /// Drops last states and abandons deletions that exceed the bounds.
     pub(super) fn enforce(&mut self, lane: L, queue: &Keys<L>) -> Excess {
         let (bounds, mut excess) = (self.bounds, Excess::default());
         while self.figures(lane).states > bounds.states {

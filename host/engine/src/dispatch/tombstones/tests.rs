@@ -34,7 +34,7 @@ impl Rig {
         Self { queue: Queue::new(Backoff::default(), usize::MAX, 1), stones: Tombstones::new(bounds) }
     }
 
-    /// Deletes Pods that concern the lanes, and gives what was too much.
+    /// Deletes Pods that concern the lanes, and returns the excess.
     fn delete(&self, numbers: impl IntoIterator<Item = usize>, lanes: &[u8]) -> Vec<(u8, Excess)> {
         let gone = numbers.into_iter().map(|number| Change::between(Some(pod(number, 5)), None).unwrap());
         let changes: Vec<_> = gone.collect();
@@ -45,7 +45,7 @@ impl Rig {
         excess
     }
 
-    /// Runs what is due, each once, and gives the uids, those with a last state marked.
+    /// Runs each due key once, and returns the uids, those with a last state marked.
     fn run(&self, next: Next) -> (Vec<String>, Excess) {
         let (mut ran, mut excess) = (Vec::new(), Excess::default());
         while let Some(job) = futures::FutureExt::now_or_never(Box::pin(self.queue.next())).flatten() {
