@@ -10,7 +10,7 @@ use std::{error::Error as StdError, pin::Pin, sync::Arc, time::Duration};
 
 pub use backpressure::{Backpressure, LiveReadOf};
 use bytes::Bytes;
-pub use client::{Afresh, client};
+pub use client::{NewConnection, client};
 use futures::{Stream, StreamExt};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Limited};

@@ -22,7 +22,7 @@ pub struct Format {
 
 /// What the beginning of a file says.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Begins {
+pub enum HeaderState {
     /// As this host writes it.
     Ours,
     /// Nothing is there, or a header that was begun and not written.
@@ -38,7 +38,7 @@ pub struct TooLong;
 
 /// Why reading ended before the end.
 #[derive(Debug, thiserror::Error)]
-pub enum Stop {
+pub enum ReadError {
     /// The bytes from the reader's offset on are no frame, or not one that belongs there.
     #[error("{0}")]
     Damaged(String),
@@ -54,19 +54,19 @@ impl Format {
     }
 
     /// Reads the header.
-    pub fn begins(&self, source: &mut impl Read) -> io::Result<Begins> {
+    pub fn read_header(&self, source: &mut impl Read) -> io::Result<HeaderState> {
         let mut header = [0; HEADER_BYTES];
-        let there = fill(source, &mut header)?;
+        let there = read_full(source, &mut header)?;
         let known = there.min(MAGIC_BYTES);
         if header[..known] != self.magic[..known] {
-            return Ok(Begins::Foreign);
+            return Ok(HeaderState::Foreign);
         }
         let [.., a, b, c, d] = header;
         let version = u32::from_le_bytes([a, b, c, d]);
         Ok(match there == HEADER_BYTES {
-            false => Begins::Short,
-            true if version == self.version => Begins::Ours,
-            true => Begins::OtherVersion(version),
+            false => HeaderState::Short,
+            true if version == self.version => HeaderState::Ours,
+            true => HeaderState::OtherVersion(version),
         })
     }
 
@@ -111,9 +111,9 @@ impl<R: Read> Frames<R> {
     }
 
     /// The payload of the next frame; none at the end.
-    pub fn read(&mut self) -> Result<Option<&[u8]>, Stop> {
+    pub fn read(&mut self) -> Result<Option<&[u8]>, ReadError> {
         let mut frame = [0; FRAME_BYTES];
-        match fill(&mut self.source, &mut frame)? {
+        match read_full(&mut self.source, &mut frame)? {
             0 => return Ok(None),
             FRAME_BYTES => {}
             _ => return Err(torn()),
@@ -122,26 +122,26 @@ impl<R: Read> Frames<R> {
         let (length, wanted) = ([a, b, c, d], u32::from_le_bytes([e, f, g, h]));
         let payload_bytes = u32::from_le_bytes(length) as usize;
         if payload_bytes > self.max_payload {
-            return Err(Stop::Damaged(format!("an entry of {payload_bytes} bytes")));
+            return Err(ReadError::Damaged(format!("an entry of {payload_bytes} bytes")));
         }
         self.payload.resize(payload_bytes, 0);
-        if fill(&mut self.source, &mut self.payload)? < payload_bytes {
+        if read_full(&mut self.source, &mut self.payload)? < payload_bytes {
             return Err(torn());
         }
         if checksum(length, &self.payload) != wanted {
-            return Err(Stop::Damaged("a wrong checksum".to_owned()));
+            return Err(ReadError::Damaged("a wrong checksum".to_owned()));
         }
         self.offset += (FRAME_BYTES + payload_bytes) as u64;
         Ok(Some(&self.payload))
     }
 }
 
-fn torn() -> Stop {
-    Stop::Damaged("it ends within an entry".to_owned())
+fn torn() -> ReadError {
+    ReadError::Damaged("it ends within an entry".to_owned())
 }
 
 /// Reads until the buffer is full or the source ends. Returns the number of bytes.
-fn fill(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+fn read_full(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
         match source.read(&mut buffer[filled..]) {

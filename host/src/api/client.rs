@@ -34,7 +34,7 @@ const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Marks, as an extension, a request that is to go over a connection of its own: where one was lost without a word the
 /// others are lost too, and it takes a while until that is found of each.
 #[derive(Debug, Clone, Copy)]
-pub struct Afresh;
+pub struct NewConnection;
 
 /// A client without retries of its own: by default kube's repeats POSTs too, for up to 1,000 s.
 ///
@@ -64,8 +64,8 @@ pub fn client(mut config: kube::Config) -> Result<kube::Client, Box<kube::Error>
     let pool = builder.build::<_, Body>(connect.clone());
     let without_pool = builder.pool_max_idle_per_host(0).build::<_, Body>(connect);
     let send = service_fn(move |request: Request<Body>| {
-        let afresh = request.extensions().get::<Afresh>().is_some();
-        if afresh { without_pool.request(request) } else { pool.request(request) }
+        let new_connection = request.extensions().get::<NewConnection>().is_some();
+        if new_connection { without_pool.request(request) } else { pool.request(request) }
     });
     let service = ServiceBuilder::new()
         .layer(complete)
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_goes_afresh_has_a_connection_of_its_own_and_all_others_share_one() {
+    async fn a_request_with_a_new_connection_has_a_connection_of_its_own_and_all_others_share_one() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let uri: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         let api = Api::new(client(kube::Config::new(uri)).unwrap(), Duration::from_secs(5));
@@ -186,9 +186,11 @@ mod tests {
                 });
             }
         });
-        let mut afresh = get();
-        afresh.extensions_mut().insert(Afresh);
-        for (request, connections) in [(get(), 1), (get(), 1), (afresh.clone(), 2), (get(), 2), (afresh, 3)] {
+        let mut new_connection = get();
+        new_connection.extensions_mut().insert(NewConnection);
+        for (request, connections) in
+            [(get(), 1), (get(), 1), (new_connection.clone(), 2), (get(), 2), (new_connection, 3)]
+        {
             assert_eq!(api.bytes(request).await.unwrap(), "{}");
             assert_eq!(accepted.load(Relaxed), connections);
         }

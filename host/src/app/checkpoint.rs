@@ -34,7 +34,7 @@ pub struct CheckpointOptions {
     pub every: Duration,
 }
 
-pub(super) struct Keeper {
+pub(super) struct CheckpointTask {
     reader: Reader,
     /// While the cache lacks Pods that the journal knows, the checkpoint before it is the better one.
     incomplete: Arc<AtomicBool>,
@@ -62,7 +62,7 @@ impl Saved {
     }
 }
 
-impl Keeper {
+impl CheckpointTask {
     pub(super) fn new(
         options: CheckpointOptions,
         scope: Scope,

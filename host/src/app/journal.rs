@@ -13,7 +13,7 @@ const SYNC_EVERY: Duration = Duration::from_secs(1);
 /// After a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
-pub(super) struct Keeper {
+pub(super) struct JournalTask {
     journal: Arc<Journal>,
     /// None while a thread has it.
     store: Option<Store>,
@@ -24,7 +24,7 @@ pub(super) struct Keeper {
     sync_data: fn(&File) -> io::Result<()>,
 }
 
-impl Keeper {
+impl JournalTask {
     pub(super) fn new(journal: Arc<Journal>, store: Store, simulated: bool) -> Self {
         Self { journal, store: Some(store), simulated, rewrite: false, sync_data: File::sync_data }
     }
@@ -163,8 +163,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let Opened { journal, store, .. } = journal::open(directory.path(), 0).unwrap();
         let stop = CancellationToken::new();
-        let keeper = Keeper { sync_data, ..Keeper::new(journal.clone(), store, true) };
-        let keeper = tokio::spawn(keeper.run(stop.clone()));
+        let task = JournalTask { sync_data, ..JournalTask::new(journal.clone(), store, true) };
+        let task = tokio::spawn(task.run(stop.clone()));
         let account = account(&journal);
         account.enter(&key("a")).await;
         account.enter(&key("b")).await;
@@ -177,7 +177,7 @@ mod tests {
         assert!(!journal.figures().failing, "{:?}", journal.figures());
         account.enter(&key("d")).await;
         stop.cancel();
-        keeper.await.unwrap().unwrap();
+        task.await.unwrap().unwrap();
         let Opened { journal, recovery, .. } = journal::open(directory.path(), 0).unwrap();
         let _ = recovery.owe(&journal, None, |_| Found::Absent);
         assert_eq!(self::account(&journal).owed(), ["a", "b", "c", "d"].map(key));
@@ -188,14 +188,14 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let Opened { journal, store, .. } = journal::open(directory.path(), 0).unwrap();
         let stop = CancellationToken::new();
-        let keeper = Keeper { sync_data, ..Keeper::new(journal.clone(), store, true) };
-        let keeper = tokio::spawn(keeper.run(stop.clone()));
+        let task = JournalTask { sync_data, ..JournalTask::new(journal.clone(), store, true) };
+        let task = tokio::spawn(task.run(stop.clone()));
         account(&journal).enter(&key("a")).await;
         tokio::time::sleep(Duration::from_secs(10)).await;
         let before = inode(directory.path());
         FAILING.set(1);
         stop.cancel();
-        keeper.await.unwrap().unwrap();
+        task.await.unwrap().unwrap();
         assert_ne!(inode(directory.path()), before, "what the last sync lost is not written again");
     }
 
@@ -204,8 +204,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let Opened { journal, store, .. } = journal::open(directory.path(), 0).unwrap();
         let stop = CancellationToken::new();
-        let keeper = Keeper { sync_data, ..Keeper::new(journal.clone(), store, true) };
-        let keeper = tokio::spawn(keeper.run(stop.clone()));
+        let task = JournalTask { sync_data, ..JournalTask::new(journal.clone(), store, true) };
+        let task = tokio::spawn(task.run(stop.clone()));
         let in_the_way = directory.path().join("journal.next");
         std::fs::create_dir(&in_the_way).unwrap();
         FAILING.set(1);
@@ -216,6 +216,6 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert!(!journal.figures().failing);
         stop.cancel();
-        keeper.await.unwrap().unwrap();
+        task.await.unwrap().unwrap();
     }
 }

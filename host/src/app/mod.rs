@@ -20,14 +20,14 @@ use anyhow::Context;
 use blocking::BlockingJobs;
 pub use checkpoint::CheckpointOptions;
 use cluster::Cluster;
-use journal::Keeper;
+use journal::JournalTask;
 use loading::Loader;
 pub use loading::{LoadFailure, Prepared};
 pub use operator::Operator;
 use operator::{Observed, stale};
 use podium_engine::{
     clock::Clock,
-    dispatch::{Debts, Dispatch, PodQueue, Registry},
+    dispatch::{Dispatch, Expectations, PodQueue, Registry},
     ingest::{Ingest, IngestOptions, Reopened},
     journal::{Journal, Opened},
     queue::{Backoff, Queue},
@@ -127,7 +127,7 @@ pub struct App {
     writeback: Arc<Writeback>,
     status: Arc<Status>,
     journal: Option<Arc<Journal>>,
-    keeper: JoinSet<anyhow::Result<()>>,
+    state_tasks: JoinSet<anyhow::Result<()>>,
     workers: JoinSet<()>,
     services: JoinSet<anyhow::Result<()>>,
     stop: CancellationToken,
@@ -180,7 +180,7 @@ impl App {
         };
         let registry = Arc::new(Registry::default());
         let queue: Arc<PodQueue> = Arc::new(Queue::new(Backoff::default(), (workers / 2).max(1), options.seed));
-        let debts = Arc::new(Debts::default());
+        let expectations = Arc::new(Expectations::default());
         let status = Arc::new(Status::default());
 
         let mut services = JoinSet::new();
@@ -197,7 +197,7 @@ impl App {
             Watch::new(watch_api.clone(), watch_options, shapes.clone(), Arc::new(reader.clone()), options.seed);
         let mut watch = watch.from_checkpoint(saved).counted_by(counters);
         let has_state = options.journal.is_some() || options.checkpoint.is_some();
-        let (journal, reopened, mut keeper) = keep(options.journal, namespace, simulated, &stop);
+        let (journal, reopened, mut state_tasks) = start_journal(options.journal, namespace, simulated, &stop);
         let cluster = Cluster::default();
         let (of_checkpoint, of_journal) = (cluster.clone(), journal.clone());
         let watch = async move {
@@ -222,17 +222,17 @@ impl App {
             observations,
             registry: registry.clone(),
             queue: queue.clone(),
-            debts: debts.clone(),
+            expectations: expectations.clone(),
             reopened,
             blocking: blocking.clone(),
         };
         let (ingest, ingest_handle) = Ingest::new(caches, ingest_options);
         if let Some(kept) = options.checkpoint {
-            let keep = checkpoint::Keeper::new;
+            let task = checkpoint::CheckpointTask::new;
             let incomplete = ingest.incomplete();
-            let saving = keep(kept, scope, reader.clone(), incomplete, of_checkpoint, clock.clone(), simulated);
+            let saving = task(kept, scope, reader.clone(), incomplete, of_checkpoint, clock.clone(), simulated);
             saved = Some(saving.saved());
-            keeper.spawn(saving.run(stop.clone()));
+            state_tasks.spawn(saving.run(stop.clone()));
         }
         let ingest = async move {
             ingest.run().await;
@@ -254,7 +254,7 @@ impl App {
         let dispatch = Arc::new(Dispatch {
             queue: queue.clone(),
             registry: registry.clone(),
-            debts,
+            expectations,
             reader: reader.clone(),
             deliver: writeback.clone(),
             live: Arc::new(LivePods::new(api, shapes)),
@@ -269,7 +269,7 @@ impl App {
             status: status.clone(),
             registry: registry.clone(),
             queue: queue.clone(),
-            debts: dispatch.debts.clone(),
+            expectations: dispatch.expectations.clone(),
             reader: reader.clone(),
             journal: journal.clone(),
             checkpoint: saved,
@@ -290,7 +290,7 @@ impl App {
             writeback,
             status,
             journal,
-            keeper,
+            state_tasks,
             workers: tasks,
             services,
             stop,
@@ -387,7 +387,7 @@ impl App {
         let ended = tokio::select! {
             biased;
             Some(ended) = self.services.join_next() => ended,
-            Some(ended) = self.keeper.join_next() => ended,
+            Some(ended) = self.state_tasks.join_next() => ended,
             Some(ended) = self.workers.join_next() => ended.map(|()| Err(anyhow::anyhow!("a worker ended"))),
             else => return anyhow::anyhow!("nothing is running"),
         };
@@ -409,7 +409,7 @@ impl App {
         }
         self.stop.cancel();
         // The journal's last entries and the last checkpoint; a disk that does not answer is not waited for.
-        let kept = async { while self.keeper.join_next().await.is_some() {} };
+        let kept = async { while self.state_tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(LAST_ENTRIES, kept).await.is_err() {
             tracing::warn!("the journal's last entries or the checkpoint were not written: the disk does not answer");
         }
@@ -430,12 +430,17 @@ impl App {
     }
 }
 
-type Kept = (Option<Arc<Journal>>, Option<Reopened>, JoinSet<anyhow::Result<()>>);
+type StartedJournal = (Option<Arc<Journal>>, Option<Reopened>, JoinSet<anyhow::Result<()>>);
 
 /// Sets the journal's task to work, if there is a journal.
-fn keep(opened: Option<Opened>, namespace: Option<String>, simulated: bool, stop: &CancellationToken) -> Kept {
+fn start_journal(
+    opened: Option<Opened>,
+    namespace: Option<String>,
+    simulated: bool,
+    stop: &CancellationToken,
+) -> StartedJournal {
     let mut tasks = JoinSet::new();
     let Some(Opened { journal, store, recovery }) = opened else { return (None, None, tasks) };
-    tasks.spawn(Keeper::new(journal.clone(), store, simulated).run(stop.clone()));
+    tasks.spawn(JournalTask::new(journal.clone(), store, simulated).run(stop.clone()));
     (Some(journal.clone()), Some(Reopened { journal, recovery, namespace }), tasks)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use podium_engine::{
-    dispatch::{Debts, PodQueue, Registry},
+    dispatch::{Expectations, PodQueue, Registry},
     journal::{Figures, Journal},
     status::{LoadState, PluginState, Status},
 };
@@ -33,7 +33,7 @@ pub(super) struct Observed {
     pub(super) status: Arc<Status>,
     pub(super) registry: Arc<Registry>,
     pub(super) queue: Arc<PodQueue>,
-    pub(super) debts: Arc<Debts>,
+    pub(super) expectations: Arc<Expectations>,
     pub(super) reader: Reader,
     pub(super) journal: Option<Arc<Journal>>,
     pub(super) checkpoint: Option<Arc<Saved>>,
@@ -90,13 +90,13 @@ impl Observed {
     }
 
     fn metrics(&self, dropped: Arc<Dropped>) -> Metrics {
-        let (queue, debts, reader) = (self.queue.clone(), self.debts.clone(), self.reader.clone());
+        let (queue, expectations, reader) = (self.queue.clone(), self.expectations.clone(), self.reader.clone());
         let lane = |registry: &Registry, id: &PluginId| registry.by_id(id).map(|loaded| loaded.lane);
         let plugins = self.registry.clone();
         let depth = move |id: &PluginId| lane(&plugins, id).map_or(0, |lane| queue.depth(lane));
         let plugins = self.registry.clone();
         let deletions =
-            move |id: &PluginId| lane(&plugins, id).map_or(0, |lane| debts.tombstones.figures(lane).unsettled);
+            move |id: &PluginId| lane(&plugins, id).map_or(0, |lane| expectations.tombstones.figures(lane).unsettled);
         let cache = move || {
             let snapshot = reader.snapshot();
             CacheFigures { pods: snapshot.len(), stale: reader.staleness().is_some(), revision: snapshot.revision().0 }
@@ -141,7 +141,7 @@ mod tests {
             status: status.clone(),
             registry: Arc::default(),
             queue: Arc::new(Queue::new(podium_engine::queue::Backoff::default(), 1, 1)),
-            debts: Arc::default(),
+            expectations: Arc::default(),
             reader,
             journal: None,
             checkpoint: None,

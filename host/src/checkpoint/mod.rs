@@ -22,7 +22,7 @@ use std::{
 
 pub use entry::Scope;
 use entry::{Bytes, Entry, FORMAT, MAX_TEXT, PIECE};
-use podium_engine::frames::{Begins, Frames, Stop};
+use podium_engine::frames::{Frames, HeaderState, ReadError};
 use podium_pods::{
     dump,
     model::Revision,
@@ -261,11 +261,11 @@ pub fn remove(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn read(mut file: impl Read, scope: &Scope, shapes: &Shapes) -> Result<Checkpoint, Stop> {
-    match FORMAT.begins(&mut file)? {
-        Begins::Ours => {}
-        Begins::OtherVersion(version) => return Err(damaged(format!("it is of version {version}"))),
-        Begins::Short | Begins::Foreign => return Err(damaged("it is none")),
+fn read(mut file: impl Read, scope: &Scope, shapes: &Shapes) -> Result<Checkpoint, ReadError> {
+    match FORMAT.read_header(&mut file)? {
+        HeaderState::Ours => {}
+        HeaderState::OtherVersion(version) => return Err(damaged(format!("it is of version {version}"))),
+        HeaderState::Short | HeaderState::Foreign => return Err(damaged("it is none")),
     }
     let mut frames = Frames::new(file, &FORMAT);
     let mut loading = Loading::new(shapes);
@@ -296,13 +296,13 @@ fn last_end(frames: &mut Frames<impl Read>, pods: u64) -> Option<u64> {
     last
 }
 
-fn next(frames: &mut Frames<impl Read>) -> Result<Entry, Stop> {
+fn next(frames: &mut Frames<impl Read>) -> Result<Entry, ReadError> {
     let payload = frames.read()?.ok_or_else(|| damaged("it ends too soon"))?;
     podium_wire::decode(payload).map_err(|error| damaged(error.to_string()))
 }
 
-fn damaged(reason: impl Into<String>) -> Stop {
-    Stop::Damaged(reason.into())
+fn damaged(reason: impl Into<String>) -> ReadError {
+    ReadError::Damaged(reason.into())
 }
 
 /// What was read of a file.

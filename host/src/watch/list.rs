@@ -13,9 +13,9 @@ use super::{
     items::{Items, Part},
     lines::{Batch, Lines},
     object::{self, Event, ListMetadata, ListPage, Malformed, Object, Seen},
-    outlet::{Closed, Outlet},
+    observations::{Closed, ObservationSender},
 };
-use crate::api::{Afresh, ApiError, in_query};
+use crate::api::{ApiError, NewConnection, in_query};
 
 /// A server that has nothing to say for so long has no streaming lists, or something before it swallows their end.
 const STREAMING_SILENCE: Duration = Duration::from_secs(15);
@@ -60,7 +60,7 @@ impl From<Malformed> for Failed {
 }
 
 impl Watch {
-    pub(super) async fn list(&mut self, outlet: &mut Outlet) -> Result<Next, Closed> {
+    pub(super) async fn list(&mut self, sender: &mut ObservationSender) -> Result<Next, Closed> {
         // Until the server was too often behind, no list is taken that is older than what was seen.
         let floor = (self.seen > Revision(0) && self.behind < super::MAX_BEHIND).then_some(self.seen);
         let (pods, revision) = match self.listed(floor).await {
@@ -77,15 +77,15 @@ impl Watch {
                 return Ok(self.after_behind(format!("a list of revision {revision} is older than {}", self.seen)));
             }
             tracing::error!(from = self.seen.0, to = revision.0, "the API server's history was set back");
-            outlet.send(Observation::Rewound).await?;
+            sender.send(Observation::Rewound).await?;
         }
         self.behind = 0;
-        self.doubt.dispel();
+        self.rollback.confirm();
         self.seen = revision;
         self.position = Some(revision);
         self.decoder.end_list();
-        outlet.send(Observation::Relisted { pods, revision }).await?;
-        Ok(Next::GoOn)
+        sender.send(Observation::Relisted { pods, revision }).await?;
+        Ok(Next::Continue)
     }
 
     async fn listed(&mut self, floor: Option<Revision>) -> Result<Listed, Failed> {
@@ -251,7 +251,7 @@ impl Watch {
         let silence = self.options.page_deadline;
         let mut request = self.get(query)?;
         if self.pages.is_failing() {
-            request.extensions_mut().insert(Afresh);
+            request.extensions_mut().insert(NewConnection);
         }
         let mut items = Items::new(self.api.with_deadline(silence).stream(request).await?);
         loop {

@@ -10,24 +10,24 @@ mod adapt;
 mod backoff;
 #[cfg(test)]
 mod cluster;
-mod doubt;
 mod failures;
-mod follow;
 mod items;
 mod lines;
 mod list;
 #[cfg(test)]
 mod list_scenarios;
 mod object;
-mod outlet;
+mod observations;
 #[cfg(test)]
 mod properties;
 mod refusals;
+mod resume;
+#[cfg(test)]
+mod resume_scenarios;
+mod rollback;
 #[cfg(test)]
 mod scenarios;
-mod warm;
-#[cfg(test)]
-mod warm_scenarios;
+mod stream;
 #[cfg(test)]
 mod wire;
 
@@ -50,11 +50,11 @@ use tokio::{sync::mpsc, time::Instant};
 pub use self::backoff::Backoff;
 use self::{
     adapt::{PageSize, Streaming},
-    doubt::Doubt,
     failures::Failures,
     object::{Decoder, Malformed},
-    outlet::Outlet,
+    observations::ObservationSender,
     refusals::Refusals,
+    rollback::RollbackDetector,
 };
 use crate::api::{Api, ApiError};
 
@@ -129,7 +129,7 @@ pub struct Watch {
     /// How often in a row the API server had not reached `seen`.
     behind: u32,
     /// Whether the API server still has the history that was observed.
-    doubt: Doubt,
+    rollback: RollbackDetector,
     streaming: Streaming,
     pages: PageSize,
     /// Of watches.
@@ -147,7 +147,7 @@ pub struct Watch {
 #[derive(Debug)]
 enum Next {
     /// The next request at once.
-    GoOn,
+    Continue,
     /// The same again, later. Readers are marked stale if that takes long.
     Resume { reason: String },
     /// The same again, later. Readers are marked stale now.
@@ -169,7 +169,7 @@ impl Watch {
             position: None,
             seen: Revision::default(),
             behind: 0,
-            doubt: Doubt::default(),
+            rollback: RollbackDetector::default(),
             streaming: Streaming::default(),
             pages,
             refusals: Refusals::default(),
@@ -210,28 +210,28 @@ impl Watch {
         tokio::select! {
             biased;
             () = closed.closed() => {}
-            () = self.drive(Outlet::new(observations)) => {}
+            () = self.drive(ObservationSender::new(observations)) => {}
         }
     }
 
-    async fn drive(&mut self, mut outlet: Outlet) {
+    async fn drive(&mut self, mut sender: ObservationSender) {
         loop {
             let failed = if self.position.is_some() { "watch failed" } else { "list failed" };
             let next = match self.position {
-                Some(from) => self.follow(from, &mut outlet).await,
+                Some(from) => self.run_watch(from, &mut sender).await,
                 None => match self.checkpoint.take() {
-                    Some(checkpoint) => self.warm_up(checkpoint, &mut outlet).await,
-                    None => self.list(&mut outlet).await,
+                    Some(checkpoint) => self.resume_from_checkpoint(checkpoint, &mut sender).await,
+                    None => self.list(&mut sender).await,
                 },
             };
             let (reason, after) = match next {
-                Ok(Next::GoOn) => continue,
-                Err(outlet::Closed) => return,
+                Ok(Next::Continue) => continue,
+                Err(observations::Closed) => return,
                 Ok(Next::Resume { reason }) => {
                     let wait = self.backoff.wait(None);
                     self.log_failure(failed, &reason, wait);
-                    outlet.interrupted();
-                    if outlet.during(tokio::time::sleep(wait)).await.is_err() {
+                    sender.interrupted();
+                    if sender.during(tokio::time::sleep(wait)).await.is_err() {
                         return;
                     }
                     continue;
@@ -244,7 +244,7 @@ impl Watch {
             };
             let wait = self.backoff.wait(after);
             self.log_failure(failed, &reason, wait);
-            if outlet.stale(reason).await.is_err() {
+            if sender.stale(reason).await.is_err() {
                 return;
             }
             tokio::time::sleep(wait).await;

@@ -159,7 +159,7 @@ fn cluster(rule: impl Fn(Duration, &str, &str) -> Option<Refusal> + Send + Sync 
     let dispatch = Arc::new(Dispatch {
         queue: Arc::new(Queue::new(Backoff::default(), WORKERS / 2, 1)),
         registry: Arc::default(),
-        debts: Arc::default(),
+        expectations: Arc::default(),
         reader,
         deliver: Arc::new(Writeback::new(&api, shapes.clone())),
         live: Arc::new(LivePods::new(api, shapes)),

@@ -60,7 +60,7 @@ pub(super) enum Gate {
     /// The cache does not show yet what the plugin wrote.
     Wait,
     /// Only a live read can tell what the cache has to show.
-    AskLive,
+    ReadLive,
 }
 
 impl Expected {
@@ -137,7 +137,7 @@ impl Gates {
             remove(&mut expected, lane, &key.uid);
             return Gate::Open;
         }
-        if now < entry.ask { Gate::Wait } else { Gate::AskLive }
+        if now < entry.ask { Gate::Wait } else { Gate::ReadLive }
     }
 
     /// How soon a run for which the gate is shut looks again. An event looks at once.
@@ -147,7 +147,7 @@ impl Gates {
         entry.map_or(GATE_PAUSE, |entry| entry.pause(now))
     }
 
-    /// Takes the answer of a live read that [`Gate::AskLive`] asked for. The gate stays shut where the read failed: it
+    /// Takes the answer of a live read that [`Gate::ReadLive`] asked for. The gate stays shut where the read failed: it
     /// never opens by time alone.
     pub(super) fn answer(
         &self,

@@ -3,7 +3,7 @@
 //!
 //! It knows neither the engine nor the API server; both stand behind the traits of [`crate::ports`].
 
-mod debts;
+mod expectations;
 mod gate;
 mod registry;
 mod repeats;
@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-pub use debts::Debts;
+pub use expectations::Expectations;
 use futures::FutureExt;
 use gate::Gate;
 use podium_pods::{
@@ -67,7 +67,7 @@ const SEE_WRITES: Duration = Duration::from_secs(2);
 pub struct Dispatch {
     pub queue: Arc<PodQueue>,
     pub registry: Arc<Registry>,
-    pub debts: Arc<Debts>,
+    pub expectations: Arc<Expectations>,
     pub reader: Reader,
     pub deliver: Arc<dyn Deliver>,
     pub live: Arc<dyn Live>,
@@ -128,8 +128,9 @@ impl Dispatch {
                 account.settled(key);
             }
         };
-        let (done, excess) = self.debts.unsettled.end(job.lane, &job.item, unsettled, || {
-            let Ended { done, excess } = self.debts.tombstones.done(&self.queue, job, next, on_deletion, settled);
+        let (done, excess) = self.expectations.unsettled.end(job.lane, &job.item, unsettled, || {
+            let Ended { done, excess } =
+                self.expectations.tombstones.done(&self.queue, job, next, on_deletion, settled);
             (done, excess)
         });
         plugin.exceeded(excess);
@@ -147,11 +148,12 @@ impl Dispatch {
             account.enter(key).await;
         }
         let Some(snapshot) = self.caught_up(job.lane, key).await else {
-            let pause = self.debts.gates.pause(job.lane, &key.uid, Instant::now());
+            let pause = self.expectations.gates.pause(job.lane, &key.uid, Instant::now());
             return Ran::not(Next::Postponed(pause));
         };
         let number = self.runs.fetch_add(1, Relaxed);
-        let Looked { subject, gone_for } = self.debts.tombstones.look(&self.queue, job, &*snapshot, Instant::now());
+        let Looked { subject, gone_for } =
+            self.expectations.tombstones.look(&self.queue, job, &*snapshot, Instant::now());
         let generation = match &subject {
             Subject::Present(pod) | Subject::Deleted(Some(pod)) => pod.generation(),
             Subject::Deleted(None) => 0,
@@ -175,7 +177,7 @@ impl Dispatch {
             subject,
             now_millis: self.clock.now_millis(),
             attempt: job.attempt,
-            unsettled: self.debts.unsettled.take(job.lane, &key.uid),
+            unsettled: self.expectations.unsettled.take(job.lane, &key.uid),
             seed: self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
         };
         let (next, unsettled) = self.clone().attempt(job, plugin, request, snapshot).instrument(span).await;
@@ -269,7 +271,7 @@ impl Dispatch {
     /// Puts a job off without a run, unless its Pod has been gone for so long that it is given up, or was given up.
     fn postponed(&self, job: &PodJob, key: &PodKey, wait: Duration) -> Ran {
         let is_gone = self.reader.snapshot().by_uid(&key.uid).is_none();
-        let gone_for = self.debts.tombstones.gone_for(job.lane, &key.uid, Instant::now());
+        let gone_for = self.expectations.tombstones.gone_for(job.lane, &key.uid, Instant::now());
         // Without a tombstone it was given up before, after the key was taken.
         if is_gone && gone_for.is_none_or(|gone| gone >= GIVE_UP) {
             let gave_up = gone_for.is_some();
@@ -281,10 +283,10 @@ impl Dispatch {
     /// Takes a snapshot that shows what the plugin wrote to the Pod before. None: the cache has not caught up.
     async fn caught_up(&self, lane: Lane, key: &PodKey) -> Option<Arc<dyn PodView>> {
         let snapshot = self.reader.snapshot();
-        match self.debts.gates.gate(lane, key, &*snapshot, Instant::now()) {
+        match self.expectations.gates.gate(lane, key, &*snapshot, Instant::now()) {
             Gate::Open => Some(snapshot),
             Gate::Wait => None,
-            Gate::AskLive => {
+            Gate::ReadLive => {
                 let open = self.ask_live(lane, key).await == Gate::Open;
                 open.then(|| -> Arc<dyn PodView> { self.reader.snapshot() })
             }
@@ -296,16 +298,16 @@ impl Dispatch {
         // A plugin that was taken out meanwhile waits for nothing.
         let Some(plugin) = self.registry.get(lane) else { return Gate::Wait };
         let live = self.live.get(Asker::Host, &plugin.sender, &key.namespace, &key.name).await;
-        self.debts.gates.answer(lane, key, &live, Instant::now());
-        self.debts.gates.gate(lane, key, &*self.reader.snapshot(), Instant::now())
+        self.expectations.gates.answer(lane, key, &live, Instant::now());
+        self.expectations.gates.gate(lane, key, &*self.reader.snapshot(), Instant::now())
     }
 
     /// Waits until the cache shows what a commit wrote, at most [`SEE_WRITES`]. True when it does.
     async fn see(&self, lane: Lane, expected: &[Expectation]) -> bool {
-        let gates = &self.debts.gates;
+        let gates = &self.expectations.gates;
         let seen = async {
             for Expectation { key, .. } in expected {
-                if gates.gate(lane, key, &*self.reader.snapshot(), Instant::now()) == Gate::AskLive {
+                if gates.gate(lane, key, &*self.reader.snapshot(), Instant::now()) == Gate::ReadLive {
                     self.ask_live(lane, key).await;
                 }
             }
@@ -339,7 +341,7 @@ impl Dispatch {
         if !sent.pods.is_empty() {
             self.write_through.write_through(std::mem::take(&mut sent.pods)).await;
         }
-        self.debts.gates.expect(plugin.lane, &sent.expected, &self.reader, Instant::now());
+        self.expectations.gates.expect(plugin.lane, &sent.expected, &self.reader, Instant::now());
         sent
     }
 }

@@ -128,7 +128,7 @@ struct Ingested {
     writer: Arc<Mutex<cache::Writer>>,
     lane: Lane,
     queue: Arc<PodQueue>,
-    debts: Arc<Debts>,
+    expectations: Arc<Expectations>,
     /// Of the last publication.
     plan: Arc<Mutex<Plan<Lane>>>,
 }
@@ -139,7 +139,7 @@ impl Ingested {
         let update = writer.apply(events);
         let all = |_: &Change| vec![self.lane];
         let near = |_: &PodKey| vec![self.lane];
-        *self.plan.lock() = self.debts.tombstones.plan(&self.queue, update.changes(), all, near, Instant::now());
+        *self.plan.lock() = self.expectations.tombstones.plan(&self.queue, update.changes(), all, near, Instant::now());
         update.publish();
     }
 }
@@ -181,13 +181,14 @@ fn rig_with(
     let sender = Sender { manager: "podium/shop/tidy".into(), impersonate: None };
     let lane = registry.put(spec(), Arc::new(Closure(Box::new(body))), sender, status.clone(), account);
     let (script, server) = (Arc::new(Script::default()), Arc::new(Server::default()));
-    let (queue, debts) = (Arc::new(Queue::new(Backoff::default(), 1, 1)), Arc::<Debts>::default());
+    let (queue, expectations) = (Arc::new(Queue::new(Backoff::default(), 1, 1)), Arc::<Expectations>::default());
     let writer = Arc::new(Mutex::new(writer));
-    let writer = Ingested { writer, lane, queue: queue.clone(), debts: debts.clone(), plan: Arc::default() };
+    let writer =
+        Ingested { writer, lane, queue: queue.clone(), expectations: expectations.clone(), plan: Arc::default() };
     let dispatch = Arc::new(Dispatch {
         queue,
         registry,
-        debts,
+        expectations,
         reader,
         deliver: script.clone(),
         live: server.clone(),
@@ -227,11 +228,11 @@ impl Rig {
     /// As the ingest loop does after a publication.
     fn queue_planned(&self) {
         let plan = std::mem::take(&mut *self.writer.plan.lock());
-        self.dispatch.debts.tombstones.queue(&self.dispatch.queue, plan);
+        self.dispatch.expectations.tombstones.queue(&self.dispatch.queue, plan);
     }
 
     fn tombstones(&self) -> usize {
-        self.dispatch.debts.tombstones.figures(self.lane).all
+        self.dispatch.expectations.tombstones.figures(self.lane).all
     }
 
     /// Takes the next job, when it is due, and runs it.
@@ -470,10 +471,10 @@ async fn a_run_that_ends_after_its_plugin_was_unloaded_leaves_nothing_of_its_wri
     *hook.lock() = Some(Box::new(move || {
         dispatch.registry.remove(&spec().id);
         dispatch.queue.remove_lane(lane);
-        dispatch.debts.forget_lane(lane);
+        dispatch.expectations.forget_lane(lane);
     }));
     assert_eq!(rig.turn().await, Next::Failed);
-    assert_eq!(rig.dispatch.debts.unsettled.len(), 0);
+    assert_eq!(rig.dispatch.expectations.unsettled.len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -575,7 +576,7 @@ async fn a_deletion_of_which_nothing_else_is_known_is_given_up_a_day_after_it_wa
         report(Ok(Outcome::RequeueAfter(Duration::ZERO)), Vec::new())
     });
     let owed = || vec![pod(5).key.clone()];
-    rig.dispatch.debts.tombstones.owe(&rig.dispatch.queue, rig.lane, owed, Instant::now());
+    rig.dispatch.expectations.tombstones.owe(&rig.dispatch.queue, rig.lane, owed, Instant::now());
     assert_eq!(rig.turn().await, Next::After(LEAST_REQUEUE));
     tokio::time::advance(GIVE_UP / 2).await;
     assert_eq!(rig.turn().await, Next::After(LEAST_REQUEUE));

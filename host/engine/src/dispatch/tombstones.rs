@@ -143,7 +143,7 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
                     join(&mut lanes, queue.lanes_with(near(key), &slot(key), &key.uid));
                     let mut inner = self.inner.lock();
                     for lane in &lanes {
-                        inner.bury(*lane, key, Some(Arc::clone(last)), now);
+                        inner.record(*lane, key, Some(Arc::clone(last)), now);
                         let excess = inner.enforce(*lane, queue);
                         plan.excess.extend((excess != Excess::default()).then_some((*lane, excess)));
                     }
@@ -155,7 +155,7 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
                 }
                 (None, ..) => {
                     // A history that was set back may bring a Pod back.
-                    self.inner.lock().exhume(&key.uid);
+                    self.inner.lock().forget_uid(&key.uid);
                     false
                 }
                 _ => false,
@@ -183,7 +183,7 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         let (mut keys, mut excess) = (owed(), Excess::default());
         for key in &keys {
             if inner.number(lane, &key.uid).is_none() {
-                inner.bury(lane, key, None, now);
+                inner.record(lane, key, None, now);
                 excess.add(inner.enforce(lane, queue));
             }
         }

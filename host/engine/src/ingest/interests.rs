@@ -7,7 +7,7 @@ use podium_pods::{cache::Update, model::PodKey, pod::Change, wake::Wake};
 use tokio::time::Instant;
 
 use crate::{
-    dispatch::{Debts, Lane, Loaded, Plan, PodQueue},
+    dispatch::{Expectations, Lane, Loaded, Plan, PodQueue},
     journal::{Journal, Number},
 };
 
@@ -53,14 +53,14 @@ impl Interests {
     }
 
     /// Records the deletions among the changes, before readers see them, and returns the keys to queue afterwards.
-    pub(super) fn record(&self, changes: &[Change], debts: &Debts, queue: &PodQueue) -> Plan<Lane> {
+    pub(super) fn record(&self, changes: &[Change], expectations: &Expectations, queue: &PodQueue) -> Plan<Lane> {
         let near = |key: &PodKey| self.wake.in_scope(&key.namespace);
-        debts.tombstones.plan(queue, changes, |change| self.concerned(change), near, Instant::now())
+        expectations.tombstones.plan(queue, changes, |change| self.concerned(change), near, Instant::now())
     }
 
     /// Publishes an update after its deletions were recorded: a run on one of them always finds the last state.
-    pub(super) fn publish(&self, update: Update<'_>, debts: &Debts, queue: &PodQueue) -> Published {
-        let plan = self.record(update.changes(), debts, queue);
+    pub(super) fn publish(&self, update: Update<'_>, expectations: &Expectations, queue: &PodQueue) -> Published {
+        let plan = self.record(update.changes(), expectations, queue);
         Published { changes: update.publish(), plan }
     }
 }

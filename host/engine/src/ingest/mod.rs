@@ -35,7 +35,7 @@ use tokio::{
 };
 
 use crate::{
-    dispatch::{Debts, Lane, Plan, PodQueue, Registry},
+    dispatch::{Expectations, Lane, Plan, PodQueue, Registry},
     memory::{TrimSchedule, trim},
     ports::Blocking,
 };
@@ -45,7 +45,7 @@ pub struct IngestOptions {
     pub observations: mpsc::Receiver<Observation>,
     pub registry: Arc<Registry>,
     pub queue: Arc<PodQueue>,
-    pub debts: Arc<Debts>,
+    pub expectations: Arc<Expectations>,
     /// None without a journal.
     pub reopened: Option<Reopened>,
     pub blocking: Arc<dyn Blocking>,
@@ -58,7 +58,7 @@ pub struct Ingest {
     requests: mpsc::Receiver<Request>,
     registry: Arc<Registry>,
     queue: Arc<PodQueue>,
-    debts: Arc<Debts>,
+    expectations: Arc<Expectations>,
     blocking: Arc<dyn Blocking>,
     interests: Interests,
     replay: Replay,
@@ -77,7 +77,7 @@ pub struct Ingest {
 impl Ingest {
     #[must_use]
     pub fn new((writer, reader): (Writer, Reader), options: IngestOptions) -> (Self, IngestHandle) {
-        let IngestOptions { observations, registry, queue, debts, reopened, blocking } = options;
+        let IngestOptions { observations, registry, queue, expectations, reopened, blocking } = options;
         let (handle, requests) = handle::channel();
         let replay = reopened.map_or(Replay::Done, Replay::AwaitingFirstList);
         let ingest = Self {
@@ -87,7 +87,7 @@ impl Ingest {
             requests,
             registry,
             queue,
-            debts,
+            expectations,
             blocking,
             interests: Interests::new(replay.journal()),
             replay,
@@ -146,7 +146,7 @@ impl Ingest {
             Observation::Events(events) => {
                 let gone = self.undecoded_deletions(&events);
                 let update = self.writer.apply(events);
-                let published = self.interests.publish(update, &self.debts, &self.queue);
+                let published = self.interests.publish(update, &self.expectations, &self.queue);
                 self.wake(published);
                 self.wake_unknown(gone);
             }
@@ -167,7 +167,7 @@ impl Ingest {
         // Before a checkpoint of the publication can be written.
         self.incomplete.fetch_or(first && !held.is_empty(), Relaxed);
         let update = self.writer.relist(pods, revision);
-        let published = self.interests.publish(update, &self.debts, &self.queue);
+        let published = self.interests.publish(update, &self.expectations, &self.queue);
         self.trims.plan();
         let held = Arc::new(held.sorted());
         match std::mem::replace(&mut self.replay, Replay::Done) {
@@ -189,7 +189,7 @@ impl Ingest {
         match request {
             Request::Written { pods, done } => {
                 let update = self.writer.write_through(pods);
-                let published = self.interests.publish(update, &self.debts, &self.queue);
+                let published = self.interests.publish(update, &self.expectations, &self.queue);
                 self.wake(published);
                 let _ = done.send(());
             }
@@ -201,7 +201,7 @@ impl Ingest {
     /// Pods are kept, for later: afterwards each plugin is run on all its Pods.
     fn wake(&mut self, Published { changes, mut plan }: Published) {
         for gone in changes.iter().filter(|change| change.new.is_none()).filter_map(Change::key) {
-            self.debts.seen_gone(&gone.uid);
+            self.expectations.seen_gone(&gone.uid);
         }
         for (lane, excess) in std::mem::take(&mut plan.excess) {
             if let Some(loaded) = self.registry.get(lane) {
@@ -215,7 +215,7 @@ impl Ingest {
     }
 
     fn queue(&self, plan: Plan<Lane>) {
-        for (lane, count) in self.debts.tombstones.queue(&self.queue, plan) {
+        for (lane, count) in self.expectations.tombstones.queue(&self.queue, plan) {
             if let Some(loaded) = self.registry.get(lane) {
                 loaded.status.added(count);
             }
@@ -225,7 +225,7 @@ impl Ingest {
     /// Queues deletions of Pods that the cache does not have, so that its changes do not contain them.
     fn wake_unknown(&mut self, changes: Vec<Change>) {
         if !changes.is_empty() {
-            let plan = self.interests.record(&changes, &self.debts, &self.queue);
+            let plan = self.interests.record(&changes, &self.expectations, &self.queue);
             self.wake(Published { changes, plan });
         }
     }
@@ -286,7 +286,7 @@ impl Ingest {
 
     fn owe(&self, lane: Lane, owed: impl FnOnce() -> Vec<PodKey>) {
         let Some(loaded) = self.registry.get(lane) else { return };
-        let (count, excess) = self.debts.tombstones.owe(&self.queue, lane, owed, Instant::now());
+        let (count, excess) = self.expectations.tombstones.owe(&self.queue, lane, owed, Instant::now());
         loaded.status.added(count as u64);
         loaded.exceeded(excess);
     }

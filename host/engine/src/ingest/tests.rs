@@ -165,7 +165,7 @@ impl Rig {
         let registry = Arc::new(Registry::default());
         let (writer, reader) = cache::new(7);
         let queue: Arc<PodQueue> = Arc::new(Queue::new(backoff, 4, 7));
-        let debts = Arc::new(Debts::new(bounds));
+        let expectations = Arc::new(Expectations::new(bounds));
         let (observed, observations) = mpsc::channel(16);
         let journal = opened.as_ref().map(|(journal, _)| journal.clone());
         let reopened = opened.map(|(journal, recovery)| Reopened { journal, recovery, namespace: None });
@@ -174,7 +174,7 @@ impl Rig {
             observations,
             registry: registry.clone(),
             queue: queue.clone(),
-            debts: debts.clone(),
+            expectations: expectations.clone(),
             reopened,
             blocking: blocking.clone(),
         };
@@ -182,7 +182,7 @@ impl Rig {
         let dispatch = Arc::new(Dispatch {
             queue,
             registry,
-            debts,
+            expectations,
             reader,
             deliver: Arc::new(Nobody),
             live: Arc::new(Nobody),
@@ -237,7 +237,7 @@ impl Rig {
         let (done, _) = oneshot::channel();
         self.ingest.plugins_changed(None, done);
         self.dispatch.queue.remove_lane(self.lane);
-        self.dispatch.debts.forget_lane(self.lane);
+        self.dispatch.expectations.forget_lane(self.lane);
     }
 
     pub(super) fn work(&mut self, workers: usize) {
@@ -458,7 +458,7 @@ async fn of_a_plugin_that_never_settles_on_deletions_no_more_is_kept_after_a_day
             revision += 2;
             tokio::time::sleep(Duration::from_millis(59_800)).await;
         }
-        let kept = rig.dispatch.debts.tombstones.figures(rig.lane);
+        let kept = rig.dispatch.expectations.tombstones.figures(rig.lane);
         assert!(kept.states <= BOUNDS.states && kept.unsettled <= BOUNDS.unsettled, "hour {hour}: {kept:?}");
         hours.push((kept, journal.figures().entries, journal.figures().owed));
     }

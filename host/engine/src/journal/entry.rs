@@ -4,7 +4,7 @@ use std::{borrow::Cow, io::Read};
 
 use serde::{Deserialize, Serialize};
 
-use crate::frames::{Format, Frames, Stop, TooLong};
+use crate::frames::{Format, Frames, ReadError, TooLong};
 
 pub(super) const FORMAT: Format = Format {
     magic: *b"podium",
@@ -64,9 +64,9 @@ impl<R: Read> Entries<R> {
     }
 
     /// The next entry; none at the end.
-    pub(super) fn next(&mut self) -> Result<Option<Entry<'static>>, Stop> {
+    pub(super) fn next(&mut self) -> Result<Option<Entry<'static>>, ReadError> {
         let Some(payload) = self.frames.read()? else { return Ok(None) };
-        let entry = podium_wire::decode(payload).map_err(|error| Stop::Damaged(error.to_string()))?;
+        let entry = podium_wire::decode(payload).map_err(|error| ReadError::Damaged(error.to_string()))?;
         self.offset = self.frames.offset();
         Ok(Some(entry))
     }

@@ -19,7 +19,7 @@ use super::{
     plugin_entry,
     replay::{Replayed, replay},
 };
-use crate::frames::{Begins, HEADER_BYTES, Stop};
+use crate::frames::{HEADER_BYTES, HeaderState, ReadError};
 
 const JOURNAL: &str = "journal";
 const LOCK: &str = "lock";
@@ -137,10 +137,10 @@ fn lock(directory: &Path) -> Result<File, Error> {
 /// The suffix under which a file is set aside that is no journal of this version. One that ends within the header was
 /// begun and not written.
 fn foreign(file: &File) -> io::Result<Option<String>> {
-    Ok(match FORMAT.begins(&mut &*file)? {
-        Begins::Ours | Begins::Short => None,
-        Begins::OtherVersion(version) => Some(format!("version-{version}")),
-        Begins::Foreign => Some("unreadable".to_owned()),
+    Ok(match FORMAT.read_header(&mut &*file)? {
+        HeaderState::Ours | HeaderState::Short => None,
+        HeaderState::OtherVersion(version) => Some(format!("version-{version}")),
+        HeaderState::Foreign => Some("unreadable".to_owned()),
     })
 }
 
@@ -278,9 +278,9 @@ impl Store {
     }
 }
 
-fn unreadable(stop: Stop) -> io::Error {
+fn unreadable(stop: ReadError) -> io::Error {
     match stop {
-        Stop::Io(error) => error,
-        Stop::Damaged(damage) => io::Error::other(damage),
+        ReadError::Io(error) => error,
+        ReadError::Damaged(damage) => io::Error::other(damage),
     }
 }

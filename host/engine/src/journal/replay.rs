@@ -9,7 +9,7 @@ use super::{
     entry::{Entries, Entry, Plugin},
     live::Uid,
 };
-use crate::frames::Stop;
+use crate::frames::ReadError;
 
 /// What reading a file came to.
 #[derive(Debug)]
@@ -37,11 +37,11 @@ pub(super) fn replay(file: &File) -> std::io::Result<Replayed> {
                 }
                 replayed.entries += 1;
             }
-            Err(Stop::Damaged(damage)) => {
+            Err(ReadError::Damaged(damage)) => {
                 replayed.damage = Some(damage);
                 return Ok(replayed);
             }
-            Err(Stop::Io(error)) => return Err(error),
+            Err(ReadError::Io(error)) => return Err(error),
         }
     }
 }

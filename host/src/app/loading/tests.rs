@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 
 use podium_engine::{
     clock::Clock,
-    dispatch::{Debts, PodQueue, Registry},
+    dispatch::{Expectations, PodQueue, Registry},
     ingest::{Ingest, IngestOptions},
     ports::{Asker, Deliver, Live, Outcome, Request, RunReport, Sent, Staged, Usage, World},
     queue::{Backoff, Queue},
@@ -83,12 +83,12 @@ async fn loader() -> (Arc<Loader>, mpsc::Sender<Observation>) {
     let (observe, observations) = mpsc::channel(1);
     let registry = Arc::new(Registry::default());
     let queue: Arc<PodQueue> = Arc::new(Queue::new(Backoff::default(), 1, 1));
-    let debts = Arc::new(Debts::default());
+    let expectations = Arc::new(Expectations::default());
     let options = IngestOptions {
         observations,
         registry: registry.clone(),
         queue: queue.clone(),
-        debts: debts.clone(),
+        expectations: expectations.clone(),
         reopened: None,
         blocking: Arc::new(BlockingJobs::new(None)),
     };
@@ -104,7 +104,7 @@ async fn loader() -> (Arc<Loader>, mpsc::Sender<Observation>) {
     let dispatch = Arc::new(Dispatch {
         queue,
         registry,
-        debts,
+        expectations,
         reader,
         deliver: Arc::new(Nowhere),
         live: Arc::new(Nowhere),

@@ -55,8 +55,8 @@ async fn a_deletion_seen_before_its_answer_leaves_nothing_to_wait_for() {
     rig.writer.apply(vec![PodEvent::deleted(pod(6))]);
     let (dispatch, key) = (&rig.dispatch, pod(5).key.clone());
     let expected = [Expectation { key, shown: Shown::Deletion }];
-    dispatch.debts.gates.expect(rig.lane, &expected, &dispatch.reader, Instant::now());
-    assert_eq!(dispatch.debts.gates.len(), 0);
+    dispatch.expectations.gates.expect(rig.lane, &expected, &dispatch.reader, Instant::now());
+    assert_eq!(dispatch.expectations.gates.len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -91,7 +91,7 @@ async fn a_pod_that_is_gone_fulfils_every_expectation() {
         let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
         rig.writer.apply(vec![PodEvent::applied(pod(5))]);
         let expected = [Expectation { key: pod(5).key.clone(), shown }];
-        rig.dispatch.debts.gates.expect(rig.lane, &expected, &rig.dispatch.reader, Instant::now());
+        rig.dispatch.expectations.gates.expect(rig.lane, &expected, &rig.dispatch.reader, Instant::now());
         rig.add();
         assert_eq!(rig.turn().await, Next::Postponed(GATE_PAUSE));
         rig.writer.apply(vec![PodEvent::deleted(pod(6))]);
@@ -168,7 +168,7 @@ async fn where_no_live_read_can_be_read_reads_and_turns_become_rare_and_the_gate
         rig.writer.apply(vec![PodEvent::applied(pod(5))]);
         rig.server.broken.store(true, SeqCst);
         let expected = [Expectation { key: pod(5).key.clone(), shown }];
-        rig.dispatch.debts.gates.expect(rig.lane, &expected, &rig.dispatch.reader, Instant::now());
+        rig.dispatch.expectations.gates.expect(rig.lane, &expected, &rig.dispatch.reader, Instant::now());
         rig.add();
         let (start, mut turns) = (Instant::now(), 0);
         while start.elapsed() < Duration::from_secs(24 * 3_600) {
@@ -187,7 +187,7 @@ async fn where_no_live_read_can_be_read_reads_and_turns_become_rare_and_the_gate
         while rig.turn().await != Next::Settled {}
         assert!(start.elapsed() <= Duration::from_secs(310), "{shown:?}");
         // A Pod that goes is not waited for.
-        rig.dispatch.debts.gates.expect(rig.lane, &expected, &rig.dispatch.reader, Instant::now());
+        rig.dispatch.expectations.gates.expect(rig.lane, &expected, &rig.dispatch.reader, Instant::now());
         rig.writer.apply(vec![PodEvent::deleted(pod(6))]);
         rig.add();
         assert_eq!(rig.turn().await, Next::Settled);

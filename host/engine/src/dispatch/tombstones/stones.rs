@@ -77,7 +77,7 @@ impl<L: Copy + Ord + Hash> Stones<L> {
         stone.is_some_and(|stone| !stone.seen)
     }
 
-    pub(super) fn bury(&mut self, lane: L, key: &PodKey, last: Option<Arc<CachedPod>>, now: Instant) {
+    pub(super) fn record(&mut self, lane: L, key: &PodKey, last: Option<Arc<CachedPod>>, now: Instant) {
         if let Some(number) = self.number(lane, &key.uid) {
             self.remove(lane, number);
         }
@@ -103,7 +103,7 @@ impl<L: Copy + Ord + Hash> Stones<L> {
     }
 
     /// The Pod is there again.
-    pub(super) fn exhume(&mut self, uid: &Arc<str>) {
+    pub(super) fn forget_uid(&mut self, uid: &Arc<str>) {
         for (lane, number) in self.by_uid.get(uid).cloned().unwrap_or_default() {
             match self.stones.get_mut(&(lane, number)).filter(|stone| stone.running) {
                 Some(stone) => stone.back = true,

@@ -97,7 +97,7 @@ async fn every_deletion_is_delivered_once_and_with_the_last_state_whatever_runs_
     ingesting.join_next().await.unwrap().unwrap();
     let (mut left, mut since) = (usize::MAX, Instant::now());
     let in_time = loop {
-        let now = deleted.len().abs_diff(settled.lock().len()) + dispatch.debts.tombstones.figures(lane).all;
+        let now = deleted.len().abs_diff(settled.lock().len()) + dispatch.expectations.tombstones.figures(lane).all;
         if now == 0 && dispatch.queue.is_idle() {
             break true;
         }

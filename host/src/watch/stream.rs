@@ -12,9 +12,9 @@ use super::{
     Next, Watch,
     lines::{Batch, Lines},
     object::{self, Event, ListPage, Seen},
-    outlet::{Closed, Outlet},
+    observations::{Closed, ObservationSender},
 };
-use crate::api::{Afresh, ApiError};
+use crate::api::{ApiError, NewConnection};
 
 /// For the end of a watch to arrive after the server's time was up. With the watch's own time it is how long a dead
 /// connection goes unnoticed.
@@ -23,30 +23,30 @@ const END_GRACE: Duration = Duration::from_secs(2);
 const SHORT: Duration = Duration::from_secs(1);
 
 impl Watch {
-    pub(super) async fn follow(&mut self, from: Revision, outlet: &mut Outlet) -> Result<Next, Closed> {
-        if self.doubt.suspects() {
-            return Ok(self.compare_revisions(outlet).await);
+    pub(super) async fn run_watch(&mut self, from: Revision, sender: &mut ObservationSender) -> Result<Next, Closed> {
+        if self.rollback.suspects() {
+            return Ok(self.compare_revisions(sender).await);
         }
-        let seconds = self.doubt.watch_timeout(self.options.watch_timeout).as_secs().max(1);
+        let seconds = self.rollback.watch_timeout(self.options.watch_timeout).as_secs().max(1);
         let query = format!("watch=1&allowWatchBookmarks=true&resourceVersion={from}&timeoutSeconds={seconds}");
         self.counters.watches.fetch_add(1, Relaxed);
         let opening = async {
             let mut request = self.get(&query)?;
-            if self.doubt.is_of_connections() {
-                request.extensions_mut().insert(Afresh);
+            if self.rollback.needs_new_connection() {
+                request.extensions_mut().insert(NewConnection);
             }
             self.api.stream(request).await
         };
-        let mut lines = match outlet.during(opening).await? {
+        let mut lines = match sender.during(opening).await? {
             Ok(chunks) => Lines::new(chunks),
             Err(error) => {
                 if !matches!(error, ApiError::Status { .. }) {
-                    self.doubt.cut();
+                    self.rollback.cut();
                 }
                 return Ok(self.after_watch_error(&error));
             }
         };
-        outlet.live().await?;
+        sender.live().await?;
         let begun = Instant::now();
         let deadline = begun + Duration::from_secs(seconds) + END_GRACE;
         let mut silent = true;
@@ -56,26 +56,26 @@ impl Watch {
                 Ok(Batch::Lines(batch)) => batch,
                 Ok(Batch::TooLong) => return Ok(Next::Relist { reason: "an event without end".to_owned() }),
                 Ok(Batch::End) if self.seen > from || begun.elapsed() >= SHORT => {
-                    if silent && self.doubt.silence() {
-                        return Ok(self.compare_revisions(outlet).await);
+                    if silent && self.rollback.silence() {
+                        return Ok(self.compare_revisions(sender).await);
                     }
-                    return Ok(self.resume(outlet));
+                    return Ok(self.resume(sender));
                 }
                 Ok(Batch::End) => return Ok(Next::Retry { reason: "the watch ended at once".to_owned(), after: None }),
                 Ok(Batch::Cut(_)) if self.seen > from || begun.elapsed() >= SHORT => {
-                    self.doubt.cut();
-                    return Ok(self.resume(outlet));
+                    self.rollback.cut();
+                    return Ok(self.resume(sender));
                 }
                 Ok(Batch::Cut(reason)) => {
-                    self.doubt.cut();
+                    self.rollback.cut();
                     return Ok(Next::Resume { reason });
                 }
                 Err(_) => {
-                    self.doubt.overdue();
+                    self.rollback.overdue();
                     if silent {
-                        outlet.stale(format!("no bookmark for {} s", (deadline - begun).as_secs())).await?;
+                        sender.stale(format!("no bookmark for {} s", (deadline - begun).as_secs())).await?;
                     }
-                    return Ok(self.resume(outlet));
+                    return Ok(self.resume(sender));
                 }
             };
             silent = false;
@@ -93,10 +93,10 @@ impl Watch {
                 }
             }
             if !events.is_empty() {
-                outlet.send(Observation::Events(events)).await?;
+                sender.send(Observation::Events(events)).await?;
             }
             if let Some(bookmark) = bookmark.filter(|bookmark| *bookmark == self.seen) {
-                outlet.send(Observation::Bookmark(bookmark)).await?;
+                sender.send(Observation::Bookmark(bookmark)).await?;
             }
             if let Some(next) = next {
                 return Ok(next);
@@ -108,10 +108,10 @@ impl Watch {
         }
     }
 
-    fn resume(&mut self, outlet: &mut Outlet) -> Next {
-        outlet.interrupted();
+    fn resume(&mut self, sender: &mut ObservationSender) -> Next {
+        sender.interrupted();
         self.succeeded();
-        Next::GoOn
+        Next::Continue
     }
 
     /// Handles one event. Returns the revision of a bookmark, or of a Pod that was passed over: it is sent as a
@@ -154,14 +154,14 @@ impl Watch {
         }
         self.seen = revision;
         self.position = Some(revision);
-        self.doubt.dispel();
+        self.rollback.confirm();
         Ok(())
     }
 
     /// A server that ends a watch without a word has nothing newer, or its history was set back to before that watch:
     /// the revision of a list says which, even of a list of one Pod.
-    async fn compare_revisions(&mut self, outlet: &mut Outlet) -> Next {
-        if !self.doubt.suspects() {
+    async fn compare_revisions(&mut self, sender: &mut ObservationSender) -> Next {
+        if !self.rollback.suspects() {
             self.backoff.reset();
         }
         let present = async {
@@ -172,13 +172,13 @@ impl Watch {
         match present.await {
             Err(error) => self.after_error(&error),
             Ok(revision) if revision < self.seen => {
-                self.doubt.suspect();
+                self.rollback.suspect();
                 self.after_behind(format!("the API server is at revision {revision}, before {}", self.seen))
             }
             Ok(_) => {
-                self.doubt.dispel();
+                self.rollback.confirm();
                 self.behind = 0;
-                self.resume(outlet)
+                self.resume(sender)
             }
         }
     }

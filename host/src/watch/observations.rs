@@ -12,7 +12,7 @@ const GRACE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Closed;
 
-pub(super) struct Outlet {
+pub(super) struct ObservationSender {
     sender: mpsc::Sender<Observation>,
     health: Health,
 }
@@ -29,7 +29,7 @@ enum Health {
     Stale(String),
 }
 
-impl Outlet {
+impl ObservationSender {
     pub(super) fn new(sender: mpsc::Sender<Observation>) -> Self {
         Self { sender, health: Health::Unknown }
     }

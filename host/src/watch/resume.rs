@@ -18,7 +18,7 @@ use super::{
     Next, Watch,
     lines::{Batch, Lines},
     object::{self, Event, ListPage, Malformed, Object, Seen},
-    outlet::{Closed, Outlet},
+    observations::{Closed, ObservationSender},
 };
 use crate::api::ApiError;
 
@@ -27,7 +27,7 @@ use crate::api::ApiError;
 const SAMPLE: usize = 20;
 /// Of these so many are asked for at the same time.
 const AT_ONCE: usize = 5;
-/// For a watch; at its end comes the bookmark that says that nothing more has changed. See [`super::doubt`] for the
+/// For a watch; at its end comes the bookmark that says that nothing more has changed. See [`super::rollback`] for the
 /// time.
 const WATCH_SECONDS: u64 = 3;
 /// After this it is quicker to list.
@@ -63,12 +63,16 @@ struct Sample {
 }
 
 impl Watch {
-    pub(super) async fn warm_up(&mut self, checkpoint: Checkpoint, outlet: &mut Outlet) -> Result<Next, Closed> {
+    pub(super) async fn resume_from_checkpoint(
+        &mut self,
+        checkpoint: Checkpoint,
+        sender: &mut ObservationSender,
+    ) -> Result<Next, Closed> {
         let (revision, changes) = match self.changes_since(&checkpoint).await {
             Ok(changed) => changed,
             Err(Failed::Useless(reason)) => {
                 tracing::info!(%reason, "the checkpoint is not used; all pods are listed");
-                return Ok(Next::GoOn);
+                return Ok(Next::Continue);
             }
             Err(Failed::Later(next)) if self.warm_failures < MAX_FAILURES => {
                 self.checkpoint = Some(checkpoint);
@@ -85,8 +89,8 @@ impl Watch {
         let pods = merged(checkpoint.pods, changes).into_iter().collect();
         self.seen = revision;
         self.position = Some(revision);
-        outlet.send(Observation::Relisted { pods, revision }).await?;
-        Ok(Next::GoOn)
+        sender.send(Observation::Relisted { pods, revision }).await?;
+        Ok(Next::Continue)
     }
 
     async fn changes_since(&mut self, checkpoint: &Checkpoint) -> Result<(Revision, Changes), Failed> {

@@ -11,7 +11,7 @@ const CHECK: Duration = Duration::from_secs(3);
 const QUIET: u32 = 4;
 
 #[derive(Debug, Default)]
-pub(super) struct Doubt {
+pub(super) struct RollbackDetector {
     /// How many consecutive watches ended without an event or a bookmark.
     quiet: u32,
     suspected: bool,
@@ -19,7 +19,7 @@ pub(super) struct Doubt {
     unconnected: bool,
 }
 
-impl Doubt {
+impl RollbackDetector {
     /// The connection was lost; what answers next may be another server.
     pub(super) fn cut(&mut self) {
         self.quiet = QUIET;
@@ -44,7 +44,7 @@ impl Doubt {
     }
 
     /// The server has the observed revision.
-    pub(super) fn dispel(&mut self) {
+    pub(super) fn confirm(&mut self) {
         *self = Self::default();
     }
 
@@ -54,7 +54,7 @@ impl Doubt {
     }
 
     /// The next watch is not to trust a connection that stood before.
-    pub(super) fn is_of_connections(&self) -> bool {
+    pub(super) fn needs_new_connection(&self) -> bool {
         self.unconnected
     }
 
@@ -69,14 +69,14 @@ mod tests {
 
     #[test]
     fn after_a_watch_that_was_cut_or_did_not_end_no_old_connection_is_trusted_until_something_is_told() {
-        for lose in [Doubt::cut, Doubt::overdue] {
-            let mut doubt = Doubt::default();
-            doubt.silence();
-            assert!(!doubt.is_of_connections());
-            lose(&mut doubt);
-            assert!(doubt.is_of_connections());
-            doubt.dispel();
-            assert!(!doubt.is_of_connections());
+        for lose in [RollbackDetector::cut, RollbackDetector::overdue] {
+            let mut rollback = RollbackDetector::default();
+            rollback.silence();
+            assert!(!rollback.needs_new_connection());
+            lose(&mut rollback);
+            assert!(rollback.needs_new_connection());
+            rollback.confirm();
+            assert!(!rollback.needs_new_connection());
         }
     }
 }

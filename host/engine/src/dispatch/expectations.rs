@@ -11,13 +11,13 @@ use super::{
 };
 
 #[derive(Debug, Default)]
-pub struct Debts {
+pub struct Expectations {
     pub tombstones: Tombstones<Lane>,
     pub(super) unsettled: Unsettled,
     pub(super) gates: Gates,
 }
 
-impl Debts {
+impl Expectations {
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
         Self { tombstones: Tombstones::new(bounds), ..Self::default() }
