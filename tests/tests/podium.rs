@@ -151,6 +151,17 @@ fn a_new_plugin_is_checked_and_built_to_a_file_that_others_may_read() {
 }
 
 #[test]
+fn schema_prints_the_schema_that_is_checked_in_and_new_writes_it_beside_plugin_yaml() {
+    let author = Author::new();
+    let printed = author.run(&["schema"]);
+    let checked_in = fs::read_to_string(workspace_dir().join("docs/plugin.schema.json")).unwrap();
+    assert_eq!((printed.status.code(), String::from_utf8(printed.stdout).unwrap()), (Some(0), checked_in.clone()));
+    assert_eq!(fs::read_to_string(author.path("hello/plugin.schema.json")).unwrap(), checked_in);
+    let help = String::from_utf8(author.run(&["schema", "--help"]).stdout).unwrap();
+    assert!(help.contains("# yaml-language-server: $schema=plugin.schema.json"), "{help}");
+}
+
+#[test]
 fn build_and_check_refuse_what_the_host_would_refuse_also_as_json() {
     let author = Author::new();
     author.edit("write: { labels: [team] }", "write: {}");
@@ -165,7 +176,7 @@ fn build_and_check_refuse_what_the_host_would_refuse_also_as_json() {
         let (code, printed) = author.json(command);
         let error = printed["error"].as_str().unwrap_or_default();
         assert_eq!(code, Some(1), "{printed}");
-        assert!(error.contains("plugin.yaml:7: spec.wach"), "{command:?}: {error}");
+        assert!(error.contains("plugin.yaml:8: spec.wach"), "{command:?}: {error}");
     }
     fs::remove_file(author.path("hello/plugin.yaml")).unwrap();
     let (code, printed) = author.json(&["check", "hello"]);

@@ -37,6 +37,19 @@ pub enum Command {
     Check(Check),
     /// Run plugins on a cluster in this process (or yours) and rebuild them on every save
     Dev(Dev),
+    /// Print the JSON Schema of plugin.yaml, for completion and checks in editors
+    #[command(
+        long_about = "Print the JSON Schema (draft 2020-12) of plugin.yaml to stdout.\n\n\
+            Editors with the YAML language server complete fields, show their descriptions and underline mistakes when \
+            the first line of plugin.yaml names the schema:\n\n  \
+            # yaml-language-server: $schema=plugin.schema.json\n\n\
+            podium new writes the file and the line. podium check reports more than a schema can: how fields go \
+            together, and whether the component fits its grants.",
+        after_help = "Examples:\n  \
+            podium schema > plugin.schema.json            beside plugin.yaml, for editors\n  \
+            podium schema | jq .properties.spec.properties.limits"
+    )]
+    Schema,
     /// Show everything at work on a cluster in this process, and check it
     Demo(Demo),
     /// Print shell completions
@@ -51,7 +64,7 @@ impl Command {
         match self {
             Self::Build(arguments) => arguments.output,
             Self::Check(arguments) => arguments.output,
-            Self::New(_) | Self::Dev(_) | Self::Demo(_) | Self::Completion { .. } => Output::Table,
+            Self::New(_) | Self::Schema | Self::Dev(_) | Self::Demo(_) | Self::Completion { .. } => Output::Table,
         }
     }
 }

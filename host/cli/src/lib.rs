@@ -38,6 +38,10 @@ fn execute(command: Command, now_millis: u64) -> anyhow::Result<ExitCode> {
         Command::Build(arguments) => build::command::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::New(arguments) => new::run(&arguments),
+        Command::Schema => {
+            println!("{:#}", podium_config::plugin_schema());
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Dev(arguments) => ui::block_on(dev::run(arguments, now_millis)),
         Command::Demo(arguments) => ui::block_on(demo::run(arguments, now_millis)),
         Command::Completion { shell } => {

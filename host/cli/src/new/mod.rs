@@ -17,6 +17,9 @@ const FILES: [(&str, &str); 4] = [
     (".gitignore", "/target\n"),
 ];
 
+/// The JSON Schema of plugin.yaml, for editors; `podium schema` prints a newer one.
+const SCHEMA: &str = "plugin.schema.json";
+
 /// Writes the crate and says what to do next.
 ///
 /// # Errors
@@ -50,6 +53,10 @@ fn write(directory: &Path, sdk: &Path) -> anyhow::Result<()> {
         std::fs::create_dir_all(path.parent().context("a file has a directory")?)?;
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
+    // The first line of plugin.yaml names it.
+    let path = directory.join(SCHEMA);
+    let schema = format!("{:#}\n", podium_config::plugin_schema());
+    std::fs::write(&path, schema).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(())
 }
 
@@ -71,7 +78,7 @@ fn reserved(name: &str) -> Option<&'static str> {
     ];
     match name {
         "std" | "core" | "alloc" | "proc-macro" | "test" => Some("one of Rust's own libraries"),
-        "podium-sdk" | "podium-wire" => Some("the library that it depends on"),
+        "podium-sdk" | "podium-wire" | "podium-config" => Some("the library that it depends on"),
         "build" | "deps" | "examples" | "incremental" => Some("a folder that cargo writes to"),
         _ if KEYWORDS.contains(&name) => Some("a keyword of Rust"),
         _ => None,
@@ -101,7 +108,7 @@ mod tests {
     #[test]
     fn a_name_that_cargo_or_rustc_has_taken_is_refused_with_the_reason() {
         let parent = tempfile::tempdir().unwrap();
-        for name in ["std", "core", "alloc", "test", "proc-macro", "podium-sdk", "match", "deps"] {
+        for name in ["std", "core", "alloc", "test", "proc-macro", "podium-sdk", "podium-config", "match", "deps"] {
             let error = write(&parent.path().join(name), Path::new("/sdk")).unwrap_err().to_string();
             assert!(error.contains("choose another name"), "{name}: {error}");
             assert!(!parent.path().join(name).exists(), "{name}");
@@ -125,5 +132,10 @@ mod tests {
             let text = std::fs::read_to_string(directory.join(file)).unwrap();
             assert!(!text.contains("{{"), "{file}: {text}");
         }
+        let yaml = std::fs::read_to_string(directory.join("plugin.yaml")).unwrap();
+        let schema = yaml.lines().next().unwrap().strip_prefix("# yaml-language-server: $schema=").unwrap();
+        let schema: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(directory.join(schema)).unwrap()).unwrap();
+        assert_eq!(schema, podium_config::plugin_schema());
     }
 }
