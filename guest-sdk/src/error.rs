@@ -17,14 +17,14 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub struct Error {
     terminal: bool,
     message: String,
-    refused: Option<Refused>,
+    call_error: Option<CallError>,
 }
 
 impl Error {
     /// Run again, with back-off. The message is shown to people.
     #[must_use]
     pub fn retry(message: impl Display) -> Self {
-        Self { terminal: false, message: message.to_string(), refused: None }
+        Self { terminal: false, message: message.to_string(), call_error: None }
     }
 
     /// Running again on the same data will not help; wait for a change. The message is shown to people.
@@ -51,29 +51,29 @@ impl Error {
         &self.message
     }
 
-    /// Why the host did not do a call, where that is the cause: for a plugin that can do without what it was refused.
+    /// The error of the host call that caused this error, if one did. For a plugin that can continue without the call.
     #[must_use]
-    pub fn refused(&self) -> Option<&Refused> {
-        self.refused.as_ref()
+    pub fn call_error(&self) -> Option<&CallError> {
+        self.call_error.as_ref()
     }
 
     /// `call` names what was asked for, `grant` the key of the configuration that allows it.
-    pub(crate) fn from_refused(call: impl Display, grant: &str, refused: Refused) -> Self {
+    pub(crate) fn from_refused(call: impl Display, grant: &str, refused: CallError) -> Self {
         let message = match &refused {
-            Refused::NotGranted => match host::why_not_granted() {
+            CallError::NotGranted => match host::why_not_granted() {
                 Some(why) => format!("{call}: not granted: {why}"),
                 None => format!("{call}: not granted; it needs spec.grants.{grant}"),
             },
             other => format!("{call}: {other}"),
         };
-        let terminal = matches!(refused, Refused::NotGranted | Refused::Invalid(_));
-        Self { terminal, message, refused: Some(refused) }
+        let terminal = matches!(refused, CallError::NotGranted | CallError::Invalid(_));
+        Self { terminal, message, call_error: Some(refused) }
     }
 
     /// A record does not heal by being read again: a section that is missing was not granted.
     pub(crate) fn from_record(error: RecordError) -> Self {
-        let refused = matches!(error, RecordError::NotGranted(_)).then_some(Refused::NotGranted);
-        Self { refused, ..Self::terminal(error) }
+        let call_error = matches!(error, RecordError::NotGranted(_)).then_some(CallError::NotGranted);
+        Self { call_error, ..Self::terminal(error) }
     }
 }
 
@@ -89,21 +89,21 @@ impl<E: std::error::Error> From<E> for Error {
     }
 }
 
-/// Why a host call was not done.
+/// Why the host did not do a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Refused {
-    /// The plugin's grants do not cover it. Nothing was staged.
+pub enum CallError {
+    /// The plugin's grants do not cover the call. Nothing was staged.
     NotGranted,
-    /// The run has used up its budget of host calls, writes, bytes or live reads.
+    /// The run has used up its budget of host calls, writes, bytes, live reads, Pods examined or time for sending.
     OverBudget,
-    /// An argument can never be right; the text says which and why.
+    /// An argument is invalid, and a retry cannot succeed. The text names the argument and the reason.
     Invalid(String),
-    /// It might work later; the text names the missing thing.
+    /// A later call may succeed. The text names the unavailable part.
     Unavailable(String),
 }
 
-impl Display for Refused {
+impl Display for CallError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotGranted => formatter.write_str("not granted"),
@@ -156,10 +156,10 @@ mod tests {
     #[test]
     fn what_no_retry_can_heal_is_terminal() {
         let refused = |refused| Error::from_refused("set label", "write.labels", refused);
-        assert!(refused(Refused::NotGranted).is_terminal());
-        assert!(refused(Refused::Invalid("key".into())).is_terminal());
-        assert!(!refused(Refused::OverBudget).is_terminal());
-        assert!(!refused(Refused::Unavailable("cache".into())).is_terminal());
-        assert!(refused(Refused::NotGranted).message().contains("spec.grants.write.labels"));
+        assert!(refused(CallError::NotGranted).is_terminal());
+        assert!(refused(CallError::Invalid("key".into())).is_terminal());
+        assert!(!refused(CallError::OverBudget).is_terminal());
+        assert!(!refused(CallError::Unavailable("cache".into())).is_terminal());
+        assert!(refused(CallError::NotGranted).message().contains("spec.grants.write.labels"));
     }
 }

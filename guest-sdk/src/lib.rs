@@ -74,7 +74,7 @@ mod outcome;
 mod pod;
 mod request;
 
-pub use error::{Error, Refused, Result, ResultExt};
+pub use error::{CallError, Error, Result, ResultExt};
 pub use event::{Event, EventType};
 pub use key::{ObjectRef, PodKey};
 pub use outcome::Outcome;

@@ -6,7 +6,7 @@ use std::{collections::VecDeque, iter::FusedIterator};
 
 use podium_wire::split_page;
 
-use crate::{Error, Pod, Refused, Result, host};
+use crate::{CallError, Error, Pod, Result, host};
 
 /// How many Pods a page is asked to hold. The host may send fewer; a larger page costs the guest memory, a smaller one
 /// host calls, of which a run has 1,000 unless configured otherwise.
@@ -69,7 +69,7 @@ pub(crate) struct LabelRequirement {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LabelOperator {
     Exists,
-    Absent,
+    DoesNotExist,
     In,
     NotIn,
 }
@@ -117,7 +117,7 @@ impl Query {
 
     /// That lack the label.
     pub fn label_absent(self, key: impl Into<String>) -> Self {
-        self.require(key, LabelOperator::Absent, [""; 0])
+        self.require(key, LabelOperator::DoesNotExist, [""; 0])
     }
 
     fn require(
@@ -199,6 +199,6 @@ impl Iterator for Pods {
 
 impl FusedIterator for Pods {}
 
-fn refused(call: &str) -> impl FnOnce(Refused) -> Error {
+fn refused(call: &str) -> impl FnOnce(CallError) -> Error {
     move |refused| Error::from_refused(call, "read.pods", refused)
 }

@@ -13,7 +13,7 @@ pub struct Request {
     pub(crate) now: Timestamp,
     pub(crate) attempt: u32,
     pub(crate) config: String,
-    pub(crate) unsettled: Vec<WriteReport>,
+    pub(crate) unsettled_writes: Vec<WriteReport>,
 }
 
 #[derive(Debug)]
@@ -78,10 +78,10 @@ impl Request {
         })
     }
 
-    /// Writes sent after the previous run returned that became anything but applied, unchanged or gone. Such a run
-    /// counts as failed. May be empty after a restart of the host.
+    /// Writes sent after the previous run returned whose result is not applied, unchanged or gone. A run with such a
+    /// write counts as failed. May be empty after a restart of the host.
     #[must_use]
-    pub fn unsettled(&self) -> &[WriteReport] {
-        &self.unsettled
+    pub fn unsettled_writes(&self) -> &[WriteReport] {
+        &self.unsettled_writes
     }
 }

@@ -10,7 +10,7 @@
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{Error, Refused, Result, ResultExt, host, log};
+use crate::{CallError, Error, Result, ResultExt, host, log};
 
 /// How often [`update`] tries before it leaves the rest to a retry of the run.
 const UPDATE_ATTEMPTS: u32 = 16;
@@ -29,7 +29,7 @@ pub struct Entry<T> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PutError {
     Conflict(Option<Entry<Vec<u8>>>),
-    Refused(Refused),
+    Other(CallError),
 }
 
 /// The value of a key.
@@ -123,12 +123,12 @@ fn typed<T: DeserializeOwned>(key: &str, entry: Entry<Vec<u8>>) -> Option<Entry<
     }
 }
 
-fn refused(call: &str, key: &str) -> impl FnOnce(Refused) -> Error {
+fn refused(call: &str, key: &str) -> impl FnOnce(CallError) -> Error {
     move |refused| Error::from_refused(format_args!("{call} {key:?}"), "state", refused)
 }
 
-fn swapped(call: &str, key: &str, became: Result<(), PutError>) -> Result<bool> {
-    match became {
+fn swapped(call: &str, key: &str, swapped: Result<(), PutError>) -> Result<bool> {
+    match swapped {
         Ok(()) => Ok(true),
         Err(PutError::Conflict(_)) => Ok(false),
         Err(error) => Err(failed(call, key, error)),
@@ -137,7 +137,7 @@ fn swapped(call: &str, key: &str, became: Result<(), PutError>) -> Result<bool> 
 
 fn failed(call: &str, key: &str, error: PutError) -> Error {
     match error {
-        PutError::Refused(reason) => refused(call, key)(reason),
+        PutError::Other(reason) => refused(call, key)(reason),
         PutError::Conflict(_) => Error::retry(format_args!("{call} {key:?}: changed at the same time")),
     }
 }

@@ -9,51 +9,52 @@ use std::fmt::Display;
 use podium_wire::Condition;
 use serde_json::Value;
 
-use crate::{Error, ObjectRef, PodKey, Refused, Result, host};
+use crate::{CallError, Error, ObjectRef, PodKey, Result, host};
 
-/// Names one staged write within its run, counted from 0 in staging order.
+/// Identifies a staged write within its run; numbered from 0 in staging order.
 pub type WriteId = u32;
 
-/// What became of a write.
+/// The result of one write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WriteReport {
-    /// As the staging function gave it.
+    /// The id that the staging function returned.
     pub id: WriteId,
-    /// For people, such as "set label team=web on shop/cart-0".
-    pub what: String,
-    /// What became of it.
-    pub became: WriteResult,
+    /// A short text for log lines and messages, such as "set label team=web on shop/cart-0".
+    pub description: String,
+    /// Whether the write took effect, and if not, the reason.
+    pub result: WriteResult,
 }
 
-/// What became of a write, in one word.
+/// Whether a write took effect, and if not, the reason. Texts come from the API server, cut to 1 KiB.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WriteResult {
-    /// Sent, and the API server took it.
+    /// The API server accepted the write.
     Applied,
-    /// Nothing was sent or nothing changed: the object was already so.
+    /// The object already had the requested state: nothing was sent, or the request changed nothing.
     Unchanged,
-    /// The object changed meanwhile; heals by running again on newer data.
+    /// The object changed between the read and the write. A run on newer data can succeed.
     Conflict,
-    /// Another manager, named here, owns the field; does not heal by itself.
+    /// Another field manager, which the text names, owns the field. A retry alone cannot succeed.
     OwnedByOther(String),
-    /// A disruption budget does not allow the eviction now.
+    /// A PodDisruptionBudget does not allow the eviction now.
     Blocked(String),
-    /// This incarnation of the object is not there any more.
+    /// This incarnation of the object no longer exists.
     Gone,
-    /// The API server's RBAC or admission refused; its message.
+    /// RBAC or admission rejected the write; the text is the API server's message.
     Forbidden(String),
-    /// The API server found the write malformed; its message.
+    /// The API server rejected the write as invalid; the text is its message.
     Invalid(String),
-    /// It was not tried, because an earlier write of the run failed or time ran out.
+    /// The write was not sent, because an earlier write of the run failed or time ran out.
     NotSent,
-    /// The answer was lost. The host finds out by reading, never by repeating.
+    /// The response was lost, so the write may or may not have taken effect. The host determines that with a read and
+    /// does not repeat the write.
     Unknown,
 }
 
 impl WriteResult {
-    /// Nothing is left to do about it.
+    /// Whether the object has the requested state or is gone, so that no retry is needed.
     #[must_use]
     pub const fn is_settled(&self) -> bool {
         matches!(self, Self::Applied | Self::Unchanged | Self::Gone)
@@ -138,8 +139,8 @@ pub fn remove_condition(target: &PodKey, condition_type: &str) -> Result<WriteId
 ///
 /// # Errors
 /// As [`set_label`].
-pub fn delete(target: &PodKey, grace_seconds: Option<u32>) -> Result<WriteId> {
-    host::delete_pod(target, grace_seconds).map_err(refused("delete", "pod", target, "write.delete"))
+pub fn delete(target: &PodKey, grace_period_seconds: Option<u32>) -> Result<WriteId> {
+    host::delete_pod(target, grace_period_seconds).map_err(refused("delete", "pod", target, "write.delete"))
 }
 
 /// Evicts the Pod, respecting disruption budgets. Grant: `write.evict`.
@@ -178,6 +179,6 @@ pub fn commit() -> Result<Vec<WriteReport>> {
     host::commit().map_err(|refused| Error::from_refused("commit", "write", refused))
 }
 
-fn refused(call: &str, what: &str, target: impl Display, grant: &str) -> impl FnOnce(Refused) -> Error {
+fn refused(call: &str, what: &str, target: impl Display, grant: &str) -> impl FnOnce(CallError) -> Error {
     move |refused| Error::from_refused(format_args!("{call} {what} on {target}"), grant, refused)
 }

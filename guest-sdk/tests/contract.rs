@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use podium_sdk::{
-    Condition, ConditionStatus, Error, Event, ObjectRef, Outcome, PodKey, Refused, Request, Result, Timestamp, Value,
+    CallError, Condition, ConditionStatus, Error, Event, ObjectRef, Outcome, PodKey, Request, Result, Timestamp, Value,
     WriteResult, json, log, pods, state,
     testing::{Host, NOW, Write, pod, pod_from_json},
     writes,
@@ -38,7 +38,7 @@ fn a_section_that_is_not_granted_is_an_error_and_never_looks_empty() {
     });
     let error = run.result().as_ref().unwrap_err();
     assert!(error.is_terminal());
-    assert_eq!(error.refused(), Some(&Refused::NotGranted));
+    assert_eq!(error.call_error(), Some(&CallError::NotGranted));
     assert!(error.message().contains("annotations"), "{error}");
 }
 
@@ -69,7 +69,7 @@ fn a_namespaced_plugin_neither_sees_nor_touches_another_namespace() {
         Ok(Outcome::settled())
     });
     let error = run.result().as_ref().unwrap_err();
-    assert_eq!(error.refused(), Some(&Refused::NotGranted));
+    assert_eq!(error.call_error(), Some(&CallError::NotGranted));
     assert!(error.message().contains("the Pod bank/vault-0 is outside of the namespace shop"), "{error}");
     assert!(!error.message().contains("spec.grants"), "the grant is there: {error}");
 }
@@ -200,7 +200,7 @@ fn the_budget_of_writes_is_the_configurations() {
         }
         Ok(Outcome::settled())
     });
-    assert_eq!(run.result().as_ref().unwrap_err().refused(), Some(&Refused::OverBudget));
+    assert_eq!(run.result().as_ref().unwrap_err().call_error(), Some(&CallError::OverBudget));
 }
 
 #[test]
@@ -234,8 +234,8 @@ fn staged_writes_are_not_seen_until_they_are_committed() {
         let read = || pods::get("shop", "cart-0")?.ok_or_else(|| Error::terminal("gone"));
         assert_eq!(read()?.label("team")?, None);
         let reports = writes::commit()?;
-        let became: Vec<_> = reports.into_iter().map(|report| (report.id, report.became)).collect();
-        assert_eq!(became, [(first, WriteResult::Applied), (second, WriteResult::Unchanged)]);
+        let results: Vec<_> = reports.into_iter().map(|report| (report.id, report.result)).collect();
+        assert_eq!(results, [(first, WriteResult::Applied), (second, WriteResult::Unchanged)]);
         assert_eq!(read()?.label("team")?, Some("web"));
         Ok(Outcome::settled())
     })
@@ -261,14 +261,14 @@ fn a_write_to_another_incarnation_is_gone_and_changes_nothing() {
         writes::delete(&PodKey::new("shop", "cart-0", "old"), None)?;
         Ok(Outcome::settled())
     });
-    assert_eq!(run.reports()[0].became, WriteResult::Gone);
+    assert_eq!(run.reports()[0].result, WriteResult::Gone);
     assert!(host.pod("shop", "cart-0").is_some());
 }
 
 #[test]
 fn a_write_that_did_not_settle_comes_back_with_the_next_attempt_and_only_there() {
     fn reconcile(request: &Request) -> Result<Outcome> {
-        log::info("run", &[("attempt", &request.attempt()), ("unsettled", &request.unsettled().len())]);
+        log::info("run", &[("attempt", &request.attempt()), ("unsettled", &request.unsettled_writes().len())]);
         writes::set_label(request.key(), "team", "web")?;
         Ok(Outcome::settled())
     }
@@ -480,7 +480,7 @@ fn an_object_whose_owner_is_not_there_or_is_being_deleted_is_gone_as_for_the_hos
         }
         Ok(Outcome::settled())
     });
-    assert!(run.reports().iter().all(|report| report.became == WriteResult::Gone), "{:?}", run.reports());
+    assert!(run.reports().iter().all(|report| report.result == WriteResult::Gone), "{:?}", run.reports());
     assert!(host.object(&ObjectRef::new("v1", "ConfigMap", "shop", "cart-1")).is_none());
 }
 
@@ -497,7 +497,7 @@ fn a_finalizer_holds_a_deleted_pod_until_it_is_removed() {
         assert!(request.pod().is_some_and(|pod| pod.is_terminating() == Ok(true)));
         writes::add_finalizer(request.key(), "shop.example/more")?;
         let reports = writes::commit()?;
-        assert!(matches!(reports[0].became, WriteResult::Invalid(_)), "{reports:?}");
+        assert!(matches!(reports[0].result, WriteResult::Invalid(_)), "{reports:?}");
         writes::remove_finalizer(request.key(), "shop.example/hold")?;
         Ok(Outcome::settled())
     };
@@ -528,5 +528,5 @@ fn what_the_api_server_would_refuse_for_its_form_is_refused_at_the_call() {
 
 #[test]
 fn a_host_call_outside_of_a_run_is_unavailable() {
-    assert!(matches!(pods::find().count().unwrap_err().refused(), Some(Refused::Unavailable(_))));
+    assert!(matches!(pods::find().count().unwrap_err().call_error(), Some(CallError::Unavailable(_))));
 }

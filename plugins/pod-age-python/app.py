@@ -13,8 +13,8 @@ from wit_world.imports.types import (
     Outcome_RequeueAfterMillis,
     Outcome_Settled,
     PodKey,
-    Refused_Invalid,
-    Refused_NotGranted,
+    CallError_Invalid,
+    CallError_NotGranted,
 )
 
 import age
@@ -46,6 +46,6 @@ def set_label(key: PodKey, value: str | None) -> None:
             writes.set_label(key, age.LABEL, value)
     except Err as error:
         message = f"label {age.LABEL} on {key.namespace}/{key.name}: {error.value}"
-        if isinstance(error.value, (Refused_NotGranted, Refused_Invalid)):
+        if isinstance(error.value, (CallError_NotGranted, CallError_Invalid)):
             raise Err(Failure_Terminal(message)) from error
         raise Err(Failure_Retry(message)) from error

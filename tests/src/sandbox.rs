@@ -237,7 +237,11 @@ impl World for FakeWorld {
     fn commit(&mut self, staged: Staged) -> BoxFuture<'_, Vec<WriteReport>> {
         let writes = staged.writes.iter().map(|write| write.get());
         let reports: Vec<_> = writes
-            .map(|write| WriteReport { id: write.id, what: write.action.describe(), became: WriteResult::Applied })
+            .map(|write| WriteReport {
+                id: write.id,
+                description: write.action.describe(),
+                result: WriteResult::Applied,
+            })
             .collect();
         Box::pin(async move {
             tokio::time::sleep(self.commit_takes).await;

@@ -233,9 +233,9 @@ fn reconcile(_: &Request) -> podium_sdk::Result<Outcome> {
             events::emit(&key(&target), event.action(action))
         }
     };
-    let verdict = verdict.err().map(|error| match error.refused() {
-        Some(podium_sdk::Refused::NotGranted) => Refused::NotGranted,
-        Some(podium_sdk::Refused::Invalid(text)) => Refused::Invalid(text.clone()),
+    let verdict = verdict.err().map(|error| match error.call_error() {
+        Some(podium_sdk::CallError::NotGranted) => Refused::NotGranted,
+        Some(podium_sdk::CallError::Invalid(text)) => Refused::Invalid(text.clone()),
         other => unreachable!("{other:?}: {error}"),
     });
     VERDICT.set(verdict);

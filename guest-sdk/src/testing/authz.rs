@@ -11,9 +11,9 @@ use super::{
     Write,
     configuration::{Configuration, cover},
 };
-use crate::{Condition, Event, ObjectRef, PodKey, Refused};
+use crate::{CallError, Condition, Event, ObjectRef, PodKey};
 
-type Check = Result<(), Refused>;
+type Check = Result<(), CallError>;
 
 const MAX_CONDITION_REASON_BYTES: usize = 1 << 10;
 const MAX_CONDITION_MESSAGE_BYTES: usize = 32 << 10;
@@ -23,13 +23,13 @@ const HOST_ONLY: [&str; 4] = ["managedFields", "ownerReferences", "resourceVersi
 
 /// Why a write was not granted although its grant is there.
 pub(super) enum Denied {
-    Refused(Refused),
+    Refused(CallError),
     /// The plugin is of another namespace.
     OutOfScope,
 }
 
-impl From<Refused> for Denied {
-    fn from(refused: Refused) -> Self {
+impl From<CallError> for Denied {
+    fn from(refused: CallError) -> Self {
         Self::Refused(refused)
     }
 }
@@ -59,7 +59,7 @@ pub(super) fn check_pod(configuration: &Configuration, target: &PodKey, write: &
         Write::RemoveCondition { condition_type, .. } => granted_condition(configuration, condition_type),
         Write::Delete { .. } => configuration.granted(|grants| grants.delete),
         Write::Evict { .. } => configuration.granted(|grants| grants.evict),
-        Write::ApplyObject { .. } | Write::DeleteObject { .. } => Err(Refused::NotGranted),
+        Write::ApplyObject { .. } | Write::DeleteObject { .. } => Err(CallError::NotGranted),
     }?;
     in_scope(configuration, &target.namespace)
 }
@@ -71,7 +71,7 @@ pub(super) fn check_event(configuration: &Configuration, target: &PodKey, event:
     valid("action", &event.action, syntax::upper_camel_case)?;
     at_most("note", &event.note, MAX_NOTE_BYTES)?;
     if event.note.is_empty() {
-        Err(Refused::Invalid("note must not be empty".to_owned()))?;
+        Err(CallError::Invalid("note must not be empty".to_owned()))?;
     }
     configuration.granted(|grants| grants.events)?;
     in_scope(configuration, &target.namespace)
@@ -90,11 +90,11 @@ pub(super) fn check_apply(
         valid_target(owner)?;
         // Kubernetes collects an object whose owner is in another namespace as an orphan, at once.
         if object.namespace.as_deref() != Some(&*owner.namespace) {
-            Err(Refused::Invalid("the owner must be in the object's namespace".to_owned()))?;
+            Err(CallError::Invalid("the owner must be in the object's namespace".to_owned()))?;
         }
     }
     if carried.keys().any(|key| syntax::is_forbidden_key(key)) {
-        Err(Refused::NotGranted)?;
+        Err(CallError::NotGranted)?;
     }
     configuration.granted(|grants| carried.is_covered_by(grants))?;
     granted_object(configuration, object)
@@ -121,7 +121,7 @@ fn granted_object(configuration: &Configuration, object: &ObjectRef) -> Result<(
     configuration.granted(|grants| object.kind != "Pod" && grants.objects.iter().any(of))?;
     // A Pod is no object here, whatever is granted.
     if object.kind == "Pod" {
-        Err(Refused::NotGranted)?;
+        Err(CallError::NotGranted)?;
     }
     match &object.namespace {
         Some(namespace) => in_scope(configuration, namespace),
@@ -142,17 +142,17 @@ fn granted_key<T: Deref<Target = str>>(
 
 fn label(configuration: &Configuration, key: &str) -> Check {
     granted_key(configuration, "label key", key, |grants| &grants.labels)?;
-    if syntax::is_forbidden_key(key) { Err(Refused::NotGranted) } else { Ok(()) }
+    if syntax::is_forbidden_key(key) { Err(CallError::NotGranted) } else { Ok(()) }
 }
 
 fn annotation(configuration: &Configuration, key: &str) -> Check {
     granted_key(configuration, "annotation key", key, |grants| &grants.annotations)?;
-    if syntax::is_forbidden_key(key) { Err(Refused::NotGranted) } else { Ok(()) }
+    if syntax::is_forbidden_key(key) { Err(CallError::NotGranted) } else { Ok(()) }
 }
 
 fn granted_condition(configuration: &Configuration, condition_type: &str) -> Check {
     granted_key(configuration, "condition type", condition_type, |grants| &grants.conditions)?;
-    if syntax::is_builtin_condition(condition_type) { Err(Refused::NotGranted) } else { Ok(()) }
+    if syntax::is_builtin_condition(condition_type) { Err(CallError::NotGranted) } else { Ok(()) }
 }
 
 /// The reason is empty, or one word for programs; the message has a bound.
@@ -163,7 +163,7 @@ fn valid_condition(condition: &Condition) -> Check {
     let ends = reason.bytes().last().is_none_or(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     let inside = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b',' | b':');
     if !(begins && ends && reason.bytes().all(inside)) {
-        return Err(Refused::Invalid(format!(
+        return Err(CallError::Invalid(format!(
             "condition reason {} must be one CamelCase word",
             syntax::quoted(reason)
         )));
@@ -210,11 +210,11 @@ impl<'a> Carried<'a> {
     }
 }
 
-fn valid_metadata(body: &Value) -> Result<Carried<'_>, Refused> {
-    let invalid = |text: &str| Refused::Invalid(text.to_owned());
+fn valid_metadata(body: &Value) -> Result<Carried<'_>, CallError> {
+    let invalid = |text: &str| CallError::Invalid(text.to_owned());
     let Some(metadata) = body.get("metadata").and_then(Value::as_object) else { return Ok(Carried::default()) };
     if let Some(field) = HOST_ONLY.iter().find(|field| metadata.contains_key(**field)) {
-        return Err(Refused::Invalid(format!("metadata.{field} is for the host to set; leave it out")));
+        return Err(CallError::Invalid(format!("metadata.{field} is for the host to set; leave it out")));
     }
     let keys = |field: &str, what: &str| match metadata.get(field) {
         None | Some(Value::Null) => Ok(Vec::new()),
@@ -246,14 +246,16 @@ fn valid_finalizer(name: &str) -> Check {
     if name.contains('/') {
         return Ok(());
     }
-    Err(Refused::Invalid(format!("finalizer {} must have a domain before its name", syntax::quoted(name))))
+    Err(CallError::Invalid(format!("finalizer {} must have a domain before its name", syntax::quoted(name))))
 }
 
 /// What a complete object calls itself.
-pub(super) fn object_ref(body: &Value) -> Result<ObjectRef, Refused> {
+pub(super) fn object_ref(body: &Value) -> Result<ObjectRef, CallError> {
     let text = |path: &str| match body.pointer(path) {
         Some(Value::String(text)) if !text.is_empty() => Ok(text.clone()),
-        _ => Err(Refused::Invalid(format!("object: {} must be text", path.trim_start_matches('/').replace('/', ".")))),
+        _ => {
+            Err(CallError::Invalid(format!("object: {} must be text", path.trim_start_matches('/').replace('/', "."))))
+        }
     };
     let namespace = match body.pointer("/metadata/namespace") {
         None => None,
@@ -263,12 +265,12 @@ pub(super) fn object_ref(body: &Value) -> Result<ObjectRef, Refused> {
 }
 
 fn valid(what: &str, value: &str, check: fn(&str) -> Result<(), &'static str>) -> Check {
-    check(value).map_err(|rule| Refused::Invalid(format!("{what} {} {rule}", syntax::quoted(value))))
+    check(value).map_err(|rule| CallError::Invalid(format!("{what} {} {rule}", syntax::quoted(value))))
 }
 
 fn at_most(what: &str, value: &str, bytes: usize) -> Check {
     if value.len() <= bytes {
         return Ok(());
     }
-    Err(Refused::Invalid(format!("{what} is {} bytes long, at most {bytes} are allowed", value.len())))
+    Err(CallError::Invalid(format!("{what} is {} bytes long, at most {bytes} are allowed", value.len())))
 }

@@ -11,7 +11,7 @@ use super::{
     fake::{Fake, pod_name},
 };
 use crate::{
-    Condition, Event, ObjectRef, PodKey, Refused, WriteReport,
+    CallError, Condition, Event, ObjectRef, PodKey, WriteReport,
     host::Page,
     log::Level,
     pods::Query,
@@ -42,13 +42,13 @@ impl Drop for Entered {
     }
 }
 
-fn with<T>(call: impl FnOnce(&mut Fake) -> Result<T, Refused>) -> Result<T, Refused> {
+fn with<T>(call: impl FnOnce(&mut Fake) -> Result<T, CallError>) -> Result<T, CallError> {
     let current = CURRENT.with_borrow(Clone::clone);
-    let none = || Refused::Unavailable("no testing::Host runs a plugin on this thread".to_owned());
+    let none = || CallError::Unavailable("no testing::Host runs a plugin on this thread".to_owned());
     call(&mut current.ok_or_else(none)?.borrow_mut())
 }
 
-pub(crate) fn get(namespace: &str, name: &str) -> Result<Option<Vec<u8>>, Refused> {
+pub(crate) fn get(namespace: &str, name: &str) -> Result<Option<Vec<u8>>, CallError> {
     with(|fake| {
         let record = fake.readable(namespace, name);
         fake.pods_read += usize::from(record.is_some());
@@ -56,15 +56,19 @@ pub(crate) fn get(namespace: &str, name: &str) -> Result<Option<Vec<u8>>, Refuse
     })
 }
 
-pub(crate) fn get_live(namespace: &str, name: &str) -> Result<Option<Vec<u8>>, Refused> {
+pub(crate) fn get_live(namespace: &str, name: &str) -> Result<Option<Vec<u8>>, CallError> {
     with(
         |fake| {
-            if fake.configuration.reads_live() { Ok(fake.readable(namespace, name)) } else { Err(Refused::NotGranted) }
+            if fake.configuration.reads_live() {
+                Ok(fake.readable(namespace, name))
+            } else {
+                Err(CallError::NotGranted)
+            }
         },
     )
 }
 
-pub(crate) fn find(query: &Query, limit: u32, after: Option<&str>) -> Result<Page, Refused> {
+pub(crate) fn find(query: &Query, limit: u32, after: Option<&str>) -> Result<Page, CallError> {
     with(|fake| {
         let page = fake.page(query, limit, after);
         fake.pods_read += split_page(&page.pods).map_or(0, |records| records.len());
@@ -72,55 +76,55 @@ pub(crate) fn find(query: &Query, limit: u32, after: Option<&str>) -> Result<Pag
     })
 }
 
-pub(crate) fn count(query: &Query) -> Result<u64, Refused> {
+pub(crate) fn count(query: &Query) -> Result<u64, CallError> {
     with(|fake| Ok(fake.matching(query).count() as u64))
 }
 
-pub(crate) fn set_label(target: &PodKey, key: &str, value: &str) -> Result<u32, Refused> {
+pub(crate) fn set_label(target: &PodKey, key: &str, value: &str) -> Result<u32, CallError> {
     with(|fake| fake.stage(target, Write::set_label(&pod_name(target), key, value)))
 }
 
-pub(crate) fn remove_label(target: &PodKey, key: &str) -> Result<u32, Refused> {
+pub(crate) fn remove_label(target: &PodKey, key: &str) -> Result<u32, CallError> {
     with(|fake| fake.stage(target, Write::remove_label(&pod_name(target), key)))
 }
 
-pub(crate) fn set_annotation(target: &PodKey, key: &str, value: &str) -> Result<u32, Refused> {
+pub(crate) fn set_annotation(target: &PodKey, key: &str, value: &str) -> Result<u32, CallError> {
     with(|fake| fake.stage(target, Write::set_annotation(&pod_name(target), key, value)))
 }
 
-pub(crate) fn remove_annotation(target: &PodKey, key: &str) -> Result<u32, Refused> {
+pub(crate) fn remove_annotation(target: &PodKey, key: &str) -> Result<u32, CallError> {
     with(|fake| fake.stage(target, Write::remove_annotation(&pod_name(target), key)))
 }
 
-pub(crate) fn add_finalizer(target: &PodKey, name: &str) -> Result<u32, Refused> {
+pub(crate) fn add_finalizer(target: &PodKey, name: &str) -> Result<u32, CallError> {
     with(|fake| fake.stage(target, Write::add_finalizer(&pod_name(target), name)))
 }
 
-pub(crate) fn remove_finalizer(target: &PodKey, name: &str) -> Result<u32, Refused> {
+pub(crate) fn remove_finalizer(target: &PodKey, name: &str) -> Result<u32, CallError> {
     with(|fake| fake.stage(target, Write::remove_finalizer(&pod_name(target), name)))
 }
 
-pub(crate) fn set_condition(target: &PodKey, condition: &Condition) -> Result<u32, Refused> {
+pub(crate) fn set_condition(target: &PodKey, condition: &Condition) -> Result<u32, CallError> {
     with(|fake| fake.stage(target, Write::set_condition(&pod_name(target), condition)))
 }
 
-pub(crate) fn remove_condition(target: &PodKey, condition_type: &str) -> Result<u32, Refused> {
+pub(crate) fn remove_condition(target: &PodKey, condition_type: &str) -> Result<u32, CallError> {
     with(|fake| fake.stage(target, Write::remove_condition(&pod_name(target), condition_type)))
 }
 
-pub(crate) fn delete_pod(target: &PodKey, grace_seconds: Option<u32>) -> Result<u32, Refused> {
-    with(|fake| fake.stage(target, Write::Delete { pod: pod_name(target), grace_seconds }))
+pub(crate) fn delete_pod(target: &PodKey, grace_period_seconds: Option<u32>) -> Result<u32, CallError> {
+    with(|fake| fake.stage(target, Write::Delete { pod: pod_name(target), grace_period_seconds }))
 }
 
-pub(crate) fn evict_pod(target: &PodKey) -> Result<u32, Refused> {
+pub(crate) fn evict_pod(target: &PodKey) -> Result<u32, CallError> {
     with(|fake| fake.stage(target, Write::evict(&pod_name(target))))
 }
 
-pub(crate) fn apply_object(object: &Value, owner: Option<&PodKey>) -> Result<u32, Refused> {
+pub(crate) fn apply_object(object: &Value, owner: Option<&PodKey>) -> Result<u32, CallError> {
     with(|fake| fake.stage_apply(object, owner))
 }
 
-pub(crate) fn delete_object(object: &ObjectRef, uid: Option<&str>) -> Result<u32, Refused> {
+pub(crate) fn delete_object(object: &ObjectRef, uid: Option<&str>) -> Result<u32, CallError> {
     with(|fake| fake.stage_delete_object(object, uid))
 }
 
@@ -129,15 +133,15 @@ pub(crate) fn why_not_granted() -> Option<String> {
     CURRENT.with_borrow(Clone::clone)?.borrow_mut().why_not_granted.take()
 }
 
-pub(crate) fn commit() -> Result<Vec<WriteReport>, Refused> {
+pub(crate) fn commit() -> Result<Vec<WriteReport>, CallError> {
     with(|fake| Ok(fake.send()))
 }
 
-pub(crate) fn emit(target: &PodKey, event: &Event) -> Result<(), Refused> {
+pub(crate) fn emit(target: &PodKey, event: &Event) -> Result<(), CallError> {
     with(|fake| fake.stage_event(target, event))
 }
 
-pub(crate) fn state_get(key: &str) -> Result<Option<Entry<Vec<u8>>>, Refused> {
+pub(crate) fn state_get(key: &str) -> Result<Option<Entry<Vec<u8>>>, CallError> {
     with(|fake| {
         state_bytes("key", key.len(), STATE_KEY_BYTES)?;
         Ok(fake.state.get(key).cloned())
@@ -150,7 +154,7 @@ pub(crate) fn state_put(key: &str, value: &[u8], expected: Option<u64>) -> Resul
         state_bytes("value", value.len(), STATE_VALUE_BYTES)?;
         Ok(fake.state_put(key, value, expected))
     })
-    .map_err(PutError::Refused)?
+    .map_err(PutError::Other)?
 }
 
 pub(crate) fn state_remove(key: &str, expected: Option<u64>) -> Result<(), PutError> {
@@ -158,11 +162,11 @@ pub(crate) fn state_remove(key: &str, expected: Option<u64>) -> Result<(), PutEr
         state_bytes("key", key.len(), STATE_KEY_BYTES)?;
         Ok(fake.state_remove(key, expected))
     })
-    .map_err(PutError::Refused)?
+    .map_err(PutError::Other)?
 }
 
-fn state_bytes(what: &str, bytes: usize, limit: usize) -> Result<(), Refused> {
-    if bytes <= limit { Ok(()) } else { Err(Refused::Invalid(format!("{what}: {bytes} bytes, at most {limit}"))) }
+fn state_bytes(what: &str, bytes: usize, limit: usize) -> Result<(), CallError> {
+    if bytes <= limit { Ok(()) } else { Err(CallError::Invalid(format!("{what}: {bytes} bytes, at most {limit}"))) }
 }
 
 pub(crate) fn log(level: Level, message: &str, fields: &[(String, String)]) {

@@ -10,7 +10,7 @@ use podium_config::{
 use podium_wire::{Section, SectionSet, syntax};
 use serde_json::Value;
 
-use crate::Refused;
+use crate::CallError;
 
 #[derive(Debug)]
 pub(super) struct Configuration {
@@ -67,8 +67,8 @@ impl Configuration {
     }
 
     /// Whether a write is granted, as `covered` says of the grants.
-    pub(super) fn granted(&self, covered: impl FnOnce(&WriteGrants) -> bool) -> Result<(), Refused> {
-        if self.grants.as_ref().is_none_or(|grants| covered(&grants.write)) { Ok(()) } else { Err(Refused::NotGranted) }
+    pub(super) fn granted(&self, covered: impl FnOnce(&WriteGrants) -> bool) -> Result<(), CallError> {
+        if self.grants.as_ref().is_none_or(|grants| covered(&grants.write)) { Ok(()) } else { Err(CallError::NotGranted) }
     }
 
     pub(super) fn reads_live(&self) -> bool {

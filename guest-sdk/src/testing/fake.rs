@@ -12,7 +12,7 @@ use super::{
     full,
 };
 use crate::{
-    Event, EventType, ObjectRef, PodKey, Refused, WriteReport, WriteResult,
+    CallError, Event, EventType, ObjectRef, PodKey, WriteReport, WriteResult,
     host::Page,
     pods::{LabelOperator, LabelRequirement, Query},
     state::{Entry, PutError},
@@ -160,7 +160,7 @@ impl Fake {
     }
 
     /// Stages a write to a Pod, by the host's rules.
-    pub(super) fn stage(&mut self, target: &PodKey, write: Write) -> Result<u32, Refused> {
+    pub(super) fn stage(&mut self, target: &PodKey, write: Write) -> Result<u32, CallError> {
         let checked = authz::check_pod(&self.configuration, target, &write);
         self.granted(checked, || format!("the Pod {target}"))?;
         self.take_write()?;
@@ -168,7 +168,7 @@ impl Fake {
     }
 
     /// Stages an apply. One that is refused has used up a write, as the host has parsed it by then.
-    pub(super) fn stage_apply(&mut self, body: &Value, owner: Option<&PodKey>) -> Result<u32, Refused> {
+    pub(super) fn stage_apply(&mut self, body: &Value, owner: Option<&PodKey>) -> Result<u32, CallError> {
         self.take_write()?;
         let object = object_ref(body)?;
         let checked = authz::check_apply(&self.configuration, &object, body, owner);
@@ -176,7 +176,7 @@ impl Fake {
         Ok(self.push(owner, Write::ApplyObject { object: body.clone(), owner: owner.map(pod_name) }))
     }
 
-    pub(super) fn stage_delete_object(&mut self, object: &ObjectRef, uid: Option<&str>) -> Result<u32, Refused> {
+    pub(super) fn stage_delete_object(&mut self, object: &ObjectRef, uid: Option<&str>) -> Result<u32, CallError> {
         let checked = authz::check_delete_object(&self.configuration, object, uid);
         self.granted(checked, || object.to_string())?;
         self.take_write()?;
@@ -184,7 +184,7 @@ impl Fake {
     }
 
     /// Stages an Event, which counts as one of the run's writes.
-    pub(super) fn stage_event(&mut self, target: &PodKey, event: &Event) -> Result<(), Refused> {
+    pub(super) fn stage_event(&mut self, target: &PodKey, event: &Event) -> Result<(), CallError> {
         let checked = authz::check_event(&self.configuration, target, event);
         self.granted(checked, || format!("the Pod {target}"))?;
         self.take_write()?;
@@ -193,7 +193,7 @@ impl Fake {
     }
 
     /// Notes why a call was not granted where its grant is there, for the error's text.
-    fn granted(&mut self, checked: Result<(), Denied>, what: impl FnOnce() -> String) -> Result<(), Refused> {
+    fn granted(&mut self, checked: Result<(), Denied>, what: impl FnOnce() -> String) -> Result<(), CallError> {
         self.why_not_granted = None;
         match checked {
             Ok(()) => Ok(()),
@@ -205,14 +205,14 @@ impl Fake {
                      ClusterReconcilePlugin may touch all namespaces",
                     what()
                 ));
-                Err(Refused::NotGranted)
+                Err(CallError::NotGranted)
             }
         }
     }
 
-    fn take_write(&mut self) -> Result<(), Refused> {
+    fn take_write(&mut self) -> Result<(), CallError> {
         if self.taken_writes >= self.configuration.writes {
-            return Err(Refused::OverBudget);
+            return Err(CallError::OverBudget);
         }
         self.taken_writes += 1;
         Ok(())
@@ -232,17 +232,17 @@ impl Fake {
         let events: Vec<_> = events.into_iter().filter(|(target, _)| self.is_known(target)).collect();
         let mut reports = Vec::new();
         for Staged { id, pod, write } in std::mem::take(&mut self.staged) {
-            let became = match self.answer.clone() {
+            let result = match self.answer.clone() {
                 Some(answer) => answer,
                 None => self.apply(pod.as_ref(), &write),
             };
-            reports.push(WriteReport { id, what: write.describe(), became: became.clone() });
-            if !matches!(became, WriteResult::Unchanged | WriteResult::NotSent) {
+            reports.push(WriteReport { id, description: write.describe(), result: result.clone() });
+            if !matches!(result, WriteResult::Unchanged | WriteResult::NotSent) {
                 self.writes.push(write);
             }
         }
         // Events go with changes, and alone where nothing was to be changed.
-        if reports.is_empty() || reports.iter().any(|report| report.became == WriteResult::Applied) {
+        if reports.is_empty() || reports.iter().any(|report| report.result == WriteResult::Applied) {
             for (target, event) in events {
                 self.say(&target, event);
             }
@@ -400,7 +400,7 @@ fn matches(requirement: &LabelRequirement, pod: &Pod) -> bool {
     let value = pod.labels.get(&requirement.key);
     match requirement.operator {
         LabelOperator::Exists => value.is_some(),
-        LabelOperator::Absent => value.is_none(),
+        LabelOperator::DoesNotExist => value.is_none(),
         LabelOperator::In => value.is_some_and(|value| requirement.values.contains(value)),
         LabelOperator::NotIn => value.is_none_or(|value| !requirement.values.contains(value)),
     }

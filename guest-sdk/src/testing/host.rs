@@ -122,8 +122,8 @@ impl Host {
     }
 
     /// From now on no write is done, and this becomes of each instead; with none they are done again.
-    pub fn answer_writes(&mut self, became: Option<WriteResult>) {
-        self.fake().answer = became;
+    pub fn answer_writes(&mut self, result: Option<WriteResult>) {
+        self.fake().answer = result;
     }
 
     /// Runs a plugin's function for one Pod, as the host would, and does what it staged.
@@ -140,7 +140,7 @@ impl Host {
         let result = self.call(function, &name, before);
         let mut fake = self.fake();
         let unsettled: Vec<_> = if result.is_ok() {
-            fake.send().into_iter().filter(|report| !report.became.is_settled()).collect()
+            fake.send().into_iter().filter(|report| !report.result.is_settled()).collect()
         } else {
             fake.drop_staged();
             Vec::new()
@@ -179,7 +179,7 @@ impl Host {
                 now: fake.now,
                 attempt: before.in_a_row.saturating_add(1),
                 config: fake.configuration.config.clone(),
-                unsettled: before.unsettled,
+                unsettled_writes: before.unsettled,
             }
         };
         let _entered = Entered::new(&self.fake);

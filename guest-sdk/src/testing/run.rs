@@ -57,7 +57,7 @@ impl Run {
         &self.events
     }
 
-    /// What became of every write that was not dropped.
+    /// The results of all writes that were not dropped.
     #[must_use]
     pub fn reports(&self) -> &[WriteReport] {
         &self.reports

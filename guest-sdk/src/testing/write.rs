@@ -17,7 +17,7 @@ pub enum Write {
     RemoveFinalizer { pod: String, name: String },
     SetCondition { pod: String, condition: Condition },
     RemoveCondition { pod: String, condition_type: String },
-    Delete { pod: String, grace_seconds: Option<u32> },
+    Delete { pod: String, grace_period_seconds: Option<u32> },
     Evict { pod: String },
     ApplyObject { object: Value, owner: Option<String> },
     DeleteObject { object: ObjectRef, uid: Option<String> },
@@ -68,7 +68,7 @@ impl Write {
 
     #[must_use]
     pub fn delete(pod: &str) -> Self {
-        Self::Delete { pod: pod.into(), grace_seconds: None }
+        Self::Delete { pod: pod.into(), grace_period_seconds: None }
     }
 
     #[must_use]

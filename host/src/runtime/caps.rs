@@ -123,7 +123,7 @@ impl Caps {
 pub(super) enum CapError {
     #[error("more than {limit} {what}")]
     Over { what: &'static str, limit: u64 },
-    /// It is put together of components in a way whose cost cannot be told from its bytes.
+    /// It is composed of components in a way whose cost cannot be derived from its bytes.
     #[error("{0}")]
     Composed(&'static str),
     /// The bytes are malformed.
@@ -158,7 +158,7 @@ fn add(sum: &mut u64, more: u64, what: &'static str, limit: u64) -> Result<(), C
 /// Checks a component, in time linear in its bytes and with little memory.
 ///
 /// # Errors
-/// When it has more of something than `caps` allows, or its sections cannot be told apart.
+/// When it exceeds one of `caps`, or its sections cannot be separated.
 pub(super) fn check(wasm: &[u8], caps: &Caps) -> Result<(), CapError> {
     let mut pass = Pass { caps, wasm, sums: Sums { components: 1, ..Sums::default() }, around: Vec::new() };
     let mut level = Level::default();
@@ -211,7 +211,7 @@ struct Pass<'a> {
     caps: &'a Caps,
     wasm: &'a [u8],
     sums: Sums,
-    /// What is around the module or component that is being read; never more than the depth that is allowed.
+    /// The levels around the module or component that is being read; never more than the permitted depth.
     around: Vec<Level>,
 }
 

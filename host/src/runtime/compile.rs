@@ -1,8 +1,8 @@
-//! Compilation: one at a time, on threads of its own, bounded by the time that these spend on the processor. A host
-//! that is starved of its processor compiles slowly and refuses nothing.
+//! Compilation: one at a time, on its own threads, limited by the processor time of these threads. A host that gets
+//! little processor time compiles slowly and refuses nothing.
 //!
-//! The compiler cannot be interrupted. A compilation beyond its limit is left to finish on its threads and nobody waits
-//! for it, except the next compilation, so that there are never two.
+//! The compiler cannot be interrupted. A compilation beyond its limit continues on its threads without a waiter; the
+//! next compilation waits for its end, so that there are never two.
 
 use std::{
     sync::{Arc, mpsc},

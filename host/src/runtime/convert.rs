@@ -49,7 +49,7 @@ impl From<types::LabelRequirement> for LabelRequirement {
     fn from(requirement: types::LabelRequirement) -> Self {
         let operator = match requirement.operator {
             types::LabelOperator::Exists => LabelOperator::Exists,
-            types::LabelOperator::Absent => LabelOperator::Absent,
+            types::LabelOperator::DoesNotExist => LabelOperator::Absent,
             types::LabelOperator::In => LabelOperator::In,
             types::LabelOperator::NotIn => LabelOperator::NotIn,
         };
@@ -69,7 +69,7 @@ impl From<types::PodQuery> for PodQuery {
     }
 }
 
-impl From<Refused> for types::Refused {
+impl From<Refused> for types::CallError {
     fn from(refused: Refused) -> Self {
         match refused {
             Refused::NotGranted => Self::NotGranted,
@@ -82,7 +82,7 @@ impl From<Refused> for types::Refused {
 
 impl From<WriteReport> for types::WriteReport {
     fn from(report: WriteReport) -> Self {
-        Self { id: report.id, what: report.what, became: report.became.into() }
+        Self { id: report.id, description: report.description, result: report.result.into() }
     }
 }
 

@@ -33,7 +33,7 @@ impl Default for EngineOptions {
     }
 }
 
-/// The engine cannot be built: the options are out of range, or the machine gives no address space or thread.
+/// The engine cannot be built: the options are out of range, or address space or a thread is not available.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot start the WebAssembly engine: {0}")]
 pub struct EngineError(String);

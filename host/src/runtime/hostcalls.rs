@@ -20,7 +20,7 @@ const STATE_VALUE_BYTES: usize = 64 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
     Admitted,
-    /// A read of what is not granted: answered as a read of nothing.
+    /// A read that is not granted: it returns the same as a read of a Pod that does not exist.
     Withheld,
 }
 
@@ -75,8 +75,7 @@ impl Run {
         answer
     }
 
-    /// Sends what is staged, while the wall clock stands still. Not asked for nothing: an empty commit does not reach
-    /// the world.
+    /// Sends the staged writes, while the wall clock is paused. An empty commit does not reach the world.
     pub(super) async fn commit_staged(&mut self) -> Result<Vec<WriteReport>, Refused> {
         let admitted = self.admit(Function::Commit);
         self.record(Function::Commit, admitted.as_ref().err());

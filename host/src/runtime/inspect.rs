@@ -20,7 +20,8 @@ pub(super) const FEATURES: WasmFeatures = WasmFeatures::WASM2
 /// An interface that a component imports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Import {
-    /// With package and version, such as `podium:reconcile/pods@0.1.0`; a lone name for what is no interface.
+    /// With package and version, such as `podium:reconcile/pods@0.1.0`; a plain name for an import that is not an
+    /// interface.
     pub interface: String,
     /// In the order of the component; empty when it imports nothing but types.
     pub functions: Vec<String>,

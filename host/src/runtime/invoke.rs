@@ -1,4 +1,4 @@
-//! One run: a fresh sandbox, one call, and its end told apart.
+//! One run: a fresh sandbox, one call, and the classification of its end.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -119,7 +119,7 @@ fn native_request(terms: &Terms, request: Request) -> Result<reconciler::Request
         now_millis: request.now_millis,
         attempt: request.attempt,
         config: terms.config.clone(),
-        unsettled: request.unsettled.into_iter().map(Into::into).collect(),
+        unsettled_writes: request.unsettled.into_iter().map(Into::into).collect(),
     })
 }
 
@@ -134,7 +134,7 @@ fn json_request(terms: &Terms, request: Request) -> Result<reconciler_json::Requ
         now_millis: request.now_millis,
         attempt: request.attempt,
         config: terms.config.clone(),
-        unsettled: request.unsettled.into_iter().map(Into::into).collect(),
+        unsettled_writes: request.unsettled.into_iter().map(Into::into).collect(),
     })
 }
 

@@ -1,5 +1,5 @@
-//! The contract's functions as the linker wants them: each takes its arguments to the one function of [`Run`] that does
-//! it, and gives the answer the shape of its world. No decision is made here.
+//! The contract's functions for the linker: each passes its arguments to one function of [`Run`], and converts the
+//! result to the types of its world. No decision is made here.
 
 use podium_engine::ports::{LogLevel, StateEntry, StateError};
 use podium_pods::model::{Action, Event};
@@ -34,7 +34,7 @@ pub(super) struct Records;
 pub(super) struct Json;
 
 impl pods::Host for Run {
-    fn get(&mut self, namespace: String, name: String) -> Result<Option<Vec<u8>>, types::Refused> {
+    fn get(&mut self, namespace: String, name: String) -> Result<Option<Vec<u8>>, types::CallError> {
         self.get_pod::<Records>(&namespace, &name).map_err(Into::into)
     }
     fn find(
@@ -42,20 +42,20 @@ impl pods::Host for Run {
         query: types::PodQuery,
         limit: u32,
         after: Option<String>,
-    ) -> Result<pods::Page, types::Refused> {
+    ) -> Result<pods::Page, types::CallError> {
         let (pods, next) = self.find_pods::<Records>(query, limit, after)?;
         Ok(pods::Page { pods, next })
     }
-    fn count(&mut self, query: types::PodQuery) -> Result<u64, types::Refused> {
+    fn count(&mut self, query: types::PodQuery) -> Result<u64, types::CallError> {
         self.count_pods(query).map_err(Into::into)
     }
-    async fn get_live(&mut self, namespace: String, name: String) -> Result<Option<Vec<u8>>, types::Refused> {
+    async fn get_live(&mut self, namespace: String, name: String) -> Result<Option<Vec<u8>>, types::CallError> {
         self.get_live_pod::<Records>(&namespace, &name).await.map_err(Into::into)
     }
 }
 
 impl pods_json::Host for Run {
-    fn get(&mut self, namespace: String, name: String) -> Result<Option<String>, types::Refused> {
+    fn get(&mut self, namespace: String, name: String) -> Result<Option<String>, types::CallError> {
         self.get_pod::<Json>(&namespace, &name).map_err(Into::into)
     }
     fn find(
@@ -63,21 +63,21 @@ impl pods_json::Host for Run {
         query: types::PodQuery,
         limit: u32,
         after: Option<String>,
-    ) -> Result<pods_json::Page, types::Refused> {
+    ) -> Result<pods_json::Page, types::CallError> {
         let (pods, next) = self.find_pods::<Json>(query, limit, after)?;
         // A page of a withheld read is empty text, which is no array.
         let pods = if pods.is_empty() { Json::page(Vec::new()) } else { pods };
         Ok(pods_json::Page { pods, next })
     }
-    fn count(&mut self, query: types::PodQuery) -> Result<u64, types::Refused> {
+    fn count(&mut self, query: types::PodQuery) -> Result<u64, types::CallError> {
         self.count_pods(query).map_err(Into::into)
     }
-    async fn get_live(&mut self, namespace: String, name: String) -> Result<Option<String>, types::Refused> {
+    async fn get_live(&mut self, namespace: String, name: String) -> Result<Option<String>, types::CallError> {
         self.get_live_pod::<Json>(&namespace, &name).await.map_err(Into::into)
     }
 }
 
-type Staged = Result<types::WriteId, types::Refused>;
+type Staged = Result<types::WriteId, types::CallError>;
 
 impl writes::Host for Run {
     fn set_label(&mut self, target: types::PodKey, key: String, value: String) -> Staged {
@@ -112,8 +112,8 @@ impl writes::Host for Run {
     fn remove_condition(&mut self, target: types::PodKey, condition_type: String) -> Staged {
         Ok(self.stage(Action::RemoveCondition { target: target.into(), condition_type })?)
     }
-    fn delete_pod(&mut self, target: types::PodKey, grace_seconds: Option<u32>) -> Staged {
-        Ok(self.stage(Action::DeletePod { target: target.into(), grace_seconds })?)
+    fn delete_pod(&mut self, target: types::PodKey, grace_period_seconds: Option<u32>) -> Staged {
+        Ok(self.stage(Action::DeletePod { target: target.into(), grace_seconds: grace_period_seconds })?)
     }
     fn evict_pod(&mut self, target: types::PodKey) -> Staged {
         Ok(self.stage(Action::EvictPod { target: target.into() })?)
@@ -124,7 +124,7 @@ impl writes::Host for Run {
     fn delete_object(&mut self, object: types::ObjectRef, uid: Option<String>) -> Staged {
         Ok(self.stage(Action::DeleteObject { object: object.into(), uid })?)
     }
-    async fn commit(&mut self) -> Result<Vec<types::WriteReport>, types::Refused> {
+    async fn commit(&mut self) -> Result<Vec<types::WriteReport>, types::CallError> {
         let reports = self.commit_staged().await?;
         Ok(reports.into_iter().map(Into::into).collect())
     }
@@ -138,14 +138,14 @@ impl events::Host for Run {
         reason: String,
         action: String,
         note: String,
-    ) -> Result<(), types::Refused> {
+    ) -> Result<(), types::CallError> {
         let (target, event_type) = (target.into(), event_type.into());
         Ok(self.emit_event(Event { target, event_type, reason, action, note })?)
     }
 }
 
 impl state::Host for Run {
-    fn get(&mut self, key: String) -> Result<Option<state::Entry>, types::Refused> {
+    fn get(&mut self, key: String) -> Result<Option<state::Entry>, types::CallError> {
         Ok(self.get_state(&key)?.map(Into::into))
     }
     fn put(&mut self, key: String, value: Vec<u8>, expected: Option<u64>) -> Result<u64, state::PutError> {
@@ -178,7 +178,7 @@ impl From<StateError> for state::PutError {
     fn from(error: StateError) -> Self {
         match error {
             StateError::Conflict(entry) => Self::Conflict(entry.map(Into::into)),
-            StateError::Refused(refused) => Self::Refused(refused.into()),
+            StateError::Refused(refused) => Self::Other(refused.into()),
         }
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn count_values(text: &str) -> Result<usize, Refused> {
     Ok(count)
 }
 
-/// The object and what it calls itself. What is authorised is read from the very value that is sent.
+/// Parses an object to apply and the reference in it. The authorized value is the one that is sent.
 pub(super) fn parse(text: &str) -> Result<(ObjectRef, Value), Refused> {
     let body = serde_json::from_str(text).map_err(|error| Refused::Invalid(format!("object: {error}")))?;
     Ok((object_ref(&body)?, body))

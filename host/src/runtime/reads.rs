@@ -1,4 +1,4 @@
-//! Reads of Pods, for both worlds: scope and grants bound what is found, bytes and numbers bound a page.
+//! Reads of Pods, for both worlds: scope and grants limit the Pods, bytes and numbers limit a page.
 
 use std::sync::Arc;
 

@@ -59,7 +59,7 @@ const STAGED_BYTES: usize = 2 << 20;
 pub(super) const LINE_BYTES: usize = 128;
 /// Fields of one line of the log.
 const LOG_FIELDS: usize = 32;
-/// What is kept of a guest's last errors, to say why it trapped.
+/// The bytes of a guest's last errors that are kept, to explain a trap.
 const LAST_WORDS_BYTES: usize = 512;
 
 /// What the run has used.
@@ -113,7 +113,7 @@ impl Run {
         }
     }
 
-    /// One line of the plugin's log, cut to what is left of the budget.
+    /// Writes one line of the plugin's log, cut to the rest of the budget.
     pub(super) fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]) {
         let Some(mut left) = self.ledger.log_bytes_left.checked_sub(LINE_BYTES) else {
             self.ledger.log_bytes_left = 0;
@@ -175,7 +175,7 @@ fn line_bytes(message: &str, fields: &[(String, String)]) -> usize {
     fields.iter().fold(LINE_BYTES + message.len(), |sum, (key, value)| sum + key.len() + value.len())
 }
 
-/// Takes from what is left of a budget: all or nothing.
+/// Takes an amount from the rest of a budget: all or nothing.
 fn take(left: &mut usize, asked: usize) -> Result<(), Refused> {
     *left = left.checked_sub(asked).ok_or(Refused::OverBudget)?;
     Ok(())

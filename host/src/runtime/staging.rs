@@ -10,7 +10,7 @@ use super::{function::Function, object, run::Run, text::at_most};
 const OBJECT_BYTES: usize = 1 << 20;
 
 impl Run {
-    /// Stages a write; gives its number.
+    /// Stages a write and returns its id.
     pub(super) fn stage(&mut self, action: Action) -> Result<u32, Refused> {
         self.call(function_of(&action), |run| {
             let bytes = text_of(&action);

@@ -1,4 +1,4 @@
-//! What is refused at load: what is no component of ours, and what asks for more than the configuration grants.
+//! Refusals at load: components of another world, and components that import more than the configuration grants.
 
 use std::path::PathBuf;
 
@@ -46,7 +46,7 @@ pub enum LoadProblem {
     /// Imports that this plugin is not granted.
     #[error("imports more than it is granted: {}; granted are {}", imports.join(", "), granted.join(", "))]
     ExceedsGrants { imports: Vec<String>, granted: Vec<String> },
-    /// Its limits are more than the host gives, or less than the component needs before its first instruction.
+    /// Its limits exceed those of the host, or are below the component's needs before its first instruction.
     #[error("{0}")]
     Limits(String),
     /// The compiler refused it.

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 /// A longer limit than a day is a day: timers further away overflow.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Shared by the run, which says when it sends, and by who waits for the run.
+/// Shared by the run, which reports when it sends, and by the task that waits for the run.
 #[derive(Debug)]
 pub(super) struct Wall(Mutex<State>);
 

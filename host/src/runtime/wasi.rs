@@ -33,7 +33,7 @@ use output::{Channel, Printer};
 
 use super::{limits::Cut, run::Run};
 
-/// What is linked, without versions: every 0.2 does.
+/// The linked interfaces, without versions: every 0.2 version is linked.
 pub(super) const INTERFACES: [&str; 18] = [
     "wasi:io/error",
     "wasi:io/poll",

@@ -13,7 +13,7 @@ use crate::api::ApiError;
 #[derive(Debug, PartialEq)]
 pub(super) enum Verdict {
     /// With how long the API server asks to wait before the same is tried again.
-    Became(WriteResult, Option<Duration>),
+    Final(WriteResult, Option<Duration>),
     /// Nothing went out, and for the rest of the run nothing will.
     Unreachable,
     /// The API server is overloaded and turned it away before anything was done, and asks to wait so long.
@@ -61,7 +61,7 @@ pub(super) fn judge(request: &Request, error: &ApiError) -> Verdict {
         }
         _ => return Verdict::Ambiguous,
     };
-    Verdict::Became(result, *retry_after)
+    Verdict::Final(result, *retry_after)
 }
 
 pub(super) type Annotations = BTreeMap<String, String>;

@@ -67,7 +67,7 @@ impl<'a> Delivery<'a> {
 
     fn failed(&mut self, verdict: Verdict, sent: &mut Sent) -> WriteResult {
         match verdict {
-            Verdict::Became(result, retry_after) => {
+            Verdict::Final(result, retry_after) => {
                 wait(sent, retry_after);
                 result
             }

@@ -193,7 +193,7 @@ async fn an_event_whose_change_was_made_waits_where_the_api_server_went_away_aft
     wire.create.store(500, SeqCst);
     let staged = Staged { writes: authorised([label("a", "2")]), events: vec![event(&key())] };
     let sent = writeback.deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await;
-    assert_eq!((sent.reports[0].became.name(), &*sent.events), ("applied", &[EventResult::Delayed][..]));
+    assert_eq!((sent.reports[0].result.name(), &*sent.events), ("applied", &[EventResult::Delayed][..]));
     wire.create.store(201, SeqCst);
     assert_eq!(wire.wait(&writeback, 10).await, [EventResult::Sent]);
     assert_eq!(wire.made(), 1);

@@ -31,7 +31,7 @@ mod overload_tests;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use digest::Digest;
 use podium_engine::{
@@ -122,15 +122,15 @@ impl Writeback {
         let described: Vec<(u32, String)> =
             staged.writes.iter().map(|write| (write.get().id, write.get().action.describe())).collect();
         let plan = plan::plan(staged.writes, view, self.shapes.prune(), now_millis);
-        let mut became: BTreeMap<u32, WriteResult> = plan.became;
+        let mut results = plan.results;
         let mut sent = Sent::default();
         let mut delivery = apply::Delivery::new(&api, &self.objects, &self.shapes, sender);
         for planned in plan.requests {
             let result = delivery.send(planned.request, &mut sent).await;
-            became.extend(planned.ids.into_iter().map(|id| (id, result.clone())));
+            results.extend(planned.ids.into_iter().map(|id| (id, result.clone())));
         }
         // Events go with changes; see `events`.
-        let changed = became.values().any(|result| *result == WriteResult::Applied);
+        let changed = results.values().any(|result| *result == WriteResult::Applied);
         if !events.is_empty() && (changed || described.is_empty()) {
             // Behind what could not be sent they wait: the change is made, and the next run will not emit them again.
             let reachable = !delivery.is_cut_off();
@@ -141,13 +141,13 @@ impl Writeback {
         let mut texts = Budget::new(MAX_REPORTED_BYTES);
         sent.reports = described
             .into_iter()
-            .map(|(id, what)| {
+            .map(|(id, description)| {
                 // The plan names every write.
-                let mut became = became.remove(&id).unwrap_or(WriteResult::NotSent);
-                if let Some(text) = became.text_mut() {
+                let mut result = results.remove(&id).unwrap_or(WriteResult::NotSent);
+                if let Some(text) = result.text_mut() {
                     texts.take(text);
                 }
-                WriteReport { id, what, became }
+                WriteReport { id, description, result }
             })
             .collect();
         sent

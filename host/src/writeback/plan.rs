@@ -100,8 +100,8 @@ pub(super) struct Planned {
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Plan {
     pub requests: Vec<Planned>,
-    /// What became of writes that need no request.
-    pub became: BTreeMap<u32, WriteResult>,
+    /// The results of writes that need no request.
+    pub results: BTreeMap<u32, WriteResult>,
 }
 
 /// A value that several writes may have set, the last one winning.
@@ -349,7 +349,7 @@ impl Draft {
 
 impl Plan {
     fn report(&mut self, ids: Vec<u32>, result: &WriteResult) {
-        self.became.extend(ids.into_iter().map(|id| (id, result.clone())));
+        self.results.extend(ids.into_iter().map(|id| (id, result.clone())));
     }
 
     fn send(&mut self, request: Request, mut ids: Vec<u32>) {

@@ -97,7 +97,7 @@ fn writes_to_one_pod_become_one_patch_and_the_last_one_wins() {
     let labels = [("a".into(), Some("3".into())), ("b".into(), Some("1".into()))].into();
     let patch = MetaPatch { labels, ..MetaPatch::default() };
     assert_eq!(plan.requests, [Planned { request: Request::PatchMeta { key: key(), patch }, ids: vec![0, 1, 2] }]);
-    assert!(plan.became.is_empty());
+    assert!(plan.results.is_empty());
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn an_object_is_applied_only_for_an_owner_that_is_there_and_not_being_deleted() 
     let (dead, other) = (PodKey::new("shop", "cart-0", "dead"), PodKey::new("shop", "cart-1", "u1"));
     for (view, owner) in [(&view, dead), (&view, other), (&going, key()), (&View(Vec::new()), key())] {
         let plan = planned(view, [apply(Some(owner))]);
-        assert_eq!((plan.requests, plan.became), (Vec::new(), [(0, WriteResult::Gone)].into()));
+        assert_eq!((plan.requests, plan.results), (Vec::new(), [(0, WriteResult::Gone)].into()));
     }
 }
 
@@ -153,8 +153,8 @@ fn what_the_pod_already_is_makes_no_request() {
     ];
     let plan = planned(&cached(|_| ()), actions);
     assert_eq!(plan.requests, []);
-    assert_eq!(plan.became.len(), 7);
-    assert!(plan.became.values().all(|result| *result == WriteResult::Unchanged));
+    assert_eq!(plan.results.len(), 7);
+    assert!(plan.results.values().all(|result| *result == WriteResult::Unchanged));
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn what_is_written_to_a_pruned_annotation_is_sent_whatever_the_cache_holds() {
         let annotations = [("x.example/pruned".to_owned(), value.map(str::to_owned))].into();
         let patch = MetaPatch { annotations, ..MetaPatch::default() };
         assert_eq!(plan.requests, [Planned { request: Request::PatchMeta { key: key(), patch }, ids }]);
-        assert_eq!(plan.became, [(1, WriteResult::Unchanged), (2, WriteResult::Unchanged)].into());
+        assert_eq!(plan.results, [(1, WriteResult::Unchanged), (2, WriteResult::Unchanged)].into());
     }
 }
 
@@ -181,7 +181,7 @@ fn another_incarnation_or_none_is_gone_without_a_request() {
     for view in [View(Vec::new()), cached(|pod| pod.header.uid = "u2".into())] {
         let plan = planned(&view, [label("a", "2"), Action::EvictPod { target: key() }]);
         assert_eq!(plan.requests, []);
-        assert_eq!(plan.became, [(0, WriteResult::Gone), (1, WriteResult::Gone)].into());
+        assert_eq!(plan.results, [(0, WriteResult::Gone), (1, WriteResult::Gone)].into());
     }
 }
 
@@ -227,8 +227,8 @@ fn a_pod_that_is_going_takes_no_finalizer_and_no_slower_deletion() {
     });
     let delete = |grace_seconds| Action::DeletePod { target: key(), grace_seconds };
     let plan = planned(&going, [finalizer(true, "x.example/g"), delete(None), delete(Some(60)), delete(Some(5))]);
-    assert!(matches!(plan.became[&0], WriteResult::Invalid(_)));
-    assert_eq!((&plan.became[&1], &plan.became[&2]), (&WriteResult::Unchanged, &WriteResult::Unchanged));
+    assert!(matches!(plan.results[&0], WriteResult::Invalid(_)));
+    assert_eq!((&plan.results[&1], &plan.results[&2]), (&WriteResult::Unchanged, &WriteResult::Unchanged));
     assert_eq!(plan.requests.len(), 1);
     assert_eq!(plan.requests[0].request, Request::Delete { key: key(), grace_seconds: Some(5) });
 }
@@ -268,7 +268,7 @@ proptest! {
         }
         let plan = planned(&view, actions.clone());
         let mut ids: Vec<u32> = plan.requests.iter().flat_map(|planned| planned.ids.clone()).collect();
-        ids.extend(plan.became.keys());
+        ids.extend(plan.results.keys());
         ids.sort_unstable();
         prop_assert_eq!(ids, (0..actions.len() as u32).collect::<Vec<_>>());
         let mut sent_labels = BTreeMap::from([("a".to_owned(), "1".to_owned())]);

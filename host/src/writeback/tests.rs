@@ -1,7 +1,7 @@
 //! Against a fake of the wire: every request is recorded, every answer is scripted.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeMap, VecDeque},
     sync::{Arc, Mutex},
 };
 
@@ -102,7 +102,7 @@ async fn deliver(wire: &Wire, actions: impl IntoIterator<Item = Action>) -> Sent
 }
 
 fn results(sent: &Sent) -> Vec<WriteResult> {
-    sent.reports.iter().map(|report| report.became.clone()).collect()
+    sent.reports.iter().map(|report| report.result.clone()).collect()
 }
 
 fn shown(sent: &Sent) -> Vec<Shown> {
@@ -332,7 +332,7 @@ async fn a_kind_that_is_served_at_another_path_is_found_there_after_one_404() {
     for expected in ["invalid", "applied"] {
         let staged = Staged { writes: authorised([deletion()]), events: Vec::new() };
         let sent = writeback.deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await;
-        assert_eq!(sent.reports[0].became.name(), expected);
+        assert_eq!(sent.reports[0].result.name(), expected);
     }
     assert!(wire.lines()[3].starts_with("DELETE /api/v1/namespaces/shop/cms/summary"));
     let missing = json!({ "kind": "Status", "code": 404, "reason": "NotFound", "message": "told" });
@@ -405,7 +405,7 @@ fn discovery() -> Answer {
 async fn apply_with(writeback: &Writeback, data: &[(&str, &str)], now_millis: u64) -> (WriteResult, u32) {
     let staged = Staged { writes: authorised([apply(data)]), events: Vec::new() };
     let sent = writeback.deliver(&sender(), &key(), &cached(|_| ()), staged, now_millis).await;
-    (sent.reports[0].became.clone(), sent.requests)
+    (sent.reports[0].result.clone(), sent.requests)
 }
 
 #[tokio::test]

@@ -31,7 +31,7 @@ def reconcile(subject, seconds=0, config=CONFIG, writes=None):
         now_millis=CREATED_MILLIS + seconds * 1000,
         attempt=1,
         config=json.dumps(config),
-        unsettled=[],
+        unsettled_writes=[],
     )
     with mock.patch.object(app, "writes", writes or python_types.SimpleNamespace()):
         return app.ReconcilerJson().reconcile(request)
@@ -59,8 +59,8 @@ class Reconcile(unittest.TestCase):
 
     def test_failures_say_whether_a_retry_can_help(self):
         cases = [
-            (types.Refused_NotGranted(), types.Failure_Terminal),
-            (types.Refused_OverBudget(), types.Failure_Retry),
+            (types.CallError_NotGranted(), types.Failure_Terminal),
+            (types.CallError_OverBudget(), types.Failure_Retry),
         ]
         for refused, failure in cases:
             writes = mock.Mock()

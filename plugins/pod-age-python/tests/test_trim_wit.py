@@ -13,7 +13,7 @@ class Trim(unittest.TestCase):
 
     def test_the_interfaces_kept_are_the_contracts_own_text(self):
         trimmed = trim(CONTRACT, ["log"])
-        self.assertIn(CONTRACT[CONTRACT.index("interface log {") : CONTRACT.index("/// What a plugin exports.")], trimmed)
+        self.assertIn(CONTRACT[CONTRACT.index("interface log {") : CONTRACT.index("/// The interface that a plugin exports.")], trimmed)
         for gone in ["interface writes", "interface pods", "interface reconciler {", "world plugin {"]:
             self.assertNotIn(gone, trimmed)
 

@@ -1,5 +1,5 @@
-//! One promise on one Pod each: labels of two runs stay, a missing right is told and backed off, another incarnation is
-//! never hit.
+//! One guarantee on one Pod each: labels of two runs stay, a missing right is reported and backed off, and a write
+//! never reaches another incarnation.
 
 use std::{sync::Arc, time::Duration};
 
@@ -113,7 +113,7 @@ async fn a_write_for_a_pod_that_was_recreated_does_not_land_on_the_new_one() -> 
     let sender = Sender { manager: "podium/labeller".to_owned(), impersonate: None };
     let staged = Staged { writes: vec![authorised_label(&old)?], events: Vec::new() };
     let sent = writeback.deliver(&sender, &old, &Stale(cached(&old)?), staged, 0).await;
-    let became: Vec<_> = sent.reports.into_iter().map(|report| report.became).collect();
+    let became: Vec<_> = sent.reports.into_iter().map(|report| report.result).collect();
     ensure!(became == [WriteResult::Gone], "{became:?}");
 
     // It was the API server that refused it, not the host that kept it back.

@@ -1,4 +1,5 @@
-//! What is refused at load and at the call, and that a read cannot tell what exists from what is not granted.
+//! Refusals at load and at the call; a read of a Pod that is not granted looks like a read of a Pod that does not
+//! exist.
 
 use podium_host::runtime::inspect;
 use podium_pods::model::{Grants, LimitClass, PluginSpec};
@@ -58,7 +59,7 @@ async fn every_write_is_refused_at_the_call_where_nothing_covers_it() {
     assert_eq!(answers[0], "Ok(0)");
     assert_eq!(answers.len(), script.len());
     for (answer, line) in answers.iter().zip(script).skip(1) {
-        assert_eq!(answer, "Err(Refused::NotGranted)", "{line}");
+        assert_eq!(answer, "Err(CallError::NotGranted)", "{line}");
     }
 }
 
@@ -93,9 +94,9 @@ async fn every_write_is_staged_in_order_where_it_is_granted() {
 async fn the_kind_of_an_applied_object_is_read_from_what_is_sent() {
     let secret = "apply {\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"kind\":\"Secret\",\"metadata\":{\"name\":\"a\",\"namespace\":\"shop\"}}";
     let answers = answers(&probe(&[secret, "apply {", "apply []"])).await;
-    assert_eq!(answers[0], "Err(Refused::NotGranted)", "the last kind counts, here as at the API server");
-    assert!(answers[1].starts_with("Err(Refused::Invalid(\"object: EOF"), "{}", answers[1]);
-    assert!(answers[2].starts_with("Err(Refused::Invalid(\"object: apiVersion"), "{}", answers[2]);
+    assert_eq!(answers[0], "Err(CallError::NotGranted)", "the last kind counts, here as at the API server");
+    assert!(answers[1].starts_with("Err(CallError::Invalid(\"object: EOF"), "{}", answers[1]);
+    assert!(answers[2].starts_with("Err(CallError::Invalid(\"object: apiVersion"), "{}", answers[2]);
 }
 
 #[tokio::test]

@@ -181,19 +181,19 @@ async fn objects_to_apply_are_bounded_before_they_are_parsed() {
     let mut probe = probe(&script);
     probe.limits.cpu = Duration::from_secs(1);
     let answers_of = answers(&probe).await;
-    assert_eq!(answers_of, ["Ok(0)", "Ok(1)", "Err(Refused::OverBudget)", "Ok(2)"], "2 MiB in all");
+    assert_eq!(answers_of, ["Ok(0)", "Ok(1)", "Err(CallError::OverBudget)", "Ok(2)"], "2 MiB in all");
 
     probe.config = serde_json::to_string("apply-values 30000\napply-values 15000\napply-values 15000").unwrap();
     let answers_of = answers(&probe).await;
     assert!(answers_of[0].contains("object: more than 20000 values"), "{}", answers_of[0]);
-    assert_eq!(answers_of[1..], ["Ok(0)", "Err(Refused::OverBudget)"]);
+    assert_eq!(answers_of[1..], ["Ok(0)", "Err(CallError::OverBudget)"]);
 
     // What is no JSON costs a write like what is, so that parsing cannot be had for nothing.
     probe.config = serde_json::to_string("apply {\napply {\napply-values 1").unwrap();
     probe.limits.writes = 2;
     let answers_of = answers(&probe).await;
-    assert!(answers_of[1].starts_with("Err(Refused::Invalid(\"object: EOF"), "{}", answers_of[1]);
-    assert_eq!(answers_of[2], "Err(Refused::OverBudget)");
+    assert!(answers_of[1].starts_with("Err(CallError::Invalid(\"object: EOF"), "{}", answers_of[1]);
+    assert_eq!(answers_of[2], "Err(CallError::OverBudget)");
 }
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn staged_text_of_every_kind_shares_one_bound() {
     probe.limits.writes = 1_000;
     probe.limits.cpu = Duration::from_secs(1);
     let (report, notes) = run(&probe).await;
-    assert_eq!(notes.lines()[0], "34 staged, then Refused::OverBudget", "2 MiB in all");
+    assert_eq!(notes.lines()[0], "34 staged, then CallError::OverBudget", "2 MiB in all");
     assert_eq!(notes.lines()[1], "Ok(34)", "what is small still fits");
     assert_eq!(report.staged.writes.len(), 35);
 }
@@ -216,7 +216,7 @@ async fn searching_ends_at_a_budget_of_pods_looked_at() {
         world.each_pod_counts_as(if script[0].starts_with("count") { 50_000 } else { 100_000 });
         let (_, notes) = run_in(&plugin, request(), world).await;
         assert!(notes.lines()[..2].iter().all(|line| line.starts_with(answered)), "{:?}", notes.lines());
-        assert_eq!(notes.lines()[2..], ["Err(Refused::OverBudget)"; 2], "200,000 in all");
+        assert_eq!(notes.lines()[2..], ["Err(CallError::OverBudget)"; 2], "200,000 in all");
     }
 }
 
@@ -255,7 +255,7 @@ async fn a_run_that_has_been_sending_for_long_may_not_commit_again() {
     let script = ["label guests.example/a 1", "commit"].repeat(5);
     let (report, notes) = commit_under_way(&script, Duration::from_secs(10), LiveReads::Answer).await;
     assert_eq!(notes.committed, [0, 1, 2], "30 s in all");
-    assert_eq!(notes.lines()[7], "Err(Refused::OverBudget)");
+    assert_eq!(notes.lines()[7], "Err(CallError::OverBudget)");
     assert_eq!(report.staged.writes.len(), 2, "what is staged is sent at the end");
 }
 
@@ -264,7 +264,7 @@ async fn writes_beyond_the_budget_are_refused_and_those_within_stay_staged() {
     let mut probe = probe(&["label guests.example/a 1", "event Probed", "label guests.example/c 1"]);
     probe.limits.writes = 2;
     let (report, notes) = run(&probe).await;
-    assert_eq!(notes.lines(), ["Ok(0)", "Ok(())", "Err(Refused::OverBudget)"]);
+    assert_eq!(notes.lines(), ["Ok(0)", "Ok(())", "Err(CallError::OverBudget)"]);
     assert_eq!((report.staged.writes.len(), report.staged.events.len()), (1, 1));
 }
 
@@ -272,7 +272,7 @@ async fn writes_beyond_the_budget_are_refused_and_those_within_stay_staged() {
 async fn live_reads_have_a_budget_of_their_own() {
     let (_, notes) = run(&probe(&["live shop cart-0"; 11])).await;
     assert_eq!(notes.live, 10);
-    assert_eq!(notes.lines()[10], "Err(Refused::OverBudget)");
+    assert_eq!(notes.lines()[10], "Err(CallError::OverBudget)");
 }
 
 #[tokio::test]

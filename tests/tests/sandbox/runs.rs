@@ -1,4 +1,4 @@
-//! Runs among themselves: nothing is left behind, nobody waits for a neighbour, a dropped run is gone.
+//! Isolation of runs: no run leaves state behind, no run waits for another one, and a dropped run releases everything.
 
 use std::{sync::Arc, time::Duration};
 
@@ -39,7 +39,8 @@ async fn the_request_reaches_the_guest_whole() {
     let plugin = load(&engine, &probe(&["subject", "unsettled"])).unwrap();
     let mut request = request();
     request.subject = Subject::Deleted(Some(pod("shop", "cart-0")));
-    request.unsettled = vec![WriteReport { id: 3, what: "evict".into(), became: WriteResult::Blocked("pdb".into()) }];
+    request.unsettled =
+        vec![WriteReport { id: 3, description: "evict".into(), result: WriteResult::Blocked("pdb".into()) }];
     let (_, notes) = run_in(&plugin, request, FakeWorld::default()).await;
     assert!(notes.lines()[0].starts_with("deleted Some("), "{}", notes.lines()[0]);
     assert!(notes.lines()[1].contains("Blocked(\"pdb\")"), "{}", notes.lines()[1]);

@@ -22,7 +22,7 @@ async fn a_json_guest_sees_kubernetes_json_of_the_granted_sections_alone() {
     let page: serde_json::Value = serde_json::from_str(lines[1]).unwrap();
     assert_eq!(page.as_array().map(Vec::len), Some(2));
     assert!(!notes.lines().concat().contains("not granted"), "annotations were not granted");
-    assert_eq!(lines[2..], ["Ok(0)", "Err(Refused::NotGranted)"], "functions are refused at the call");
+    assert_eq!(lines[2..], ["Ok(0)", "Err(CallError::NotGranted)"], "functions are refused at the call");
     assert_eq!(report.staged.writes[0].get().action.describe(), "set label guests.example/seen=yes on shop/cart-0");
 }
 

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::bindings::podium::reconcile::{events, log, pods, state, types, writes};
 use crate::{
-    Condition, Event, EventType, ObjectRef, PodKey, Refused, WriteReport,
+    CallError, Condition, Event, EventType, ObjectRef, PodKey, WriteReport,
     host::Page,
     log::Level,
     pods::Query,
@@ -16,48 +16,48 @@ pub(crate) fn why_not_granted() -> Option<String> {
     None
 }
 
-pub(crate) fn get(namespace: &str, name: &str) -> Result<Option<Vec<u8>>, Refused> {
+pub(crate) fn get(namespace: &str, name: &str) -> Result<Option<Vec<u8>>, CallError> {
     Ok(pods::get(namespace, name)?)
 }
 
-pub(crate) fn get_live(namespace: &str, name: &str) -> Result<Option<Vec<u8>>, Refused> {
+pub(crate) fn get_live(namespace: &str, name: &str) -> Result<Option<Vec<u8>>, CallError> {
     Ok(pods::get_live(namespace, name)?)
 }
 
-pub(crate) fn find(query: &Query, limit: u32, after: Option<&str>) -> Result<Page, Refused> {
+pub(crate) fn find(query: &Query, limit: u32, after: Option<&str>) -> Result<Page, CallError> {
     let page = pods::find(&query.into(), limit, after)?;
     Ok(Page { pods: page.pods, next: page.next })
 }
 
-pub(crate) fn count(query: &Query) -> Result<u64, Refused> {
+pub(crate) fn count(query: &Query) -> Result<u64, CallError> {
     Ok(pods::count(&query.into())?)
 }
 
-pub(crate) fn set_label(target: &PodKey, key: &str, value: &str) -> Result<u32, Refused> {
+pub(crate) fn set_label(target: &PodKey, key: &str, value: &str) -> Result<u32, CallError> {
     Ok(writes::set_label(&target.into(), key, value)?)
 }
 
-pub(crate) fn remove_label(target: &PodKey, key: &str) -> Result<u32, Refused> {
+pub(crate) fn remove_label(target: &PodKey, key: &str) -> Result<u32, CallError> {
     Ok(writes::remove_label(&target.into(), key)?)
 }
 
-pub(crate) fn set_annotation(target: &PodKey, key: &str, value: &str) -> Result<u32, Refused> {
+pub(crate) fn set_annotation(target: &PodKey, key: &str, value: &str) -> Result<u32, CallError> {
     Ok(writes::set_annotation(&target.into(), key, value)?)
 }
 
-pub(crate) fn remove_annotation(target: &PodKey, key: &str) -> Result<u32, Refused> {
+pub(crate) fn remove_annotation(target: &PodKey, key: &str) -> Result<u32, CallError> {
     Ok(writes::remove_annotation(&target.into(), key)?)
 }
 
-pub(crate) fn add_finalizer(target: &PodKey, name: &str) -> Result<u32, Refused> {
+pub(crate) fn add_finalizer(target: &PodKey, name: &str) -> Result<u32, CallError> {
     Ok(writes::add_finalizer(&target.into(), name)?)
 }
 
-pub(crate) fn remove_finalizer(target: &PodKey, name: &str) -> Result<u32, Refused> {
+pub(crate) fn remove_finalizer(target: &PodKey, name: &str) -> Result<u32, CallError> {
     Ok(writes::remove_finalizer(&target.into(), name)?)
 }
 
-pub(crate) fn set_condition(target: &PodKey, condition: &Condition) -> Result<u32, Refused> {
+pub(crate) fn set_condition(target: &PodKey, condition: &Condition) -> Result<u32, CallError> {
     Ok(writes::set_condition(
         &target.into(),
         &condition.condition_type,
@@ -67,23 +67,23 @@ pub(crate) fn set_condition(target: &PodKey, condition: &Condition) -> Result<u3
     )?)
 }
 
-pub(crate) fn remove_condition(target: &PodKey, condition_type: &str) -> Result<u32, Refused> {
+pub(crate) fn remove_condition(target: &PodKey, condition_type: &str) -> Result<u32, CallError> {
     Ok(writes::remove_condition(&target.into(), condition_type)?)
 }
 
-pub(crate) fn delete_pod(target: &PodKey, grace_seconds: Option<u32>) -> Result<u32, Refused> {
-    Ok(writes::delete_pod(&target.into(), grace_seconds)?)
+pub(crate) fn delete_pod(target: &PodKey, grace_period_seconds: Option<u32>) -> Result<u32, CallError> {
+    Ok(writes::delete_pod(&target.into(), grace_period_seconds)?)
 }
 
-pub(crate) fn evict_pod(target: &PodKey) -> Result<u32, Refused> {
+pub(crate) fn evict_pod(target: &PodKey) -> Result<u32, CallError> {
     Ok(writes::evict_pod(&target.into())?)
 }
 
-pub(crate) fn apply_object(object: &Value, owner: Option<&PodKey>) -> Result<u32, Refused> {
+pub(crate) fn apply_object(object: &Value, owner: Option<&PodKey>) -> Result<u32, CallError> {
     Ok(writes::apply_object(&object.to_string(), owner.map(Into::into).as_ref())?)
 }
 
-pub(crate) fn delete_object(object: &ObjectRef, uid: Option<&str>) -> Result<u32, Refused> {
+pub(crate) fn delete_object(object: &ObjectRef, uid: Option<&str>) -> Result<u32, CallError> {
     let object = types::ObjectRef {
         api_version: object.api_version.clone(),
         kind: object.kind.clone(),
@@ -93,11 +93,11 @@ pub(crate) fn delete_object(object: &ObjectRef, uid: Option<&str>) -> Result<u32
     Ok(writes::delete_object(&object, uid)?)
 }
 
-pub(crate) fn commit() -> Result<Vec<WriteReport>, Refused> {
+pub(crate) fn commit() -> Result<Vec<WriteReport>, CallError> {
     Ok(writes::commit()?.into_iter().map(Into::into).collect())
 }
 
-pub(crate) fn emit(target: &PodKey, event: &Event) -> Result<(), Refused> {
+pub(crate) fn emit(target: &PodKey, event: &Event) -> Result<(), CallError> {
     let event_type = match event.event_type {
         EventType::Normal => types::EventType::Normal,
         EventType::Warning => types::EventType::Warning,
@@ -105,7 +105,7 @@ pub(crate) fn emit(target: &PodKey, event: &Event) -> Result<(), Refused> {
     Ok(events::emit(&target.into(), event_type, &event.reason, &event.action, &event.note)?)
 }
 
-pub(crate) fn state_get(key: &str) -> Result<Option<Entry<Vec<u8>>>, Refused> {
+pub(crate) fn state_get(key: &str) -> Result<Option<Entry<Vec<u8>>>, CallError> {
     Ok(state::get(key)?.map(Into::into))
 }
 

@@ -7,7 +7,7 @@ use super::bindings::{
     podium::reconcile::{pods, state, types},
 };
 use crate::{
-    Error, Pod, PodKey, Refused, Request, WriteReport, WriteResult,
+    CallError, Error, Pod, PodKey, Request, WriteReport, WriteResult,
     pods::{LabelOperator, Query},
     request::Subject,
     state::{Entry, PutError},
@@ -27,7 +27,7 @@ impl TryFrom<reconciler::Request> for Request {
             now: Timestamp(i64::try_from(request.now_millis).unwrap_or(i64::MAX)),
             attempt: request.attempt,
             config: request.config,
-            unsettled: request.unsettled.into_iter().map(Into::into).collect(),
+            unsettled_writes: request.unsettled_writes.into_iter().map(Into::into).collect(),
         })
     }
 }
@@ -38,20 +38,20 @@ impl From<&PodKey> for types::PodKey {
     }
 }
 
-impl From<types::Refused> for Refused {
-    fn from(refused: types::Refused) -> Self {
+impl From<types::CallError> for CallError {
+    fn from(refused: types::CallError) -> Self {
         match refused {
-            types::Refused::NotGranted => Self::NotGranted,
-            types::Refused::OverBudget => Self::OverBudget,
-            types::Refused::Invalid(text) => Self::Invalid(text),
-            types::Refused::Unavailable(text) => Self::Unavailable(text),
+            types::CallError::NotGranted => Self::NotGranted,
+            types::CallError::OverBudget => Self::OverBudget,
+            types::CallError::Invalid(text) => Self::Invalid(text),
+            types::CallError::Unavailable(text) => Self::Unavailable(text),
         }
     }
 }
 
 impl From<types::WriteReport> for WriteReport {
     fn from(report: types::WriteReport) -> Self {
-        let became = match report.became {
+        let result = match report.result {
             types::WriteResult::Applied => WriteResult::Applied,
             types::WriteResult::Unchanged => WriteResult::Unchanged,
             types::WriteResult::Conflict => WriteResult::Conflict,
@@ -63,7 +63,7 @@ impl From<types::WriteReport> for WriteReport {
             types::WriteResult::NotSent => WriteResult::NotSent,
             types::WriteResult::Unknown => WriteResult::Unknown,
         };
-        Self { id: report.id, what: report.what, became }
+        Self { id: report.id, description: report.description, result }
     }
 }
 
@@ -83,7 +83,7 @@ impl From<&Query> for pods::PodQuery {
             key: requirement.key.clone(),
             operator: match requirement.operator {
                 LabelOperator::Exists => types::LabelOperator::Exists,
-                LabelOperator::Absent => types::LabelOperator::Absent,
+                LabelOperator::DoesNotExist => types::LabelOperator::Absent,
                 LabelOperator::In => types::LabelOperator::In,
                 LabelOperator::NotIn => types::LabelOperator::NotIn,
             },
@@ -109,7 +109,7 @@ impl From<state::PutError> for PutError {
     fn from(error: state::PutError) -> Self {
         match error {
             state::PutError::Conflict(there) => Self::Conflict(there.map(Into::into)),
-            state::PutError::Refused(refused) => Self::Refused(refused.into()),
+            state::PutError::Other(refused) => Self::Other(refused.into()),
         }
     }
 }

@@ -216,7 +216,7 @@ impl Dispatch {
         if report.result.is_ok() && !(report.staged.writes.is_empty() && report.staged.events.is_empty()) {
             let view = self.reader.snapshot();
             let sent = self.send(plugin, &key, job.queued, &*view, report.staged).await;
-            unsettled = sent.reports.into_iter().filter(|report| !report.became.is_settled()).collect();
+            unsettled = sent.reports.into_iter().filter(|report| !report.result.is_settled()).collect();
             retry_after = sent.retry_after;
         }
         let took = started.elapsed();
@@ -230,7 +230,7 @@ impl Dispatch {
         );
         let failed = !unsettled.is_empty();
         for report in unsettled.iter().take(LOGGED_WRITES) {
-            let (write, result, error) = (&report.what, report.became.name(), report.became.text());
+            let (write, result, error) = (&report.description, report.result.name(), report.result.text());
             match plugin.repeats.occurred(result, &format!("{write}: {error}"), &key, Instant::now()) {
                 Some(count) => tracing::warn!(write, result, error, count, "write failed"),
                 None => tracing::debug!(write, result, error, "write failed"),

@@ -65,8 +65,8 @@ impl Deliver for Script {
             for write in staged.writes {
                 let Write { id, action } = write.into_inner();
                 self.sent.lock().push(action.describe());
-                let became = self.results.lock().pop_front().unwrap_or(WriteResult::Applied);
-                let shown = match (&action, &became) {
+                let result = self.results.lock().pop_front().unwrap_or(WriteResult::Applied);
+                let shown = match (&action, &result) {
                     (Action::DeletePod { .. }, WriteResult::Applied) => Some(Shown::Deletion),
                     (_, WriteResult::Applied) => *self.shown.lock(),
                     (_, WriteResult::Unknown) => Some(Shown::Unknown),
@@ -74,7 +74,7 @@ impl Deliver for Script {
                 };
                 let key = action.pod().cloned();
                 sent.expected.extend(key.zip(shown).map(|(key, shown)| Expectation { key, shown }));
-                sent.reports.push(WriteReport { id, what: action.describe(), became });
+                sent.reports.push(WriteReport { id, description: action.describe(), result });
                 sent.requests += 1;
             }
             sent
@@ -276,7 +276,7 @@ async fn a_write_that_did_not_settle_is_told_to_the_next_run_which_backs_off() {
     assert_eq!(rig.turn().await, Next::Settled);
     let told = told.lock();
     assert_eq!((told[0].0, told[0].1.len()), (1, 0));
-    assert_eq!((told[1].0, &told[1].1[0].became), (2, &WriteResult::Forbidden("no patch".into())));
+    assert_eq!((told[1].0, &told[1].1[0].result), (2, &WriteResult::Forbidden("no patch".into())));
 }
 
 #[tokio::test(start_paused = true)]

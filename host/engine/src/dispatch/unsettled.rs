@@ -27,7 +27,7 @@ struct Inner {
 }
 
 fn bytes_of(reports: &[WriteReport]) -> usize {
-    reports.iter().map(|report| report.what.len() + report.became.text().len()).sum()
+    reports.iter().map(|report| report.description.len() + report.result.text().len()).sum()
 }
 
 impl Unsettled {
@@ -76,8 +76,8 @@ impl Inner {
         for report in &mut reports {
             let wanted = bytes_of(std::slice::from_ref(report));
             if *bytes + wanted > MAX_TEXT_BYTES {
-                report.what = String::new();
-                if let Some(text) = report.became.text_mut() {
+                report.description = String::new();
+                if let Some(text) = report.result.text_mut() {
                     *text = String::new();
                 }
             } else {
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     fn report(bytes: usize) -> Vec<WriteReport> {
-        vec![WriteReport { id: 7, what: "set label".into(), became: WriteResult::Invalid("x".repeat(bytes)) }]
+        vec![WriteReport { id: 7, description: "set label".into(), result: WriteResult::Invalid("x".repeat(bytes)) }]
     }
 
     #[test]
@@ -119,7 +119,7 @@ mod tests {
         unsettled.inner.lock().put(other, &uid(0), report(1_000));
         assert_eq!(bytes_of(&unsettled.take(other, &uid(0))), 1_009, "each plugin by itself");
         let all: Vec<_> = (0..10_000).flat_map(|index| unsettled.take(lane, &uid(index))).collect();
-        assert!(all.iter().all(|report| report.id == 7 && report.became.name() == "invalid"));
+        assert!(all.iter().all(|report| report.id == 7 && report.result.name() == "invalid"));
         assert!(bytes_of(&all) <= MAX_TEXT_BYTES && bytes_of(&all) > MAX_TEXT_BYTES - 2_000);
         assert_eq!((unsettled.len(), unsettled.inner.lock().bytes.len()), (0, 0));
         unsettled.inner.lock().put(lane, &uid(0), report(1_000));

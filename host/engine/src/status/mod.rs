@@ -156,7 +156,7 @@ impl PluginStatus {
         self.requests.fetch_add(requests.into(), Relaxed);
         let mut writes = self.writes.lock();
         for report in reports {
-            *writes.entry(report.became.name()).or_default() += 1;
+            *writes.entry(report.result.name()).or_default() += 1;
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a plugin asks to be written, and what became of it. Meanings are those of `wit/podium.wit`.
+//! Writes that a plugin requests, and their results. Meanings are those of `wit/podium.wit`.
 
 use super::PodKey;
 
@@ -161,7 +161,7 @@ pub enum EventType {
     Warning,
 }
 
-/// What became of an Event.
+/// The result of sending an Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventResult {
     Sent,
@@ -200,8 +200,8 @@ pub enum Refused {
 pub struct WriteReport {
     pub id: u32,
     /// [`Action::describe`].
-    pub what: String,
-    pub became: WriteResult,
+    pub description: String,
+    pub result: WriteResult,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -238,8 +238,8 @@ fn refusing_what_takes_gigabytes_to_compile_takes_less_than_64_mib() {
     assert!(child.status.success() && told.contains("1 passed"), "{told}");
 }
 
-/// A component that instantiates one that it imports so often stands before what is given to it. Each level gives it
-/// what the level before it made.
+/// A component that instantiates an imported component `count` times. It precedes its argument: each level passes its
+/// result to the next one.
 fn importing(count: usize, levels: usize) -> Vec<u8> {
     let taking = component(&[
         section(7, 1, &[0x41, 0]),

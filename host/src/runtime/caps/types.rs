@@ -1,5 +1,5 @@
-//! Types of components. The readers of wasmparser recurse into types of components and instances and collect what is in
-//! them, so these are walked here, one declaration at a time.
+//! Types of components. wasmparser's readers recurse into types of components and instances and collect their contents,
+//! so these types are walked here, one declaration at a time.
 
 use std::ops::Range;
 

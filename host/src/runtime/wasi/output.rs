@@ -69,7 +69,7 @@ impl Output {
         self.lines.pop_front()
     }
 
-    /// Ends the lines that were not; gives the bytes dropped.
+    /// Ends incomplete lines; returns the number of dropped bytes.
     pub(in crate::runtime) fn finish(&mut self) -> usize {
         self.end_line(Channel::Stdout);
         self.end_line(Channel::Stderr);

@@ -1,6 +1,6 @@
 //! Calls the host until it refuses, says how often it did, and goes on until it is cut when its configuration says so.
 
-use bindings::{Failure, Outcome, Request, pods, types::Refused};
+use bindings::{Failure, Outcome, Request, pods, types::CallError};
 
 bindings::guest!(reconcile);
 
@@ -8,7 +8,7 @@ fn reconcile(request: Request) -> Result<Outcome, Failure> {
     let mut calls = 0_u64;
     loop {
         let answer = pods::get(&request.key.namespace, &request.key.name);
-        if matches!(answer, Err(Refused::OverBudget)) && !request.config.contains("forever") {
+        if matches!(answer, Err(CallError::OverBudget)) && !request.config.contains("forever") {
             return Err(Failure::Terminal(format!("refused after {calls} calls")));
         }
         calls += 1;

@@ -1,4 +1,4 @@
-//! Can delete Pods, which nobody granted it.
+//! Imports the deletion of Pods, which its grants do not cover.
 
 use bindings::{Failure, Outcome, Request, pods, writes};
 

@@ -50,7 +50,7 @@ fn answer(request: &Request, words: &[&str]) -> Option<String> {
             Subject::Present(record) => format!("present {}", record.len()),
             Subject::Deleted(record) => format!("deleted {:?}", record.as_ref().map(Vec::len)),
         },
-        ["unsettled"] => format!("{:?}", request.unsettled),
+        ["unsettled"] => format!("{:?}", request.unsettled_writes),
         ["get", namespace, name] => format!("{:?}", pods::get(namespace, name).map(|pod| pod.map(|pod| pod.len()))),
         ["live", namespace, name] => {
             format!("{:?}", pods::get_live(namespace, name).map(|pod| pod.map(|pod| pod.len())))

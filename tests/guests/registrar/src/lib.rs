@@ -1,5 +1,5 @@
-//! Behaves, and shows what it was told: labels its Pod with the Pod's own uid, and writes deletions and unsettled
-//! writes on another Pod, the register, which its configuration names.
+//! Well-behaved; records its requests: labels its Pod with the Pod's own uid, and writes deletions and unsettled writes
+//! as annotations of another Pod, the register, which its configuration names.
 
 use bindings::{Failure, Outcome, Request, Subject, types::PodKey, writes};
 
@@ -13,8 +13,8 @@ fn reconcile(request: Request) -> Result<Outcome, Failure> {
     } else {
         note(&request, "deleted", &key.uid)?;
     }
-    for report in &request.unsettled {
-        note(&request, "unsettled", &format!("{}: {:?}", report.what, report.became))?;
+    for report in &request.unsettled_writes {
+        note(&request, "unsettled", &format!("{}: {:?}", report.description, report.result))?;
     }
     Ok(Outcome::Settled)
 }
@@ -34,6 +34,6 @@ fn text<'a>(config: &'a str, field: &str) -> Option<&'a str> {
     rest.split('"').next()
 }
 
-fn refused(error: bindings::types::Refused) -> Failure {
+fn refused(error: bindings::types::CallError) -> Failure {
     Failure::Retry(format!("{error:?}"))
 }

@@ -1,4 +1,5 @@
-//! Built for wasm32-wasip2: prints, reads both clocks, sleeps, asks for random numbers; panics or exits when told to.
+//! Built for wasm32-wasip2: prints, reads both clocks, sleeps, reads random numbers; its configuration makes it panic
+//! or exit.
 
 use std::time::{Duration, Instant, SystemTime};
 
