@@ -1,7 +1,7 @@
 //! What a run costs on one thread: `cargo bench -p podium-tests --bench runtime`.
 //!
-//! Every run has a fresh sandbox, so that is what is measured: with nothing done in it, with one read and one label,
-//! and with a hundred reads, whose difference over a hundred is what a call costs once the sandbox is there.
+//! Every run has a fresh sandbox, whose cost is included: without calls, with one read and one label, and with a
+//! hundred reads. The difference of the last two, divided by a hundred, is the cost of a call in an existing sandbox.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a bench fails")]
 

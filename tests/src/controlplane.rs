@@ -38,10 +38,10 @@ const AUDIT_POLICY: &str = include_str!("../controlplane/audit-policy.yaml");
 
 /// 2.3 s alone on two cores; the machine may be busy building.
 const READY_WITHIN: Duration = Duration::from_secs(120);
-/// Between choosing free ports and binding them another process may take one: then all is started anew.
+/// Another process may take a port between its choice and its use: then everything is started again.
 const ATTEMPTS: usize = 3;
 
-/// What is started.
+/// The components to start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
     /// Simulated nodes, ready when the start returns. With 0 Pods stay Pending: no scheduler, no KWOK.
@@ -65,8 +65,8 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// None where it is not built and nobody asked for it, or where Go is missing: the suite is skipped, with one line
-    /// on stderr.
+    /// Returns `None` if the control plane is not built and no variable requests it, or if Go is missing: the suite is
+    /// skipped, with one line on stderr.
     ///
     /// # Errors
     /// When it cannot be built or does not become ready. Also where Go is missing, in CI (`CI=true`) or when it was
@@ -219,7 +219,7 @@ impl ControlPlane {
         self.apiserver_ready().await
     }
 
-    /// etcd forgets all history up to now. Gives the revision that is the oldest now.
+    /// Lets etcd forget all history up to now. Returns the oldest revision that is left.
     ///
     /// # Errors
     /// When etcd does not answer.
@@ -256,7 +256,7 @@ impl ControlPlane {
     /// A kubeconfig with the token of a ServiceAccount, which must exist.
     ///
     /// # Errors
-    /// When the API server gives no token.
+    /// When the API server issues no token.
     pub async fn kubeconfig_of(&self, namespace: &str, account: &str) -> Result<PathBuf> {
         let token = kubeconfig::token(self.client().await?, namespace, account).await?;
         let path = self.directory.path().join(format!("{namespace}.{account}.kubeconfig"));

@@ -45,7 +45,7 @@ pub fn pods(cluster: &Cluster, namespace: Option<&str>) -> Api<Pod> {
     namespace.map_or_else(|| Api::all(client.clone()), |namespace| Api::namespaced(client.clone(), namespace))
 }
 
-/// Makes a Pod of the namespace `default` with the label `app`, and gives its uid.
+/// Creates a Pod in the namespace `default` with the label `app`, and returns its uid.
 ///
 /// # Errors
 /// When the cluster refuses it.
@@ -91,8 +91,8 @@ pub async fn annotations(cluster: &Cluster, name: &str) -> Result<BTreeMap<Strin
     Ok(pods(cluster, Some("default")).get(name).await?.metadata.annotations.unwrap_or_default())
 }
 
-/// Waits until the host's cache is what the cluster lists, and nothing is due or running: all that the host does on
-/// what has happened so far is done, but for what waits for a delay.
+/// Waits until the host's cache equals the cluster's list and no key is due or running: the host has then completed all
+/// work for the events so far, except keys that wait for a delay.
 ///
 /// # Errors
 /// When that does not come about within two minutes of the cluster's time.

@@ -30,7 +30,7 @@ pub fn component(name: &str) -> anyhow::Result<Arc<[u8]>> {
     Ok(component)
 }
 
-/// Builds one guest, and gives its component's file.
+/// Builds one guest, and returns the path of its component.
 ///
 /// # Errors
 /// As [`component`].
@@ -42,7 +42,7 @@ pub fn path(name: &str) -> anyhow::Result<PathBuf> {
     build_once(options)
 }
 
-/// Builds a crate when this process first asks for it, and gives its component's file.
+/// Builds a crate at its first use in this process, and returns the path of its component.
 pub(crate) fn build_once(mut options: Options) -> anyhow::Result<PathBuf> {
     static BUILT: Mutex<BTreeMap<PathBuf, PathBuf>> = Mutex::new(BTreeMap::new());
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! A network that can be cut so that nobody is told: packets vanish, as behind a cable that is pulled out far away. No
-//! connection is reset, no sender sees an error.
+//! A network that can be cut silently: packets are lost, as behind a cable that is pulled out far away. No connection
+//! is reset, and no sender sees an error.
 //!
 //! A test of it runs once more as a process of its own, in a network namespace of its own: the near side, where the
 //! test and its API server are. The far side is for the host. Between the two there are two cables, one that can be
@@ -33,7 +33,7 @@ const LOCAL_PREFERENCE: &str = "10";
 const NEAR_HARDWARE: &str = "02:00:00:00:00:01";
 const FAR_HARDWARE: &str = "02:00:00:00:00:02";
 
-/// The two sides and what is between them.
+/// The two sides and the cables between them.
 #[derive(Debug)]
 pub struct Network {
     /// The far namespace lives as long as a process in it.
@@ -173,7 +173,7 @@ fn ip(mut command: Command, arguments: &str) -> Result<()> {
     Ok(())
 }
 
-/// How a program is started in a namespace of its own. None where that cannot be done.
+/// Returns the command prefix that starts a program in its own namespaces, or `None` if the machine does not permit it.
 fn unshare() -> Result<Option<&'static [&'static str]>> {
     for (program, argument) in PROGRAMS {
         match Command::new(program).arg(argument).output() {

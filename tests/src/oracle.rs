@@ -120,8 +120,8 @@ impl Observer {
         Self { stop: Arc::default(), looking: Looking::Task { reader, task, history } }
     }
 
-    /// Looks all the time, on a thread of its own: what is published in parts would be seen, though not with certainty
-    /// at its first showing.
+    /// Reads continuously on its own thread. A view that is published in parts would be seen, though not necessarily at
+    /// its first occurrence.
     #[must_use]
     pub fn unblinking(reader: Reader) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
@@ -146,7 +146,7 @@ impl Observer {
         Self { stop, looking: Looking::Thread(Some(thread)) }
     }
 
-    /// All that it saw, in its order, and what is there now.
+    /// Returns all views that it saw, in order, and the last one.
     #[must_use]
     pub fn history(mut self) -> Vec<Seen> {
         self.stop.store(true, Relaxed);

@@ -1,5 +1,5 @@
-//! Plugins as the host's own configuration reader gives them: those of `plugins/` with their sample configuration, and
-//! guests of `tests/guests` with one of the test's. Components are built when a suite first asks for them.
+//! Plugins as read by the host's configuration reader: those of `plugins/` with their sample configuration, and guests
+//! of `tests/guests` with a configuration of the test. Components are built at the first use in a suite.
 
 use std::{fs, path::Path};
 
@@ -70,7 +70,7 @@ pub fn guest_yaml(guest: &str, name: &str, more: &str) -> Result<String> {
 /// The one plugin of a configuration.
 ///
 /// # Errors
-/// With what is wrong in it.
+/// With the mistakes in it.
 pub fn configured(text: &str) -> Result<PluginSpec> {
     let directory: TempDir = tempfile::tempdir()?;
     fs::write(directory.path().join("plugin.yaml"), text)?;

@@ -1,8 +1,9 @@
-//! `podium-host` as a process on a network whose packets vanish: when it notices, what it serves meanwhile, when it is
-//! right again, and that no call hangs. In real time, over real sockets, against the embedded cluster.
+//! `podium-host` as a process on a network that loses packets: the time to detect it, the state that is served
+//! meanwhile, the time to recover, and that no call hangs. In real time, over real sockets, against the embedded
+//! cluster.
 //!
-//! A few cuts by default; `PODIUM_CUTS` makes it more. The times measured are printed, and held against what is
-//! promised of them: a promise about time is the one thing that a test may hold a clock to.
+//! A few cuts by default; `PODIUM_CUTS` sets the number. The measured times are printed and compared with the
+//! documented limits: only a guarantee about time justifies a test against the clock.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -70,7 +71,7 @@ impl Scene {
         Ok(Self { network, cluster, host, _server: server, _directory: directory })
     }
 
-    /// How long until the host tells that it serves old data.
+    /// Waits until the host reports that its cache is stale, and returns the time this took.
     async fn noticed(&self, since: Instant) -> Result<Duration> {
         loop {
             let answer = self.host.get("/readyz").await;

@@ -58,7 +58,7 @@ impl Author {
         self.command(arguments).output().unwrap()
     }
 
-    /// Runs with `--output json`: the exit code, and what is printed.
+    /// Runs with `--output json`; returns the exit code and the printed value.
     fn json(&self, arguments: &[&str]) -> (Option<i32>, Value) {
         let output = self.run(&[arguments, &["--output", "json"]].concat());
         let printed = serde_json::from_slice(&output.stdout);
@@ -220,11 +220,11 @@ async fn dev_runs_a_plugin_stops_it_when_its_grant_is_revoked_and_goes_on_when_i
     author.edit("wach:", "watch:");
     dev.says("shop/hello  loaded", 3).await;
 
-    // Where only the source is broken, the version before goes on.
+    // Where only the source is broken, the previous version continues.
     let source = author.path("hello/src/lib.rs");
     let good = fs::read_to_string(&source).unwrap();
     fs::write(&source, "fn broken( {").unwrap();
-    dev.says("the version before goes on", 1).await;
+    dev.says("the previous version continues", 1).await;
     create(&pods, "web-2").await.unwrap();
     until("the label", WITHIN, async || team(&pods, "web-2").await?.context("no label").map(drop)).await.unwrap();
     fs::write(&source, good.replace("unowned", "nobody")).unwrap();
@@ -246,7 +246,7 @@ async fn two_devs_of_one_target_directory_have_a_kubeconfig_and_a_cluster_each()
     one.says("export KUBECONFIG=", 1).await;
     two.says("export KUBECONFIG=", 1).await;
     // It sees no other namespace, so a plugin of one would never run.
-    two.says("--namespace lab watches no other", 1).await;
+    two.says("--namespace lab watches only that one", 1).await;
     let (first, second) = (one.kubeconfig(), two.kubeconfig());
     assert_ne!(first, second);
     create(&one.pods("shop").await, "web-0").await.unwrap();

@@ -1,12 +1,14 @@
 //! Plain technical English in documentation: the words that this project's rules of prose replace, and lines over 120
 //! columns.
 //!
-//! Text from before these rules is being rewritten. Until then each area has a number of places that are left; more of
-//! them fail the test, and fewer ask for the number to be lowered. Code, names, strings and tests' bodies are not read.
+//! Text from before these rules is being rewritten. Until then each area has a number of places that are left: more of
+//! them fail the test, and with fewer the number has to be lowered. Code, names, strings and tests' bodies are not
+//! read.
 
 #![expect(clippy::unwrap_used, reason = "a file of the checkout that cannot be read is how this test fails")]
 
 use std::{
+    cmp::Ordering,
     fs,
     path::{Path, PathBuf},
 };
@@ -30,18 +32,18 @@ const LEFT: &[(&str, usize)] = &[
     ("host/pods", 51),
     ("host/engine", 0),
     ("host/src", 27),
-    ("host/cli", 31),
-    ("host/devcluster", 38),
+    ("host/cli", 0),
+    ("host/devcluster", 0),
     ("host/launcher", 0),
     ("host/toolchain", 0),
     ("guest-sdk", 0),
     ("plugins", 0),
     ("wit", 0),
-    ("tests", 102),
-    ("docs", 48),
+    ("tests", 0),
+    ("docs", 0),
     ("README.md", 0),
     ("ARCHITECTURE.md", 0),
-    ("CHANGELOG.md", 2),
+    ("CHANGELOG.md", 0),
 ];
 const COLUMNS: usize = 120;
 
@@ -83,6 +85,22 @@ fn prose(path: &Path, text: &str) -> Vec<(usize, String)> {
     lines.collect()
 }
 
+/// The places in one file where the rules replace a word: line and word.
+fn places(path: &Path, text: &str) -> Vec<(usize, &'static str)> {
+    let lines = prose(path, text).into_iter();
+    lines.flat_map(|(at, line)| replaced(&line).into_iter().map(move |words| (at, words))).collect()
+}
+
+/// Compares the places of an area with the number that it may have.
+fn verdict(area: &str, left: usize, found: &[String]) -> Option<String> {
+    let some = &found[..found.len().min(5)];
+    match found.len().cmp(&left) {
+        Ordering::Greater => Some(format!("{area} has {} and may have {left}; among them {some:#?}", found.len())),
+        Ordering::Less => Some(format!("{area} has {} left; lower its number", found.len())),
+        Ordering::Equal => None,
+    }
+}
+
 /// Words that the rules replace. Quoted words are output or names of something else.
 fn replaced(line: &str) -> Vec<&'static str> {
     let outside = |(at, part): (usize, &str)| if at % 2 == 0 { part.to_lowercase() } else { " _ ".to_owned() };
@@ -95,8 +113,13 @@ fn replaced(line: &str) -> Vec<&'static str> {
     found.map(|(words, _)| *words).collect()
 }
 
-fn is_long(line: &str) -> bool {
-    line.chars().count() > COLUMNS
+/// The lines of one file that are too long: comments, and everything in a changelog. Tables cannot be wrapped.
+fn long_lines(path: &Path, text: &str) -> Vec<usize> {
+    let is_changelog = path.ends_with("CHANGELOG.md");
+    let is_code = path.extension().is_some_and(|end| end != "md");
+    let is_text = |line: &str| is_changelog || is_code && line.trim_start().starts_with("//") && !line.contains(" | ");
+    let over = text.lines().enumerate().filter(|(_, line)| line.chars().count() > COLUMNS && is_text(line));
+    over.map(|(at, _)| at + 1).collect()
 }
 
 #[test]
@@ -106,19 +129,10 @@ fn no_area_has_more_words_that_the_rules_replace_than_before() {
         let mut found = Vec::new();
         for file in files(&workspace().join(area)) {
             let text = fs::read_to_string(&file).unwrap();
-            for (at, line) in prose(&file, &text) {
-                found.extend(replaced(&line).into_iter().map(|words| format!("{}:{at}: {words}", file.display())));
-            }
+            let places = places(&file, &text).into_iter();
+            found.extend(places.map(|(at, words)| format!("{}:{at}: {words}", file.display())));
         }
-        if found.len() > *left {
-            wrong.push(format!(
-                "{area} has {} and may have {left}; among them {:#?}",
-                found.len(),
-                &found[..found.len().min(5)]
-            ));
-        } else if found.len() < *left {
-            wrong.push(format!("{area} has {} left; lower its number", found.len()));
-        }
+        wrong.extend(verdict(area, *left, &found));
     }
     assert!(wrong.is_empty(), "{}\ninstead: {REPLACED:?}", wrong.join("\n"));
 }
@@ -129,13 +143,7 @@ fn no_comment_and_no_line_of_the_changelog_is_over_120_columns() {
     for (area, _) in LEFT.iter().filter(|(area, _)| !["docs", "README.md", "ARCHITECTURE.md"].contains(area)) {
         for file in files(&workspace().join(area)) {
             let text = fs::read_to_string(&file).unwrap();
-            let is_changelog = file.ends_with("CHANGELOG.md");
-            let is_code = file.extension().is_some_and(|end| end != "md");
-            // Tables cannot be wrapped.
-            let is_text =
-                |line: &&str| is_changelog || is_code && line.trim_start().starts_with("//") && !line.contains(" | ");
-            let over = text.lines().enumerate().filter(|(_, line)| is_long(line) && is_text(line));
-            long.extend(over.map(|(at, _)| format!("{}:{}", file.display(), at + 1)));
+            long.extend(long_lines(&file, &text).into_iter().map(|at| format!("{}:{at}", file.display())));
         }
     }
     assert!(long.is_empty(), "{long:#?}");
@@ -148,5 +156,25 @@ fn the_rules_see_words_in_prose_and_not_in_code_or_quotes() {
     assert_eq!(replaced("Gives the next one."), ["gives"]);
     assert_eq!(replaced("What is kept of a Pod"), ["what is"]);
     assert!(replaced("forgives; `gives`; somewhat isolated").is_empty());
-    assert!(is_long(&"x".repeat(121)) && !is_long(&"x".repeat(120)));
+}
+
+#[test]
+fn an_area_without_places_refuses_the_first_one() {
+    let rust = Path::new("a.rs");
+    let seeded = "/// Gives the next key.\nfn next() {}\n//! The notes, and what is kept of them.\n";
+    assert_eq!(places(rust, seeded), [(1, "gives"), (3, "what is")]);
+    assert_eq!(places(Path::new("a.md"), "It tells the plugin.\n\n    gives\n"), [(1, "tells"), (3, "gives")]);
+    let found = |number: usize| vec!["a.rs:1: gives".to_owned(); number];
+    assert!(verdict("docs", 0, &found(1)).is_some_and(|wrong| wrong.contains("a.rs:1: gives")));
+    assert!(verdict("docs", 2, &found(1)).is_some_and(|wrong| wrong.contains("lower its number")));
+    assert_eq!(verdict("docs", 1, &found(1)), None);
+}
+
+#[test]
+fn a_comment_of_121_columns_is_too_long() {
+    let line = |columns: usize| format!("// {}\n", "x".repeat(columns - 3));
+    assert_eq!(long_lines(Path::new("a.rs"), &(line(120) + &line(121))), [2]);
+    assert_eq!(long_lines(Path::new("CHANGELOG.md"), &"x".repeat(121)), [1]);
+    assert!(long_lines(Path::new("docs/a.md"), &line(121)).is_empty(), "Markdown is wrapped by whatever shows it");
+    assert!(long_lines(Path::new("a.rs"), &format!("let x = \"{}\";\n", "x".repeat(121))).is_empty());
 }

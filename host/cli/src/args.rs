@@ -1,4 +1,4 @@
-//! The command line: what can be asked for, and the help that teaches it.
+//! The command line: subcommands, flags and their help texts.
 
 use std::path::PathBuf;
 
@@ -9,18 +9,18 @@ use clap::{
 
 use crate::build::{Install, Target};
 
-/// Sandboxed reconcilers for Kubernetes Pods: write one, try it on a laptop, see many at work.
+/// Sandboxed reconcilers for Kubernetes Pods: create, build, check and run plugins.
 #[derive(Debug, Parser)]
 #[command(
     name = "podium",
     version,
     propagate_version = true,
     after_help = "Examples:\n  \
-        podium new hello && cd hello    a plugin to begin with\n  \
-        podium dev                      a cluster, the host and the plugin, rebuilt on every save\n  \
-        podium build                    the component, and exactly what it can do\n  \
-        podium check                    plugin.yaml and the component, as the host would judge them\n  \
-        podium demo                     five plugins on a cluster of 200 Pods, checked"
+        podium new hello && cd hello    create a plugin\n  \
+        podium dev                      run a cluster, the host and the plugin, and rebuild it on every save\n  \
+        podium build                    build the component and list its imports\n  \
+        podium check                    check plugin.yaml and the component as the host does\n  \
+        podium demo                     run five plugins on a cluster of 200 Pods and check the result"
 )]
 pub struct Arguments {
     #[command(subcommand)]
@@ -29,13 +29,13 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Write the crate of a new plugin
+    /// Create the crate of a new plugin
     New(New),
-    /// Build a plugin's crate to a component and list what it imports
+    /// Build a plugin's crate as a component and list its imports
     Build(Build),
-    /// Check a plugin's configuration, and the component if it is built, without building or running anything
+    /// Check a plugin's configuration, and the component if it is built; build and run nothing
     Check(Check),
-    /// Run plugins on a cluster in this process (or yours) and rebuild them on every save
+    /// Run plugins on a cluster in this process, or on another one, and rebuild them on every save
     Dev(Dev),
     /// Print the JSON Schema of plugin.yaml, for completion and checks in editors
     #[command(
@@ -50,7 +50,7 @@ pub enum Command {
             podium schema | jq .properties.spec.properties.limits"
     )]
     Schema,
-    /// Show everything at work on a cluster in this process, and check it
+    /// Run a scenario with five plugins on a cluster in this process, and check the result
     Demo(Demo),
     /// Print shell completions
     #[command(after_help = "Example:\n  podium completion bash > ~/.local/share/bash-completion/completions/podium")]
@@ -58,7 +58,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// How an error is printed. `demo` prints its own, with its checks.
+    /// The format of an error message. `demo` prints its own errors, with its checks.
     #[must_use]
     pub fn output(&self) -> Output {
         match self {
@@ -69,7 +69,7 @@ impl Command {
     }
 }
 
-/// For people or for programs.
+/// The format of standard output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     #[default]
@@ -77,10 +77,10 @@ pub enum Output {
     Json,
 }
 
-/// What may be done to the Rust toolchain.
+/// Permitted changes of the Rust toolchain.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Toolchain {
-    /// Install the compilation target with rustup where it is missing, or fail
+    /// Whether to install a missing compilation target with rustup, or to fail
     #[arg(
         long,
         value_name = "WHEN",
@@ -93,28 +93,28 @@ pub struct Toolchain {
 
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Write the crate of a new plugin: Cargo.toml, src/lib.rs with a reconcile function and its test, \
-        and plugin.yaml with what it watches and may touch.",
+    long_about = "Create the crate of a new plugin: Cargo.toml, src/lib.rs with a reconcile function and its test, \
+        and plugin.yaml with the sections to watch and the grants.",
     after_help = "Example:\n  podium new hello && cd hello && podium dev"
 )]
 pub struct New {
-    /// The folder to make; its name is the plugin's: lower case letters, digits and '-'
+    /// The folder to create; its name is the name of the plugin: lower-case letters, digits and '-'
     pub path: PathBuf,
-    /// Where podium-sdk is; by default, the checkout that podium was built from
+    /// Directory of podium-sdk [default: in the checkout that podium was built from]
     #[arg(long, value_name = "DIR")]
     pub sdk: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Build a plugin's crate to a component and list what it imports.\n\n\
-        The list is exact: an import that is not there is something the plugin cannot do, and the host refuses to \
-        load a plugin whose imports exceed its grants. Where plugin.yaml stands beside Cargo.toml, it is read as the \
-        host reads it, and the build fails where the host would refuse the plugin.",
+    long_about = "Build a plugin's crate as a component and list its imports.\n\n\
+        The list is exact: the plugin cannot call functions that it does not import, and the host refuses to load a \
+        plugin whose imports exceed its grants. If plugin.yaml is beside Cargo.toml, the build reads it as the host \
+        does, and fails if the host would refuse the plugin.",
     after_help = "Examples:\n  \
-        podium build                                  the crate in this folder\n  \
-        podium build plugins/pod-ttl --out ttl.wasm   and put the component there\n  \
-        podium build --output json | jq .imports      for programs"
+        podium build                                  build the crate in this folder\n  \
+        podium build plugins/pod-ttl --out ttl.wasm   copy the component to ttl.wasm\n  \
+        podium build --output json | jq .imports      print the imports as JSON"
 )]
 pub struct Build {
     /// The crate's folder
@@ -123,15 +123,15 @@ pub struct Build {
     /// Copy the component to this file
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// What to compile for; wasm32-wasip2 brings WASI's clocks, random and standard output
+    /// Compilation target; wasm32-wasip2 adds WASI's clocks, random and standard output
     #[arg(long, value_enum, default_value_t)]
     pub target: Target,
-    /// Where cargo puts what it makes [default: the workspace's target directory]
+    /// cargo's target directory [default: the one of the workspace]
     #[arg(long, value_name = "DIR")]
     pub target_dir: Option<PathBuf>,
     #[command(flatten)]
     pub toolchain: Toolchain,
-    /// Say nothing but the result
+    /// Print only the result
     #[arg(short, long)]
     pub quiet: bool,
     #[arg(long, value_enum, default_value_t)]
@@ -140,17 +140,17 @@ pub struct Build {
 
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Check plugin configurations as podium-host does when it starts: every field, and where the component \
-        is built, its size, its exports, and its imports against the grants. Nothing is built and nothing runs.\n\n\
+    long_about = "Check plugin configurations as podium-host does when it starts: every field and, if the component is \
+        built, its size, its exports, and its imports against the grants. Nothing is built and nothing runs.\n\n\
         A path is a configuration file, a folder with plugin.yaml in it, or a folder of either. The component is the file \
         that spec.source.file names, beside the configuration or in the crate's target directory, as it was built last. \
-        Where a crate is not built, its configuration alone is checked.",
+        If a crate is not built, only its configuration is checked.",
     after_help = "Examples:\n  \
-        podium check                             plugin.yaml in this folder\n  \
-        podium check plugins                     every plugin in that folder, duplicates included\n  \
-        podium check --component ttl.wasm ttl/   with a component from elsewhere\n  \
-        podium check --output json | jq .errors  for programs\n\n\
-        Exit codes: 0 the host would load everything that was checked, 1 it would refuse something, 2 wrong arguments."
+        podium check                             check plugin.yaml in this folder\n  \
+        podium check plugins                     check every plugin in that folder, and duplicate names\n  \
+        podium check --component ttl.wasm ttl/   check another component\n  \
+        podium check --output json | jq .errors  print the mistakes as JSON\n\n\
+        Exit codes: 0 the host would load all plugins, 1 it would refuse at least one, 2 invalid arguments."
 )]
 pub struct Check {
     /// Configuration files, folders of plugins, or folders of configuration files
@@ -166,12 +166,12 @@ pub struct Check {
 #[derive(Debug, Args)]
 #[command(
     long_about = "Run plugins on a Kubernetes API server in this process and rebuild them on every save.\n\n\
-        A path is the folder of a crate, or a folder of such folders. Beside Cargo.toml, plugin.yaml says what the \
-        plugin watches and may touch; where it is missing, one to begin with is printed.",
+        A path is the folder of a crate, or a folder of such folders. plugin.yaml beside Cargo.toml has the sections \
+        to watch and the grants; if it is missing, a first version of it is printed.",
     after_help = "Examples:\n  \
-        podium dev                              the crate in this folder\n  \
-        podium dev plugins                      every crate in that folder\n  \
-        podium dev --kubeconfig ~/.kube/config  on a cluster that is there already\n\n\
+        podium dev                              run the crate in this folder\n  \
+        podium dev plugins                      run every crate in that folder\n  \
+        podium dev --kubeconfig ~/.kube/config  use an existing cluster\n\n\
         Then, in another terminal, with the KUBECONFIG that it prints:\n  \
         kubectl -n shop run web --image nginx:1.29 && kubectl -n shop get pods --watch"
 )]
@@ -179,10 +179,10 @@ pub struct Dev {
     /// Folders of crates
     #[arg(default_value = ".")]
     pub paths: Vec<PathBuf>,
-    /// Work on this cluster, with the rights that the file gives, instead of one in this process
+    /// Use this cluster, with the permissions of the kubeconfig, instead of one in this process
     #[arg(long, value_name = "FILE", env = "PODIUM_KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
-    /// Watch this namespace alone
+    /// Watch only this namespace
     #[arg(long, short, value_name = "NAME")]
     pub namespace: Option<String>,
     /// Nodes of the cluster in this process
@@ -190,12 +190,12 @@ pub struct Dev {
     pub nodes: usize,
     #[command(flatten)]
     pub toolchain: Toolchain,
-    /// What the host logs, as in RUST_LOG
+    /// Log filter of the host, as in RUST_LOG
     #[arg(long, value_name = "FILTER", env = "PODIUM_LOG", default_value = "warn,podium::plugin=debug")]
     pub log: String,
 }
 
-/// The most nodes of a cluster in this process: the simulation steps through all of them.
+/// Maximum number of nodes of a cluster in this process: the simulation iterates over all of them.
 const MOST_NODES: usize = 1_000;
 
 fn nodes(text: &str) -> Result<usize, String> {
@@ -208,28 +208,28 @@ fn nodes(text: &str) -> Result<usize, String> {
 
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Show everything at work and check it: 200 Pods of four tenants on a Kubernetes API server in this \
+    long_about = "Run a scenario and check the result: 200 Pods of four tenants on a Kubernetes API server in this \
         process, five plugins, a rollout, a crash loop, an unpinned image, a finished Pod, a crowded workload, a \
-        plugin that spins for ever, a lost watch connection and an expired one.\n\n\
-        Takes about half a minute once built, and longer on a busy machine. Ends with a list of checks that are each \
-        read back from the cluster, and fails when one of them does.",
+        plugin in an endless loop, a lost watch connection and an expired one.\n\n\
+        Takes about half a minute once built, and longer on a busy machine. Ends with a list of checks of the \
+        cluster's state, and fails if one of them fails.",
     after_help = "Examples:\n  \
-        podium demo                          watch it\n  \
-        podium demo --keep                   leave it running, to look around with kubectl\n  \
-        podium demo --output json | tail -1  the result for programs, as the last line of stdout"
+        podium demo                          run the scenario\n  \
+        podium demo --keep                   keep the cluster running, for kubectl\n  \
+        podium demo --output json | tail -1  print the result as JSON, in the last line of stdout"
 )]
 pub struct Demo {
     #[arg(long, value_enum, default_value_t)]
     pub output: Output,
-    /// Leave cluster and host running after the checks, until Ctrl-C
+    /// Keep the cluster and the host running after the checks, until Ctrl-C
     #[arg(long)]
     pub keep: bool,
-    /// Decides everything that the cluster draws by lot
+    /// Seed of the cluster's random choices
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
     #[command(flatten)]
     pub toolchain: Toolchain,
-    /// What the host logs, as in RUST_LOG
+    /// Log filter of the host, as in RUST_LOG
     #[arg(long, value_name = "FILTER", env = "PODIUM_LOG", default_value = "off")]
     pub log: String,
 }

@@ -30,10 +30,10 @@ struct Report {
 struct Checked {
     plugin: String,
     file: PathBuf,
-    /// None where the crate is not built.
+    /// `None` if the crate is not built.
     component: Option<PathBuf>,
     bytes: Option<u64>,
-    /// None where the component was not read, or the host would refuse it.
+    /// `None` if the component was not read, or if the host would refuse it.
     imports: Option<Vec<build::Import>>,
     ok: bool,
 }
@@ -56,8 +56,8 @@ impl From<ConfigError> for Mistake {
 /// Checks and prints.
 ///
 /// # Errors
-/// When there is nothing to check, or `--component` is no file. What is wrong with a plugin is no error here: it is
-/// printed, and the exit code is 1.
+/// When there is nothing to check, or `--component` is not a file. Mistakes in a plugin are not errors of this
+/// function: they are printed, and the exit code is 1.
 pub fn run(arguments: &args::Check) -> anyhow::Result<ExitCode> {
     let files = files(&arguments.paths)?;
     if let Some(component) = arguments.component.as_ref().filter(|component| !component.is_file()) {

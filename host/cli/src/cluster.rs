@@ -48,5 +48,5 @@ pub(crate) async fn client(kubeconfig: Kubeconfig) -> anyhow::Result<Client> {
     // The second caller finds it installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    podium_host::api::client(config).map_err(|error| *error).context("cannot make a client")
+    podium_host::api::client(config).map_err(|error| *error).context("cannot create a client")
 }

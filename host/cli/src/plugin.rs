@@ -20,7 +20,7 @@ pub(crate) fn read(file: &Path, components: Option<&Path>) -> anyhow::Result<Vec
         bail!("{}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
     }
     if plugins.is_empty() {
-        bail!("{} describes no plugin", file.display());
+        bail!("{} contains no plugin", file.display());
     }
     Ok(plugins)
 }

@@ -3,7 +3,7 @@
 
 use crate::build::{Built, Import};
 
-/// The text of a configuration that grants no more than what is imported, keys to be filled in.
+/// Returns the text of a configuration that grants exactly the imports, with keys to be filled in.
 pub(crate) fn for_component(built: &Built) -> String {
     let uses = |interface: &str, functions: &[&str]| {
         let named = |import: &&Import| {

@@ -66,7 +66,7 @@ pub(crate) fn table<const COLUMNS: usize>(
     table.trim_fmt()
 }
 
-/// A bar of `length` steps on stderr; hidden when nobody looks on.
+/// A bar of `length` steps on stderr; hidden if stderr is not a terminal.
 pub(crate) fn bar(length: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(length), draw_target());
     bar.set_style(style("{spinner} [{bar:24}] {pos}/{len} {prefix} {wide_msg:.dim}"));

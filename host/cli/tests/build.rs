@@ -1,5 +1,5 @@
-//! From a crate in an empty folder to a component, and what is said when that cannot be. Crates here have no
-//! dependencies, so that nothing but themselves is compiled.
+//! From a crate in an empty folder to a component, and the messages if that fails. Crates here have no dependencies, so
+//! that only they are compiled.
 
 #![expect(clippy::unwrap_used, reason = "a test whose set-up fails has failed")]
 

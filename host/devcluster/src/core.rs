@@ -22,7 +22,7 @@ pub(crate) struct Core {
     pub(crate) offer: Offer,
 }
 
-/// What of the API is offered to clients; what is not is still there for the cluster itself.
+/// The parts of the API that clients can use; the cluster itself can use all of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Offer {
     /// Resources as error messages name them; empty for all.
@@ -52,7 +52,7 @@ impl Core {
         kinds
     }
 
-    /// Changes the state and wakes who waits for changes.
+    /// Changes the state and wakes tasks that wait for changes.
     pub(crate) fn write<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state.lock();
         let result = change(&mut state);

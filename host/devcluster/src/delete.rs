@@ -190,7 +190,7 @@ fn is_held_namespace(kind: &Kind, object: &Value) -> bool {
     kind.is("namespaces") && !meta::list(object, &["spec", "finalizers"]).is_empty()
 }
 
-/// Seconds a Pod is given: none where no kubelet runs it.
+/// The grace period of a Pod in seconds; 0 if no kubelet runs it.
 fn grace_of(pod: &Value, options: &Options) -> i64 {
     let finished = matches!(meta::text(pod, &["status", "phase"]), "Succeeded" | "Failed");
     if finished || meta::text(pod, &["spec", "nodeName"]).is_empty() {

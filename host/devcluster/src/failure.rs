@@ -126,7 +126,7 @@ impl Failure {
         Self::new(409, "Conflict", message, Self::about(kind, name))
     }
 
-    /// A deletion's precondition does not hold: told of the kind, not of the resource.
+    /// A failed precondition of a deletion; the message has the kind instead of the resource.
     pub(crate) fn precondition(kind: &Kind, name: &str, why: &str) -> Self {
         let qualified = if kind.group.is_empty() { kind.kind.clone() } else { format!("{}.{}", kind.kind, kind.group) };
         let mut details = Self::about(kind, name);
@@ -194,7 +194,7 @@ impl Failure {
         Self::new(422, "Invalid", format!("{full} \"{name}\" is invalid: {text}"), details)
     }
 
-    /// An update without a revision of a kind that needs one: told of the resource, not of the kind.
+    /// An update without a revision, of a kind that requires one; the message has the resource instead of the kind.
     pub(crate) fn unconditional(kind: &Kind, name: &str) -> Self {
         let cause = Cause::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
         Self::invalid_of(&kind.group, &kind.plural, name, &[cause])

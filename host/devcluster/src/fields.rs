@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Steps as `FieldsV1` writes them: `f:name`, `k:{"name":"x"}`, `v:"x"`.
 pub(crate) type Path = Vec<String>;
 
-/// Fields of metadata that the server itself keeps: nobody owns them.
+/// Fields of metadata that the server sets; they have no field manager.
 const SERVERS_OWN: &[&str] = &[
     "f:managedFields",
     "f:resourceVersion",

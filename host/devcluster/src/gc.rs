@@ -126,7 +126,7 @@ fn waits_for_collector(object: &Value) -> bool {
     meta::finalizers(object).iter().any(|finalizer| finalizer == delete::FOREGROUND || finalizer == delete::ORPHAN)
 }
 
-/// Dependents stay, without the reference to what is deleted.
+/// Removes the reference to the deleted owner from its dependents, which stay.
 fn orphan(state: &mut State, core: &Core, dependents: &[Place], uid: &str) {
     for (kind, key) in dependents {
         let released = write::update(state, &write_of(core, kind), key, |old| {

@@ -1,5 +1,5 @@
-//! The table of what is served: group, version, kind, resource and how each behaves. Custom resource definitions
-//! add to it and take from it. It knows names, not objects.
+//! The table of served resources: group, version, kind, resource and behaviour. Custom resource definitions add to it
+//! and remove from it. It has names, not objects.
 
 use crate::meta;
 use serde_json::Value;

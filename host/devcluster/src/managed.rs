@@ -92,7 +92,7 @@ pub(crate) fn store(object: &mut Value, mut entries: Vec<Entry>) {
     meta::set(object, &["metadata", "managedFields"], list);
 }
 
-/// Keeps managedFields after a create or an update: what changed is the author's and nobody else's.
+/// Updates managedFields after a create or an update: the author becomes the only manager of the changed fields.
 pub(crate) fn record(old: Option<&Value>, new: &mut Value, schema: Schema<'_>, author: &Author) {
     let before = old.map(|old| fields::leaves(old, schema)).unwrap_or_default();
     let after = fields::leaves(new, schema);

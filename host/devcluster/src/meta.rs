@@ -21,7 +21,7 @@ pub(crate) fn list<'a>(value: &'a Value, path: &[&str]) -> &'a [Value] {
     at(value, path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Puts `new` at `path`, making objects on the way (what is in the way and no object is replaced).
+/// Sets `new` at `path`, creating objects on the way; a value on the way that is not an object is replaced.
 pub(crate) fn set(value: &mut Value, path: &[&str], new: impl Into<Value>) {
     let Some((last, parents)) = path.split_last() else { return };
     let mut place = value;

@@ -76,7 +76,7 @@ fn document(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
     }))
 }
 
-/// The path of one object. The parameter `fieldValidation` tells kubectl that the server validates fields.
+/// The path of one object. kubectl recognises by the parameter `fieldValidation` that the server validates fields.
 fn path(kind: &Kind, paths: &mut Map<String, Value>) {
     let prefix = if kind.group.is_empty() { "/api" } else { "/apis" };
     let scope = if kind.namespaced { "/namespaces/{namespace}" } else { "" };

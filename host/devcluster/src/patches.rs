@@ -1,5 +1,5 @@
-//! PATCH: what is checked in the four kinds of patch and in what they make of an object, in the order of the API
-//! server. How a patch changes an object is in `patch`.
+//! PATCH: the validation of the four kinds of patch and of their results, in the order of the API server. `patch`
+//! applies a patch to an object.
 
 use crate::core::Core;
 use crate::failure::Failure;

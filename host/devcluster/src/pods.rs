@@ -49,7 +49,7 @@ pub(crate) fn evict(
     Ok(status)
 }
 
-/// Says in the Pod's status why it ends. The server itself does, so nobody owns the condition.
+/// Sets the condition that explains why the Pod is deleted. The server itself sets it, so it has no field manager.
 fn disrupt(state: &mut State, core: &Core, kind: &Kind, pod: &Value) {
     let mut new = pod.clone();
     let conditions = meta::array(meta::object(&mut new["status"]).entry("conditions").or_insert(Value::Null));
@@ -132,7 +132,7 @@ pub(crate) fn bind(
     Ok(status)
 }
 
-/// Gives a Pod its node, which an update may not.
+/// Binds a Pod to a node, which an update may not do.
 pub(crate) fn assign(state: &mut State, write: &Write, key: &Key, node: &str) -> Result<(), Failure> {
     let kind = &*write.kind;
     let old = state.store.get("pods", key).cloned().ok_or_else(|| Failure::not_found(kind, &key.name))?;

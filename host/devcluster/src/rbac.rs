@@ -54,7 +54,7 @@ impl User {
     }
 }
 
-/// What is asked for.
+/// The action to authorize.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Action<'a> {
     pub(crate) verb: &'a str,
@@ -105,7 +105,7 @@ pub(crate) fn authorize(state: &State, request: &Request, verb: Verb) -> Result<
     Err(Failure::forbidden(kind, &request.target.name, &why))
 }
 
-/// Whether a binding gives the user a role that has a rule for the action.
+/// Whether a binding grants the user a role with a rule for the action.
 pub(crate) fn allows(state: &State, user: &User, action: Action<'_>) -> bool {
     if user.groups.iter().any(|group| group == "system:masters") {
         return true;

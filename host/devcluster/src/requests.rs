@@ -24,7 +24,7 @@ pub struct Logged {
     pub name: String,
     /// The query part as it came.
     pub query: String,
-    /// Media type of the body, which tells one kind of patch from another.
+    /// Media type of the body, which determines the kind of a patch.
     pub content_type: String,
     pub user_agent: String,
     /// The user of `Impersonate-User`, if any.

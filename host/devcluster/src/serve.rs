@@ -57,7 +57,7 @@ impl Server {
         )
     }
 
-    /// Stops listening, closes what is open and waits for it.
+    /// Stops listening, closes open connections and waits for them.
     pub async fn stop(mut self) {
         self.stop.cancel();
         if let Some(task) = self.task.take()

@@ -1,4 +1,5 @@
-//! Field validation: what a client is told of unknown and duplicate fields, as its `fieldValidation` parameter asks.
+//! Field validation: errors and warnings about unknown and duplicate fields, as requested by the client's
+//! `fieldValidation` parameter.
 
 use crate::request::Query;
 

@@ -1,4 +1,4 @@
-//! Deletions answer, wait and are told as the API server's are.
+//! Deletions respond, wait and are watched as with the API server.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic is how a test fails")]
 

@@ -28,7 +28,7 @@ fn create(cluster: &Cluster, names: &[&str]) {
     }
 }
 
-/// What is told until the end: type and name of events, and whole lines that are no events.
+/// The events until the end of the watch: type and name of each, and complete lines that are not events.
 async fn told(watch: &mut common::Watching) -> Vec<String> {
     let mut told = Vec::new();
     while let Some(line) = watch.line().await {

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn all_addresses_are_those_of_either_family() {
+    async fn all_addresses_are_bound_for_ipv4_and_ipv6() {
         let bound = bind(ListenAddress::All(0)).await.unwrap().unwrap();
         let port = bound.address().port();
         TcpStream::connect(("127.0.0.1", port)).await.unwrap();

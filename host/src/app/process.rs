@@ -62,14 +62,14 @@ pub struct Flags {
     /// Plugin configurations: files, or directories whose .yaml and .yml files are read
     #[arg(long, env = "PODIUM_PLUGINS", value_name = "DIR|FILE", num_args = 1.., required = true)]
     plugins: Vec<PathBuf>,
-    /// Watch the Pods of this namespace alone; the host then needs rights there alone
+    /// Watch only the Pods of this namespace; the host then needs rights only there
     #[arg(long, env = "PODIUM_NAMESPACE", value_name = "NAME", value_parser = namespace)]
     namespace: Option<String>,
     /// Address of /healthz and /readyz: IP:PORT, :PORT for all addresses, or 0 for none [default: :8081 in a Pod,
     /// 127.0.0.1:8081 elsewhere]
     #[arg(long, env = "PODIUM_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS")]
     health_probe_bind_address: Option<ListenAddress>,
-    /// Address of /metrics, which asks for no credentials: IP:PORT, :PORT for all addresses, or 0 for none
+    /// Address of /metrics, which requires no credentials: IP:PORT, :PORT for all addresses, or 0 for none
     #[arg(long, env = "PODIUM_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     metrics_bind_address: ListenAddress,
     /// error, warn, info, debug, trace, or directives such as info,podium=debug
@@ -78,16 +78,16 @@ pub struct Flags {
     /// text or json
     #[arg(long, env = "PODIUM_LOG_FORMAT", value_name = "FORMAT", default_value_t = LogFormat::Text)]
     log_format: LogFormat,
-    /// Directory of this host's own, for the journal that lets deletions while the host is down be delivered and the
-    /// checkpoint that makes a restart cheap; without it they are not, and each start lists all Pods
+    /// Directory for the deletion journal and the cache checkpoint. Must not be shared with another host. Without it,
+    /// deletions that happen while the host is down are missed, and every start lists all Pods
     #[arg(long, env = "PODIUM_STATE_DIR", value_name = "DIR")]
     state_dir: Option<PathBuf>,
-    /// Seconds after which the cache is saved into the state directory, and at the end, so that the next start asks for
-    /// what has changed since and not for all Pods. The file has whole Pods and is for the host's user alone; 0 keeps
-    /// none
+    /// Interval between cache checkpoints in seconds; one more is written on shutdown. A restart then resumes the watch
+    /// instead of listing all Pods. The file contains complete Pods (mode 0600). 0 disables checkpoints
     #[arg(long, env = "PODIUM_CHECKPOINT_SECONDS", value_name = "N", default_value_t = 120)]
     checkpoint_seconds: u32,
-    /// Annotations of Pods that are not kept: plugins find them absent and are not woken for them. With "" all are kept
+    /// Annotations to remove from Pods before they are stored: plugins find them absent and are not woken for them. ""
+    /// removes none
     #[arg(
         long,
         env = "PODIUM_PRUNE_ANNOTATIONS",
@@ -97,11 +97,11 @@ pub struct Flags {
         default_values_t = Prune::default().keys().map(str::to_owned)
     )]
     prune_annotations: Vec<String>,
-    /// Keys worked on at the same time, of which one plugin gets at most half [default: 4 for each processor that the
+    /// Number of keys processed concurrently, of which one plugin gets at most half [default: 4 per processor that the
     /// container may use]
     #[arg(long, env = "PODIUM_WORKERS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
-    /// Exit with code 2 when any plugin cannot be loaded, instead of going on with the others
+    /// Exit with code 2 if any plugin cannot be loaded, instead of continuing with the others
     #[arg(long, env = "PODIUM_STRICT")]
     strict: bool,
 }

@@ -22,7 +22,7 @@ pub(super) const MAX_TEXT: usize = 128 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Entry {
-    /// The first one. The cluster is the uid of its namespace kube-system, where it was known.
+    /// The first entry. `cluster` is the uid of the namespace kube-system, or `None` if the host could not read it.
     Of {
         scope: Scope,
         cluster: Option<String>,

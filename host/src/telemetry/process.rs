@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_found_behind_a_name_that_looks_like_fields() {
+    fn a_process_name_with_parentheses_is_skipped() {
         let text =
             "7 (a) 1 (b c) S 1 7 7 0 -1 4194560 100 0 0 0 31 11 0 0 20 0 4 0 5000 8192000 321 18446744073709551615 1";
         let expected = Stat { cpu_ticks: 42, start_ticks: 5_000, virtual_bytes: 8_192_000, resident_pages: 321 };

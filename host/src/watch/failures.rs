@@ -13,7 +13,7 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// Returns how many failures a line that is logged now stands for; `None` while none is due.
+    /// Records a failure. Returns the number of failures since the last log line, or `None` if no log line is due.
     pub(super) fn failed(&mut self, reason: &str, now: Instant) -> Option<u64> {
         let is_new = self.reasons.len() < MAX_REASONS && !self.reasons.iter().any(|known| known == reason);
         let unlogged = if is_new { self.intervals.end() } else { 0 };

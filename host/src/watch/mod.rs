@@ -1,10 +1,9 @@
 //! Turns the API server's list and watch into observations, in order, with nothing lost and nothing going back in time.
 //!
-//! First a streaming list, or a paged one where the server has none, or a checkpoint and what has changed since; then
-//! short watches, each resumed from the revision
-//! where the one before it stopped, so that a list is needed only when history is lost. All of one [`Watch`] happens in
-//! one task and hence one after the other: no two lists are ever under way. What an observation means for readers is
-//! the cache's affair; whom it wakes is nobody's here.
+//! A [`Watch`] begins with a streaming list, with a paginated list if the server does not support streaming, or with a
+//! checkpoint and the changes since. Short watches follow, each resumed at the revision at which the previous one
+//! ended, so that another list is only needed after the history was lost. One task does all of this, so two lists never
+//! overlap. This module neither stores Pods nor decides which plugins run.
 
 mod adapt;
 mod backoff;

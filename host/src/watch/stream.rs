@@ -16,8 +16,8 @@ use super::{
 };
 use crate::api::{ApiError, NewConnection};
 
-/// For the end of a watch to arrive after the server's time was up. With the watch's own time it is how long a dead
-/// connection goes unnoticed.
+/// Time that the end of a watch may take to arrive after the server's timeout. Together with that timeout, this is the
+/// longest time until a dead connection is detected.
 const END_GRACE: Duration = Duration::from_secs(2);
 /// A watch that ends sooner without an event is not resumed at once: a server that ends each watch would be hammered.
 const SHORT: Duration = Duration::from_secs(1);

@@ -94,7 +94,7 @@ struct Compare {
     /// Over TLS, for which openssl makes a certificate
     #[arg(long)]
     tls: bool,
-    /// Which of them, separated by commas [default: all that are built, but for wire and wire-protobuf]
+    /// Which of them, separated by commas [default: all that are built, except wire and wire-protobuf]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     subjects: Vec<String>,
     /// The peer in Go, as built from tests/bench/go

@@ -1,7 +1,7 @@
 //! The measuring rig of the cache: Pods as a real API server writes them, a server that replays them, Podium and its
 //! peers as processes that follow it, and one table of what that took.
 //!
-//! docs/benchmarks.md tells how to run it and what its figures mean.
+//! docs/benchmarks.md describes how to run it and the meaning of its figures.
 
 pub mod commands;
 mod driver;

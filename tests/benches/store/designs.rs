@@ -28,7 +28,7 @@ pub(crate) trait Store: Sync + Sized {
     fn get(&self, name: &Name) -> Option<Arc<CachedPod>>;
     /// Replaces older states of Pods that are there, and publishes once where there is something to publish.
     fn put(&self, pods: Vec<Arc<CachedPod>>);
-    /// Takes one consistent view of all and gives it back. False where the design has none.
+    /// Takes one consistent view of all Pods and drops it. Returns false if the design has no such view.
     fn snapshot(&self) -> bool;
     /// Shows every Pod.
     fn each(&self, see: impl FnMut(&CachedPod));

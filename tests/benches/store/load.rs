@@ -1,4 +1,4 @@
-//! What is done to a design, on one thread or on several at once.
+//! The operations that are measured on a design, on one thread or on several.
 
 use std::{
     hint::black_box,

@@ -1,4 +1,4 @@
-//! Counts the bytes that are in use, while it is told to: what a design takes is then known exactly.
+//! Counts the allocated bytes while counting is on, so that the memory of a design is known exactly.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -35,7 +35,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// What `make` gives, and the bytes that it left in use.
+/// Returns the result of `make`, and the bytes that are still allocated after it.
 pub(crate) fn of<T>(make: impl FnOnce() -> T) -> (T, usize) {
     BYTES.store(0, Relaxed);
     COUNTS.store(true, Relaxed);

@@ -70,7 +70,7 @@ impl Pods {
     }
 }
 
-/// Numbers that look random, one after the other: as cheap as what is measured is small.
+/// A pseudorandom sequence that is cheap in comparison with the measured operations.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

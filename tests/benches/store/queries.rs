@@ -22,7 +22,7 @@ use crate::{
 /// Whether a plugin wants a Pod.
 type Wanted<'a> = dyn Fn(&Record) -> bool + 'a;
 
-/// As the host gives them.
+/// The size of the host's pages.
 const PAGE_PODS: usize = 500;
 
 pub(crate) fn table(pods: &Pods, repeats: usize) {

@@ -57,7 +57,7 @@ fn pod(name: usize, uid: usize, label: usize, revision: u64) -> Arc<CachedPod> {
     Arc::new(pod)
 }
 
-/// A cluster whose history goes on by itself, and a writer that is told of it.
+/// A cluster whose history advances by itself, and a writer that receives its changes.
 struct Cluster {
     writer: Writer,
     reader: Reader,

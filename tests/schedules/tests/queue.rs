@@ -25,7 +25,7 @@ const SLOTS: usize = 2;
 const LANES: usize = 2;
 const LANE_LIMIT: usize = 2;
 
-/// What is known of each slot, beside the checker: no step is here.
+/// The expected state of each slot, kept outside of the checker's control: it adds no steps.
 #[derive(Default)]
 struct Slot {
     added: AtomicUsize,

@@ -55,7 +55,7 @@ static PODS: LazyLock<Vec<CachedPod>> = LazyLock::new(|| {
     made.collect()
 });
 
-/// The label of a state is told by its revision.
+/// Reads the label of a state, which is the same number as its revision.
 fn label(pod: &CachedPod) -> usize {
     pod.revision.0 as usize % LANES
 }
@@ -76,7 +76,7 @@ struct Shared {
     settled: Mutex<Settled>,
 }
 
-/// A cluster, and the ingest loop that is told of it.
+/// A cluster, and the ingest loop that receives its changes.
 struct Ingest {
     writer: Writer,
     shared: Arc<Shared>,

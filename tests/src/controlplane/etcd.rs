@@ -1,4 +1,4 @@
-//! What is asked of etcd past the API server, by its JSON gateway.
+//! Requests to etcd that bypass the API server, through its JSON gateway.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -12,7 +12,7 @@ use hyper_util::{
 };
 use serde_json::{Value, json};
 
-/// Forgets all history up to now, as it stands in its files too. Gives the present revision.
+/// Compacts all history up to now, also in the files. Returns the current revision.
 pub(super) async fn compact(etcd: SocketAddr) -> Result<u64> {
     let status = ask(etcd, "/v3/maintenance/status", json!({})).await?;
     let revision = status["header"]["revision"].as_str().context("etcd tells no revision")?.to_owned();

@@ -27,9 +27,9 @@ const SOURCES: [&str; 3] = ["main.go", "go.mod", "go.sum"];
 const ASKED: &str = "PODIUM_CLUSTER_TESTS";
 const NOT_BUILT: &str = "it is not built, which takes Go some minutes once; `just test-cluster` builds it and runs them, \
     and so does PODIUM_CLUSTER_TESTS=1";
-/// Modules come over the network.
+/// Attempts to download the Go modules.
 const DOWNLOAD_ATTEMPTS: u32 = 5;
-/// A first build takes minutes: a sign of life so often.
+/// The interval of progress messages: a first build takes minutes.
 const PROGRESS: Duration = Duration::from_secs(15);
 
 /// The built program, which is etcd, kube-apiserver and others by its first argument.
@@ -37,7 +37,7 @@ const PROGRESS: Duration = Duration::from_secs(15);
 pub(super) struct Program(PathBuf);
 
 impl Program {
-    /// The built program. None where the suites that need it are skipped, which is said on stderr.
+    /// Returns the built program, or `None` if the suites that need it are skipped, which is reported on stderr.
     pub(super) async fn build() -> Result<Option<Self>> {
         tokio::task::spawn_blocking(build).await?
     }
@@ -71,29 +71,29 @@ enum Decision {
     Fail(&'static str),
 }
 
-/// Who asks for the suites on a real control plane.
+/// Whether the suites on a real control plane are requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
-    /// A plain `cargo test`: they run where nothing needs to be built for them.
-    Nobody,
-    /// CI, or the user by name: they run, or the tests fail.
-    ByName,
+    /// A plain `cargo test`: they run only if the control plane is built already.
+    Implicitly,
+    /// CI, or a variable: the suites run, or the tests fail.
+    Explicitly,
 }
 
 impl Asked {
     fn from_environment() -> Self {
         let is = |name: &str, wanted: &str| env::var(name).is_ok_and(|value| value == wanted);
-        if is("CI", "true") || is(ASKED, "1") { Self::ByName } else { Self::Nobody }
+        if is("CI", "true") || is(ASKED, "1") { Self::Explicitly } else { Self::Implicitly }
     }
 }
 
 fn decide(asked: Asked, has_go: bool, is_built: bool) -> Decision {
     match (asked, has_go, is_built) {
         (_, true, true) => Decision::Use,
-        (Asked::ByName, true, false) => Decision::Build,
-        (Asked::Nobody, true, false) => Decision::Skip(NOT_BUILT),
-        (Asked::Nobody, false, _) => Decision::Skip("there is no `go` on the PATH to build it with"),
-        (Asked::ByName, false, _) => Decision::Fail(
+        (Asked::Explicitly, true, false) => Decision::Build,
+        (Asked::Implicitly, true, false) => Decision::Skip(NOT_BUILT),
+        (Asked::Implicitly, false, _) => Decision::Skip("there is no `go` on the PATH to build it with"),
+        (Asked::Explicitly, false, _) => Decision::Fail(
             "the suites on a real control plane were asked for, and there is no `go` on the PATH to build it with: \
              see https://go.dev/dl",
         ),
@@ -200,16 +200,16 @@ mod tests {
 
     #[test]
     fn a_plain_cargo_test_runs_the_suites_where_the_program_is_built_and_builds_nothing() {
-        assert_eq!(decide(Asked::Nobody, true, true), Decision::Use);
-        assert_eq!(decide(Asked::Nobody, true, false), Decision::Skip(NOT_BUILT));
-        assert!(matches!(decide(Asked::Nobody, false, false), Decision::Skip(_)));
+        assert_eq!(decide(Asked::Implicitly, true, true), Decision::Use);
+        assert_eq!(decide(Asked::Implicitly, true, false), Decision::Skip(NOT_BUILT));
+        assert!(matches!(decide(Asked::Implicitly, false, false), Decision::Skip(_)));
     }
 
     #[test]
     fn who_asks_by_name_gets_the_suites_or_a_failure() {
-        assert_eq!(decide(Asked::ByName, true, false), Decision::Build);
-        assert_eq!(decide(Asked::ByName, true, true), Decision::Use);
-        assert!(matches!(decide(Asked::ByName, false, false), Decision::Fail(_)));
+        assert_eq!(decide(Asked::Explicitly, true, false), Decision::Build);
+        assert_eq!(decide(Asked::Explicitly, true, true), Decision::Use);
+        assert!(matches!(decide(Asked::Explicitly, false, false), Decision::Fail(_)));
     }
 
     #[test]

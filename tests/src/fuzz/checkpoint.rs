@@ -1,6 +1,6 @@
-//! Any bytes as a host's checkpoint: it is of no use, or its Pods can be read and saved again as they are.
+//! Arbitrary bytes as a host's checkpoint: it is refused, or its Pods can be read, and are the same when saved again.
 //!
-//! Each input is tried as it is, and with the checksums of its entries mended, which nobody would find by chance.
+//! Each input is used twice: unchanged, and with corrected checksums of its entries, which a fuzzer would hardly find.
 
 #![expect(clippy::unwrap_used, reason = "a panic is a finding")]
 

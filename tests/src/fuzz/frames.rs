@@ -116,7 +116,7 @@ impl<'a> Script<'a> {
         })
     }
 
-    /// Gives the list, then the watch, then nothing any more, which is told.
+    /// Serves the list, then the watch, and notifies `ended` when a client requests more.
     fn server(&self, chunk: usize, ended: Arc<Notify>) -> Api {
         let split = |body: &[u8]| -> Vec<Bytes> { body.chunks(chunk).map(Bytes::copy_from_slice).collect() };
         let mut answers = VecDeque::from([(200, split(&self.list)), (200, split(self.watch))]);
@@ -231,7 +231,7 @@ impl Followed {
     }
 }
 
-/// A cache, and what it should hold by the changes that it told.
+/// A cache, and its expected content by the changes that it reported.
 struct Cache {
     writer: Writer,
     reader: cache::Reader,

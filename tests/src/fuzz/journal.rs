@@ -1,6 +1,7 @@
-//! Any bytes as the journal's file: it opens, whatever is in it, and what is noted from then on is there the next time.
+//! Arbitrary bytes as the journal's file: it opens with any content, and entries recorded after that are there at the
+//! next start.
 //!
-//! Each input is tried as it is, and with the checksums of its entries mended, which nobody would find by chance.
+//! Each input is used twice: unchanged, and with corrected checksums of its entries, which a fuzzer would hardly find.
 
 #![expect(clippy::unwrap_used, reason = "a panic is a finding")]
 

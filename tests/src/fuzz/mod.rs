@@ -1,8 +1,8 @@
-//! What is fuzzed: for each place where the host takes bytes that others made, a function that takes any bytes, goes
-//! the host's own way with them, and panics where something is wrong. tests/fuzz runs them under libFuzzer; the suite
-//! `regressions` runs them on what is kept in tests/fuzz/regressions.
+//! The fuzz targets: one function for each place where the host reads bytes from others. It accepts any bytes, passes
+//! them through the host's code, and panics if a guarantee is broken. tests/fuzz runs these functions under libFuzzer;
+//! the suite `regressions` runs them on the inputs in tests/fuzz/regressions.
 //!
-//! Nothing of the host is opened for this: everything goes through what its rooms show each other.
+//! The host exposes nothing for this purpose: the functions use only the interfaces between its modules.
 
 pub mod checkpoint;
 pub mod frames;

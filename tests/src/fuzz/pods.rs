@@ -1,5 +1,5 @@
-//! JSON of Pods, one in a line, each read with those before it held and known: what is kept is what the plain decoder
-//! gives, byte for byte, and the whole object comes back.
+//! JSON of Pods, one per line. Each is read with the previous ones as the cached and known Pods: the stored sections
+//! are byte-identical to the plain decoder's output, and the full object is restored.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is a finding")]
 
@@ -16,7 +16,7 @@ use serde_json::Value;
 /// A state that another decoder made of JSON.
 pub(super) struct Plain {
     pub(super) pod: CachedPod,
-    /// None where it has what no value holds, such as a number that is too large.
+    /// `None` if it contains a value that serde_json cannot represent, such as a number that is too large.
     object: Option<Value>,
 }
 
@@ -27,8 +27,8 @@ pub(super) fn plain(json: &[u8]) -> Result<Plain, PodError> {
     Ok(Plain { pod, object: serde_json::from_slice(json).ok().map(without_what_is_left_out) })
 }
 
-/// Every decoder of the host may pass over what is left out; so bytes that are no JSON at all may be a Pod to one of
-/// them and not to another.
+/// Decoders of the host may skip pruned fields without validating them, so bytes that are not JSON may be a Pod to one
+/// decoder and invalid to another.
 pub(super) fn is_json(bytes: &[u8]) -> bool {
     str::from_utf8(bytes).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
 }

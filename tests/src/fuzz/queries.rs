@@ -21,7 +21,7 @@ const OWNERS: [&str; 3] = ["owner-1", "owner-2", "owner-3"];
 const KEYS: [&str; 3] = ["app", "tier", "app.example/x"];
 const VALUES: [&str; 4] = ["", "a", "b", "c"];
 
-/// Bytes as small choices. What is not there is 0.
+/// A reader of bytes as small choices, which returns 0 at the end.
 struct Choices<'a>(&'a [u8]);
 
 impl Choices<'_> {

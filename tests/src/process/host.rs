@@ -130,7 +130,7 @@ impl Host {
         self.process.ended(DRAINED_WITHIN).await
     }
 
-    /// SIGKILL: nothing is told to the process.
+    /// Sends SIGKILL, which the process cannot handle.
     ///
     /// # Errors
     /// When it had ended before.

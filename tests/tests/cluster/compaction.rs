@@ -1,8 +1,8 @@
-//! etcd forgets its history every second, and the host's connections are lost: each watch is answered with 410, and the
-//! cache is listed anew while Pods come, change and go.
+//! etcd compacts its history every second, and the host's connections are lost: each watch ends with 410, and the cache
+//! lists again while Pods are created, changed and deleted.
 //!
-//! What Pods there were at each revision is known from a watch that is never lost; exact lists of the past would be
-//! forgotten too. A bounded number of times by default; `PODIUM_COMPACTIONS` makes it more.
+//! The Pods at each revision are known from a watch that is never lost, because exact lists of the past would be
+//! compacted too. A bounded number of rounds by default; `PODIUM_COMPACTIONS` sets it.
 
 use std::{
     collections::BTreeMap,
@@ -147,7 +147,7 @@ struct Truth {
 }
 
 type Pods = BTreeMap<Name, (String, u64)>;
-/// A revision, what it changed, and the uid of what is there since.
+/// A revision, the Pod that it changed, and the Pod's uid after it.
 type Changed = (u64, Name, Option<String>);
 
 impl Truth {
@@ -180,7 +180,7 @@ impl Truth {
         Ok(Self { before, changes, task })
     }
 
-    /// Every view is all Pods of its revision, and no others. Gives how many there were.
+    /// Checks that every view has exactly the Pods of its revision. Returns the number of views.
     async fn check(self, history: &[Seen]) -> Result<usize> {
         // The last change leaves a Pod behind.
         let last = history.iter().flat_map(|seen| seen.pods.values()).map(|(_, revision)| *revision).max();
@@ -218,7 +218,7 @@ fn identity(metadata: &kube::api::ObjectMeta) -> Result<(Name, String, u64)> {
     Ok(((namespace?, name?), uid?, revision?.parse()?))
 }
 
-/// The host's lists, and the times that it was told 410.
+/// The host's lists, and the number of its 410 responses.
 #[derive(Clone, Default)]
 struct Tally(Arc<Mutex<Notes>>);
 
@@ -230,7 +230,7 @@ struct Notes {
     gone: Vec<Instant>,
 }
 
-/// A list that is under way, until all of it was read or nobody wants it any more.
+/// A list in progress, until it is read completely or dropped.
 struct List(Tally);
 
 impl Tally {

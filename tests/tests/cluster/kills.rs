@@ -111,7 +111,7 @@ struct Pods {
 }
 
 impl Pods {
-    /// Gives the uids.
+    /// Creates Pods and returns their uids.
     async fn create(&self, names: &[String]) -> Result<BTreeSet<String>> {
         let created = stream::iter(names).map(|name| pod(&self.client, SHOP, name)).buffer_unordered(8);
         created.map(|pod| pod?.metadata.uid.context("a Pod without a uid")).try_collect().await
@@ -134,7 +134,7 @@ impl Pods {
         .await
     }
 
-    /// The uids that the plugin was told are gone.
+    /// The uids of the deletions that the plugin received.
     async fn noted(&self) -> Result<BTreeSet<String>> {
         let register = self.api.get("register").await?;
         let annotations = register.metadata.annotations.unwrap_or_default();

@@ -16,8 +16,9 @@ use kube::Client;
 use podium_tests::controlplane::{ControlPlane, Options};
 use tokio::sync::{Mutex, MutexGuard};
 
-/// A control plane of a test's own, for a host sees all namespaces, and the audit log names the same user for each
-/// host. One after the other, for a machine may have two processors. None where the suites are skipped.
+/// Starts a control plane for one test, because a host sees all namespaces and the audit log has the same user for each
+/// host. Tests run one after the other, because a machine may have two processors. Returns `None` if the suites are
+/// skipped.
 async fn cluster(nodes: usize) -> Result<Option<(ControlPlane, Client, MutexGuard<'static, ()>)>> {
     cluster_with(Options { nodes, ..Options::default() }).await
 }

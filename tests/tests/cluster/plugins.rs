@@ -14,7 +14,7 @@ const FIVE: [(&str, &[(&str, &str)]); 5] = [
     ("spread-guard", &[("settleSeconds: 30", "settleSeconds: 2")]),
 ];
 
-/// Builds the five and writes their configurations into `directory`.
+/// Builds the five plugins and writes their configurations into `directory`.
 pub(crate) fn write_five(directory: &Path) -> Result<()> {
     for (name, shorter) in FIVE {
         write_own(directory, name, shorter)?;

@@ -36,7 +36,7 @@ pub(crate) async fn account(client: &Client, namespace: &str, name: &str) -> Res
     create(client, &path, json!({ "metadata": { "name": name } })).await
 }
 
-/// The host's ServiceAccount with the rights that it needs and no more; gives its kubeconfig.
+/// Creates the host's ServiceAccount with exactly the rights that it needs; returns its kubeconfig.
 pub(crate) async fn host_account(plane: &ControlPlane, client: &Client) -> Result<PathBuf> {
     namespace(client, "podium-system").await?;
     account(client, "podium-system", "podium").await?;
@@ -59,7 +59,7 @@ pub(crate) async fn host_account(plane: &ControlPlane, client: &Client) -> Resul
     plane.kubeconfig_of("podium-system", "podium").await
 }
 
-/// What is special about a Deployment's Pods.
+/// The variations of a Deployment's Pods.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Shape {
     pub(crate) crashes: bool,

@@ -134,7 +134,7 @@ impl Exchange {
         format!("/apis/{group_version}/namespaces/{}/{rest}", self.namespace)
     }
 
-    /// Sends and records. Gives the answer as it came.
+    /// Sends a request and records the response. Returns the response unchanged.
     pub(crate) async fn step(&mut self, what: &str, call: Call) -> Result<Value> {
         let (head, bytes) = self.bytes(&call).await.with_context(|| what.to_owned())?;
         let answer = read(&bytes);
@@ -156,7 +156,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Sends and records nothing: for what is compared in parts.
+    /// Sends a request without recording it, for responses that are compared in parts.
     pub(crate) async fn look(&self, call: Call) -> Result<Value> {
         Ok(read(&self.bytes_within(&call, DOCUMENT_WITHIN).await?.1))
     }

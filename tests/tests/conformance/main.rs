@@ -1,5 +1,5 @@
-//! The same operations on the API server in the process (devcluster) and on a real kube-apiserver 1.36.3, over HTTP:
-//! what both answer must be equal, but for what `normal` makes equal.
+//! The same operations on the API server in the process (devcluster) and on a real kube-apiserver 1.36.3, over HTTP.
+//! The responses of both must be equal, except for the differences that `normal` removes.
 
 mod difference;
 mod exchange;

@@ -1,4 +1,4 @@
-//! Makes answers of two servers comparable. What stays is what a client can act on:
+//! Makes the responses of two servers comparable. Everything that a client can act on is compared:
 //! - uids and revisions are named by the step that first shows them, so that equal ones stay equal; times become
 //!   `<time>`, ages in tables `<age>`;
 //! - a field that is empty and one that is absent mean the same;
@@ -6,8 +6,8 @@
 //!   server counts empty parents among the fields and leaves out what its admission adds;
 //! - a cause that is repeated counts once: the real server may validate in several passes; conflicts of apply have no
 //!   order there;
-//! - a malformed request is told in the words of Go's parsers, which are hidden unless a step compares them; the code
-//!   and the reason stay.
+//! - the text of an error about a malformed request comes from Go's parsers and is hidden unless a step compares it;
+//! code and reason are compared.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,8 @@ pub(crate) struct Normaliser {
 }
 
 impl Normaliser {
-    /// What is named from here on is named by a new step, so that a name more or less in one does not shift the next.
+    /// Starts a new step. Names are numbered within a step, so that one name more or less does not shift the names of
+    /// the next.
     pub(crate) fn next_step(&mut self) {
         self.step += 1;
         self.named_in_step = 0;
@@ -112,7 +113,7 @@ impl Normaliser {
         if key == "message" { self.without_revisions(text) } else { text }
     }
 
-    /// A precondition that fails is told with both revisions, in brackets.
+    /// Hides the two revisions, in brackets, in the message of a failed precondition.
     fn without_revisions(&self, text: String) -> String {
         let mut parts = text.split('(');
         let mut normal = parts.next().unwrap_or_default().to_owned();

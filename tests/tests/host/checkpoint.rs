@@ -31,7 +31,7 @@ async fn begun() -> (Scene, Vec<String>, App) {
     (scene, uids, app)
 }
 
-/// Of 10 Pods: three go, one is made anew, one comes.
+/// Changes 10 Pods: deletes three, recreates one, creates one.
 async fn change(scene: &Scene) -> [String; 2] {
     scene.delete(0..4).await;
     ["cart-3", "cart-new"].map(|name| embedded::create_pod(&scene.cluster, name, "cart").unwrap())

@@ -1,4 +1,4 @@
-//! What plugins are told and do while watches are lost and answers come late: in order, once, and of the right Pod.
+//! Deliveries to plugins while watches are lost and responses are late: in order, once, and of the right Pod.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -80,12 +80,13 @@ async fn until_told(cluster: &Cluster, uid: &str) {
     .unwrap();
 }
 
-/// The uids of the deletions that the register was told of, each once.
+/// The uids of the deletions that the register has, each once.
 async fn noted(cluster: &Cluster) -> Vec<String> {
     embedded::annotations(cluster, "register").await.unwrap().into_values().collect()
 }
 
-/// What the registrar was told, by what it wrote: of each name which incarnations it saw and which it saw go, in order.
+/// The states that the registrar received, derived from its writes: for each name the incarnations that it saw present
+/// and deleted, in order.
 fn told(writes: &[Sent]) -> Vec<(&'static str, String)> {
     let mut told = Vec::new();
     for write in writes {

@@ -22,7 +22,7 @@ pub(super) struct Scene {
     state: TempDir,
     /// The uid of the Pod on which the plugins note deletions.
     register: String,
-    /// Whether hosts keep a checkpoint beside the journal, as podium-host does where it is not told otherwise.
+    /// Whether hosts write a checkpoint beside the journal, as podium-host does by default.
     pub(super) warm: bool,
 }
 
@@ -33,7 +33,7 @@ impl Scene {
         Self { cluster, state: tempfile::tempdir().unwrap(), register, warm: true }
     }
 
-    /// Makes Pods and gives their uids, in the order of their numbers.
+    /// Creates Pods and returns their uids, in the order of their numbers.
     pub(super) fn pods(&self, number: usize) -> Vec<String> {
         let create = |index| embedded::create_pod(&self.cluster, &format!("cart-{index}"), "cart").unwrap();
         (0..number).map(create).collect()
@@ -209,7 +209,7 @@ async fn a_deletion_seen_and_not_settled_when_the_host_stops_is_delivered_after_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_loaded_after_the_list_or_again_after_it_was_unloaded_is_told_what_went_meanwhile() {
+async fn a_plugin_that_is_loaded_late_or_again_receives_the_deletions_before() {
     let scene = Scene::new();
     let uids = scene.pods(3);
     let app = scene.host(vec![scene.registrar("one", "")]).await;

@@ -1,5 +1,4 @@
-//! Annotations that the host does not keep: nobody sees them, nobody is woken for them, and writes reach them all the
-//! same.
+//! Pruned annotations: no plugin sees them or is woken for them, and writes of them reach the API server.
 
 use kube::api::{Patch, PatchParams};
 use podium_devcluster::{Cluster, Options, Verb};

@@ -5,7 +5,7 @@ use std::{env, path::PathBuf, process::Command, time::Duration};
 use podium_devcluster::{Cluster, Options};
 use podium_tests::{embedded, plugins, process, wait, wire::Wire};
 
-/// None where there is no Python; the recipe fails then in CI.
+/// Returns `None` without Python; in CI the recipe fails in this case.
 fn component() -> Option<PathBuf> {
     let recipe = process::workspace_dir().join("plugins/pod-age-python/build.sh");
     let output = Command::new("sh").arg(&recipe).stderr(std::process::Stdio::inherit()).output().unwrap();

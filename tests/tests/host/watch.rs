@@ -62,7 +62,8 @@ impl Scene {
         pods.patch("cart-4", &Default::default(), &kube::api::Patch::Merge(patch)).await.unwrap();
     }
 
-    /// The cache is the cluster's list, every Pod has its own label, and the plugin was told of every deletion.
+    /// Checks that the cache equals the cluster's list, that every Pod has its own label, and that the plugin received
+    /// every deletion.
     async fn check(&self) {
         embedded::at_rest(&self.cluster, &self.app).await.unwrap();
         for (name, uid) in &self.pods {

@@ -70,7 +70,7 @@ const PROFILE: [&str; 6] = [
 pub(super) fn package(path: &Path) -> anyhow::Result<Package> {
     let manifest = if path.is_dir() { path.join("Cargo.toml") } else { path.to_owned() };
     if !manifest.is_file() {
-        bail!("there is no crate at {}: no Cargo.toml", path.display());
+        bail!("no crate at {}: Cargo.toml not found", path.display());
     }
     let manifest = manifest.canonicalize()?;
     let directory = manifest.parent().context("a file has a directory")?.to_owned();
@@ -80,12 +80,13 @@ pub(super) fn package(path: &Path) -> anyhow::Result<Package> {
         .output()
         .context("cannot run cargo: is Rust installed? see https://rustup.rs")?;
     if !output.status.success() {
-        bail!("cargo does not take {}:\n{}", manifest.display(), String::from_utf8_lossy(&output.stderr).trim_end());
+        bail!("cargo rejects {}:\n{}", manifest.display(), String::from_utf8_lossy(&output.stderr).trim_end());
     }
-    let metadata: Metadata = serde_json::from_slice(&output.stdout).context("cargo metadata was not understood")?;
+    let metadata: Metadata =
+        serde_json::from_slice(&output.stdout).context("cannot parse the output of cargo metadata")?;
     let Some(package) = metadata.packages.iter().find(|package| package.manifest_path == manifest) else {
         let names: Vec<_> = metadata.packages.iter().map(|package| package.name.as_str()).collect();
-        bail!("{} is a workspace, not a crate; give the folder of one of: {}", path.display(), names.join(", "));
+        bail!("{} is a workspace, not a crate; pass the folder of one of: {}", path.display(), names.join(", "));
     };
     let makes_module = |target: &MetadataTarget| target.crate_types.iter().any(|kind| kind == "cdylib");
     if !package.targets.iter().any(makes_module) {
@@ -112,7 +113,7 @@ pub(super) fn require_target(package: &Package, target: Target, install: Install
     Ok(toolchain.require(target.triple(), install, &mut tell)?)
 }
 
-/// Runs cargo and gives the path of the module (or, for wasip2, component) that it made.
+/// Runs cargo and returns the path of the module (for wasip2, the component) that it built.
 pub(super) fn compile(
     package: &Package,
     options: &Options,
@@ -162,7 +163,7 @@ pub(super) fn compile(
         let shown = if options.quiet { format!(":\n{}", diagnostics.trim_end()) } else { String::new() };
         bail!("{} does not compile{shown}", package.name);
     }
-    module.with_context(|| format!("cargo built {} and named no WebAssembly module", package.name))
+    module.with_context(|| format!("cargo built {} and reported no WebAssembly module", package.name))
 }
 
 /// Whether the workspace has settings of its own, which then hold.
@@ -171,8 +172,8 @@ fn has_guest_profile(workspace_root: &Path) -> bool {
         .is_ok_and(|manifest| manifest.lines().any(|line| line.trim() == "[profile.guest]"))
 }
 
-/// A child that is not told what an outer `cargo run` or `cargo test` set for its own build: flags and targets of the
-/// machine's own architecture break a guest, and package variables make build scripts run again.
+/// A child process without the variables that an outer `cargo run` or `cargo test` set for its own build: flags and
+/// targets of the machine's own architecture break a guest, and package variables make build scripts run again.
 fn command(program: &str, directory: &Path) -> Command {
     let mut command = Command::new(program);
     command.current_dir(directory);

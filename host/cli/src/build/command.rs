@@ -1,4 +1,4 @@
-//! `podium build`: what is printed, and where the component goes.
+//! `podium build`: its output, and the path of the component.
 
 use std::{path::Path, process::ExitCode};
 
@@ -31,8 +31,8 @@ pub fn run(arguments: &args::Build) -> anyhow::Result<ExitCode> {
     })?;
     if !built.is_plugin() {
         bail!(
-            "{} exports no reconciler, so the host could not run it: is there a line `reconciler!(reconcile);` in \
-             src/lib.rs?",
+            "{} exports no reconciler, so the host could not run it: add `reconciler!(reconcile);` to \
+             src/lib.rs",
             built.name
         );
     }
@@ -43,8 +43,8 @@ pub fn run(arguments: &args::Build) -> anyhow::Result<ExitCode> {
         }
     } else if !arguments.quiet {
         eprintln!(
-            "note: there is no {}, so imports are compared with no grants. From what the component imports, begin with \
-             this, and put in your own keys:\n\n{}",
+            "note: {} not found, so the imports are not compared with grants. A first version, from the imports of the \
+             component; replace the keys:\n\n{}",
             config.display(),
             suggestion::for_component(&built)
         );

@@ -98,7 +98,7 @@ pub fn build(options: &Options) -> anyhow::Result<Built> {
     build_with(options, &mut |_| {})
 }
 
-/// As [`build`], and tells the name of each crate that cargo is done with.
+/// Builds like [`build`], and reports the name of each crate that cargo has completed.
 ///
 /// # Errors
 /// As [`build`].
@@ -112,11 +112,11 @@ pub fn build_with(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::
     let module = cargo::compile(&package, options, &target_dir, progress)?;
     let bytes = std::fs::read(&module).with_context(|| format!("cannot read {}", module.display()))?;
     let component =
-        component::encode(&bytes).with_context(|| format!("{} does not become a component", module.display()))?;
+        component::encode(&bytes).with_context(|| format!("cannot convert {} to a component", module.display()))?;
     let interface = runtime::inspect(&component)?;
 
     let directory = target_dir.join("podium");
-    let file = module.file_name().context("cargo named no file")?;
+    let file = module.file_name().context("cargo reported no file")?;
     let path = directory.join(file);
     write_whole(&path, &component).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(Built {
@@ -128,7 +128,7 @@ pub fn build_with(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::
     })
 }
 
-/// Where cargo puts what it makes of this crate, unless told otherwise.
+/// Returns cargo's target directory of this crate, for a build without another setting.
 ///
 /// # Errors
 /// When there is no crate that could become a component.

@@ -1,5 +1,4 @@
-//! What must be true of the cluster at the end. Each check is a function of what the API server tells, and nothing
-//! here asks the host.
+//! The checks of the cluster's final state. Each check is a function of the API server's responses; none asks the host.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -46,7 +45,7 @@ pub(super) struct Result {
     pub(super) detail: String,
 }
 
-/// What the API server told at the end, and before.
+/// The API server's responses at the end, and before.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
     pods: BTreeMap<(String, String), Pod>,
@@ -120,7 +119,7 @@ fn judge(observed: &Observed) -> Vec<Result> {
 }
 
 impl Observed {
-    /// Each Pod of a workload by its name; none where it is not there.
+    /// Each Pod of a workload by its name; `None` if it does not exist.
     fn of<'a>(&'a self, workload: &Workload) -> impl Iterator<Item = (String, Option<&'a Pod>)> + use<'a> {
         workload.pod_names().map(|(namespace, name)| {
             let key = (namespace.to_owned(), name);

@@ -21,7 +21,8 @@ const WATCH_SECONDS: u32 = 60;
 /// A plugin is held up when its 99th percentile beside another plugin is this many times what it is alone: a plugin
 /// that must wait for runs of another one is tens of times slower, and a busy machine makes both a few times slower.
 const HELD_UP: u32 = 10;
-/// Below this nobody is held up: two or three time slices of the operating system on a processor that others use.
+/// A latency below this does not count as a delay: two or three time slices of the operating system on a shared
+/// processor.
 const UNNOTICED: Duration = Duration::from_millis(50);
 
 /// What many probes took.
@@ -111,7 +112,7 @@ pub(super) async fn probe(pods: &Api<Pod>, label: &str, count: usize) -> anyhow:
     let names: Vec<String> =
         listed.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).map(ResourceExt::name_any).collect();
     if names.is_empty() {
-        bail!("no Pod carries the label {label}");
+        bail!("no Pod has the label {label}");
     }
     let mut changes = Changes { pods, revision, events: None };
     let take_away = Patch::Merge(json!({ "metadata": { "labels": BTreeMap::from([(label, None::<String>)]) } }));
@@ -134,7 +135,7 @@ pub(super) async fn probe(pods: &Api<Pod>, label: &str, count: usize) -> anyhow:
         };
         tokio::time::timeout(DEADLINE, back)
             .await
-            .with_context(|| format!("label {label} did not come back to Pod {name} in {DEADLINE:?}"))??;
+            .with_context(|| format!("label {label} was not restored on Pod {name} in {DEADLINE:?}"))??;
         sample.add(began.elapsed());
     }
     Ok(sample)

@@ -28,7 +28,8 @@ use crate::{
 };
 
 const NODES: usize = 6;
-/// Far beyond what a busy machine needs: what waits for the cluster gives up on its own a minute after the last change.
+/// Far beyond the needs of a busy machine: a step that waits for the cluster fails by itself a minute after the last
+/// change.
 const DEADLINE: Duration = Duration::from_secs(600);
 /// How often a plugin is loaded at most before its compilation succeeds. Each attempt may take 10 s.
 const LOAD_ATTEMPTS: u32 = 12;
@@ -38,7 +39,7 @@ const TICK: Duration = Duration::from_millis(200);
 /// As shells have it for what Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 
-/// What the demo tells a program, as the last line of stdout.
+/// The result for programs, as the last line of stdout.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     ok: bool,
@@ -46,7 +47,7 @@ struct Report {
     plugins: Vec<Row>,
 }
 
-/// Plays the demo and tells how it went.
+/// Runs the demo and reports its result.
 ///
 /// # Errors
 /// When it could not begin: a plugin does not build, the cluster or the host does not start.

@@ -46,13 +46,14 @@ pub(super) struct Script<'a> {
 }
 
 impl Script<'_> {
-    /// All of it, in order; gives what cannot be seen at the end.
+    /// Runs all steps in order; returns the evidence that cannot be read at the end.
     pub(super) async fn play(&self) -> anyhow::Result<Witness> {
         self.screen.step("a rollout, a crash loop, an unpinned image, a finished Pod, a crowded workload");
         for incident in [&world::CRASHING, &world::UNPINNED, &world::CROWDED] {
             self.world.strike(incident).await?;
         }
-        let finished = self.world.strike(&world::FINISHED).await?.pop().context("no Pod was made that finishes")?;
+        let finished =
+            self.world.strike(&world::FINISHED).await?.pop().context("the Pod that finishes was not created")?;
         self.world.roll_out().await?;
         self.screen.note("12 Pods of shop-front/web made place for 12 new ones; four incidents are under way");
 
@@ -108,7 +109,7 @@ impl Script<'_> {
                 pods.patch(name, &PatchParams::default(), &label).await?;
                 tokio::time::sleep(POKE).await;
             }
-            bail!("there is no Pod in {}", world::SPINNING_NAMESPACE)
+            bail!("no Pod found in {}", world::SPINNING_NAMESPACE)
         };
         let result: anyhow::Result<std::convert::Infallible> = poke.await;
         match result {
@@ -159,7 +160,10 @@ async fn until(world: &World, what: &str, labels: &str) -> anyhow::Result<()> {
             return Ok(());
         }
         if !patience.lasts((left, listed.items.len())) {
-            bail!("{what}: {left} of {} Pods do not carry {WORKLOAD}, and no more do", listed.items.len());
+            bail!(
+                "{what}: {left} of {} Pods do not have the label {WORKLOAD}, and their number no longer falls",
+                listed.items.len()
+            );
         }
         tokio::time::sleep(INTERVAL).await;
     }

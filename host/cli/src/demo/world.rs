@@ -227,7 +227,7 @@ fn tenant(namespace: &str) -> &'static str {
     TENANTS.iter().find(|(_, namespaces)| namespaces.contains(&namespace)).map_or("none", |(tenant, _)| tenant)
 }
 
-/// A uid for an owner that nobody created: the same in each run, and another for each owner.
+/// A uid for an owner that does not exist as an object: the same in each run, and different for each owner.
 fn uid(namespace: &str, name: &str) -> String {
     let hash = namespace
         .bytes()
@@ -259,7 +259,7 @@ impl World {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Tenants' namespaces and all workloads; gives the number of Pods.
+    /// Creates the tenants' namespaces and all workloads; returns the number of Pods.
     pub(super) async fn seed(&self) -> anyhow::Result<usize> {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
         for (tenant, names) in TENANTS {
@@ -281,7 +281,7 @@ impl World {
         self.create_all(workload.pods(None, None)?).await.map(drop)
     }
 
-    /// Creates the Pods of an incident, and gives their uids.
+    /// Creates the Pods of an incident, and returns their uids.
     pub(super) async fn strike(&self, incident: &Incident) -> anyhow::Result<Vec<String>> {
         let node = incident.node.and_then(|index| self.nodes.get(index)).map(String::as_str);
         self.create_all(incident.pod.pods(incident.behaviour, node)?).await
@@ -297,7 +297,7 @@ impl World {
         Ok(())
     }
 
-    /// Creates Pods, and gives their uids.
+    /// Creates Pods, and returns their uids.
     async fn create_all(&self, pods: Vec<Pod>) -> anyhow::Result<Vec<String>> {
         stream::iter(pods)
             .map(|pod| async move {

@@ -1,4 +1,4 @@
-//! Saves, as the file system tells of them: many events of one save become one list of the crates concerned.
+//! Saved files, from the events of the file system: the many events of one save become one list of changed crates.
 
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 

@@ -27,7 +27,7 @@ impl KubeconfigFile {
     /// Writes `text` to the first of `kubeconfig`, `kubeconfig-2`, .. that no other process uses, and removes those
     /// that killed processes left.
     pub(super) fn write(directory: &Path, text: &str) -> anyhow::Result<Self> {
-        fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
         let mut own = None;
         for index in 1..=MOST {
             let path = directory.join(if index == 1 { "kubeconfig".to_owned() } else { format!("kubeconfig-{index}") });
@@ -59,7 +59,8 @@ impl Drop for KubeconfigFile {
     }
 }
 
-/// The locked file; none where another process holds its lock, or where it is missing and is not to be created.
+/// Returns the locked file, or `None` if another process holds its lock, or if the file does not exist and `create` is
+/// false.
 fn lock(path: &Path, create: bool) -> io::Result<Option<File>> {
     loop {
         let file = match File::options().read(true).write(true).create(create).truncate(false).open(path) {

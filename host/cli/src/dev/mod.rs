@@ -43,7 +43,7 @@ pub async fn run(arguments: args::Dev, now_millis: u64) -> anyhow::Result<ExitCo
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-/// Builds and loads everything, then what is saved. Ends with an error only.
+/// Builds and loads all plugins, then each one that is saved. Returns only with an error.
 async fn work(app: &mut App, stage: &Stage, crates: &[Crate], changes: &mut Changes) -> anyhow::Result<Infallible> {
     let mut all: Vec<_> = crates.iter().map(|_| Running::default()).collect();
     for (one, running) in crates.iter().zip(&mut all) {
@@ -54,7 +54,7 @@ async fn work(app: &mut App, stage: &Stage, crates: &[Crate], changes: &mut Chan
         let changed = tokio::select! {
             biased;
             error = app.failed() => return Err(error),
-            changed = changes.next(crates) => changed.context("the files cannot be watched any more")?,
+            changed = changes.next(crates) => changed.context("watching files failed")?,
         };
         for index in changed {
             if let (Some(one), Some(running)) = (crates.get(index), all.get_mut(index)) {

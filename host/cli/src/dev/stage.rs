@@ -20,7 +20,7 @@ pub(super) struct Stage {
     pub(super) only: Option<String>,
     /// Whether builds install a compilation target that is missing.
     pub(super) install: Install,
-    /// None where the cluster is somebody else's.
+    /// `None` with `--kubeconfig`.
     local: Option<(Local, KubeconfigFile)>,
 }
 
@@ -37,7 +37,7 @@ impl Stage {
                 local: None,
             });
         }
-        let first = crates.first().context("there is no crate")?;
+        let first = crates.first().context("no crate found")?;
         let directory = build::target_directory(&first.directory)?.join("podium");
         let options = podium_devcluster::Options {
             seed: now_millis,
@@ -76,7 +76,7 @@ impl Stage {
 
     /// Prints what an author does next. `namespace` is one that a plugin sees.
     pub(super) async fn tell(&self, namespace: &str) {
-        let whose = if self.local.is_some() { "A cluster of its own, gone at the end" } else { "Your cluster" };
+        let whose = if self.local.is_some() { "A cluster in this process, which ends with it" } else { "Your cluster" };
         let namespaces = Api::<Namespace>::all(self.client.clone());
         // Where this user may not look, the namespace is taken to be there.
         let missing = matches!(namespaces.get_opt(namespace).await, Ok(None));

@@ -1,7 +1,7 @@
 //! From a save to what the host runs: the crate is built and its plugins are loaded in place of those before.
 //!
 //! A plugin never runs on under a configuration that is gone. Where the new one is invalid, or the component does not
-//! fit it, the plugin is stopped; where only the source is broken, the version before goes on.
+//! fit it, the plugin is stopped; where only the source is broken, the previous version continues.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -45,10 +45,10 @@ async fn try_swap(app: &App, stage: &Stage, one: &Crate, running: &mut Running) 
     }
     let built = build(one, stage.install).await;
     if !config.is_file() {
-        running.stop(app, "its configuration is gone").await;
+        running.stop(app, "plugin.yaml was removed").await;
         bail!(
-            "{} is missing: it says what the plugin watches and may touch. From what the component imports, begin \
-             with this, and put in your own keys:\n\n{}",
+            "{} is missing: it has the sections to watch and the grants. A first version, from the imports of the \
+             component; replace the keys:\n\n{}",
             config.display(),
             suggestion::for_component(&built?)
         );
@@ -77,14 +77,14 @@ async fn try_swap(app: &App, stage: &Stage, one: &Crate, running: &mut Running) 
     Ok(())
 }
 
-/// Loads one plugin. `size` is that of a component that was built just now; none where the component is the one that is
-/// loaded already.
+/// Loads one plugin. `size` is the size of a component that was just built, or `None` if the loaded component did not
+/// change.
 async fn load(app: &App, stage: &Stage, running: &mut Running, spec: PluginSpec, size: Option<u64>, began: Instant) {
     let id = spec.id.clone();
     let before = running.plugins.get(&id);
     let same_configuration = before == Some(&spec);
     if size.is_none() && same_configuration {
-        eprintln!("{id}  the version before goes on");
+        eprintln!("{id}  the previous version continues");
         return;
     }
     let loaded = async {
@@ -101,7 +101,7 @@ async fn load(app: &App, stage: &Stage, running: &mut Running, spec: PluginSpec,
             let done = match (before, size) {
                 (None, _) => "loaded",
                 (Some(_), Some(_)) => "swapped",
-                (Some(_), None) => "runs the version before under the new configuration",
+                (Some(_), None) => "runs the previous version with the new configuration",
             };
             let size = size.or_else(|| Some(file.metadata().ok()?.len())).map_or(String::new(), ui::size);
             eprintln!("{id}  {done}  {size}  {:.1} s", began.elapsed().as_secs_f64());
@@ -111,14 +111,14 @@ async fn load(app: &App, stage: &Stage, running: &mut Running, spec: PluginSpec,
             ui::error(&error.context(format!("plugin {id}")));
             // The host decides by the same rule, and may try to load the new version again.
             if before.is_some_and(|before| spec.permits(before)) {
-                eprintln!("{id}  the version before goes on");
+                eprintln!("{id}  the previous version continues");
                 return;
             }
             app.unload(&id).await;
             if running.plugins.remove(&id).is_some() {
                 eprintln!(
-                    "{id}  stopped: the configuration that it ran under is gone, and the new one does not fit. Correct \
-                     plugin.yaml or the source and save"
+                    "{id}  stopped: its previous configuration was replaced, and the component cannot be loaded with the \
+                     new one. Correct plugin.yaml or the source and save"
                 );
             }
         }
@@ -129,7 +129,7 @@ async fn load(app: &App, stage: &Stage, running: &mut Running, spec: PluginSpec,
 fn visible(stage: &Stage, spec: &PluginSpec) -> anyhow::Result<()> {
     match (&stage.only, &spec.id.namespace) {
         (Some(only), Some(own)) if **own != **only => bail!(
-            "it is of the namespace {own}, and --namespace {only} watches no other, so it would never run; leave \
+            "its namespace is {own}, and --namespace {only} watches only that one, so it would never run; leave \
              --namespace out, or set metadata.namespace to {only}"
         ),
         _ => Ok(()),

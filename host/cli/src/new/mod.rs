@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 
 use crate::args;
 
-/// What is written, relative to the new folder. What stands in double braces is filled in.
+/// The files to write, relative to the new folder. Words in double braces are replaced.
 const FILES: [(&str, &str); 4] = [
     ("Cargo.toml", include_str!("template/Cargo.toml.txt")),
     ("src/lib.rs", include_str!("template/lib.rs.txt")),
@@ -26,7 +26,7 @@ const SCHEMA: &str = "plugin.schema.json";
 /// When the name cannot be a plugin's, the folder exists, or podium-sdk is not found.
 pub fn run(arguments: &args::New) -> anyhow::Result<ExitCode> {
     write(&arguments.path, &sdk(arguments.sdk.as_deref())?)?;
-    println!("{} is written. Next:\n\n    podium dev {0}", arguments.path.display());
+    println!("Created {}. Next:\n\n    podium dev {0}", arguments.path.display());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -34,15 +34,15 @@ fn write(directory: &Path, sdk: &Path) -> anyhow::Result<()> {
     let name = directory.file_name().unwrap_or_default().to_string_lossy();
     if !is_plugin_name(&name) {
         bail!(
-            "a plugin cannot be named {name:?}: lower case letters, digits and '-', a letter first, no '-' last, at \
-             most 63 of them"
+            "a plugin cannot be named {name:?}: use at most 63 lower-case letters, digits and '-', starting with \
+             a letter and not ending with '-'"
         );
     }
     if let Some(reason) = reserved(&name) {
         bail!("a plugin cannot be named {name:?}: its crate would have the name of {reason}; choose another name");
     }
     if directory.exists() {
-        bail!("{} is there already", directory.display());
+        bail!("{} already exists", directory.display());
     }
     for (file, template) in FILES {
         let path = directory.join(file);
@@ -88,7 +88,7 @@ fn reserved(name: &str) -> Option<&'static str> {
 fn sdk(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     let directory = given.map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest-sdk"), Path::to_owned);
     if !directory.join("Cargo.toml").is_file() {
-        bail!("podium-sdk is not at {}; say where it is with --sdk DIR", directory.display());
+        bail!("podium-sdk not found at {}; pass its directory with --sdk DIR", directory.display());
     }
     Ok(directory.canonicalize()?)
 }

@@ -2,16 +2,16 @@
 
 use super::Switches;
 
-/// What is done to one event.
+/// The modification of one event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Garble {
-    /// It is told twice.
+    /// The event is sent twice.
     Duplicate,
-    /// It is told after the next one, if one comes before a bookmark or the end.
+    /// The event is sent after the next one, if one comes before a bookmark or the end.
     Swap,
-    /// Half of it is told, and the stream ends.
+    /// Half of the event is sent, and the stream ends.
     Truncate,
-    /// Half of it is told as if it were all.
+    /// Half of the event is sent as a complete line.
     Malformed,
     /// Its object is null.
     Null,

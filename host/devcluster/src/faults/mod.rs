@@ -66,14 +66,14 @@ impl Faults {
         self.core.faults.signal(|signals| signals.disconnects += 1);
     }
 
-    /// Makes every open watch a zombie: it stays open and tells nothing any more, neither events nor bookmarks nor its
-    /// end. Watches that are opened later are well.
+    /// Makes every open watch silent: it stays open and sends neither events nor bookmarks nor its end. Watches that
+    /// are opened later work.
     pub fn swallow_watches(&self) {
         self.core.faults.signal(|signals| signals.zombies += 1);
     }
 
-    /// Does this to each of the next `events` events that watches tell, whichever watches these are. Bookmarks are left
-    /// alone. What is asked for later comes later.
+    /// Applies this to each of the next `events` events of all watches. Bookmarks are not affected. A later call takes
+    /// effect after this one.
     pub fn garble(&self, how: Garble, events: u32) {
         self.core.faults.garble(how, events);
     }
@@ -83,7 +83,7 @@ impl Faults {
         self.core.faults.without_end_bookmark(lists);
     }
 
-    /// Refuses the next `times` requests of that kind. What is asked for later comes later.
+    /// Refuses the next `times` requests of that kind. A later call takes effect after this one.
     pub fn refuse(&self, requests: Requests, refusal: Refusal, times: u32) {
         self.core.faults.refuse(requests, refusal, times);
     }
@@ -122,9 +122,9 @@ impl Faults {
         self.disconnect_watches();
     }
 
-    /// From now on lists and watches are answered by a replica that stands still at what was saved. Watches that are
-    /// open stay with the server that they have; reads of one object and writes go to the cluster as it is. So do lists
-    /// that name no revision, but for a streaming one: that is refused, as by a replica that does not catch up in time.
+    /// From now on a replica that stays at the saved state answers lists and watches. Open watches stay with their
+    /// server; reads of single objects and writes use the current state. So do lists without a revision, except
+    /// streaming lists, which are refused as by a replica that does not catch up in time.
     pub fn lag(&self, saved: &Saved) {
         self.core.faults.set_lag(Some(saved.0.clone()));
     }

@@ -1,4 +1,4 @@
-//! The state of the switches, and what is taken from them one by one.
+//! The state of the fault switches, from which each request takes its faults.
 
 use super::{Garble, Refusal, Requests};
 use crate::failure::Failure;

@@ -102,7 +102,7 @@ fn check_key(field: &str, key: &str, causes: &mut Vec<Cause>) {
     causes.extend(unqualified(key).iter().map(|detail| Cause::invalid(field, &key.into(), detail)));
 }
 
-/// What is wrong with a name that may have a DNS subdomain and `/` in front.
+/// Returns the errors in a name that may have a DNS subdomain and `/` as prefix.
 pub(super) fn unqualified(key: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     let name = match key.split('/').collect::<Vec<_>>().as_slice() {

@@ -1,5 +1,5 @@
-//! What the API server does to an object of a kind before it is stored: defaults, what a client may not change, what is
-//! wrong. Pure: an object and the one before it in, an object or causes out.
+//! The API server's rules for an object of a kind before it is stored: defaults, immutable fields, validation. Pure
+//! functions of an object and its previous version; they return an object or causes.
 
 mod definitions;
 mod events;
@@ -43,7 +43,7 @@ pub(crate) fn mount_token(pod: &mut Value, account: Option<&Value>) {
     pods::mount_token(pod, account);
 }
 
-/// What the server itself says about a new object, and nobody owns.
+/// Sets the fields of a new object that the server itself sets and that have no field manager.
 pub(crate) fn prepare_create(kind: &Kind, object: &mut Value, now: &str) {
     match kind.resource().as_str() {
         "pods" => pods::prepare_create(object),

@@ -27,7 +27,7 @@ pub(super) fn secret(object: &mut Value) {
     config_map(object);
 }
 
-/// An empty map of data is none, and nobody owns it.
+/// An empty map of data counts as absent and has no field manager.
 pub(super) fn config_map(object: &mut Value) {
     for field in ["data", "binaryData"] {
         if object.get(field).and_then(Value::as_object).is_some_and(serde_json::Map::is_empty) {

@@ -111,7 +111,7 @@ pub(crate) async fn run(core: Arc<Core>, pace: Pace, seed: u64, mut paused: watc
     }
 }
 
-/// What is due for one Pod.
+/// The next simulated step of a Pod.
 #[derive(Debug)]
 struct Life {
     key: Key,

@@ -90,7 +90,7 @@ impl Struct {
         if kind.custom { &CUSTOM } else { Self::of_object(&kind.group, &kind.kind) }
     }
 
-    /// The struct of what is sent to a subresource.
+    /// The struct of a subresource's request body.
     pub(crate) fn of_subresource(kind: &Kind, subresource: &str) -> &'static Self {
         let own = kind.subresources.iter().find(|sub| sub.name == subresource);
         own.map_or_else(|| Self::of(kind), |sub| Self::of_object(sub.group_version.0, sub.kind))

@@ -202,7 +202,7 @@ fn pairs(lines: &str) -> impl Iterator<Item = (u64, u64)> {
     lines.lines().filter_map(pair)
 }
 
-/// Returns when the subject has listed anew and seen an event behind that.
+/// Returns when the subject has listed again and seen an event after that list.
 fn lose_history(subject: &mut Process, address: &str) -> anyhow::Result<()> {
     let lists = |address| -> anyhow::Result<u64> { Ok(post(address, "lists")?.parse()?) };
     let before = lists(address)?;

@@ -1,4 +1,4 @@
-//! A process under measure: its words, its time on the processor and its memory, as Linux tells them.
+//! A measured process: its output, its processor time and its memory, as reported by Linux.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use anyhow::Context;
 
 /// For the slowest step of the slowest subject: a list of 100,000 Pods in an unoptimised build.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// The kernel tells times of processes in these: 100 to a second on every architecture that Rust runs the rig on.
+/// The unit in which the kernel reports processor time: 1/100 s on every architecture that Rust runs the rig on.
 const TICK_MICROS: u64 = 10_000;
 
 pub(super) struct Process {

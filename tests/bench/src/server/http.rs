@@ -10,7 +10,7 @@ use std::{
 use super::{Event, Object, Replay, frames::Encoding};
 use crate::{generate::Action, monotonic};
 
-/// What is gathered of events that wait before it is written: as much as a socket takes at once.
+/// The bytes of queued events that are combined into one write: as much as a socket takes at once.
 const WRITE_BYTES: usize = 64 << 10;
 /// As an API server picks where the client does not say.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1_800);
@@ -250,7 +250,7 @@ fn watch(replay: &Replay, watch: &Watch, stream: &mut impl Write) -> io::Result<
     }
 }
 
-/// What is not yet written. Each event is a chunk of its own, as from an API server.
+/// Bytes that are not written yet. Each event is a chunk of its own, as from an API server.
 struct Out {
     buffer: Vec<u8>,
     event: Vec<u8>,

@@ -1,5 +1,5 @@
-//! A replay server: plays the part of an API server that knows Pods alone, from memory and as cheaply as it can, so
-//! that what is measured is its client.
+//! A replay server: behaves like an API server that has only Pods, from memory and as cheaply as possible, so that the
+//! rig measures the client.
 //!
 //! It answers `/api/v1/pods` as a paged list, as a streaming list and as a watch, and takes orders under `/control/`.
 //! Not there: selectors, namespaces, writes, history that was not sent by this process.
@@ -178,7 +178,7 @@ impl Replay {
         waited.map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state)
     }
 
-    /// Renders events that nobody sees yet, and gives the revision of the last.
+    /// Renders events that are not visible yet, and returns the revision of the last one.
     fn prepare(&self, count: usize) -> anyhow::Result<u64> {
         let mut state = self.state();
         let mut made = Vec::new();

@@ -1,5 +1,5 @@
-//! What is measured: each a process of its own that follows the server's Pods and says on its standard output how far
-//! it is. It is measured from outside; it tells times, because it alone knows when a change was visible.
+//! The subjects of a measurement: each is a process that follows the server's Pods and reports its progress on standard
+//! output. It is measured from outside, except the time at which a change became visible, which only the subject knows.
 
 mod control;
 mod kube_rs;

@@ -1,5 +1,5 @@
-//! Podium: the host's own watch, cache, wake and queue, put together as its ingest loop does. No plugin runs: what is
-//! queued is taken and settled at once.
+//! Podium: the host's own watch, cache, wake and queue, combined as in its ingest loop. No plugin runs: keys are taken
+//! from the queue and settled immediately.
 
 use std::{hint::black_box, sync::Arc, time::Duration};
 

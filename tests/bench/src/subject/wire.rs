@@ -50,7 +50,7 @@ async fn list(mut events: Events, control: &Control) -> anyhow::Result<u64> {
     anyhow::bail!("the list ended without a bookmark")
 }
 
-/// Gives the revision to go on from; none when history was lost.
+/// Returns the revision to continue from, or `None` when history was lost.
 async fn watch(mut events: Events, mut from: u64, control: &Control) -> anyhow::Result<Option<u64>> {
     while let Some(batch) = events.batch().await? {
         let mut revisions = Vec::with_capacity(batch.len());

@@ -63,7 +63,7 @@ pub(crate) async fn last_finalizer(x: &mut Exchange) -> Result<()> {
     Ok(())
 }
 
-/// Records the watch since `start` and gives its last event.
+/// Records the watch since `start` and returns its last event.
 async fn last_event(x: &mut Exchange, start: &str) -> Result<Value> {
     let path = format!("{}?watch=1&resourceVersion={start}&timeoutSeconds=1", x.path("pods"));
     let events = x.watch("what the watch saw", path).await?;

@@ -1,4 +1,4 @@
-//! Watches: history from a revision, selectors, bookmarks, lists as streams, what is gone.
+//! Watches: history from a revision, selectors, bookmarks, streaming lists, expired history.
 
 use anyhow::Result;
 use serde_json::{Value, json};

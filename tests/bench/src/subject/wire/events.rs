@@ -10,7 +10,7 @@ use podium_host::api::Chunks;
 const MAX_BATCH: usize = 256 << 10;
 /// The length before an event in protobuf, big endian.
 const HEAD: usize = 4;
-/// What is longer was not read from a length: the server has no protobuf.
+/// The longest event. A larger length is not a length: the server did not answer in protobuf.
 const MAX_EVENT: usize = 16 << 20;
 const JSON_TYPE: &[u8] = br#"{"type":""#;
 const JSON_REVISION: &[u8] = br#""resourceVersion":""#;
