@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod json;
+mod real;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,6 +12,7 @@ use std::{
 
 pub use json::{pod_json, written};
 use podium_wire::{Header, Owner, Pod, Spec, Status};
+pub use real::real_pods;
 
 use crate::{
     cache::Snapshot,
