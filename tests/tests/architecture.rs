@@ -110,21 +110,24 @@ fn files(module: &str) -> Vec<PathBuf> {
     files
 }
 
-/// A file that its parent includes under `#[cfg(test)]`.
+/// A file that its parent includes under `#[cfg(test)]`, or whose parent is such a file.
 fn is_test(path: &Path) -> bool {
-    let stem = path.file_stem().unwrap().to_string_lossy().into_owned();
-    let mut parents = vec![path.with_file_name("mod.rs")];
-    if let Some(folder) = path.parent() {
-        parents.push(folder.with_extension("rs"));
-    }
-    parents.iter().filter(|parent| *parent != path).any(|parent| {
-        let text = fs::read_to_string(parent).unwrap_or_default();
+    let folder = path.parent().unwrap();
+    let is_folder = path.ends_with("mod.rs");
+    let module = if is_folder { folder } else { path }.file_stem().unwrap().to_string_lossy().into_owned();
+    let around = if is_folder { folder.parent().unwrap() } else { folder };
+    let parents = [around.join("mod.rs"), around.with_extension("rs")];
+    parents.iter().filter(|parent| *parent != path && parent.is_file()).any(|parent| {
+        let text = fs::read_to_string(parent).unwrap();
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
-        lines.windows(2).any(|pair| pair[0] == "#[cfg(test)]" && pair[1] == format!("mod {stem};"))
+        let declared = [format!("mod {module};"), format!("pub(super) mod {module};")];
+        let is_declared = |line: &str| declared.iter().any(|declared| declared == line);
+        lines.windows(2).any(|pair| pair[0] == "#[cfg(test)]" && is_declared(pair[1]))
+            || lines.iter().any(|line| is_declared(line)) && is_test(parent)
     })
 }
 
-/// The code of a file without comments, texts and what is compiled for tests only.
+/// The code of a file without comments, strings and code that is compiled only for tests.
 fn code(path: &Path) -> String {
     production(&fs::read_to_string(path).unwrap())
 }
@@ -353,4 +356,38 @@ fn the_map_reads_whole_files_except_for_tests_comments_and_texts() {
         let code = code(&workspace().join("host").join(file));
         assert!(code.len() > 2_000, "{file}: {code}");
     }
+}
+
+#[test]
+fn test_files_are_those_included_under_cfg_test_and_what_they_include() {
+    let host = workspace().join("host");
+    for file in ["src/watch/tests/mod.rs", "src/watch/tests/list.rs", "src/writeback/plan/tests.rs"] {
+        assert!(is_test(&host.join(file)), "{file}");
+    }
+    for file in ["src/watch/mod.rs", "src/watch/resume.rs", "src/writeback/plan.rs", "src/lib.rs"] {
+        assert!(!is_test(&host.join(file)), "{file}");
+    }
+}
+
+/// Test modules with names of their own, from before the rule below.
+const TESTS_NAMED_OTHERWISE: &[&str] =
+    &["cache/mod.rs: properties", "shape/mod.rs: own_values", "shape/mod.rs: unusual"];
+
+#[test]
+fn the_tests_of_a_module_are_in_its_module_tests() {
+    let mut wrong = Vec::new();
+    for file in MODULES.iter().flat_map(|(module, ..)| files(module)) {
+        let text = fs::read_to_string(&file).unwrap();
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        let name = |line: &str| Some(line.split_once("mod ")?.1.trim_end_matches([';', '{', ' ']).to_owned());
+        for pair in lines.windows(2).filter(|pair| pair[0] == "#[cfg(test)]") {
+            let Some(name) = name(pair[1]).filter(|name| name != "tests") else { continue };
+            let folder = file.parent().and_then(Path::file_name).unwrap().to_string_lossy();
+            let place = format!("{folder}/{}: {name}", file.file_name().unwrap().to_string_lossy());
+            if !TESTS_NAMED_OTHERWISE.contains(&&*place) {
+                wrong.push(place);
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }

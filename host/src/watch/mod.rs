@@ -7,28 +7,18 @@
 
 mod adapt;
 mod backoff;
-#[cfg(test)]
-mod cluster;
 mod failures;
 mod items;
 mod lines;
 mod list;
-#[cfg(test)]
-mod list_scenarios;
 mod object;
 mod observations;
-#[cfg(test)]
-mod properties;
 mod refusals;
 mod resume;
-#[cfg(test)]
-mod resume_scenarios;
 mod rollback;
-#[cfg(test)]
-mod scenarios;
 mod stream;
 #[cfg(test)]
-mod wire;
+mod tests;
 
 use std::{
     sync::{

@@ -25,10 +25,6 @@ mod plan;
 mod waiting;
 
 #[cfg(test)]
-mod event_tests;
-#[cfg(test)]
-mod overload_tests;
-#[cfg(test)]
 mod tests;
 
 use std::{convert::Infallible, sync::Arc, time::Duration};

@@ -446,5 +446,4 @@ impl Wanted {
 }
 
 #[cfg(test)]
-#[path = "plan_tests.rs"]
 pub(super) mod tests;

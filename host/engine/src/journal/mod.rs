@@ -12,8 +12,6 @@ mod live;
 mod replay;
 
 #[cfg(test)]
-mod properties;
-#[cfg(test)]
 mod tests;
 
 use std::{

@@ -10,11 +10,11 @@ use podium_pods::{
 };
 use tokio::sync::mpsc;
 
-use super::{
-    Counters, Watch, WatchOptions,
-    wire::{Answer, Requests, answer, bookmark, end_of_list, event, page, pod, status, wire},
+use super::wire::{Answer, Requests, answer, bookmark, end_of_list, event, page, pod, status, wire};
+use crate::{
+    api::ApiError,
+    watch::{Counters, Watch, WatchOptions},
 };
-use crate::api::ApiError;
 
 pub(super) struct Rig {
     observations: mpsc::Receiver<Observation>,

@@ -3,9 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-mod sandbox {
-    mod grants;
-    mod limits;
-    mod runs;
-    mod worlds;
-}
+mod grants;
+mod limits;
+mod runs;
+mod worlds;

@@ -9,10 +9,10 @@ use podium_pods::{
 };
 
 use super::{
-    WatchOptions,
     scenarios::{Rig, listing, rig_from, rig_of, watching},
     wire::{Answer, answer, bookmark, event, page, pod, status},
 };
+use crate::watch::WatchOptions;
 
 /// Of Pods a@5, b@6 and c@9, at revision 10. As [`pod`] has them.
 fn checkpoint() -> Checkpoint {

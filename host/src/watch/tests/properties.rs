@@ -22,10 +22,10 @@ use tokio::{
 };
 
 use super::{
-    Watch, WatchOptions,
     cluster::{Cluster, Fault, Pods},
     scenarios::take,
 };
+use crate::watch::{Watch, WatchOptions};
 
 #[derive(Debug, Clone)]
 enum Step {

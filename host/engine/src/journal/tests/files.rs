@@ -5,8 +5,7 @@ use std::{fs, path::Path};
 use futures::FutureExt;
 use tempfile::TempDir;
 
-use super::*;
-use crate::frames::HEADER_BYTES;
+use crate::{frames::HEADER_BYTES, journal::*};
 
 /// What a restart sees in a directory.
 pub(super) fn reopen(directory: &Path) -> Opened {

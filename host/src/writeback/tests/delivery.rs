@@ -14,7 +14,7 @@ use podium_pods::model::{Action, Event, EventType, Grants, ObjectRef, Revision, 
 use serde_json::{Value, json};
 use tower::service_fn;
 
-use super::{
+use crate::writeback::{
     plan::tests::{View, authorised, cached, key, label},
     *,
 };

@@ -15,7 +15,7 @@ use podium_pods::model::{EventType, Grants, Scope, WriteGrants};
 use serde_json::{Value, json};
 use tower::service_fn;
 
-use super::{
+use crate::writeback::{
     plan::tests::{View, authorised, cached, key, label},
     *,
 };

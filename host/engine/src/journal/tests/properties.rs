@@ -7,11 +7,8 @@ use std::{
 
 use proptest::prelude::*;
 
-use super::{
-    tests::{enter, id, key, owed, reopen, write},
-    *,
-};
-use crate::frames::HEADER_BYTES;
+use super::files::{enter, id, key, owed, reopen, write};
+use crate::{frames::HEADER_BYTES, journal::*};
 
 const PLUGINS: [&str; 3] = ["tidy", "count", "label"];
 const PODS: usize = 6;

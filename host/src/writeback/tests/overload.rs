@@ -33,8 +33,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::service_fn;
 
-use super::Writeback;
-use crate::{api::Api, live::LivePods};
+use crate::{api::Api, live::LivePods, writeback::Writeback};
 
 const PODS: u64 = 2_000;
 const WORKERS: usize = 8;

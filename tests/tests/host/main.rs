@@ -3,21 +3,19 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-mod host {
-    mod checkpoint;
-    mod edge;
-    mod faults;
-    mod full;
-    mod incarnations;
-    mod journal;
-    mod labels;
-    mod prune;
-    mod python;
-    mod quiet;
-    mod rights;
-    mod shutdown;
-    mod simulation;
-    mod spin;
-    mod swap;
-    mod watch;
-}
+mod checkpoint;
+mod edge;
+mod faults;
+mod full;
+mod incarnations;
+mod journal;
+mod labels;
+mod prune;
+mod python;
+mod quiet;
+mod rights;
+mod shutdown;
+mod simulation;
+mod spin;
+mod swap;
+mod watch;

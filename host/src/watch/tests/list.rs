@@ -4,10 +4,10 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    WatchOptions,
     scenarios::{Rig, listing, rig_from, watching},
     wire::{Answer, answer, bookmark, end_of_list, event, page, pod, status},
 };
+use crate::watch::WatchOptions;
 
 fn rig(answers: Vec<Answer>) -> Rig {
     rig_from(answers, WatchOptions::default(), None)
@@ -110,7 +110,7 @@ async fn a_pod_that_is_told_after_a_change_within_a_list_and_cannot_be_decoded_s
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_within_a_list_that_cannot_be_decoded_leads_to_another_list_without_the_pod() {
+async fn an_undecodable_deletion_within_a_list_causes_another_list() {
     let unreadable = pod("b", 12).replacen("{", r#"{"spec":{"containers":7},"#, 1);
     let cut_short = answer(200)
         .line(&added("a", 5))
