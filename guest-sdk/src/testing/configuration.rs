@@ -68,7 +68,11 @@ impl Configuration {
 
     /// Whether a write is granted, as `covered` says of the grants.
     pub(super) fn granted(&self, covered: impl FnOnce(&WriteGrants) -> bool) -> Result<(), CallError> {
-        if self.grants.as_ref().is_none_or(|grants| covered(&grants.write)) { Ok(()) } else { Err(CallError::NotGranted) }
+        if self.grants.as_ref().is_none_or(|grants| covered(&grants.write)) {
+            Ok(())
+        } else {
+            Err(CallError::NotGranted)
+        }
     }
 
     pub(super) fn reads_live(&self) -> bool {
