@@ -117,7 +117,8 @@ pub struct Watch {
     /// The plugin runs for Pods whose labels match; by default for every Pod.
     #[serde(default)]
     pub selector: Selector,
-    /// A change in one of these runs the plugin, and a change of lifecycle always does; by default all that are granted.
+    /// A change in one of these runs the plugin, and a change of lifecycle always does; by default all that are
+    /// granted.
     #[serde(default)]
     pub sections: Option<Vec<Section>>,
     /// The plugin runs again for every Pod that matches after this time.

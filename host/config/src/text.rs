@@ -1,7 +1,7 @@
 //! Texts with a rule: names, keys and patterns of keys. A type for each, which only a valid text can become.
 //!
-//! A rule is in the schema as a `format` of that name, which the collecting pass looks up in [`RULES`], and as a regular
-//! expression for editors. The expression is never stricter than the rule and is looser where it says so.
+//! A rule is in the schema as a `format` of that name, which the collecting pass looks up in [`RULES`], and as a
+//! regular expression for editors. The expression is never stricter than the rule and is looser where it says so.
 
 use std::ops::Deref;
 

@@ -15,8 +15,8 @@ use crate::Problem;
 const MAX_NODES: usize = 100_000;
 /// Of one file with its aliases expanded.
 const MAX_SCALAR_BYTES: usize = 2 << 20;
-/// Mappings and lists inside of each other. They are read recursively, at up to 40 KiB of stack a level in a debug build;
-/// a thread of tokio or of a test has 2 MiB.
+/// Mappings and lists inside of each other. They are read recursively, at up to 40 KiB of stack a level in a debug
+/// build; a thread of tokio or of a test has 2 MiB.
 const MAX_DEPTH: usize = 32;
 
 #[derive(Debug, Clone)]

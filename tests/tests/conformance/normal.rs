@@ -7,7 +7,7 @@
 //! - a cause that is repeated counts once: the real server may validate in several passes; conflicts of apply have no
 //!   order there;
 //! - the text of an error about a malformed request comes from Go's parsers and is hidden unless a step compares it;
-//! code and reason are compared.
+//!   code and reason are compared.
 
 use std::collections::BTreeMap;
 

@@ -155,8 +155,8 @@ struct Of<'a> {
 /// unshared.
 const MOST_OF_ONE_USER: usize = 32 << 20;
 
-/// The most bytes of values of a fragment. A Pod with more is stored unshared; its sections are then encoded and checked
-/// like those of a Pod that is read for the first time. No API server stores so large a Pod.
+/// The most bytes of values of a fragment. A Pod with more is stored unshared; its sections are then encoded and
+/// checked like those of a Pod that is read for the first time. No API server stores so large a Pod.
 const MOST_VALUES: usize = 2 << 20;
 
 /// A Pod that was read.
