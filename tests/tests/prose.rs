@@ -31,7 +31,7 @@ const REPLACED: &[(&str, &str)] = &[
 const LEFT: &[(&str, usize)] = &[
     ("host/pods", 51),
     ("host/engine", 0),
-    ("host/src", 3),
+    ("host/src", 1),
     ("host/cli", 0),
     ("host/devcluster", 0),
     ("host/launcher", 0),

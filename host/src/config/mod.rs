@@ -38,7 +38,7 @@ pub struct Loaded {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
     pub file: PathBuf,
-    /// Counted from 1; none where it is about the file.
+    /// Counted from 1; `None` if the mistake is about the whole file.
     pub line: Option<u64>,
     /// Such as `spec.limits.memoryMiB`; empty where it is about the file.
     pub field: String,

@@ -87,15 +87,15 @@ impl Writeback {
         Self { api: api.with_deadline(DEADLINE), objects, events, shapes }
     }
 
-    /// Sends Events that could not be sent when they were emitted, for as long as it is polled. `told` is called with
-    /// the result of each, by the manager of its sender. `senders` returns the senders that may send Events now: Events
+    /// Sends Events that could not be sent when they were emitted, for as long as it is polled. `report` receives the
+    /// result of each and the manager of its sender. `senders` returns the senders that may send Events now: Events
     /// of others, such as a plugin that was taken out or has another account now, are dropped.
     pub async fn send_waiting_events(
         &self,
         senders: impl Fn() -> Vec<Sender> + Send + Sync,
-        told: impl Fn(&str, EventResult) + Send + Sync,
+        report: impl Fn(&str, EventResult) + Send + Sync,
     ) -> Infallible {
-        self.events.send_waiting(&self.api, senders, told).await
+        self.events.send_waiting(&self.api, senders, report).await
     }
 
     /// How many Events wait.
