@@ -1,8 +1,8 @@
-//! Pods as a sequence of entries that leaves the process and comes back, as in a checkpoint. What Pods share is one
-//! entry each, so a dump is as large as the Pods are in the cache.
+//! Pods as a sequence of entries that can leave the process and be read again, as in a checkpoint. Skeletons and shapes
+//! are one entry each, so a dump is as large as the Pods are in the cache.
 //!
-//! What comes back is hostile until it is proven: a part is built by the decoder from a Pod that has it, as one that
-//! the API server sends. How entries are written to a file is not decided here.
+//! Entries that are read are untrusted until they are verified: a skeleton is built by the decoder from a Pod that has
+//! it, as for a Pod that the API server sends. How entries are written to a file is not decided here.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,12 +14,12 @@ use crate::{
     shape::{FRAGMENTS, Identity, Packed, Shape, Shapes},
 };
 
-/// One entry. Keys and shapes are numbered in their order, each from 0.
+/// One entry. Skeletons and shapes are numbered in their order, each from 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
-    /// The JSON of a part, with marks in place of each Pod's own values.
+    /// A skeleton: the JSON of a fragment, with placeholders for the values of each Pod.
     Key(Vec<u8>),
-    /// The keys of its three parts.
+    /// The numbers of the skeletons of the three fragments.
     Shape([u32; FRAGMENTS]),
     Pod {
         shape: u32,
@@ -28,12 +28,12 @@ pub enum Entry {
         revision: u64,
         own: Vec<u8>,
     },
-    /// The JSON of a Pod that shares nothing with others.
+    /// The JSON of an unshared Pod.
     Unshared(Vec<u8>),
 }
 
-/// Makes entries of Pods. All Pods of a dump must live until it is complete, as they do in a snapshot: parts are told
-/// apart by their addresses.
+/// Encodes Pods as entries. All Pods of a dump must live until it is complete, as they do in a snapshot: skeletons are
+/// identified by their addresses.
 #[derive(Debug, Default)]
 pub struct Encoder {
     keys: BTreeMap<usize, u32>,
@@ -41,7 +41,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Returns the entries of a Pod: the keys and the shape that no Pod before it had, and the Pod.
+    /// Returns the entries of a Pod: the skeletons and the shape that no earlier Pod had, and the Pod.
     pub fn entries(&mut self, pod: &CachedPod) -> Vec<Entry> {
         let mut entries = Vec::with_capacity(1);
         let packed = pod.packed();
@@ -59,7 +59,7 @@ impl Encoder {
         entries
     }
 
-    /// The shape's number. None where it is no other Pod's.
+    /// Returns the number of a shape, or `None` for the shape of an unshared Pod.
     fn shape(&mut self, shape: &Arc<Shape>, entries: &mut Vec<Entry>) -> Option<u32> {
         let address = Arc::as_ptr(shape).addr();
         if let Some(known) = self.shapes.get(&address) {
@@ -78,18 +78,18 @@ impl Encoder {
 }
 
 fn next_number(numbers: &mut BTreeMap<usize, u32>, address: usize) -> u32 {
-    // Memory has no room for so many.
+    // No process has memory for so many.
     let number = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
     numbers.insert(address, number);
     number
 }
 
-/// Makes Pods of entries.
+/// Decodes Pods from entries.
 #[derive(Debug)]
 pub struct Decoder<'a> {
     known: &'a Shapes,
     keys: Vec<Vec<u8>>,
-    /// With the shape itself once a Pod has proven it.
+    /// With the shape itself once a Pod has verified it.
     shapes: Vec<([usize; FRAGMENTS], Option<Arc<Shape>>)>,
     pods: Vec<Record>,
     room: Room,
@@ -101,8 +101,8 @@ impl<'a> Decoder<'a> {
         Self { known, keys: Vec::new(), shapes: Vec::new(), pods: Vec::new(), room: Room::default() }
     }
 
-    /// Takes the next entry. Returns None if it does not fit those before it, or is no Pod behind the last one in the
-    /// order of namespaces and names.
+    /// Decodes the next entry. Returns `None` if it does not fit the entries before it, or is a Pod that does not come
+    /// after the last one in the order of namespaces and names.
     #[must_use]
     pub fn take(&mut self, entry: Entry) -> Option<()> {
         match entry {
@@ -122,7 +122,7 @@ impl<'a> Decoder<'a> {
         Some(())
     }
 
-    /// How many Pods it has.
+    /// Returns the number of Pods.
     #[must_use]
     pub fn len(&self) -> usize {
         self.pods.len()
@@ -133,7 +133,7 @@ impl<'a> Decoder<'a> {
         self.pods.is_empty()
     }
 
-    /// The Pods by namespace, then name, each once.
+    /// Returns the Pods by namespace, then name; names are unique.
     #[must_use]
     pub fn into_pods(self) -> Vec<Record> {
         self.pods

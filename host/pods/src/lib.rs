@@ -1,5 +1,5 @@
-//! Pods as Podium's host keeps them: the vocabulary, the compact encoding, the cache with its snapshots, and which
-//! plugins a change concerns.
+//! Pods in Podium's host: the vocabulary, the compact encoding, the cache with its snapshots, and which plugins a
+//! change concerns.
 //!
 //! No IO, no clock, no Kubernetes client and no WebAssembly engine. ARCHITECTURE.md has the map of modules;
 //! `tests/tests/architecture.rs` enforces it.

@@ -1,7 +1,8 @@
-//! Which plugins a change concerns. Pure.
+//! Decides which plugins a change concerns. Pure.
 //!
-//! A plugin is woken if a Pod in its scope enters or leaves its selector, whatever made it so, or if a Pod that stays
-//! in it differs in a section that the plugin watches. An addition enters, a deletion leaves.
+//! A plugin is woken if a Pod in its scope begins or ceases to match its selector, for any reason, or if a Pod that
+//! matches before and after differs in a section that the plugin watches. An added Pod begins to match, and a deleted
+//! Pod ceases to.
 
 use std::{cell::OnceCell, collections::HashMap, sync::Arc};
 
@@ -12,37 +13,38 @@ use crate::{
     pod::{CachedPod, Change},
 };
 
-/// One plugin's interest.
+/// The interest of one plugin in changes.
 #[derive(Debug, Clone)]
 struct Interest<L> {
     lane: L,
     selector: LabelSelector,
-    /// The order, and among equals that of loading.
+    /// The rank of phase and predecessors, and among equals the order of loading.
     rank: (usize, usize),
 }
 
-/// The interests of all plugins, so arranged that a change costs nothing for plugins that it does not concern: those of
-/// other namespaces, of other sections, and those whose selector wants another value of a label.
+/// The interests of all plugins, arranged so that a change costs nothing for plugins that it does not concern: those of
+/// other namespaces, of other sections, and those whose selector requires another value of a label.
 #[derive(Debug, Clone)]
 pub struct Wake<L> {
     cluster: Vec<Group<L>>,
     namespaces: HashMap<Arc<str>, Vec<Group<L>>>,
-    /// All plugins of the cluster's scope, and of each namespace's.
+    /// All plugins with the scope of the cluster, and all plugins of each namespace.
     of_cluster: Vec<L>,
     of_namespaces: HashMap<Arc<str>, Vec<L>>,
 }
 
-/// Interests of one scope in the same sections, of which there are 128 sets.
+/// Interests of one scope in the same set of sections, of which there are 128.
 #[derive(Debug, Clone)]
 struct Group<L> {
     sections: SectionSet,
-    /// By a label and a value of it without which the selector does not match.
+    /// By a label and a value that the selector requires.
     labelled: HashMap<String, HashMap<String, Vec<Interest<L>>>>,
     others: Vec<Interest<L>>,
 }
 
 impl<L: Copy> Wake<L> {
-    /// Lanes are named in the order in which one change queues them: by phase, within a phase predecessors first.
+    /// Indexes the interests of plugins. Lanes are returned in the order in which one change queues them: by phase, and
+    /// within a phase predecessors first.
     pub fn new<'a>(plugins: impl IntoIterator<Item = (L, &'a PluginSpec)>) -> Self {
         let plugins: Vec<_> = plugins.into_iter().collect();
         let ranks = ranks(plugins.iter().map(|(_, spec)| *spec));
@@ -75,18 +77,18 @@ impl<L: Copy> Wake<L> {
         wake
     }
 
-    /// The lanes of all plugins in whose scope the namespace is, whatever they watch there.
+    /// Returns the lanes of all plugins whose scope contains the namespace, whatever they watch there.
     #[must_use]
     pub fn in_scope(&self, namespace: &str) -> Vec<L> {
         self.of_cluster.iter().chain(self.of_namespaces.get(namespace).into_iter().flatten()).copied().collect()
     }
 
-    /// The lanes that the change wakes, in order.
+    /// Returns the lanes that the change wakes, in order.
     #[must_use]
     pub fn concerned(&self, change: &Change) -> Vec<L> {
         let Some(key) = change.key() else { return Vec::new() };
         let (old, new) = (Lazy::new(change.old.as_deref()), Lazy::new(change.new.as_deref()));
-        // A Pod whose labels are the same neither enters nor leaves a selector.
+        // A Pod with unchanged labels neither begins nor ceases to match a selector.
         let moves = change.sections.contains(Section::Labels);
         let mut woken: Vec<((usize, usize), L)> = Vec::new();
         let near = self.cluster.iter().chain(self.namespaces.get(&key.namespace).into_iter().flatten());
@@ -110,7 +112,7 @@ impl<L: Copy> Wake<L> {
                 group.labelled(key, value).iter().for_each(&mut visit);
             }
             if moves {
-                // Those that were not met at the new state.
+                // Only interests that the labels of the new state do not lead to.
                 let left = old.labels().iter().filter(|(key, value)| new.labels().get(*key) != Some(value));
                 left.for_each(|(key, value)| group.labelled(key, value).iter().for_each(&mut visit));
             }
@@ -122,7 +124,8 @@ impl<L: Copy> Wake<L> {
 
 impl<L> Group<L> {
     fn add(&mut self, interest: Interest<L>) {
-        // With one value an interest is met once in a state; with several, in two states it could be met twice.
+        // With one value, the labels of a state lead to an interest once; with several, two states could lead to it
+        // twice.
         let one = interest.selector.0.iter().find_map(|requirement| match &*requirement.values {
             [value] if requirement.operator == LabelOperator::In => Some((requirement.key.clone(), value.clone())),
             _ => None,
@@ -138,7 +141,7 @@ impl<L> Group<L> {
     }
 }
 
-/// Labels of one state, decoded when the first selector asks.
+/// The labels of one state, decoded when the first selector needs them.
 struct Lazy<'a> {
     pod: Option<&'a CachedPod>,
     labels: OnceCell<Labels>,
@@ -153,15 +156,15 @@ impl<'a> Lazy<'a> {
         self.pod.is_some() && (selector.0.is_empty() || selector.matches(self.labels()))
     }
 
-    /// None where there is no Pod.
+    /// Returns the labels, or an empty map without a Pod.
     fn labels(&self) -> &Labels {
-        // The cache encoded them itself; were they unreadable, a Pod without labels is what a plugin would see too.
+        // The cache encoded the labels, so they can be decoded; otherwise a plugin too would see a Pod without labels.
         self.labels.get_or_init(|| self.pod.and_then(|pod| pod.labels().ok()).unwrap_or_default())
     }
 }
 
-/// Phase first, then the longest chain of predecessors within the tenant. Cycles were refused by the configuration; a
-/// chain is cut at the number of plugins all the same.
+/// Returns the rank of each plugin: by phase, then by the longest chain of predecessors within the tenant. The
+/// configuration refused cycles; a chain is nevertheless cut at the number of plugins.
 fn ranks<'a>(specs: impl Iterator<Item = &'a PluginSpec>) -> HashMap<PluginId, usize> {
     let specs: HashMap<_, _> = specs.map(|spec| (&spec.id, spec)).collect();
     let mut depths: HashMap<&PluginId, usize> = specs.keys().map(|id| (*id, 0)).collect();
@@ -237,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_enters_or_leaves_the_selector_wakes_also_when_no_watched_section_differs() {
+    fn entering_or_leaving_the_selector_wakes_without_a_watched_change() {
         let specs = [spec(None, "a", SectionSet::EMPTY.with(Section::Status), Some("web"))];
         assert_eq!(woken(&specs, Some(pod("web", "Running")), Some(pod("api", "Running"))), [0]);
         assert_eq!(woken(&specs, Some(pod("api", "Running")), Some(pod("web", "Running"))), [0]);
@@ -245,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespaced_plugin_hears_of_its_own_namespace_alone() {
+    fn a_namespaced_plugin_is_woken_only_by_its_own_namespace() {
         let specs = [spec(Some("shop"), "a", SectionSet::ALL, None), spec(Some("bank"), "b", SectionSet::ALL, None)];
         assert_eq!(woken(&specs, Some(pod("web", "Running")), None), [0]);
     }
@@ -282,7 +285,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn who_is_woken_is_who_each_selector_and_section_says(
+        fn selectors_and_sections_decide_which_plugins_are_woken(
             plugins in prop::collection::vec((selector(), 0..1_u8 << Section::COUNT, 0..3_u8), 0..12),
             old in state(),
             new in state(),

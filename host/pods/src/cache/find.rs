@@ -1,11 +1,11 @@
-//! Answers queries by the index that leaves the fewest candidates; what the index does not decide is filtered.
+//! Answers queries: candidates come from the index that leaves the fewest, and the rest of the query filters them.
 //!
-//! A label decides by equality or a set of values. Existence, absence and exclusion are filtered.
+//! A label index answers equality and sets of values. Existence, absence and exclusion are filtered.
 //!
-//! A query of one namespace is answered, and its cost counted, from the Pods of that namespace: which index is chosen,
-//! how many Pods are looked at and what is found are the same whatever Pods other namespaces have. Plugins can see the
-//! cost by their search budget, so it must not depend on Pods that they may not see. What remains is time: where the
-//! namespace begins in an index's set is found by a binary search over the whole set, a few microseconds at most.
+//! A query of one namespace is answered from the Pods of that namespace only: the choice of the index, the number of
+//! Pods examined and the result are the same whatever Pods other namespaces have. Plugins can observe the cost through
+//! their search budget, so it must not depend on Pods that they may not see. Only the time can differ: a binary search
+//! over the whole set of an index finds the start of the namespace, in a few microseconds at most.
 
 use std::{cell::Cell, cmp::Ordering, iter::Peekable, ops::Bound, sync::Arc};
 
@@ -19,22 +19,22 @@ use crate::{
     pod::{CachedPod, Page},
 };
 
-/// Where candidates come from.
+/// The set that candidates are taken from.
 enum Source<'a> {
     Everything,
     Namespace(&'a Members),
-    /// Pods that have one of some values; the sets do not overlap.
+    /// The sets of several values of an index; they do not overlap.
     Index(Vec<&'a Members>),
 }
 
-/// What every candidate of the chosen source is known to satisfy.
+/// The condition of the query that every candidate of the source satisfies and that is not filtered again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Decided {
     Nothing,
     Node,
     Owner,
     Phase,
-    /// The label requirement at this place.
+    /// The label requirement with this index.
     Label(usize),
 }
 
@@ -74,7 +74,7 @@ impl Snapshot {
         }
     }
 
-    /// Counts into `examined` what is looked at, matching or not.
+    /// Returns the matching Pods, and counts all candidates that it examines in `examined`.
     fn matching<'a>(
         &'a self,
         query: &'a PodQuery,
@@ -109,7 +109,7 @@ impl Snapshot {
                 best = (Source::Index(sets), decided);
             }
         };
-        // Of sets of one size the last is taken, the one that spares the most work on each candidate.
+        // Among sets of equal size the last one wins: its condition costs the most to filter by.
         if let Some(phase) = &query.phase {
             offer(self.indexes.phases.get(phase).into_iter().collect(), Decided::Phase);
         }
@@ -131,7 +131,7 @@ impl Snapshot {
         best
     }
 
-    /// How many candidates sets leave: of a query of one namespace, its own Pods only.
+    /// Returns the number of candidates in the sets; for a query of one namespace only Pods of that namespace count.
     fn size_of(&self, sets: &[&Members], query: &PodQuery) -> usize {
         let sizes = sets.iter().map(|members| match &query.namespace {
             None => members.len(),
@@ -188,7 +188,7 @@ fn is_behind(pods: &Pods, slot: Slot, after: &Cursor) -> bool {
     pods.compare(slot, &after.namespace, &after.name) == Ordering::Greater
 }
 
-/// How many Pods match is known without looking at any.
+/// Returns true if the number of matching Pods is known without examining any.
 fn is_known(query: &PodQuery) -> bool {
     let PodQuery { namespace: _, node, owner_uid, phase, labels } = query;
     node.is_none() && owner_uid.is_none() && phase.is_none() && labels.0.is_empty()
@@ -207,7 +207,7 @@ fn matches(query: &PodQuery, decided: Decided, pod: &CachedPod) -> bool {
         }
 }
 
-/// Several ordered sets as one, in order.
+/// Merges several ordered sets into one ordered iterator.
 struct Merged<'a, I: Iterator> {
     sets: Vec<Peekable<I>>,
     pods: &'a Pods,
@@ -239,9 +239,9 @@ mod tests {
     };
 
     #[test]
-    fn of_all_that_is_asked_the_index_with_the_fewest_pods_is_looked_through() {
+    fn the_index_with_the_fewest_candidates_is_used() {
         let (mut writer, reader) = crate::cache::new(7);
-        // Each word of a Pod is had by more Pods than the one before it.
+        // Of each field, half as many Pods have the value "true" as of the field before it.
         for at in 0..16 {
             let (mut pod, word) =
                 (pod(&format!("p{at:02}"), &format!("u{at}"), at + 1, "x"), |of| (at < of).to_string());
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_found_in_its_present_phase_alone() {
+    fn a_pod_is_found_only_in_its_present_phase() {
         let (mut writer, reader) = crate::cache::new(7);
         let found =
             |phase: &str| reader.snapshot().count(&PodQuery { phase: Some(phase.into()), ..PodQuery::default() });
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_costs_the_pods_that_it_looks_at_and_not_those_that_it_gives() {
+    fn a_search_costs_the_pods_it_examines_not_those_it_returns() {
         let (mut writer, reader) = crate::cache::new(7);
         for at in 0..10 {
             let label = if at == 0 { "rare" } else { "usual" };
@@ -304,7 +304,7 @@ mod tests {
         let cost = |query: &PodQuery| (snapshot.candidates(query), snapshot.find(query, 100, None).examined);
         assert_eq!(cost(&by(LabelOperator::In, &["rare"])), (1, 1), "by index");
         assert_eq!(cost(&by(LabelOperator::NotIn, &["usual"])), (10, 10), "no index excludes");
-        assert_eq!(cost(&PodQuery::default()), (0, 10), "how many there are is known");
-        assert_eq!(snapshot.find(&PodQuery::default(), 3, None).examined, 4, "one more tells whether more follow");
+        assert_eq!(cost(&PodQuery::default()), (0, 10), "the number is known");
+        assert_eq!(snapshot.find(&PodQuery::default(), 3, None).examined, 4, "one more, to see whether more follow");
     }
 }

@@ -1,7 +1,7 @@
-//! Membership indexes: a value, such as a node's name, to the Pods that have it.
+//! Membership indexes: they map a value, such as a node's name, to the Pods that have it.
 //!
-//! They hold slots, not Pods, so an event that moves no Pod between values leaves them alone. All are persistent:
-//! a clone shares everything, and a change copies one path.
+//! The indexes store slots instead of Pods, so an event that changes no indexed value of a Pod does not change them.
+//! All are persistent: a clone shares everything, and a change copies one path.
 
 use std::{cmp::Ordering, collections::BTreeMap, ops::Range, sync::Arc};
 
@@ -33,7 +33,7 @@ impl Index {
         }
     }
 
-    /// From the slots of each value, which are in order.
+    /// Builds an index from the slots of each value, which must be in order.
     fn of<'a>(values: impl IntoIterator<Item = (&'a str, Vec<Slot>)>) -> Self {
         Self(values.into_iter().map(|(value, slots)| (Arc::from(value), Members::of(&slots))).collect())
     }
@@ -58,12 +58,12 @@ pub(super) struct Indexes {
 }
 
 impl Indexes {
-    /// The Pods that have the label `key` with `value`.
+    /// Returns the Pods that have the label `key` with `value`.
     pub(super) fn label(&self, key: &str, value: &str) -> Option<&Members> {
         self.labels.get(key).and_then(|values| values.get(value))
     }
 
-    /// Of Pods that are given in order, whose slots are the first ones.
+    /// Builds the indexes of Pods in their order; their slots are numbered from 0.
     pub(super) fn of(pods: &[Arc<CachedPod>]) -> Self {
         let (mut nodes, mut phases, mut owners) =
             (BTreeMap::new(), BTreeMap::new(), BTreeMap::<String, Vec<Slot>>::new());
@@ -96,8 +96,8 @@ impl Indexes {
         }
     }
 
-    /// Moves the Pod of a slot from its old state to its new one; both are of one incarnation where both are there, and
-    /// differ in these sections. `pods` still has, or already has, one of them in the slot.
+    /// Updates the entries of a slot from the Pod's old state to its new one. If both are present, they are of one
+    /// incarnation and differ in `sections`. `pods` must have one of the two in the slot.
     pub(super) fn replace(
         &mut self,
         pods: &Pods,
@@ -154,8 +154,8 @@ impl Indexes {
     }
 }
 
-/// Neighbours of which a section is the same, with their slots and the first of them. Pods of one owner stand side by
-/// side, and have one set of labels and owners, which need not be decoded for each.
+/// Groups adjacent Pods that have a section in common, and returns the slots of each group with its first Pod. Pods of
+/// one owner are adjacent and have the same labels and owners, so these are decoded once for a group.
 fn alike(pods: &[Arc<CachedPod>], section: Section) -> impl Iterator<Item = (Range<Slot>, &CachedPod)> {
     let mut next = 0;
     pods.chunk_by(move |one, other| one.has_in_common(other, section)).filter_map(move |alike| {
@@ -172,12 +172,13 @@ fn add(values: &mut BTreeMap<String, Vec<Slot>>, value: &str, slot: Slot) {
     }
 }
 
-/// Empty where there is no Pod. The sections of a [`CachedPod`] were encoded by `podium_wire` and decode.
+/// Returns the labels, or an empty map without a Pod. Decoding does not fail, because `podium_wire` encoded the
+/// section.
 pub(super) fn labels(pod: Option<&CachedPod>) -> Labels {
     pod.and_then(|pod| pod.labels().ok()).unwrap_or_default()
 }
 
-/// Each once: an object may name an owner twice.
+/// Returns the uids of the owners without duplicates: an object may name an owner twice.
 fn owner_uids(pod: Option<&CachedPod>) -> Vec<String> {
     let mut uids = pod.map(CachedPod::owner_uids).unwrap_or_default();
     uids.sort_unstable();

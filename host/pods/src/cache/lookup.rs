@@ -1,5 +1,5 @@
-//! From a hash to the slots of the Pods that have it: eight bytes for each Pod. What is found has to be looked at, as
-//! others may have the same hash.
+//! A hash index: it maps a hash to the slots of the Pods with this hash, with eight bytes for each Pod. Hashes collide,
+//! so the caller compares each Pod with the one that it looks for.
 //!
 //! Persistent: a clone shares everything; a change copies one bucket and its path.
 
@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use super::{members::Slot, tree::Tree};
 
-/// Slots in a bucket on average, before there are twice as many buckets.
+/// Average number of slots in a bucket at which the number of buckets is doubled.
 const FULL: usize = 48;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Lookup {
     buckets: Tree<Box<[(u32, Slot)]>>,
-    /// Two to the power of this many.
+    /// The number of buckets is two to the power of this.
     bits: u32,
     len: usize,
 }
@@ -23,13 +23,13 @@ impl Lookup {
         (hash & ((1 << self.bits) - 1)) as usize
     }
 
-    /// The slots that may be meant.
+    /// Returns the slots with this hash.
     pub(super) fn get(&self, hash: u32) -> impl Iterator<Item = Slot> {
         let entries = self.buckets.get(self.bucket(hash)).map_or(&[][..], |entries| entries);
         entries.iter().filter(move |(of, _)| *of == hash).map(|(_, slot)| *slot)
     }
 
-    /// Of slots with their hashes.
+    /// Builds the index from slots with their hashes.
     pub(super) fn of(entries: &[(u32, Slot)]) -> Self {
         let len = entries.len();
         let mut lookup = Self { len, ..Self::default() };
@@ -92,7 +92,7 @@ mod tests {
             steps in prop::collection::vec((0..2_000_u32, prop::bool::weighted(0.7)), 0..2_000),
             first in 0..2_000_u32,
         ) {
-            // Some have one hash.
+            // Three slots share each hash.
             let hash = |slot: u32| (slot / 3).wrapping_mul(0x9e37_79b9);
             let mut model: BTreeSet<_> = (0..first).collect();
             let mut lookup = Lookup::of(&(0..first).map(|slot| (hash(slot), slot)).collect::<Vec<_>>());

@@ -1,25 +1,27 @@
-//! An ordered set of Pods by their slots. The order is the caller's, who knows what is in a slot.
+//! An ordered set of Pods, stored as their slots. The caller defines the order, because only the caller knows which Pod
+//! is in a slot.
 //!
-//! A first list puts Pods into consecutive slots by name, so that the Pods of a workload are one run: eight bytes,
-//! however many they are. A slot that continues none takes four.
+//! A first list assigns consecutive slots in name order, so the Pods of a workload are one range: eight bytes, whatever
+//! their number. A slot that continues no range takes four bytes.
 //!
 //! Persistent: a clone shares everything; a change copies one chunk and the list of chunks.
 
 use std::{cmp::Ordering, iter, ops::Range, sync::Arc};
 
-/// Where a Pod is in the store. All are below [`RUN`]: no cache has as many Pods.
+/// The index of a Pod in the store. All slots are below [`RUN`]: no cache has as many Pods.
 pub(super) type Slot = u32;
 
-/// Marks the end of a run that the entry before it began: `[a, b | RUN]` is every slot of `a..=b`, in this order. Any
-/// other entry is one slot.
+/// Marks an entry as the last slot of the range that begins with the entry before it: `[a, b | RUN]` is every slot of
+/// `a..=b`, in this order. Any other entry is one slot.
 const RUN: Slot = 1 << 31;
 
-/// Entries in order. A run is as long as it can be within its chunk, so that there is one way to write a set down.
+/// Entries in order. Each range is as long as possible within its chunk, so a chunk's slots have only one
+/// representation.
 type Chunk = Arc<[Slot]>;
 
-/// A chunk that grows beyond this, in entries, is split; one that shrinks to nothing goes.
+/// The most entries of a chunk. A larger chunk is split; an empty chunk is removed.
 const MAX_CHUNK: usize = 128;
-/// A chunk in which there is room yet.
+/// The entries of the left part of a split, which leaves room for more.
 const FULL_CHUNK: usize = MAX_CHUNK * 7 / 8;
 
 #[derive(Debug, Clone, Default)]
@@ -28,16 +30,16 @@ pub(super) enum Members {
     None,
     /// One entry: one slot.
     One([Slot; 1]),
-    /// Two entries. Most sets are those of one workload, and so one run.
+    /// Two entries. Most sets are the Pods of one workload, and so one range.
     Two([Slot; 2]),
-    /// One chunk of more.
+    /// One chunk with more entries.
     Few(Chunk),
-    /// Several, none empty, and how many slots in all.
+    /// Several chunks, none empty, and the number of slots in all of them.
     Many(Arc<Vec<Chunk>>, u32),
 }
 
 impl Members {
-    /// Of slots that are in order already.
+    /// Builds a set from slots that are in order.
     pub(super) fn of(slots: &[Slot]) -> Self {
         let mut members = Self::None;
         members.rewrite(0, &extended(&[], slots.iter().map(|slot| *slot..*slot + 1)), slots.len());
@@ -55,7 +57,7 @@ impl Members {
         matches!(self, Self::None)
     }
 
-    /// Adds a slot that is not there. `place` compares what is in another slot with it.
+    /// Inserts a slot that is not in the set. `place` compares the Pod of another slot with the Pod of this one.
     pub(super) fn insert(&mut self, slot: Slot, place: impl Fn(Slot) -> Ordering) {
         let before = |other| place(other) == Ordering::Less;
         let at = self.chunk_at(before);
@@ -64,7 +66,7 @@ impl Members {
         self.rewrite(at, &grown, self.len() + 1);
     }
 
-    /// Takes a slot out; nothing happens where it is not there.
+    /// Removes a slot, if the set contains it.
     pub(super) fn remove(&mut self, slot: Slot, place: impl Fn(Slot) -> Ordering) {
         let at = self.chunk_at(|other| place(other) != Ordering::Greater);
         let chunk = self.chunk(at);
@@ -76,7 +78,7 @@ impl Members {
         self.rewrite(at, &extended(&[], left), self.len() - 1);
     }
 
-    /// All slots in order, from the first that `before` does not hold of.
+    /// Returns the slots in order, from the first for which `before` is false.
     pub(super) fn iter_from(&self, before: impl Fn(Slot) -> bool) -> impl Iterator<Item = Slot> {
         let at = self.chunk_at(&before);
         let (_, [_, right], tail) = cut(self.chunk(at), before);
@@ -84,8 +86,9 @@ impl Members {
         iter::once(right).chain(runs(tail)).chain(behind.flat_map(runs)).flatten()
     }
 
-    /// How many slots there are from the first that `before` does not hold of to the last that `within` holds of, where
-    /// `within` holds of a beginning of those. Takes a few looks, and time by the entries in between, not by all.
+    /// Returns the number of slots from the first for which `before` is false to the last for which `within` is true;
+    /// of these slots, `within` must be true for a prefix only. Takes a few comparisons, and time for the entries in
+    /// between, but not for the others.
     pub(super) fn count_within(&self, before: impl Fn(Slot) -> bool, within: impl Fn(Slot) -> bool) -> usize {
         let at = self.chunk_at(&before);
         let (_, [_, right], tail) = cut(self.chunk(at), before);
@@ -104,7 +107,7 @@ impl Members {
         self.chunks().flat_map(runs).flatten()
     }
 
-    /// Puts entries in the place of a chunk, which makes `new_len` slots in all.
+    /// Replaces the entries of a chunk; the set then has `new_len` slots.
     fn rewrite(&mut self, at: usize, entries: &[Slot], new_len: usize) {
         let Self::Many(chunks, len) = self else {
             *self = match entries {
@@ -134,7 +137,7 @@ impl Members {
         (0..count).map(|at| self.chunk(at))
     }
 
-    /// Empty where there is none.
+    /// Returns the entries of a chunk, or none if the chunk does not exist.
     fn chunk(&self, at: usize) -> &[Slot] {
         match self {
             Self::Many(chunks, _) => chunks.get(at).map(|chunk| &**chunk).unwrap_or_default(),
@@ -145,7 +148,8 @@ impl Members {
         }
     }
 
-    /// The last chunk that `before` holds of the first slot of; the first chunk where there is none.
+    /// Returns the index of the last chunk for whose first slot `before` is true, or of the first chunk if there is
+    /// none.
     fn chunk_at(&self, before: impl Fn(Slot) -> bool) -> usize {
         match self {
             Self::Many(chunks, _) => chunks[1..].partition_point(|chunk| before(chunk[0])),
@@ -159,18 +163,18 @@ fn runs(entries: &[Slot]) -> impl Iterator<Item = Range<Slot>> {
     runs.map(|run| run[0]..(run[run.len() - 1] & !RUN) + 1)
 }
 
-/// Entries and runs behind them: one that goes on where the last ends becomes one with it, an empty one is left out.
+/// Appends ranges to entries. A range that continues the last one is merged with it; empty ranges are skipped.
 fn extended(head: &[Slot], runs: impl Iterator<Item = Range<Slot>>) -> Vec<Slot> {
-    // A change adds three entries at most, by cutting a run in two for a slot between.
+    // A change adds at most three entries: it splits a range in two and puts a slot in between.
     let mut entries = Vec::with_capacity(MAX_CHUNK + 3);
     entries.extend_from_slice(head);
     for run in runs.filter(|run| !run.is_empty()) {
-        debug_assert!(run.end <= RUN, "{run:?} are no slots");
+        debug_assert!(run.end <= RUN, "{run:?} are not slots");
         match entries.last() {
             Some(end) if (end & !RUN) + 1 == run.start => _ = entries.pop_if(|end| *end & RUN != 0),
             _ => entries.push(run.start),
         }
-        // The entry that is last now begins the run, and may be all of it.
+        // The last entry is now the first slot of the range, and may be its only one.
         if entries.last() != Some(&(run.end - 1)) {
             entries.push((run.end - 1) | RUN);
         }
@@ -178,10 +182,10 @@ fn extended(head: &[Slot], runs: impl Iterator<Item = Range<Slot>>) -> Vec<Slot>
     entries
 }
 
-/// The entries up to the first slot that `before` does not hold of, and those from it on. Between them are the two
-/// parts of the run that falls into both.
+/// Returns the entries before the first slot for which `before` is false, and those from it on. A range that contains
+/// slots of both kinds is in neither; its two parts are returned between them.
 fn cut(entries: &[Slot], before: impl Fn(Slot) -> bool) -> (&[Slot], [Range<Slot>; 2], &[Slot]) {
-    // Lists come in order: the end is looked at first.
+    // The Pods of a list arrive in order, so the end is checked first.
     let at = match entries.last() {
         Some(last) if before(last & !RUN) => entries.len(),
         _ => entries.partition_point(|entry| before(entry & !RUN)),
@@ -190,7 +194,7 @@ fn cut(entries: &[Slot], before: impl Fn(Slot) -> bool) -> (&[Slot], [Range<Slot
         return (&entries[..at], [0..0, 0..0], &entries[at..]);
     };
     let (first, last) = (entries[at - 1], last & !RUN);
-    // The first of the run is before, its last is not.
+    // `before` is true for the first slot of the range and false for its last.
     let (mut low, mut high) = (first + 1, last);
     while low < high {
         let middle = low + ((high - low) / 2);
@@ -203,7 +207,7 @@ fn cut(entries: &[Slot], before: impl Fn(Slot) -> bool) -> (&[Slot], [Range<Slot
     (&entries[..at - 1], [first..low, low..last + 1], &entries[at + 1..])
 }
 
-/// How many slots at the beginning of a run `within` holds of.
+/// Returns the number of slots at the beginning of a range for which `within` is true.
 fn inside(run: &Range<Slot>, within: impl Fn(Slot) -> bool) -> usize {
     if run.end.checked_sub(1).is_none_or(&within) {
         return run.len();
@@ -224,7 +228,8 @@ fn split(mut entries: &[Slot]) -> impl Iterator<Item = Chunk> {
     iter::from_fn(move || {
         let (chunk, rest) = entries.split_at(match entries.len() {
             len @ ..=MAX_CHUNK => len,
-            // Nearly all to the left: what comes in order fills chunks instead of halving them. No run is torn.
+            // Most entries go to the left, so that slots inserted in order fill chunks instead of halving them. No
+            // range is split.
             _ if entries[FULL_CHUNK] & RUN != 0 => FULL_CHUNK - 1,
             _ => FULL_CHUNK,
         });
@@ -241,7 +246,7 @@ mod tests {
 
     use super::*;
 
-    /// What is in a slot.
+    /// The position of a slot's Pod in the order.
     type Order = fn(Slot) -> u32;
 
     const ORDERS: [Order; 6] = [
@@ -249,9 +254,9 @@ mod tests {
         |slot| !slot,
         |slot| slot.reverse_bits(),
         |slot| (slot * 7919) % 10_007,
-        // In runs of eight.
+        // In ranges of eight.
         |slot| (slot / 8).reverse_bits() | (slot % 8),
-        // A first list, and what came later is anywhere between.
+        // A first list of 600 slots; later slots are anywhere between them.
         |slot| if slot < 600 { slot << 16 } else { (((slot * 7919) % 600) << 16) | slot },
     ];
 
@@ -259,7 +264,7 @@ mod tests {
         members.chunks().map(<[Slot]>::len).sum()
     }
 
-    /// That it has the slots that it should have, and is written down in the one way.
+    /// Checks that the set has the slots of the model, in their only representation.
     fn check(members: &Members, model: &BTreeMap<u32, Slot>) -> Result<(), TestCaseError> {
         prop_assert!(members.iter().eq(model.values().copied()));
         prop_assert_eq!((members.len(), members.is_empty()), (model.len(), model.is_empty()));
@@ -279,7 +284,8 @@ mod tests {
         Ok(())
     }
 
-    /// Each step adds slots or takes them out, so many in a row. All are taken out at last.
+    /// Applies the steps to a set and to a model, and compares each version of both. A step inserts or removes a number
+    /// of consecutive slots; at the end all slots are removed.
     fn follow(order: Order, first: &[Slot], steps: &[(Slot, u32, bool)], from: Slot) -> Result<(), TestCaseError> {
         let mut model: BTreeMap<_, _> = first.iter().map(|slot| (order(*slot), *slot)).collect();
         let mut members = Members::of(&model.values().copied().collect::<Vec<_>>());
@@ -312,7 +318,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_in_order_is_taken_as_it_is(
+        fn a_set_is_built_from_ordered_slots(
             (count, apart) in (0..300_u32, 1..4_u32),
             steps in vec((0..1_000_u32, Just(1), any::<bool>()), 0..100),
         ) {
@@ -321,7 +327,7 @@ mod tests {
         }
 
         #[test]
-        fn members_are_an_ordered_set_and_each_version_stays_what_it_was(
+        fn a_slot_set_is_ordered_and_its_versions_do_not_change(
             order in select(&ORDERS),
             count in 0..=600_u32,
             steps in vec((0..970_u32, 1..30_u32, prop::bool::weighted(0.6)), 0..60),
@@ -332,20 +338,20 @@ mod tests {
     }
 
     #[test]
-    fn a_run_takes_two_entries_and_a_slot_alone_takes_one() {
+    fn a_range_takes_two_entries_and_a_single_slot_one() {
         let of = |slots: &mut dyn Iterator<Item = Slot>| entries(&Members::of(&Vec::from_iter(slots)));
         assert_eq!(of(&mut (0..100_000)), 2);
         assert_eq!(of(&mut (0..1_000).step_by(2)), 500);
-        assert_eq!(of(&mut (0..1_000).rev()), 1_000, "in an order against the numbers");
+        assert_eq!(of(&mut (0..1_000).rev()), 1_000, "in descending order");
         let mut members = Members::default();
         for slot in (0..100).step_by(2).chain((1..100).step_by(2)) {
             members.insert(slot, |other| other.cmp(&slot));
         }
-        assert_eq!(entries(&members), 2, "what is between joins both sides");
+        assert_eq!(entries(&members), 2, "slots in between join both sides");
     }
 
     #[test]
-    fn a_place_in_a_long_run_is_found_in_few_looks() {
+    fn a_position_in_a_long_range_is_found_in_few_comparisons() {
         let (mut members, looks) = (Members::of(&Vec::from_iter(0..100_000)), Cell::new(0));
         let look = |slot: Slot, at| {
             looks.set(looks.get() + 1);

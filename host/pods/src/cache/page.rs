@@ -1,7 +1,7 @@
-//! Sixteen Pods in two allocations. A page is never changed; a newer state of a Pod makes another page.
+//! A page: sixteen Pods in two allocations. A page is never changed; a new state of a Pod makes a new page.
 //!
-//! One allocation for each Pod would cost what an allocator rounds up to, more than the record itself after many
-//! events. A record of more than 4 KiB has one nevertheless: pages share it, because an event of one Pod copies the
+//! With one allocation for each Pod, the allocator's rounding would take more memory than the record itself after many
+//! events. Only a record of more than 4 KiB has its own allocation, which pages share: an event of one Pod copies the
 //! records of its fifteen neighbours, which may be another tenant's.
 
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use crate::{
     sync::Mutex,
 };
 
-/// Records grow and shrink by a few bytes from event to event. An allocation of the same size as the one that is freed
-/// next finds its place again; of any size it leaves a gap.
+/// The capacity of a page is a multiple of this, in bytes. Records grow and shrink by a few bytes from event to event:
+/// with few sizes, an allocation reuses the block that was freed last, and with any size it would leave a gap.
 const STEP: usize = 256;
 /// Pods in a page.
 pub(super) const PODS: usize = 16;
-/// A longer record is not among the page's bytes.
+/// The length of a record, in bytes, above which it is stored outside the page's bytes.
 const LONG: usize = 4 << 10;
 
-/// The long records of a page.
+/// The long records of a page, each at the position of its Pod.
 type LongRecords = [Option<Arc<[u8]>>; PODS];
 
-/// Bytes of pages that are gone, for those to come. Each change frees one page and makes another: the last one freed is
-/// still near the processor, and an allocator would look long for room of some kilobytes.
+/// A pool of the buffers of dropped pages. Each change drops one page and makes another: the buffer that was freed last
+/// is still in the processor's cache, and an allocator would search long for a block of some kilobytes.
 ///
-/// A reader may be the last to have a page. Neither it nor the writer waits for the other: who finds the lock taken
-/// frees, or allocates, as if there were nothing here.
+/// The last owner of a page may be a reader. The pool's lock is only tried: on contention the buffer is freed or
+/// allocated normally, so neither side ever blocks.
 #[derive(Debug)]
 pub(super) struct Spare(Mutex<Vec<Vec<u8>>>);
 
@@ -40,7 +40,7 @@ impl Default for Spare {
 }
 
 impl Spare {
-    /// More than the pages of a batch are not kept.
+    /// The most buffers in the pool: as many as the pages of a batch.
     const MOST: usize = 64;
 
     fn take(&self, length: usize) -> Vec<u8> {
@@ -66,24 +66,24 @@ impl Spare {
     }
 }
 
-/// Shapes of a page, each once. Pods of one workload stand side by side and have few: one for each would be counted up
-/// and down with each page that is made.
+/// The different shapes of a page. Adjacent Pods are mostly of one workload and have few shapes; with a reference for
+/// each Pod, every new page would change sixteen reference counts.
 type OfPage = SmallVec<[Arc<Shape>; 4]>;
-/// In the place of a shape's number.
+/// The shape's number at a position without a Pod.
 const NOBODY: u8 = u8::MAX;
 
 #[derive(Debug)]
 pub(super) struct Page {
     shapes: OfPage,
-    /// Which of them each Pod has.
+    /// The index of each Pod's shape in `shapes`.
     numbers: [u8; PODS],
-    /// Of the records, in the page's bytes.
+    /// The end of each record in `bytes`.
     ends: [u32; PODS],
-    /// The records, one after the other. Room is made in steps of [`STEP`].
+    /// The records, one after the other. The capacity is a multiple of [`STEP`].
     bytes: Vec<u8>,
-    /// A long record has no bytes among the others.
+    /// Long records have no bytes in `bytes`.
     long: Option<Box<LongRecords>>,
-    /// Where they go in the end.
+    /// The pool to which `bytes` returns.
     spare: Arc<Spare>,
 }
 
@@ -107,7 +107,7 @@ impl Page {
         self.long.as_ref()?.get(at)?.as_ref()
     }
 
-    /// Of the first Pods of a page.
+    /// Builds a page with Pods at its first positions.
     pub(super) fn of(pods: &[Record], spare: &Arc<Spare>) -> Self {
         let length = pods.iter().map(|pod| pod.bytes().len()).filter(|length| *length <= LONG).sum();
         let bytes = spare.take(length);
@@ -128,7 +128,7 @@ impl Page {
         page
     }
 
-    /// Of nobody.
+    /// Creates a page without Pods.
     pub(super) fn empty(spare: &Arc<Spare>) -> Self {
         Self::of(&[], spare)
     }
@@ -137,7 +137,7 @@ impl Page {
         at.checked_sub(1).map_or(0, |before| self.ends[before] as usize)
     }
 
-    /// The page with another state of one Pod, or without it. What `record` holds is written over.
+    /// Returns the page with another state of one Pod, or without this Pod. Overwrites the buffer `record`.
     pub(super) fn with(&self, at: usize, pod: Option<&CachedPod>, record: &mut Vec<u8>) -> Self {
         record.clear();
         pod.inspect(|pod| record::put(pod, record));
@@ -164,17 +164,17 @@ impl Page {
             *of = shape.map_or(NOBODY, |shape| number(&mut shapes, shape));
         }
         for of in &mut ends[at..] {
-            // Sixteen records that are not long are 64 KiB.
+            // Sixteen records that are not long have at most 64 KiB.
             *of = u32::try_from(*of as usize - end + start + record.len()).unwrap_or(u32::MAX);
         }
         Self { shapes, numbers, ends, bytes, long, spare: Arc::clone(&self.spare) }
     }
 }
 
-/// The number of a shape, which is added where it is not there.
+/// Returns the index of a shape in `shapes`, and appends the shape if it is missing.
 fn number(shapes: &mut OfPage, shape: &Arc<Shape>) -> u8 {
     let known = shapes.iter().position(|known| Arc::ptr_eq(known, shape));
-    // No more than there are Pods in a page.
+    // A page has at most as many shapes as Pods.
     known.unwrap_or_else(|| {
         shapes.push(Arc::clone(shape));
         shapes.len() - 1
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_next_page_of_its_size_takes_the_bytes_of_the_last_that_went() {
+    fn a_page_reuses_the_last_freed_buffer_of_its_size() {
         let spare = Arc::<Spare>::default();
         let pages = [1, 2, 2].map(|steps| spare.take(steps * STEP));
         let addresses = pages.each_ref().map(|bytes| bytes.as_ptr());
@@ -213,7 +213,7 @@ mod tests {
             let json = podium_wire::json::render(&json.unwrap()).unwrap().to_string();
             let shapes = crate::shape::Shapes::new(1);
             let mut scratch = crate::shape::Scratch::default();
-            // Three of one workload: the text is then their own.
+            // With three Pods of one workload the text is a value of each.
             let mut last = None;
             for own in ["a", "b", ""] {
                 let json = json.replace(&"x".repeat(length), &format!("{own}{}", "x".repeat(length)));
@@ -234,7 +234,7 @@ mod tests {
         let next = page.with(0, Some(&pod(0, 30)), &mut room);
         assert!(Arc::ptr_eq(page.long(1).unwrap(), next.long(1).unwrap()));
         assert_eq!([0, 1, 2].map(|at| annotation(&next, at)), [30, 5_000, 20]);
-        // Long becomes short, short becomes long, and it is gone.
+        // A long record becomes short, a short one becomes long, and finally the long one is removed.
         let next = next.with(1, Some(&pod(1, 40)), &mut room).with(2, Some(&pod(2, 6_000)), &mut room);
         assert_eq!([0, 1, 2].map(|at| annotation(&next, at)), [30, 40, 6_000]);
         let next = next.with(2, None, &mut room);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_kept_than_a_batch_needs() {
+    fn the_pool_is_bounded_by_the_pages_of_a_batch() {
         let spare = Arc::<Spare>::default();
         (0..1_000).for_each(|_| spare.keep(Vec::with_capacity(STEP)));
         assert_eq!(spare.0.lock().len(), Spare::MOST);

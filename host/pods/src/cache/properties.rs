@@ -1,6 +1,6 @@
-//! A cluster with a history, told to the cache through a watch that repeats, resumes from the past, lists late and
-//! answers our writes early: what readers see never goes back, and what changed is told once. Queries are compared with
-//! a filter over everything.
+//! A simulated cluster with a history, and a watch that repeats events, resumes from the past, lists late and delivers
+//! answers to own writes early. Readers never see the cache go back, and each change is reported once. Queries are
+//! compared with a filter over all Pods.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
     pod::{CachedPod, Known, PodEvent, PodList, PodView},
 };
 
-/// What happens to one of few names; the labels are few, so that values meet.
+/// An event of one of a few names. There are few labels, so that Pods share values.
 #[derive(Debug, Clone)]
 struct Step {
     name: u8,
@@ -24,17 +24,17 @@ struct Step {
 
 #[derive(Debug, Clone)]
 enum Delivery {
-    /// The cluster goes on.
+    /// More events happen in the cluster.
     Advance(usize),
     Events(usize),
-    /// The watch is resumed from this many events ago.
+    /// The watch resumes this many events earlier.
     Resume(usize),
-    /// A list of this many steps ago, from which the watch goes on.
+    /// A list that is this many events old, and from which the watch continues.
     List {
         late: usize,
         ask: bool,
     },
-    /// The answer of a write, long ago or not yet seen by the watch.
+    /// The answer to a write, which may be old or not yet seen by the watch.
     WriteThrough(usize),
     Bookmark,
 }
@@ -61,10 +61,10 @@ fn deliveries() -> impl Strategy<Value = Vec<Delivery>> {
     prop::collection::vec(delivery, 1..60)
 }
 
-/// The truth: events in their order and the Pods after each.
+/// The cluster's events in their order, and the Pods after each.
 struct History {
     events: Vec<PodEvent>,
-    /// One more than events: what is there before the first.
+    /// One more than events: the first is the state before all events.
     states: Vec<(Revision, Pods)>,
 }
 
@@ -92,7 +92,7 @@ impl History {
     }
 }
 
-/// The cache under test, and who hears its changes.
+/// The cache under test, and a subscriber to its changes.
 struct Rig {
     writer: Writer,
     reader: Reader,
@@ -184,7 +184,7 @@ fn matches(query: &PodQuery, pod: &CachedPod) -> bool {
         && query.labels.matches(&pod.labels().unwrap())
 }
 
-/// All pages, each asked of what `snapshot` gives.
+/// Returns the Pods of all pages. Each page is read from a snapshot that `snapshot` returns.
 fn turned(query: &PodQuery, limit: usize, mut snapshot: impl FnMut() -> Arc<Snapshot>) -> Vec<Arc<CachedPod>> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {
@@ -199,12 +199,12 @@ fn turned(query: &PodQuery, limit: usize, mut snapshot: impl FnMut() -> Arc<Snap
 
 proptest! {
     #[test]
-    fn nothing_goes_back_in_time_and_every_change_is_told_once(steps in steps(), deliveries in deliveries()) {
+    fn the_cache_never_goes_back_and_reports_each_change_once(steps in steps(), deliveries in deliveries()) {
         run(&steps, &deliveries)?;
     }
 
     #[test]
-    fn a_list_heals_what_wrongly_ordered_events_did(
+    fn a_list_repairs_the_effect_of_misordered_events(
         steps in steps(),
         swaps in prop::collection::vec((0..40usize, 0..40usize), 0..10),
     ) {
@@ -222,7 +222,7 @@ proptest! {
     }
 
     #[test]
-    fn find_and_count_answer_as_a_filter_over_everything_would(
+    fn find_and_count_equal_a_filter_over_all_pods(
         pods in prop::collection::vec((0..3u8, 0..8u8, 0..4u8), 0..40),
         query in queries(),
         limit in 1..5usize,
@@ -242,7 +242,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_query_of_one_namespace_costs_and_finds_does_not_depend_on_pods_of_others(
+    fn a_query_of_one_namespace_does_not_depend_on_pods_of_others(
         pods in prop::collection::btree_map((0..3u8, 0..20u8), [0..4u8, 0..4, 0..4, 0..4], 0..60),
         query in queries(),
         (listed, limit) in (any::<bool>(), 1..5usize),
@@ -262,7 +262,7 @@ proptest! {
             pod.status.phase = format!("phase-of-l{phase}");
             cached(&pod)
         };
-        // Everything that a plugin can see of answers and of their cost.
+        // All that a plugin can observe of the answers and of their cost.
         let seen = |pods: Vec<Arc<CachedPod>>| {
             let (mut writer, reader) = super::new(7);
             if listed {
@@ -289,7 +289,7 @@ proptest! {
     }
 
     #[test]
-    fn pages_turned_while_pods_come_go_and_change_give_each_once_in_order_and_all_that_stay(
+    fn pages_read_during_changes_are_ordered_and_contain_each_unchanged_pod_once(
         there in prop::collection::btree_map(0..30u8, 0..2u8, 0..20),
         meanwhile in prop::collection::vec((0..30u8, prop::option::of(0..2u8)), 0..20),
         query in prop_oneof![
@@ -317,10 +317,10 @@ proptest! {
             reader.snapshot()
         });
         prop_assert!(found.is_sorted_by_key(|pod| Arc::clone(&pod.key.name)));
-        prop_assert!(found.windows(2).all(|two| two[0].key.name != two[1].key.name), "one came twice");
+        prop_assert!(found.windows(2).all(|two| two[0].key.name != two[1].key.name), "one was returned twice");
         let touched = |pod: &Arc<CachedPod>| meanwhile.iter().any(|(name, _)| *pod.key.name == format!("p{name:02}"));
         let stay = |pods: Vec<Arc<CachedPod>>| pods.into_iter().filter(|pod| !touched(pod)).collect::<Vec<_>>();
         prop_assert_eq!(stay(found), stay(expected.clone()));
-        prop_assert_eq!(turned(&query, limit, || Arc::clone(&before)), expected, "a snapshot stays as it was");
+        prop_assert_eq!(turned(&query, limit, || Arc::clone(&before)), expected, "a snapshot does not change");
     }
 }

@@ -1,4 +1,4 @@
-//! The readers' side: the present snapshot without waiting, and waiting for one to come.
+//! The readers' side: it loads the present snapshot without waiting, or waits for a later one.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::{
     sync::{ArcSwap, watch},
 };
 
-/// The writer's end: the place where the present snapshot is.
+/// The writer's end: it replaces the present snapshot and signals readers.
 #[derive(Debug)]
 pub(super) struct Published {
     present: Arc<ArcSwap<Snapshot>>,
@@ -37,23 +37,24 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// The present state. Never waits, neither for the writer nor for other readers.
+    /// Returns the present snapshot. Never waits for the writer or for other readers.
     #[must_use]
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.present.load_full()
     }
 
-    /// Why the present state may be old.
+    /// Returns why the present snapshot may be old, or `None` if it is up to date.
     #[must_use]
     pub fn staleness(&self) -> Option<Staleness> {
         self.present.load().staleness().cloned()
     }
 
-    /// The first snapshot, from now on, of which `reached` holds; some may be skipped. None when the writer is gone.
-    /// Put a deadline around it.
+    /// Returns the first snapshot, beginning with the present one, for which `reached` is true; some may be skipped.
+    /// Returns `None` when the writer is dropped. Callers should set a deadline.
     pub async fn wait_for(&mut self, mut reached: impl FnMut(&Snapshot) -> bool) -> Option<Arc<Snapshot>> {
         loop {
-            // Marked as seen before it is read: a publication between the two is then not missed.
+            // The signal is marked as seen before the snapshot is loaded, so that a publication between the two is not
+            // missed.
             self.changed.mark_unchanged();
             let snapshot = self.snapshot();
             if reached(&snapshot) {
@@ -63,8 +64,8 @@ impl Reader {
         }
     }
 
-    /// As [`Self::wait_for`], for a revision of the watch. A write-through does not move it: to wait for an object,
-    /// ask for the object.
+    /// Waits as [`Self::wait_for`] does, for a revision of the watch. A write-through does not advance this revision:
+    /// to wait for an object, test the object.
     pub async fn wait_for_revision(&mut self, revision: Revision) -> Option<Arc<Snapshot>> {
         self.wait_for(|snapshot| snapshot.revision() >= revision).await
     }

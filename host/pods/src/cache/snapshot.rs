@@ -1,4 +1,4 @@
-//! One consistent view of the Pods. Immutable once published; a clone costs a few reference counts.
+//! A consistent view of the Pods. Immutable once published; a clone costs a few reference counts.
 
 use std::{cmp::Ordering, hash::BuildHasher, sync::Arc};
 
@@ -20,7 +20,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     pub(super) pods: Pods,
-    /// By name. No namespace is empty.
+    /// The Pods of each namespace, ordered by name. No namespace is empty.
     pub(super) namespaces: OrdMap<Arc<str>, Members>,
     pub(super) indexes: Indexes,
     pub(super) revision: Revision,
@@ -44,7 +44,7 @@ impl Pods {
         self.pages.get(slot as usize / PODS)?.get(slot as usize % PODS)
     }
 
-    /// Where the Pod of a slot is, seen from a name; a slot without one is behind everything.
+    /// Compares the Pod of a slot with a namespace and name; a slot without a Pod is greater than all names.
     pub(super) fn compare(&self, slot: Slot, namespace: &str, name: &str) -> Ordering {
         self.get(slot).map_or(Ordering::Greater, |pod| pod.compare(namespace, name))
     }
@@ -79,7 +79,7 @@ impl Pods {
         }
     }
 
-    /// Of Pods whose slots are the first ones.
+    /// Stores Pods whose slots are numbered from 0.
     fn of(hasher: FixedState, records: &[Record], pods: &[Arc<CachedPod>]) -> Self {
         let mut empty = Self { len: pods.len(), ..Self::new(hasher) };
         let pages = records.chunks(PODS).map(|pods| Page::of(pods, &empty.spare));
@@ -92,7 +92,7 @@ impl Pods {
         Self { names: Lookup::of(&names), uids: Lookup::of(&uids), ..empty }
     }
 
-    /// What `record` holds is written over.
+    /// Stores a Pod in a slot, or clears the slot. Overwrites the buffer `record`.
     pub(super) fn put(&mut self, slot: Slot, pod: Option<&CachedPod>, record: &mut Vec<u8>) {
         let (page, place) = (slot as usize / PODS, slot as usize % PODS);
         let with = match self.pages.get(page) {
@@ -117,7 +117,8 @@ impl Pods {
 }
 
 impl Snapshot {
-    /// Hashes are seeded, so that nobody outside can fill one bucket with Pods of his choice.
+    /// Creates an empty snapshot. Hashes are seeded, so that no client of the API server can choose names that fill one
+    /// bucket.
     pub(super) fn new(seed: u64) -> Self {
         Self {
             pods: Pods::new(FixedState::with_seed(seed)),
@@ -128,8 +129,8 @@ impl Snapshot {
         }
     }
 
-    /// Takes the place of a view of nothing: all at once costs a fifth of one by one. The Pods are in order, and given
-    /// in both their forms.
+    /// Fills an empty snapshot, in a fifth of the time of single insertions. `records` and `pods` are the same Pods, in
+    /// order.
     pub(super) fn fill(&mut self, records: &[Record], pods: &[Arc<CachedPod>]) {
         let edits = self.pods.edits + 1;
         self.pods = Pods { edits, ..Pods::of(self.pods.hasher.clone(), records, pods) };
@@ -143,7 +144,7 @@ impl Snapshot {
         self.namespaces = namespaces.collect();
     }
 
-    /// How many Pods there are.
+    /// Returns the number of Pods.
     #[must_use]
     pub fn len(&self) -> usize {
         self.pods.len
@@ -154,7 +155,7 @@ impl Snapshot {
         self.pods.len == 0
     }
 
-    /// All Pods, by namespace, then name.
+    /// Returns all Pods by namespace, then name.
     pub fn iter(&self) -> impl Iterator<Item = Arc<CachedPod>> {
         self.kept().map(|pod| pod.pod())
     }
@@ -163,13 +164,14 @@ impl Snapshot {
         self.namespaces.values().flat_map(Members::iter).filter_map(|slot| self.pods.get(slot))
     }
 
-    /// Two snapshots of one cache with the same number have the same Pods in the same states.
+    /// Returns the number of edits. Two snapshots of one cache with the same number have the same Pods in the same
+    /// states.
     #[must_use]
     pub fn edits(&self) -> u64 {
         self.pods.edits
     }
 
-    /// Why this view may be old; none when the watch was well as it was published.
+    /// Returns why this view may be old, or `None` if the watch was healthy when the view was published.
     #[must_use]
     pub fn staleness(&self) -> Option<&Staleness> {
         self.staleness.as_ref()

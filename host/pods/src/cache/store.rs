@@ -1,4 +1,4 @@
-//! The writer's side of a snapshot: which slots are taken, and every change of what is in them.
+//! The writer's state: the next snapshot, which slots are in use, and every change of their contents.
 
 use std::{cmp::Ordering, sync::Arc};
 
@@ -10,7 +10,7 @@ use crate::{
     pod::{CachedPod, Change, Record},
 };
 
-/// A Pod and where it is.
+/// A Pod of the cache and its slot.
 pub(super) struct Held {
     pub(super) slot: Slot,
     pub(super) pod: Arc<CachedPod>,
@@ -18,13 +18,13 @@ pub(super) struct Held {
 
 #[derive(Debug)]
 pub(super) struct Store {
-    /// The next snapshot; the published one is a clone.
+    /// The next snapshot; a clone of it is published.
     pub(super) next: Snapshot,
-    /// Slots below this were taken at some time.
+    /// Slots below this are in use or were in use.
     end: Slot,
-    /// Those of them that are free again.
+    /// Slots below `end` that are free again.
     free: Vec<Slot>,
-    /// Room in which a record is written before it goes into its page.
+    /// Buffer for a record before it is copied into its page.
     record: Vec<u8>,
 }
 
@@ -33,7 +33,8 @@ impl Store {
         Self { next, end: 0, free: Vec::new(), record: Vec::new() }
     }
 
-    /// What is held under the namespace and name of `key`. It is not made anew where it is `before`.
+    /// Returns the Pod with the namespace and name of `key`. If `before` is its cached state, `before` is returned
+    /// instead of a new copy.
     pub(super) fn held(&self, key: &PodKey, before: Option<Arc<CachedPod>>) -> Option<Held> {
         let slot = self.next.pods.by_name(&key.namespace, &key.name)?;
         let kept = self.next.pods.get(slot)?;
@@ -41,7 +42,7 @@ impl Store {
         Some(Held { slot, pod })
     }
 
-    /// Puts Pods into a store that has none, each name once.
+    /// Fills a store that has no Pods. Of several records with one name the newest is stored.
     pub(super) fn fill(&mut self, mut pods: Vec<Record>) -> Vec<Change> {
         let order = |one: &Record, other: &Record| match (one.kept(), other.kept()) {
             (Some(one), Some(other)) => one.compare_to(&other),
@@ -60,13 +61,13 @@ impl Store {
         }
         self.free.clear();
         self.end = pods.len() as Slot;
-        // None is left out, as each was made from one.
+        // No record is skipped, because each was made from a Pod.
         let made: Vec<_> = pods.iter().filter_map(Record::pod).collect();
         self.next.fill(&pods, &made);
         made.into_iter().filter_map(|pod| Change::between(None, Some(pod))).collect()
     }
 
-    /// Puts a newer state of the same incarnation in the place of what is in the slot: of `old`.
+    /// Replaces the Pod in the slot, `old`, with a newer state of the same incarnation.
     pub(super) fn replace(&mut self, slot: Slot, old: Arc<CachedPod>, pod: Arc<CachedPod>) -> Option<Change> {
         let Snapshot { pods, indexes, .. } = &mut self.next;
         pods.put(slot, Some(&pod), &mut self.record);
@@ -75,7 +76,7 @@ impl Store {
         Some(change)
     }
 
-    /// Adds a Pod under a name that nobody has.
+    /// Inserts a Pod whose name is not in the store.
     pub(super) fn insert(&mut self, pod: &CachedPod) {
         let Snapshot { pods, namespaces, indexes, .. } = &mut self.next;
         let PodKey { namespace, name, .. } = &pod.key;
@@ -97,7 +98,7 @@ impl Store {
         indexes.replace(pods, slot, None, Some(pod), SectionSet::ALL);
     }
 
-    /// Takes the Pod out that is held, in this state.
+    /// Removes a Pod; `held` is its cached state.
     pub(super) fn remove(&mut self, held: &CachedPod) {
         let Snapshot { pods, namespaces, indexes, .. } = &mut self.next;
         let PodKey { namespace, name, .. } = &held.key;

@@ -1,6 +1,6 @@
-//! A persistent array: a clone shares everything, and a change copies one path of nodes of 16.
+//! A persistent vector: a clone shares everything, and a change copies one path of nodes of 16.
 //!
-//! Within a batch, nodes that nobody else has are changed in place. There is no removal; places are used again.
+//! Within a batch, nodes without another owner are changed in place. Elements are replaced, and never removed.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ impl<T> Tree<T> {
 
     pub(super) fn set(&mut self, index: usize, value: Arc<T>) {
         while index >> (BITS * (self.height + 1)) > 0 {
-            // The present root becomes the first of a new one's.
+            // The present root becomes the first child of a new root.
             if let Some(root) = self.root.take() {
                 let mut nodes = [const { None }; WIDTH];
                 nodes[0] = Some(root);
@@ -96,7 +96,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_version_stays_what_it_was(steps in prop::collection::vec((0..10_000usize, any::<u32>(), any::<bool>()), 0..200)) {
+        fn versions_do_not_change(steps in prop::collection::vec((0..10_000usize, any::<u32>(), any::<bool>()), 0..200)) {
             let (mut tree, mut model) = (Tree::default(), BTreeMap::new());
             let mut versions = Vec::new();
             for (index, value, keep) in steps {

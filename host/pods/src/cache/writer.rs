@@ -1,14 +1,16 @@
-//! The one writer: lets time go forward alone, whatever order the watch and our own writes bring.
+//! The only writer. It ensures that the cache never goes back in time, whatever the order in which the watch and own
+//! writes arrive.
 //!
-//! The rules, in which "revision" is an object's own and "the cache's revision" is the newest that the watch told:
-//! - an entry is replaced by a newer revision of the same uid alone; a newer revision of another uid is a deletion and
-//!   an addition, an older one is nothing;
-//! - a Pod that is not held, at a revision that the cache's has passed, was deleted since: it does not come back;
+//! The rules, in which "revision" is an object's own and "the cache's revision" is the newest that the watch reported:
+//! - an entry is replaced only by a newer revision of the same uid; a newer revision of another uid is a deletion and
+//!   an addition, and an older one is ignored;
+//! - a Pod that is not in the cache, at the cache's revision or an older one, was deleted since and is not added;
 //! - a deletion applies to the same uid at the entry's revision or a newer one;
-//! - absence from a list removes what is not newer than the list;
-//! - a write-through replaces an older revision of the same uid, and never adds.
+//! - absence from a list removes Pods that are not newer than the list;
+//! - a write-through replaces an older revision of the same uid, and never adds a Pod.
 //!
-//! The second rule needs a watch that tells everything in order; the watch lists anew when its stream goes backwards.
+//! The second rule needs a watch that reports all events in order; the watch lists again when its stream goes
+//! backwards.
 
 use std::sync::Arc;
 
@@ -25,7 +27,7 @@ use crate::{
 pub struct Writer {
     store: Store,
     published: Published,
-    /// The next list is of a history that was set back: revisions held are not comparable with it.
+    /// The next list is of a history that was rolled back: cached revisions cannot be compared with it.
     rewound: bool,
 }
 
@@ -42,7 +44,7 @@ pub struct Update<'a> {
 }
 
 impl Update<'_> {
-    /// The changes, in the order in which they happened.
+    /// Returns the changes, in the order in which they happened.
     #[must_use]
     pub fn changes(&self) -> &[Change] {
         &self.changes
@@ -90,7 +92,8 @@ impl Writer {
         let mut changes = Vec::new();
         let rewound = std::mem::take(&mut self.rewound);
         let newest_removed = if rewound { Revision(u64::MAX) } else { revision };
-        // A list at the cache's revision or a newer one knows better what is there; an older one has what was there.
+        // A list at the cache's revision or a newer one shows which Pods exist; Pods of an older list may have been
+        // deleted since.
         let passed =
             if revision < self.store.next.revision && !rewound { self.store.next.revision } else { Revision(0) };
         if self.store.next.is_empty() && passed == Revision(0) {
@@ -103,7 +106,7 @@ impl Writer {
             let PodKey { namespace, name, .. } = &pods[*at as usize].key;
             (&**namespace, &**name)
         };
-        // Places and no names, of which a large list has megabytes.
+        // Indexes instead of names, of which a large list has megabytes.
         let mut present: Vec<u32> = (0..pods.len() as u32).collect();
         present.sort_unstable_by(|one, other| name(one).cmp(&name(other)));
         let next = &self.store.next;
@@ -133,7 +136,7 @@ impl Writer {
         Update { writer: self, changes }
     }
 
-    /// Nothing else happened up to `revision`.
+    /// Advances the cache's revision: no other event happened up to `revision`.
     pub fn bookmark(&mut self, revision: Revision) {
         if revision > self.store.next.revision {
             self.store.next.revision = revision;
@@ -141,13 +144,13 @@ impl Writer {
         }
     }
 
-    /// The history of the API server was set back, as when etcd is restored: revisions begin anew with the next list,
-    /// which is taken as it is.
+    /// Records that the history of the API server was rolled back, as when etcd is restored: revisions begin again with
+    /// the next list, which replaces newer revisions too.
     pub fn rewind(&mut self) {
         self.rewound = true;
     }
 
-    /// Applies Pods as the API server answered our own writes. Not for the answer of a DELETE.
+    /// Applies Pods from the API server's answers to own writes. Must not be used for the answer to a DELETE.
     pub fn write_through(&mut self, pods: Vec<Arc<CachedPod>>) -> Update<'_> {
         let changes = pods.into_iter().filter_map(|pod| self.written(pod)).collect();
         Update { writer: self, changes }
@@ -158,26 +161,26 @@ impl Writer {
         if held.key.uid != pod.key.uid || held.revision >= pod.revision || self.rewound {
             return None;
         }
-        // The answer to the removal of the last finalizer is a Pod that is gone already.
+        // The answer to the removal of the last finalizer is a Pod that is removed already.
         if pod.is_removed().unwrap_or(true) {
             return None;
         }
         self.store.replace(slot, held, pod)
     }
 
-    /// Readers are told that what they see may be old, and why.
+    /// Marks the cache as stale and publishes the reason to readers.
     pub fn set_stale(&mut self, staleness: Staleness) {
         self.store.next.staleness = Some(staleness);
         self.publish();
     }
 
-    /// What readers see is up to date again.
+    /// Marks the cache as up to date again.
     pub fn set_live(&mut self) {
         self.store.next.staleness = None;
         self.publish();
     }
 
-    /// `passed`: a Pod not held at this revision or an older one is known to be gone.
+    /// Applies a state of a Pod. A Pod that is not in the cache, at revision `passed` or an older one, was deleted.
     fn put(
         &mut self,
         pod: Arc<CachedPod>,
@@ -216,8 +219,9 @@ impl Writer {
         if held.key.uid != last.key.uid || last.revision < held.revision {
             return;
         }
-        // The write that removes the last finalizer may change more, and brings no event of its own: told as a change
-        // first, so that whoever matched the Pod as it was held and whoever matches its last state both hear of it.
+        // The write that removes the last finalizer may change more, and has no event of its own. It is reported as a
+        // change first, so that plugins that match the cached state and plugins that match the last state are both
+        // woken.
         self.store.remove(&held);
         changes.extend(Change::between(Some(held), Some(Arc::clone(&last))));
         changes.extend(Change::between(Some(last), None));
@@ -265,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_incarnation_never_replaces_a_newer_one_and_is_not_deleted_for_it() {
+    fn an_older_incarnation_neither_replaces_nor_deletes_a_newer_one() {
         let (mut writer, reader) = cache::new(7);
         writer.apply(vec![applied("b", 9, "x")]).publish();
         assert!(writer.apply(vec![applied("a", 5, "y"), deleted("a", 30, "y")]).publish().is_empty());
@@ -273,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_the_revision_alone_is_stored_and_not_told() {
+    fn a_change_of_only_the_revision_is_stored_and_not_reported() {
         let (mut writer, reader) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]).publish();
         assert!(writer.apply(vec![applied("a", 6, "x")]).publish().is_empty());
@@ -301,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_change_that_comes_with_the_deletion_is_told_before_it() {
+    fn a_change_that_comes_with_the_deletion_is_reported_first() {
         let (mut writer, _) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]).publish();
         assert_eq!(told(&writer.apply(vec![deleted("a", 8, "y")]).publish()), ["a@5>8", "-a@8"]);
@@ -333,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_list_is_what_its_pods_make_one_after_the_other() {
+    fn a_first_list_equals_its_pods_applied_one_by_one() {
         let pods = (0..500_u64).map(|at| {
             let name = format!("cart-{}", at * 37 % 450);
             cached(&pod(&name, &format!("u{at}"), at + 1, ["x", "y", "z"][at as usize % 3]))
@@ -373,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_the_list_holds_undecoded_stays_and_its_predecessor_goes() {
+    fn a_pod_listed_by_uid_stays_and_its_predecessor_is_removed() {
         let (mut writer, _) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]).publish();
         let held = |uid: &str| {
@@ -415,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn write_through_takes_a_pod_in_its_grace_period_and_never_brings_it_back() {
+    fn write_through_accepts_a_pod_in_its_grace_period_and_never_restores_it() {
         let (mut writer, reader) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]).publish();
         let mut leaving = pod("cart", "a", 7, "y");
@@ -431,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn write_through_does_not_move_the_revision_that_the_watch_told() {
+    fn write_through_does_not_advance_the_watch_revision() {
         let (mut writer, reader) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]).publish();
         writer.write_through(vec![cached(&pod("cart", "a", 9, "y"))]).publish();
@@ -439,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_that_was_set_back_replaces_newer_revisions_once() {
+    fn a_rolled_back_history_replaces_newer_revisions_once() {
         let (mut writer, reader) = cache::new(7);
         writer.apply(vec![applied("a", 50, "x")]).publish();
         let older = || PodList::from_iter([Record::from(cached(&pod("cart", "a", 20, "y")))]);
@@ -451,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_keep_the_snapshot_that_they_took() {
+    fn a_snapshot_does_not_change() {
         let (mut writer, reader) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]).publish();
         let before = reader.snapshot();
@@ -483,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_whose_deletions_were_not_recorded_because_of_a_panic_is_published_with_the_next_one() {
+    fn an_update_dropped_by_a_panic_is_published_with_the_next_one() {
         let (mut writer, reader) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]).publish();
         let panicked = catch_unwind(AssertUnwindSafe(|| {
@@ -497,7 +501,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waiting_ends_with_the_publication_that_was_waited_for_or_with_the_writer() {
+    async fn waiting_ends_at_the_revision_or_with_the_writer() {
         let (mut writer, mut reader) = cache::new(7);
         let mut waiter = reader.clone();
         let waiting = tokio::spawn(async move { waiter.wait_for_revision(Revision(6)).await });

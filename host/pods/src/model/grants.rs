@@ -1,15 +1,15 @@
-//! What a plugin may touch. Deny by default: an empty value grants nothing.
+//! The permissions of a plugin. Deny by default: an empty value grants nothing.
 
 use std::sync::Arc;
 
 use podium_wire::SectionSet;
 
-/// Where a plugin lives: it sees and touches nothing outside.
+/// The scope of a plugin, which sees and writes nothing outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// Of a `ReconcilePlugin`.
+    /// The namespace of a `ReconcilePlugin`.
     Namespace(Arc<str>),
-    /// Of a `ClusterReconcilePlugin`.
+    /// The whole cluster, for a `ClusterReconcilePlugin`.
     Cluster,
 }
 
@@ -25,13 +25,13 @@ impl Scope {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grants {
-    /// None: the plugin sees the Pod that it is run for, with its lifecycle alone, and no other.
+    /// `None`: the plugin sees only the Pod that it runs for, with only its lifecycle.
     pub read: Option<ReadGrants>,
     pub write: WriteGrants,
 }
 
 impl Grants {
-    /// The sections that the plugin is given of any Pod. Lifecycle always is among them.
+    /// Returns the sections that the plugin receives of any Pod. Lifecycle is always among them.
     #[must_use]
     pub fn sections(&self) -> SectionSet {
         let granted = self.read.as_ref().map_or(SectionSet::EMPTY, |read| read.sections);
@@ -89,8 +89,8 @@ impl WriteGrants {
     }
 }
 
-/// A key, or with `*` at the end every key that begins so: `triage.shop.example/*`. The configuration does not accept
-/// a `*` elsewhere, nor one without a domain before it.
+/// A key, or a prefix with `*` at the end: `triage.shop.example/*`. The configuration accepts no `*` elsewhere, and
+/// none without a domain before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyPattern(pub String);
 
@@ -112,7 +112,7 @@ impl KeyPattern {
     }
 }
 
-/// A kind that `apply-object` and `delete-object` may touch, in the plugin's scope.
+/// A kind that `apply-object` and `delete-object` may write, in the plugin's scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectGrant {
     pub api_version: String,
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn grants_cover_what_is_granted_by_another_pattern_and_nothing_more() {
+    fn a_pattern_covers_exactly_the_narrower_patterns() {
         let wide = labels(&["a.example/*"]);
         for (other, covered) in [
             (labels(&[]), true),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_that_is_taken_away_is_not_covered() {
+    fn a_removed_grant_is_not_covered() {
         let read = |sections, live| Grants { read: Some(ReadGrants { sections, live }), ..Grants::default() };
         let (some, more) = (SectionSet::EMPTY.with(Section::Labels), SectionSet::EMPTY.with(Section::Status));
         let more = some.union(more);

@@ -1,8 +1,8 @@
-//! Names of things: Pods, revisions, plugins.
+//! Identifiers of Pods, revisions and plugins.
 
 use std::{fmt, sync::Arc};
 
-/// One incarnation of a Pod. A Pod deleted and created again has another uid.
+/// The identity of one incarnation of a Pod. A Pod that is deleted and created again has another uid.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodKey {
     pub namespace: Arc<str>,
@@ -18,18 +18,18 @@ impl PodKey {
 }
 
 impl fmt::Display for PodKey {
-    /// `namespace/name`: for people, who rarely care for the uid.
+    /// Formats `namespace/name`, for people, who rarely need the uid.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}/{}", self.namespace, self.name)
     }
 }
 
-/// A resourceVersion that can be compared: the API server has promised so for its own kinds since 1.35 (KEP-5504), and
-/// etcd's revisions always were 63-bit counters.
+/// A resourceVersion that can be compared: the API server guarantees this for its own kinds since 1.35 (KEP-5504), and
+/// etcd's revisions have always been 63-bit counters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 
-/// A resourceVersion that is no decimal number of at most 64 bits, or has leading zeros.
+/// A resourceVersion that is not a decimal number of at most 64 bits, or has leading zeros.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("resourceVersion {0:?} is not a number that can be compared")]
 pub struct RevisionError(pub String);
@@ -55,13 +55,14 @@ impl fmt::Display for Revision {
 /// A plugin's name in the configuration: namespaced (a `ReconcilePlugin`) or not (a `ClusterReconcilePlugin`).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PluginId {
-    /// None for a `ClusterReconcilePlugin`.
+    /// `None` for a `ClusterReconcilePlugin`.
     pub namespace: Option<Arc<str>>,
     pub name: Arc<str>,
 }
 
 impl fmt::Display for PluginId {
-    /// `namespace/name`, or `name` for a plugin of the whole cluster: the value of the metrics' label `controller`.
+    /// Formats `namespace/name`, or `name` for a plugin of the whole cluster: the value of the metrics' label
+    /// `controller`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.namespace {
             Some(namespace) => write!(formatter, "{namespace}/{}", self.name),

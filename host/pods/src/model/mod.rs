@@ -1,6 +1,6 @@
 //! The vocabulary: keys, revisions, queries, grants, limits, plugins and writes.
 //!
-//! Plain data without behaviour of its own. It stands on no other module.
+//! Plain data without behaviour of its own. Uses no other module.
 
 mod grants;
 mod key;
@@ -15,7 +15,7 @@ use std::{future::Future, pin::Pin};
 pub use grants::{Grants, KeyPattern, ObjectGrant, ReadGrants, Scope, WriteGrants};
 pub use key::{PluginId, PodKey, Revision, RevisionError};
 pub use plugin::{LimitClass, Limits, Phase, PluginSpec, WatchSpec};
-/// Of names, keys and values: shared with the SDK's test host.
+/// The syntax of names, keys and values, shared with the SDK's test host.
 pub use podium_wire::syntax;
 pub use prune::Prune;
 pub use query::{Cursor, LabelOperator, LabelRequirement, LabelSelector, PodQuery};

@@ -1,4 +1,4 @@
-//! A plugin as configured, checked: no field here is to be doubted again.
+//! The configuration of a plugin after validation: no field needs to be checked again.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -11,7 +11,8 @@ pub struct PluginSpec {
     pub id: PluginId,
     /// The component's file.
     pub source: PathBuf,
-    /// `system:serviceaccount:<namespace>:<name>` whose rights the plugin's writes have; none: the host's own.
+    /// The account `system:serviceaccount:<namespace>:<name>` that the plugin's writes are sent as; `None` for the
+    /// host's own.
     pub impersonate: Option<String>,
     pub watch: WatchSpec,
     pub grants: Grants,
@@ -19,7 +20,7 @@ pub struct PluginSpec {
     pub phase: Phase,
     /// Names of plugins of the same tenant that run first.
     pub after: Vec<String>,
-    /// The configuration's `config` as JSON text; `{}` where there is none.
+    /// The configuration's `config` as JSON text; `{}` by default.
     pub config: String,
 }
 
@@ -43,13 +44,13 @@ impl PluginSpec {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct WatchSpec {
     pub selector: LabelSelector,
-    /// A change of one of these wakes the plugin; lifecycle always does.
+    /// A change of one of these wakes the plugin; a change of the lifecycle always does.
     pub sections: SectionSet,
-    /// Every Pod that matches is run again after this time.
+    /// The interval after which the plugin runs again on every matching Pod.
     pub resync: Option<Duration>,
 }
 
-/// When a plugin runs among those that one change wakes.
+/// The order of plugins that one change wakes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     Before,
@@ -58,18 +59,18 @@ pub enum Phase {
     After,
 }
 
-/// How large a component may be and how long its compilation may take.
+/// Limits on the size of a component and on its compilation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LimitClass {
     /// 8 MiB, 16 core instances, 10 s of processor time.
     #[default]
     Native,
-    /// 32 MiB, 64 core instances, 60 s: for guests that bring an interpreter along.
+    /// 32 MiB, 64 core instances, 60 s: for guests that contain an interpreter.
     Interpreter,
 }
 
 impl LimitClass {
-    /// As the configuration names it.
+    /// Returns the name in the configuration.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -79,14 +80,14 @@ impl LimitClass {
     }
 }
 
-/// What one run may use.
+/// The limits of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub class: LimitClass,
     pub memory_bytes: usize,
-    /// Time on the processor; enforced by fuel, with the epoch behind it.
+    /// Processor time; enforced by fuel, and by the epoch as a second bound.
     pub cpu: Duration,
-    /// From start to end, waiting included; but not while the host sends.
+    /// From start to end, including waiting, except while the host sends writes.
     pub wall: Duration,
     pub host_calls: u32,
     pub writes: u32,
@@ -94,7 +95,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What a configuration may ask for at most, and hence what an engine sets address space aside for.
+    /// The most that a configuration may ask for, and therefore the address space that an engine reserves.
     pub const MOST_MEMORY_BYTES: usize = 256 << 20;
 
     /// Returns true when no limit is lower than the `other`'s.

@@ -1,12 +1,12 @@
-//! What is cut away from every Pod before anything of it is kept, beside managedFields.
+//! Annotations that are removed from every Pod before it is stored, together with managedFields.
 
 use podium_wire::Annotations;
 
-/// The Pod once more, as `kubectl apply` was given it: half of many a Pod, with the values of its environment, which
-/// the sections leave out.
+/// The Pod once more, as it was passed to `kubectl apply`: half of the size of many Pods, with the values of
+/// environment variables, which the sections leave out.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Annotations by their keys. Who reads finds them absent, and a change of one is none.
+/// Annotations to remove, by their keys. Readers do not see them, and a change of one is not a change of the Pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prune {
     annotations: Vec<Box<str>>,
@@ -19,14 +19,14 @@ impl Default for Prune {
 }
 
 impl Prune {
-    /// Nothing but managedFields.
+    /// Removes only managedFields.
     pub const NOTHING: Self = Self { annotations: Vec::new() };
 
     pub fn annotations(keys: impl IntoIterator<Item = impl Into<Box<str>>>) -> Self {
         Self { annotations: keys.into_iter().map(Into::into).collect() }
     }
 
-    /// The annotations that are cut away.
+    /// Returns the keys of the annotations that are removed.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.annotations.iter().map(|key| &**key)
     }

@@ -1,10 +1,10 @@
-//! Questions to the cache.
+//! Queries to the cache.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-/// As in a Kubernetes label selector.
+/// An operator of a Kubernetes label selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LabelOperator {
     Exists,
@@ -34,12 +34,12 @@ impl LabelRequirement {
     }
 }
 
-/// All requirements must hold; none matches everything.
+/// All requirements must hold; an empty selector matches everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LabelSelector(pub Vec<LabelRequirement>);
 
 impl LabelSelector {
-    /// The most requirements of a selector, in a query and in a configuration: each is looked at for each event.
+    /// The most requirements of a selector, in a query and in a configuration: each is evaluated for each event.
     pub const MOST_REQUIREMENTS: usize = 32;
     /// The most values of a requirement.
     pub const MOST_VALUES: usize = 64;
@@ -50,7 +50,7 @@ impl LabelSelector {
     }
 }
 
-/// All that is set must hold.
+/// A filter for Pods: every field that is set must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodQuery {
     pub namespace: Option<Arc<str>>,
@@ -60,7 +60,7 @@ pub struct PodQuery {
     pub labels: LabelSelector,
 }
 
-/// The last Pod of a page, by (namespace, name): the next page begins behind it, whatever changed between.
+/// The last Pod of a page, by (namespace, name): the next page begins after it, whatever changed in between.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
     pub namespace: Arc<str>,
@@ -68,10 +68,10 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// A namespace or a name is not longer.
+    /// The most bytes of a namespace or a name.
     const NAME_BYTES: usize = 253;
 
-    /// Reads the text of a cursor, which is a guest's to keep: anything may come back. None for what never was one.
+    /// Parses the text of a cursor. A guest stores this text, so it can be anything; returns `None` for other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let is_name = |part: &str| {
@@ -85,7 +85,7 @@ impl Cursor {
 }
 
 impl fmt::Display for Cursor {
-    /// What [`Cursor::parse`] reads.
+    /// Formats the text that [`Cursor::parse`] accepts.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}/{}", self.namespace, self.name)
     }
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_text_of_a_cursor_is_read_as_one() {
+    fn only_the_text_of_a_cursor_is_accepted() {
         let cursor = Cursor { namespace: "shop".into(), name: "cart-0".into() };
         assert_eq!(Cursor::parse(&cursor.to_string()), Some(cursor));
         for hostile in ["", "/", "a/", "/b", "shop", "a/b/c", "a/../b", "A/b", "a/b\0", &"a/".repeat(500)] {

@@ -1,22 +1,22 @@
-//! Bounds and escapes for text from outside: of guests, and of whatever answers requests.
+//! Bounds and escapes for text from outside: from guests, and from servers that answer requests.
 
 use std::path::Path;
 
-/// Of a whole message, in bytes.
+/// The most bytes of a message.
 const MESSAGE_BYTES: usize = 2 << 10;
-/// Of one name in a message, in bytes.
+/// The most bytes of a name in a message.
 const NAME_BYTES: usize = 128;
-/// Of one list of names in a message.
+/// The most names of a list in a message.
 const NAMES: usize = 10;
 
-/// Cuts at a character's boundary, at most `limit` bytes.
+/// Cuts a text to at most `limit` bytes, at the boundary of a character.
 #[must_use]
 pub fn cut(text: &str, limit: usize) -> &str {
     &text[..text.floor_char_boundary(limit)]
 }
 
-/// Escapes what would forge lines or reorder text on a terminal: control characters, line and paragraph separators and
-/// the marks and overrides of bidirectional text.
+/// Escapes characters that would forge lines or reorder text on a terminal: control characters, line and paragraph
+/// separators, and the marks and overrides of bidirectional text.
 #[must_use]
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
@@ -39,7 +39,7 @@ pub fn escape(text: &str) -> String {
 #[must_use]
 pub fn bounded(text: &str, limit: usize) -> String {
     const MARK: &str = "...";
-    // No character becomes shorter by being escaped.
+    // No character becomes shorter by escaping.
     let mut escaped = escape(cut(text, limit));
     if text.len() > limit || escaped.len() > limit {
         escaped.truncate(cut(&escaped, limit.saturating_sub(MARK.len())).len());
@@ -66,7 +66,7 @@ pub fn path(path: &Path) -> String {
     bounded(&path.to_string_lossy(), MESSAGE_BYTES)
 }
 
-/// Returns names separated by commas, at most 10 of them; "nothing" where there are none.
+/// Returns names separated by commas, at most 10 of them; "nothing" if there are none.
 #[must_use]
 pub fn names<T: AsRef<str>>(names: &[T]) -> String {
     if names.is_empty() {
@@ -79,7 +79,7 @@ pub fn names<T: AsRef<str>>(names: &[T]) -> String {
     shown.join(", ")
 }
 
-/// Texts up to a sum of bytes: those that no longer fit are left out.
+/// A budget in bytes for several texts; texts that exceed it are left out.
 #[derive(Debug)]
 pub struct Budget(usize);
 
@@ -89,7 +89,7 @@ impl Budget {
         Self(bytes)
     }
 
-    /// Empties a text that does not fit into what is left.
+    /// Empties a text that does not fit into the rest of the budget.
     pub fn take(&mut self, text: &mut String) {
         match self.0.checked_sub(text.len()) {
             Some(left) => self.0 = left,
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_can_forge_a_log_line_or_reorder_one() {
+    fn text_cannot_forge_or_reorder_log_lines() {
         assert_eq!(escape("a\nb\u{1b}[2J\u{202e}c é"), "a\\nb\\u{1b}[2J\\u{202e}c é");
     }
 

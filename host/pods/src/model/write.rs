@@ -1,11 +1,11 @@
-//! Writes that a plugin requests, and their results. Meanings are those of `wit/podium.wit`.
+//! Writes that a plugin stages, and their results. `wit/podium.wit` defines their meanings.
 
 use super::PodKey;
 
 /// One staged write.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Write {
-    /// Counted from 0 within the run, over all its writes.
+    /// Numbered from 0 over all writes of the run.
     pub id: u32,
     pub action: Action,
 }
@@ -56,7 +56,7 @@ pub enum Action {
     EvictPod {
         target: PodKey,
     },
-    /// `body` is the complete object; `object` is what it names, read from the body once.
+    /// `body` is the complete object; `object` identifies it, and was read from the body once.
     ApplyObject {
         object: ObjectRef,
         body: serde_json::Value,
@@ -69,7 +69,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// The Pod that is written to; none for other kinds.
+    /// Returns the Pod that is written to, or `None` for other kinds.
     #[must_use]
     pub fn pod(&self) -> Option<&PodKey> {
         match self {
@@ -87,7 +87,7 @@ impl Action {
         }
     }
 
-    /// For people and reports: "set label team=web on shop/cart-0".
+    /// Describes the write for people and reports: "set label team=web on shop/cart-0".
     #[must_use]
     pub fn describe(&self) -> String {
         match self {
@@ -145,7 +145,7 @@ impl std::fmt::Display for ObjectRef {
     }
 }
 
-/// An Event for people about a Pod.
+/// An Event about a Pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     pub target: PodKey,
@@ -165,9 +165,9 @@ pub enum EventType {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventResult {
     Sent,
-    /// It waits, because of the rate, a missing right or an API server that is away.
+    /// The Event waits, because of the rate, a missing right or an unreachable API server.
     Delayed,
-    /// It will not be sent.
+    /// The Event will not be sent.
     Dropped,
 }
 
@@ -183,7 +183,7 @@ impl EventResult {
     }
 }
 
-/// Why a host call was not done.
+/// Why a host call was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     #[error("not granted")]
@@ -199,7 +199,7 @@ pub enum Refused {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriteReport {
     pub id: u32,
-    /// [`Action::describe`].
+    /// The text of [`Action::describe`].
     pub description: String,
     pub result: WriteResult,
 }
@@ -219,13 +219,13 @@ pub enum WriteResult {
 }
 
 impl WriteResult {
-    /// Nothing is left to do about it.
+    /// Returns true if nothing is left to do for this write.
     #[must_use]
     pub const fn is_settled(&self) -> bool {
         matches!(self, Self::Applied | Self::Unchanged | Self::Gone)
     }
 
-    /// What the API server said.
+    /// Returns the message of the API server, or an empty string.
     #[must_use]
     pub fn text(&self) -> &str {
         match self {

@@ -1,4 +1,4 @@
-//! What the watch saw and what it changed: the words between watch, cache and wake.
+//! Observations of the watch and the changes that they cause: the types between watch, cache and wake.
 
 use std::sync::Arc;
 
@@ -7,42 +7,44 @@ use podium_wire::SectionSet;
 use super::{CachedPod, PodList, Record};
 use crate::model::{PodKey, Revision};
 
-/// What the watch tells, in order.
+/// A report of the watch. The cache applies them in order.
 #[derive(Debug)]
 pub enum Observation {
-    /// A complete list at one revision. What it does not name is gone, if it is not newer than the list.
+    /// A complete list at one revision. Cached Pods that are not in it are deleted, unless they are newer than the
+    /// list.
     Relisted { pods: PodList, revision: Revision },
-    /// The API server's history was set back, as when etcd is restored. The list that follows is taken as it is, though
-    /// its revisions may be older than those told before.
+    /// The API server's history was rolled back, as when etcd is restored. The list that follows is applied although
+    /// its revisions may be older than those reported before.
     Rewound,
-    /// Events of a watch, in the order of the stream, at least one.
+    /// Events of a watch, in the order of the stream; at least one.
     Events(Vec<PodEvent>),
-    /// Nothing else happened up to this revision.
+    /// No other event happened up to this revision.
     Bookmark(Revision),
-    /// From here on the cache is up to date again.
+    /// The cache is up to date again.
     Live,
-    /// The watch is cut off; what readers see may be old.
+    /// The watch is interrupted; readers may see old data.
     Stale(Staleness),
 }
 
-/// All Pods as they once were: what is kept on the disk, and what a watch can begin with.
+/// All Pods at an earlier time, as stored in a checkpoint file. A watch can start from it.
 #[derive(Debug, Default)]
 pub struct Checkpoint {
-    /// By namespace, then name, each once.
+    /// By namespace, then name; names are unique.
     pub pods: Vec<Record>,
-    /// What the watch had told.
+    /// The newest revision that the watch had reported.
     pub revision: Revision,
-    /// The uid of the cluster's namespace kube-system, where it was known.
+    /// The uid of the cluster's namespace kube-system, if it was known.
     pub cluster: Option<Arc<str>>,
 }
 
 /// One event of a watch.
 #[derive(Debug, Clone)]
 pub struct PodEvent {
-    /// Of a deletion the last state, at the revision of the deletion.
+    /// For a deletion, the last state at the revision of the deletion.
     pub pod: Arc<CachedPod>,
     pub deleted: bool,
-    /// What the cache held when this was read, if anything: it need not be looked up again where it still does.
+    /// The cached state when this event was read, if any. The cache uses it instead of a new copy while it is still
+    /// current.
     pub before: Option<Arc<CachedPod>>,
 }
 
@@ -61,28 +63,28 @@ impl PodEvent {
 /// Why readers may see old data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Staleness {
-    /// For people: "connection refused", "no bookmark for 10 s".
+    /// A message for people: "connection refused", "no bookmark for 10 s".
     pub reason: String,
 }
 
-/// What the watch asks, so that nothing is read twice.
+/// Access of the watch to cached Pods, so that nothing is read twice.
 pub trait Known: Send + Sync {
-    /// What the cache holds under this namespace and name.
+    /// Returns the cached Pod with this namespace and name.
     fn held(&self, namespace: &str, name: &str) -> Option<Arc<CachedPod>>;
 }
 
-/// One step of one Pod in the cache. `old` and `new` are of one uid when both are there; a Pod recreated under its name
-/// makes two changes, the deletion first.
+/// One step of one Pod in the cache. If both `old` and `new` are present they have one uid; a Pod recreated under its
+/// name makes two changes, the deletion first.
 #[derive(Debug, Clone)]
 pub struct Change {
     pub old: Option<Arc<CachedPod>>,
     pub new: Option<Arc<CachedPod>>,
-    /// The sections whose bytes differ; all of them for an addition or a deletion.
+    /// The sections whose bytes differ; all sections for an addition or a deletion.
     pub sections: SectionSet,
 }
 
 impl Change {
-    /// None when neither state is there, or nothing but the revision differs.
+    /// Returns `None` if neither state is present, or if only the revision differs.
     #[must_use]
     pub fn between(old: Option<Arc<CachedPod>>, new: Option<Arc<CachedPod>>) -> Option<Self> {
         let sections = match (&old, &new) {
@@ -93,7 +95,7 @@ impl Change {
         (!sections.is_empty()).then_some(Self { old, new, sections })
     }
 
-    /// The incarnation that this is about.
+    /// Returns the key of the Pod that changed.
     #[must_use]
     pub fn key(&self) -> Option<&PodKey> {
         self.new.as_ref().or(self.old.as_ref()).map(|pod| &pod.key)

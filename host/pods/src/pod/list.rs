@@ -1,5 +1,5 @@
-//! A complete list of Pods. It stands beside the whole cache until it is taken, so of what the cache holds it has as
-//! little as tells one Pod from another.
+//! A complete list of Pods. A list is in memory beside the whole cache until it is applied; for Pods that the cache
+//! has, it therefore contains only uids.
 
 use std::collections::BTreeSet;
 
@@ -12,18 +12,18 @@ use super::{
 #[derive(Debug, Clone, Default)]
 pub struct PodList {
     pub read: Vec<Record>,
-    /// Of Pods that the cache has at this revision, or of which it has an older state that is to stay.
+    /// Uids of Pods that the cache has at this revision, or of which an older cached state is to stay.
     pub held: Uids,
 }
 
-/// Uids, of 16 bytes each if they are UUIDs.
+/// A set of uids, with 16 bytes for each UUID.
 #[derive(Debug, Clone, Default)]
 pub struct Uids {
     uuids: Vec<[u8; 16]>,
     others: BTreeSet<Box<str>>,
 }
 
-/// [`Uids`] that are looked up.
+/// [`Uids`] that are sorted for lookups.
 #[derive(Debug)]
 pub struct SortedUids(Uids);
 
@@ -34,14 +34,14 @@ impl FromIterator<Record> for PodList {
 }
 
 impl PodList {
-    /// Adds the Pods of another part of the list.
+    /// Appends the Pods of another part of the list.
     pub fn append(&mut self, mut other: Self) {
         self.read.append(&mut other.read);
         self.held.uuids.append(&mut other.held.uuids);
         self.held.others.append(&mut other.held.others);
     }
 
-    /// How many Pods it names.
+    /// Returns the number of Pods in the list.
     #[must_use]
     pub fn len(&self) -> usize {
         self.read.len() + self.held.len()
@@ -61,7 +61,7 @@ impl Uids {
         }
     }
 
-    /// Looks at all.
+    /// Removes a uid, in time linear in their number.
     pub fn remove(&mut self, uid: &str) {
         match uuid_of(uid) {
             Some(uuid) => self.uuids.retain(|other| *other != uuid),
@@ -95,7 +95,7 @@ impl SortedUids {
         }
     }
 
-    /// True when this is the incarnation of one of them.
+    /// Returns true if the uid of this Pod is among these.
     pub(crate) fn have(&self, pod: &Kept<'_>) -> bool {
         match pod.uid {
             Uid::Uuid(uuid) => self.0.uuids.binary_search(uuid).is_ok(),
@@ -112,7 +112,7 @@ mod tests {
     use crate::pod::CachedPod;
 
     #[test]
-    fn an_incarnation_is_among_those_whose_uids_were_given() {
+    fn uids_contain_exactly_the_inserted_ones() {
         let uuid = |at: u32| format!("{:08x}-1d2b-4c8e-9a44-3f0e8b1a7d51", at.wrapping_mul(0x9e37_79b9));
         let uids: Vec<_> = (0..20).map(|at| if at % 5 == 0 { format!("u-{at}") } else { uuid(at) }).collect();
         let mut some = Uids::default();

@@ -1,4 +1,4 @@
-//! A Pod as the cache keeps it: identity, revision, and the rest packed. Immutable and shared.
+//! A Pod as the cache stores it: identity, revision, and the rest packed. Immutable and shared.
 
 mod change;
 mod list;
@@ -48,7 +48,8 @@ impl AsRef<Packed> for CachedPod {
 }
 
 impl CachedPod {
-    /// A Pod that is not at hand as JSON. Where its full object is not either, that is what the rest says.
+    /// Packs a decoded Pod without sharing anything with other Pods. If it has no full object, its JSON is rendered
+    /// from its sections.
     ///
     /// # Errors
     /// As [`Self::alone`].
@@ -62,15 +63,15 @@ impl CachedPod {
         Self::undivided(pod.clone(), json.to_string().as_bytes(), &Prune::NOTHING)
     }
 
-    /// Reads the JSON of a Pod that is to share nothing with others, as it is not kept for long.
+    /// Reads the JSON of a Pod without sharing anything with other Pods, for a Pod that is not stored for long.
     ///
     /// # Errors
-    /// When it is no Pod, its revision cannot be compared, or a section is too large.
+    /// When the JSON is not a Pod, its revision cannot be compared, or a section is too large.
     pub fn alone(json: &[u8], prune: &Prune) -> Result<Self, PodError> {
         Self::undivided(podium_wire::json::decode(json)?, json, prune)
     }
 
-    /// From both its forms.
+    /// Packs a Pod, decoded and as JSON, without sharing anything with other Pods.
     fn undivided(pod: podium_wire::Pod, json: &[u8], prune: &Prune) -> Result<Self, PodError> {
         let header = &pod.header;
         let key = PodKey::new(&header.namespace, &header.name, &header.uid);
@@ -78,11 +79,11 @@ impl CachedPod {
         Ok(Self { key, revision, packed: Packed::unshared(pod, json, prune)? })
     }
 
-    /// Reads the JSON of a Pod. `held` is asked for the state that is kept under a namespace and name: what has not
-    /// changed since is not read again. It is given beside, if it is of the same incarnation.
+    /// Reads the JSON of a Pod. `held` returns the cached state with a namespace and name; fragments that have not
+    /// changed since are not read again. Also returns the cached state, if it is of the same incarnation.
     ///
     /// # Errors
-    /// When it is no Pod, or cannot be cached.
+    /// When the JSON is not a Pod, or cannot be cached.
     pub fn read(
         json: &[u8],
         shapes: &Shapes,
@@ -96,7 +97,7 @@ impl CachedPod {
         };
         match shapes.read(json, scratch, &mut ask) {
             Ok(read) => {
-                // Of a Pod without a spec it was not asked.
+                // For a Pod without a spec, `held` was not called yet.
                 ask(read.namespace, read.name, read.uid);
                 let key = before.as_ref().map(|pod| pod.key.clone());
                 let key = key.unwrap_or_else(|| PodKey {
@@ -107,7 +108,7 @@ impl CachedPod {
                 Ok((Self { key, revision: Revision(read.revision), packed: read.packed }, before))
             }
             Err(ShapeError::Unusual(pod)) => {
-                // Of a Pod whose form is not known it may not have been asked.
+                // For a Pod of unknown form, `held` may not have been called yet.
                 ask(&pod.header.namespace, &pod.header.name, &pod.header.uid);
                 Ok((Self::undivided(*pod, json, shapes.prune())?, before))
             }
@@ -123,7 +124,7 @@ impl CachedPod {
         &self.packed
     }
 
-    /// Returns the cursor of the page that begins behind this Pod.
+    /// Returns the cursor of the page that begins after this Pod.
     #[must_use]
     pub fn cursor(&self) -> Cursor {
         Cursor { namespace: Arc::clone(&self.key.namespace), name: Arc::clone(&self.key.name) }
@@ -148,9 +149,9 @@ impl CachedPod {
     pub fn generation(&self) -> i64 {
         self.packed.generation()
     }
-    /// True when nothing keeps the API server from removing the Pod: it is being deleted, has no finalizer, and its
-    /// grace period is over. The answer to a patch that brings a Pod there is the last thing that is heard of it, with
-    /// the revision that the Pod had before. While the grace period lasts, a patch is an ordinary one.
+    /// Returns true if nothing prevents the API server from removing the Pod: it is being deleted, has no finalizer,
+    /// and its grace period is over. The answer to a patch that leads to this state is the last message about the Pod,
+    /// and has the revision from before the patch. During the grace period, a patch is an ordinary one.
     ///
     /// # Errors
     /// When the lifecycle cannot be decoded.
@@ -159,26 +160,26 @@ impl CachedPod {
         let grace_seconds = lifecycle.deletion_grace_period_seconds.unwrap_or(0);
         Ok(lifecycle.deletion_timestamp.is_some() && lifecycle.finalizers.is_empty() && grace_seconds == 0)
     }
-    /// The encoded bytes of a section; of the full object its JSON.
+    /// Returns the encoded bytes of a section; for the full object, its JSON.
     #[must_use]
     pub fn section_bytes(&self, section: Section) -> Cow<'_, [u8]> {
         self.packed.section(self.identity(), section)
     }
-    /// The sections whose bytes differ from those of another state of the same incarnation.
+    /// Returns the sections whose bytes differ from those of another state of the same incarnation.
     #[must_use]
     pub fn changed_from(&self, old: &Self) -> SectionSet {
         self.packed.changed_from(&old.packed, &self.key.name, &self.key.uid)
     }
-    /// True where it can be told without making it that a section is the same as another Pod's.
+    /// Returns true if a section is the same as another Pod's and this is known without rendering it.
     pub(crate) fn has_in_common(&self, other: &Self, section: Section) -> bool {
         self.packed.has_in_common(&other.packed, section)
     }
-    /// None until scheduled.
+    /// Returns the node's name, or `None` until the Pod is scheduled.
     #[must_use]
     pub fn node(&self) -> Option<Cow<'_, str>> {
         self.packed.node(self.identity())
     }
-    /// Empty where the server has none yet.
+    /// Returns the phase; empty if the API server has set none.
     #[must_use]
     pub fn phase(&self) -> &str {
         self.packed.phase(self.identity())
@@ -188,10 +189,10 @@ impl CachedPod {
         self.owners().unwrap_or_default().into_iter().map(|owner| owner.uid).collect()
     }
 
-    /// The bytes of a record with the sections of `wanted`.
+    /// Returns the bytes of a record with the sections in `wanted`.
     ///
     /// # Errors
-    /// When the Pod does not fit a record; a Pod of a real API server does.
+    /// When the Pod does not fit into a record; a Pod of a real API server does.
     pub fn record(&self, wanted: SectionSet) -> Result<Vec<u8>, CodecError> {
         let bytes =
             |section| if wanted.contains(section) { self.section_bytes(section) } else { Cow::Borrowed(&[][..]) };
@@ -206,7 +207,7 @@ impl CachedPod {
         podium_wire::decode(&self.section_bytes(section))
     }
     /// # Errors
-    /// Never for what was encoded by `podium_wire`; so for all below.
+    /// Never for sections that `podium_wire` encoded; the same holds for all methods below.
     pub fn labels(&self) -> Result<Labels, CodecError> {
         self.section(Section::Labels)
     }
@@ -238,7 +239,7 @@ impl CachedPod {
 }
 
 impl PartialEq for CachedPod {
-    /// The same state, however it is kept.
+    /// Compares the states, whatever their encoding.
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key && self.revision == other.revision && self.changed_from(other).is_empty()
     }

@@ -1,6 +1,6 @@
-//! A Pod as some hundred bytes beside its shape: the name, the uid, the revision, and what is the Pod's own.
+//! A record: a Pod in some hundred bytes beside its shape, with its name, uid, revision and values.
 //!
-//! So the cache keeps Pods in its pages, and so a list holds them until it is complete.
+//! The pages of the cache contain records, and a list contains them until it is complete.
 
 use std::{cmp::Ordering, sync::Arc};
 
@@ -12,25 +12,25 @@ use crate::{
     shape::{Packed, Shape, put_varint, uuid, uuid_text, varint},
 };
 
-/// Records of one list stand side by side in pieces of this size. A place of its own for each Pod of a list, which is
-/// given up when the list is taken, would leave gaps between what stays.
+/// The size of the chunks that contain the records of one list. A separate allocation for each Pod of a list, freed
+/// when the list is applied, would leave gaps between allocations that stay.
 const PIECE: usize = 256 << 10;
 
-/// Room for records.
+/// Memory for records.
 #[derive(Debug, Default)]
 pub struct Room {
     record: Vec<u8>,
     piece: BytesMut,
 }
 
-/// One Pod.
+/// A Pod as a record.
 #[derive(Debug, Clone)]
 pub struct Record {
     shape: Arc<Shape>,
     bytes: Bytes,
 }
 
-/// By itself.
+/// Makes a record with its own allocation.
 impl From<Arc<CachedPod>> for Record {
     fn from(pod: Arc<CachedPod>) -> Self {
         let mut record = Vec::new();
@@ -52,20 +52,20 @@ impl Record {
         Self { shape: Arc::clone(pod.packed().shape()), bytes: piece.split().freeze() }
     }
 
-    /// The Pod by itself. None never, as it was made from one.
+    /// Returns the Pod. Never `None`, because the record was made from a Pod.
     #[must_use]
     pub fn pod(&self) -> Option<Arc<CachedPod>> {
         Some(self.kept()?.pod())
     }
 
-    /// Namespace and name, as [`Self::pod`].
+    /// Returns the namespace and the name. Never `None`, as [`Self::pod`].
     #[must_use]
     pub fn names(&self) -> Option<(String, String)> {
         let kept = self.kept()?;
         Some((kept.namespace().to_string(), kept.name().to_string()))
     }
 
-    /// As [`Self::pod`].
+    /// Returns the revision. Never `None`, as [`Self::pod`].
     #[must_use]
     pub fn revision(&self) -> Option<Revision> {
         Some(self.kept()?.revision)
@@ -76,13 +76,13 @@ impl Record {
         self.kept().is_some_and(|kept| kept.has_uid(uid))
     }
 
-    /// Compares the Pod's namespace and name with these.
+    /// Compares the Pod's namespace and name with the given ones.
     #[must_use]
     pub fn compare(&self, namespace: &str, name: &str) -> Ordering {
         self.kept().map_or(Ordering::Less, |kept| kept.compare(namespace, name))
     }
 
-    /// As [`Self::pod`].
+    /// Returns the parsed record. Never `None`, as [`Self::pod`].
     pub(crate) fn kept(&self) -> Option<Kept<'_>> {
         Kept::of(&self.shape, &self.bytes)
     }
@@ -102,11 +102,11 @@ pub(super) enum Uid<'a> {
     Text(&'a str),
 }
 
-/// A Pod as it is kept, seen in its place.
+/// A parsed record that borrows its bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kept<'a> {
     shape: &'a Arc<Shape>,
-    /// The two halves of the name.
+    /// The name: the prefix that its shape has, or nothing, and the rest.
     prefix: &'a str,
     suffix: &'a str,
     pub(super) uid: Uid<'a>,
@@ -114,9 +114,9 @@ pub(crate) struct Kept<'a> {
     own: &'a [u8],
 }
 
-/// In the number before a name: it does not begin as the names of its shape do.
+/// A bit in the number before a name: the name is stored whole, because it does not begin with the prefix of its shape.
 const WHOLE: u64 = 1;
-/// In place of one more than the length of a uid: it is a UUID, as its 16 bytes.
+/// Stored instead of the length of a uid plus one: the uid is a UUID, in 16 bytes.
 const UUID: u64 = 0;
 
 pub(crate) fn put(pod: &CachedPod, bytes: &mut Vec<u8>) {
@@ -143,7 +143,7 @@ pub fn uuid_of(uid: &str) -> Option<[u8; 16]> {
 }
 
 impl<'a> Kept<'a> {
-    /// None where these bytes are no record.
+    /// Parses a record. Returns `None` if the bytes are malformed.
     pub(crate) fn of(shape: &'a Arc<Shape>, record: &'a [u8]) -> Option<Self> {
         let (name, record) = varint(record)?;
         let (uid, record) = varint(record)?;
@@ -170,7 +170,7 @@ impl<'a> Kept<'a> {
         self.shape.namespace()
     }
 
-    /// Where this Pod is, seen from a name.
+    /// Compares the Pod's namespace and name with the given ones.
     pub(crate) fn compare(&self, namespace: &str, name: &str) -> Ordering {
         (**self.namespace()).cmp(namespace).then_with(|| match name.as_bytes().split_at_checked(self.prefix.len()) {
             Some((head, tail)) => self.prefix.as_bytes().cmp(head).then_with(|| self.suffix.as_bytes().cmp(tail)),
@@ -178,7 +178,7 @@ impl<'a> Kept<'a> {
         })
     }
 
-    /// As [`Self::compare`], of another Pod.
+    /// Compares the Pod's namespace and name with those of another Pod.
     pub(crate) fn compare_to(&self, other: &Self) -> Ordering {
         if self.prefix == other.prefix {
             let names = || self.suffix.as_bytes().cmp(other.suffix.as_bytes());
@@ -194,7 +194,7 @@ impl<'a> Kept<'a> {
         }
     }
 
-    /// True when this is the state that is kept here.
+    /// Returns true if this is the record of exactly this state.
     pub(crate) fn is(&self, pod: &CachedPod) -> bool {
         let packed = pod.packed();
         self.revision == pod.revision
@@ -207,14 +207,14 @@ impl<'a> Kept<'a> {
         if self.prefix.is_empty() {
             return self.suffix.into();
         }
-        // A name is no longer than this in a real API server.
+        // No name in a real API server is longer than this.
         let mut buffer = [0; 253];
         let (prefix, suffix) = (self.prefix.as_bytes(), self.suffix.as_bytes());
         match buffer.get_mut(..prefix.len() + suffix.len()) {
             Some(whole) => {
                 whole[..prefix.len()].copy_from_slice(prefix);
                 whole[prefix.len()..].copy_from_slice(suffix);
-                // Two texts make a text.
+                // Two UTF-8 strings make a UTF-8 string.
                 str::from_utf8(whole).unwrap_or_default().into()
             }
             None => [self.prefix, self.suffix].concat().into(),
@@ -224,12 +224,12 @@ impl<'a> Kept<'a> {
     pub(crate) fn uid(&self) -> Arc<str> {
         match self.uid {
             Uid::Text(text) => text.into(),
-            // Digits and hyphens.
+            // The text of a UUID is ASCII.
             Uid::Uuid(bytes) => str::from_utf8(&uuid_text(bytes)).unwrap_or_default().into(),
         }
     }
 
-    /// The Pod by itself.
+    /// Returns the Pod.
     pub(crate) fn pod(&self) -> Arc<CachedPod> {
         let key = PodKey { namespace: Arc::clone(self.namespace()), name: self.name(), uid: self.uid() };
         let packed = Packed::from_parts(Arc::clone(self.shape), self.own);

@@ -9,21 +9,21 @@ use crate::model::{Cursor, PodQuery, Revision};
 pub struct Page {
     /// Ordered by namespace, then name.
     pub pods: Vec<Arc<CachedPod>>,
-    /// None when nothing follows.
+    /// The cursor of the next page; `None` on the last page.
     pub next: Option<Cursor>,
-    /// Pods that were looked at to fill it: what it cost.
+    /// The number of Pods examined to fill the page: the cost of the query.
     pub examined: usize,
 }
 
-/// One consistent view of the Pods.
+/// A consistent view of the Pods.
 pub trait PodView: Send + Sync {
     fn get(&self, namespace: &str, name: &str) -> Option<Arc<CachedPod>>;
     fn by_uid(&self, uid: &str) -> Option<Arc<CachedPod>>;
-    /// At most `limit` Pods behind `after`.
+    /// Returns at most `limit` matching Pods after `after`.
     fn find(&self, query: &PodQuery, limit: usize, after: Option<&Cursor>) -> Page;
     fn count(&self, query: &PodQuery) -> u64;
-    /// Pods that [`PodView::count`] looks at to answer: what it costs. 0 where the number is known.
+    /// Returns the number of Pods that [`PodView::count`] examines: the cost of the query. 0 if the result is known.
     fn candidates(&self, query: &PodQuery) -> usize;
-    /// The newest revision that this view has seen.
+    /// Returns the newest revision that this view contains.
     fn revision(&self) -> Revision;
 }

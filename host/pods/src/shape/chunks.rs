@@ -218,7 +218,7 @@ mod tests {
         let other = interner.intern_json(text("other").as_bytes());
         assert_eq!(interner.chunks.len(), 22);
         drop(one);
-        // Many that nobody keeps.
+        // Many that no Pod has.
         (0..300).for_each(|at| drop(interner.intern_json(text(&at.to_string()).as_bytes())));
         assert!(interner.chunks.len() < 300, "{}", interner.chunks.len());
         let again = interner.intern_json(text("other").as_bytes());

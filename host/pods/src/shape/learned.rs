@@ -1,11 +1,11 @@
 //! Which positions of which structures are generalised (see `structure.rs`), learned from the Pods that were read.
 //!
-//! A position is generalised when two Pods of one workload differ there, and each of the two values was seen at one Pod
-//! alone; or when the last few keys of the workload all differ there. A value that many Pods share, such as the image
+//! A position is generalised when two Pods of one workload differ there, and each of the two values was seen at only
+//! one Pod; or when the last few keys of the workload all differ there. A value that many Pods share, such as the image
 //! that a rollout brings, stays in their key: the second Pod that has it finds the key of the first.
 //!
-//! What is learned holds for one namespace, so that a tenant's Pods do not change how another's are stored. Keys that
-//! exist stay in use: a generalised key serves Pods that match no other.
+//! Each namespace learns separately, so that a tenant's Pods do not change how another's are stored. Keys that exist
+//! stay in use: a generalised key serves Pods that match no other.
 
 use std::{collections::HashMap, sync::Arc};
 

@@ -109,7 +109,7 @@ impl Packed {
     }
 
     /// Returns the sections whose bytes differ from another state of the incarnation `name`, `uid`. A difference in the
-    /// revision alone is not a difference of the full object.
+    /// revision is not a difference of the full object.
     #[must_use]
     pub fn changed_from(&self, old: &Self, name: &str, uid: &str) -> SectionSet {
         // No section contains the Pod's own revision.

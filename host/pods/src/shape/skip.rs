@@ -1,8 +1,8 @@
-//! Finding ends in JSON without reading it: of a string, and of a whole value.
+//! Finds the end of a string, or of a whole value, in JSON without parsing it.
 //!
-//! Sixteen or sixty-four bytes are looked at in one step, as simdjson does (Langdale and Lemire, 2019). Nothing here
-//! validates: on bytes that are no JSON an end may be anywhere within them, or nowhere. Whoever asks compares what lies
-//! between with something that is known to be JSON.
+//! Sixteen or sixty-four bytes are examined in one step, as simdjson does (Langdale and Lemire, 2019). Nothing is
+//! validated here: in bytes that are not JSON, an end may be anywhere or missing. Callers compare the bytes up to the
+//! end with text that is known to be JSON.
 
 /// One bit for each of 64 bytes, the first the lowest.
 #[derive(Clone, Copy)]
@@ -34,10 +34,10 @@ mod simd {
         (equal(b'"'), equal(b'\\'))
     }
 
-    /// Where quotes and backslashes are.
+    /// Returns the masks of quotes and backslashes.
     #[inline]
     pub(super) fn string(bytes: &[u8; 16]) -> (u32, u32) {
-        // SAFETY: SSE2 is part of x86-64, every processor has it.
+        // SAFETY: SSE2 is part of x86-64; every processor has it.
         unsafe { string_sse2(bytes) }
     }
 
@@ -86,7 +86,7 @@ mod simd {
         is_x86_feature_detected!("avx2") && is_x86_feature_detected!("popcnt") && is_x86_feature_detected!("bmi1")
     }
 
-    /// None where the processor is an old one; so below.
+    /// Returns `None` on a processor without these instructions; the same holds for the functions below.
     #[inline]
     pub(super) fn container_end(json: &[u8], from: usize) -> Option<Option<usize>> {
         // SAFETY: the processor has what the function needs.
@@ -128,8 +128,8 @@ fn block(bytes: &[u8; 64]) -> Block {
     }
 }
 
-/// The end of a string whose content begins at `from`: where its closing quote is, and whether there is an escape in
-/// it.
+/// Returns the end of a string whose content begins at `from`: the index of its closing quote, and whether it contains
+/// an escape.
 #[inline]
 pub(super) fn string_end(json: &[u8], from: usize) -> Option<(usize, bool)> {
     let mut at = from;
@@ -154,7 +154,7 @@ pub(super) fn string_end(json: &[u8], from: usize) -> Option<(usize, bool)> {
             return Some((at + quote, escaped));
         }
         if backslash < 16 {
-            // The byte after it belongs to it, whatever it is.
+            // The byte after a backslash belongs to the escape, whatever it is.
             escaped = true;
             at += backslash + 2;
         } else {
@@ -163,21 +163,22 @@ pub(super) fn string_end(json: &[u8], from: usize) -> Option<(usize, bool)> {
     }
 }
 
-/// The end of an object or array that begins at `from`: behind its closing bracket.
+/// Returns the end of an object or array that begins at `from`: the index after its closing bracket.
 pub(super) fn container_end(json: &[u8], from: usize) -> Option<usize> {
     simd::container_end(json, from).unwrap_or_else(|| walk(json, from, block, |_, _, _| {}))
 }
 
-/// Where the quotes of an object or array are, in pairs: one before and one behind each text.
+/// The quotes of an object or array, in pairs: one before and one after each string.
 #[derive(Debug, Default)]
 pub(super) struct Quotes {
     pub(super) at: Vec<u32>,
-    /// There may be escapes in the texts.
+    /// The strings may contain escapes.
     pub(super) escapes: bool,
 }
 
 impl Quotes {
-    /// As [`container_end`]; the quotes up to there are found on the way. None also where JSON is longer than 4 GiB.
+    /// Returns the end as [`container_end`] does, and collects the quotes before it. Also returns `None` if the JSON is
+    /// longer than 4 GiB.
     pub(super) fn find(&mut self, json: &[u8], from: usize) -> Option<usize> {
         u32::try_from(json.len()).ok()?;
         self.at.clear();
@@ -190,15 +191,15 @@ impl Quotes {
     fn add(&mut self, at: usize, mut found: u64, escapes: bool) {
         self.escapes |= escapes;
         while found != 0 {
-            // Places are within what is addressed by 32 bits.
+            // Indexes fit into 32 bits.
             self.at.push(at as u32 + found.trailing_zeros());
             found &= found - 1;
         }
     }
 }
 
-/// Goes to the end of an object or array. `quotes` is given where each 64 bytes begin, the quotes in them that open or
-/// close a text, and whether there is a backslash.
+/// Finds the end of an object or array. Calls `quotes` with the start of each 64 bytes, the quotes in them that begin
+/// or end a string, and whether they contain a backslash.
 #[inline(always)]
 fn walk(
     json: &[u8],
@@ -208,7 +209,7 @@ fn walk(
 ) -> Option<usize> {
     let mut at = from;
     let mut depth = 0_i32;
-    // All ones within a string, and one where the last byte was a backslash that escapes the next.
+    // All ones within a string, and one if the last byte was a backslash that escapes the next byte.
     let (mut inside, mut carried) = (0_u64, 0_u64);
     let mut tail = [0; 64];
     while at < json.len() {
@@ -247,7 +248,7 @@ fn walk(
     None
 }
 
-/// Which of the 64 bytes follow a backslash that is not itself escaped.
+/// Returns which of the 64 bytes follow a backslash that is not itself escaped.
 fn escaped(backslashes: u64, carried: &mut u64) -> u64 {
     let mut escaped = *carried;
     *carried = 0;
@@ -265,7 +266,7 @@ fn escaped(backslashes: u64, carried: &mut u64) -> u64 {
     escaped
 }
 
-/// Bit n is the parity of bits 0 to n: from a quote on, up to the next one, all are set.
+/// Returns a mask in which bit n is the parity of bits 0 to n: all bits from one quote up to the next are set.
 #[inline(always)]
 fn prefix_xor(mut bits: u64) -> u64 {
     for shift in [1, 2, 4, 8, 16, 32] {

@@ -67,7 +67,7 @@ fn may_be_own(path: &[&str]) -> bool {
 }
 
 impl Structure {
-    /// None if these bytes are no key.
+    /// Returns `None` if these bytes are not a key.
     pub(super) fn of(fragment: Fragment, key: &[u8], mut hasher: impl Hasher) -> Option<Self> {
         let mut strings = Vec::new();
         // Member names that lead here, and how many lead to each object or array that is open.

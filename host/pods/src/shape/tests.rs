@@ -1,4 +1,4 @@
-//! What is kept of a Pod is what the one decoder would have made of it, and its JSON comes back.
+//! The stored sections of a Pod are those of the one decoder, and its JSON is restored.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ pub(super) fn encoded() -> impl Iterator<Item = Section> {
     Section::ALL.into_iter().filter(|section| *section != Section::Full)
 }
 
-/// What differs where one section does.
+/// Returns the sections that differ if this section does: itself and the full object.
 fn of_the_whole_and(section: Section) -> SectionSet {
     SectionSet::EMPTY.with(section).with(Section::Full)
 }
 
-/// Compares a Pod as read with what the decoder gives.
+/// Compares a Pod as read with the decoder's output.
 pub(super) fn same_as_decoded(read: &Read<'_>, json: &[u8]) {
     let decoded = podium_wire::json::decode(json).unwrap();
     let expected = SectionBytes::encode(&decoded).unwrap();
@@ -44,7 +44,7 @@ pub(super) fn same_as_decoded(read: &Read<'_>, json: &[u8]) {
     assert_eq!(read.packed.phase(identity), decoded.status.phase);
 }
 
-/// The object as it comes back.
+/// Returns the object as it is restored.
 pub(super) fn without_managed_fields(json: &[u8]) -> String {
     let mut value: Value = serde_json::from_slice(json).unwrap();
     value["metadata"].as_object_mut().unwrap().remove("managedFields");
@@ -102,7 +102,7 @@ fn a_spec_and_a_status_of_one_text_are_two_parts() {
     }
 }
 
-/// What networks, StatefulSets, CronJobs and the kubelet write of one Pod alone.
+/// Values that networks, StatefulSets, CronJobs and the kubelet write to only one Pod.
 pub(super) fn of_its_own(own: u64) -> Value {
     let mut object = pod(1, own, "Running");
     let name = object["metadata"]["name"].as_str().unwrap().to_owned();
@@ -170,7 +170,7 @@ fn what_pods_have_in_common_is_what_has_the_same_bytes_for_any_of_them() {
     let mut read = |object: &Value| shapes.read(written(object).as_bytes(), &mut scratch, none).unwrap().packed;
     let (one, other) = (read(&pod(1, 1, "Running")), read(&pod(1, 2, "Running")));
     assert!(one.has_in_common(&other, Section::Labels) && one.has_in_common(&other, Section::Owners));
-    // Each has a time of its own in them.
+    // Each of them contains a different time.
     assert!(!one.has_in_common(&other, Section::Annotations) && !one.has_in_common(&other, Section::Full));
     let mut object = pod(1, 2, "Running");
     object["metadata"]["ownerReferences"][0]["uid"] = "00000000-0000-4000-8000-000000000000".into();
@@ -197,7 +197,7 @@ fn parts_that_are_empty_null_or_not_there_are_read() {
         let json = format!("{{{metadata}{rest}}}");
         let first = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
         same_as_decoded(&first, json.as_bytes());
-        // Now its parts are known, and two of them may be of one text.
+        // Now its fragments are known, and two of them may have the same text.
         let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
         same_as_decoded(&read, json.as_bytes());
         let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
@@ -362,7 +362,7 @@ fn managed_fields_end_where_they_are_closed_whatever_is_in_them() {
         let back: Value = serde_json::from_slice(&read.packed.json(identity).unwrap()).unwrap();
         assert_eq!(back.to_string(), expected);
     }
-    // A member behind them is no part of them.
+    // A member after them is not a part of them.
     let later = written(&object).replacen(r#"]},"spec":"#, r#"],"later":[7]},"spec":"#, 1);
     let read = shapes.read(later.as_bytes(), &mut scratch, |_, _, _| Some(&first)).unwrap();
     let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
@@ -376,7 +376,7 @@ fn sections_have_changed_where_their_bytes_differ() {
         .map(|own| {
             let mut object = if own % 3 == 0 { pod(1, own / 2, "Running") } else { of_its_own(own / 2) };
             (object["metadata"]["name"], object["metadata"]["uid"]) = ("web-5-abcde".into(), "u".into());
-            // Some differ in one part or one section alone.
+            // Some differ only in one fragment or section.
             let other = pod(1, own + 7, "Running");
             match own % 5 {
                 0 => object["metadata"] = states_of_one(&object),

@@ -18,7 +18,7 @@ use super::{
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Placeholder {
     pub(super) kind: Kind,
-    /// Of [`Kind::Same`]: the number of the placeholder with the same value.
+    /// For [`Kind::Same`], the number of the placeholder with the same value.
     pub(super) place: u8,
     /// One bit for each section of the fragment that contains the value.
     pub(super) sections: u8,

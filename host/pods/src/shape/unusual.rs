@@ -113,7 +113,7 @@ proptest! {
             (Ok(read), Ok(_)) => same_as_decoded(&read, &bytes),
             (Err(ShapeError::Unusual(pod)), Ok(decoded)) => prop_assert_eq!(*pod, decoded),
             (Err(ShapeError::Json(_)), Err(_)) => {}
-            // What is left out is not looked at: the rest is a Pod.
+            // Pruned fields are not checked: the rest is a Pod.
             (Ok(read), Err(_)) => {
                 let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
                 same_as_decoded(&read, &read.packed.json(identity).unwrap());

@@ -1,5 +1,5 @@
-//! The counterparts of loom for the publish path: it tries every order of their steps, and what each memory ordering
-//! allows. The rest is as in an ordinary build, since one thread uses it there.
+//! The types of loom for the publish path: loom tries every order of their steps, and every result that the memory
+//! orderings allow. The other types are those of an ordinary build, since only one thread uses them there.
 
 pub use std::sync::Weak;
 use std::sync::{Arc, atomic::Ordering};
@@ -10,11 +10,11 @@ pub use tokio::sync::Notify;
 
 pub use super::watch;
 
-/// A load and a store are one step each, with the ordering that `arc_swap` promises and no more.
+/// A load and a store are one step each, with the ordering that `arc_swap` guarantees and not a stronger one.
 #[derive(Debug)]
 pub struct ArcSwap<T> {
     present: AtomicUsize,
-    /// All that were ever stored; loom knows nothing of it, and no step is within.
+    /// All values that were ever stored. Loom does not see this lock, and no step happens under it.
     stored: Mutex<Vec<Arc<T>>>,
 }
 

@@ -1,7 +1,7 @@
-//! What threads share state through in this crate and in the queue of the engine: cells, locks and signals.
+//! Cells, locks and signals for state that threads share, in this crate and in the queue of the engine.
 //!
-//! With `--cfg podium_model="loom"` or `"shuttle"` these are a model checker's, so that `tests/schedules` tries the
-//! orders in which threads can do their steps on the code as it is. Nobody else sets this.
+//! With `--cfg podium_model="loom"` or `"shuttle"` these are the types of a model checker, so that `tests/schedules`
+//! tries the orders of the threads' steps on the unchanged code. No other build sets this.
 
 #[cfg(podium_model = "loom")]
 mod loom;

@@ -1,4 +1,4 @@
-//! `tokio::sync::Notify` with one permit and waiters in turn, as its documentation has it. Each call is one step.
+//! `tokio::sync::Notify` as documented, with one permit and with waiters in their order. Each call is one step.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -13,7 +13,7 @@ struct State {
     permit: bool,
     numbers: u64,
     waiting: VecDeque<(u64, Waker)>,
-    /// Taken out of `waiting` by a notification that they have not yet seen.
+    /// Removed from `waiting` by a notification that they have not seen yet.
     notified: BTreeSet<u64>,
 }
 
@@ -52,7 +52,7 @@ impl Notify {
 
 pub struct Notified<'a> {
     notify: &'a Notify,
-    /// Its place among those that wait, from the first poll to the end.
+    /// Its number among the waiters, from the first poll to the end.
     number: Option<u64>,
 }
 
@@ -89,7 +89,7 @@ impl Drop for Notified<'_> {
         let Some(number) = self.number.filter(|_| !std::thread::panicking()) else { return };
         let mut state = self.notify.0.lock();
         state.waiting.retain(|(other, _)| *other != number);
-        // A notification that nobody took is for the next.
+        // An unused notification is passed on to the next waiter.
         let waker = if state.notified.remove(&number) { state.notify_one() } else { None };
         drop(state);
         waker.into_iter().for_each(Waker::wake);

@@ -1,4 +1,4 @@
-//! The counterparts of shuttle: it may put another thread before each step.
+//! The types of shuttle, which may switch threads before each step.
 
 #![expect(clippy::unwrap_used, reason = "a checker has no poisoned locks that it did not report")]
 
@@ -8,7 +8,7 @@ use ::shuttle::sync::{MutexGuard, atomic::AtomicUsize};
 
 pub use super::{notify::Notify, watch};
 
-/// As parking_lot's: it is not poisoned.
+/// Like the mutex of parking_lot, it is not poisoned.
 #[derive(Debug)]
 pub struct Mutex<T>(::shuttle::sync::Mutex<T>);
 
@@ -26,8 +26,9 @@ impl<T> Mutex<T> {
     }
 }
 
-/// A load and a store are one step each, as `arc_swap` promises. That they wait for nobody is its own affair; that what
-/// uses it waits for nobody is ours, and a lock that is held for no longer than a step shows it as well.
+/// A load and a store are one step each, as `arc_swap` guarantees. That these calls do not block is for `arc_swap` to
+/// test; that the code that uses them does not block is tested here, and a lock that is held for only one step shows
+/// it.
 #[derive(Debug)]
 pub struct ArcSwap<T>(Mutex<Arc<T>>);
 
@@ -37,7 +38,7 @@ impl<T> ArcSwap<T> {
     }
 
     pub fn store(&self, value: Arc<T>) {
-        // What was there is dropped outside.
+        // The previous value is dropped after the lock is released.
         let _before = std::mem::replace(&mut *self.0.lock(), value);
     }
 
@@ -50,7 +51,7 @@ impl<T> ArcSwap<T> {
     }
 }
 
-/// The last owner may go before each look.
+/// The last owner may be dropped before each call.
 #[derive(Debug)]
 pub struct Weak<T> {
     of: std::sync::Weak<T>,

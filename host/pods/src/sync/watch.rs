@@ -1,4 +1,4 @@
-//! `tokio::sync::watch` without its value, as its documentation has it: each call is one step, of a checker's counter.
+//! `tokio::sync::watch` as documented, without its value: each call is one step on a counter of the checker.
 
 use std::{
     future::poll_fn,
@@ -12,15 +12,15 @@ use ::loom::sync::atomic::AtomicUsize;
 #[cfg(podium_model = "shuttle")]
 use ::shuttle::sync::atomic::AtomicUsize;
 
-/// The version's lowest bit: the sender is gone.
+/// The lowest bit of the version: the sender was dropped.
 const CLOSED: usize = 1;
 
 #[derive(Debug)]
 struct Shared {
     version: AtomicUsize,
-    /// The same, unknown to the checkers.
+    /// The same version, which the checkers do not see.
     newest: std::sync::atomic::AtomicUsize,
-    /// The checkers do not know of this lock, as nobody waits for it: no step is done under it.
+    /// The checkers do not see this lock, and no thread ever blocks on it: no step happens under it.
     waiting: Mutex<Vec<Waker>>,
 }
 
@@ -75,7 +75,8 @@ impl<T> Receiver<T> {
         poll_fn(|context| {
             let mut version = self.shared.version.load(Ordering::Acquire);
             if version != self.shared.newest.load(Ordering::SeqCst) {
-                // A weak load may be late and an addition is not: none is missed between here and the waiting.
+                // A load may return an old version, and an addition returns the newest: none is missed before this task
+                // waits.
                 version = self.shared.version.fetch_add(0, Ordering::AcqRel);
             }
             if version & !CLOSED != self.seen {

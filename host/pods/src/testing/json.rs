@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-/// A Pod of a workload, as an API server writes it: `own` makes everything that differs between Pods of one workload.
+/// Returns a Pod of a workload, as an API server writes it. All values in which Pods of one workload differ depend on
+/// `own`.
 pub fn pod_json(workload: usize, own: u64, phase: &str) -> Value {
     let hex = |seed: u64, digits: usize| {
         let mut text = String::new();
@@ -45,7 +46,7 @@ pub fn pod_json(workload: usize, own: u64, phase: &str) -> Value {
                 "volumeMounts": [{"name": volume, "mountPath": "/var/run"}],
             }],
             "restartPolicy": "Always", "nodeName": node, "hostname": name,
-            // Behind nodeName, as affinity is where keys are in an API server's order.
+            // After nodeName, as affinity is in the order of an API server.
             "zone": {"nodeAffinity": {"values": [node]}},
             "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}],
         },
@@ -64,7 +65,7 @@ pub fn pod_json(workload: usize, own: u64, phase: &str) -> Value {
     })
 }
 
-/// In the order in which an API server writes an object's members; any other order is read as well.
+/// Formats an object with its members in the order of an API server; any other order is read as well.
 pub fn written(object: &Value) -> String {
     const ORDER: [&str; 14] = [
         "kind",

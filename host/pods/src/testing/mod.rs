@@ -1,4 +1,4 @@
-//! Pods for the tests of this crate and of those above it, and what such tests compare. Nothing else uses it.
+//! Pods for the tests of this crate and of the crates above it, and assertions of such tests. No other code uses it.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -41,7 +41,7 @@ pub fn cached(pod: &Pod) -> Arc<CachedPod> {
     Arc::new(CachedPod::new(pod).unwrap())
 }
 
-/// "+uid@revision" for an addition, "-uid@revision" for a deletion, "uid@old>new" for a change.
+/// Formats changes: "+uid@revision" for an addition, "-uid@revision" for a deletion, "uid@old>new" for a change.
 pub fn told(changes: &[Change]) -> Vec<String> {
     let tell = |change: &Change| match (&change.old, &change.new) {
         (Some(old), Some(new)) => format!("{}@{}>{}", new.key.uid, old.revision, new.revision),
@@ -52,22 +52,22 @@ pub fn told(changes: &[Change]) -> Vec<String> {
     changes.iter().map(tell).collect()
 }
 
-/// By name.
+/// Pods by name.
 pub type Pods = BTreeMap<Arc<str>, Arc<CachedPod>>;
 
-/// Somebody who hears of changes alone, and fails where they contradict what he heard before: who is told of something
-/// twice or too late, of a step that does not begin where the last one ended, or of one back in time.
+/// A subscriber that sees only the changes, and fails if one contradicts those before it: if it is reported twice or
+/// too late, does not begin at the state where the last one ended, or goes back in time.
 #[derive(Default)]
 pub struct Believer {
     pub present: Pods,
-    /// By uid.
+    /// The uids of deleted Pods.
     gone: BTreeSet<Arc<str>>,
-    /// What comes next begins an epoch.
+    /// The next changes begin an epoch.
     anew: bool,
 }
 
 impl Believer {
-    /// History was set back: what is told next may be older, and bring back who is gone.
+    /// Records that the history was rolled back: later changes may be older, and may restore deleted Pods.
     pub fn rewind(&mut self) {
         self.gone.clear();
         self.anew = true;
@@ -99,7 +99,7 @@ impl Believer {
         Ok(())
     }
 
-    /// Readers see what was told, and nothing else.
+    /// Checks that readers see the reported Pods, and no others.
     pub fn agrees_with(&self, snapshot: &Snapshot) -> Result<(), String> {
         same_sections(snapshot, &self.present)
     }
