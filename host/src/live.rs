@@ -56,7 +56,7 @@ impl LivePods {
         };
         let unreadable =
             || Refused::Unavailable("the API server's answer is not the pod that was asked for".to_owned());
-        let pod = CachedPod::alone(&bytes, self.shapes.prune()).map_err(|_| unreadable())?;
+        let pod = CachedPod::unshared(&bytes, self.shapes.prune()).map_err(|_| unreadable())?;
         if (&*pod.key.namespace, &*pod.key.name) != (namespace, name) {
             return Err(unreadable());
         }

@@ -10,7 +10,7 @@ use podium_wire::Section;
 
 use crate::{
     model::{PodKey, Prune, Revision},
-    pod::{CachedPod, Record, Room},
+    pod::{CachedPod, Record, RecordArena},
     shape::{FRAGMENTS, Identity, Packed, Shape, Shapes},
 };
 
@@ -18,7 +18,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
     /// A skeleton: the JSON of a fragment, with placeholders for the values of each Pod.
-    Key(Vec<u8>),
+    Skeleton(Vec<u8>),
     /// The numbers of the skeletons of the three fragments.
     Shape([u32; FRAGMENTS]),
     Pod {
@@ -36,7 +36,7 @@ pub enum Entry {
 /// identified by their addresses.
 #[derive(Debug, Default)]
 pub struct Encoder {
-    keys: BTreeMap<usize, u32>,
+    skeletons: BTreeMap<usize, u32>,
     shapes: BTreeMap<usize, u32>,
 }
 
@@ -65,14 +65,14 @@ impl Encoder {
         if let Some(known) = self.shapes.get(&address) {
             return Some(*known);
         }
-        let parts = shape.keys()?.map(|(address, key)| match self.keys.get(&address) {
+        let skeletons = shape.keys()?.map(|(address, skeleton)| match self.skeletons.get(&address) {
             Some(known) => *known,
             None => {
-                entries.push(Entry::Key(key.to_vec()));
-                next_number(&mut self.keys, address)
+                entries.push(Entry::Skeleton(skeleton.to_vec()));
+                next_number(&mut self.skeletons, address)
             }
         });
-        entries.push(Entry::Shape(parts));
+        entries.push(Entry::Shape(skeletons));
         Some(next_number(&mut self.shapes, address))
     }
 }
@@ -88,17 +88,17 @@ fn next_number(numbers: &mut BTreeMap<usize, u32>, address: usize) -> u32 {
 #[derive(Debug)]
 pub struct Decoder<'a> {
     known: &'a Shapes,
-    keys: Vec<Vec<u8>>,
+    skeletons: Vec<Vec<u8>>,
     /// With the shape itself once a Pod has verified it.
     shapes: Vec<([usize; FRAGMENTS], Option<Arc<Shape>>)>,
     pods: Vec<Record>,
-    room: Room,
+    arena: RecordArena,
 }
 
 impl<'a> Decoder<'a> {
     #[must_use]
     pub fn new(known: &'a Shapes) -> Self {
-        Self { known, keys: Vec::new(), shapes: Vec::new(), pods: Vec::new(), room: Room::default() }
+        Self { known, skeletons: Vec::new(), shapes: Vec::new(), pods: Vec::new(), arena: RecordArena::default() }
     }
 
     /// Decodes the next entry. Returns `None` if it does not fit the entries before it, or is a Pod that does not come
@@ -106,10 +106,13 @@ impl<'a> Decoder<'a> {
     #[must_use]
     pub fn take(&mut self, entry: Entry) -> Option<()> {
         match entry {
-            Entry::Key(key) => self.keys.push(key),
-            Entry::Shape(keys) => {
-                let keys = keys.map(|key| key as usize);
-                keys.iter().all(|key| *key < self.keys.len()).then(|| self.shapes.push((keys, None)))?;
+            Entry::Skeleton(skeleton) => self.skeletons.push(skeleton),
+            Entry::Shape(skeletons) => {
+                let skeletons = skeletons.map(|number| number as usize);
+                skeletons
+                    .iter()
+                    .all(|number| *number < self.skeletons.len())
+                    .then(|| self.shapes.push((skeletons, None)))?;
             }
             Entry::Pod { shape, name, uid, revision, own } => {
                 let identity = Identity { name: &name, uid: &uid, revision };
@@ -117,7 +120,7 @@ impl<'a> Decoder<'a> {
                 let key = PodKey::new(shape.namespace(), &name, &uid);
                 self.push(&CachedPod::from_parts(key, Revision(revision), Packed::from_parts(shape, &own)))?;
             }
-            Entry::Unshared(json) => self.push(&CachedPod::alone(&json, &Prune::NOTHING).ok()?)?,
+            Entry::Unshared(json) => self.push(&CachedPod::unshared(&json, &Prune::NOTHING).ok()?)?,
         }
         Some(())
     }
@@ -140,20 +143,20 @@ impl<'a> Decoder<'a> {
     }
 
     fn shape(&mut self, number: usize, own: &[u8], identity: Identity<'_>) -> Option<Arc<Shape>> {
-        let (keys, shape) = self.shapes.get_mut(number)?;
+        let (skeletons, shape) = self.shapes.get_mut(number)?;
         match shape {
             Some(shape) => shape.fits(own, identity).then(|| Arc::clone(shape)),
             None => {
-                let keys = keys.map(|key| &*self.keys[key]);
-                Some(Arc::clone(shape.insert(self.known.restore(keys, own, identity)?)))
+                let skeletons = skeletons.map(|number| &*self.skeletons[number]);
+                Some(Arc::clone(shape.insert(self.known.restore(skeletons, own, identity)?)))
             }
         }
     }
 
     fn push(&mut self, pod: &CachedPod) -> Option<()> {
-        let record = Record::new(pod, &mut self.room);
+        let record = Record::new(pod, &mut self.arena);
         let in_order = match self.pods.last() {
-            Some(last) => last.kept()?.compare(&pod.key.namespace, &pod.key.name).is_lt(),
+            Some(last) => last.record_ref()?.compare(&pod.key.namespace, &pod.key.name).is_lt(),
             None => true,
         };
         in_order.then(|| self.pods.push(record))

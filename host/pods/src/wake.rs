@@ -29,8 +29,8 @@ pub struct Wake<L> {
     cluster: Vec<Group<L>>,
     namespaces: HashMap<Arc<str>, Vec<Group<L>>>,
     /// All plugins with the scope of the cluster, and all plugins of each namespace.
-    of_cluster: Vec<L>,
-    of_namespaces: HashMap<Arc<str>, Vec<L>>,
+    cluster_lanes: Vec<L>,
+    namespace_lanes: HashMap<Arc<str>, Vec<L>>,
 }
 
 /// Interests of one scope in the same set of sections, of which there are 128.
@@ -51,16 +51,16 @@ impl<L: Copy> Wake<L> {
         let mut wake = Self {
             cluster: Vec::new(),
             namespaces: HashMap::new(),
-            of_cluster: Vec::new(),
-            of_namespaces: HashMap::new(),
+            cluster_lanes: Vec::new(),
+            namespace_lanes: HashMap::new(),
         };
         for (at, (lane, spec)) in plugins.into_iter().enumerate() {
             let interest = Interest { lane, selector: spec.watch.selector.clone(), rank: (ranks[&spec.id], at) };
             let (groups, lanes) = match spec.scope() {
-                Scope::Cluster => (&mut wake.cluster, &mut wake.of_cluster),
+                Scope::Cluster => (&mut wake.cluster, &mut wake.cluster_lanes),
                 Scope::Namespace(namespace) => (
                     wake.namespaces.entry(namespace.clone()).or_default(),
-                    wake.of_namespaces.entry(namespace).or_default(),
+                    wake.namespace_lanes.entry(namespace).or_default(),
                 ),
             };
             lanes.push(lane);
@@ -80,14 +80,14 @@ impl<L: Copy> Wake<L> {
     /// Returns the lanes of all plugins whose scope contains the namespace, whatever they watch there.
     #[must_use]
     pub fn in_scope(&self, namespace: &str) -> Vec<L> {
-        self.of_cluster.iter().chain(self.of_namespaces.get(namespace).into_iter().flatten()).copied().collect()
+        self.cluster_lanes.iter().chain(self.namespace_lanes.get(namespace).into_iter().flatten()).copied().collect()
     }
 
     /// Returns the lanes that the change wakes, in order.
     #[must_use]
     pub fn concerned(&self, change: &Change) -> Vec<L> {
         let Some(key) = change.key() else { return Vec::new() };
-        let (old, new) = (Lazy::new(change.old.as_deref()), Lazy::new(change.new.as_deref()));
+        let (old, new) = (LazyLabels::new(change.old.as_deref()), LazyLabels::new(change.new.as_deref()));
         // A Pod with unchanged labels neither begins nor ceases to match a selector.
         let moves = change.sections.contains(Section::Labels);
         let mut woken: Vec<((usize, usize), L)> = Vec::new();
@@ -142,12 +142,12 @@ impl<L> Group<L> {
 }
 
 /// The labels of one state, decoded when the first selector needs them.
-struct Lazy<'a> {
+struct LazyLabels<'a> {
     pod: Option<&'a CachedPod>,
     labels: OnceCell<Labels>,
 }
 
-impl<'a> Lazy<'a> {
+impl<'a> LazyLabels<'a> {
     fn new(pod: Option<&'a CachedPod>) -> Self {
         Self { pod, labels: OnceCell::new() }
     }

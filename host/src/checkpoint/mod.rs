@@ -182,7 +182,7 @@ impl Saving<'_> {
     fn pod(&mut self, pod: &CachedPod) -> io::Result<()> {
         for entry in self.encoder.entries(pod) {
             let entry = match entry {
-                dump::Entry::Key(key) => Entry::Key(self.pieces(key)?),
+                dump::Entry::Skeleton(key) => Entry::Key(self.pieces(key)?),
                 dump::Entry::Shape(keys) => Entry::Shape(keys),
                 dump::Entry::Pod { shape, name, uid, revision, own } => {
                     Entry::Pod { shape, name, uid, revision, own: self.pieces(own)? }
@@ -334,7 +334,7 @@ impl<'a> Loading<'a> {
                 let fits = self.pieces.len() + piece.len() <= MAX_TEXT && !piece.is_empty();
                 return fits.then(|| self.pieces.extend_from_slice(&piece));
             }
-            Entry::Key(Bytes(last)) => dump::Entry::Key(self.whole(last)),
+            Entry::Key(Bytes(last)) => dump::Entry::Skeleton(self.whole(last)),
             Entry::Shape(keys) if self.pieces.is_empty() => dump::Entry::Shape(keys),
             Entry::Pod { shape, name, uid, revision, own: Bytes(last) } => {
                 dump::Entry::Pod { shape, name, uid, revision, own: self.whole(last) }

@@ -7,7 +7,7 @@ use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use podium_pods::{
     model::{PodKey, Revision},
-    pod::{CachedPod, Known, PodEvent, PodList, Record, Room},
+    pod::{CachedPod, Known, PodEvent, PodList, Record, RecordArena},
     shape::{Scratch, Shapes},
 };
 use serde::Deserialize;
@@ -208,12 +208,12 @@ pub(super) struct Decoder {
     known: Arc<dyn Known>,
     scratch: Scratch,
     /// For the Pods of a list.
-    room: Room,
+    arena: RecordArena,
 }
 
 impl Decoder {
     pub(super) fn new(shapes: Arc<Shapes>, known: Arc<dyn Known>) -> Self {
-        Self { shapes, known, scratch: Scratch::default(), room: Room::default() }
+        Self { shapes, known, scratch: Scratch::default(), arena: RecordArena::default() }
     }
 
     pub(super) fn pod(&mut self, object: Object<'_>) -> Result<Seen, Malformed> {
@@ -241,7 +241,7 @@ impl Decoder {
         };
         match before.filter(|held| compare && held.revision == pod.revision) {
             Some(held) => list.held.insert(&held.key.uid),
-            None => list.read.push(Record::new(&pod, &mut self.room)),
+            None => list.read.push(Record::new(&pod, &mut self.arena)),
         }
         Ok(None)
     }
@@ -258,15 +258,15 @@ impl Decoder {
                 list.held.remove(&held.key.uid);
             }
             if !deleted {
-                list.read.push(Record::new(&pod, &mut self.room));
+                list.read.push(Record::new(&pod, &mut self.arena));
             }
         }
     }
 
     /// The list is complete.
     pub(super) fn end_list(&mut self) {
-        // Room that was begun goes with the list's Pods.
-        self.room = Room::default();
+        // The chunk that was begun is freed with the Pods of this list.
+        self.arena = RecordArena::default();
     }
 
     /// The Pod, and what the cache holds of its incarnation.

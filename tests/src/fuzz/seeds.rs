@@ -87,11 +87,11 @@ fn checkpoints(states: &[Vec<String>]) -> Result<Vec<Vec<u8>>> {
     }
     pods.sort_by(|one, other| one.key.cmp(&other.key));
     pods.dedup_by(|one, other| (&one.key.namespace, &one.key.name) == (&other.key.namespace, &other.key.name));
-    let alone = CachedPod::alone(
+    let unshared = CachedPod::unshared(
         br#"{"metadata":{"namespace":"a","name":"a","uid":"u","resourceVersion":"7"}}"#,
         &Prune::NOTHING,
     )?;
-    pods.insert(0, Arc::new(alone));
+    pods.insert(0, Arc::new(unshared));
     let directory = tempfile::tempdir()?;
     let mut seeds = Vec::new();
     for count in [0, 1, 2, 3, pods.len()] {

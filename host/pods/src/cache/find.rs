@@ -11,7 +11,7 @@ use std::{cell::Cell, cmp::Ordering, iter::Peekable, ops::Bound, sync::Arc};
 
 use super::{
     index::labels,
-    members::{Members, Slot},
+    slot_set::{Slot, SlotSet},
     snapshot::{Pods, Snapshot},
 };
 use crate::{
@@ -22,14 +22,14 @@ use crate::{
 /// The set that candidates are taken from.
 enum Source<'a> {
     Everything,
-    Namespace(&'a Members),
+    Namespace(&'a SlotSet),
     /// The sets of several values of an index; they do not overlap.
-    Index(Vec<&'a Members>),
+    Index(Vec<&'a SlotSet>),
 }
 
 /// The condition of the query that every candidate of the source satisfies and that is not filtered again.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Decided {
+enum Satisfied {
     Nothing,
     Node,
     Owner,
@@ -54,9 +54,9 @@ impl Snapshot {
     }
 
     pub(super) fn count_all(&self, query: &PodQuery) -> usize {
-        if is_known(query) {
+        if is_count_known(query) {
             return match &query.namespace {
-                Some(namespace) => self.namespaces.get(namespace).map_or(0, Members::len),
+                Some(namespace) => self.namespaces.get(namespace).map_or(0, SlotSet::len),
                 None => self.len(),
             };
         }
@@ -64,13 +64,13 @@ impl Snapshot {
     }
 
     pub(super) fn candidates_of_count(&self, query: &PodQuery) -> usize {
-        if is_known(query) {
+        if is_count_known(query) {
             return 0;
         }
         match self.source(query).0 {
             Source::Everything => self.len(),
-            Source::Namespace(members) => members.len(),
-            Source::Index(sets) => self.size_of(&sets, query),
+            Source::Namespace(set) => set.len(),
+            Source::Index(sets) => self.count_candidates(&sets, query),
         }
     }
 
@@ -81,43 +81,43 @@ impl Snapshot {
         after: Option<&'a Cursor>,
         examined: &'a Cell<usize>,
     ) -> impl Iterator<Item = Arc<CachedPod>> + 'a {
-        let (source, decided) = self.source(query);
+        let (source, satisfied) = self.source(query);
         let candidates = match source {
             Source::Everything => self.walk(after),
-            Source::Namespace(members) => self.walk_namespace(members, query.namespace.as_ref(), after),
+            Source::Namespace(set) => self.walk_namespace(set, query.namespace.as_ref(), after),
             Source::Index(sets) => self.walk_index(&sets, query.namespace.as_deref(), after),
         };
         let candidates = candidates.inspect(|_| examined.set(examined.get() + 1));
         let pods = candidates.filter_map(|slot| self.pods.get(slot)).map(|pod| pod.pod());
-        pods.filter(move |pod| matches(query, decided, pod))
+        pods.filter(move |pod| matches(query, satisfied, pod))
     }
 
-    fn source<'a>(&'a self, query: &PodQuery) -> (Source<'a>, Decided) {
+    fn source<'a>(&'a self, query: &PodQuery) -> (Source<'a>, Satisfied) {
         let mut size = self.len();
-        let mut best = (Source::Everything, Decided::Nothing);
+        let mut best = (Source::Everything, Satisfied::Nothing);
         if let Some(namespace) = &query.namespace {
-            let Some(members) = self.namespaces.get(namespace) else {
-                return (Source::Index(Vec::new()), Decided::Nothing);
+            let Some(set) = self.namespaces.get(namespace) else {
+                return (Source::Index(Vec::new()), Satisfied::Nothing);
             };
-            size = members.len();
-            best = (Source::Namespace(members), Decided::Nothing);
+            size = set.len();
+            best = (Source::Namespace(set), Satisfied::Nothing);
         }
-        let mut offer = |sets: Vec<&'a Members>, decided| {
-            let candidates = self.size_of(&sets, query);
+        let mut offer = |sets: Vec<&'a SlotSet>, satisfied| {
+            let candidates = self.count_candidates(&sets, query);
             if candidates <= size {
                 size = candidates;
-                best = (Source::Index(sets), decided);
+                best = (Source::Index(sets), satisfied);
             }
         };
         // Among sets of equal size the last one wins: its condition costs the most to filter by.
         if let Some(phase) = &query.phase {
-            offer(self.indexes.phases.get(phase).into_iter().collect(), Decided::Phase);
+            offer(self.indexes.phases.get(phase).into_iter().collect(), Satisfied::Phase);
         }
         if let Some(node) = &query.node {
-            offer(self.indexes.nodes.get(node).into_iter().collect(), Decided::Node);
+            offer(self.indexes.nodes.get(node).into_iter().collect(), Satisfied::Node);
         }
         if let Some(uid) = &query.owner_uid {
-            offer(self.indexes.owners.get(uid).into_iter().collect(), Decided::Owner);
+            offer(self.indexes.owners.get(uid).into_iter().collect(), Satisfied::Owner);
         }
         for (at, requirement) in query.labels.0.iter().enumerate() {
             if let LabelRequirement { key, operator: LabelOperator::In, values } = requirement {
@@ -125,84 +125,84 @@ impl Snapshot {
                 values.sort_unstable();
                 values.dedup();
                 let sets = values.into_iter().filter_map(|value| self.indexes.label(key, value)).collect();
-                offer(sets, Decided::Label(at));
+                offer(sets, Satisfied::Label(at));
             }
         }
         best
     }
 
     /// Returns the number of candidates in the sets; for a query of one namespace only Pods of that namespace count.
-    fn size_of(&self, sets: &[&Members], query: &PodQuery) -> usize {
-        let sizes = sets.iter().map(|members| match &query.namespace {
-            None => members.len(),
-            Some(namespace) => members.count_within(
+    fn count_candidates(&self, sets: &[&SlotSet], query: &PodQuery) -> usize {
+        let sizes = sets.iter().map(|set| match &query.namespace {
+            None => set.len(),
+            Some(namespace) => set.count_within(
                 |slot| self.pods.compare(slot, namespace, "") == Ordering::Less,
-                |slot| self.is_in(slot, namespace),
+                |slot| self.is_in_namespace(slot, namespace),
             ),
         });
         sizes.sum()
     }
 
-    fn is_in(&self, slot: Slot, namespace: &str) -> bool {
+    fn is_in_namespace(&self, slot: Slot, namespace: &str) -> bool {
         self.pods.get(slot).is_some_and(|pod| **pod.namespace() == *namespace)
     }
 
     fn walk<'a>(&'a self, after: Option<&'a Cursor>) -> Slots<'a> {
         let from = after.map_or(Bound::Unbounded, |after| Bound::Included(&*after.namespace));
         let namespaces = self.namespaces.range::<_, str>((from, Bound::Unbounded));
-        Box::new(namespaces.flat_map(move |(namespace, members)| self.walk_namespace(members, Some(namespace), after)))
+        Box::new(namespaces.flat_map(move |(namespace, set)| self.walk_namespace(set, Some(namespace), after)))
     }
 
     fn walk_namespace<'a>(
         &'a self,
-        members: &'a Members,
+        set: &'a SlotSet,
         namespace: Option<&Arc<str>>,
         after: Option<&'a Cursor>,
     ) -> Slots<'a> {
         match (namespace, after) {
             (Some(namespace), Some(after)) if after.namespace == *namespace => {
-                Box::new(members.iter_from(|slot| !is_behind(&self.pods, slot, after)))
+                Box::new(set.iter_from(|slot| !is_after(&self.pods, slot, after)))
             }
             (Some(namespace), Some(after)) if after.namespace > *namespace => Box::new(std::iter::empty()),
-            _ => Box::new(members.iter()),
+            _ => Box::new(set.iter()),
         }
     }
 
     fn walk_index<'a>(
         &'a self,
-        sets: &[&'a Members],
+        sets: &[&'a SlotSet],
         namespace: Option<&'a str>,
         after: Option<&'a Cursor>,
     ) -> Slots<'a> {
         let before = move |slot| {
             namespace.is_some_and(|namespace| self.pods.compare(slot, namespace, "") == Ordering::Less)
-                || after.is_some_and(|after| !is_behind(&self.pods, slot, after))
+                || after.is_some_and(|after| !is_after(&self.pods, slot, after))
         };
-        let sets = sets.iter().map(|members| members.iter_from(before).peekable()).collect();
-        let within = move |slot: &Slot| namespace.is_none_or(|namespace| self.is_in(*slot, namespace));
+        let sets = sets.iter().map(|set| set.iter_from(before).peekable()).collect();
+        let within = move |slot: &Slot| namespace.is_none_or(|namespace| self.is_in_namespace(*slot, namespace));
         Box::new(Merged { sets, pods: &self.pods }.take_while(within))
     }
 }
 
-fn is_behind(pods: &Pods, slot: Slot, after: &Cursor) -> bool {
+fn is_after(pods: &Pods, slot: Slot, after: &Cursor) -> bool {
     pods.compare(slot, &after.namespace, &after.name) == Ordering::Greater
 }
 
 /// Returns true if the number of matching Pods is known without examining any.
-fn is_known(query: &PodQuery) -> bool {
+fn is_count_known(query: &PodQuery) -> bool {
     let PodQuery { namespace: _, node, owner_uid, phase, labels } = query;
     node.is_none() && owner_uid.is_none() && phase.is_none() && labels.0.is_empty()
 }
 
-fn matches(query: &PodQuery, decided: Decided, pod: &CachedPod) -> bool {
+fn matches(query: &PodQuery, satisfied: Satisfied, pod: &CachedPod) -> bool {
     let PodQuery { namespace, node, owner_uid, phase, labels: selector } = query;
     namespace.as_ref().is_none_or(|namespace| pod.key.namespace == *namespace)
-        && (decided == Decided::Node || node.as_ref().is_none_or(|node| pod.node().as_deref() == Some(&**node)))
-        && (decided == Decided::Phase || phase.as_ref().is_none_or(|phase| *pod.phase() == **phase))
-        && (decided == Decided::Owner
+        && (satisfied == Satisfied::Node || node.as_ref().is_none_or(|node| pod.node().as_deref() == Some(&**node)))
+        && (satisfied == Satisfied::Phase || phase.as_ref().is_none_or(|phase| *pod.phase() == **phase))
+        && (satisfied == Satisfied::Owner
             || owner_uid.as_ref().is_none_or(|uid| pod.owner_uids().iter().any(|owner| **owner == **uid)))
-        && match (selector.0.len(), decided) {
-            (0, _) | (1, Decided::Label(_)) => true,
+        && match (selector.0.len(), satisfied) {
+            (0, _) | (1, Satisfied::Label(_)) => true,
             _ => selector.matches(&labels(Some(pod))),
         }
 }

@@ -9,39 +9,39 @@ use imbl::OrdMap;
 use podium_wire::{Labels, Section, SectionSet};
 
 use super::{
-    members::{Members, Slot},
+    slot_set::{Slot, SlotSet},
     snapshot::Pods,
 };
 use crate::pod::CachedPod;
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Index(OrdMap<Arc<str>, Members>);
+pub(super) struct Index(OrdMap<Arc<str>, SlotSet>);
 
 impl Index {
-    pub(super) fn get(&self, value: &str) -> Option<&Members> {
+    pub(super) fn get(&self, value: &str) -> Option<&SlotSet> {
         self.0.get(value)
     }
 
     fn insert(&mut self, value: &str, slot: Slot, place: impl Fn(Slot) -> Ordering) {
         match self.0.get_mut(value) {
-            Some(members) => members.insert(slot, place),
+            Some(set) => set.insert(slot, place),
             None => {
-                let mut members = Members::default();
-                members.insert(slot, place);
-                self.0.insert(value.into(), members);
+                let mut set = SlotSet::default();
+                set.insert(slot, place);
+                self.0.insert(value.into(), set);
             }
         }
     }
 
     /// Builds an index from the slots of each value, which must be in order.
-    fn of<'a>(values: impl IntoIterator<Item = (&'a str, Vec<Slot>)>) -> Self {
-        Self(values.into_iter().map(|(value, slots)| (Arc::from(value), Members::of(&slots))).collect())
+    fn from_slots<'a>(values: impl IntoIterator<Item = (&'a str, Vec<Slot>)>) -> Self {
+        Self(values.into_iter().map(|(value, slots)| (Arc::from(value), SlotSet::from_ordered(&slots))).collect())
     }
 
     fn remove(&mut self, value: &str, slot: Slot, place: impl Fn(Slot) -> Ordering) {
-        if let Some(members) = self.0.get_mut(value) {
-            members.remove(slot, place);
-            if members.is_empty() {
+        if let Some(set) = self.0.get_mut(value) {
+            set.remove(slot, place);
+            if set.is_empty() {
                 self.0.remove(value);
             }
         }
@@ -59,12 +59,12 @@ pub(super) struct Indexes {
 
 impl Indexes {
     /// Returns the Pods that have the label `key` with `value`.
-    pub(super) fn label(&self, key: &str, value: &str) -> Option<&Members> {
+    pub(super) fn label(&self, key: &str, value: &str) -> Option<&SlotSet> {
         self.labels.get(key).and_then(|values| values.get(value))
     }
 
     /// Builds the indexes of Pods in their order; their slots are numbered from 0.
-    pub(super) fn of(pods: &[Arc<CachedPod>]) -> Self {
+    pub(super) fn from_pods(pods: &[Arc<CachedPod>]) -> Self {
         let (mut nodes, mut phases, mut owners) =
             (BTreeMap::new(), BTreeMap::new(), BTreeMap::<String, Vec<Slot>>::new());
         let mut labelled: BTreeMap<String, BTreeMap<String, Vec<Slot>>> = BTreeMap::new();
@@ -86,12 +86,12 @@ impl Indexes {
         }
         let labels = labelled.into_iter().map(|(key, values)| {
             let values = values.iter().map(|(value, slots)| (&**value, slots.clone()));
-            (Arc::from(key.as_str()), Index::of(values))
+            (Arc::from(key.as_str()), Index::from_slots(values))
         });
         Self {
-            nodes: Index::of(nodes.iter().map(|(node, slots)| (&**node, slots.clone()))),
-            phases: Index::of(phases.iter().map(|(phase, slots)| (&**phase, slots.clone()))),
-            owners: Index::of(owners.iter().map(|(uid, slots)| (&**uid, slots.clone()))),
+            nodes: Index::from_slots(nodes.iter().map(|(node, slots)| (&**node, slots.clone()))),
+            phases: Index::from_slots(phases.iter().map(|(phase, slots)| (&**phase, slots.clone()))),
+            owners: Index::from_slots(owners.iter().map(|(uid, slots)| (&**uid, slots.clone()))),
             labels: labels.collect(),
         }
     }

@@ -7,16 +7,16 @@
 //! update in one step. The cache does not decide which plugins a change wakes.
 
 mod find;
+mod hash_index;
 mod index;
-mod lookup;
-mod members;
 mod page;
+mod persistent_vec;
 #[cfg(test)]
 mod properties;
 mod reader;
+mod slot_set;
 mod snapshot;
 mod store;
-mod tree;
 mod writer;
 
 pub use reader::Reader;

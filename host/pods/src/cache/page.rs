@@ -9,7 +9,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::{
-    pod::{CachedPod, Kept, Record, record},
+    pod::{CachedPod, Record, RecordRef, record},
     shape::Shape,
     sync::Mutex,
 };
@@ -31,50 +31,50 @@ type LongRecords = [Option<Arc<[u8]>>; PODS];
 /// The last owner of a page may be a reader. The pool's lock is only tried: on contention the buffer is freed or
 /// allocated normally, so neither side ever blocks.
 #[derive(Debug)]
-pub(super) struct Spare(Mutex<Vec<Vec<u8>>>);
+pub(super) struct BufferPool(Mutex<Vec<Vec<u8>>>);
 
-impl Default for Spare {
+impl Default for BufferPool {
     fn default() -> Self {
         Self(Mutex::new(Vec::new()))
     }
 }
 
-impl Spare {
+impl BufferPool {
     /// The most buffers in the pool: as many as the pages of a batch.
-    const MOST: usize = 64;
+    const MAX_BUFFERS: usize = 64;
 
     fn take(&self, length: usize) -> Vec<u8> {
         let wanted = length.next_multiple_of(STEP);
-        let kept = self.0.try_lock().and_then(|mut spare| {
-            let at = spare.iter().rposition(|bytes| bytes.capacity() == wanted)?;
-            Some(spare.remove(at))
+        let reused = self.0.try_lock().and_then(|mut buffers| {
+            let at = buffers.iter().rposition(|bytes| bytes.capacity() == wanted)?;
+            Some(buffers.remove(at))
         });
-        kept.unwrap_or_else(|| Vec::with_capacity(wanted))
+        reused.unwrap_or_else(|| Vec::with_capacity(wanted))
     }
 
-    fn keep(&self, mut bytes: Vec<u8>) {
+    fn put(&self, mut bytes: Vec<u8>) {
         if bytes.capacity() == 0 {
             return;
         }
         bytes.clear();
-        if let Some(mut spare) = self.0.try_lock() {
-            if spare.len() == Self::MOST {
-                spare.remove(0);
+        if let Some(mut buffers) = self.0.try_lock() {
+            if buffers.len() == Self::MAX_BUFFERS {
+                buffers.remove(0);
             }
-            spare.push(bytes);
+            buffers.push(bytes);
         }
     }
 }
 
 /// The different shapes of a page. Adjacent Pods are mostly of one workload and have few shapes; with a reference for
 /// each Pod, every new page would change sixteen reference counts.
-type OfPage = SmallVec<[Arc<Shape>; 4]>;
+type PageShapes = SmallVec<[Arc<Shape>; 4]>;
 /// The shape's number at a position without a Pod.
-const NOBODY: u8 = u8::MAX;
+const VACANT: u8 = u8::MAX;
 
 #[derive(Debug)]
 pub(super) struct Page {
-    shapes: OfPage,
+    shapes: PageShapes,
     /// The index of each Pod's shape in `shapes`.
     numbers: [u8; PODS],
     /// The end of each record in `bytes`.
@@ -84,23 +84,23 @@ pub(super) struct Page {
     /// Long records have no bytes in `bytes`.
     long: Option<Box<LongRecords>>,
     /// The pool to which `bytes` returns.
-    spare: Arc<Spare>,
+    buffers: Arc<BufferPool>,
 }
 
 impl Drop for Page {
     fn drop(&mut self) {
-        self.spare.keep(std::mem::take(&mut self.bytes));
+        self.buffers.put(std::mem::take(&mut self.bytes));
     }
 }
 
 impl Page {
-    pub(super) fn get(&self, at: usize) -> Option<Kept<'_>> {
+    pub(super) fn get(&self, at: usize) -> Option<RecordRef<'_>> {
         let shape = self.shapes.get(usize::from(*self.numbers.get(at)?))?;
         let record = match self.long(at) {
             Some(record) => record,
             None => self.bytes.get(self.start(at)..self.ends[at] as usize)?,
         };
-        Kept::of(shape, record)
+        RecordRef::parse(shape, record)
     }
 
     fn long(&self, at: usize) -> Option<&Arc<[u8]>> {
@@ -108,20 +108,20 @@ impl Page {
     }
 
     /// Builds a page with Pods at its first positions.
-    pub(super) fn of(pods: &[Record], spare: &Arc<Spare>) -> Self {
+    pub(super) fn from_records(pods: &[Record], buffers: &Arc<BufferPool>) -> Self {
         let length = pods.iter().map(|pod| pod.bytes().len()).filter(|length| *length <= LONG).sum();
-        let bytes = spare.take(length);
-        let (shapes, numbers) = (OfPage::new(), [NOBODY; PODS]);
-        let mut page = Self { shapes, numbers, ends: [0; PODS], bytes, long: None, spare: Arc::clone(spare) };
+        let bytes = buffers.take(length);
+        let (shapes, numbers) = (PageShapes::new(), [VACANT; PODS]);
+        let mut page = Self { shapes, numbers, ends: [0; PODS], bytes, long: None, buffers: Arc::clone(buffers) };
         let mut pods = pods.iter();
-        for (at, (of, end)) in page.numbers.iter_mut().zip(&mut page.ends).enumerate() {
+        for (at, (number, end)) in page.numbers.iter_mut().zip(&mut page.ends).enumerate() {
             if let Some(pod) = pods.next() {
                 if pod.bytes().len() > LONG {
                     page.long.get_or_insert_default()[at] = Some(pod.bytes().into());
                 } else {
                     page.bytes.extend_from_slice(pod.bytes());
                 }
-                *of = number(&mut page.shapes, pod.shape());
+                *number = shape_number(&mut page.shapes, pod.shape());
             }
             *end = u32::try_from(page.bytes.len()).unwrap_or(u32::MAX);
         }
@@ -129,8 +129,8 @@ impl Page {
     }
 
     /// Creates a page without Pods.
-    pub(super) fn empty(spare: &Arc<Spare>) -> Self {
-        Self::of(&[], spare)
+    pub(super) fn empty(buffers: &Arc<BufferPool>) -> Self {
+        Self::from_records(&[], buffers)
     }
 
     fn start(&self, at: usize) -> usize {
@@ -151,28 +151,28 @@ impl Page {
         }
         let (start, end) = (self.start(at), self.ends[at] as usize);
         let length = start + record.len() + self.bytes.len() - end;
-        let mut bytes = self.spare.take(length);
+        let mut bytes = self.buffers.take(length);
         bytes.extend_from_slice(&self.bytes[..start]);
         bytes.extend_from_slice(record);
         bytes.extend_from_slice(&self.bytes[end..]);
-        let (mut shapes, mut numbers, mut ends) = (OfPage::new(), [NOBODY; PODS], self.ends);
-        for (other, of) in numbers.iter_mut().enumerate() {
+        let (mut shapes, mut numbers, mut ends) = (PageShapes::new(), [VACANT; PODS], self.ends);
+        for (other, number) in numbers.iter_mut().enumerate() {
             let shape = match other == at {
                 true => pod.map(|pod| pod.packed().shape()),
                 false => self.shapes.get(usize::from(self.numbers[other])),
             };
-            *of = shape.map_or(NOBODY, |shape| number(&mut shapes, shape));
+            *number = shape.map_or(VACANT, |shape| shape_number(&mut shapes, shape));
         }
-        for of in &mut ends[at..] {
+        for other_end in &mut ends[at..] {
             // Sixteen records that are not long have at most 64 KiB.
-            *of = u32::try_from(*of as usize - end + start + record.len()).unwrap_or(u32::MAX);
+            *other_end = u32::try_from(*other_end as usize - end + start + record.len()).unwrap_or(u32::MAX);
         }
-        Self { shapes, numbers, ends, bytes, long, spare: Arc::clone(&self.spare) }
+        Self { shapes, numbers, ends, bytes, long, buffers: Arc::clone(&self.buffers) }
     }
 }
 
 /// Returns the index of a shape in `shapes`, and appends the shape if it is missing.
-fn number(shapes: &mut OfPage, shape: &Arc<Shape>) -> u8 {
+fn shape_number(shapes: &mut PageShapes, shape: &Arc<Shape>) -> u8 {
     let known = shapes.iter().position(|known| Arc::ptr_eq(known, shape));
     // A page has at most as many shapes as Pods.
     known.unwrap_or_else(|| {
@@ -187,18 +187,18 @@ mod tests {
 
     #[test]
     fn a_page_reuses_the_last_freed_buffer_of_its_size() {
-        let spare = Arc::<Spare>::default();
-        let pages = [1, 2, 2].map(|steps| spare.take(steps * STEP));
+        let buffers = Arc::<BufferPool>::default();
+        let pages = [1, 2, 2].map(|steps| buffers.take(steps * STEP));
         let addresses = pages.each_ref().map(|bytes| bytes.as_ptr());
-        pages.into_iter().for_each(|bytes| spare.keep(bytes));
-        let taken = [2, 1, 2].map(|steps| spare.take(steps * STEP - 1));
+        pages.into_iter().for_each(|bytes| buffers.put(bytes));
+        let taken = [2, 1, 2].map(|steps| buffers.take(steps * STEP - 1));
         assert_eq!(taken.each_ref().map(|bytes| bytes.as_ptr()), [addresses[2], addresses[0], addresses[1]]);
-        assert!(taken.iter().all(Vec::is_empty) && spare.0.lock().is_empty());
+        assert!(taken.iter().all(Vec::is_empty) && buffers.0.lock().is_empty());
     }
 
     #[test]
     fn a_long_record_is_shared_by_the_pages_that_have_it() {
-        let spare = Arc::<Spare>::default();
+        let buffers = Arc::<BufferPool>::default();
         let pod = |at: usize, length: usize| {
             let mut pod = podium_wire::Pod::default();
             (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), format!("p{at:02}"), "u".into());
@@ -228,26 +228,26 @@ mod tests {
             .map(|(at, length)| Record::from(Arc::new(pod(at, length))))
             .collect();
         assert!(records[1].bytes().len() > LONG, "{}", records[1].bytes().len());
-        let page = Page::of(&records, &spare);
+        let page = Page::from_records(&records, &buffers);
         assert!(page.bytes.len() < 1_000);
-        let mut room = Vec::new();
-        let next = page.with(0, Some(&pod(0, 30)), &mut room);
+        let mut buffer = Vec::new();
+        let next = page.with(0, Some(&pod(0, 30)), &mut buffer);
         assert!(Arc::ptr_eq(page.long(1).unwrap(), next.long(1).unwrap()));
         assert_eq!([0, 1, 2].map(|at| annotation(&next, at)), [30, 5_000, 20]);
         // A long record becomes short, a short one becomes long, and finally the long one is removed.
-        let next = next.with(1, Some(&pod(1, 40)), &mut room).with(2, Some(&pod(2, 6_000)), &mut room);
+        let next = next.with(1, Some(&pod(1, 40)), &mut buffer).with(2, Some(&pod(2, 6_000)), &mut buffer);
         assert_eq!([0, 1, 2].map(|at| annotation(&next, at)), [30, 40, 6_000]);
-        let next = next.with(2, None, &mut room);
+        let next = next.with(2, None, &mut buffer);
         assert!(next.long.is_none() && next.get(2).is_none());
         assert_eq!([0, 1].map(|at| annotation(&next, at)), [30, 40]);
     }
 
     #[test]
     fn the_pool_is_bounded_by_the_pages_of_a_batch() {
-        let spare = Arc::<Spare>::default();
-        (0..1_000).for_each(|_| spare.keep(Vec::with_capacity(STEP)));
-        assert_eq!(spare.0.lock().len(), Spare::MOST);
-        drop(Page::empty(&spare));
-        assert_eq!(spare.0.lock().len(), Spare::MOST);
+        let buffers = Arc::<BufferPool>::default();
+        (0..1_000).for_each(|_| buffers.put(Vec::with_capacity(STEP)));
+        assert_eq!(buffers.0.lock().len(), BufferPool::MAX_BUFFERS);
+        drop(Page::empty(&buffers));
+        assert_eq!(buffers.0.lock().len(), BufferPool::MAX_BUFFERS);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use proptest::{prelude::*, test_runner::TestCaseError};
 
 use super::{Reader, Snapshot, Writer};
-use crate::testing::{Believer, Pods, cached, pod, same_sections};
+use crate::testing::{ChangeChecker, Pods, cached, pod, same_sections};
 use crate::{
     model::{Cursor, LabelOperator, LabelRequirement, LabelSelector, PodQuery, Revision},
     pod::{CachedPod, Known, PodEvent, PodList, PodView},
@@ -96,13 +96,13 @@ impl History {
 struct Rig {
     writer: Writer,
     reader: Reader,
-    believer: Believer,
+    checker: ChangeChecker,
 }
 
 fn run(steps: &[Step], deliveries: &[Delivery]) -> Result<(), TestCaseError> {
     let history = History::new(steps);
     let (writer, reader) = super::new(7);
-    let mut rig = Rig { writer, reader, believer: Believer::default() };
+    let mut rig = Rig { writer, reader, checker: ChangeChecker::default() };
     let (mut head, mut position) = (0_usize, 0_usize);
     for delivery in deliveries.iter().chain([&Delivery::Advance(usize::MAX), &Delivery::Events(usize::MAX)]) {
         let changes = match *delivery {
@@ -136,8 +136,8 @@ fn run(steps: &[Step], deliveries: &[Delivery]) -> Result<(), TestCaseError> {
                 Vec::new()
             }
         };
-        rig.believer.hear(&changes).map_err(TestCaseError::fail)?;
-        rig.believer.agrees_with(&rig.reader.snapshot()).map_err(TestCaseError::fail)?;
+        rig.checker.apply(&changes).map_err(TestCaseError::fail)?;
+        rig.checker.agrees_with(&rig.reader.snapshot()).map_err(TestCaseError::fail)?;
     }
     let (revision, pods) = history.states.last().unwrap();
     same_sections(&rig.reader.snapshot(), pods).map_err(TestCaseError::fail)?;
@@ -185,7 +185,7 @@ fn matches(query: &PodQuery, pod: &CachedPod) -> bool {
 }
 
 /// Returns the Pods of all pages. Each page is read from a snapshot that `snapshot` returns.
-fn turned(query: &PodQuery, limit: usize, mut snapshot: impl FnMut() -> Arc<Snapshot>) -> Vec<Arc<CachedPod>> {
+fn all_pages(query: &PodQuery, limit: usize, mut snapshot: impl FnMut() -> Arc<Snapshot>) -> Vec<Arc<CachedPod>> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {
         let page = snapshot().find(query, limit, after.as_ref());
@@ -238,7 +238,7 @@ proptest! {
         prop_assert_eq!(snapshot.count(&query), expected.len() as u64);
         let page = snapshot.find(&query, limit, None);
         prop_assert!(page.pods.len() <= limit && page.pods.len() <= page.examined);
-        prop_assert_eq!(turned(&query, limit, || Arc::clone(&snapshot)), expected);
+        prop_assert_eq!(all_pages(&query, limit, || Arc::clone(&snapshot)), expected);
     }
 
     #[test]
@@ -310,7 +310,7 @@ proptest! {
         let before = reader.snapshot();
         let expected: Vec<_> = before.iter().filter(|pod| matches(&query, pod)).collect();
         let mut changes = meanwhile.iter();
-        let found = turned(&query, limit, || {
+        let found = all_pages(&query, limit, || {
             if let Some((name, label)) = changes.next() {
                 put(*name, *label);
             }
@@ -321,6 +321,6 @@ proptest! {
         let touched = |pod: &Arc<CachedPod>| meanwhile.iter().any(|(name, _)| *pod.key.name == format!("p{name:02}"));
         let stay = |pods: Vec<Arc<CachedPod>>| pods.into_iter().filter(|pod| !touched(pod)).collect::<Vec<_>>();
         prop_assert_eq!(stay(found), stay(expected.clone()));
-        prop_assert_eq!(turned(&query, limit, || Arc::clone(&before)), expected, "a snapshot does not change");
+        prop_assert_eq!(all_pages(&query, limit, || Arc::clone(&before)), expected, "a snapshot does not change");
     }
 }

@@ -6,22 +6,22 @@ use foldhash::quality::FixedState;
 use imbl::OrdMap;
 
 use super::{
+    hash_index::HashIndex,
     index::Indexes,
-    lookup::Lookup,
-    members::{Members, Slot},
-    page::{PODS, Page, Spare},
-    tree::Tree,
+    page::{BufferPool, PODS, Page},
+    persistent_vec::PersistentVec,
+    slot_set::{Slot, SlotSet},
 };
 use crate::{
     model::{Cursor, PodKey, PodQuery, Revision},
-    pod::{CachedPod, Kept, Page as FoundPage, PodView, Record, Staleness},
+    pod::{CachedPod, Page as FoundPage, PodView, Record, RecordRef, Staleness},
 };
 
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     pub(super) pods: Pods,
     /// The Pods of each namespace, ordered by name. No namespace is empty.
-    pub(super) namespaces: OrdMap<Arc<str>, Members>,
+    pub(super) namespaces: OrdMap<Arc<str>, SlotSet>,
     pub(super) indexes: Indexes,
     pub(super) revision: Revision,
     pub(super) staleness: Option<Staleness>,
@@ -30,17 +30,17 @@ pub struct Snapshot {
 /// The Pods by slot, by name and by uid.
 #[derive(Debug, Clone)]
 pub(super) struct Pods {
-    pages: Tree<Page>,
-    spare: Arc<Spare>,
-    names: Lookup,
-    uids: Lookup,
+    pages: PersistentVec<Page>,
+    buffers: Arc<BufferPool>,
+    names: HashIndex,
+    uids: HashIndex,
     hasher: FixedState,
     pub(super) len: usize,
     edits: u64,
 }
 
 impl Pods {
-    pub(super) fn get(&self, slot: Slot) -> Option<Kept<'_>> {
+    pub(super) fn get(&self, slot: Slot) -> Option<RecordRef<'_>> {
         self.pages.get(slot as usize / PODS)?.get(slot as usize % PODS)
     }
 
@@ -69,10 +69,10 @@ impl Pods {
 
     fn new(hasher: FixedState) -> Self {
         Self {
-            pages: Tree::default(),
-            spare: Arc::default(),
-            names: Lookup::default(),
-            uids: Lookup::default(),
+            pages: PersistentVec::default(),
+            buffers: Arc::default(),
+            names: HashIndex::default(),
+            uids: HashIndex::default(),
             hasher,
             len: 0,
             edits: 0,
@@ -80,16 +80,16 @@ impl Pods {
     }
 
     /// Stores Pods whose slots are numbered from 0.
-    fn of(hasher: FixedState, records: &[Record], pods: &[Arc<CachedPod>]) -> Self {
+    fn from_records(hasher: FixedState, records: &[Record], pods: &[Arc<CachedPod>]) -> Self {
         let mut empty = Self { len: pods.len(), ..Self::new(hasher) };
-        let pages = records.chunks(PODS).map(|pods| Page::of(pods, &empty.spare));
+        let pages = records.chunks(PODS).map(|pods| Page::from_records(pods, &empty.buffers));
         pages.enumerate().for_each(|(at, page)| empty.pages.set(at, Arc::new(page)));
         let keys = (0..).zip(pods).map(|(slot, pod)| {
             let PodKey { namespace, name, uid } = &pod.key;
             ((empty.name_hash(namespace, name), slot), (empty.uid_hash(uid), slot))
         });
         let (names, uids): (Vec<_>, Vec<_>) = keys.unzip();
-        Self { names: Lookup::of(&names), uids: Lookup::of(&uids), ..empty }
+        Self { names: HashIndex::from_entries(&names), uids: HashIndex::from_entries(&uids), ..empty }
     }
 
     /// Stores a Pod in a slot, or clears the slot. Overwrites the buffer `record`.
@@ -97,7 +97,7 @@ impl Pods {
         let (page, place) = (slot as usize / PODS, slot as usize % PODS);
         let with = match self.pages.get(page) {
             Some(page) => page.with(place, pod, record),
-            None => Page::empty(&self.spare).with(place, pod, record),
+            None => Page::empty(&self.buffers).with(place, pod, record),
         };
         self.pages.set(page, Arc::new(with));
         self.edits += 1;
@@ -133,13 +133,13 @@ impl Snapshot {
     /// order.
     pub(super) fn fill(&mut self, records: &[Record], pods: &[Arc<CachedPod>]) {
         let edits = self.pods.edits + 1;
-        self.pods = Pods { edits, ..Pods::of(self.pods.hasher.clone(), records, pods) };
-        self.indexes = Indexes::of(pods);
+        self.pods = Pods { edits, ..Pods::from_records(self.pods.hasher.clone(), records, pods) };
+        self.indexes = Indexes::from_pods(pods);
         let mut slots = 0..;
         let namespaces = pods.chunk_by(|one, other| one.key.namespace == other.key.namespace);
         let namespaces = namespaces.filter_map(|pods| {
-            let members: Vec<_> = slots.by_ref().take(pods.len()).collect();
-            Some((Arc::clone(&pods.first()?.key.namespace), Members::of(&members)))
+            let namespace_slots: Vec<_> = slots.by_ref().take(pods.len()).collect();
+            Some((Arc::clone(&pods.first()?.key.namespace), SlotSet::from_ordered(&namespace_slots)))
         });
         self.namespaces = namespaces.collect();
     }
@@ -157,11 +157,11 @@ impl Snapshot {
 
     /// Returns all Pods by namespace, then name.
     pub fn iter(&self) -> impl Iterator<Item = Arc<CachedPod>> {
-        self.kept().map(|pod| pod.pod())
+        self.records().map(|pod| pod.pod())
     }
 
-    pub(super) fn kept(&self) -> impl Iterator<Item = Kept<'_>> {
-        self.namespaces.values().flat_map(Members::iter).filter_map(|slot| self.pods.get(slot))
+    pub(super) fn records(&self) -> impl Iterator<Item = RecordRef<'_>> {
+        self.namespaces.values().flat_map(SlotSet::iter).filter_map(|slot| self.pods.get(slot))
     }
 
     /// Returns the number of edits. Two snapshots of one cache with the same number have the same Pods in the same

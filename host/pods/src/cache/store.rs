@@ -4,14 +4,17 @@ use std::{cmp::Ordering, sync::Arc};
 
 use podium_wire::SectionSet;
 
-use super::{members::Slot, snapshot::Snapshot};
+use super::{
+    slot_set::{Slot, SlotSet},
+    snapshot::Snapshot,
+};
 use crate::{
     model::PodKey,
     pod::{CachedPod, Change, Record},
 };
 
 /// A Pod of the cache and its slot.
-pub(super) struct Held {
+pub(super) struct Entry {
     pub(super) slot: Slot,
     pub(super) pod: Arc<CachedPod>,
 }
@@ -35,23 +38,23 @@ impl Store {
 
     /// Returns the Pod with the namespace and name of `key`. If `before` is its cached state, `before` is returned
     /// instead of a new copy.
-    pub(super) fn held(&self, key: &PodKey, before: Option<Arc<CachedPod>>) -> Option<Held> {
+    pub(super) fn entry(&self, key: &PodKey, before: Option<Arc<CachedPod>>) -> Option<Entry> {
         let slot = self.next.pods.by_name(&key.namespace, &key.name)?;
-        let kept = self.next.pods.get(slot)?;
-        let pod = before.filter(|before| kept.is(before)).unwrap_or_else(|| kept.pod());
-        Some(Held { slot, pod })
+        let record = self.next.pods.get(slot)?;
+        let pod = before.filter(|before| record.matches(before)).unwrap_or_else(|| record.pod());
+        Some(Entry { slot, pod })
     }
 
     /// Fills a store that has no Pods. Of several records with one name the newest is stored.
     pub(super) fn fill(&mut self, mut pods: Vec<Record>) -> Vec<Change> {
-        let order = |one: &Record, other: &Record| match (one.kept(), other.kept()) {
+        let order = |one: &Record, other: &Record| match (one.record_ref(), other.record_ref()) {
             (Some(one), Some(other)) => one.compare_to(&other),
             _ => Ordering::Equal,
         };
         if !pods.is_sorted_by(|one, other| order(one, other) == Ordering::Less) {
             pods.sort_by(order);
             pods.dedup_by(|later, earlier| {
-                let revision = |pod: &Record| pod.kept().map(|pod| pod.revision);
+                let revision = |pod: &Record| pod.record_ref().map(|pod| pod.revision);
                 let same = order(later, earlier) == Ordering::Equal;
                 if same && revision(later) > revision(earlier) {
                     std::mem::swap(later, earlier);
@@ -88,11 +91,11 @@ impl Store {
         pods.enter(slot, &pod.key);
         let place = |other| pods.compare(other, namespace, name);
         match namespaces.get_mut(namespace) {
-            Some(members) => members.insert(slot, place),
+            Some(set) => set.insert(slot, place),
             None => {
-                let mut members = Default::default();
-                super::members::Members::insert(&mut members, slot, place);
-                namespaces.insert(Arc::clone(namespace), members);
+                let mut set = SlotSet::default();
+                set.insert(slot, place);
+                namespaces.insert(Arc::clone(namespace), set);
             }
         }
         indexes.replace(pods, slot, None, Some(pod), SectionSet::ALL);
@@ -104,9 +107,9 @@ impl Store {
         let PodKey { namespace, name, .. } = &held.key;
         let Some(slot) = pods.by_name(namespace, name) else { return };
         indexes.replace(pods, slot, Some(held), None, SectionSet::ALL);
-        if let Some(members) = namespaces.get_mut(namespace) {
-            members.remove(slot, |other| pods.compare(other, namespace, name));
-            if members.is_empty() {
+        if let Some(set) = namespaces.get_mut(namespace) {
+            set.remove(slot, |other| pods.compare(other, namespace, name));
+            if set.is_empty() {
                 namespaces.remove(namespace);
             }
         }

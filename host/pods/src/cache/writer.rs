@@ -17,7 +17,7 @@ use std::sync::Arc;
 use super::{
     Snapshot,
     reader::Published,
-    store::{Held, Store},
+    store::{Entry, Store},
 };
 use crate::{
     model::{PodKey, Revision},
@@ -110,12 +110,12 @@ impl Writer {
         let mut present: Vec<u32> = (0..pods.len() as u32).collect();
         present.sort_unstable_by(|one, other| name(one).cmp(&name(other)));
         let next = &self.store.next;
-        let gone = next.kept().filter(|pod| {
+        let gone = next.records().filter(|pod| {
             let here = |at: &u32| {
                 let (namespace, name) = name(at);
                 pod.compare(namespace, name).reverse()
             };
-            pod.revision <= newest_removed && !held.have(pod) && present.binary_search_by(here).is_err()
+            pod.revision <= newest_removed && !held.contains_pod(pod) && present.binary_search_by(here).is_err()
         });
         let gone: Vec<_> = gone.map(|pod| pod.pod()).collect();
         drop(present);
@@ -152,12 +152,12 @@ impl Writer {
 
     /// Applies Pods from the API server's answers to own writes. Must not be used for the answer to a DELETE.
     pub fn write_through(&mut self, pods: Vec<Arc<CachedPod>>) -> Update<'_> {
-        let changes = pods.into_iter().filter_map(|pod| self.written(pod)).collect();
+        let changes = pods.into_iter().filter_map(|pod| self.write_through_pod(pod)).collect();
         Update { writer: self, changes }
     }
 
-    fn written(&mut self, pod: Arc<CachedPod>) -> Option<Change> {
-        let Held { slot, pod: held } = self.store.held(&pod.key, None)?;
+    fn write_through_pod(&mut self, pod: Arc<CachedPod>) -> Option<Change> {
+        let Entry { slot, pod: held } = self.store.entry(&pod.key, None)?;
         if held.key.uid != pod.key.uid || held.revision >= pod.revision || self.rewound {
             return None;
         }
@@ -188,21 +188,21 @@ impl Writer {
         passed: Revision,
         changes: &mut Vec<Change>,
     ) {
-        match self.store.held(&pod.key, before) {
+        match self.store.entry(&pod.key, before) {
             None if pod.revision <= passed => {}
-            Some(held) if pod.revision <= held.pod.revision => {}
-            held => self.replace(held, pod, changes),
+            Some(entry) if pod.revision <= entry.pod.revision => {}
+            entry => self.replace(entry, pod, changes),
         }
     }
 
     fn overwrite(&mut self, pod: Arc<CachedPod>, changes: &mut Vec<Change>) {
-        let held = self.store.held(&pod.key, None);
-        self.replace(held, pod, changes);
+        let entry = self.store.entry(&pod.key, None);
+        self.replace(entry, pod, changes);
     }
 
-    fn replace(&mut self, held: Option<Held>, pod: Arc<CachedPod>, changes: &mut Vec<Change>) {
-        let change = match held {
-            Some(Held { slot, pod: old }) if old.key.uid == pod.key.uid => self.store.replace(slot, old, pod),
+    fn replace(&mut self, entry: Option<Entry>, pod: Arc<CachedPod>, changes: &mut Vec<Change>) {
+        let change = match entry {
+            Some(Entry { slot, pod: old }) if old.key.uid == pod.key.uid => self.store.replace(slot, old, pod),
             other => {
                 if let Some(other) = other {
                     self.remove(other.pod, changes);
@@ -215,7 +215,7 @@ impl Writer {
     }
 
     fn delete(&mut self, last: Arc<CachedPod>, before: Option<Arc<CachedPod>>, changes: &mut Vec<Change>) {
-        let Some(Held { pod: held, .. }) = self.store.held(&last.key, before) else { return };
+        let Some(Entry { pod: held, .. }) = self.store.entry(&last.key, before) else { return };
         if held.key.uid != last.key.uid || last.revision < held.revision {
             return;
         }
@@ -245,7 +245,7 @@ mod tests {
 
     use super::*;
     use crate::cache::{self};
-    use crate::testing::{cached, pod, told};
+    use crate::testing::{cached, pod, summary};
     use crate::{
         model::{LabelOperator, LabelRequirement, LabelSelector, PodQuery},
         pod::{PodView, Record},
@@ -263,9 +263,9 @@ mod tests {
     fn a_recreated_pod_is_a_deletion_and_then_an_addition() {
         let (mut writer, _) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]).publish();
-        assert_eq!(told(&writer.apply(vec![applied("b", 9, "x")]).publish()), ["-a@5", "+b@9"]);
+        assert_eq!(summary(&writer.apply(vec![applied("b", 9, "x")]).publish()), ["-a@5", "+b@9"]);
         let list = [Record::from(cached(&pod("cart", "c", 12, "x")))].into_iter().collect();
-        assert_eq!(told(&writer.relist(list, Revision(20)).publish()), ["-b@9", "+c@12"]);
+        assert_eq!(summary(&writer.relist(list, Revision(20)).publish()), ["-b@9", "+c@12"]);
     }
 
     #[test]
@@ -301,14 +301,14 @@ mod tests {
         let (mut writer, _) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]).publish();
         assert!(writer.apply(vec![deleted("a", 4, "x")]).publish().is_empty());
-        assert_eq!(told(&writer.apply(vec![deleted("a", 5, "x")]).publish()), ["-a@5"]);
+        assert_eq!(summary(&writer.apply(vec![deleted("a", 5, "x")]).publish()), ["-a@5"]);
     }
 
     #[test]
     fn a_change_that_comes_with_the_deletion_is_reported_first() {
         let (mut writer, _) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]).publish();
-        assert_eq!(told(&writer.apply(vec![deleted("a", 8, "y")]).publish()), ["a@5>8", "-a@8"]);
+        assert_eq!(summary(&writer.apply(vec![deleted("a", 8, "y")]).publish()), ["a@5>8", "-a@8"]);
     }
 
     #[test]
@@ -332,7 +332,7 @@ mod tests {
         writer.apply(vec![applied("a", 5, "x")]).publish();
         assert!(writer.write_through(vec![cached(&pod("cart", "a", 12, "y"))]).publish().len() == 1);
         assert!(writer.relist(PodList::default(), Revision(10)).publish().is_empty());
-        assert_eq!(told(&writer.relist(PodList::default(), Revision(12)).publish()), ["-a@12"]);
+        assert_eq!(summary(&writer.relist(PodList::default(), Revision(12)).publish()), ["-a@12"]);
         assert!(reader.snapshot().is_empty());
     }
 
@@ -386,11 +386,11 @@ mod tests {
             list
         };
         assert!(writer.relist(held("a"), Revision(7)).publish().is_empty());
-        assert_eq!(told(&writer.relist(held("b"), Revision(9)).publish()), ["-a@5"]);
+        assert_eq!(summary(&writer.relist(held("b"), Revision(9)).publish()), ["-a@5"]);
         let uuid = |last: char| format!("6f1c5c3e-1d2b-4c8e-9a44-3f0e8b1a7d5{last}");
         writer.apply(vec![applied(&uuid('1'), 15, "x")]).publish();
         assert!(writer.relist(held(&uuid('1')), Revision(17)).publish().is_empty());
-        assert_eq!(told(&writer.relist(held(&uuid('2')), Revision(19)).publish()), [format!("-{}@15", uuid('1'))]);
+        assert_eq!(summary(&writer.relist(held(&uuid('2')), Revision(19)).publish()), [format!("-{}@15", uuid('1'))]);
     }
 
     #[test]
@@ -428,7 +428,7 @@ mod tests {
         assert!(writer.write_through(vec![cached(&leaving)]).publish().len() == 1);
         assert_eq!(reader.snapshot().get("shop", "cart").unwrap().revision, Revision(7));
         leaving.header.resource_version = "8".into();
-        assert_eq!(told(&writer.apply(vec![PodEvent::deleted(cached(&leaving))]).publish()), ["-a@8"]);
+        assert_eq!(summary(&writer.apply(vec![PodEvent::deleted(cached(&leaving))]).publish()), ["-a@8"]);
         leaving.header.resource_version = "9".into();
         assert!(writer.write_through(vec![cached(&leaving)]).publish().is_empty());
         assert!(reader.snapshot().is_empty());
@@ -449,7 +449,7 @@ mod tests {
         let older = || PodList::from_iter([Record::from(cached(&pod("cart", "a", 20, "y")))]);
         assert!(writer.relist(older(), Revision(30)).publish().is_empty());
         writer.rewind();
-        assert_eq!(told(&writer.relist(older(), Revision(30)).publish()), ["a@50>20"]);
+        assert_eq!(summary(&writer.relist(older(), Revision(30)).publish()), ["a@50>20"]);
         assert_eq!(reader.snapshot().revision(), Revision(30));
         assert!(writer.relist(PodList::default(), Revision(10)).publish().is_empty(), "the guards are back");
     }
@@ -478,9 +478,9 @@ mod tests {
     fn readers_see_the_changes_of_an_update_when_it_is_published_or_dropped_and_not_before() {
         let (mut writer, reader) = cache::new(7);
         let update = writer.apply(vec![applied("a", 5, "x")]);
-        assert_eq!(told(update.changes()), ["+a@5"]);
+        assert_eq!(summary(update.changes()), ["+a@5"]);
         assert!(reader.snapshot().is_empty());
-        assert_eq!(told(&update.publish()), ["+a@5"]);
+        assert_eq!(summary(&update.publish()), ["+a@5"]);
         assert_eq!(reader.snapshot().len(), 1);
         drop(writer.apply(vec![deleted("a", 6, "x")]));
         assert!(reader.snapshot().is_empty());

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Kept, Record,
+    Record, RecordRef,
     record::{Uid, uuid_of},
 };
 
@@ -96,7 +96,7 @@ impl SortedUids {
     }
 
     /// Returns true if the uid of this Pod is among these.
-    pub(crate) fn have(&self, pod: &Kept<'_>) -> bool {
+    pub(crate) fn contains_pod(&self, pod: &RecordRef<'_>) -> bool {
         match pod.uid {
             Uid::Uuid(uuid) => self.0.uuids.binary_search(uuid).is_ok(),
             Uid::Text(uid) => self.0.others.contains(uid),
@@ -124,7 +124,7 @@ mod tests {
             pod.header.uid = uid.clone();
             pod.header.resource_version = "1".to_owned();
             let record = Record::from(Arc::new(CachedPod::new(&pod).unwrap()));
-            assert_eq!(some.have(&record.kept().unwrap()), at % 2 == 0, "{uid}");
+            assert_eq!(some.contains_pod(&record.record_ref().unwrap()), at % 2 == 0, "{uid}");
             assert_eq!(some.contains(uid), at % 2 == 0, "{uid}");
         }
     }

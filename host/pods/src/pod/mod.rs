@@ -13,8 +13,8 @@ use podium_wire::{
     CodecError, Header, Labels, Lifecycle, Owners, Section, SectionBytes, SectionSet, Spec, Status, Timestamp,
     json::JsonError,
 };
-pub(crate) use record::Kept;
-pub use record::{Record, Room, uuid_of};
+pub(crate) use record::RecordRef;
+pub use record::{Record, RecordArena, uuid_of};
 pub use view::{Page, PodView};
 
 use crate::{
@@ -52,27 +52,27 @@ impl CachedPod {
     /// from its sections.
     ///
     /// # Errors
-    /// As [`Self::alone`].
+    /// As [`Self::unshared`].
     pub fn new(pod: &podium_wire::Pod) -> Result<Self, PodError> {
         if !pod.full.is_empty() {
-            return Self::undivided(pod.clone(), pod.full.as_bytes(), &Prune::NOTHING);
+            return Self::pack_unshared(pod.clone(), pod.full.as_bytes(), &Prune::NOTHING);
         }
         let record = SectionBytes::encode(pod)?.record(&pod.header, SectionSet::ALL)?;
         let json = podium_wire::Record::open(record).and_then(|record| podium_wire::json::render(&record));
         let json = json.map_err(|error| CodecError::Malformed(error.to_string()))?;
-        Self::undivided(pod.clone(), json.to_string().as_bytes(), &Prune::NOTHING)
+        Self::pack_unshared(pod.clone(), json.to_string().as_bytes(), &Prune::NOTHING)
     }
 
     /// Reads the JSON of a Pod without sharing anything with other Pods, for a Pod that is not stored for long.
     ///
     /// # Errors
     /// When the JSON is not a Pod, its revision cannot be compared, or a section is too large.
-    pub fn alone(json: &[u8], prune: &Prune) -> Result<Self, PodError> {
-        Self::undivided(podium_wire::json::decode(json)?, json, prune)
+    pub fn unshared(json: &[u8], prune: &Prune) -> Result<Self, PodError> {
+        Self::pack_unshared(podium_wire::json::decode(json)?, json, prune)
     }
 
     /// Packs a Pod, decoded and as JSON, without sharing anything with other Pods.
-    fn undivided(pod: podium_wire::Pod, json: &[u8], prune: &Prune) -> Result<Self, PodError> {
+    fn pack_unshared(pod: podium_wire::Pod, json: &[u8], prune: &Prune) -> Result<Self, PodError> {
         let header = &pod.header;
         let key = PodKey::new(&header.namespace, &header.name, &header.uid);
         let revision = Revision::parse(&header.resource_version)?;
@@ -93,7 +93,7 @@ impl CachedPod {
         let (mut held, mut before) = (Some(held), None);
         let mut ask = |namespace: &str, name: &str, uid: &str| {
             before = held.take()?(namespace, name).filter(|pod| &*pod.key.uid == uid);
-            before.clone().map(Held)
+            before.clone().map(Previous)
         };
         match shapes.read(json, scratch, &mut ask) {
             Ok(read) => {
@@ -110,7 +110,7 @@ impl CachedPod {
             Err(ShapeError::Unusual(pod)) => {
                 // For a Pod of unknown form, `held` may not have been called yet.
                 ask(&pod.header.namespace, &pod.header.name, &pod.header.uid);
-                Ok((Self::undivided(*pod, json, shapes.prune())?, before))
+                Ok((Self::pack_unshared(*pod, json, shapes.prune())?, before))
             }
             Err(ShapeError::Json(error)) => Err(error.into()),
         }
@@ -245,9 +245,9 @@ impl PartialEq for CachedPod {
     }
 }
 
-struct Held(Arc<CachedPod>);
+struct Previous(Arc<CachedPod>);
 
-impl AsRef<Packed> for Held {
+impl AsRef<Packed> for Previous {
     fn as_ref(&self) -> &Packed {
         &self.0.packed
     }

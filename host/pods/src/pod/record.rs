@@ -14,13 +14,13 @@ use crate::{
 
 /// The size of the chunks that contain the records of one list. A separate allocation for each Pod of a list, freed
 /// when the list is applied, would leave gaps between allocations that stay.
-const PIECE: usize = 256 << 10;
+const ARENA_CHUNK: usize = 256 << 10;
 
 /// Memory for records.
 #[derive(Debug, Default)]
-pub struct Room {
+pub struct RecordArena {
     record: Vec<u8>,
-    piece: BytesMut,
+    chunk: BytesMut,
 }
 
 /// A Pod as a record.
@@ -41,50 +41,50 @@ impl From<Arc<CachedPod>> for Record {
 
 impl Record {
     #[must_use]
-    pub fn new(pod: &CachedPod, room: &mut Room) -> Self {
-        let Room { record, piece } = room;
+    pub fn new(pod: &CachedPod, arena: &mut RecordArena) -> Self {
+        let RecordArena { record, chunk } = arena;
         record.clear();
         put(pod, record);
-        if piece.capacity() < record.len() {
-            *piece = BytesMut::with_capacity(PIECE.max(record.len()));
+        if chunk.capacity() < record.len() {
+            *chunk = BytesMut::with_capacity(ARENA_CHUNK.max(record.len()));
         }
-        piece.extend_from_slice(record);
-        Self { shape: Arc::clone(pod.packed().shape()), bytes: piece.split().freeze() }
+        chunk.extend_from_slice(record);
+        Self { shape: Arc::clone(pod.packed().shape()), bytes: chunk.split().freeze() }
     }
 
     /// Returns the Pod. Never `None`, because the record was made from a Pod.
     #[must_use]
     pub fn pod(&self) -> Option<Arc<CachedPod>> {
-        Some(self.kept()?.pod())
+        Some(self.record_ref()?.pod())
     }
 
     /// Returns the namespace and the name. Never `None`, as [`Self::pod`].
     #[must_use]
     pub fn names(&self) -> Option<(String, String)> {
-        let kept = self.kept()?;
-        Some((kept.namespace().to_string(), kept.name().to_string()))
+        let record = self.record_ref()?;
+        Some((record.namespace().to_string(), record.name().to_string()))
     }
 
     /// Returns the revision. Never `None`, as [`Self::pod`].
     #[must_use]
     pub fn revision(&self) -> Option<Revision> {
-        Some(self.kept()?.revision)
+        Some(self.record_ref()?.revision)
     }
 
     #[must_use]
     pub fn has_uid(&self, uid: &str) -> bool {
-        self.kept().is_some_and(|kept| kept.has_uid(uid))
+        self.record_ref().is_some_and(|record| record.has_uid(uid))
     }
 
     /// Compares the Pod's namespace and name with the given ones.
     #[must_use]
     pub fn compare(&self, namespace: &str, name: &str) -> Ordering {
-        self.kept().map_or(Ordering::Less, |kept| kept.compare(namespace, name))
+        self.record_ref().map_or(Ordering::Less, |record| record.compare(namespace, name))
     }
 
     /// Returns the parsed record. Never `None`, as [`Self::pod`].
-    pub(crate) fn kept(&self) -> Option<Kept<'_>> {
-        Kept::of(&self.shape, &self.bytes)
+    pub(crate) fn record_ref(&self) -> Option<RecordRef<'_>> {
+        RecordRef::parse(&self.shape, &self.bytes)
     }
 
     pub(crate) fn shape(&self) -> &Arc<Shape> {
@@ -104,7 +104,7 @@ pub(super) enum Uid<'a> {
 
 /// A parsed record that borrows its bytes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Kept<'a> {
+pub(crate) struct RecordRef<'a> {
     shape: &'a Arc<Shape>,
     /// The name: the prefix that its shape has, or nothing, and the rest.
     prefix: &'a str,
@@ -136,15 +136,15 @@ pub(crate) fn put(pod: &CachedPod, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(packed.own_bytes());
 }
 
-/// The bytes of a uid that is a UUID in its usual form: small letters, hyphens at their places.
+/// Returns the bytes of a uid that is a UUID in its canonical form: lower-case digits, and hyphens in their places.
 #[must_use]
 pub fn uuid_of(uid: &str) -> Option<[u8; 16]> {
     uid.as_bytes().first_chunk().filter(|_| uid.len() == 36).and_then(uuid)
 }
 
-impl<'a> Kept<'a> {
+impl<'a> RecordRef<'a> {
     /// Parses a record. Returns `None` if the bytes are malformed.
-    pub(crate) fn of(shape: &'a Arc<Shape>, record: &'a [u8]) -> Option<Self> {
+    pub(crate) fn parse(shape: &'a Arc<Shape>, record: &'a [u8]) -> Option<Self> {
         let (name, record) = varint(record)?;
         let (uid, record) = varint(record)?;
         let (revision, record) = varint(record)?;
@@ -195,7 +195,7 @@ impl<'a> Kept<'a> {
     }
 
     /// Returns true if this is the record of exactly this state.
-    pub(crate) fn is(&self, pod: &CachedPod) -> bool {
+    pub(crate) fn matches(&self, pod: &CachedPod) -> bool {
         let packed = pod.packed();
         self.revision == pod.revision
             && Arc::ptr_eq(self.shape, packed.shape())

@@ -42,14 +42,14 @@ pub fn cached(pod: &Pod) -> Arc<CachedPod> {
 }
 
 /// Formats changes: "+uid@revision" for an addition, "-uid@revision" for a deletion, "uid@old>new" for a change.
-pub fn told(changes: &[Change]) -> Vec<String> {
-    let tell = |change: &Change| match (&change.old, &change.new) {
+pub fn summary(changes: &[Change]) -> Vec<String> {
+    let one = |change: &Change| match (&change.old, &change.new) {
         (Some(old), Some(new)) => format!("{}@{}>{}", new.key.uid, old.revision, new.revision),
         (Some(old), None) => format!("-{}@{}", old.key.uid, old.revision),
         (None, Some(new)) => format!("+{}@{}", new.key.uid, new.revision),
         (None, None) => "nothing".to_owned(),
     };
-    changes.iter().map(tell).collect()
+    changes.iter().map(one).collect()
 }
 
 /// Pods by name.
@@ -58,41 +58,41 @@ pub type Pods = BTreeMap<Arc<str>, Arc<CachedPod>>;
 /// A subscriber that sees only the changes, and fails if one contradicts those before it: if it is reported twice or
 /// too late, does not begin at the state where the last one ended, or goes back in time.
 #[derive(Default)]
-pub struct Believer {
+pub struct ChangeChecker {
     pub present: Pods,
     /// The uids of deleted Pods.
-    gone: BTreeSet<Arc<str>>,
+    deleted: BTreeSet<Arc<str>>,
     /// The next changes begin an epoch.
-    anew: bool,
+    rewound: bool,
 }
 
-impl Believer {
+impl ChangeChecker {
     /// Records that the history was rolled back: later changes may be older, and may restore deleted Pods.
     pub fn rewind(&mut self) {
-        self.gone.clear();
-        self.anew = true;
+        self.deleted.clear();
+        self.rewound = true;
     }
 
-    pub fn hear(&mut self, changes: &[Change]) -> Result<(), String> {
+    pub fn apply(&mut self, changes: &[Change]) -> Result<(), String> {
         for Change { old, new, .. } in changes {
             let name = &old.as_ref().or(new.as_ref()).unwrap().key.name;
-            let believed = self.present.get(name);
-            ensure(believed.map(|pod| &pod.key) == old.as_ref().map(|pod| &pod.key), || {
-                format!("{name} was {believed:?}, and the change begins with {old:?}")
+            let last = self.present.get(name);
+            ensure(last.map(|pod| &pod.key) == old.as_ref().map(|pod| &pod.key), || {
+                format!("{name} was {last:?}, and the change begins with {old:?}")
             })?;
-            if let (Some(believed), Some(old)) = (believed, old) {
-                ensure(believed.changed_from(old).is_empty(), || format!("{name} was {believed:?}, and not {old:?}"))?;
+            if let (Some(last), Some(old)) = (last, old) {
+                ensure(last.changed_from(old).is_empty(), || format!("{name} was {last:?}, and not {old:?}"))?;
             }
             match new {
                 Some(new) => {
-                    ensure(!self.gone.contains(&new.key.uid), || format!("{} came back", new.key.uid))?;
-                    let later = believed.is_none_or(|old| old.revision < new.revision);
-                    ensure(later || self.anew, || format!("{name} went back"))?;
+                    ensure(!self.deleted.contains(&new.key.uid), || format!("{} came back", new.key.uid))?;
+                    let later = last.is_none_or(|old| old.revision < new.revision);
+                    ensure(later || self.rewound, || format!("{name} went back"))?;
                     self.present.insert(Arc::clone(name), Arc::clone(new));
                 }
                 None => {
                     let old = self.present.remove(name).unwrap();
-                    self.gone.insert(Arc::clone(&old.key.uid));
+                    self.deleted.insert(Arc::clone(&old.key.uid));
                 }
             }
         }

@@ -12,7 +12,7 @@ use podium_pods::{
     model::Revision,
     pod::{Checkpoint, Observation, PodView, Record},
     shape::Shapes,
-    testing::Believer,
+    testing::ChangeChecker,
 };
 use proptest::{prelude::*, test_runner::TestCaseError};
 use tokio::{
@@ -81,7 +81,7 @@ struct Rig {
     reader: Reader,
     observations: mpsc::Receiver<Observation>,
     task: JoinHandle<()>,
-    believer: Believer,
+    checker: ChangeChecker,
     /// What readers saw last.
     revision: Revision,
     /// Not an older one than they saw.
@@ -108,14 +108,14 @@ impl Rig {
     fn new(streaming_lists: bool) -> Self {
         let cluster = Cluster::new(streaming_lists);
         let (writer, reader, observations, task) = begin(&cluster, None);
-        let (believer, revision) = (Believer::default(), Revision(0));
+        let (checker, revision) = (ChangeChecker::default(), Revision(0));
         Self {
             cluster,
             writer,
             reader,
             observations,
             task,
-            believer,
+            checker,
             revision,
             epoch: 0,
             listed: false,
@@ -135,7 +135,7 @@ impl Rig {
     fn hear(&mut self, observation: Observation) -> Result<(), TestCaseError> {
         match &observation {
             Observation::Rewound => {
-                self.believer.rewind();
+                self.checker.rewind();
                 self.revision = Revision(0);
                 // Who announces an epoch is not in the one that was seen.
                 self.epoch += 1;
@@ -149,9 +149,9 @@ impl Rig {
             _ => {}
         }
         let changes = take(&mut self.writer, observation);
-        self.believer.hear(&changes).map_err(TestCaseError::fail)?;
+        self.checker.apply(&changes).map_err(TestCaseError::fail)?;
         let snapshot = self.reader.snapshot();
-        self.believer.agrees_with(&snapshot).map_err(TestCaseError::fail)?;
+        self.checker.agrees_with(&snapshot).map_err(TestCaseError::fail)?;
         if self.listed { self.is_exact(&snapshot) } else { Ok(()) }
     }
 
@@ -202,7 +202,7 @@ impl Rig {
                 };
                 let checkpoint = (warm && self.listed).then(saved);
                 // Of what it did not see go meanwhile the journal knows.
-                self.believer = Believer::default();
+                self.checker = ChangeChecker::default();
                 (self.listed, self.restarted) = (false, true);
                 (self.writer, self.reader, self.observations, self.task) = begin(&self.cluster, checkpoint);
             }

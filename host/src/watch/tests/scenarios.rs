@@ -6,7 +6,7 @@ use podium_pods::{
     cache::{self, Reader, Writer},
     pod::{Change, Checkpoint, Observation, PodView, Record},
     shape::Shapes,
-    testing::told,
+    testing::summary,
 };
 use tokio::sync::mpsc;
 
@@ -80,7 +80,7 @@ impl Rig {
             Observation::Stale(staleness) => format!("stale: {}", staleness.reason),
         };
         let changes = take(&mut self.writer, observation);
-        told(&changes).iter().fold(what, |what, change| format!("{what} {change}"))
+        summary(&changes).iter().fold(what, |what, change| format!("{what} {change}"))
     }
 
     pub(super) async fn expect(&mut self, expected: &[&str]) {

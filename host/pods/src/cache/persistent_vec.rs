@@ -8,7 +8,7 @@ const BITS: u32 = 4;
 const WIDTH: usize = 1 << BITS;
 
 #[derive(Debug)]
-pub(super) struct Tree<T> {
+pub(super) struct PersistentVec<T> {
     root: Option<Arc<Node<T>>>,
     /// Levels above the leaves.
     height: u32,
@@ -29,13 +29,13 @@ impl<T> Clone for Node<T> {
     }
 }
 
-impl<T> Clone for Tree<T> {
+impl<T> Clone for PersistentVec<T> {
     fn clone(&self) -> Self {
         Self { root: self.root.clone(), height: self.height }
     }
 }
 
-impl<T> Default for Tree<T> {
+impl<T> Default for PersistentVec<T> {
     fn default() -> Self {
         Self { root: None, height: 0 }
     }
@@ -45,7 +45,7 @@ fn digit(index: usize, level: u32) -> usize {
     index >> (BITS * level) & (WIDTH - 1)
 }
 
-impl<T> Tree<T> {
+impl<T> PersistentVec<T> {
     pub(super) fn get(&self, index: usize) -> Option<&T> {
         if index >> (BITS * (self.height + 1)) > 0 {
             return None;
@@ -97,21 +97,21 @@ mod tests {
     proptest! {
         #[test]
         fn versions_do_not_change(steps in prop::collection::vec((0..10_000usize, any::<u32>(), any::<bool>()), 0..200)) {
-            let (mut tree, mut model) = (Tree::default(), BTreeMap::new());
+            let (mut vector, mut model) = (PersistentVec::default(), BTreeMap::new());
             let mut versions = Vec::new();
             for (index, value, keep) in steps {
-                tree.set(index, Arc::new(value));
+                vector.set(index, Arc::new(value));
                 model.insert(index, value);
                 if keep {
-                    versions.push((tree.clone(), model.clone()));
+                    versions.push((vector.clone(), model.clone()));
                 }
             }
-            versions.push((tree, model));
-            for (tree, model) in versions {
+            versions.push((vector, model));
+            for (vector, model) in versions {
                 for index in model.keys().flat_map(|index| [*index, index + 1, index * 16, index / 16]) {
-                    prop_assert_eq!(tree.get(index), model.get(&index));
+                    prop_assert_eq!(vector.get(index), model.get(&index));
                 }
-                prop_assert_eq!(tree.get(usize::MAX), None);
+                prop_assert_eq!(vector.get(usize::MAX), None);
             }
         }
     }

@@ -5,20 +5,20 @@
 
 use std::sync::Arc;
 
-use super::{members::Slot, tree::Tree};
+use super::{persistent_vec::PersistentVec, slot_set::Slot};
 
 /// Average number of slots in a bucket at which the number of buckets is doubled.
 const FULL: usize = 48;
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Lookup {
-    buckets: Tree<Box<[(u32, Slot)]>>,
+pub(super) struct HashIndex {
+    buckets: PersistentVec<Box<[(u32, Slot)]>>,
     /// The number of buckets is two to the power of this.
     bits: u32,
     len: usize,
 }
 
-impl Lookup {
+impl HashIndex {
     fn bucket(&self, hash: u32) -> usize {
         (hash & ((1 << self.bits) - 1)) as usize
     }
@@ -26,24 +26,24 @@ impl Lookup {
     /// Returns the slots with this hash.
     pub(super) fn get(&self, hash: u32) -> impl Iterator<Item = Slot> {
         let entries = self.buckets.get(self.bucket(hash)).map_or(&[][..], |entries| entries);
-        entries.iter().filter(move |(of, _)| *of == hash).map(|(_, slot)| *slot)
+        entries.iter().filter(move |(other, _)| *other == hash).map(|(_, slot)| *slot)
     }
 
     /// Builds the index from slots with their hashes.
-    pub(super) fn of(entries: &[(u32, Slot)]) -> Self {
+    pub(super) fn from_entries(entries: &[(u32, Slot)]) -> Self {
         let len = entries.len();
-        let mut lookup = Self { len, ..Self::default() };
-        while len >= FULL << lookup.bits && lookup.bits < 24 {
-            lookup.bits += 1;
+        let mut index = Self { len, ..Self::default() };
+        while len >= FULL << index.bits && index.bits < 24 {
+            index.bits += 1;
         }
-        let mut buckets = vec![Vec::new(); 1 << lookup.bits];
+        let mut buckets = vec![Vec::new(); 1 << index.bits];
         for (hash, slot) in entries {
-            buckets[lookup.bucket(*hash)].push((*hash, *slot));
+            buckets[index.bucket(*hash)].push((*hash, *slot));
         }
         for (at, entries) in buckets.into_iter().enumerate() {
-            lookup.buckets.set(at, Arc::new(entries.into()));
+            index.buckets.set(at, Arc::new(entries.into()));
         }
-        lookup
+        index
     }
 
     pub(super) fn insert(&mut self, hash: u32, slot: Slot) {
@@ -95,18 +95,18 @@ mod tests {
             // Three slots share each hash.
             let hash = |slot: u32| (slot / 3).wrapping_mul(0x9e37_79b9);
             let mut model: BTreeSet<_> = (0..first).collect();
-            let mut lookup = Lookup::of(&(0..first).map(|slot| (hash(slot), slot)).collect::<Vec<_>>());
+            let mut index = HashIndex::from_entries(&(0..first).map(|slot| (hash(slot), slot)).collect::<Vec<_>>());
             for (slot, add) in steps {
                 if !add {
-                    lookup.remove(hash(slot), slot);
+                    index.remove(hash(slot), slot);
                     model.remove(&slot);
                 } else if model.insert(slot) {
-                    lookup.insert(hash(slot), slot);
+                    index.insert(hash(slot), slot);
                 }
             }
-            prop_assert_eq!(lookup.len, model.len());
+            prop_assert_eq!(index.len, model.len());
             for slot in 0..2_000 {
-                let found: BTreeSet<_> = lookup.get(hash(slot)).collect();
+                let found: BTreeSet<_> = index.get(hash(slot)).collect();
                 let expected = (slot / 3 * 3..slot / 3 * 3 + 3).filter(|slot| model.contains(slot)).collect();
                 prop_assert_eq!(found, expected);
             }

@@ -8,12 +8,12 @@
 
 use std::{cmp::Ordering, iter, ops::Range, sync::Arc};
 
-/// The index of a Pod in the store. All slots are below [`RUN`]: no cache has as many Pods.
+/// The index of a Pod in the store. All slots are below [`RANGE_END`]: no cache has as many Pods.
 pub(super) type Slot = u32;
 
-/// Marks an entry as the last slot of the range that begins with the entry before it: `[a, b | RUN]` is every slot of
-/// `a..=b`, in this order. Any other entry is one slot.
-const RUN: Slot = 1 << 31;
+/// Marks an entry as the last slot of the range that begins with the entry before it: `[a, b | RANGE_END]` is every
+/// slot of `a..=b`, in this order. Any other entry is one slot.
+const RANGE_END: Slot = 1 << 31;
 
 /// Entries in order. Each range is as long as possible within its chunk, so a chunk's slots have only one
 /// representation.
@@ -25,7 +25,7 @@ const MAX_CHUNK: usize = 128;
 const FULL_CHUNK: usize = MAX_CHUNK * 7 / 8;
 
 #[derive(Debug, Clone, Default)]
-pub(super) enum Members {
+pub(super) enum SlotSet {
     #[default]
     None,
     /// One entry: one slot.
@@ -38,18 +38,18 @@ pub(super) enum Members {
     Many(Arc<Vec<Chunk>>, u32),
 }
 
-impl Members {
+impl SlotSet {
     /// Builds a set from slots that are in order.
-    pub(super) fn of(slots: &[Slot]) -> Self {
-        let mut members = Self::None;
-        members.rewrite(0, &extended(&[], slots.iter().map(|slot| *slot..*slot + 1)), slots.len());
-        members
+    pub(super) fn from_ordered(slots: &[Slot]) -> Self {
+        let mut set = Self::None;
+        set.rewrite(0, &extended(&[], slots.iter().map(|slot| *slot..*slot + 1)), slots.len());
+        set
     }
 
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Many(_, len) => *len as usize,
-            few => runs(few.chunk(0)).map(|run| run.len()).sum(),
+            few => ranges(few.chunk(0)).map(|range| range.len()).sum(),
         }
     }
 
@@ -62,7 +62,7 @@ impl Members {
         let before = |other| place(other) == Ordering::Less;
         let at = self.chunk_at(before);
         let (head, [left, right], tail) = cut(self.chunk(at), before);
-        let grown = extended(head, [left, slot..slot + 1, right].into_iter().chain(runs(tail)));
+        let grown = extended(head, [left, slot..slot + 1, right].into_iter().chain(ranges(tail)));
         self.rewrite(at, &grown, self.len() + 1);
     }
 
@@ -70,11 +70,12 @@ impl Members {
     pub(super) fn remove(&mut self, slot: Slot, place: impl Fn(Slot) -> Ordering) {
         let at = self.chunk_at(|other| place(other) != Ordering::Greater);
         let chunk = self.chunk(at);
-        if !runs(chunk).any(|run| run.contains(&slot)) {
+        if !ranges(chunk).any(|range| range.contains(&slot)) {
             return;
         }
-        let left = runs(chunk)
-            .flat_map(|run| if run.contains(&slot) { [run.start..slot, slot + 1..run.end] } else { [run, 0..0] });
+        let left = ranges(chunk).flat_map(|range| {
+            if range.contains(&slot) { [range.start..slot, slot + 1..range.end] } else { [range, 0..0] }
+        });
         self.rewrite(at, &extended(&[], left), self.len() - 1);
     }
 
@@ -82,8 +83,8 @@ impl Members {
     pub(super) fn iter_from(&self, before: impl Fn(Slot) -> bool) -> impl Iterator<Item = Slot> {
         let at = self.chunk_at(&before);
         let (_, [_, right], tail) = cut(self.chunk(at), before);
-        let behind = self.chunks().skip(at + 1);
-        iter::once(right).chain(runs(tail)).chain(behind.flat_map(runs)).flatten()
+        let after = self.chunks().skip(at + 1);
+        iter::once(right).chain(ranges(tail)).chain(after.flat_map(ranges)).flatten()
     }
 
     /// Returns the number of slots from the first for which `before` is false to the last for which `within` is true;
@@ -93,18 +94,19 @@ impl Members {
         let at = self.chunk_at(&before);
         let (_, [_, right], tail) = cut(self.chunk(at), before);
         let (mut count, mut ended) = (0, false);
-        let behind = self.chunks().skip(at + 1);
-        let mut runs = iter::once(right).chain(runs(tail)).chain(behind.flat_map(runs)).filter(|run| !run.is_empty());
-        while !ended && let Some(run) = runs.next() {
-            let inside = inside(&run, &within);
-            ended = inside < run.len();
+        let after = self.chunks().skip(at + 1);
+        let mut ranges =
+            iter::once(right).chain(ranges(tail)).chain(after.flat_map(ranges)).filter(|range| !range.is_empty());
+        while !ended && let Some(range) = ranges.next() {
+            let inside = inside(&range, &within);
+            ended = inside < range.len();
             count += inside;
         }
         count
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Slot> {
-        self.chunks().flat_map(runs).flatten()
+        self.chunks().flat_map(ranges).flatten()
     }
 
     /// Replaces the entries of a chunk; the set then has `new_len` slots.
@@ -158,25 +160,25 @@ impl Members {
     }
 }
 
-fn runs(entries: &[Slot]) -> impl Iterator<Item = Range<Slot>> {
-    let runs = entries.chunk_by(|_, next| next & RUN != 0);
-    runs.map(|run| run[0]..(run[run.len() - 1] & !RUN) + 1)
+fn ranges(entries: &[Slot]) -> impl Iterator<Item = Range<Slot>> {
+    let ranges = entries.chunk_by(|_, next| next & RANGE_END != 0);
+    ranges.map(|range| range[0]..(range[range.len() - 1] & !RANGE_END) + 1)
 }
 
 /// Appends ranges to entries. A range that continues the last one is merged with it; empty ranges are skipped.
-fn extended(head: &[Slot], runs: impl Iterator<Item = Range<Slot>>) -> Vec<Slot> {
+fn extended(head: &[Slot], ranges: impl Iterator<Item = Range<Slot>>) -> Vec<Slot> {
     // A change adds at most three entries: it splits a range in two and puts a slot in between.
     let mut entries = Vec::with_capacity(MAX_CHUNK + 3);
     entries.extend_from_slice(head);
-    for run in runs.filter(|run| !run.is_empty()) {
-        debug_assert!(run.end <= RUN, "{run:?} are not slots");
+    for range in ranges.filter(|range| !range.is_empty()) {
+        debug_assert!(range.end <= RANGE_END, "{range:?} are not slots");
         match entries.last() {
-            Some(end) if (end & !RUN) + 1 == run.start => _ = entries.pop_if(|end| *end & RUN != 0),
-            _ => entries.push(run.start),
+            Some(end) if (end & !RANGE_END) + 1 == range.start => _ = entries.pop_if(|end| *end & RANGE_END != 0),
+            _ => entries.push(range.start),
         }
         // The last entry is now the first slot of the range, and may be its only one.
-        if entries.last() != Some(&(run.end - 1)) {
-            entries.push((run.end - 1) | RUN);
+        if entries.last() != Some(&(range.end - 1)) {
+            entries.push((range.end - 1) | RANGE_END);
         }
     }
     entries
@@ -187,13 +189,13 @@ fn extended(head: &[Slot], runs: impl Iterator<Item = Range<Slot>>) -> Vec<Slot>
 fn cut(entries: &[Slot], before: impl Fn(Slot) -> bool) -> (&[Slot], [Range<Slot>; 2], &[Slot]) {
     // The Pods of a list arrive in order, so the end is checked first.
     let at = match entries.last() {
-        Some(last) if before(last & !RUN) => entries.len(),
-        _ => entries.partition_point(|entry| before(entry & !RUN)),
+        Some(last) if before(last & !RANGE_END) => entries.len(),
+        _ => entries.partition_point(|entry| before(entry & !RANGE_END)),
     };
-    let Some(last) = entries.get(at).filter(|entry| *entry & RUN != 0) else {
+    let Some(last) = entries.get(at).filter(|entry| *entry & RANGE_END != 0) else {
         return (&entries[..at], [0..0, 0..0], &entries[at..]);
     };
-    let (first, last) = (entries[at - 1], last & !RUN);
+    let (first, last) = (entries[at - 1], last & !RANGE_END);
     // `before` is true for the first slot of the range and false for its last.
     let (mut low, mut high) = (first + 1, last);
     while low < high {
@@ -208,11 +210,11 @@ fn cut(entries: &[Slot], before: impl Fn(Slot) -> bool) -> (&[Slot], [Range<Slot
 }
 
 /// Returns the number of slots at the beginning of a range for which `within` is true.
-fn inside(run: &Range<Slot>, within: impl Fn(Slot) -> bool) -> usize {
-    if run.end.checked_sub(1).is_none_or(&within) {
-        return run.len();
+fn inside(range: &Range<Slot>, within: impl Fn(Slot) -> bool) -> usize {
+    if range.end.checked_sub(1).is_none_or(&within) {
+        return range.len();
     }
-    let (mut low, mut high) = (run.start, run.end - 1);
+    let (mut low, mut high) = (range.start, range.end - 1);
     while low < high {
         let middle = low + ((high - low) / 2);
         if within(middle) {
@@ -221,7 +223,7 @@ fn inside(run: &Range<Slot>, within: impl Fn(Slot) -> bool) -> usize {
             high = middle;
         }
     }
-    (low - run.start) as usize
+    (low - range.start) as usize
 }
 
 fn split(mut entries: &[Slot]) -> impl Iterator<Item = Chunk> {
@@ -230,7 +232,7 @@ fn split(mut entries: &[Slot]) -> impl Iterator<Item = Chunk> {
             len @ ..=MAX_CHUNK => len,
             // Most entries go to the left, so that slots inserted in order fill chunks instead of halving them. No
             // range is split.
-            _ if entries[FULL_CHUNK] & RUN != 0 => FULL_CHUNK - 1,
+            _ if entries[FULL_CHUNK] & RANGE_END != 0 => FULL_CHUNK - 1,
             _ => FULL_CHUNK,
         });
         entries = rest;
@@ -260,25 +262,27 @@ mod tests {
         |slot| if slot < 600 { slot << 16 } else { (((slot * 7919) % 600) << 16) | slot },
     ];
 
-    fn entries(members: &Members) -> usize {
-        members.chunks().map(<[Slot]>::len).sum()
+    fn entries(set: &SlotSet) -> usize {
+        set.chunks().map(<[Slot]>::len).sum()
     }
 
     /// Checks that the set has the slots of the model, in their only representation.
-    fn check(members: &Members, model: &BTreeMap<u32, Slot>) -> Result<(), TestCaseError> {
-        prop_assert!(members.iter().eq(model.values().copied()));
-        prop_assert_eq!((members.len(), members.is_empty()), (model.len(), model.is_empty()));
-        let (least, most) = match members {
-            Members::None => (0, 0),
-            Members::One(_) => (1, 1),
-            Members::Two(_) => (2, 2),
-            Members::Few(_) => (3, MAX_CHUNK),
-            Members::Many(chunks, _) => (1 + (MAX_CHUNK * usize::from(chunks.len() < 2)), MAX_CHUNK),
+    fn check(set: &SlotSet, model: &BTreeMap<u32, Slot>) -> Result<(), TestCaseError> {
+        prop_assert!(set.iter().eq(model.values().copied()));
+        prop_assert_eq!((set.len(), set.is_empty()), (model.len(), model.is_empty()));
+        let (least, most) = match set {
+            SlotSet::None => (0, 0),
+            SlotSet::One(_) => (1, 1),
+            SlotSet::Two(_) => (2, 2),
+            SlotSet::Few(_) => (3, MAX_CHUNK),
+            SlotSet::Many(chunks, _) => (1 + (MAX_CHUNK * usize::from(chunks.len() < 2)), MAX_CHUNK),
         };
-        for chunk in members.chunks() {
+        for chunk in set.chunks() {
             prop_assert!((least..=most).contains(&chunk.len()), "{chunk:x?}");
-            prop_assert!(chunk.first().is_none_or(|first| first & RUN == 0), "{chunk:x?}");
-            let fits = |one, next| if next & RUN == 0 { (one & !RUN) + 1 != next } else { one < next & !RUN };
+            prop_assert!(chunk.first().is_none_or(|first| first & RANGE_END == 0), "{chunk:x?}");
+            let fits = |one, next| {
+                if next & RANGE_END == 0 { (one & !RANGE_END) + 1 != next } else { one < next & !RANGE_END }
+            };
             prop_assert!(chunk.windows(2).all(|pair| fits(pair[0], pair[1])), "{chunk:x?}");
         }
         Ok(())
@@ -288,8 +292,8 @@ mod tests {
     /// of consecutive slots; at the end all slots are removed.
     fn follow(order: Order, first: &[Slot], steps: &[(Slot, u32, bool)], from: Slot) -> Result<(), TestCaseError> {
         let mut model: BTreeMap<_, _> = first.iter().map(|slot| (order(*slot), *slot)).collect();
-        let mut members = Members::of(&model.values().copied().collect::<Vec<_>>());
-        let mut versions = vec![(members.clone(), model.clone())];
+        let mut set = SlotSet::from_ordered(&model.values().copied().collect::<Vec<_>>());
+        let mut versions = vec![(set.clone(), model.clone())];
         for (first, count, add) in steps.iter().copied().chain((0..20).map(|part| (50 * part, 50, false))) {
             for slot in first..first + count {
                 let key = order(slot);
@@ -299,18 +303,18 @@ mod tests {
                 };
                 match add {
                     true if model.contains_key(&key) => continue,
-                    true => (members.insert(slot, place), model.insert(key, slot)),
-                    false => (members.remove(slot, place), model.remove(&key)),
+                    true => (set.insert(slot, place), model.insert(key, slot)),
+                    false => (set.remove(slot, place), model.remove(&key)),
                 };
             }
-            versions.push((members.clone(), model.clone()));
+            versions.push((set.clone(), model.clone()));
         }
-        for (members, model) in versions {
-            check(&members, &model)?;
-            let rest = members.iter_from(|slot| order(slot) < order(from));
+        for (set, model) in versions {
+            check(&set, &model)?;
+            let rest = set.iter_from(|slot| order(slot) < order(from));
             prop_assert!(rest.eq(model.range(order(from)..).map(|(_, slot)| *slot)));
             let to = order(from).saturating_add(1 << 20);
-            let counted = members.count_within(|slot| order(slot) < order(from), |slot| order(slot) < to);
+            let counted = set.count_within(|slot| order(slot) < order(from), |slot| order(slot) < to);
             prop_assert_eq!(counted, model.range(order(from)..to).count());
         }
         Ok(())
@@ -339,30 +343,31 @@ mod tests {
 
     #[test]
     fn a_range_takes_two_entries_and_a_single_slot_one() {
-        let of = |slots: &mut dyn Iterator<Item = Slot>| entries(&Members::of(&Vec::from_iter(slots)));
-        assert_eq!(of(&mut (0..100_000)), 2);
-        assert_eq!(of(&mut (0..1_000).step_by(2)), 500);
-        assert_eq!(of(&mut (0..1_000).rev()), 1_000, "in descending order");
-        let mut members = Members::default();
+        let entries_of =
+            |slots: &mut dyn Iterator<Item = Slot>| entries(&SlotSet::from_ordered(&Vec::from_iter(slots)));
+        assert_eq!(entries_of(&mut (0..100_000)), 2);
+        assert_eq!(entries_of(&mut (0..1_000).step_by(2)), 500);
+        assert_eq!(entries_of(&mut (0..1_000).rev()), 1_000, "in descending order");
+        let mut set = SlotSet::default();
         for slot in (0..100).step_by(2).chain((1..100).step_by(2)) {
-            members.insert(slot, |other| other.cmp(&slot));
+            set.insert(slot, |other| other.cmp(&slot));
         }
-        assert_eq!(entries(&members), 2, "slots in between join both sides");
+        assert_eq!(entries(&set), 2, "slots in between join both sides");
     }
 
     #[test]
     fn a_position_in_a_long_range_is_found_in_few_comparisons() {
-        let (mut members, looks) = (Members::of(&Vec::from_iter(0..100_000)), Cell::new(0));
-        let look = |slot: Slot, at| {
-            looks.set(looks.get() + 1);
+        let (mut set, comparisons) = (SlotSet::from_ordered(&Vec::from_iter(0..100_000)), Cell::new(0));
+        let compare = |slot: Slot, at| {
+            comparisons.set(comparisons.get() + 1);
             slot.cmp(&at)
         };
-        assert_eq!(members.iter_from(|slot| look(slot, 70_000).is_lt()).count(), 30_000);
-        assert!(looks.take() < 25);
-        members.insert(100_000, |slot| look(slot, 100_000));
-        assert_eq!((entries(&members), looks.take()), (2, 1), "at the end");
-        let counted = members.count_within(|slot| look(slot, 30_000).is_lt(), |slot| look(slot, 40_000).is_lt());
+        assert_eq!(set.iter_from(|slot| compare(slot, 70_000).is_lt()).count(), 30_000);
+        assert!(comparisons.take() < 25);
+        set.insert(100_000, |slot| compare(slot, 100_000));
+        assert_eq!((entries(&set), comparisons.take()), (2, 1), "at the end");
+        let counted = set.count_within(|slot| compare(slot, 30_000).is_lt(), |slot| compare(slot, 40_000).is_lt());
         assert_eq!(counted, 10_000);
-        assert!(looks.take() < 50);
+        assert!(comparisons.take() < 50);
     }
 }
