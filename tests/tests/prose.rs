@@ -31,7 +31,7 @@ const REPLACED: &[(&str, &str)] = &[
 const LEFT: &[(&str, usize)] = &[
     ("host/pods", 0),
     ("host/engine", 0),
-    ("host/src", 1),
+    ("host/src", 0),
     ("host/cli", 0),
     ("host/devcluster", 0),
     ("host/launcher", 0),

@@ -1,5 +1,7 @@
 //! Hostile YAML is one error or a few, never a panic, a long wait or much memory.
 
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 use podium_config::{Plugin, Problem, plugins};
 use proptest::prelude::*;
 

@@ -42,7 +42,7 @@ pub struct ConfigError {
     pub line: Option<u64>,
     /// Such as `spec.limits.memoryMiB`; empty where it is about the file.
     pub field: String,
-    /// What is wrong, and what to do about it.
+    /// The mistake, and how to correct it.
     pub message: String,
 }
 
