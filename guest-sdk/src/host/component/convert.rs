@@ -83,7 +83,7 @@ impl From<&Query> for pods::PodQuery {
             key: requirement.key.clone(),
             operator: match requirement.operator {
                 LabelOperator::Exists => types::LabelOperator::Exists,
-                LabelOperator::DoesNotExist => types::LabelOperator::Absent,
+                LabelOperator::DoesNotExist => types::LabelOperator::DoesNotExist,
                 LabelOperator::In => types::LabelOperator::In,
                 LabelOperator::NotIn => types::LabelOperator::NotIn,
             },

@@ -47,7 +47,7 @@ async fn a_streaming_list_whose_answer_never_begins_is_given_up_for_pages() {
         watching().hang(),
     ];
     let mut rig = rig(answers);
-    rig.expect(&["stale: no answer within 5 s", "stale: 500 : ", "list of 1 at 10: +a-uid@5", "live"]).await;
+    rig.expect(&["stale: no answer within 5 s", "stale: 500: ", "list of 1 at 10: +a-uid@5", "live"]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -89,7 +89,7 @@ async fn changes_before_the_end_of_the_initial_events_are_told_of_pods_that_the_
     let first = listing(10, &[pod("a", 5), pod("b", 6), pod("c", 7), pod("d", 8)]);
     let mut rig = rig(vec![first, answer(410), again, watching().hang()]);
     rig.next().await;
-    rig.expect(&["stale: 410 : ", "list of 3 at 30: -b-uid@6 a-uid@5>25", "live"]).await;
+    rig.expect(&["stale: 410: ", "list of 3 at 30: -b-uid@6 a-uid@5>25", "live"]).await;
     assert_eq!(rig.counters.unreadable(), 1);
 }
 
@@ -105,7 +105,7 @@ async fn a_pod_that_is_told_after_a_change_within_a_list_and_cannot_be_decoded_s
     let first = listing(10, &[pod("a", 5), pod("b", 6)]);
     let mut rig = rig(vec![first, answer(410), again, watching().hang()]);
     rig.next().await;
-    rig.expect(&["stale: 410 : ", "list of 2 at 30: a-uid@5>25", "live"]).await;
+    rig.expect(&["stale: 410: ", "list of 2 at 30: a-uid@5>25", "live"]).await;
     assert_eq!(rig.counters.unreadable(), 1);
 }
 
