@@ -1,4 +1,5 @@
-//! `spec.after` among all plugins: names of plugins that do not exist are warned of, cycles are errors that name the cycle.
+//! `spec.after` among all plugins: names of plugins that do not exist are warned of, cycles are errors that name the
+//! cycle.
 
 use std::collections::BTreeMap;
 
