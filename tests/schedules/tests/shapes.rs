@@ -16,17 +16,17 @@ use shuttle::{
     thread,
 };
 
-/// Pods of as many workloads, whose spec is one and whose other parts are their own.
+/// Pods of as many workloads. They have one spec; metadata and status differ in structure, which values do not hide.
 static PODS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| (0..6).map(pod).collect());
 /// The Pods that are read at once; the others were there before.
 const FEW: usize = 2;
 
 fn pod(at: usize) -> Vec<u8> {
     let metadata = format!(
-        r#"{{"name":"web","namespace":"shop","uid":"web-uid","resourceVersion":"5","labels":{{"app":"web-{at}"}}}}"#
+        r#"{{"name":"web","namespace":"shop","uid":"web-uid","resourceVersion":"5","labels":{{"app-{at}":"web"}}}}"#
     );
     let spec = r#"{"containers":[{"name":"app","image":"app:1"}]}"#;
-    let status = format!(r#"{{"phase":"Running","message":"{at} is well"}}"#);
+    let status = format!(r#"{{"phase":"Running","later":{at}}}"#);
     format!(r#"{{"kind":"Pod","apiVersion":"v1","metadata":{metadata},"spec":{spec},"status":{status}}}"#).into_bytes()
 }
 
@@ -69,5 +69,37 @@ fn a_part_is_there_once_while_a_pod_has_it_and_gone_with_the_last() {
             assert_eq!(packed.json(identity).unwrap(), PODS[at]);
         }
         parts_are_those_of(&shapes, &held);
+    });
+}
+
+/// Pods of one workload, each with a label and a message of its own.
+static OWN: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
+    let own = |at: usize, text: &str| {
+        text.replace("app-", "app").replace(&format!(r#""app{at}":"web""#), &format!(r#""app":"web-{at}""#))
+    };
+    let text = |at: usize| String::from_utf8(pod(at)).unwrap();
+    let pod =
+        |at: usize| own(at, &text(at)).replace(&format!(r#""later":{at}"#), &format!(r#""message":"{at} is well""#));
+    (0..4).map(|at| pod(at).into_bytes()).collect()
+});
+
+#[test]
+fn pods_whose_values_become_their_own_while_others_read_come_back_and_leave_nothing() {
+    common::check(250, 16, || {
+        let shapes = Arc::new(Shapes::new(7));
+        let none = |_: &str, _: &str, _: &str| None::<Packed>;
+        let readers = [(); 2].map(|()| {
+            let shapes = Arc::clone(&shapes);
+            thread::spawn(move || {
+                for _ in 0..3 {
+                    let at = thread_rng().gen_range(0..OWN.len());
+                    let packed = shapes.read(&OWN[at], &mut Scratch::default(), none).unwrap().packed;
+                    let identity = Identity { name: "web", uid: "web-uid", revision: 5 };
+                    assert_eq!(packed.json(identity).unwrap(), OWN[at]);
+                }
+            })
+        });
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+        assert_eq!(shapes.skeletons(), 0);
     });
 }
