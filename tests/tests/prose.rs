@@ -31,6 +31,7 @@ const REPLACED: &[(&str, &str)] = &[
 const LEFT: &[(&str, usize)] = &[
     ("host/pods", 0),
     ("host/engine", 0),
+    ("host/config", 0),
     ("host/src", 0),
     ("host/cli", 0),
     ("host/devcluster", 0),

@@ -73,7 +73,7 @@ impl Schema<'_> {
         }
     }
 
-    /// Returns false if the value itself is refused; what is refused within goes to `fields`.
+    /// Returns false if the value itself is refused; refused fields within it go to `fields`.
     fn keyword(&self, keyword: &str, of: &Value, value: &Value, path: &str, fields: &mut Fields) -> bool {
         let list = |of: &Value| of.as_array().unwrap().clone();
         let length = || value.as_str().map(|text| text.chars().count() as u64);

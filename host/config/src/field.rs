@@ -16,7 +16,7 @@ pub struct Problem {
     pub line: Option<u64>,
     /// Such as `spec.limits.memoryMiB`; empty if it is about the file.
     pub field: String,
-    /// What is wrong, and what to do about it.
+    /// The mistake, and how to correct it.
     pub message: String,
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Rule {
 
 impl Rule {
     /// # Errors
-    /// What is wrong with the text, and the text.
+    /// The mistake in the text, and the text.
     pub(crate) fn check(&self, text: &str) -> Result<(), String> {
         (self.check)(text).map_err(|message| if text.is_empty() { "must not be empty".to_owned() } else { message })
     }

@@ -78,7 +78,7 @@ pub(super) struct Pass<'a> {
 }
 
 /// The meaning of an answer for later requests.
-enum Told {
+enum Advice {
     /// It takes requests.
     Ready,
     Nothing,
@@ -138,14 +138,14 @@ impl Hold {
 impl Pass<'_> {
     /// Takes what came of the request.
     pub(super) fn answered(mut self, error: Option<&ApiError>, now: Instant) {
-        let told = self.told(error);
+        let advice = self.advice(error);
         let mut holds = self.backpressure.holds.lock();
         for scope in self.probes.drain(..) {
             // Of the account or plugin a refusal of all requests tells nothing.
-            let is_over = match &told {
-                Told::Ready => true,
-                Told::Nothing => false,
-                Told::Wait(of, _) => *of != Scope::All && scope == Scope::All,
+            let is_over = match &advice {
+                Advice::Ready => true,
+                Advice::Nothing => false,
+                Advice::Wait(of, _) => *of != Scope::All && scope == Scope::All,
             };
             // One that was asked for since is not what this was the probe for.
             if is_over && holds.get(&scope).is_some_and(|hold| hold.asked <= self.began) {
@@ -154,7 +154,7 @@ impl Pass<'_> {
                 holds.remove(&scope);
             }
         }
-        let Told::Wait(scope, wait) = told else { return };
+        let Advice::Wait(scope, wait) = advice else { return };
         let hold = holds.entry(scope.clone()).or_insert_with(|| {
             let (name, account, plugin) = (scope.name(), scope.account(), scope.plugin());
             let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
@@ -166,18 +166,18 @@ impl Pass<'_> {
         hold.end = hold.end.max(now + wait.max(LONGEST_OF_ALL) + PROBE_PAUSE);
     }
 
-    fn told(&self, error: Option<&ApiError>) -> Told {
+    fn advice(&self, error: Option<&ApiError>) -> Advice {
         let error = match error {
-            None => return Told::Ready,
-            Some(ApiError::Timeout(_) | ApiError::Transport { .. }) => return Told::Nothing,
+            None => return Advice::Ready,
+            Some(ApiError::Timeout(_) | ApiError::Transport { .. }) => return Advice::Nothing,
             Some(error) => error,
         };
-        let Some(wait) = error.retry_after().filter(|_| !error.is_about_the_object()) else { return Told::Ready };
+        let Some(wait) = error.retry_after().filter(|_| !error.is_about_the_object()) else { return Advice::Ready };
         match error.code() {
-            Some(429 | 500 | 503 | 504) if self.evicts => Told::Nothing,
-            Some(429) => Told::Wait(self.scope.clone(), wait.min(LONGEST)),
-            Some(500 | 503 | 504) => Told::Wait(Scope::All, wait.min(LONGEST_OF_ALL)),
-            _ => Told::Ready,
+            Some(429 | 500 | 503 | 504) if self.evicts => Advice::Nothing,
+            Some(429) => Advice::Wait(self.scope.clone(), wait.min(LONGEST)),
+            Some(500 | 503 | 504) => Advice::Wait(Scope::All, wait.min(LONGEST_OF_ALL)),
+            _ => Advice::Ready,
         }
     }
 }

@@ -243,12 +243,12 @@ impl App {
         let writeback = Arc::new(Writeback::new(&api, Arc::clone(&shapes)));
         let (sending, loaded) = (writeback.clone(), registry.clone());
         services.spawn(async move {
-            let told = |manager: &str, result| {
+            let report = |manager: &str, result| {
                 if let Some(plugin) = loaded.by_manager(manager) {
                     plugin.status.event(result);
                 }
             };
-            match sending.send_waiting_events(|| loaded.event_senders(), told).await {}
+            match sending.send_waiting_events(|| loaded.event_senders(), report).await {}
         });
 
         let dispatch = Arc::new(Dispatch {

@@ -34,30 +34,30 @@ pub(super) fn judge(request: &Request, error: &ApiError) -> Verdict {
             _ => Verdict::Ambiguous,
         };
     };
-    let told = || message.clone();
+    let shown = || message.clone();
     let names_uid = causes.iter().any(|cause| cause.field == "metadata.uid");
     let removal = matches!(request, Request::Delete { .. } | Request::Evict { .. } | Request::DeleteObject { .. });
     let result = match code {
         422 if names_uid => WriteResult::Gone,
         409 if removal => return Verdict::Contested,
-        409 if error.has_cause("FieldManagerConflict") => WriteResult::OwnedByOther(told()),
+        409 if error.has_cause("FieldManagerConflict") => WriteResult::OwnedByOther(shown()),
         409 => WriteResult::Conflict,
         // An apply creates, so what is missing is the namespace.
-        404 if matches!(request, Request::Apply { .. }) => WriteResult::Invalid(told()),
+        404 if matches!(request, Request::Apply { .. }) => WriteResult::Invalid(shown()),
         // No Status: what is missing is the path and not the object.
-        404 if matches!(request, Request::DeleteObject { .. }) && reason.is_none() => WriteResult::Invalid(told()),
+        404 if matches!(request, Request::DeleteObject { .. }) && reason.is_none() => WriteResult::Invalid(shown()),
         404 => WriteResult::Gone,
         // The server gave up on reading the request, or so it says.
         408 => return Verdict::Ambiguous,
-        429 if error.has_cause("DisruptionBudget") => WriteResult::Blocked(told()),
-        429 if error.is_about_the_object() => WriteResult::Forbidden(told()),
+        429 if error.has_cause("DisruptionBudget") => WriteResult::Blocked(shown()),
+        429 if error.is_about_the_object() => WriteResult::Forbidden(shown()),
         429 => return Verdict::Busy(*retry_after),
-        401 | 403 => WriteResult::Forbidden(told()),
-        400..=499 => WriteResult::Invalid(told()),
+        401 | 403 => WriteResult::Forbidden(shown()),
+        400..=499 => WriteResult::Invalid(shown()),
         // Two budgets for one Pod, or one that could not be counted down: found before the deletion, and no cause says
         // so.
         500.. if matches!(request, Request::Evict { .. }) && message.contains("PodDisruptionBudget") => {
-            WriteResult::Blocked(told())
+            WriteResult::Blocked(shown())
         }
         _ => return Verdict::Ambiguous,
     };

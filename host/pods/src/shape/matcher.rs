@@ -7,9 +7,10 @@
 use memchr::memchr;
 
 use super::{
+    forms,
     fragment::Fragment,
     json_string,
-    placeholder::{self, Kind, Value},
+    placeholder::{Kind, Value},
     scan::{Draft, Head},
     skip,
     tokens::{Placeholder, Token, Tokens},
@@ -106,8 +107,8 @@ impl<'a, 's> Matcher<'a, 's> {
             Kind::Name => fixed(rest, self.head.name.as_bytes())?,
             Kind::Uid => fixed(rest, self.head.uid.as_bytes())?,
             Kind::Revision => fixed(rest, self.head.revision)?,
-            Kind::Ordinal => fixed(rest, placeholder::ordinal(self.head.name.as_bytes())?)?,
-            Kind::Run => fixed(rest, placeholder::run(self.head.name.as_bytes())?)?,
+            Kind::Ordinal => fixed(rest, forms::ordinal(self.head.name.as_bytes())?)?,
+            Kind::Run => fixed(rest, forms::run(self.head.name.as_bytes())?)?,
             Kind::Same => {
                 let (_, from, end) = *draft.placeholders.get(usize::from(place))?;
                 fixed(rest, &self.json[from..end])?
@@ -117,39 +118,39 @@ impl<'a, 's> Matcher<'a, 's> {
                 if self.time == Some(text) {
                     own.push_same_time();
                 } else {
-                    own.push(Value::Time(placeholder::time(text)?));
+                    own.push(Value::Time(forms::time(text)?));
                     self.time = Some(text);
                 }
                 20
             }
             Kind::Uuid => {
-                own.push(Value::Uuid(&placeholder::uuid(rest.first_chunk()?)?));
+                own.push(Value::Uuid(&forms::uuid(rest.first_chunk()?)?));
                 36
             }
             Kind::Digest => {
-                own.push(Value::Digest(&placeholder::digest(rest.first_chunk()?)?));
+                own.push(Value::Digest(&forms::digest(rest.first_chunk()?)?));
                 64
             }
             Kind::Ipv4 => {
-                let (address, length) = placeholder::ipv4(rest)?;
+                let (address, length) = forms::ipv4(rest)?;
                 own.push(Value::Ipv4(address));
                 length
             }
             Kind::Suffix => {
-                let suffix = rest.first_chunk::<5>().filter(|text| placeholder::is_suffix(&text[..]))?;
+                let suffix = rest.first_chunk::<5>().filter(|text| forms::is_suffix(&text[..]))?;
                 own.push_suffix(suffix);
                 5
             }
             Kind::Text => {
                 let text = &rest[..memchr(b'"', rest)?];
-                let text = &text[..placeholder::own_of_node(text)];
-                if !placeholder::is_text(text) || !own.push_text(text) {
+                let text = &text[..forms::own_of_node(text)];
+                if !forms::is_text(text) || !own.push_text(text) {
                     return None;
                 }
                 text.len()
             }
             Kind::Count => {
-                let (count, length) = placeholder::count(rest)?;
+                let (count, length) = forms::count(rest)?;
                 own.push(Value::Count(count));
                 length
             }

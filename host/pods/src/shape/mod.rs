@@ -20,6 +20,7 @@
 //!   decoder passes on unread (`structure.rs`).
 
 mod chunks;
+mod forms;
 mod fragment;
 mod json_string;
 mod learned;
@@ -51,11 +52,11 @@ use std::{
 
 use chunks::Interner;
 use foldhash::quality::FixedState;
+pub(crate) use forms::{put_varint, uuid, uuid_text, varint};
 pub(crate) use fragment::FRAGMENTS;
 use fragment::{Fragment, PerFragment};
 use learned::Learned;
 pub use packed::Packed;
-pub(crate) use placeholder::{put_varint, uuid, uuid_text, varint};
 use podium_wire::{Pod, json::JsonError};
 pub use scan::Scratch;
 use scan::{Candidates, Draft, Scanned, Wanted};

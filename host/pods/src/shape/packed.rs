@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 
 use super::{
     Identity, Prune, Shape,
+    forms::{put_varint, varint},
     fragment::{Fragment, PerFragment},
-    placeholder::{put_varint, varint},
     skeleton::{self, Skeleton, place, sections},
     tokens::{self, Tokens},
     unshared,

@@ -11,10 +11,10 @@ use memchr::memmem::Finder;
 use smallvec::SmallVec;
 
 use super::{
-    Shape,
+    Shape, forms,
     fragment::{Fragment, PerFragment},
     matcher::Matcher,
-    placeholder::{self, Kind, PLACEHOLDER, Value, ValueWriter},
+    placeholder::{Kind, PLACEHOLDER, Value, ValueWriter},
     skeleton::{Skeleton, TRANSITIONS},
     skip::{self, Quotes},
 };
@@ -283,7 +283,7 @@ impl<'a> Scanner<'a, '_> {
     fn fitted(&mut self) -> Option<Scanned<'a>> {
         let head = self.head?;
         let Head { namespace, name, uid, revision, .. } = head;
-        let revision = placeholder::number(revision)?;
+        let revision = forms::number(revision)?;
         let mut likely: SmallVec<[_; 1 + TRANSITIONS]> = self.candidates.of(Fragment::Object).map(Arc::clone).collect();
         likely.retain(|outer| *outer.namespace == *namespace);
         for outer in likely {
@@ -344,14 +344,14 @@ impl<'a> Scanner<'a, '_> {
             namespace: found.namespace.and_then(text)?,
             name: found.name.and_then(text)?,
             uid: found.uid.and_then(text)?,
-            revision: placeholder::number(found.revision?)?,
+            revision: forms::number(found.revision?)?,
             known: std::mem::take(&mut self.known),
         })
     }
 
     fn identify(&mut self, name: &'a [u8], uid: &'a [u8]) {
         (self.name, self.finder) = (name, None);
-        self.run = placeholder::run(name).map(Finder::new);
+        self.run = forms::run(name).map(Finder::new);
         self.uid = uid;
     }
 
@@ -389,7 +389,7 @@ impl<'a> Scanner<'a, '_> {
             match kind {
                 Some(Kind::Name) => self.identify(text, self.uid),
                 Some(Kind::Uid) => self.uid = text,
-                Some(Kind::Revision) => _ = placeholder::number(text)?,
+                Some(Kind::Revision) => _ = forms::number(text)?,
                 _ => {}
             }
             if let Some(kind) = kind {
@@ -516,7 +516,7 @@ impl<'a> Scanner<'a, '_> {
             return value;
         }
         if self.fragment == Fragment::Status && key == b"restartCount" {
-            let Some((count, digits)) = placeholder::count(&self.json[value..]) else { return value };
+            let Some((count, digits)) = forms::count(&self.json[value..]) else { return value };
             self.placeholder(Kind::Count, value, value + digits);
             self.drafts[self.fragment].own.push(Value::Count(count));
             return value + digits;
@@ -524,8 +524,8 @@ impl<'a> Scanner<'a, '_> {
         if self.fragment == Fragment::Spec && self.node.is_none() && key == b"nodeName" {
             let Some((from, end)) = string(self.json, value) else { return value };
             let node = &self.json[from..end];
-            let own = placeholder::own_of_node(node);
-            if placeholder::is_text(&node[..own]) && self.drafts[self.fragment].own.push_text(&node[..own]) {
+            let own = forms::own_of_node(node);
+            if forms::is_text(&node[..own]) && self.drafts[self.fragment].own.push_text(&node[..own]) {
                 self.node = Some((self.drafts[self.fragment].placeholders.len(), own, node));
                 self.placeholder(Kind::Text, from, from + own);
             }

@@ -3,8 +3,9 @@
 use memchr::memmem::Finder;
 
 use super::{
+    forms,
     fragment::Fragment,
-    placeholder::{self, Kind, Value},
+    placeholder::{Kind, Value},
     scan::{Scanner, Wanted},
 };
 
@@ -30,31 +31,31 @@ impl<'a> Scanner<'a, '_> {
         let text = &self.json[from..end];
         match text.len() {
             20 if text[19] == b'Z' => {
-                if let Some(time) = text.first_chunk().and_then(placeholder::time) {
+                if let Some(time) = text.first_chunk().and_then(forms::time) {
                     self.drafts[self.fragment].own.push(Value::Time(time));
                     return self.placeholder(Kind::Time, from, end);
                 }
             }
             36 if text[8] == b'-' => {
-                if let Some(uuid) = text.first_chunk().and_then(placeholder::uuid) {
+                if let Some(uuid) = text.first_chunk().and_then(forms::uuid) {
                     return self.value_leaf(Kind::Uuid, from, end, Value::Uuid(&uuid));
                 }
             }
             7..=18 if text[0].is_ascii_digit() => {
                 // An address, or an address before the length of its network's prefix.
                 let address = text.iter().position(|byte| *byte == b'/').unwrap_or(text.len());
-                if let Some((bytes, _)) = placeholder::ipv4(text).filter(|(_, length)| *length == address) {
+                if let Some((bytes, _)) = forms::ipv4(text).filter(|(_, length)| *length == address) {
                     return self.value_leaf(Kind::Ipv4, from, from + address, Value::Ipv4(bytes));
                 }
             }
             21 if text.starts_with(GENERATED) => return self.generated(from + GENERATED.len(), end),
             64.. if text.len() == 64 || text[..text.len() - 64].ends_with(b"//") => {
-                if let Some(digest) = text.last_chunk().and_then(placeholder::digest) {
+                if let Some(digest) = text.last_chunk().and_then(forms::digest) {
                     return self.value_leaf(Kind::Digest, end - 64, end, Value::Digest(&digest));
                 }
             }
             1..=MOST_DIGITS if self.fragment == Fragment::Object => {
-                if placeholder::ordinal(self.name) == Some(text) {
+                if forms::ordinal(self.name) == Some(text) {
                     self.placeholder(Kind::Ordinal, from, end);
                 }
                 return;
@@ -130,7 +131,7 @@ impl<'a> Scanner<'a, '_> {
     /// Scans the five characters that the API server generated for a volume's name.
     fn generated(&mut self, from: usize, end: usize) {
         let suffix = &self.json[from..end];
-        if placeholder::is_suffix(suffix) && !self.same(Kind::Suffix, from, end) {
+        if forms::is_suffix(suffix) && !self.same(Kind::Suffix, from, end) {
             self.drafts[self.fragment].own.push_suffix(suffix);
             self.placeholder(Kind::Suffix, from, end);
         }

@@ -7,9 +7,10 @@
 use std::{hash::Hasher, ops::Range};
 
 use super::{
+    forms,
     fragment::Fragment,
     json_string,
-    placeholder::{self, Kind, PLACEHOLDER, Value, ValueWriter},
+    placeholder::{Kind, PLACEHOLDER, Value, ValueWriter},
     tokens::real_kinds,
 };
 
@@ -278,11 +279,11 @@ fn hash_text(piece: &[u8], kinds: &[Kind], hasher: &mut impl Hasher) -> Option<(
 /// Adds the value of a placeholder, if there is one to store.
 fn put(kind: Kind, text: &[u8], own: &mut ValueWriter) -> Option<()> {
     match kind {
-        Kind::Time => own.push(Value::Time(placeholder::time(text.first_chunk()?)?)),
-        Kind::Uuid => own.push(Value::Uuid(&placeholder::uuid(text.first_chunk()?)?)),
-        Kind::Digest => own.push(Value::Digest(&placeholder::digest(text.first_chunk()?)?)),
-        Kind::Ipv4 => own.push(Value::Ipv4(placeholder::ipv4(text)?.0)),
-        Kind::Count => own.push(Value::Count(placeholder::count(text)?.0)),
+        Kind::Time => own.push(Value::Time(forms::time(text.first_chunk()?)?)),
+        Kind::Uuid => own.push(Value::Uuid(&forms::uuid(text.first_chunk()?)?)),
+        Kind::Digest => own.push(Value::Digest(&forms::digest(text.first_chunk()?)?)),
+        Kind::Ipv4 => own.push(Value::Ipv4(forms::ipv4(text)?.0)),
+        Kind::Count => own.push(Value::Count(forms::count(text)?.0)),
         Kind::Suffix => own.push_suffix(text),
         Kind::Text => own.push_text(text).then_some(())?,
         Kind::String => own.push(Value::Json(str::from_utf8(text).ok()?)),

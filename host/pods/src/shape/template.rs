@@ -2,6 +2,7 @@
 
 use super::{
     chunks::{ChunkedBytes, Interner},
+    forms,
     fragment::{FRAGMENTS, Fragment},
     placeholder::{self, Kind, Value},
     skeleton::MAX_PLACEHOLDERS,
@@ -74,7 +75,7 @@ impl Template {
                 }
                 b'2' if rest.starts_with(SENTINEL_DAY) => rest
                     .first_chunk()
-                    .and_then(placeholder::time)
+                    .and_then(forms::time)
                     .and_then(|time| usize::try_from(time - placeholder::sentinel_time(0)).ok())
                     .and_then(here)
                     .map(|placeholder| (placeholder, 20)),

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use super::{
     chunks::{ChunkedBytes, Cursor},
+    forms,
     fragment::{Fragment, PerFragment},
     placeholder::{self, Kind, PLACEHOLDER, Value, ValueReader},
     skeleton::{Identity, MAX_PLACEHOLDERS},
@@ -209,8 +210,8 @@ pub(super) fn resolve<'a>(placeholders: &[Placeholder], own: &'a [u8], identity:
             Kind::Name => Value::Text(identity.name),
             Kind::Uid => Value::Text(identity.uid),
             Kind::Revision => Value::Revision(identity.revision),
-            Kind::Ordinal => Value::Text(named(placeholder::ordinal(identity.name.as_bytes()))?),
-            Kind::Run => Value::Text(named(placeholder::run(identity.name.as_bytes()))?),
+            Kind::Ordinal => Value::Text(named(forms::ordinal(identity.name.as_bytes()))?),
+            Kind::Run => Value::Text(named(forms::run(identity.name.as_bytes()))?),
             Kind::Same => *resolved.get(usize::from(placeholder.place))?,
             kind => values.next(kind)?,
         });
@@ -254,7 +255,7 @@ pub(super) fn render(
 /// Appends the sentinel of a placeholder: a value that can be found again in the encoded sections.
 pub(super) fn write_sentinel(kind: Kind, at: usize, out: &mut Vec<u8>) {
     match kind {
-        Kind::Time => out.extend_from_slice(&placeholder::time_text(placeholder::sentinel_time(at))),
+        Kind::Time => out.extend_from_slice(&forms::time_text(placeholder::sentinel_time(at))),
         Kind::Count | Kind::Revision => Value::Count(placeholder::sentinel_count(at)).write(out),
         _ => out.extend_from_slice(placeholder::sentinel_text(at).as_bytes()),
     }

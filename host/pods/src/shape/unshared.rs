@@ -12,8 +12,8 @@ use serde::{
 use serde_json::value::RawValue;
 
 use super::{
-    Prune,
-    placeholder::{self, Kind, PLACEHOLDER},
+    Prune, forms,
+    placeholder::{Kind, PLACEHOLDER},
 };
 
 /// Returns None if the JSON or its metadata is not an object.
@@ -42,7 +42,7 @@ fn metadata(json: &str, prune: &Prune, out: &mut Vec<u8>) -> Option<()> {
         match &*key {
             "managedFields" => {}
             // A placeholder, so that comparisons ignore it as they do for other Pods.
-            "resourceVersion" if text.is_some_and(|text| placeholder::number(text.as_bytes()).is_some()) => {
+            "resourceVersion" if text.is_some_and(|text| forms::number(text.as_bytes()).is_some()) => {
                 begin(&key, out)?;
                 out.extend([b'"', PLACEHOLDER, Kind::Revision as u8, b'"']);
             }

@@ -39,7 +39,7 @@ pub(super) struct Memories {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Said {
     count: u64,
-    told: Instant,
+    reported: Instant,
 }
 
 #[derive(Debug)]
@@ -93,9 +93,9 @@ impl Memories {
         }
         let mut step = Step::Say { digest, note };
         if self.said.get(&digest).is_some() {
-            let said = self.said.entry(&digest, || Said { count: 1, told: now });
+            let said = self.said.entry(&digest, || Said { count: 1, reported: now });
             said.count += 1;
-            if now.saturating_duration_since(said.told) < SERIES {
+            if now.saturating_duration_since(said.reported) < SERIES {
                 return Step::Nothing;
             }
             step = Step::Repeat { digest, count: said.count };
@@ -139,9 +139,9 @@ impl Memories {
     }
 
     pub(super) fn said(&mut self, digest: Digest, count: u64, now: Instant) {
-        let said = self.said.entry(&digest, || Said { count, told: now });
+        let said = self.said.entry(&digest, || Said { count, reported: now });
         said.count = said.count.max(count);
-        said.told = now;
+        said.reported = now;
     }
 }
 

@@ -44,7 +44,7 @@ impl Events {
         &self,
         api: &Api,
         senders: impl Fn() -> Vec<Sender> + Send + Sync,
-        told: impl Fn(&str, EventResult) + Send + Sync,
+        report: impl Fn(&str, EventResult) + Send + Sync,
     ) -> Infallible {
         let (mut turns, mut sending) = (Turns::default(), FuturesUnordered::new());
         let mut look_at = Instant::now() + PAUSE;
@@ -57,10 +57,10 @@ impl Events {
                 biased;
                 () = sleep_until(look_at) => {
                     look_at = Instant::now() + PAUSE;
-                    self.sort_out(senders(), &told);
+                    self.sort_out(senders(), &report);
                 }
                 Some((entry, result)) = sending.next(), if !sending.is_empty() => {
-                    self.settle(&entry, result, &told);
+                    self.settle(&entry, result, &report);
                     turns.under_way.remove(&entry.sender.manager);
                 }
             }
@@ -77,7 +77,7 @@ impl Events {
     }
 
     /// Drops Events that have waited too long and those of senders that are no more.
-    fn sort_out(&self, senders: Vec<Sender>, told: &impl Fn(&str, EventResult)) {
+    fn sort_out(&self, senders: Vec<Sender>, report: &impl Fn(&str, EventResult)) {
         let senders: BTreeMap<String, Sender> =
             senders.into_iter().map(|sender| (sender.manager.clone(), sender)).collect();
         let (now, mut dropped) = (Instant::now(), Vec::new());
@@ -96,7 +96,7 @@ impl Events {
             dropped.push((manager.clone(), expired.len() + left + made_room));
         }
         for (manager, count) in dropped {
-            (0..count).for_each(|_| told(&manager, EventResult::Dropped));
+            (0..count).for_each(|_| report(&manager, EventResult::Dropped));
         }
     }
 
@@ -127,7 +127,7 @@ impl Events {
         None
     }
 
-    fn settle(&self, entry: &Entry, result: Result<(), Failure>, told: &impl Fn(&str, EventResult)) {
+    fn settle(&self, entry: &Entry, result: Result<(), Failure>, report: &impl Fn(&str, EventResult)) {
         let (now, manager) = (Instant::now(), &entry.sender.manager);
         let was_sent = result.is_ok();
         if let Err(failure) = result {
@@ -150,7 +150,7 @@ impl Events {
             waited.then(|| if was_sent { EventResult::Sent } else { memories.drop_one(manager) })
         });
         if let Some(result) = result {
-            told(manager, result);
+            report(manager, result);
         }
     }
 }

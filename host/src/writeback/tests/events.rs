@@ -105,17 +105,17 @@ impl Wire {
 
     /// Lets waiting Events be sent for so many seconds. Returns the results of a plugin's Events and their seconds.
     async fn sent(&self, writeback: &Writeback, of: &str, seconds: u64) -> Vec<(EventResult, u64)> {
-        let (told, began) = (Mutex::new(Vec::new()), Instant::now());
+        let (results, began) = (Mutex::new(Vec::new()), Instant::now());
         let sending = writeback.send_waiting_events(
             || self.loaded.lock().clone(),
             |manager, result| {
                 if manager == of {
-                    told.lock().push((result, began.elapsed().as_secs()));
+                    results.lock().push((result, began.elapsed().as_secs()));
                 }
             },
         );
         let _ = tokio::time::timeout(Duration::from_secs(seconds), sending).await;
-        told.into_inner()
+        results.into_inner()
     }
 
     fn made(&self) -> usize {
@@ -131,16 +131,16 @@ impl Wire {
 
     /// Lets waiting Events be sent for so many seconds. Returns their results.
     async fn wait(&self, writeback: &Writeback, seconds: u64) -> Vec<EventResult> {
-        let told = Mutex::new(Vec::new());
+        let results = Mutex::new(Vec::new());
         let sending = writeback.send_waiting_events(
             || self.loaded.lock().clone(),
             |manager, result| {
                 assert_eq!(manager, "podium/shop/a");
-                told.lock().push(result);
+                results.lock().push(result);
             },
         );
         let _ = tokio::time::timeout(Duration::from_secs(seconds), sending).await;
-        told.into_inner()
+        results.into_inner()
     }
 }
 
@@ -166,10 +166,10 @@ async fn events_beyond_the_rate_wait_and_each_is_sent() {
     assert!(results[500..].iter().all(|result| *result == EventResult::Delayed));
     assert_eq!((wire.made(), writeback.waiting_events()), (500, 200));
     assert_eq!(wire.emit(&writeback, 600).await, [], "it waits already");
-    let told = wire.wait(&writeback, 50).await;
-    assert!((95..=105).contains(&told.len()), "two a second: {}", told.len());
-    let told = wire.wait(&writeback, 60).await.len() + told.len();
-    assert_eq!((told, wire.made(), writeback.waiting_events()), (200, 700, 0));
+    let results = wire.wait(&writeback, 50).await;
+    assert!((95..=105).contains(&results.len()), "two a second: {}", results.len());
+    let results = wire.wait(&writeback, 60).await.len() + results.len();
+    assert_eq!((results, wire.made(), writeback.waiting_events()), (200, 700, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -231,8 +231,8 @@ async fn events_of_plugins_whose_webhooks_are_slow_do_not_keep_those_of_others_w
     }
     wire.load("podium/z/b", None);
     wire.delay(&writeback, "podium/z/b", "shop", 0).await;
-    let told = wire.sent(&writeback, "podium/z/b", 600).await;
-    assert!(matches!(told[..], [(EventResult::Sent, ..60)]), "result and second: {told:?}");
+    let results = wire.sent(&writeback, "podium/z/b", 600).await;
+    assert!(matches!(results[..], [(EventResult::Sent, ..60)]), "result and second: {results:?}");
 }
 
 #[tokio::test(start_paused = true)]
