@@ -25,6 +25,7 @@ const MODULES: &[(&str, &[&str], &[&str])] = &[
     ("testing", &["pod", "cache"], &[]),
     ("authz", &["model"], &[]),
     ("ports", &["model", "pod", "authz"], &[]),
+    ("backoff", &[], &[]),
     ("clock", &[], &["tokio::time"]),
     ("intervals", &[], &["tokio::time"]),
     ("status", &["model", "ports"], &[]),
@@ -48,7 +49,7 @@ const MODULES: &[(&str, &[&str], &[&str])] = &[
 const CRATES: [(&str, &str); 3] =
     [("podium_pods", "host/pods/src"), ("podium_engine", "host/engine/src"), ("podium_host", "host/src")];
 /// Pure helpers that every module may know.
-const FREE: &[&str] = &["intervals"];
+const FREE: &[&str] = &["backoff", "intervals"];
 /// Built by main alone; it may know everything.
 const APP: &str = "app";
 const HEAVY: &[&str] = &[

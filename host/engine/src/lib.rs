@@ -5,6 +5,7 @@
 //! of modules; `tests/tests/architecture.rs` enforces it.
 
 pub mod authz;
+pub mod backoff;
 pub mod clock;
 pub mod dispatch;
 pub mod frames;

@@ -9,7 +9,7 @@ use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
     api::{Api, ApiError},
-    watch::Backoff,
+    watch::Retries,
 };
 
 const NAMESPACE: &str = "/api/v1/namespaces/kube-system";
@@ -20,7 +20,7 @@ pub(super) type Cluster = Arc<OnceLock<Arc<str>>>;
 /// Asks the API server until it answers. Returns `None` where the host may not read the namespace, which is no error:
 /// it needs no right but those on Pods.
 pub(super) async fn identify(api: &Api, observed: &mpsc::Sender<Observation>, seed: u64) -> Option<Arc<str>> {
-    let (mut backoff, mut failures) = (Backoff::new(seed), Intervals::new());
+    let (mut retries, mut failures) = (Retries::new(seed), Intervals::new());
     loop {
         let error = match uid(api).await {
             Ok(uid) => return Some(uid),
@@ -38,9 +38,9 @@ pub(super) async fn identify(api: &Api, observed: &mpsc::Sender<Observation>, se
         }
         if matches!(error, ApiError::Transport { sent: false, .. }) {
             // A server that cannot be reached is not spared by longer waits.
-            backoff.reset();
+            retries.reset();
         }
-        let wait = backoff.wait(error.retry_after());
+        let wait = retries.wait(error.retry_after());
         if let Some(count) = failures.occurred(Instant::now()) {
             let retry_in_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             tracing::warn!(resource = "namespaces", name = "kube-system", %error, count, retry_in_ms, "get failed");

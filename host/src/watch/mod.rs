@@ -6,7 +6,6 @@
 //! overlap. This module neither stores Pods nor decides which plugins run.
 
 mod adapt;
-mod backoff;
 mod failures;
 mod items;
 mod lines;
@@ -15,6 +14,7 @@ mod object;
 mod observations;
 mod refusals;
 mod resume;
+mod retries;
 mod rollback;
 mod stream;
 #[cfg(test)]
@@ -36,7 +36,7 @@ use podium_pods::{
 };
 use tokio::{sync::mpsc, time::Instant};
 
-pub use self::backoff::Backoff;
+pub use self::retries::Retries;
 use self::{
     adapt::{PageSize, Streaming},
     failures::Failures,
@@ -109,7 +109,7 @@ pub struct Watch {
     api: Api,
     options: WatchOptions,
     decoder: Decoder,
-    backoff: Backoff,
+    retries: Retries,
     counters: Arc<Counters>,
     /// Where the next watch begins; none: a list comes first.
     position: Option<Revision>,
@@ -153,7 +153,7 @@ impl Watch {
             api,
             options,
             decoder: Decoder::new(shapes, known),
-            backoff: Backoff::new(seed),
+            retries: Retries::new(seed),
             counters: Arc::default(),
             position: None,
             seen: Revision::default(),
@@ -217,7 +217,7 @@ impl Watch {
                 Ok(Next::Continue) => continue,
                 Err(observations::Closed) => return,
                 Ok(Next::Resume { reason }) => {
-                    let wait = self.backoff.wait(None);
+                    let wait = self.retries.wait(None);
                     self.log_failure(failed, &reason, wait);
                     sender.interrupted();
                     if sender.during(tokio::time::sleep(wait)).await.is_err() {
@@ -231,7 +231,7 @@ impl Watch {
                     (reason, None)
                 }
             };
-            let wait = self.backoff.wait(after);
+            let wait = self.retries.wait(after);
             self.log_failure(failed, &reason, wait);
             if sender.stale(reason).await.is_err() {
                 return;
@@ -250,7 +250,7 @@ impl Watch {
 
     /// The watch has sent an event, or has ended in order.
     fn succeeded(&mut self) {
-        self.backoff.reset();
+        self.retries.reset();
         self.refusals.end();
         if self.failures.end() {
             tracing::info!(resource = "pods", "watch works again");
@@ -279,7 +279,7 @@ impl Watch {
         }
         if matches!(error, ApiError::Transport { sent: false, .. }) {
             // Who cannot be reached is not spared by longer waits, and is to be found soon after it can.
-            self.backoff.reset();
+            self.retries.reset();
         }
         Next::Retry { reason: error.to_string(), after: error.retry_after() }
     }

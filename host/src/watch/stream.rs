@@ -162,7 +162,7 @@ impl Watch {
     /// the revision of a list says which, even of a list of one Pod.
     async fn compare_revisions(&mut self, sender: &mut ObservationSender) -> Next {
         if !self.rollback.suspects() {
-            self.backoff.reset();
+            self.retries.reset();
         }
         let present = async {
             let page = self.api.bytes(self.get("limit=1")?).await?;

@@ -4,13 +4,14 @@
 //! to an earlier one was lost: the API server may have taken overlapping writes in either order, and may still take one
 //! whose answer was lost.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, num::NonZeroUsize, time::Duration};
 
+use lru::LruCache;
 use parking_lot::Mutex;
 use podium_pods::model::ObjectRef;
 use tokio::time::Instant;
 
-use super::{digest::Digest, memory::Memory};
+use super::digest::Digest;
 
 /// How long an object is taken to be as applied without a read: somebody may have deleted or changed it.
 const TRUSTED: Duration = Duration::from_secs(600);
@@ -18,7 +19,7 @@ const TRUSTED: Duration = Duration::from_secs(600);
 /// most.
 const LOST: Duration = Duration::from_secs(60);
 /// Objects remembered, of all plugins; some 200 bytes each.
-const MAX_OBJECTS: usize = 16_384;
+const MAX_OBJECTS: NonZeroUsize = NonZeroUsize::new(16_384).unwrap();
 
 /// Manager and object.
 pub(super) type Name = (String, ObjectRef);
@@ -29,7 +30,7 @@ pub(super) struct Applied {
 }
 
 struct Objects {
-    remembered: Memory<Name, Remembered>,
+    remembered: LruCache<Name, Remembered>,
     /// Bounded by the deliveries under way.
     sending: HashMap<Name, Count>,
 }
@@ -84,7 +85,7 @@ pub(super) struct Sending<'a> {
 
 impl Default for Applied {
     fn default() -> Self {
-        let objects = Objects { remembered: Memory::new(MAX_OBJECTS), sending: HashMap::new() };
+        let objects = Objects { remembered: LruCache::sparse(MAX_OBJECTS), sending: HashMap::new() };
         Self { objects: Mutex::new(objects) }
     }
 }
@@ -103,8 +104,8 @@ impl Applied {
     /// A write to the object begins: what was remembered of it is forgotten.
     pub(super) fn begin(&self, name: &Name) -> Sending<'_> {
         let mut objects = self.objects.lock();
-        if matches!(objects.remembered.get(name), Some(Remembered::Applied { .. })) {
-            objects.remembered.remove(name);
+        if matches!(objects.remembered.peek(name), Some(Remembered::Applied { .. })) {
+            objects.remembered.pop(name);
         }
         let count = objects.sending.entry(name.clone()).or_insert(Count { now: 0, overlapped: false });
         count.now += 1;
@@ -133,7 +134,7 @@ impl Drop for Sending<'_> {
             End::Lost(at) => Remembered::Lost { at },
             End::Applied(..) | End::Other => return,
         };
-        let lost = |at: Instant| match objects.remembered.get(&self.name) {
+        let lost = |at: Instant| match objects.remembered.peek(&self.name) {
             Some(Remembered::Lost { at: lost }) => at.saturating_duration_since(*lost) < LOST,
             _ => false,
         };
@@ -142,7 +143,7 @@ impl Drop for Sending<'_> {
         {
             return;
         }
-        *objects.remembered.entry(&self.name, || remembered) = remembered;
+        objects.remembered.put(self.name.clone(), remembered);
     }
 }
 

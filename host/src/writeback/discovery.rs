@@ -2,21 +2,22 @@
 //! again after a 404, because a CustomResourceDefinition may have been created again with another plural or scope.
 //! A host whose plugins write only to Pods never asks, so it works with an API server that has only Pods.
 
-use std::sync::Arc;
+use std::{num::NonZeroUsize, sync::Arc};
 
+use lru::LruCache;
 use parking_lot::Mutex;
 use podium_engine::ports::Sender;
 use podium_pods::model::ObjectRef;
 use serde::Deserialize;
 
-use super::{http, memory::Memory};
+use super::http;
 use crate::api::{Api, ApiError};
 
 /// Group versions remembered; a platform grants a handful.
-const MAX_GROUP_VERSIONS: usize = 256;
+const MAX_GROUP_VERSIONS: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 
 pub(super) struct Discovery {
-    known: Mutex<Memory<String, Arc<[Resource]>>>,
+    known: Mutex<LruCache<String, Arc<[Resource]>>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -45,12 +46,12 @@ pub(super) enum PathError {
 
 impl Discovery {
     pub(super) fn new() -> Self {
-        Self { known: Mutex::new(Memory::new(MAX_GROUP_VERSIONS)) }
+        Self { known: Mutex::new(LruCache::sparse(MAX_GROUP_VERSIONS)) }
     }
 
     /// Forgets the kinds of a group and version, because an answer contradicts them.
     pub(super) fn forget(&self, version: &str) {
-        self.known.lock().remove(&version.to_owned());
+        self.known.lock().pop(version);
     }
 
     /// The path of an object whose reference was authorised.
@@ -85,7 +86,7 @@ impl Discovery {
             Err(error) => return Err(error.into()),
         };
         let resources: Arc<[Resource]> = list.resources.into();
-        *self.known.lock().entry(&version.to_owned(), || Arc::clone(&resources)) = Arc::clone(&resources);
+        self.known.lock().put(version.to_owned(), Arc::clone(&resources));
         Ok(resources)
     }
 }

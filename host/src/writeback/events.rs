@@ -23,6 +23,9 @@ mod rate;
 mod requests;
 mod sending;
 
+use std::num::NonZeroUsize;
+
+use lru::LruCache;
 use memories::{Memories, Step};
 use parking_lot::Mutex;
 use podium_engine::ports::{Sender, Sent};
@@ -30,28 +33,28 @@ use podium_pods::model::{Event, EventResult, EventType};
 use requests::{Failure, repeat, say};
 use tokio::{sync::Notify, time::Instant};
 
-use super::{memory::Memory, waiting::Entry};
+use super::waiting::Entry;
 use crate::api::Api;
 
-/// Plugins that have said something.
-const MAX_PLUGINS: usize = 1_024;
+/// Plugins that have said something; of more, those that said nothing for the longest time are forgotten.
+const MAX_PLUGINS: NonZeroUsize = NonZeroUsize::new(1_024).unwrap();
 /// Events that wait, of all plugins: some 15 MiB.
 const MAX_WAITING: usize = 10_000;
 
 pub(super) struct Events {
     /// By manager.
-    memories: Mutex<Memory<String, Memories>>,
+    memories: Mutex<LruCache<String, Memories>>,
     /// Events began to wait.
     arrived: Notify,
 }
 
 impl Events {
     pub(super) fn new() -> Self {
-        Self { memories: Mutex::new(Memory::new(MAX_PLUGINS)), arrived: Notify::new() }
+        Self { memories: Mutex::new(LruCache::sparse(MAX_PLUGINS)), arrived: Notify::new() }
     }
 
     fn with<T>(&self, sender: &Sender, now: Instant, f: impl FnOnce(&mut Memories) -> T) -> T {
-        f(self.memories.lock().entry(&sender.manager, || Memories::new(now)))
+        f(self.memories.lock().get_or_insert_mut_ref(&sender.manager, || Memories::new(now)))
     }
 
     /// Sends Events of a run, or has them wait; nothing is sent where the API server is not `reachable`.
@@ -105,7 +108,7 @@ impl Events {
                         }
                         // The API server has forgotten it: it is said anew.
                         Ok(false) => {
-                            self.with(sender, now, |memories| memories.said.remove(&digest));
+                            self.with(sender, now, |memories| memories.said.pop(&digest));
                             self.wait(entry, now)
                         }
                         Err(failure) => {
@@ -126,16 +129,18 @@ impl Events {
         let manager = entry.sender.manager.clone();
         let mut all = self.memories.lock();
         let mut has_room = all.iter().map(|(_, memories)| memories.waiting.len()).sum::<usize>() < MAX_WAITING;
-        let own = all.get(&manager).map_or(0, |memories| memories.waiting.len());
+        let own = all.peek(&manager).map_or(0, |memories| memories.waiting.len());
         if !has_room {
             let most = all.iter().map(|(manager, memories)| (memories.waiting.len(), manager)).max();
             let loser = most.filter(|(length, _)| *length > own + 1).map(|(_, manager)| manager.clone());
-            if let Some(loser) = loser {
-                all.entry(&loser, || Memories::new(now)).make_room(&loser);
+            if let Some(loser) = loser
+                && let Some(memories) = all.peek_mut(&loser)
+            {
+                memories.make_room(&loser);
                 has_room = true;
             }
         }
-        let memories = all.entry(&manager, || Memories::new(now));
+        let memories = all.get_or_insert_mut_ref(&manager, || Memories::new(now));
         let result =
             if has_room && memories.waiting.push(entry) { EventResult::Delayed } else { memories.drop_one(&manager) };
         drop(all);
@@ -190,11 +195,27 @@ mod tests {
             |sender: &Sender| events.with(sender, now, |memories| done(memories, &event("a"), now)) != Step::Nothing;
         assert!(said(&sender("quiet")));
         let loud = sender("loud");
-        for index in 0..2 * CAPACITY {
+        for index in 0..2 * CAPACITY.get() {
             let digest = Digest::of(&[&index.to_string()]);
             events.with(&loud, now, |memories| memories.said(digest, 1, now));
         }
         assert!(!said(&sender("quiet")));
+    }
+
+    #[test]
+    fn a_plugin_that_still_says_things_is_not_forgotten_in_favour_of_plugins_that_came_later() {
+        let events = Events::new();
+        let now = Instant::now();
+        let say = |name: &str| {
+            let sender = Sender { manager: format!("podium/shop/{name}"), impersonate: None };
+            events.with(&sender, now, |memories| done(memories, &event("a"), now))
+        };
+        assert_ne!(say("busy"), Step::Nothing);
+        for index in 0..2 * MAX_PLUGINS.get() {
+            say(&index.to_string());
+            assert_eq!(say("busy"), Step::Nothing, "after {index} others");
+        }
+        assert_eq!(events.memories.lock().len(), MAX_PLUGINS.get());
     }
 
     #[test]

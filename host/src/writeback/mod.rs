@@ -19,7 +19,6 @@ mod digest;
 mod discovery;
 mod events;
 mod http;
-mod memory;
 mod objects;
 mod plan;
 mod waiting;

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use podium_engine::ports::Sender;
+use podium_engine::{backoff::Backoff, ports::Sender};
 use podium_pods::model::Event;
 use tokio::time::Instant;
 
@@ -21,8 +21,7 @@ pub(super) const CAPACITY: usize = 1_000;
 /// The API server keeps an Event for an hour by default: one that has waited as long is no longer of use.
 const LONGEST: Duration = Duration::from_secs(3_600);
 /// How soon Events of a namespace are tried again after a failure. Doubled by each further one.
-const FIRST_PAUSE: Duration = Duration::from_secs(5);
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+const PAUSE: Backoff = Backoff { first: Duration::from_secs(5), most: Duration::from_secs(300) };
 
 /// An Event with the note and the name that it is sent with.
 #[derive(Debug, Clone)]
@@ -156,9 +155,8 @@ impl Waiting {
     /// them, and has all of them pause.
     pub(super) fn failed(&mut self, entry: &Entry, now: Instant) {
         let Some(lane) = self.lanes.get_mut(&entry.event.target.namespace) else { return };
-        let pause = FIRST_PAUSE.saturating_mul(1 << lane.failures.min(16)).min(LONGEST_PAUSE);
         lane.failures = lane.failures.saturating_add(1);
-        lane.retry_at = Some(now + pause);
+        lane.retry_at = Some(now + PAUSE.doubled(lane.failures));
         if let Some(at) = lane.entries.iter().position(|held| held.digest == entry.digest)
             && let Some(entry) = lane.entries.remove(at)
         {

@@ -17,7 +17,10 @@ use podium_pods::{
 use tokio::time::Instant;
 
 use super::{GATE_PAUSE, Lane};
-use crate::ports::{Expectation, Shown};
+use crate::{
+    backoff::Backoff,
+    ports::{Expectation, Shown},
+};
 
 /// How long the cache may lag behind an expectation before the API server is asked. A watch that is cut off is back
 /// within 5 s where the network is.
@@ -27,8 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// long.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 const MOST_PATIENCE: Duration = Duration::from_secs(300);
-/// How often [`GATE_PAUSE`] doubles at most.
-const PAUSE_DOUBLINGS: u32 = 5;
+/// The longest pause of a run that waits; it begins with [`GATE_PAUSE`] and doubles with each live read that failed.
+const MOST_PAUSE: Duration = Duration::from_secs(8);
 
 /// The expectations of all plugins.
 #[derive(Debug, Default)]
@@ -80,8 +83,8 @@ impl Expected {
     /// Plans the next live read after one that failed.
     fn read_failed(&mut self, now: Instant) {
         let first = if self.unknown { READ_AGAIN } else { PATIENCE };
-        self.ask = now + doubled(first, self.failures).min(MOST_PATIENCE);
         self.failures = self.failures.saturating_add(1);
+        self.ask = now + Backoff { first, most: MOST_PATIENCE }.doubled(self.failures);
     }
 
     /// How soon a run that waits looks again. What only a live read can tell is not looked at before.
@@ -89,7 +92,7 @@ impl Expected {
         if self.unknown {
             self.ask.saturating_duration_since(now).max(GATE_PAUSE)
         } else {
-            doubled(GATE_PAUSE, self.failures.min(PAUSE_DOUBLINGS))
+            Backoff { first: GATE_PAUSE, most: MOST_PAUSE }.doubled(self.failures.saturating_add(1))
         }
     }
 
@@ -99,10 +102,6 @@ impl Expected {
             !self.unknown && !self.gone && pod.revision >= self.revision && (!self.deletion || is_going(&pod))
         })
     }
-}
-
-fn doubled(first: Duration, times: u32) -> Duration {
-    first.saturating_mul(1_u32.checked_shl(times).unwrap_or(u32::MAX))
 }
 
 fn is_going(pod: &CachedPod) -> bool {

@@ -4,15 +4,15 @@
 //! never objects: adding an item that already waits changes at most when it runs. Weights and order between lanes are
 //! not here yet; lanes take turns.
 
-mod backoff;
 mod slots;
 
 use std::{hash::Hash, time::Duration};
 
-pub use backoff::Backoff;
 use podium_pods::sync::{Mutex, Notify};
 use slots::Slots;
 use tokio::time::Instant;
+
+pub use crate::backoff::Backoff;
 
 /// One item taken to be run. No other item of its slot is returned until [`Queue::done`].
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -454,7 +454,7 @@ async fn waits_do_not_grow_while_the_server_cannot_be_reached_and_do_where_it_fa
         let mut longest = Duration::ZERO;
         for _ in 0..10 {
             watch.after_error(&ApiError::Transport { sent, message: String::new() });
-            longest = longest.max(watch.backoff.wait(None));
+            longest = longest.max(watch.retries.wait(None));
         }
         assert_eq!(longest > Duration::from_millis(400), grow, "{longest:?}");
     }

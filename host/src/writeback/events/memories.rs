@@ -1,7 +1,8 @@
 //! What one plugin has said, and what follows from it for its next Event.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, num::NonZeroUsize, time::Duration};
 
+use lru::LruCache;
 use podium_pods::model::{Event, EventResult};
 use tokio::time::Instant;
 
@@ -9,7 +10,7 @@ use super::{
     event_type,
     rate::{Bucket, Rate},
 };
-use crate::writeback::{digest::Digest, memory::Memory, waiting::Waiting};
+use crate::writeback::{digest::Digest, waiting::Waiting};
 
 /// The bounds of client-go's spam filter: 25 at once, then one every 5 minutes, for each source and object.
 const POD_RATE: Rate = Rate { burst: 25, refill: Duration::from_secs(300) };
@@ -20,15 +21,16 @@ const SIMILAR: usize = 10;
 const SIMILAR_WINDOW: Duration = Duration::from_secs(600);
 /// How often a series is sent to the API server: client-go ends a series after 6 minutes of silence.
 pub(super) const SERIES: Duration = Duration::from_secs(360);
-/// client-go's size of its memories; at most some 2 MiB a plugin.
-pub(super) const CAPACITY: usize = 4_096;
+/// The size of client-go's caches, which forget what was not used for the longest time too; at most some 2 MiB a
+/// plugin.
+pub(super) const CAPACITY: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
 
 /// What one plugin has said.
 pub(super) struct Memories {
     pub(super) all: Bucket,
-    pub(super) said: Memory<Digest, Said>,
-    buckets: Memory<Digest, Bucket>,
-    similar: Memory<Digest, Similar>,
+    pub(super) said: LruCache<Digest, Said>,
+    buckets: LruCache<Digest, Bucket>,
+    similar: LruCache<Digest, Similar>,
     pub(super) waiting: Waiting,
     dropped: u64,
     /// Events that were dropped in favour of other plugins' and are still to be reported.
@@ -75,7 +77,8 @@ impl Memories {
     pub(super) fn new(now: Instant) -> Self {
         let all = Bucket::full(PLUGIN_RATE, now);
         let (waiting, dropped, made_room) = (Waiting::default(), 0, 0);
-        let (said, buckets, similar) = (Memory::new(CAPACITY), Memory::new(CAPACITY), Memory::new(CAPACITY));
+        let (said, buckets, similar) =
+            (LruCache::sparse(CAPACITY), LruCache::sparse(CAPACITY), LruCache::sparse(CAPACITY));
         Self { all, said, buckets, similar, waiting, dropped, made_room }
     }
 
@@ -83,7 +86,7 @@ impl Memories {
         let about = [manager, &*event.target.uid, event_type(event), &event.reason, &event.action];
         let mut note = event.note.clone();
         let mut digest = Digest::of(&[about.as_slice(), &[note.as_str()]].concat());
-        if self.said.get(&digest).is_none() && self.is_one_of_many(Digest::of(&about), digest, now) {
+        if !self.said.contains(&digest) && self.is_one_of_many(Digest::of(&about), digest, now) {
             note = combined(&note);
             // Without the note: all of them are one Event.
             digest = Digest::of(&about);
@@ -92,8 +95,7 @@ impl Memories {
             return Step::Nothing;
         }
         let mut step = Step::Say { digest, note };
-        if self.said.get(&digest).is_some() {
-            let said = self.said.entry(&digest, || Said { count: 1, reported: now });
+        if let Some(said) = self.said.get_mut(&digest) {
             said.count += 1;
             if now.saturating_duration_since(said.reported) < SERIES {
                 return Step::Nothing;
@@ -101,7 +103,7 @@ impl Memories {
             step = Step::Repeat { digest, count: said.count };
         }
         let pod = Digest::of(&[manager, &*event.target.uid]);
-        let bucket = self.buckets.entry(&pod, || Bucket::full(POD_RATE, now));
+        let bucket = self.buckets.get_or_insert_mut(pod, || Bucket::full(POD_RATE, now));
         let may_say = bucket.take(now);
         match step {
             step if may_say && self.waiting.lets_pass(&event.target.namespace, now) && self.all.take(now) => step,
@@ -128,7 +130,7 @@ impl Memories {
     }
 
     fn is_one_of_many(&mut self, about: Digest, digest: Digest, now: Instant) -> bool {
-        let similar = self.similar.entry(&about, || Similar { notes: BTreeSet::new(), since: now });
+        let similar = self.similar.get_or_insert_mut(about, || Similar { notes: BTreeSet::new(), since: now });
         if now.saturating_duration_since(similar.since) >= SIMILAR_WINDOW {
             *similar = Similar { notes: BTreeSet::new(), since: now };
         }
@@ -139,7 +141,7 @@ impl Memories {
     }
 
     pub(super) fn said(&mut self, digest: Digest, count: u64, now: Instant) {
-        let said = self.said.entry(&digest, || Said { count, reported: now });
+        let said = self.said.get_or_insert_mut(digest, || Said { count, reported: now });
         said.count = said.count.max(count);
         said.reported = now;
     }

@@ -111,7 +111,7 @@ impl Events {
         let first = managers.partition_point(|manager| *manager <= turns.last);
         managers.rotate_left(first);
         for manager in managers {
-            let memories = all.entry(&manager, || Memories::new(now));
+            let Some(memories) = all.peek_mut(&manager) else { continue };
             if !memories.all.has_any(now) {
                 continue;
             }

@@ -1,0 +1,64 @@
+//! How long to wait before the API server is asked again.
+
+use std::time::Duration;
+
+use podium_engine::backoff::Backoff;
+use rand::{SeedableRng, rngs::SmallRng};
+
+const BACKOFF: Backoff = Backoff {
+    // Long enough that an API server that restarts is not hit by every host in one moment, short enough not to be felt.
+    first: Duration::from_millis(400),
+    // An API server that is back is found within this.
+    most: Duration::from_secs(5),
+};
+/// The most that a Retry-After is believed.
+const LONGEST_ASKED: Duration = Duration::from_secs(60);
+
+/// The waits of one loop that asks the API server until it answers.
+#[derive(Debug)]
+pub struct Retries {
+    failures: u32,
+    random: SmallRng,
+}
+
+impl Retries {
+    /// `seed` is for the jitter.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self { failures: 0, random: SmallRng::seed_from_u64(seed) }
+    }
+
+    /// The API server is well: the next wait is a short one.
+    pub fn reset(&mut self) {
+        self.failures = 0;
+    }
+
+    /// Returns the next wait: the server's Retry-After, at most a minute of it, and the back-off.
+    pub fn wait(&mut self, retry_after: Option<Duration>) -> Duration {
+        self.failures = self.failures.saturating_add(1);
+        let wait = BACKOFF.delay(self.failures, &mut self.random);
+        retry_after.map_or(wait, |asked| asked.min(LONGEST_ASKED) + wait)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_from_a_fifth_of_a_second_to_five_and_start_again_after_a_reset() {
+        let mut retries = Retries::new(1);
+        let waits: Vec<_> = (0..10).map(|_| retries.wait(None).as_millis()).collect();
+        assert!((200..=400).contains(&waits[0]), "{waits:?}");
+        assert!((2_500..=5_000).contains(&waits[9]), "{waits:?}");
+        retries.reset();
+        assert!(retries.wait(None) <= BACKOFF.first);
+    }
+
+    #[test]
+    fn a_retry_after_is_kept_and_an_absurd_one_is_not() {
+        let mut retries = Retries::new(1);
+        assert!(retries.wait(Some(Duration::from_secs(7))) >= Duration::from_secs(7));
+        assert!(retries.wait(Some(Duration::from_secs(1 << 40))) < Duration::from_secs(66));
+    }
+}
