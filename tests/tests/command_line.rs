@@ -448,7 +448,7 @@ async fn a_host_that_is_killed_delivers_after_its_restart_every_deletion_of_a_po
         let missing: Vec<_> =
             ran.iter().filter(|uid| !noted.contains_key(&format!("guests.example/deleted-{uid}"))).collect();
         ensure!(missing.is_empty(), "{} of {} are missing: {missing:?}", missing.len(), ran.len());
-        ensure!(host.metric("podium_journal_owed", &[]).await? == 0.0, "not all have settled");
+        ensure!(host.metric("podium_journal_pending_deletions", &[]).await? == 0.0, "not all have settled");
         Ok(())
     })
     .await

@@ -179,8 +179,8 @@ mod tests {
         stop.cancel();
         task.await.unwrap().unwrap();
         let Opened { journal, recovery, .. } = journal::open(directory.path(), 0).unwrap();
-        let _ = recovery.owe(&journal, None, |_| Found::Absent);
-        assert_eq!(self::account(&journal).owed(), ["a", "b", "c", "d"].map(key));
+        let _ = recovery.record_deletions(&journal, None, |_| Found::Absent);
+        assert_eq!(self::account(&journal).pending_deletions(), ["a", "b", "c", "d"].map(key));
     }
 
     #[tokio::test(start_paused = true)]

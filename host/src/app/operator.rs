@@ -103,8 +103,8 @@ impl Observed {
         };
         let journal = self.journal.clone();
         let journal = move || {
-            let Figures { entries, owed, bytes, failing, missed } = journal.as_ref()?.figures();
-            Some(JournalFigures { entries, owed, bytes, failing, missed })
+            let Figures { entries, pending_deletions, bytes, failing, dropped_entries } = journal.as_ref()?.figures();
+            Some(JournalFigures { entries, pending_deletions, bytes, failing, dropped_entries })
         };
         let checkpoint = self.checkpoint.clone();
         let checkpoint = move || checkpoint.as_ref().map(|saved| saved.figures());

@@ -37,10 +37,10 @@ pub struct CacheFigures {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct JournalFigures {
     pub entries: usize,
-    pub owed: usize,
+    pub pending_deletions: usize,
     pub bytes: u64,
     pub failing: bool,
-    pub missed: u64,
+    pub dropped_entries: u64,
 }
 
 /// What the checkpoint shows of itself.
@@ -179,14 +179,14 @@ fn encode_journal(encoder: &mut DescriptorEncoder<'_>, journal: JournalFigures) 
     let figure = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
     let entries = "Pairs of a plugin and a Pod that it ran on";
     alone(encoder, "podium_journal_entries", entries, figure(journal.entries))?;
-    let owed = "Deletions that have not settled for a plugin that ran on the Pod";
-    alone(encoder, "podium_journal_owed", owed, figure(journal.owed))?;
+    let pending = "Deletions that have not settled for a plugin that ran on the Pod";
+    alone(encoder, "podium_journal_pending_deletions", pending, figure(journal.pending_deletions))?;
     let bytes = i64::try_from(journal.bytes).unwrap_or(i64::MAX);
     alone(encoder, "podium_journal_bytes", "Length of the journal's file", bytes)?;
     alone(encoder, "podium_journal_failing", "1 while the journal cannot be written", journal.failing.into())?;
-    let missed = ConstCounter::new(journal.missed);
-    let help = "Runs that could not be noted in the journal";
-    missed.encode(encoder.encode_descriptor("podium_journal_missed", help, None, MetricType::Counter)?)
+    let dropped = ConstCounter::new(journal.dropped_entries);
+    let help = "Entries that were not recorded because too many waited for the disk";
+    dropped.encode(encoder.encode_descriptor("podium_journal_dropped_entries", help, None, MetricType::Counter)?)
 }
 
 fn encode_checkpoint(encoder: &mut DescriptorEncoder<'_>, checkpoint: CheckpointFigures) -> fmt::Result {
@@ -296,7 +296,10 @@ mod tests {
     use super::*;
 
     fn render(status: &Arc<Status>) -> String {
-        let journal = || Some(JournalFigures { entries: 5, owed: 2, bytes: 700, failing: true, missed: 1 });
+        let journal = || {
+            let (entries, pending_deletions, dropped_entries) = (5, 2, 1);
+            Some(JournalFigures { entries, pending_deletions, bytes: 700, failing: true, dropped_entries })
+        };
         let sources = Sources {
             status: status.clone(),
             depth: Arc::new(|_: &PluginId| 3),
@@ -327,9 +330,9 @@ mod tests {
             r#"controller_runtime_reconcile_time_seconds_count{controller="shop/tidy",name="shop/tidy"} 0"#,
             "podium_cache_pods 7",
             "podium_cache_stale 1",
-            "podium_journal_owed 2",
+            "podium_journal_pending_deletions 2",
             "podium_journal_failing 1",
-            "podium_journal_missed_total 1",
+            "podium_journal_dropped_entries_total 1",
             "podium_checkpoint_failing 0",
             "podium_checkpoint_last_success_timestamp_seconds 1.5",
             r#"podium_log_dropped_lines_total{source="host"} 0"#,

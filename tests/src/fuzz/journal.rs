@@ -47,14 +47,14 @@ fn crc32<'a>(bytes: impl Iterator<Item = &'a u8>) -> u32 {
     !bytes.fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
 }
 
-/// By plugin: the deletions that are owed to it.
-type Owed = BTreeMap<PluginId, Vec<PodKey>>;
+/// The pending deletions by plugin.
+type Pending = BTreeMap<PluginId, Vec<PodKey>>;
 
 fn used(directory: &Path, runtime: &Runtime) {
     let opened = open(directory, 0).unwrap();
     let (mut expected, mut store, journal) = after_a_list(opened);
     let figures = journal.figures();
-    assert_eq!((figures.failing, figures.missed), (false, 0));
+    assert_eq!((figures.failing, figures.dropped_entries), (false, 0));
     for (number, name) in ["one", "other"].into_iter().enumerate() {
         let id = PluginId { namespace: None, name: name.into() };
         let account = journal.account(&id);
@@ -64,10 +64,10 @@ fn used(directory: &Path, runtime: &Runtime) {
         }
         account.settled(&settled);
         store.write(&journal).unwrap();
-        let owed = expected.entry(id).or_default();
-        owed.retain(|key| key.uid != settled.uid);
-        if !owed.iter().any(|key| key.uid == kept.uid) {
-            owed.push(kept);
+        let pending = expected.entry(id).or_default();
+        pending.retain(|key| key.uid != settled.uid);
+        if !pending.iter().any(|key| key.uid == kept.uid) {
+            pending.push(kept);
         }
         assert!(journal.figures().entries > number, "they count");
     }
@@ -75,20 +75,20 @@ fn used(directory: &Path, runtime: &Runtime) {
     assert_eq!(journal.figures().bytes, length, "what is behind the end would be read as entries");
     drop((store, journal));
     let (found, ..) = after_a_list(open(directory, 0).unwrap());
-    for (id, mut owed) in expected {
-        owed.sort();
-        assert_eq!(found.get(&id), Some(&owed), "{id} after a restart");
+    for (id, mut pending) in expected {
+        pending.sort();
+        assert_eq!(found.get(&id), Some(&pending), "{id} after a restart");
     }
 }
 
 /// As a host does that finds no Pod at all.
-fn after_a_list(opened: Opened) -> (Owed, Store, Arc<Journal>) {
+fn after_a_list(opened: Opened) -> (Pending, Store, Arc<Journal>) {
     let Opened { journal, mut store, recovery } = opened;
-    let _ = recovery.owe(&journal, None, |_| podium_engine::journal::Found::Absent);
+    let _ = recovery.record_deletions(&journal, None, |_| podium_engine::journal::Found::Absent);
     let plugins = journal.all_absent_but(&[], 0);
-    let owed = plugins.into_iter().map(|(id, _)| (id.clone(), journal.account(&id).owed())).collect();
+    let pending = plugins.into_iter().map(|(id, _)| (id.clone(), journal.account(&id).pending_deletions())).collect();
     store.write(&journal).unwrap();
-    (owed, store, journal)
+    (pending, store, journal)
 }
 
 /// The first run waits until its entry is written, which somebody has to do.

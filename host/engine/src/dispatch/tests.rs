@@ -545,7 +545,7 @@ async fn a_journal_that_cannot_be_written_holds_no_run_up_for_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_is_owed_until_its_plugin_has_settled_on_it() {
+async fn a_deletion_is_pending_until_its_plugin_has_settled_on_it() {
     let directory = tempfile::tempdir().unwrap();
     let (account, opened) = account(directory.path());
     opened.journal.failed("nobody writes in this test");
@@ -559,14 +559,14 @@ async fn a_deletion_is_owed_until_its_plugin_has_settled_on_it() {
     rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     rig.add();
     assert_eq!(rig.turn().await, Next::Settled);
-    assert!(account.owed().is_empty());
+    assert!(account.pending_deletions().is_empty());
     rig.writer.apply(vec![PodEvent::deleted(pod(6))]);
     rig.add();
     assert_eq!(rig.turn().await, Next::Failed);
-    assert_eq!(account.owed(), [pod(5).key.clone()]);
+    assert_eq!(account.pending_deletions(), [pod(5).key.clone()]);
     fail.store(false, SeqCst);
     assert_eq!(rig.turn().await, Next::Settled);
-    assert_eq!((account.owed().len(), opened.journal.figures().entries), (0, 0));
+    assert_eq!((account.pending_deletions().len(), opened.journal.figures().entries), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -575,8 +575,8 @@ async fn a_deletion_of_which_nothing_else_is_known_is_given_up_a_day_after_it_wa
         assert!(matches!(request.subject, Subject::Deleted(None)));
         report(Ok(Outcome::RequeueAfter(Duration::ZERO)), Vec::new())
     });
-    let owed = || vec![pod(5).key.clone()];
-    rig.dispatch.expectations.tombstones.owe(&rig.dispatch.queue, rig.lane, owed, Instant::now());
+    let pending = || vec![pod(5).key.clone()];
+    rig.dispatch.expectations.tombstones.queue_deletions(&rig.dispatch.queue, rig.lane, pending, Instant::now());
     assert_eq!(rig.turn().await, Next::After(LEAST_REQUEUE));
     tokio::time::advance(GIVE_UP / 2).await;
     assert_eq!(rig.turn().await, Next::After(LEAST_REQUEUE));

@@ -176,11 +176,17 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         counts
     }
 
-    /// Queues deletions of which only the keys are known. `owed` is asked under the lock: a deletion that it names has
-    /// not settled meanwhile. Returns how many were queued; those that do not fit are given up before.
-    pub fn owe(&self, queue: &Keys<L>, lane: L, owed: impl FnOnce() -> Vec<PodKey>, now: Instant) -> (usize, Excess) {
+    /// Queues deletions of which only the keys are known. `pending` is called under the lock, so that a deletion that
+    /// it returns has not settled meanwhile. Returns how many were queued; those that do not fit are given up before.
+    pub fn queue_deletions(
+        &self,
+        queue: &Keys<L>,
+        lane: L,
+        pending: impl FnOnce() -> Vec<PodKey>,
+        now: Instant,
+    ) -> (usize, Excess) {
         let mut inner = self.inner.lock();
-        let (mut keys, mut excess) = (owed(), Excess::default());
+        let (mut keys, mut excess) = (pending(), Excess::default());
         for key in &keys {
             if inner.number(lane, &key.uid).is_none() {
                 inner.record(lane, key, None, now);

@@ -237,7 +237,7 @@ impl Ingest {
         self.undecoded = undecoded.into_iter().map(|key| (key.uid.clone(), key)).collect();
         let plugins = self.registry.all();
         for plugin in &plugins {
-            self.queue_owed(plugin.lane);
+            self.queue_pending_deletions(plugin.lane);
         }
         plans.into_iter().for_each(|plan| self.queue(plan));
         let deletions: Vec<_> = deletions.into_iter().map(PodEvent::deleted).collect();
@@ -255,7 +255,7 @@ impl Ingest {
         self.undecoded.retain(|uid, _| snapshot.by_uid(uid).is_none());
         let gone: Vec<_> = self.undecoded.extract_if(.., |uid, _| !held.contains(uid)).map(|(_, key)| key).collect();
         for key in gone {
-            self.interests.ran_on(&key).into_iter().for_each(|lane| self.owe(lane, || vec![key.clone()]));
+            self.interests.ran_on(&key).into_iter().for_each(|lane| self.queue_deletions(lane, || vec![key.clone()]));
         }
         self.incomplete.store(!self.undecoded.is_empty(), Relaxed);
     }
@@ -279,14 +279,16 @@ impl Ingest {
     }
 
     /// Queues the deletions that the journal has for the plugin.
-    fn queue_owed(&self, lane: Lane) {
+    fn queue_pending_deletions(&self, lane: Lane) {
         let loaded = self.registry.get(lane);
-        self.owe(lane, || loaded.and_then(|loaded| Some(loaded.account.as_ref()?.owed())).unwrap_or_default());
+        self.queue_deletions(lane, || {
+            loaded.and_then(|loaded| Some(loaded.account.as_ref()?.pending_deletions())).unwrap_or_default()
+        });
     }
 
-    fn owe(&self, lane: Lane, owed: impl FnOnce() -> Vec<PodKey>) {
+    fn queue_deletions(&self, lane: Lane, keys: impl FnOnce() -> Vec<PodKey>) {
         let Some(loaded) = self.registry.get(lane) else { return };
-        let (count, excess) = self.expectations.tombstones.owe(&self.queue, lane, owed, Instant::now());
+        let (count, excess) = self.expectations.tombstones.queue_deletions(&self.queue, lane, keys, Instant::now());
         loaded.status.added(count as u64);
         loaded.exceeded(excess);
     }
@@ -302,7 +304,7 @@ impl Ingest {
                 self.plan_resync(lane);
                 // Otherwise all plugins' deletions are queued when the journal was read.
                 if matches!(self.replay, Replay::Done) {
-                    self.queue_owed(lane);
+                    self.queue_pending_deletions(lane);
                 }
                 self.run_on_all(lane, Some(done));
             }

@@ -66,8 +66,8 @@ impl Reading {
                 () if held.contains(uid) => Found::Undecoded,
                 () => Found::Absent,
             };
-            let undecoded = recovery.owe(&journal, namespace.as_deref(), found);
-            let deletions = journal.figures().owed;
+            let undecoded = recovery.record_deletions(&journal, namespace.as_deref(), found);
+            let deletions = journal.figures().pending_deletions;
             if deletions > 0 {
                 tracing::info!(deletions, "delivering deletions of Pods that were deleted while the host was down");
             }

@@ -462,7 +462,7 @@ async fn of_a_plugin_that_never_settles_on_deletions_no_more_is_kept_after_a_day
         }
         let kept = rig.dispatch.expectations.tombstones.figures(rig.lane);
         assert!(kept.states <= BOUNDS.states && kept.unsettled <= BOUNDS.unsettled, "hour {hour}: {kept:?}");
-        hours.push((kept, journal.figures().entries, journal.figures().owed));
+        hours.push((kept, journal.figures().entries, journal.figures().pending_deletions));
     }
     assert_eq!(hours[1], hours[23], "{hours:?}");
     assert_eq!(rig.status.deletions_given_up(), 24 * AN_HOUR - BOUNDS.unsettled as u64);

@@ -162,7 +162,7 @@ impl Store {
     /// # Errors
     /// Those of the disk.
     pub fn write(&mut self, journal: &Journal) -> io::Result<()> {
-        let Batch { bytes, entries, upto } = journal.take_pending();
+        let Batch { bytes, entries, upto } = journal.take_unwritten();
         self.stuck.bytes.extend_from_slice(&bytes);
         self.stuck.entries += entries;
         self.stuck.upto = self.stuck.upto.max(upto);

@@ -36,7 +36,7 @@ use crate::frames::TooLong;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes that wait for a disk that takes none: about 60,000 entries. What comes on top is not noted; a later run on the
 /// same Pod tries again.
-const MAX_PENDING: usize = 8 << 20;
+const MAX_UNWRITTEN: usize = 8 << 20;
 
 /// A plugin's place in the journal, kept across restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,18 +60,18 @@ struct State {
     /// By number.
     plugins: Vec<Option<Known>>,
     /// Pods that are gone and whose deletion has not settled. In order, because they are queued in this order.
-    owed: BTreeMap<Number, BTreeSet<PodKey>>,
+    pending_deletions: BTreeMap<Number, BTreeSet<PodKey>>,
     /// Not yet given to the disk.
-    pending: Batch,
+    unwritten: Batch,
     /// Bytes that the store holds and could not write.
     stuck: usize,
-    /// Counts what was ever put in `pending`; the store says how far it has come.
+    /// Counts what was ever put in `unwritten`; the store says how far it has come.
     noted: u64,
     written: u64,
     /// Why writing fails now.
     failing: Option<String>,
-    /// What was never noted because too much was waiting.
-    missed: u64,
+    /// Entries that were never noted because too much was waiting.
+    dropped_entries: u64,
     /// Length of the file.
     bytes: u64,
 }
@@ -87,7 +87,7 @@ struct Known {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the journal is of another cluster: its namespace kube-system has the uid {noted}, and that of this API server {present}; give \
-     each cluster a state directory of its own, or remove this one, and with it the deletions that it still owes"
+     each cluster a state directory of its own, or remove this one, and with it the deletions that are still pending"
 )]
 pub struct OtherCluster {
     pub noted: Arc<str>,
@@ -109,13 +109,13 @@ pub struct Figures {
     /// Pairs of a plugin and a Pod that it ran on.
     pub entries: usize,
     /// Those whose Pod is gone and whose deletion has not settled.
-    pub owed: usize,
+    pub pending_deletions: usize,
     /// The file's length.
     pub bytes: u64,
     /// Runs go on that are not noted.
     pub failing: bool,
-    /// Runs that were not noted since the start.
-    pub missed: u64,
+    /// Entries that were not noted since the start, because too many waited for the disk.
+    pub dropped_entries: u64,
 }
 
 impl Journal {
@@ -189,7 +189,7 @@ impl Journal {
         let mut state = self.state.lock();
         let plugins = state.live.plugins_of(Uid::of(&key.uid));
         for plugin in &plugins {
-            state.owed.entry(*plugin).or_default().insert(key.clone());
+            state.pending_deletions.entry(*plugin).or_default().insert(key.clone());
         }
         plugins
     }
@@ -199,10 +199,10 @@ impl Journal {
         let state = self.state.lock();
         Figures {
             entries: state.live.len(),
-            owed: state.owed.values().map(BTreeSet::len).sum(),
+            pending_deletions: state.pending_deletions.values().map(BTreeSet::len).sum(),
             bytes: state.bytes,
             failing: state.failing.is_some(),
-            missed: state.missed,
+            dropped_entries: state.dropped_entries,
         }
     }
 
@@ -210,7 +210,7 @@ impl Journal {
     pub async fn due(&self) {
         loop {
             let notified = self.due.notified();
-            if !self.state.lock().pending.bytes.is_empty() {
+            if !self.state.lock().unwritten.bytes.is_empty() {
                 return;
             }
             notified.await;
@@ -232,8 +232,8 @@ impl Journal {
         }
     }
 
-    fn take_pending(&self) -> Batch {
-        std::mem::take(&mut self.state.lock().pending)
+    fn take_unwritten(&self) -> Batch {
+        std::mem::take(&mut self.state.lock().unwritten)
     }
 
     /// `bytes`: the file's length.
@@ -304,7 +304,7 @@ impl State {
         }
         if self.plugins[at].as_ref().map(|known| &known.id) != known.as_ref().map(|known| &known.id) {
             self.live.remove_plugin(number);
-            self.owed.remove(&number);
+            self.pending_deletions.remove(&number);
         }
         self.plugins[at] = known;
     }
@@ -318,16 +318,16 @@ impl State {
     /// # Errors
     /// When the entry is too long to be written.
     fn note(&mut self, entry: &Entry<'_>) -> Result<(), TooLong> {
-        let pending = &mut self.pending;
-        entry.append_to(&mut pending.bytes)?;
+        let unwritten = &mut self.unwritten;
+        entry.append_to(&mut unwritten.bytes)?;
         self.noted += 1;
-        pending.entries += 1;
-        pending.upto = self.noted;
+        unwritten.entries += 1;
+        unwritten.upto = self.noted;
         Ok(())
     }
 
     fn is_full(&self) -> bool {
-        self.pending.bytes.len() + self.stuck > MAX_PENDING
+        self.unwritten.bytes.len() + self.stuck > MAX_UNWRITTEN
     }
 }
 
@@ -374,7 +374,7 @@ impl Account {
             return None;
         }
         if state.is_full() || state.note(&runs_entry(self.number, key)).is_err() {
-            state.missed += 1;
+            state.dropped_entries += 1;
             return None;
         }
         state.live.insert(self.number, uid);
@@ -384,11 +384,11 @@ impl Account {
         Some(note)
     }
 
-    /// A run found the Pod gone: its deletion is owed.
+    /// Records that a run found the Pod gone: its deletion is pending.
     pub fn gone(&self, key: &PodKey) {
         let mut state = self.journal.state.lock();
         if state.live.contains(self.number, Uid::of(&key.uid)) {
-            state.owed.entry(self.number).or_default().insert(key.clone());
+            state.pending_deletions.entry(self.number).or_default().insert(key.clone());
         }
     }
 
@@ -398,8 +398,8 @@ impl Account {
         if !state.live.remove(self.number, Uid::of(&key.uid)) {
             return;
         }
-        if let Some(owed) = state.owed.get_mut(&self.number) {
-            owed.remove(key);
+        if let Some(pending) = state.pending_deletions.get_mut(&self.number) {
+            pending.remove(key);
         }
         // Were it not written, the deletion would be delivered once more after a restart, which harms nobody.
         let entry = Entry::Settled { plugin: self.number.0, uid: Cow::Borrowed(&key.uid) };
@@ -408,9 +408,9 @@ impl Account {
         self.journal.due.notify_one();
     }
 
-    /// The deletions that are owed to the plugin, by namespace and name.
+    /// Returns the deletions that have not settled for the plugin, by namespace and name.
     #[must_use]
-    pub fn owed(&self) -> Vec<PodKey> {
-        self.journal.state.lock().owed.get(&self.number).into_iter().flatten().cloned().collect()
+    pub fn pending_deletions(&self) -> Vec<PodKey> {
+        self.journal.state.lock().pending_deletions.get(&self.number).into_iter().flatten().cloned().collect()
     }
 }

@@ -91,12 +91,17 @@ pub struct Recovery {
 
 impl Recovery {
     /// After the first complete list: the Pods that plugins ran on and that are absent from the list were deleted, and
-    /// their deletions are owed. Returns the Pods that are not known to be deleted and that the cache has not.
+    /// their deletions are pending. Returns the Pods that are not known to be deleted and that the cache has not.
     /// `namespace`: the only one that was listed; of others nothing is known.
     ///
     /// Blocks while it reads the file, which was read a moment ago: about 0.2 s for a million entries.
     #[must_use]
-    pub fn owe(self, journal: &Journal, namespace: Option<&str>, found: impl Fn(&str) -> Found) -> Vec<PodKey> {
+    pub fn record_deletions(
+        self,
+        journal: &Journal,
+        namespace: Option<&str>,
+        found: impl Fn(&str) -> Found,
+    ) -> Vec<PodKey> {
         let mut undecoded = BTreeMap::new();
         let mut entries = Entries::new(BufReader::new(&self.file));
         while entries.offset() < self.end {
@@ -113,7 +118,7 @@ impl Recovery {
                     }
                     let key = PodKey::new(&of, &name, &uid);
                     if found == Found::Absent {
-                        state.owed.entry(plugin).or_default().insert(key);
+                        state.pending_deletions.entry(plugin).or_default().insert(key);
                     } else {
                         undecoded.insert(key.uid.clone(), key);
                     }

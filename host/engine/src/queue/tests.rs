@@ -378,21 +378,21 @@ proptest! {
             let queue: Queue<u8, u8, u32> = Queue::new(Backoff::default(), usize::MAX, 1);
             let mut running: Vec<Job<u8, u8, u32>> = Vec::new();
             // Added and not yet seen by a run that began later.
-            let mut owed: HashMap<(u8, u8), HashSet<u32>> = HashMap::new();
-            let take = |running: &mut Vec<Job<u8, u8, u32>>, owed: &mut HashMap<(u8, u8), HashSet<u32>>, job: Job<u8, u8, u32>| {
+            let mut pending: HashMap<(u8, u8), HashSet<u32>> = HashMap::new();
+            let take = |running: &mut Vec<Job<u8, u8, u32>>, pending: &mut HashMap<(u8, u8), HashSet<u32>>, job: Job<u8, u8, u32>| {
                 assert!(!running.iter().any(|other| (other.lane, other.slot) == (job.lane, job.slot)), "overlap");
-                if let Some(items) = owed.get_mut(&(job.lane, job.slot)) { items.remove(&job.item); }
+                if let Some(items) = pending.get_mut(&(job.lane, job.slot)) { items.remove(&job.item); }
                 running.push(job);
             };
             for step in steps {
                 match step {
                     Step::Add(lane, slot, item) => {
                         queue.add([(lane, slot, item)]);
-                        owed.entry((lane, slot)).or_default().insert(item);
+                        pending.entry((lane, slot)).or_default().insert(item);
                     }
                     Step::Take => {
                         let job = tokio::select! { biased; job = queue.next() => job, () = std::future::ready(()) => None };
-                        if let Some(job) = job { take(&mut running, &mut owed, job); }
+                        if let Some(job) = job { take(&mut running, &mut pending, job); }
                     }
                     Step::Done(at, how) if at < running.len() => {
                         let job = running.swap_remove(at);
@@ -411,11 +411,11 @@ proptest! {
             for _ in 0..200 {
                 advance(Duration::from_secs(1)).await;
                 while let Some(job) = tokio::select! { biased; job = queue.next() => job, () = std::future::ready(()) => None } {
-                    take(&mut running, &mut owed, job);
+                    take(&mut running, &mut pending, job);
                     for job in running.drain(..) { queue.done(&job, Next::Settled); }
                 }
             }
-            assert!(owed.values().all(HashSet::is_empty), "lost: {owed:?}");
+            assert!(pending.values().all(HashSet::is_empty), "lost: {pending:?}");
             assert!(queue.is_idle());
         });
     }

@@ -138,29 +138,29 @@ async fn a_pod_that_is_there_again_has_no_last_state_and_its_run_is_not_left_out
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_that_is_owed_and_settles_meanwhile_is_not_delivered_again() {
+async fn a_deletion_that_is_queued_again_and_settles_meanwhile_is_not_delivered_again() {
     let rig = Rig::new();
     let key = || vec![pod(0, 5).key.clone()];
-    assert_eq!(rig.stones.owe(&rig.queue, 1, key, Instant::now()).0, 1);
+    assert_eq!(rig.stones.queue_deletions(&rig.queue, 1, key, Instant::now()).0, 1);
     let job = rig.queue.next().await.unwrap();
     rig.stones.look(&rig.queue, &job, &*nothing(), Instant::now());
-    // The plugin's component is swapped: all that it is owed is queued again.
-    rig.stones.owe(&rig.queue, 1, key, Instant::now());
+    // The plugin's component is swapped: its pending deletions are queued again.
+    rig.stones.queue_deletions(&rig.queue, 1, key, Instant::now());
     let mut settled = false;
     assert_eq!(rig.stones.done(&rig.queue, &job, Next::Settled, true, || settled = true).done, Done::Forgotten);
     assert!(settled && rig.queue.is_idle());
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_owed_beyond_the_bound_is_given_up_before_it_is_queued() {
+async fn deletions_beyond_the_bound_are_given_up_before_they_are_queued() {
     let rig = Rig::new();
     let keys =
         |numbers: std::ops::Range<usize>| -> Vec<PodKey> { numbers.map(|number| pod(number, 5).key.clone()).collect() };
-    let (queued, excess) = rig.stones.owe(&rig.queue, 1, || keys(0..11), Instant::now());
+    let (queued, excess) = rig.stones.queue_deletions(&rig.queue, 1, || keys(0..11), Instant::now());
     assert_eq!((queued, rig.queue.depth(1), rig.stones.figures(1).all), (8, 8, 8));
     assert_eq!(uids(&excess.given_up), ["u0", "u1", "u2"]);
-    // What waits in the queue gives way to what is owed later.
-    let (queued, excess) = rig.stones.owe(&rig.queue, 1, || keys(11..13), Instant::now());
+    // Deletions that wait in the queue give way to later ones.
+    let (queued, excess) = rig.stones.queue_deletions(&rig.queue, 1, || keys(11..13), Instant::now());
     assert_eq!((queued, rig.queue.depth(1)), (2, 8));
     assert_eq!(uids(&excess.given_up), ["u3", "u4"]);
     assert_eq!(rig.run(Next::Settled).0.len(), 8);

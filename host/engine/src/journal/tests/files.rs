@@ -29,11 +29,11 @@ pub(super) fn write(opened: &mut Opened) {
     opened.store.write(&opened.journal).unwrap();
 }
 
-/// What a restart owes a plugin if no Pod is left.
-pub(super) fn owed(directory: &Path, plugin: &str) -> Vec<PodKey> {
+/// The pending deletions of a plugin after a restart, if no Pod is left.
+pub(super) fn pending_deletions(directory: &Path, plugin: &str) -> Vec<PodKey> {
     let Opened { journal, recovery, .. } = reopen(directory);
-    let _ = recovery.owe(&journal, None, |_| Found::Absent);
-    journal.account(&id(plugin)).owed()
+    let _ = recovery.record_deletions(&journal, None, |_| Found::Absent);
+    journal.account(&id(plugin)).pending_deletions()
 }
 
 /// A journal in which two plugins ran on Pods 0 and 1, and the first settled on 0; closed.
@@ -51,25 +51,25 @@ fn used() -> TempDir {
 }
 
 #[test]
-fn what_was_written_is_owed_after_a_restart_to_each_plugin_that_ran_and_to_no_other() {
+fn deletions_are_pending_after_a_restart_for_each_plugin_that_ran_and_for_no_other() {
     let directory = used();
-    assert_eq!(owed(directory.path(), "tidy"), [key(1)]);
-    assert_eq!(owed(directory.path(), "count"), [key(0), key(1)]);
-    assert_eq!(owed(directory.path(), "other"), []);
+    assert_eq!(pending_deletions(directory.path(), "tidy"), [key(1)]);
+    assert_eq!(pending_deletions(directory.path(), "count"), [key(0), key(1)]);
+    assert_eq!(pending_deletions(directory.path(), "other"), []);
 }
 
 #[test]
-fn only_what_the_list_does_not_hold_is_owed_and_of_namespaces_not_listed_nothing_is() {
+fn deletions_are_pending_only_of_pods_that_the_list_of_their_namespace_does_not_hold() {
     let directory = used();
-    for (namespace, held, owes) in
+    for (namespace, held, pending) in
         [(None, Some(1), vec![key(0)]), (Some("shop"), None, vec![key(0), key(1)]), (Some("bank"), None, vec![])]
     {
         let Opened { journal, recovery, .. } = reopen(directory.path());
         let has = |uid: &str| held.is_some_and(|held| *uid == *key(held).uid);
         let found = |uid: &str| if has(uid) { Found::Cached } else { Found::Absent };
-        assert_eq!(recovery.owe(&journal, namespace, found), []);
-        assert_eq!(journal.account(&id("count")).owed(), owes, "{namespace:?} {held:?}");
-        assert_eq!(journal.figures().entries, 3, "what is not owed is kept");
+        assert_eq!(recovery.record_deletions(&journal, namespace, found), []);
+        assert_eq!(journal.account(&id("count")).pending_deletions(), pending, "{namespace:?} {held:?}");
+        assert_eq!(journal.figures().entries, 3, "entries of Pods that exist are kept");
     }
 }
 
@@ -106,7 +106,7 @@ fn a_file_of_another_version_or_kind_is_set_aside_whole_and_a_new_one_begun() {
         enter(&opened.journal.account(&id("tidy")), &key(7));
         write(&mut opened);
         drop(opened);
-        assert_eq!(owed(directory.path(), "tidy"), [key(7)]);
+        assert_eq!(pending_deletions(directory.path(), "tidy"), [key(7)]);
     }
 }
 
@@ -120,7 +120,7 @@ fn a_file_that_ends_within_its_header_is_begun_again() {
         enter(&opened.journal.account(&id("tidy")), &key(7));
         write(&mut opened);
         drop(opened);
-        assert_eq!(owed(directory.path(), "tidy"), [key(7)], "{length}");
+        assert_eq!(pending_deletions(directory.path(), "tidy"), [key(7)], "{length}");
     }
 }
 
@@ -147,8 +147,8 @@ fn a_journal_much_longer_than_what_counts_is_written_anew_and_keeps_exactly_that
     assert!(bytes < 600_000, "{bytes}");
     assert_eq!(fs::metadata(directory.path().join("journal")).unwrap().len(), bytes);
     drop(opened);
-    assert_eq!(owed(directory.path(), "tidy"), (0..5).map(key).collect::<Vec<_>>());
-    assert_eq!(owed(directory.path(), "count"), (0..10).map(key).collect::<Vec<_>>());
+    assert_eq!(pending_deletions(directory.path(), "tidy"), (0..5).map(key).collect::<Vec<_>>());
+    assert_eq!(pending_deletions(directory.path(), "count"), (0..10).map(key).collect::<Vec<_>>());
 }
 
 #[test]
@@ -173,12 +173,15 @@ fn what_a_plugin_ran_on_is_kept_for_a_week_without_the_plugin_and_no_longer() {
     drop(opened);
     assert_eq!(start(30 * DAY), [(id("tidy"), 1)]);
     assert_eq!(start(37 * DAY), []);
-    assert_eq!((owed(directory.path(), "tidy"), owed(directory.path(), "count").len()), (vec![], 2));
+    assert_eq!(
+        (pending_deletions(directory.path(), "tidy"), pending_deletions(directory.path(), "count").len()),
+        (vec![], 2)
+    );
     // Its number is free for another, which gets nothing of what was its.
     let opened = reopen(directory.path());
     let other = opened.journal.account(&id("other"));
-    let _ = opened.recovery.owe(&opened.journal, None, |_| Found::Absent);
-    assert_eq!((other.number(), other.owed()), (Number(0), vec![]));
+    let _ = opened.recovery.record_deletions(&opened.journal, None, |_| Found::Absent);
+    assert_eq!((other.number(), other.pending_deletions()), (Number(0), vec![]));
 }
 
 fn reopen_at(directory: &Path, now_millis: u64) -> Opened {
@@ -186,14 +189,14 @@ fn reopen_at(directory: &Path, now_millis: u64) -> Opened {
 }
 
 #[test]
-fn an_unloaded_plugin_that_comes_back_is_owed_what_went_meanwhile() {
+fn an_unloaded_plugin_that_comes_back_gets_the_deletions_meanwhile() {
     let directory = tempfile::tempdir().unwrap();
     let opened = reopen(directory.path());
     enter(&opened.journal.account(&id("tidy")), &key(1));
     opened.journal.absent(&id("tidy"), 0);
     assert_eq!(opened.journal.gone(&key(1)), [Number(0)]);
     assert_eq!(opened.journal.gone(&key(2)), []);
-    assert_eq!(opened.journal.account(&id("tidy")).owed(), [key(1)]);
+    assert_eq!(opened.journal.account(&id("tidy")).pending_deletions(), [key(1)]);
 }
 
 #[tokio::test]
@@ -216,7 +219,7 @@ async fn a_disk_that_takes_nothing_is_told_once_and_what_waited_is_written_when_
     write(&mut opened);
     assert!(!opened.journal.figures().failing);
     drop(opened);
-    assert_eq!(owed(directory.path(), "tidy"), [key(0), key(1)]);
+    assert_eq!(pending_deletions(directory.path(), "tidy"), [key(0), key(1)]);
 }
 
 #[test]
@@ -226,7 +229,7 @@ fn what_waits_for_a_broken_disk_is_bounded_and_what_was_not_noted_is_noted_by_a_
     let account = opened.journal.account(&id("tidy"));
     opened.journal.failed("a full disk");
     let mut number = 0;
-    while opened.journal.figures().missed == 0 {
+    while opened.journal.figures().dropped_entries == 0 {
         enter(&account, &key(number));
         number += 1;
     }
@@ -237,7 +240,7 @@ fn what_waits_for_a_broken_disk_is_bounded_and_what_was_not_noted_is_noted_by_a_
     write(&mut opened);
     assert_eq!(opened.journal.figures().entries, number);
     drop(opened);
-    assert_eq!(owed(directory.path(), "tidy").len(), number);
+    assert_eq!(pending_deletions(directory.path(), "tidy").len(), number);
 }
 
 #[tokio::test]

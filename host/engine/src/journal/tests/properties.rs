@@ -7,7 +7,7 @@ use std::{
 
 use proptest::prelude::*;
 
-use super::files::{enter, id, key, owed, reopen, write};
+use super::files::{enter, id, key, pending_deletions, reopen, write};
 use crate::{frames::HEADER_BYTES, journal::*};
 
 const PLUGINS: [&str; 3] = ["tidy", "count", "label"];
@@ -43,7 +43,9 @@ type Pairs = BTreeSet<(usize, usize)>;
 /// What a restart reads, were every Pod gone.
 fn read(directory: &std::path::Path) -> Pairs {
     let pods: BTreeMap<PodKey, usize> = (0..PODS).map(|number| (key(number), number)).collect();
-    let pairs = |(plugin, name)| owed(directory, name).into_iter().map(|key| (plugin, pods[&key])).collect::<Vec<_>>();
+    let pairs = |(plugin, name)| {
+        pending_deletions(directory, name).into_iter().map(|key| (plugin, pods[&key])).collect::<Vec<_>>()
+    };
     PLUGINS.into_iter().enumerate().flat_map(pairs).collect()
 }
 
@@ -123,7 +125,7 @@ proptest! {
                 }
             }
             prop_assert_eq!(opened.journal.figures().entries, model.live.len());
-            prop_assert_eq!(opened.journal.figures().owed, model.gone.len());
+            prop_assert_eq!(opened.journal.figures().pending_deletions, model.gone.len());
         }
         write(&mut opened);
         opened.store.compact_now(&opened.journal);
