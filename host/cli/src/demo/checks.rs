@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::{
     latency::{self, Comparison},
-    patience::Patience,
-    world::{CRASHING, CROWDED, EXPIRED, FINISHED, UNPINNED, UNWATCHED, WEB_AFTER, WEB_BEFORE, Workload},
+    progress::Progress,
+    workloads::{CRASHING, CROWDED, EXPIRED, FINISHED, UNPINNED, UNWATCHED, WEB_AFTER, WEB_BEFORE, Workload},
 };
 
 /// How often the cluster is read.
@@ -28,7 +28,7 @@ const IMAGE_VIOLATED: &str = "False";
 const IMAGE_REASON: &str = "MutableImage";
 const CROWDING: &str = "podium.dev/crowded";
 
-/// Why a check does or does not hold, for people.
+/// Why a check holds or fails, for people.
 type Verdict = std::result::Result<String, String>;
 
 /// A claim about the cluster.
@@ -37,7 +37,7 @@ pub(super) struct Check {
     holds: fn(&Observed) -> Verdict,
 }
 
-/// What became of a check.
+/// The outcome of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Result {
     pub(super) name: &'static str,
@@ -50,12 +50,12 @@ pub(super) struct Result {
 pub(super) struct Observed {
     pods: BTreeMap<(String, String), Pod>,
     events: Vec<Event>,
-    witness: Witness,
+    evidence: Evidence,
 }
 
-/// What was seen on the way, and cannot be seen at the end.
+/// Observations of the scenario that the final state of the cluster does not show.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Witness {
+pub(super) struct Evidence {
     /// The uid of the Pod that was to finish: that it is gone means little unless it was there.
     pub(super) finished: Option<String>,
     /// From a change to the write that answers it, without and with the plugin that spins; more than one measurement
@@ -65,7 +65,7 @@ pub(super) struct Witness {
     pub(super) cut: u64,
 }
 
-/// In the order in which the demo lets things happen.
+/// In the order of the scenario.
 pub(super) const CHECKS: [Check; 11] = [
     Check { name: "every Pod carries its workload's name", holds: labelled },
     Check { name: "a rollout: new Pods carry it too, without the template's hash", holds: rolled_out },
@@ -81,41 +81,41 @@ pub(super) const CHECKS: [Check; 11] = [
 ];
 
 /// Reads the cluster again and again until all checks hold, or those that do not hold have not changed for a while.
-pub(super) async fn all(client: &Client, witness: Witness) -> Vec<Result> {
-    let mut patience = Patience::new();
+pub(super) async fn all(client: &Client, evidence: Evidence) -> Vec<Result> {
+    let mut progress = Progress::new();
     loop {
-        let results = match observe(client, witness.clone()).await {
-            Ok(observed) => judge(&observed),
+        let results = match observe(client, evidence.clone()).await {
+            Ok(observed) => evaluate(&observed),
             Err(error) => {
                 let detail = format!("the cluster could not be read: {error}");
                 CHECKS.iter().map(|check| Result { name: check.name, ok: false, detail: detail.clone() }).collect()
             }
         };
         let failing: Vec<_> = results.iter().filter(|result| !result.ok).cloned().collect();
-        if failing.is_empty() || !patience.lasts(failing) {
+        if failing.is_empty() || !progress.continues(failing) {
             return results;
         }
         tokio::time::sleep(INTERVAL).await;
     }
 }
 
-async fn observe(client: &Client, witness: Witness) -> kube::Result<Observed> {
+async fn observe(client: &Client, evidence: Evidence) -> kube::Result<Observed> {
     let everything = ListParams::default();
     let (pods, events) = (Api::<Pod>::all(client.clone()), Api::<Event>::all(client.clone()));
     let (pods, events) =
         futures::try_join!(pods.list(&everything), events.list(&everything).map_ok(|list| list.items))?;
     let pods = pods.into_iter().map(|pod| ((pod.namespace().unwrap_or_default(), pod.name_any()), pod)).collect();
-    Ok(Observed { pods, events, witness })
+    Ok(Observed { pods, events, evidence })
 }
 
-fn judge(observed: &Observed) -> Vec<Result> {
-    let judged = |check: &Check| {
+fn evaluate(observed: &Observed) -> Vec<Result> {
+    let evaluated = |check: &Check| {
         let verdict = (check.holds)(observed);
         let ok = verdict.is_ok();
         let (Ok(detail) | Err(detail)) = verdict;
         Result { name: check.name, ok, detail }
     };
-    CHECKS.iter().map(judged).collect()
+    CHECKS.iter().map(evaluated).collect()
 }
 
 impl Observed {
@@ -195,7 +195,7 @@ fn unpinned_image(seen: &Observed) -> Verdict {
 }
 
 fn finished(seen: &Observed) -> Verdict {
-    let uid = seen.witness.finished.as_deref().ok_or("no such Pod was ever there")?;
+    let uid = seen.evidence.finished.as_deref().ok_or("no such Pod was ever there")?;
     match seen.pods.values().find(|pod| pod.uid().as_deref() == Some(uid)) {
         Some(pod) => {
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("unknown");
@@ -215,25 +215,26 @@ fn crowded(seen: &Observed) -> Verdict {
 }
 
 fn left_alone(seen: &Observed) -> Verdict {
-    let struck = |workload: &Workload, pod: &Pod| pod.labels().get("app").is_some_and(|app| app == workload.name);
-    let mut well = 0;
+    let is_injected = |workload: &Workload, pod: &Pod| pod.labels().get("app").is_some_and(|app| app == workload.name);
+    let mut healthy = 0;
     for ((_, name), pod) in &seen.pods {
-        let annotated = |key: &str, incident: &Workload| pod.annotations().contains_key(key) && !struck(incident, pod);
+        let annotated =
+            |key: &str, incident: &Workload| pod.annotations().contains_key(key) && !is_injected(incident, pod);
         if annotated(DIAGNOSIS, &CRASHING.pod) {
             return Err(format!("Pod {name} is called crash-looping"));
         }
         if annotated(CROWDING, &CROWDED.pod) {
             return Err(format!("Pod {name} is called crowded"));
         }
-        if violation(pod).is_some() && !struck(&UNPINNED.pod, pod) {
-            return Err(format!("Pod {name} is said to violate the image policy"));
+        if violation(pod).is_some() && !is_injected(&UNPINNED.pod, pod) {
+            return Err(format!("Pod {name} is reported to violate the image policy"));
         }
-        well += 1;
+        healthy += 1;
     }
-    if well == 0 {
+    if healthy == 0 {
         Err("there are no Pods".to_owned())
     } else {
-        Ok(format!("{well} Pods, none accused without reason"))
+        Ok(format!("{healthy} Pods, none reported without reason"))
     }
 }
 
@@ -241,14 +242,14 @@ fn spinner_cut(seen: &Observed) -> Verdict {
     if let Some((_, name)) = seen.pods.iter().find(|(_, pod)| pod.labels().contains_key(SPUN)).map(|(key, _)| key) {
         return Err(format!("Pod {name} has what a run that was cut had staged"));
     }
-    match seen.witness.cut {
+    match seen.evidence.cut {
         0 => Err("it never was cut".to_owned()),
         cut => Ok(format!("cut {cut} times; no Pod carries {SPUN}")),
     }
 }
 
 fn undisturbed(seen: &Observed) -> Verdict {
-    let measured = &seen.witness.measured;
+    let measured = &seen.evidence.measured;
     let Some(Comparison { alone, beside }) = measured.last() else { return Err("it was not measured".to_owned()) };
     if alone.len() == 0 || beside.len() == 0 {
         return Err("it was not measured".to_owned());
@@ -257,7 +258,7 @@ fn undisturbed(seen: &Observed) -> Verdict {
         |percent| format!("{} alone, {} beside", millis(alone.percentile(percent)), millis(beside.percentile(percent)));
     let text = format!("p50 {}; p99 {}; {} and {} changes", times(50), times(99), alone.len(), beside.len());
     if latency::held_up(measured) {
-        Err(format!("{text}; {} measurements say the same", measured.len()))
+        Err(format!("{text}; {} measurements show the same", measured.len()))
     } else {
         Ok(text)
     }
@@ -297,8 +298,8 @@ mod tests {
         Event { reason: Some(reason.into()), regarding: Some(regarding), ..<_>::default() }
     }
 
-    /// A cluster of which everything is true.
-    fn well() -> Observed {
+    /// A cluster for which every check holds.
+    fn healthy() -> Observed {
         let mut seen = Observed::default();
         for workload in [&WEB_AFTER, &CRASHING.pod, &UNPINNED.pod, &CROWDED.pod, &UNWATCHED, &EXPIRED] {
             for mut pod in workload.pods(None, None).unwrap() {
@@ -317,13 +318,13 @@ mod tests {
         let unpinned = seen.pods.get_mut(&key(&UNPINNED.pod)).unwrap();
         unpinned.status = Some(violated());
         seen.events.push(event(unpinned, IMAGE_REASON));
-        seen.witness = Witness { finished: Some("uid-finished".into()), cut: 3, ..Witness::default() };
+        seen.evidence = Evidence { finished: Some("uid-finished".into()), cut: 3, ..Evidence::default() };
         let mut measured = Comparison::default();
         for millis in 1..=100 {
             measured.alone.add(Duration::from_millis(millis));
             measured.beside.add(Duration::from_millis(9 * millis));
         }
-        seen.witness.measured.push(measured);
+        seen.evidence.measured.push(measured);
         seen
     }
 
@@ -337,20 +338,20 @@ mod tests {
     }
 
     #[test]
-    fn all_hold_of_a_cluster_of_which_everything_is_true() {
-        for result in judge(&well()) {
+    fn all_checks_hold_for_a_healthy_cluster() {
+        for result in evaluate(&healthy()) {
             assert!(result.ok, "{result:?}");
         }
     }
 
     #[test]
-    fn nothing_holds_of_an_empty_cluster() {
-        let ok: Vec<_> = judge(&Observed::default()).into_iter().filter(|result| result.ok).collect();
+    fn no_check_holds_for_an_empty_cluster() {
+        let ok: Vec<_> = evaluate(&Observed::default()).into_iter().filter(|result| result.ok).collect();
         assert_eq!(ok, []);
     }
 
     #[test]
-    fn each_check_fails_when_what_it_claims_is_not_so() {
+    fn each_check_fails_when_its_claim_is_false() {
         type Break = fn(&mut Observed);
         let breaks: [(usize, Break); 15] = [
             (0, |seen| change(seen, &EXPIRED, |pod| drop(pod.labels_mut().insert(WORKLOAD.into(), "other".into())))),
@@ -364,21 +365,21 @@ mod tests {
             (5, |seen| change(seen, &CROWDED.pod, |pod| pod.annotations_mut().clear())),
             (6, |seen| change(seen, &EXPIRED, |pod| pod.status = Some(violated()))),
             (7, |seen| change(seen, &EXPIRED, |pod| drop(pod.labels_mut().insert(SPUN.into(), "true".into())))),
-            (8, |seen| (0..2).for_each(|_| seen.witness.measured[0].beside.add(Duration::from_secs(1)))),
-            (8, |seen| seen.witness.measured.clear()),
+            (8, |seen| (0..2).for_each(|_| seen.evidence.measured[0].beside.add(Duration::from_secs(1)))),
+            (8, |seen| seen.evidence.measured.clear()),
             (9, |seen| drop(seen.pods.remove(&key(&UNWATCHED)))),
             (10, |seen| drop(seen.pods.remove(&key(&EXPIRED)))),
         ];
-        for (index, (check, spoil)) in breaks.into_iter().enumerate() {
-            let mut seen = well();
-            spoil(&mut seen);
-            assert!(!judge(&seen)[check].ok, "break {index} of {:?} was not seen", CHECKS[check].name);
+        for (index, (check, falsify)) in breaks.into_iter().enumerate() {
+            let mut seen = healthy();
+            falsify(&mut seen);
+            assert!(!evaluate(&seen)[check].ok, "break {index} of {:?} was not seen", CHECKS[check].name);
         }
     }
 
     #[test]
-    fn the_result_is_told_as_promised() {
-        let result = judge(&well()).remove(0);
+    fn a_result_is_serialised_with_name_ok_and_detail() {
+        let result = evaluate(&healthy()).remove(0);
         let value = serde_json::to_value(&result).unwrap();
         assert_eq!(value["name"], json!(CHECKS[0].name));
         assert_eq!(value["ok"], json!(true));

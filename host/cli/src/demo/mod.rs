@@ -1,25 +1,25 @@
-//! `podium demo`: the whole thing at work, checked against the cluster.
+//! `podium demo`: runs a scenario with five plugins and checks the cluster's state.
 
 mod checks;
 mod latency;
-mod patience;
 mod plugins;
-mod script;
+mod progress;
+mod scenario;
 mod table;
-mod world;
+mod workloads;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Context;
-use checks::{Result, Witness};
+use checks::{Evidence, Result};
 use podium_devcluster::Pace;
 use podium_host::app::{self, App};
 use podium_pods::model::PluginSpec;
-use script::Script;
+use scenario::Scenario;
 use serde::Serialize;
-use table::{Board, Row, Screen};
+use table::{Row, Screen, Statistics};
 use tokio::time::Instant;
-use world::World;
+use workloads::Cluster;
 
 use crate::{
     args::{self, Output},
@@ -53,13 +53,13 @@ struct Report {
 /// When it could not begin: a plugin does not build, the cluster or the host does not start.
 pub async fn run(arguments: args::Demo, now_millis: u64) -> anyhow::Result<ExitCode> {
     ui::log(&arguments.log)?;
-    let played = tokio::select! {
+    let ran = tokio::select! {
         biased;
         stopped = ui::stopped() => return stopped.map(|()| ExitCode::from(INTERRUPTED)),
-        played = play(&arguments, now_millis) => played,
+        ran = run_scenario(&arguments, now_millis) => ran,
     };
-    let (report, stage) = match played {
-        Ok(played) => played,
+    let (report, environment) = match ran {
+        Ok(ran) => ran,
         Err(error) if arguments.output == Output::Json => {
             let check = Result { name: "the demo begins", ok: false, detail: format!("{error:#}") };
             println!("{}", serde_json::to_string(&Report { checks: vec![check], ..Report::default() })?);
@@ -70,24 +70,24 @@ pub async fn run(arguments: args::Demo, now_millis: u64) -> anyhow::Result<ExitC
     if arguments.keep {
         eprintln!(
             "\nStill running, until Ctrl-C. Look around:\n\n    export KUBECONFIG={}\n",
-            stage.kubeconfig.display()
+            environment.kubeconfig.display()
         );
         ui::stopped().await?;
     }
-    stage.app.shutdown().await;
+    environment.app.shutdown().await;
     Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What goes on after the checks when it is asked for.
-struct Stage {
+/// The host and its cluster, which `--keep` leaves running after the checks.
+struct Environment {
     app: App,
     kubeconfig: PathBuf,
     _local: Local,
     _directory: tempfile::TempDir,
 }
 
-async fn play(arguments: &args::Demo, now_millis: u64) -> anyhow::Result<(Report, Stage)> {
-    let cast = {
+async fn run_scenario(arguments: &args::Demo, now_millis: u64) -> anyhow::Result<(Report, Environment)> {
+    let plugins = {
         let install = arguments.toolchain.install_targets;
         tokio::task::spawn_blocking(move || plugins::build(install)).await??
     };
@@ -105,8 +105,8 @@ async fn play(arguments: &args::Demo, now_millis: u64) -> anyhow::Result<(Report
     let local = Local::start(options).await?;
     let directory = tempfile::tempdir()?;
     let kubeconfig = local.write_kubeconfig(directory.path())?;
-    let world = World::connect(local.client().await?).await?;
-    let pods = world.seed().await?;
+    let cluster = Cluster::connect(local.client().await?).await?;
+    let pods = cluster.seed().await?;
     screen.note(&format!("{pods} Pods in 6 namespaces on {NODES} nodes"));
 
     let app = App::start(app::Options {
@@ -116,44 +116,50 @@ async fn play(arguments: &args::Demo, now_millis: u64) -> anyhow::Result<(Report
     })
     .await?;
     screen.step("the host compiles five plugins");
-    for spec in cast.plugins {
+    for spec in plugins.loaded {
         let name = spec.id.to_string();
         load(&app, &screen, spec).await.with_context(|| format!("plugin {name}"))?;
     }
     let began_sync = Instant::now();
-    script::until_labelled(&world).await?;
+    scenario::until_labelled(&cluster).await?;
     screen.note(&format!("a first sync of {pods} Pods took {:.1?}", began_sync.elapsed()));
-    let board = Board::new(app.status());
-    let script =
-        Script { local: &local, world: &world, app: &app, board: &board, spinner: cast.spinner, screen: &screen };
-    let performance = async {
+    let statistics = Statistics::new(app.status());
+    let scenario = Scenario {
+        local: &local,
+        cluster: &cluster,
+        app: &app,
+        statistics: &statistics,
+        spinner: plugins.spinner,
+        screen: &screen,
+    };
+    let run = async {
         let mut results = Vec::new();
-        let witness = script.play().await.unwrap_or_else(|error| {
+        let evidence = scenario.run().await.unwrap_or_else(|error| {
             results.push(Result { name: "the demo runs to its end", ok: false, detail: format!("{error:#}") });
-            Witness::default()
+            Evidence::default()
         });
         screen.step("reading the cluster back");
-        results.splice(0..0, checks::all(&world.client(), witness).await);
+        results.splice(0..0, checks::all(&cluster.client(), evidence).await);
         results
     };
     let drawing = async {
         let mut ticks = tokio::time::interval(TICK);
         loop {
             ticks.tick().await;
-            screen.rows(&board.rows());
+            screen.rows(&statistics.rows());
         }
     };
     let results = tokio::select! {
         biased;
-        results = tokio::time::timeout(DEADLINE, performance) => results.unwrap_or_else(|_| {
+        results = tokio::time::timeout(DEADLINE, run) => results.unwrap_or_else(|_| {
             vec![Result { name: "the demo ends in time", ok: false, detail: format!("not after {DEADLINE:?}") }]
         }),
         () = drawing => Vec::new(),
     };
     screen.finish();
-    let report = Report { ok: results.iter().all(|result| result.ok), checks: results, plugins: board.rows() };
-    tell(arguments.output, &report, began.elapsed())?;
-    Ok((report, Stage { app, kubeconfig, _local: local, _directory: directory }))
+    let report = Report { ok: results.iter().all(|result| result.ok), checks: results, plugins: statistics.rows() };
+    print(arguments.output, &report, began.elapsed())?;
+    Ok((report, Environment { app, kubeconfig, _local: local, _directory: directory }))
 }
 
 /// Loads a plugin. A compilation that a busy machine did not end in the time that the host allows is tried again.
@@ -173,7 +179,7 @@ async fn load(app: &App, screen: &Screen, spec: PluginSpec) -> anyhow::Result<()
     }
 }
 
-fn tell(output: Output, report: &Report, took: Duration) -> anyhow::Result<()> {
+fn print(output: Output, report: &Report, took: Duration) -> anyhow::Result<()> {
     let (rows, list) = (table::table(&report.plugins), table::list(&report.checks));
     let failed = report.checks.iter().filter(|check| !check.ok).count();
     let end = match failed {

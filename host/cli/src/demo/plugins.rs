@@ -1,4 +1,4 @@
-//! The demo's plugins: found in the checkout, built, configured as their samples say, only less patient.
+//! The demo's plugins: built from the checkout, with their sample configurations and shorter times.
 
 use std::path::Path;
 
@@ -10,24 +10,25 @@ use crate::{
     plugin, ui,
 };
 
-/// A plugin of the checkout and what stands for its sample's `config` here, where nothing may take minutes.
-struct Part {
+/// A plugin of the checkout. `config` replaces the one of its sample, whose times are minutes.
+struct Sample {
     name: &'static str,
     config: Option<&'static str>,
 }
 
-const PARTS: [Part; 5] = [
-    Part { name: "workload-label", config: None },
-    Part { name: "image-policy", config: None },
-    Part { name: "crashloop-triage", config: Some(r#"{"threshold":2}"#) },
-    Part { name: "pod-ttl", config: Some(r#"{"succeededSeconds":3,"failedSeconds":3}"#) },
-    Part { name: "spread-guard", config: Some(r#"{"settleSeconds":2}"#) },
+const SAMPLES: [Sample; 5] = [
+    Sample { name: "workload-label", config: None },
+    Sample { name: "image-policy", config: None },
+    Sample { name: "crashloop-triage", config: Some(r#"{"threshold":2}"#) },
+    Sample { name: "pod-ttl", config: Some(r#"{"succeededSeconds":3,"failedSeconds":3}"#) },
+    Sample { name: "spread-guard", config: Some(r#"{"settleSeconds":2}"#) },
 ];
 
-/// What the host is given.
-pub(super) struct Cast {
-    pub(super) plugins: Vec<PluginSpec>,
-    /// Loaded later, and taken away again.
+/// The plugins of the demo, built.
+pub(super) struct Plugins {
+    /// Loaded from the start.
+    pub(super) loaded: Vec<PluginSpec>,
+    /// Loaded for the measurements beside it, and then unloaded.
     pub(super) spinner: PluginSpec,
 }
 
@@ -35,13 +36,13 @@ pub(super) struct Cast {
 ///
 /// # Errors
 /// Outside a checkout, or when one does not build.
-pub(super) fn build(install: Install) -> anyhow::Result<Cast> {
+pub(super) fn build(install: Install) -> anyhow::Result<Plugins> {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let (plugins, guests) = (checkout.join("plugins"), checkout.join("tests/guests"));
-    if !plugins.join(PARTS[0].name).is_dir() || !guests.join("spinner").is_dir() {
+    if !plugins.join(SAMPLES[0].name).is_dir() || !guests.join("spinner").is_dir() {
         bail!("the demo builds its plugins from source: run `cargo demo` in a checkout of Podium");
     }
-    let bar = ui::bar(PARTS.len() as u64 + 1);
+    let bar = ui::bar(SAMPLES.len() as u64 + 1);
     // Where the tests build them too: neither builds again what the other has built.
     let target_dir = checkout.join("target/guests");
     let one = |directory: &Path| -> anyhow::Result<Built> {
@@ -56,15 +57,15 @@ pub(super) fn build(install: Install) -> anyhow::Result<Cast> {
         bar.inc(1);
         Ok(built)
     };
-    let mut cast = Vec::new();
-    for part in PARTS {
-        let directory = plugins.join(part.name);
+    let mut loaded = Vec::new();
+    for sample in SAMPLES {
+        let directory = plugins.join(sample.name);
         let built = one(&directory)?;
         for (_, mut spec) in plugin::specs(&directory.join("plugin.yaml"), &built.component)? {
-            if let Some(config) = part.config {
+            if let Some(config) = sample.config {
                 spec.config = config.to_owned();
             }
-            cast.push(spec);
+            loaded.push(spec);
         }
     }
     let directory = guests.join("spinner");
@@ -72,5 +73,5 @@ pub(super) fn build(install: Install) -> anyhow::Result<Cast> {
     let spinner = plugin::specs(&directory.join("plugin.yaml"), &built.component)?;
     bar.finish_and_clear();
     let (_, spinner) = spinner.into_iter().next().context("the spinner has no configuration")?;
-    Ok(Cast { plugins: cast, spinner })
+    Ok(Plugins { loaded, spinner })
 }

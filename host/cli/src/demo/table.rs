@@ -1,4 +1,4 @@
-//! What the demo shows while it runs and at its end: steps, a row for each plugin, checks.
+//! The demo's output, while it runs and at its end: steps, a row for each plugin, checks.
 
 use std::{
     collections::BTreeMap,
@@ -14,14 +14,14 @@ use serde::Serialize;
 use super::checks::Result;
 use crate::ui;
 
-/// How one plugin fares.
+/// The figures of one plugin.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Row {
     pub(super) name: String,
     pub(super) runs: u64,
-    /// Writes that the API server took.
+    /// Writes that the API server accepted.
     pub(super) writes: u64,
-    /// Runs that ended badly.
+    /// Runs that failed.
     pub(super) failures: u64,
     /// From the event's arrival to the answer to the write that followed, in milliseconds; none before the first.
     pub(super) p50_ms: Option<f64>,
@@ -29,21 +29,21 @@ pub(super) struct Row {
 }
 
 /// The rows of all plugins that ever ran: one that was unloaded keeps its last.
-pub(super) struct Board {
+pub(super) struct Statistics {
     status: Arc<Status>,
     rows: Mutex<BTreeMap<PluginId, Row>>,
     /// Latencies of the first sync, which are those of a queue of 200 and of no single event.
     before: BTreeMap<PluginId, Vec<u64>>,
 }
 
-impl Board {
-    /// A board whose latencies count from now on; runs and writes from the start.
+impl Statistics {
+    /// Returns statistics whose latencies count from now on; runs and writes from the start.
     pub(super) fn new(status: Arc<Status>) -> Self {
         let before = status.plugins().into_iter().map(|(id, status)| (id, status.event_to_write.counts())).collect();
         Self { status, rows: Mutex::default(), before }
     }
 
-    /// As they are now, in the order of their names.
+    /// Returns the present rows, by name.
     pub(super) fn rows(&self) -> Vec<Row> {
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         for (id, status) in self.status.plugins() {
@@ -65,7 +65,7 @@ impl Board {
     }
 }
 
-/// Steps and rows on a terminal that people look at; steps alone, a line each, elsewhere. All on stderr.
+/// Shows steps and rows on a terminal, and elsewhere only the steps, a line each. All on stderr.
 pub(super) struct Screen {
     lines: MultiProgress,
     step: ProgressBar,
@@ -86,7 +86,7 @@ impl Screen {
         Self { lines, step, rows }
     }
 
-    /// What happens now.
+    /// Shows the present step.
     pub(super) fn step(&self, what: &str) {
         if ui::interactive() {
             self.step.set_message(what.to_owned());
@@ -95,7 +95,7 @@ impl Screen {
         }
     }
 
-    /// What came of it; stays on the screen.
+    /// Shows a result, which stays on the screen.
     pub(super) fn note(&self, what: &str) {
         if ui::interactive() {
             // A terminal that went away loses a line, not the demo.
@@ -115,7 +115,7 @@ impl Screen {
     }
 }
 
-/// The rows for people.
+/// Formats the rows for people.
 pub(super) fn table(rows: &[Row]) -> String {
     let cells = |row: &Row| {
         let (p50, p99) = (millis(row.p50_ms), millis(row.p99_ms));
@@ -128,7 +128,7 @@ fn millis(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1} ms"))
 }
 
-/// The checks for people.
+/// Formats the results of the checks for people.
 pub(super) fn list(results: &[Result]) -> String {
     let mut text = String::new();
     for result in results {

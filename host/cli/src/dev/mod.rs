@@ -2,8 +2,8 @@
 
 mod changes;
 mod crates;
+mod environment;
 mod kubeconfig;
-mod stage;
 mod swap;
 
 use std::{convert::Infallible, process::ExitCode};
@@ -11,8 +11,8 @@ use std::{convert::Infallible, process::ExitCode};
 use anyhow::Context;
 use changes::Changes;
 use crates::Crate;
+use environment::Environment;
 use podium_host::app::{self, App};
-use stage::Stage;
 use swap::{Running, swap};
 
 use crate::{args, ui};
@@ -27,29 +27,34 @@ pub async fn run(arguments: args::Dev, now_millis: u64) -> anyhow::Result<ExitCo
     let crates = crates::find(&arguments.paths)?;
     // Before the first build, so that a save during it is not missed.
     let mut changes = Changes::of(&crates)?;
-    let stage = Stage::set(&arguments, &crates, now_millis).await?;
+    let environment = Environment::start(&arguments, &crates, now_millis).await?;
     let mut app = App::start(app::Options {
         namespace: arguments.namespace.clone(),
         workers: ui::WORKERS,
-        ..app::Options::new(stage.client.clone(), now_millis, now_millis)
+        ..app::Options::new(environment.client.clone(), now_millis, now_millis)
     })
     .await?;
     let ended = tokio::select! {
         biased;
         stopped = ui::stopped() => stopped,
-        Err(error) = work(&mut app, &stage, &crates, &mut changes) => Err(error),
+        Err(error) = work(&mut app, &environment, &crates, &mut changes) => Err(error),
     };
     app.shutdown().await;
     ended.map(|()| ExitCode::SUCCESS)
 }
 
 /// Builds and loads all plugins, then each one that is saved. Returns only with an error.
-async fn work(app: &mut App, stage: &Stage, crates: &[Crate], changes: &mut Changes) -> anyhow::Result<Infallible> {
+async fn work(
+    app: &mut App,
+    environment: &Environment,
+    crates: &[Crate],
+    changes: &mut Changes,
+) -> anyhow::Result<Infallible> {
     let mut all: Vec<_> = crates.iter().map(|_| Running::default()).collect();
     for (one, running) in crates.iter().zip(&mut all) {
-        swap(app, stage, one, running).await;
+        swap(app, environment, one, running).await;
     }
-    stage.tell(&stage.only.clone().unwrap_or_else(|| namespace_of(&all))).await;
+    environment.print_next_step(&environment.only.clone().unwrap_or_else(|| namespace_of(&all))).await;
     loop {
         let changed = tokio::select! {
             biased;
@@ -58,7 +63,7 @@ async fn work(app: &mut App, stage: &Stage, crates: &[Crate], changes: &mut Chan
         };
         for index in changed {
             if let (Some(one), Some(running)) = (crates.get(index), all.get_mut(index)) {
-                swap(app, stage, one, running).await;
+                swap(app, environment, one, running).await;
             }
         }
     }

@@ -10,7 +10,7 @@ use podium_host::app::App;
 use podium_pods::model::{PluginId, PluginSpec};
 use tokio::time::Instant;
 
-use super::{crates::Crate, stage::Stage};
+use super::{crates::Crate, environment::Environment};
 use crate::{
     build::{self, Built, Install},
     plugin, suggestion, ui,
@@ -26,14 +26,14 @@ pub(super) struct Running {
 }
 
 /// Builds one crate and lets the host run what came of it. What went wrong is printed.
-pub(super) async fn swap(app: &App, stage: &Stage, one: &Crate, running: &mut Running) {
-    if let Err(error) = try_swap(app, stage, one, running).await {
+pub(super) async fn swap(app: &App, environment: &Environment, one: &Crate, running: &mut Running) {
+    if let Err(error) = try_swap(app, environment, one, running).await {
         ui::error(&error);
         eprintln!("{} waits for the next save", one.directory.display());
     }
 }
 
-async fn try_swap(app: &App, stage: &Stage, one: &Crate, running: &mut Running) -> anyhow::Result<()> {
+async fn try_swap(app: &App, environment: &Environment, one: &Crate, running: &mut Running) -> anyhow::Result<()> {
     let began = Instant::now();
     let config = one.config();
     // Before the build, which takes its time and may fail: what an invalid file withdraws is withdrawn at once.
@@ -43,7 +43,7 @@ async fn try_swap(app: &App, stage: &Stage, one: &Crate, running: &mut Running) 
         running.stop(app, "its configuration is invalid; correct plugin.yaml and save").await;
         return Err(error);
     }
-    let built = build(one, stage.install).await;
+    let built = build(one, environment.install).await;
     if !config.is_file() {
         running.stop(app, "plugin.yaml was removed").await;
         bail!(
@@ -72,14 +72,21 @@ async fn try_swap(app: &App, stage: &Stage, one: &Crate, running: &mut Running) 
     let specs: Vec<_> = specs.into_iter().map(|(_, spec)| spec).collect();
     running.keep_only(app, &specs).await;
     for spec in specs {
-        load(app, stage, running, spec, size, began).await;
+        load(app, environment, running, spec, size, began).await;
     }
     Ok(())
 }
 
 /// Loads one plugin. `size` is the size of a component that was just built, or `None` if the loaded component did not
 /// change.
-async fn load(app: &App, stage: &Stage, running: &mut Running, spec: PluginSpec, size: Option<u64>, began: Instant) {
+async fn load(
+    app: &App,
+    environment: &Environment,
+    running: &mut Running,
+    spec: PluginSpec,
+    size: Option<u64>,
+    began: Instant,
+) {
     let id = spec.id.clone();
     let before = running.plugins.get(&id);
     let same_configuration = before == Some(&spec);
@@ -89,9 +96,9 @@ async fn load(app: &App, stage: &Stage, running: &mut Running, spec: PluginSpec,
     }
     let loaded = async {
         let file = spec.source.clone();
-        visible(stage, &spec)?;
+        visible(environment, &spec)?;
         if let Some(namespace) = &id.namespace {
-            stage.provide_namespace(namespace).await?;
+            environment.provide_namespace(namespace).await?;
         }
         app.load(spec.clone()).await?;
         anyhow::Ok(file)
@@ -126,8 +133,8 @@ async fn load(app: &App, stage: &Stage, running: &mut Running, spec: PluginSpec,
 }
 
 /// A plugin of a namespace that is not watched would never run, without a word.
-fn visible(stage: &Stage, spec: &PluginSpec) -> anyhow::Result<()> {
-    match (&stage.only, &spec.id.namespace) {
+fn visible(environment: &Environment, spec: &PluginSpec) -> anyhow::Result<()> {
+    match (&environment.only, &spec.id.namespace) {
         (Some(only), Some(own)) if **own != **only => bail!(
             "its namespace is {own}, and --namespace {only} watches only that one, so it would never run; leave \
              --namespace out, or set metadata.namespace to {only}"

@@ -1,4 +1,4 @@
-//! The cluster that `podium dev` works on: one of its own in this process, or one that is there already.
+//! The cluster that `podium dev` uses: one in this process, or an existing one.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::{
     cluster::{self, Local},
 };
 
-pub(super) struct Stage {
+pub(super) struct Environment {
     pub(super) client: Client,
     kubeconfig: PathBuf,
     /// The one namespace that is watched, where one was asked for.
@@ -24,8 +24,8 @@ pub(super) struct Stage {
     local: Option<(Local, KubeconfigFile)>,
 }
 
-impl Stage {
-    pub(super) async fn set(arguments: &args::Dev, crates: &[Crate], now_millis: u64) -> anyhow::Result<Self> {
+impl Environment {
+    pub(super) async fn start(arguments: &args::Dev, crates: &[Crate], now_millis: u64) -> anyhow::Result<Self> {
         let (only, install) = (arguments.namespace.clone(), arguments.toolchain.install_targets);
         if let Some(path) = &arguments.kubeconfig {
             let kubeconfig = Kubeconfig::read_from(path).with_context(|| format!("cannot use {}", path.display()))?;
@@ -47,20 +47,21 @@ impl Stage {
         };
         let local = Local::start(options).await?;
         let file = KubeconfigFile::write(&directory, &local.kubeconfig())?;
-        let stage = Self {
+        let environment = Self {
             client: local.client().await?,
             kubeconfig: file.path().to_owned(),
             only,
             install,
             local: Some((local, file)),
         };
-        if let Some(namespace) = &stage.only {
-            stage.provide_namespace(namespace).await?;
+        if let Some(namespace) = &environment.only {
+            environment.provide_namespace(namespace).await?;
         }
-        Ok(stage)
+        Ok(environment)
     }
 
-    /// Creates a namespace in the cluster of this process. In somebody else's nothing is created: see [`Self::tell`].
+    /// Creates a namespace in the cluster of this process. In another cluster nothing is created: see
+    /// [`Self::print_next_step`].
     pub(super) async fn provide_namespace(&self, name: &str) -> anyhow::Result<()> {
         if self.local.is_none() {
             return Ok(());
@@ -75,7 +76,7 @@ impl Stage {
     }
 
     /// Prints what an author does next. `namespace` is one that a plugin sees.
-    pub(super) async fn tell(&self, namespace: &str) {
+    pub(super) async fn print_next_step(&self, namespace: &str) {
         let whose = if self.local.is_some() { "A cluster in this process, which ends with it" } else { "Your cluster" };
         let namespaces = Api::<Namespace>::all(self.client.clone());
         // Where this user may not look, the namespace is taken to be there.

@@ -1,4 +1,4 @@
-//! What happens in the demo, step by step. Whether it went well is for the checks to say.
+//! The steps of the demo. The checks decide whether they succeeded.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::{
-    checks::{WORKLOAD, Witness},
+    checks::{Evidence, WORKLOAD},
     latency::{self, Comparison, Sample},
-    patience::Patience,
-    table::{Board, Screen},
-    world::{self, World},
+    progress::Progress,
+    table::{Screen, Statistics},
+    workloads::{self, Cluster},
 };
 use crate::cluster::Local;
 
@@ -30,88 +30,88 @@ const INTERVAL: Duration = Duration::from_millis(50);
 const PROBES: usize = 200;
 /// A measurement by which the plugin was held up is made again, so often in all.
 const MEASUREMENTS: usize = 3;
-/// Where the Pods are that are measured.
+/// The namespace whose Pods are measured.
 const MEASURED_NAMESPACE: &str = "bank-ledger";
 /// How often the Pods that wake the spinner change.
-const POKE: Duration = Duration::from_millis(50);
+const WAKE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The stage and who is on it.
-pub(super) struct Script<'a> {
+/// The steps of the demo and everything that they use.
+pub(super) struct Scenario<'a> {
     pub(super) local: &'a Local,
-    pub(super) world: &'a World,
+    pub(super) cluster: &'a Cluster,
     pub(super) app: &'a App,
-    pub(super) board: &'a Board,
+    pub(super) statistics: &'a Statistics,
     pub(super) spinner: PluginSpec,
     pub(super) screen: &'a Screen,
 }
 
-impl Script<'_> {
-    /// Runs all steps in order; returns the evidence that cannot be read at the end.
-    pub(super) async fn play(&self) -> anyhow::Result<Witness> {
+impl Scenario<'_> {
+    /// Runs all steps in order; returns the observations that the final state does not show.
+    pub(super) async fn run(&self) -> anyhow::Result<Evidence> {
         self.screen.step("a rollout, a crash loop, an unpinned image, a finished Pod, a crowded workload");
-        for incident in [&world::CRASHING, &world::UNPINNED, &world::CROWDED] {
-            self.world.strike(incident).await?;
+        for incident in [&workloads::CRASHING, &workloads::UNPINNED, &workloads::CROWDED] {
+            self.cluster.inject(incident).await?;
         }
         let finished =
-            self.world.strike(&world::FINISHED).await?.pop().context("the Pod that finishes was not created")?;
-        self.world.roll_out().await?;
+            self.cluster.inject(&workloads::FINISHED).await?.pop().context("the Pod that finishes was not created")?;
+        self.cluster.roll_out().await?;
         self.screen.note("12 Pods of shop-front/web made place for 12 new ones; four incidents are under way");
 
-        let witness = Witness { finished: Some(finished), ..self.measure().await? };
+        let evidence = Evidence { finished: Some(finished), ..self.measure().await? };
         self.lose_the_watch().await?;
         self.expire_the_revision().await?;
-        Ok(witness)
+        Ok(evidence)
     }
 
     /// One plugin's latency without the spinner, beside it, and without it again, under the same changes: what else the
     /// machine does meanwhile falls on both.
-    async fn measure(&self) -> anyhow::Result<Witness> {
-        let mut witness = Witness::default();
+    async fn measure(&self) -> anyhow::Result<Evidence> {
+        let mut evidence = Evidence::default();
         self.screen.step("from a change to a plugin's write, with and without a plugin that spins for ever");
         loop {
             let mut alone = self.probe(PROBES / 2).await.context("without the plugin that spins")?;
             super::load(self.app, self.screen, self.spinner.clone()).await.context("the plugin that spins")?;
             let beside = self.probe(PROBES).await.context("beside the plugin that spins");
             let spinner = self.app.status().plugin(&self.spinner.id);
-            witness.cut += spinner.failures_by(FailureKind::Cpu) + spinner.failures_by(FailureKind::Deadline);
+            evidence.cut += spinner.failures_by(FailureKind::Cpu) + spinner.failures_by(FailureKind::Deadline);
             // Its last row stays on the screen.
-            self.board.rows();
+            self.statistics.rows();
             self.app.unload(&self.spinner.id).await;
             let beside = beside?;
             alone.extend(&self.probe(PROBES / 2).await.context("without the plugin that spins")?);
-            witness.measured.push(Comparison { alone, beside });
-            if !latency::held_up(&witness.measured) || witness.measured.len() == MEASUREMENTS {
-                self.screen.note(&format!("the spinner was cut {} times", witness.cut));
-                return Ok(witness);
+            evidence.measured.push(Comparison { alone, beside });
+            if !latency::held_up(&evidence.measured) || evidence.measured.len() == MEASUREMENTS {
+                self.screen.note(&format!("the spinner was cut {} times", evidence.cut));
+                return Ok(evidence);
             }
             self.screen.note("the plugin beside it was slow; measuring again, because the machine may be busy");
         }
     }
 
     async fn probe(&self, count: usize) -> anyhow::Result<Sample> {
-        let pods = self.world.pods(MEASURED_NAMESPACE);
+        let pods = self.cluster.pods(MEASURED_NAMESPACE);
         let probing = latency::probe(&pods, WORKLOAD, count);
         // Ends by being dropped, when the probes are done.
         tokio::select! {
             biased;
             sample = probing => sample,
-            error = self.poke() => Err(error),
+            error = self.wake_spinner() => Err(error),
         }
     }
 
-    /// Changes Pods where the spinner is, for ever, so that it never lacks a reason to run.
-    async fn poke(&self) -> anyhow::Error {
-        let pods = self.world.pods(world::SPINNING_NAMESPACE);
-        let poke = async {
+    /// Changes Pods of the spinner's namespace for ever, so that it always has a reason to run.
+    async fn wake_spinner(&self) -> anyhow::Error {
+        let pods = self.cluster.pods(workloads::SPINNING_NAMESPACE);
+        let changes = async {
             let names: Vec<_> = pods.list(&ListParams::default()).await?.iter().map(ResourceExt::name_any).collect();
             for (turn, name) in names.iter().cycle().enumerate() {
-                let label = Patch::Merge(json!({ "metadata": { "labels": { "poked": turn.to_string() } } }));
+                let label = Patch::Merge(json!({ "metadata": { "labels": { "changed": turn.to_string() } } }));
                 pods.patch(name, &PatchParams::default(), &label).await?;
-                tokio::time::sleep(POKE).await;
+                tokio::time::sleep(WAKE_INTERVAL).await;
             }
-            bail!("no Pod found in {}", world::SPINNING_NAMESPACE)
+            bail!("no Pod found in {}", workloads::SPINNING_NAMESPACE)
         };
-        let result: anyhow::Result<std::convert::Infallible> = poke.await;
+        let result: anyhow::Result<std::convert::Infallible> = changes.await;
         match result {
             Ok(never) => match never {},
             Err(error) => error,
@@ -121,8 +121,8 @@ impl Script<'_> {
     async fn lose_the_watch(&self) -> anyhow::Result<()> {
         self.screen.step("the watch connection is lost, and a Pod is made meanwhile");
         self.local.cluster().faults().disconnect_watches();
-        self.world.create(&world::UNWATCHED).await?;
-        self.until_answered(&world::UNWATCHED).await
+        self.cluster.create(&workloads::UNWATCHED).await?;
+        self.until_answered(&workloads::UNWATCHED).await
     }
 
     async fn expire_the_revision(&self) -> anyhow::Result<()> {
@@ -130,36 +130,36 @@ impl Script<'_> {
         let faults = self.local.cluster().faults();
         faults.next_watch_gone();
         faults.disconnect_watches();
-        self.world.create(&world::EXPIRED).await?;
+        self.cluster.create(&workloads::EXPIRED).await?;
         faults.compact();
-        self.until_answered(&world::EXPIRED).await
+        self.until_answered(&workloads::EXPIRED).await
     }
 
-    async fn until_answered(&self, workload: &world::Workload) -> anyhow::Result<()> {
+    async fn until_answered(&self, workload: &workloads::Workload) -> anyhow::Result<()> {
         let began = Instant::now();
         let app = format!("app={}", workload.name);
-        until(self.world, workload.name, &app).await?;
+        until(self.cluster, workload.name, &app).await?;
         self.screen.note(&format!("Pod {} was answered after {:.1?}", workload.name, began.elapsed()));
         Ok(())
     }
 }
 
 /// Waits until every Pod carries its workload's name.
-pub(super) async fn until_labelled(world: &World) -> anyhow::Result<()> {
-    until(world, "every Pod is labelled", "").await
+pub(super) async fn until_labelled(cluster: &Cluster) -> anyhow::Result<()> {
+    until(cluster, "every Pod is labelled", "").await
 }
 
 /// Waits until each Pod with these labels, at least one, carries its workload's name.
-async fn until(world: &World, what: &str, labels: &str) -> anyhow::Result<()> {
-    let mut patience = Patience::new();
-    let pods: Api<Pod> = Api::all(world.client());
+async fn until(cluster: &Cluster, what: &str, labels: &str) -> anyhow::Result<()> {
+    let mut progress = Progress::new();
+    let pods: Api<Pod> = Api::all(cluster.client());
     loop {
         let listed = pods.list(&ListParams::default().labels(labels)).await?;
         let left = listed.iter().filter(|pod| !pod.labels().contains_key(WORKLOAD)).count();
         if !listed.items.is_empty() && left == 0 {
             return Ok(());
         }
-        if !patience.lasts((left, listed.items.len())) {
+        if !progress.continues((left, listed.items.len())) {
             bail!(
                 "{what}: {left} of {} Pods do not have the label {WORKLOAD}, and their number no longer falls",
                 listed.items.len()

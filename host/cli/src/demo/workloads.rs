@@ -1,4 +1,5 @@
-//! What the demo's cluster holds: tenants, namespaces, workloads and their Pods, and the incidents that befall them.
+//! The contents of the demo's cluster: tenants, namespaces, workloads with their Pods, and the incidents that are
+//! injected.
 //!
 //! There is no Deployment controller in the cluster of this process, so the Pods of a rollout are made and deleted
 //! here, as that controller would: owned by a ReplicaSet whose name ends in the template's hash.
@@ -14,7 +15,7 @@ use serde_json::json;
 
 /// Requests to the API server at the same time.
 const CONCURRENT: usize = 16;
-/// What the simulated kubelet does with a Pod's containers.
+/// The annotation that selects how the simulated kubelet treats a Pod's containers.
 const BEHAVIOUR: &str = "devcluster.podium.dev/behaviour";
 
 /// Namespaces by tenant.
@@ -25,10 +26,10 @@ pub(super) const TENANTS: [(&str, &[&str]); 4] = [
     ("lab", &["lab"]),
 ];
 
-/// Where the plugin that spins for ever lives.
+/// The namespace of the plugin that spins for ever.
 pub(super) const SPINNING_NAMESPACE: &str = "lab";
 
-/// What makes a workload's Pods.
+/// The controller that owns a workload's Pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Pods of a ReplicaSet whose name is the workload's and a hash of the template.
@@ -97,7 +98,7 @@ pub(super) const WEB_BEFORE: Workload = deployment("shop-front", "web", 12, "reg
 pub(super) const WEB_AFTER: Workload =
     Workload { kind: Kind::Deployment { hash: "7c9d8b5f4d" }, image: "registry.example/web:1.1.0", ..WEB_BEFORE };
 
-/// A Pod that something happens to, each looked for by one check.
+/// Incidents, each with a check of its own.
 pub(super) const CRASHING: Incident = Incident {
     pod: Workload {
         namespace: "bank-jobs",
@@ -142,7 +143,7 @@ pub(super) const CROWDED: Incident = Incident {
     behaviour: None,
     node: Some(0),
 };
-/// Made while the host's watch is cut, and while its revision has expired.
+/// Created while the host's watch is cut, and while its revision has expired.
 pub(super) const UNWATCHED: Workload = Workload {
     namespace: "shop-back",
     name: "unwatched",
@@ -152,7 +153,7 @@ pub(super) const UNWATCHED: Workload = Workload {
 };
 pub(super) const EXPIRED: Workload = Workload { name: "expired", image: "registry.example/expired:1.0.0", ..UNWATCHED };
 
-/// Pods with something wrong about them.
+/// Pods with a fault.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Incident {
     pub(super) pod: Workload,
@@ -239,13 +240,13 @@ fn uid(namespace: &str, name: &str) -> String {
 
 /// The cluster, as the demo changes it.
 #[derive(Clone)]
-pub(super) struct World {
+pub(super) struct Cluster {
     client: Client,
     /// Names of the cluster's nodes.
     nodes: Vec<String>,
 }
 
-impl World {
+impl Cluster {
     pub(super) async fn connect(client: Client) -> anyhow::Result<Self> {
         let nodes = Api::<k8s_openapi::api::core::v1::Node>::all(client.clone()).list(&<_>::default()).await?;
         Ok(Self { client, nodes: nodes.iter().map(ResourceExt::name_any).collect() })
@@ -282,12 +283,12 @@ impl World {
     }
 
     /// Creates the Pods of an incident, and returns their uids.
-    pub(super) async fn strike(&self, incident: &Incident) -> anyhow::Result<Vec<String>> {
+    pub(super) async fn inject(&self, incident: &Incident) -> anyhow::Result<Vec<String>> {
         let node = incident.node.and_then(|index| self.nodes.get(index)).map(String::as_str);
         self.create_all(incident.pod.pods(incident.behaviour, node)?).await
     }
 
-    /// Each old Pod makes place for a new one, a few at a time.
+    /// Replaces each old Pod with a new one, one after the other.
     pub(super) async fn roll_out(&self) -> anyhow::Result<()> {
         let pods = self.pods(WEB_AFTER.namespace);
         for (index, (_, old)) in (0..).zip(WEB_BEFORE.pod_names()) {
