@@ -27,15 +27,12 @@ pub struct Arguments {
     pub command: Command,
 }
 
+// The help of a subcommand with arguments is at their type: a comment here would replace its long text.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Create the crate of a new plugin
     New(New),
-    /// Build a plugin's crate as a component and list its imports
     Build(Build),
-    /// Check a plugin's configuration, and the component if it is built; build and run nothing
     Check(Check),
-    /// Run plugins on a cluster in this process, or on another one, and rebuild them on every save
     Dev(Dev),
     /// Print the JSON Schema of plugin.yaml, for completion and checks in editors
     #[command(
@@ -50,11 +47,20 @@ pub enum Command {
             podium schema | jq .properties.spec.properties.limits"
     )]
     Schema,
-    /// Run a scenario with five plugins on a cluster in this process, and check the result
     Demo(Demo),
     /// Print shell completions
-    #[command(after_help = "Example:\n  podium completion bash > ~/.local/share/bash-completion/completions/podium")]
-    Completion { shell: clap_complete::Shell },
+    #[command(
+        long_about = "Print a script to stdout with which a shell completes the subcommands and flags of podium. Each \
+            shell has a directory of its own from which it loads such scripts.",
+        after_help = "Examples:\n  \
+            podium completion bash > ~/.local/share/bash-completion/completions/podium\n  \
+            podium completion zsh > \"${fpath[1]}/_podium\"\n  \
+            podium completion fish > ~/.config/fish/completions/podium.fish"
+    )]
+    Completion {
+        /// The shell that reads the script
+        shell: clap_complete::Shell,
+    },
 }
 
 impl Command {
@@ -91,6 +97,7 @@ pub struct Toolchain {
     pub install_targets: Install,
 }
 
+/// Create the crate of a new plugin
 #[derive(Debug, Args)]
 #[command(
     long_about = "Create the crate of a new plugin: Cargo.toml, src/lib.rs with a reconcile function and its test, \
@@ -105,6 +112,7 @@ pub struct New {
     pub sdk: Option<PathBuf>,
 }
 
+/// Build a plugin's crate as a component and list its imports
 #[derive(Debug, Args)]
 #[command(
     long_about = "Build a plugin's crate as a component and list its imports.\n\n\
@@ -134,10 +142,12 @@ pub struct Build {
     /// Print only the result
     #[arg(short, long)]
     pub quiet: bool,
+    /// Format of the result on stdout
     #[arg(long, value_enum, default_value_t)]
     pub output: Output,
 }
 
+/// Check a plugin's configuration, and the component if it is built; build and run nothing
 #[derive(Debug, Args)]
 #[command(
     long_about = "Check plugin configurations as podium-host does when it starts: every field and, if the component is \
@@ -159,10 +169,12 @@ pub struct Check {
     /// Check this component instead of the one that spec.source.file names
     #[arg(long, value_name = "FILE")]
     pub component: Option<PathBuf>,
+    /// Format of the result on stdout
     #[arg(long, value_enum, default_value_t)]
     pub output: Output,
 }
 
+/// Run plugins on a cluster in this process, or on another one, and rebuild them on every save
 #[derive(Debug, Args)]
 #[command(
     long_about = "Run plugins on a Kubernetes API server in this process and rebuild them on every save.\n\n\
@@ -206,6 +218,7 @@ fn nodes(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Run a scenario with five plugins on a cluster in this process, and check the result
 #[derive(Debug, Args)]
 #[command(
     long_about = "Run a scenario and check the result: 200 Pods of four tenants on a Kubernetes API server in this \
@@ -219,6 +232,7 @@ fn nodes(text: &str) -> Result<usize, String> {
         podium demo --output json | tail -1  print the result as JSON, in the last line of stdout"
 )]
 pub struct Demo {
+    /// Format of the result on stdout
     #[arg(long, value_enum, default_value_t)]
     pub output: Output,
     /// Keep the cluster and the host running after the checks, until Ctrl-C
@@ -242,6 +256,23 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_of_each_subcommand_has_its_long_text_an_example_and_a_text_for_each_argument() {
+        for subcommand in Arguments::command().get_subcommands_mut() {
+            let name = subcommand.get_name().to_owned();
+            let about = subcommand.get_about().unwrap_or_default().to_string();
+            let long_about = subcommand.get_long_about().unwrap_or_default().to_string();
+            assert!(!about.is_empty() && long_about.len() > about.len(), "{name}: {about:?}, {long_about:?}");
+            for argument in subcommand.get_arguments() {
+                assert!(argument.get_help().is_some(), "{name}: {}", argument.get_id());
+            }
+            let unwrapped = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+            let help = unwrapped(&subcommand.render_long_help().to_string());
+            assert!(help.contains(&unwrapped(&long_about)), "{name}: {help}");
+            assert!(help.contains(&format!(": podium {name}")), "{name} has no example: {help}");
+        }
     }
 
     #[test]
