@@ -188,7 +188,10 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> anyhow::R
     if plugins.is_empty() || (flags.strict && bad > 0) {
         return Ok(Exit::MISCONFIGURED);
     }
-    let Some(operator) = operator(&flags, dropped).await else { return Ok(Exit::MISCONFIGURED) };
+    let operator = match operator(&flags, dropped).await {
+        Ok(operator) => operator,
+        Err(exit) => return Ok(exit),
+    };
     let kubeconfig = flags.kubeconfig.clone();
     let clients = match read(&mut stopped, move || disk::clients(kubeconfig.as_deref())).await? {
         Ok(clients) => clients,
@@ -276,11 +279,12 @@ async fn read<T: Send + 'static>(
     }
 }
 
-/// Binds the ports that probes and metrics are served on. Returns none when an address cannot be used, which is logged.
-async fn operator(flags: &Flags, dropped: Arc<Dropped>) -> Option<Operator> {
+/// Binds the ports that probes and metrics are served on. Fails with the end of the process where an address cannot be
+/// used, which is logged.
+async fn operator(flags: &Flags, dropped: Arc<Dropped>) -> Result<Operator, Exit> {
     // Kubernetes sets it in every container.
     let in_cluster = env::var_os("KUBERNETES_SERVICE_HOST").is_some();
-    Some(Operator {
+    Ok(Operator {
         probes: bind(probe_address(flags, in_cluster), "health-probe-bind-address", "/healthz and /readyz").await?,
         metrics: bind(flags.metrics_bind_address, "metrics-bind-address", "/metrics").await?,
         dropped,
@@ -294,17 +298,18 @@ fn probe_address(flags: &Flags, in_cluster: bool) -> ListenAddress {
     flags.health_probe_bind_address.unwrap_or(default)
 }
 
-async fn bind(address: ListenAddress, flag: &str, what: &str) -> Option<Option<Bound>> {
+/// Returns `None` for an address that is off.
+async fn bind(address: ListenAddress, flag: &str, what: &str) -> Result<Option<Bound>, Exit> {
     match admin::bind(address).await {
         Ok(bound) => {
             if let Some(bound) = &bound {
                 tracing::info!("serving {what} on http://{}", bound.address());
             }
-            Some(bound)
+            Ok(bound)
         }
         Err(error) => {
             tracing::error!("--{flag} {address}: cannot listen there: {error}; choose another address");
-            None
+            Err(Exit::MISCONFIGURED)
         }
     }
 }

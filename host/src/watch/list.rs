@@ -1,6 +1,10 @@
 //! A complete list: by a watch that begins with all there is, or page by page where the server has no such watch.
 
-use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use podium_pods::{
     model::Revision,
@@ -189,7 +193,7 @@ impl Watch {
         match self.decoder.pod(object)? {
             Seen::Read { pod, .. } => {
                 let name = (pod.key.namespace.to_string(), pod.key.name.to_string());
-                later.insert(name, PodEvent { pod, deleted, before: None });
+                later.insert(name, PodEvent { pod: Arc::new(pod), deleted, before: None });
             }
             Seen::Unreadable { key, error, .. } if deleted => {
                 // The next list lacks it.

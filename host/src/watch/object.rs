@@ -189,16 +189,12 @@ pub(super) fn event(line: &[u8]) -> Result<Event<'_>, Malformed> {
     })
 }
 
-/// A Pod with an identity that cannot be decoded.
-struct Unreadable {
-    key: PodKey,
-    revision: Revision,
-    error: String,
-}
-
-/// A Pod of an event.
+/// A Pod of an event or of a list.
+#[expect(clippy::large_enum_variant, reason = "nearly every one is the large one; a box would be one more allocation")]
 pub(super) enum Seen {
-    Read { pod: Arc<CachedPod>, before: Option<Arc<CachedPod>> },
+    /// `before` is the state of the same incarnation in the cache.
+    Read { pod: CachedPod, before: Option<Arc<CachedPod>> },
+    /// Only its identity could be decoded.
     Unreadable { key: PodKey, revision: Revision, error: String },
 }
 
@@ -216,13 +212,6 @@ impl Decoder {
         Self { shapes, known, scratch: Scratch::default(), arena: RecordArena::default() }
     }
 
-    pub(super) fn pod(&mut self, object: Object<'_>) -> Result<Seen, Malformed> {
-        Ok(match self.read(object)? {
-            Ok((pod, before)) => Seen::Read { pod: Arc::new(pod), before },
-            Err(Unreadable { key, revision, error }) => Seen::Unreadable { key, revision, error },
-        })
-    }
-
     /// Adds a Pod to a list. What the cache holds at this revision is not read into it again, unless `compare` is
     /// false; an unreadable one is taken for held, so that the list does not seem to lack it, and is given with its
     /// error.
@@ -232,9 +221,9 @@ impl Decoder {
         compare: bool,
         list: &mut PodList,
     ) -> Result<Option<(PodKey, String)>, Malformed> {
-        let (pod, before) = match self.read(object)? {
-            Ok(read) => read,
-            Err(Unreadable { key, error, .. }) => {
+        let (pod, before) = match self.pod(object)? {
+            Seen::Read { pod, before } => (pod, before),
+            Seen::Unreadable { key, error, .. } => {
                 list.held.insert(&key.uid);
                 return Ok(Some((key, error)));
             }
@@ -269,28 +258,25 @@ impl Decoder {
         self.arena = RecordArena::default();
     }
 
-    /// The Pod, and what the cache holds of its incarnation.
-    #[expect(clippy::type_complexity, reason = "two results, each handled by the next line of its caller")]
-    fn read(
-        &mut self,
-        object: Object<'_>,
-    ) -> Result<Result<(CachedPod, Option<Arc<CachedPod>>), Unreadable>, Malformed> {
+    /// # Errors
+    /// When the object has no identity: it is no Pod.
+    pub(super) fn pod(&mut self, object: Object<'_>) -> Result<Seen, Malformed> {
         let Self { shapes, known, scratch, .. } = self;
         let mut read = |json| CachedPod::read(json, shapes, scratch, |namespace, name| known.held(namespace, name));
         let mut error = match read(object.json) {
-            Ok(pod) => return Ok(Ok(pod)),
+            Ok((pod, before)) => return Ok(Seen::Read { pod, before }),
             Err(error) => error,
         };
         let mut json = object.json;
         if let Some(exact) = object.exact()? {
             json = exact.json;
             match read(json) {
-                Ok(pod) => return Ok(Ok(pod)),
+                Ok((pod, before)) => return Ok(Seen::Read { pod, before }),
                 Err(other) => error = other,
             }
         }
         let (key, revision) = identity(json)?;
-        Ok(Err(Unreadable { key, revision, error: error.to_string() }))
+        Ok(Seen::Unreadable { key, revision, error: error.to_string() })
     }
 }
 

@@ -3,7 +3,7 @@
 //! The result is a complete list like any other, made of the checkpoint and the events since, at a revision that the
 //! API server had after the start. Readers see no Pod before that. If the changes cannot be had, all Pods are listed.
 
-use std::{collections::BTreeMap, sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{collections::BTreeMap, sync::{Arc, atomic::Ordering::Relaxed}, time::Duration};
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -209,7 +209,7 @@ impl Watch {
             Seen::Read { pod, .. } => {
                 advance(at, pod.revision)?;
                 let name = (pod.key.namespace.to_string(), pod.key.name.to_string());
-                changes.insert(name, PodEvent { pod, deleted, before: None });
+                changes.insert(name, PodEvent { pod: Arc::new(pod), deleted, before: None });
                 Ok(())
             }
             // A list counts it and tells of it.

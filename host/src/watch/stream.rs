@@ -1,6 +1,6 @@
 //! One short watch, from a revision to its end.
 
-use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{sync::{Arc, atomic::Ordering::Relaxed}, time::Duration};
 
 use podium_pods::{
     model::Revision,
@@ -130,7 +130,7 @@ impl Watch {
         match self.decoder.pod(object)? {
             Seen::Read { pod, before } => {
                 self.advance(pod.revision)?;
-                events.push(PodEvent { pod, deleted, before });
+                events.push(PodEvent { pod: Arc::new(pod), deleted, before });
                 Ok(None)
             }
             Seen::Unreadable { key, error, .. } if deleted => {
