@@ -3,7 +3,7 @@
 /// A Kubernetes Event to be. Staged with [`crate::Pod::emit`] and sent with the run's writes.
 ///
 /// An Event is a request to the API server like any other. Emit one only where the run also stages a change that can be
-/// seen on the Pod, and let that change tell the next run that the word has been said; a plugin that emits in every run
+/// seen on the Pod, and let that change show the next run that the Event was emitted; a plugin that emits in every run
 /// never comes to rest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

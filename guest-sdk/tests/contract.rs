@@ -168,7 +168,7 @@ fn an_event_beside_a_write_that_changes_nothing_is_not_sent_and_one_alone_is_sai
 }
 
 #[test]
-fn an_event_about_a_pod_that_nobody_knows_is_dropped_as_the_host_drops_it() {
+fn an_event_about_an_unknown_pod_is_dropped_as_the_host_drops_it() {
     let mut host = Host::with_pods([pod("shop", "cart-0")]);
     run(&mut host, |_| {
         podium_sdk::events::emit(&PodKey::new("shop", "other", "uid"), Event::normal("Seen", "a Pod"))?;

@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_is_not_told_where_the_api_server_is() {
+    fn a_guest_does_not_learn_where_the_api_server_is() {
         let address = "error trying to connect: tcp connect error: 10.0.0.1:6443".to_owned();
         let hidden = [
             ApiError::Transport { sent: true, message: address.clone() },

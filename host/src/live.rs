@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_cut_away_in_the_cache_is_cut_away_in_a_live_read() {
+    async fn pruned_annotations_are_pruned_from_a_live_read_too() {
         let body = r#"{"metadata":{"namespace":"shop","name":"cart-0","uid":"u","resourceVersion":"7","managedFields":[{"manager":"kubelet"}],"annotations":{"secret":"x","note":"y"}},"later":1}"#;
         let pod = answering(200, body).get(Asker::Plugin, &sender(), "shop", "cart-0").await.unwrap().unwrap();
         let full = pod.section_bytes(podium_wire::Section::Full).into_owned();

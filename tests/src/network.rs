@@ -181,7 +181,7 @@ fn unshare() -> Result<Option<&'static [&'static str]>> {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let in_ci = env::var_os("CI").is_some_and(|value| value == "true");
                 ensure!(!in_ci, "{program} is missing, and in CI no suite is skipped");
-                tell(&format!("SKIPPED: no `{program}` on the PATH, so there is no network to cut"));
+                print_line(&format!("SKIPPED: no `{program}` on the PATH, so there is no network to cut"));
                 return Ok(None);
             }
             Err(error) => bail!("{program}: {error}"),
@@ -196,11 +196,11 @@ fn unshare() -> Result<Option<&'static [&'static str]>> {
         }
         refusals.push(format!("{}: {}", unshare.join(" "), String::from_utf8_lossy(&tried.stderr).trim()));
     }
-    tell(&format!("SKIPPED: the kernel gives no network namespaces to cut ({})", refusals.join("; ")));
+    print_line(&format!("SKIPPED: the kernel gives no network namespaces to cut ({})", refusals.join("; ")));
     Ok(None)
 }
 
 /// libtest hides what a passing test prints; this it does not.
-fn tell(line: &str) {
+fn print_line(line: &str) {
     let _ = writeln!(std::io::stderr(), "podium-tests: {line}");
 }

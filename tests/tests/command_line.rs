@@ -174,7 +174,7 @@ async fn a_file_that_is_not_there_and_a_folder_without_configurations_are_one_er
         assert_eq!(ended.code, Some(2), "{}", ended.stderr);
         let [error] = ended.errors()[..] else { unreachable!("{}", ended.stderr) };
         assert!(error.contains(named), "{error}");
-        assert!(error.matches("os error 2").count() <= 1, "a cause is told once: {error}");
+        assert!(error.matches("os error 2").count() <= 1, "a cause is named once: {error}");
     }
 }
 
@@ -247,7 +247,7 @@ async fn a_configuration_that_is_no_regular_file_is_an_error_and_does_not_hold_t
 }
 
 #[tokio::test]
-async fn a_wrong_flag_is_told_with_what_is_right_and_exit_code_2() {
+async fn an_error_about_a_wrong_flag_names_the_correct_one_and_has_exit_code_2() {
     let place = Place::still().await;
     place.write("registrar.yaml", &registrar(""));
     for (flag, value, right) in [
@@ -265,7 +265,7 @@ async fn a_wrong_flag_is_told_with_what_is_right_and_exit_code_2() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_may_write_what_is_not_kept_is_named_once_for_each_annotation() {
+async fn a_plugin_that_may_write_pruned_annotations_is_named_once_for_each() {
     let place = Place::still().await;
     place.write("registrar.yaml", &registrar(""));
     let nowhere = ["--plugins", "registrar.yaml", "--kubeconfig", "nowhere", "--prune-annotations"];

@@ -155,7 +155,7 @@ fn built(plugins: [String; 2]) -> [String; 2] {
 }
 
 /// Least, median and most, on stderr, which the test harness hides of no test.
-fn tell(what: &str, times: &mut [Duration]) {
+fn print_times(what: &str, times: &mut [Duration]) {
     times.sort_unstable();
     if let (Some(least), Some(median), Some(most)) = (times.first(), times.get(times.len() / 2), times.last()) {
         let times = times.len();
@@ -165,8 +165,8 @@ fn tell(what: &str, times: &mut [Duration]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cut_that_nobody_is_told_of_is_noticed_within_5_seconds_and_mended_within_1() {
-    let name = "a_cut_that_nobody_is_told_of_is_noticed_within_5_seconds_and_mended_within_1";
+async fn a_cut_that_is_not_reported_is_noticed_within_5_seconds_and_mended_within_1() {
+    let name = "a_cut_that_is_not_reported_is_noticed_within_5_seconds_and_mended_within_1";
     let plugins = built([registrar(), again_and_again("reader", "get default asked-0")]);
     if let Some(network) = Network::enter(name).await.unwrap() {
         let arguments = ["--log-level", "info,podium::plugin=warn"];
@@ -215,9 +215,9 @@ async fn noticed_and_mended(scene: &Scene) -> Result<()> {
         written.push(healed.elapsed());
     }
     assert_eq!(scene.lists(), 1, "a cut costs no list");
-    tell("from the cut until the host tells of it", &mut noticed);
-    tell("from the network's return until the cache is right", &mut converged);
-    tell("from the network's return until a plugin has written", &mut written);
+    print_times("from the cut until the host reports it", &mut noticed);
+    print_times("from the network's return until the cache is right", &mut converged);
+    print_times("from the network's return until a plugin has written", &mut written);
     Ok(())
 }
 
@@ -279,8 +279,8 @@ async fn calls_on_dead_connections(scene: &Scene) -> Result<()> {
     ensure!(lost >= cuts() * PODS, "{lost} calls were lost, which says little");
     let most = calls.iter().max().copied().unwrap_or_default();
     ensure!(most <= NOTICED_WITHIN + LATE, "a call took {most:?}");
-    tell("a call that the cut hit", &mut failed_calls(&log));
-    tell("any call", &mut calls);
+    print_times("a call that the cut hit", &mut failed_calls(&log));
+    print_times("any call", &mut calls);
     Ok(())
 }
 

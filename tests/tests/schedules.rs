@@ -11,8 +11,8 @@ use podium_tests::process::{target_dir, workspace_dir};
 
 fn run(checker: &str, suites: &[&str]) {
     // The test harness hides what a passing test prints, unless it is written so.
-    let told = format!("schedules: building and running {} under {checker}\n", suites.join(", "));
-    std::io::stderr().write_all(told.as_bytes()).unwrap();
+    let line = format!("schedules: building and running {} under {checker}\n", suites.join(", "));
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["test", "--quiet", "--locked", "--package", "podium-schedules", "--profile", "schedules"]);
     for suite in suites {

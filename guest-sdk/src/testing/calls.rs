@@ -171,7 +171,7 @@ fn state_bytes(what: &str, bytes: usize, limit: usize) -> Result<(), CallError> 
 
 pub(crate) fn log(level: Level, message: &str, fields: &[(String, String)]) {
     let line = LogLine { level, message: message.to_owned(), fields: fields.to_vec() };
-    // Outside a run there is nobody to read it.
+    // Outside a run it has no reader.
     let _ = with(|fake| {
         fake.logs.push(line);
         Ok(())

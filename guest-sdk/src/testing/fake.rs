@@ -261,9 +261,9 @@ impl Fake {
     fn say(&mut self, target: &PodKey, event: Event) {
         let warning = event.event_type == EventType::Warning;
         let said = (target.uid.clone(), warning, event.reason.clone(), event.action.clone(), event.note.clone());
-        let due = |told: &Option<Timestamp>| told.is_some_and(|told| self.now.since(told) >= SERIES);
+        let due = |sent: &Option<Timestamp>| sent.is_some_and(|sent| self.now.since(sent) >= SERIES);
         let sent = self.said.get(&said).is_none_or(due);
-        // After a restart the host finds that the API server has the Event, and begins to count anew.
+        // After a restart the host finds that the API server has the Event, and begins to count again.
         if sent || self.said.get(&said) == Some(&None) {
             self.said.insert(said, Some(self.now));
         }
@@ -290,7 +290,7 @@ impl Fake {
     pub(super) fn restart(&mut self) {
         self.state.clear();
         self.gone.values_mut().for_each(|gone| gone.last = None);
-        self.said.values_mut().for_each(|told| *told = None);
+        self.said.values_mut().for_each(|sent| *sent = None);
     }
 
     pub(super) fn drop_staged(&mut self) {

@@ -1,7 +1,7 @@
 //! The Pod record: what Podium's host keeps of a Pod, hands to guests and writes to disk.
 //!
 //! A record is a [`Header`] and some sections, each encoded by itself, so that a guest is given exactly the
-//! sections its plugin asked for and was granted, and so that the host can tell by comparing bytes what an event
+//! sections its plugin asked for and was granted, and so that the host can determine by comparing bytes what an event
 //! changed. The structs are Podium's own: they hold what reconcilers ask for, not all of a Pod; all of
 //! it is in the section `full`, as Kubernetes JSON.
 //!

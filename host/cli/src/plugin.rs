@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_file_and_line() {
+    fn mistakes_are_reported_with_file_and_line() {
         let (source, target) = folders(&["hello.wasm"]);
         let file = source.path().join("plugin.yaml");
         std::fs::write(&file, PLUGIN.replace("labels] }, grants", "lables] }, grants")).unwrap();

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_imported_is_granted() {
+    fn only_imports_are_granted() {
         let text = for_component(&built(&[("writes", &["set-label", "delete-pod"]), ("events", &["emit"])]));
         for grant in ["labels: [example.com/my-label]", "delete: true", "events: true"] {
             assert!(text.contains(grant), "{grant} in {text}");

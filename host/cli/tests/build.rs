@@ -88,7 +88,7 @@ fn a_compile_error_is_shown_as_cargo_prints_it() {
 }
 
 #[test]
-fn a_crate_that_makes_no_module_is_told_the_line_to_add() {
+fn an_error_about_a_crate_that_makes_no_module_has_the_line_to_add() {
     let error = Crate::new("", "").build().unwrap_err().to_string();
     assert!(error.contains("crate-type = [\"cdylib\", \"rlib\"]"), "{error}");
 }

@@ -124,9 +124,9 @@ pub(crate) fn delete(
         let shown = Arc::new(new);
         return Ok(if gone { Deleted::Gone(shown) } else { Deleted::Waiting(shown) });
     }
-    // Of a Pod also its last change is told, even when it is deleted at once.
-    let told = kind.is("pods") || !gone;
-    let last = if told && new != *old { state.put(kind, new) } else { old };
+    // Watches also see the last change of a Pod that is deleted at once.
+    let is_seen = kind.is("pods") || !gone;
+    let last = if is_seen && new != *old { state.put(kind, new) } else { old };
     if gone { Ok(Deleted::Gone(state.remove(kind, key).unwrap_or(last))) } else { Ok(Deleted::Waiting(last)) }
 }
 

@@ -171,7 +171,7 @@ impl Failure {
     }
 
     pub(crate) fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Self {
-        // Both views of an Event are told of as the core group's.
+        // Errors name both views of an Event as the core group's.
         let group = if kind.resource() == "events" { "" } else { &kind.group };
         Self::invalid_of(group, &kind.kind, name, causes)
     }

@@ -56,7 +56,7 @@ impl Collector {
             let resource = kind.resource();
             let touched: Vec<(Key, Object, bool)> = match state.store.since(&resource, self.seen) {
                 Ok(changes) => changes.into_iter().map(|c| (c.key, c.object, c.deleted)).collect(),
-                // The history is forgotten: everything is looked at anew.
+                // The history is forgotten: everything is checked again.
                 Err(_) => state.store.iter(&resource, None).map(|(k, o)| (k.clone(), o.clone(), false)).collect(),
             };
             for (key, object, deleted) in touched {

@@ -53,8 +53,8 @@ pub(crate) fn evict(
 fn disrupt(state: &mut State, core: &Core, kind: &Kind, pod: &Value) {
     let mut new = pod.clone();
     let conditions = meta::array(meta::object(&mut new["status"]).entry("conditions").or_insert(Value::Null));
-    let told = |c: &Value| c["type"] == "DisruptionTarget" && c["status"] == "True" && c["reason"] == EVICTED;
-    if conditions.iter().any(told) {
+    let is_eviction = |c: &Value| c["type"] == "DisruptionTarget" && c["status"] == "True" && c["reason"] == EVICTED;
+    if conditions.iter().any(is_eviction) {
         return;
     }
     conditions.retain(|c| c["type"] != "DisruptionTarget");

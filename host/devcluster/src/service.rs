@@ -76,7 +76,7 @@ async fn respond(core: &Arc<Core>, stop: &CancellationToken, parts: Parts, body:
         let accept = parts.headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
         let found = discovery::answer(&kinds, parts.uri.path(), accept);
         return found.unwrap_or_else(|| {
-            // Within a built-in group its own router answers; nobody is responsible for the rest.
+            // Within a built-in group its own router answers; no router is responsible for the rest.
             let group = request::group(parts.uri.path());
             let known = group.is_some_and(|group| kinds.iter().any(|kind| !kind.custom && kind.group == group));
             if known { failed(&Failure::no_route()) } else { typed(404, "text/plain", "404 page not found\n") }
@@ -109,7 +109,7 @@ async fn respond(core: &Arc<Core>, stop: &CancellationToken, parts: Parts, body:
     response
 }
 
-/// As faults tell requests apart.
+/// As faults distinguish requests.
 fn asked_for(request: &Request) -> Requests {
     match request.target.verb {
         Verb::List => Requests::Lists,

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_compacted_is_refused_and_what_came_after_is_not() {
+    fn compacted_revisions_are_refused_and_later_ones_are_not() {
         let mut store = Store::new();
         store.put("pods", pod("a"));
         store.compact();

@@ -302,8 +302,8 @@ impl Running {
     fn garbled(&mut self, events: Vec<Vec<u8>>) -> (Vec<u8>, bool) {
         let mut lines = Vec::new();
         for event in events {
-            let (told, over) = self.garbler.event(event, &self.core.faults);
-            lines.extend(told);
+            let (garbled, over) = self.garbler.event(event, &self.core.faults);
+            lines.extend(garbled);
             if over {
                 return (lines, true);
             }

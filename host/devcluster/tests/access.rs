@@ -60,7 +60,7 @@ async fn a_right_to_a_resource_is_none_to_its_subresource_and_apply_needs_create
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_log_tells_writes_from_reads_and_who_made_them() {
+async fn the_log_distinguishes_writes_from_reads_and_who_made_them() {
     let cluster = still();
     let client = Client::new(&cluster);
     client.get(PODS).await;

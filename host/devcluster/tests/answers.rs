@@ -34,7 +34,7 @@ async fn a_revision_that_is_no_number_is_an_error_without_a_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_serves_is_404_in_plain_text_and_what_a_group_lacks_is_a_status() {
+async fn a_path_without_a_router_is_404_in_plain_text_and_a_path_that_a_group_lacks_is_a_status() {
     let cluster = still();
     let client = Client::new(&cluster);
     let request = Request::get("/apis/none.example/v1").body(Full::<bytes::Bytes>::default()).unwrap();
@@ -68,7 +68,7 @@ async fn an_update_of_another_uid_is_refused_in_the_words_of_the_storage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_without_a_revision_is_told_of_the_resource() {
+async fn an_error_about_a_lease_without_a_revision_names_the_resource() {
     let cluster = still();
     let client = Client::new(&cluster);
     let path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node-0";
@@ -99,7 +99,7 @@ async fn names_are_refused_part_by_part() {
     }
     let (_, status) = client.patch(&path, STRATEGIC, json!({"metadata": {"finalizers": ["unqualified"]}})).await;
     assert_eq!(fields(&status), ["metadata.finalizers[0]"; 2], "a Pod's metadata is looked at twice");
-    assert_eq!(status["message"].as_str().unwrap().matches("finalizers[0]").count(), 1, "and told of once");
+    assert_eq!(status["message"].as_str().unwrap().matches("finalizers[0]").count(), 1, "and named once");
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,7 +142,7 @@ async fn events_of_both_groups_are_refused_as_the_core_groups() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn conflicts_of_apply_are_told_one_to_a_line_and_without_times() {
+async fn conflicts_of_apply_are_listed_one_to_a_line_and_without_times() {
     let cluster = still();
     let client = Client::new(&cluster);
     let map =

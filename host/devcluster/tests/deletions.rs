@@ -36,7 +36,7 @@ async fn a_pod_that_terminates_goes_at_once_when_it_is_given_no_more_grace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_precondition_that_does_not_hold_is_told_of_the_kind() {
+async fn an_error_about_a_precondition_that_does_not_hold_names_the_kind() {
     let cluster = still();
     let client = Client::new(&cluster);
     let made = cluster.create(pod("a")).unwrap();
@@ -159,9 +159,9 @@ async fn an_eviction_is_two_changes_and_a_dry_one_is_none() {
     assert_eq!(client.post(&path, eviction(json!({"dryRun": ["All"]}))).await.0, 201);
     let held = json!({"preconditions": {"resourceVersion": made["metadata"]["resourceVersion"]}});
     assert_eq!(client.post(&path, eviction(held)).await.0, 201);
-    let (_, told) = watch.event().await;
-    assert_eq!(told["status"]["conditions"][0]["type"], "DisruptionTarget");
-    assert_eq!(told["metadata"].get("deletionTimestamp"), None);
+    let (_, evicted) = watch.event().await;
+    assert_eq!(evicted["status"]["conditions"][0]["type"], "DisruptionTarget");
+    assert_eq!(evicted["metadata"].get("deletionTimestamp"), None);
     let (_, marked) = watch.event().await;
     assert!(marked["metadata"]["deletionTimestamp"].is_string());
     let patch = json!({"metadata": {"uid": uid(&made), "labels": {"k": "v"}}});

@@ -29,10 +29,10 @@ fn create(cluster: &Cluster, names: &[&str]) {
 }
 
 /// The events until the end of the watch: type and name of each, and complete lines that are not events.
-async fn told(watch: &mut common::Watching) -> Vec<String> {
-    let mut told = Vec::new();
+async fn received(watch: &mut common::Watching) -> Vec<String> {
+    let mut received = Vec::new();
     while let Some(line) = watch.line().await {
-        told.push(match serde_json::from_slice::<Value>(&line) {
+        received.push(match serde_json::from_slice::<Value>(&line) {
             Err(_) => "nonsense".to_owned(),
             Ok(event) => {
                 let name = event["object"]["metadata"]["name"].as_str().unwrap_or("-");
@@ -40,11 +40,11 @@ async fn told(watch: &mut common::Watching) -> Vec<String> {
             }
         });
     }
-    told
+    received
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_swallowed_watch_stays_open_and_tells_nothing_and_later_ones_are_well() {
+async fn a_swallowed_watch_stays_open_and_sends_nothing_and_later_ones_work() {
     let cluster = still();
     let client = Client::new(&cluster);
     let mut zombie = watching(&client).await;
@@ -73,17 +73,17 @@ async fn events_are_duplicated_swapped_spoilt_and_emptied_one_by_one_and_then_we
     cluster.faults().garble(Garble::Malformed, 1);
     cluster.faults().garble(Garble::Null, 1);
     create(&cluster, &["d", "e", "f"]);
-    assert_eq!(told(&mut watch).await, ["nonsense", "ADDED -", "ADDED f", "BOOKMARK -"]);
+    assert_eq!(received(&mut watch).await, ["nonsense", "ADDED -", "ADDED f", "BOOKMARK -"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_waits_for_a_neighbour_is_told_before_the_bookmark_at_the_latest() {
+async fn an_event_that_waits_for_a_neighbour_is_sent_before_the_bookmark_at_the_latest() {
     let cluster = still();
     let client = Client::new(&cluster);
     let mut watch = watching(&client).await;
     cluster.faults().garble(Garble::Swap, 1);
     create(&cluster, &["a"]);
-    assert_eq!(told(&mut watch).await, ["ADDED a", "BOOKMARK -"]);
+    assert_eq!(received(&mut watch).await, ["ADDED a", "BOOKMARK -"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -197,12 +197,12 @@ async fn a_lagging_replica_answers_from_the_past_until_it_has_caught_up() {
     assert_eq!(list.event().await.1["code"], 504);
     // Of a watch from what it has not seen it knows nothing; one from before it shows all that it has.
     let mut ahead = client.watch(&format!("{PODS}?{}", resume(revision(&now)))).await;
-    assert_eq!(told(&mut ahead).await, [""; 0]);
+    assert_eq!(received(&mut ahead).await, [""; 0]);
     let mut behind = client.watch(&format!("{PODS}?{}", resume(revision(&past)))).await;
     create(&cluster, &["c"]);
     assert!(timeout(Duration::from_secs(7), behind.next()).await.is_err());
     cluster.faults().catch_up();
-    assert_eq!(told(&mut behind).await, ["ADDED b", "ADDED c", "BOOKMARK -"]);
+    assert_eq!(received(&mut behind).await, ["ADDED b", "ADDED c", "BOOKMARK -"]);
     assert_eq!(client.get(PODS).await.1["items"].as_array().unwrap().len(), 3);
 }
 
@@ -224,10 +224,10 @@ async fn a_restored_cluster_is_as_it_was_and_gives_its_revisions_a_second_time()
     assert!(revision(&list) < revision(&lost));
     assert_eq!(list["items"].as_array().unwrap().len(), 1);
     assert_eq!(list["items"][0]["metadata"]["labels"]["app"], "web");
-    // From what is lost nothing is told, and the end comes without a bookmark.
+    // Nothing is sent of lost events, and the end comes without a bookmark.
     let mut watch = client.watch(&format!("{PODS}?{}", resume(revision(&lost)))).await;
     let began = Instant::now();
-    assert_eq!(told(&mut watch).await, [""; 0]);
+    assert_eq!(received(&mut watch).await, [""; 0]);
     assert_eq!(began.elapsed(), Duration::from_secs(8));
     create(&cluster, &["c"]);
     let (_, pod) = client.get(&format!("{PODS}/c")).await;

@@ -85,7 +85,7 @@ async fn status_also_changes_labels_annotations_and_finalizers_but_not_the_spec(
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_incarnation_is_told_by_the_uid_and_stale_data_by_the_revision() {
+async fn another_incarnation_is_recognised_by_the_uid_and_stale_data_by_the_revision() {
     let (_cluster, client, pod) = with_pod().await;
     let label = json!({"k": "v"});
     for media in [STRATEGIC, MERGE] {
@@ -167,7 +167,7 @@ async fn a_failed_json_test_says_no_more_than_422() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_grace_0_deletion_is_told_as_a_change_and_a_deletion_whose_revision_it_answers_with() {
+async fn a_grace_0_deletion_is_seen_as_a_change_and_a_deletion_whose_revision_it_answers_with() {
     let (_cluster, client, pod) = with_pod().await;
     let mut watch = client.watch(&format!("{PODS}?watch=1&resourceVersion={}", revision(&pod))).await;
     let (code, deleted) = client.delete(A, json!({"gracePeriodSeconds": 0})).await;
@@ -238,9 +238,9 @@ async fn an_eviction_is_201_and_a_disruption_budget_answers_429() {
     let (_, evicted) = client.get(A).await;
     assert!(evicted["metadata"]["deletionTimestamp"].is_string());
     let conditions = evicted["status"]["conditions"].as_array().unwrap();
-    let told = conditions.iter().find(|c| c["type"] == "DisruptionTarget").unwrap();
-    assert_eq!((&told["status"], &told["reason"]), (&json!("True"), &json!("EvictionByEvictionAPI")));
-    assert_eq!(told["message"], "Eviction API: evicting");
+    let eviction = conditions.iter().find(|c| c["type"] == "DisruptionTarget").unwrap();
+    assert_eq!((&eviction["status"], &eviction["reason"]), (&json!("True"), &json!("EvictionByEvictionAPI")));
+    assert_eq!(eviction["message"], "Eviction API: evicting");
 }
 
 #[tokio::test(start_paused = true)]

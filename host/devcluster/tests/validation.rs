@@ -35,9 +35,11 @@ async fn unknown_fields_are_refused_warned_of_or_dropped_as_field_validation_ask
     let expected = "Pod in version \"v1\" cannot be handled as a Pod: strict decoding error: \
         unknown field \"spec.containers[0].imag\", unknown field \"spec.contaners\"";
     assert_eq!((code, message(&status)), (400, expected));
-    let told =
+    let reported =
         ["299 - \"unknown field \\\"spec.containers[0].imag\\\"\"", "299 - \"unknown field \\\"spec.contaners\\\"\""];
-    for (query, expected) in [("", &told[..]), ("&fieldValidation=Warn", &told), ("&fieldValidation=Ignore", &[])] {
+    for (query, expected) in
+        [("", &reported[..]), ("&fieldValidation=Warn", &reported), ("&fieldValidation=Ignore", &[])]
+    {
         let path = format!("{PODS}?dryRun=All{query}");
         let response = client.post_response(&path, misspelt()).await;
         assert_eq!((response.status().as_u16(), warnings(response.headers())), (201, expected.to_vec()), "{path}");

@@ -74,7 +74,7 @@ async fn an_object_that_leaves_the_selector_is_deleted_for_this_watch_and_comes_
 }
 
 #[tokio::test(start_paused = true)]
-async fn revisions_too_old_and_too_new_are_told_apart() {
+async fn revisions_too_old_and_too_new_are_distinguished() {
     let cluster = still();
     let client = Client::new(&cluster);
     cluster.create(pod("a")).unwrap();

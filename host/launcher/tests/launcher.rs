@@ -66,7 +66,7 @@ impl Fake {
 }
 
 /// The lines of stderr that speak of the installation.
-fn told(output: &Output) -> Vec<String> {
+fn lines(output: &Output) -> Vec<String> {
     let stderr = String::from_utf8_lossy(&output.stderr);
     stderr.lines().filter(|line| line.contains("installing the compilation target")).map(str::to_owned).collect()
 }
@@ -81,10 +81,10 @@ fn a_missing_target_is_installed_with_one_line_before_podium_is_built() {
     let fake = Fake::with_rustup();
     let output = fake.launch(&["demo", "--keep"], &[]);
     assert!(output.status.success(), "{output:?}");
-    assert_eq!(told(&output), [format!("installing the compilation target wasm32-unknown-unknown, once: {COMMAND}")]);
+    assert_eq!(lines(&output), [format!("installing the compilation target wasm32-unknown-unknown, once: {COMMAND}")]);
     assert_eq!(fake.podium().as_deref(), Some("demo --keep"));
     fs::remove_file(fake.0.path().join("cargo.calls")).unwrap();
-    assert!(told(&fake.launch(&["demo"], &[])).is_empty());
+    assert!(lines(&fake.launch(&["demo"], &[])).is_empty());
     assert_eq!(fake.podium().as_deref(), Some("demo"));
     assert_eq!(fake.calls("rustup").len(), 1);
 }
@@ -95,7 +95,7 @@ fn of_several_processes_at_the_same_time_one_installs() {
     let children: Vec<_> = (0..6).map(|_| fake.spawn(&["dev"], &[])).collect();
     let outputs: Vec<_> = children.into_iter().map(|child| child.wait_with_output().unwrap()).collect();
     assert!(outputs.iter().all(|output| output.status.success()), "{outputs:?}");
-    assert_eq!(outputs.iter().flat_map(told).count(), 1, "{outputs:?}");
+    assert_eq!(outputs.iter().flat_map(lines).count(), 1, "{outputs:?}");
     assert_eq!((fake.calls("rustup").len(), fake.calls("cargo").len()), (1, 6));
 }
 

@@ -120,7 +120,7 @@ async fn serve_one(socket: TcpStream, router: axum::Router) {
         .keep_alive(false)
         .max_buf_size(BUFFER)
         .serve_connection(TokioIo::new(socket), service);
-    // A client that is too slow, or that went, is nobody's concern but its own.
+    // A client that is too slow, or that went, concerns no other.
     let _ = timeout(DONE_WITHIN, connection).await;
 }
 

@@ -14,8 +14,8 @@
 //! probe may be a write that hangs in the webhook of its tenant. The first answer ends the hold, unless it asks to wait
 //! again. Without an answer the hold ends a second after its time, where that was less than 5 s, after 6.
 //!
-//! The header `x-kubernetes-pf-prioritylevel-uid` does not tell the first row from the last: the API server sets it on
-//! every answer that went through priority and fairness, also on those of evictions and webhooks.
+//! The header `x-kubernetes-pf-prioritylevel-uid` does not distinguish the first row from the last: the API server sets
+//! it on every answer that went through priority and fairness, also on those of evictions and webhooks.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -141,7 +141,7 @@ impl Pass<'_> {
         let advice = self.advice(error);
         let mut holds = self.backpressure.holds.lock();
         for scope in self.probes.drain(..) {
-            // Of the account or plugin a refusal of all requests tells nothing.
+            // A refusal of all requests says nothing about the account or plugin.
             let is_over = match &advice {
                 Advice::Ready => true,
                 Advice::Nothing => false,
@@ -241,7 +241,7 @@ mod tests {
         status(code, seconds, "", "")
     }
 
-    fn tell(of: &Backpressure, account: Option<&str>, error: Option<&ApiError>, now: Instant) {
+    fn observe(of: &Backpressure, account: Option<&str>, error: Option<&ApiError>, now: Instant) {
         of.admit(&request(account), now).ok().unwrap().answered(error, now);
     }
 
@@ -253,14 +253,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_429_holds_one_account_and_a_503_all_of_them_for_five_seconds_at_most() {
         let (of, now) = (Backpressure::default(), Instant::now());
-        tell(&of, Some("a"), Some(&busy(429, 10)), now);
+        observe(&of, Some("a"), Some(&busy(429, 10)), now);
         assert_eq!((of.wait(Some("a"), now), of.wait(Some("b"), now)), (Some(10 * SECOND), None));
         assert_eq!(of.wait(None, now), None);
-        tell(&of, None, Some(&busy(429, 86_400)), now);
+        observe(&of, None, Some(&busy(429, 86_400)), now);
         assert_eq!(of.wait(None, now), Some(60 * SECOND));
         for code in [500, 503, 504] {
             let of = Backpressure::default();
-            tell(&of, Some("b"), Some(&busy(code, 7)), now);
+            observe(&of, Some("b"), Some(&busy(code, 7)), now);
             assert_eq!((of.wait(Some("b"), now), of.wait(None, now)), (Some(5 * SECOND), Some(5 * SECOND)));
         }
     }
@@ -269,17 +269,17 @@ mod tests {
     async fn what_a_tenant_can_provoke_holds_nobody() {
         let (of, now) = (Backpressure::default(), Instant::now());
         let denied = r#"admission webhook "deny.example" denied the request: later"#;
-        tell(&of, Some("a"), Some(&status(429, 10, "", "DisruptionBudget")), now);
-        tell(&of, Some("a"), Some(&status(429, 10, denied, "")), now);
-        tell(&of, Some("a"), Some(&status(503, 10, denied, "")), now);
-        tell(&of, Some("a"), Some(&busy(403, 10)), now);
+        observe(&of, Some("a"), Some(&status(429, 10, "", "DisruptionBudget")), now);
+        observe(&of, Some("a"), Some(&status(429, 10, denied, "")), now);
+        observe(&of, Some("a"), Some(&status(503, 10, denied, "")), now);
+        observe(&of, Some("a"), Some(&busy(403, 10)), now);
         assert_eq!(of.wait(Some("a"), now), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn after_a_hold_one_probe_goes_out_and_its_answer_decides_for_the_others() {
         let (of, mut now) = (Backpressure::default(), Instant::now());
-        tell(&of, None, Some(&busy(503, 5)), now);
+        observe(&of, None, Some(&busy(503, 5)), now);
         assert_eq!(of.admit(&request(None), now).err(), Some(5 * SECOND));
         now += 5 * SECOND;
         let probe = of.admit(&request(None), now).ok().unwrap();
@@ -289,12 +289,12 @@ mod tests {
         now += 2 * SECOND;
         // A probe that was cut off gives its turn to another, one without an answer is repeated a second later.
         drop(of.admit(&request(None), now));
-        tell(&of, None, Some(&ApiError::Timeout(SECOND)), now);
+        observe(&of, None, Some(&ApiError::Timeout(SECOND)), now);
         assert_eq!(of.wait(None, now), Some(PROBE_PAUSE));
         now += PROBE_PAUSE;
         let refused =
             ApiError::Status { code: 404, reason: None, message: String::new(), causes: Vec::new(), retry_after: None };
-        tell(&of, None, Some(&refused), now);
+        observe(&of, None, Some(&refused), now);
         assert_eq!(of.wait(None, now), None);
     }
 
@@ -302,20 +302,20 @@ mod tests {
     async fn a_request_from_before_the_hold_does_not_end_it() {
         let (of, now) = (Backpressure::default(), Instant::now());
         let before = of.admit(&request(None), now).ok().unwrap();
-        tell(&of, None, Some(&busy(429, 10)), now);
+        observe(&of, None, Some(&busy(429, 10)), now);
         before.answered(None, now);
         assert_eq!(of.wait(None, now), Some(10 * SECOND));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_to_an_eviction_holds_nobody_and_a_refusal_ends_no_hold_either() {
+    async fn an_answer_to_an_eviction_holds_no_request_and_a_refusal_ends_no_hold_either() {
         // pkg/registry/core/pod/storage/eviction.go: NewTimeoutError(.., 10), without a cause.
         let contested = r#"Timeout: couldn't update PodDisruptionBudget "a" due to conflicts"#;
         for refusal in [status(504, 10, contested, ""), busy(429, 10), busy(500, 10), busy(503, 10)] {
             let (of, mut now) = (Backpressure::default(), Instant::now());
             of.admit(&eviction("a"), now).ok().unwrap().answered(Some(&refusal), now);
             assert_eq!((of.wait(Some("a"), now), of.wait(Some("b"), now)), (None, None), "{refusal}");
-            tell(&of, Some("b"), Some(&busy(503, 3)), now);
+            observe(&of, Some("b"), Some(&busy(503, 3)), now);
             now += 3 * SECOND;
             of.admit(&eviction("a"), now).ok().unwrap().answered(Some(&refusal), now);
             assert_eq!(of.wait(Some("b"), now), Some(PROBE_PAUSE), "{refusal}");
@@ -325,7 +325,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_probe_that_a_tenants_webhook_holds_up_does_not_hold_the_others_longer_than_five_seconds() {
         let (of, mut now) = (Backpressure::default(), Instant::now());
-        tell(&of, Some("b"), Some(&busy(503, 5)), now);
+        observe(&of, Some("b"), Some(&busy(503, 5)), now);
         let mut held = 0;
         // The API server is well again. Writes of account a hang in its webhook, each for the 8 s of a request.
         for _ in 0..5 {
@@ -346,7 +346,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn beside_a_probe_without_an_answer_another_goes_out_each_second_and_the_first_answer_reopens() {
         let (of, begin) = (Backpressure::default(), Instant::now());
-        tell(&of, None, Some(&busy(503, 1)), begin);
+        observe(&of, None, Some(&busy(503, 1)), begin);
         let mut now = begin + SECOND;
         let _hangs = of.admit(&request(Some("a")), now).ok().unwrap();
         assert_eq!(of.wait(Some("b"), now), Some(SECOND));
@@ -362,11 +362,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_late_answer_of_a_probe_does_not_end_a_hold_that_was_asked_for_since() {
         let (of, mut now) = (Backpressure::default(), Instant::now());
-        tell(&of, None, Some(&busy(503, 1)), now);
+        observe(&of, None, Some(&busy(503, 1)), now);
         now += SECOND;
         let late = of.admit(&request(None), now).ok().unwrap();
         now += SECOND;
-        tell(&of, None, Some(&busy(503, 5)), now);
+        observe(&of, None, Some(&busy(503, 5)), now);
         late.answered(None, now);
         assert_eq!(of.wait(None, now), Some(5 * SECOND));
     }

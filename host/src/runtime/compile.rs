@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn processor_time_of_all_threads_counts_and_what_is_over_its_limit_keeps_its_turn_until_it_ends() {
+    fn processor_time_of_all_threads_counts_and_a_compilation_over_its_limit_keeps_its_turn_until_it_ends() {
         let (compiler, stop) = (Compiler::default(), Arc::new(AtomicBool::new(false)));
         let spin = |stop: &AtomicBool| {
             while !stop.load(Ordering::Relaxed) {

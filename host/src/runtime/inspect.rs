@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_core_module_and_garbage_are_told_apart() {
+    fn a_core_module_and_garbage_are_distinguished() {
         assert_eq!(inspect(b"\0asm\x01\0\0\0"), Err(InspectError::CoreModule));
         assert_eq!(inspect(b"#!/bin/sh"), Err(InspectError::NotWebAssembly));
         assert_eq!(inspect(b""), Err(InspectError::NotWebAssembly));

@@ -231,8 +231,8 @@ mod tests {
             LoadProblem::Compile(names().concat()),
         ] {
             let file = PathBuf::from("a\nb.wasm".repeat(1_000));
-            let told = LoadError { file, problem: Box::new(problem) }.to_string();
-            assert!(told.len() < 5_000 && !told.contains(char::is_control), "{} bytes", told.len());
+            let message = LoadError { file, problem: Box::new(problem) }.to_string();
+            assert!(message.len() < 5_000 && !message.contains(char::is_control), "{} bytes", message.len());
         }
     }
 }

@@ -122,7 +122,7 @@ impl Buffer {
     /// Writes lines until the buffer is closed and empty, or writing fails. Logs how many lines were dropped whenever
     /// at least half of the room is free again.
     pub(super) fn write_to(&self, mut out: impl Write) {
-        let (mut batch, mut told) = (Vec::new(), [0; 2]);
+        let (mut batch, mut reported) = (Vec::new(), [0; 2]);
         loop {
             batch.clear();
             let mut taken = [0; 2];
@@ -148,9 +148,9 @@ impl Buffer {
             let roomy = state.held.iter().zip(self.limits).all(|(held, limit)| *held <= limit / 2);
             drop(state);
             let dropped = self.dropped.all();
-            if roomy && dropped != told {
-                let [host_lines, plugin_lines] = [dropped[0] - told[0], dropped[1] - told[1]];
-                told = dropped;
+            if roomy && dropped != reported {
+                let [host_lines, plugin_lines] = [dropped[0] - reported[0], dropped[1] - reported[1]];
+                reported = dropped;
                 tracing::warn!(
                     host_lines,
                     plugin_lines,
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_stalls_holds_up_nobody_and_costs_bytes_as_bounded_however_long_lines_are() {
+    fn a_reader_that_stalls_blocks_no_thread_and_its_bytes_are_bounded_however_long_lines_are() {
         let (buffer, open, read) = stalled([1 << 20, 1 << 20]);
         let line = "x".repeat(16 << 10);
         for _ in 0..1_000 {
@@ -291,10 +291,10 @@ mod tests {
         let read = closed(&buffer, open, &read);
         assert_eq!(read.lines().filter(|line| line.starts_with("host ")).count(), 100);
         assert!(read.starts_with("plugin 0\nhost 0\nplugin 1\n"), "order is kept: {read}");
-        let told = format!(
+        let line = format!(
             "log lines were dropped, because standard error was not read in time host_lines=0 plugin_lines={dropped}"
         );
-        assert!(read.contains(&told), "{read}");
+        assert!(read.contains(&line), "{read}");
     }
 
     #[test]

@@ -387,7 +387,7 @@ mod tests {
             ("process_virtual_memory_bytes", 1e6),
             ("process_open_fds", 3.0),
             ("process_max_fds", 3.0),
-            // 2020: what is told is when this test was started, not how long ago.
+            // 2020: the metric is the time of the start, not how long ago it was.
             ("process_start_time_seconds", 1.577e9),
         ] {
             assert!(sample(&text, name) >= least, "{name} is {}", sample(&text, name));

@@ -49,7 +49,7 @@ impl Lines {
             } else {
                 match self.chunks.next().now_or_never() {
                     Some(Some(Ok(chunk))) => Some(Ok(chunk)),
-                    // An end is told again by the next call: a stream that has ended stays so, and an error is kept.
+                    // The next call reports an end again: a stream that has ended stays so, and an error is kept.
                     Some(Some(Err(error))) => {
                         self.chunks = Box::pin(futures::stream::iter([Err(error)]));
                         return self.whole();

@@ -1,5 +1,5 @@
-//! Watches that the API server refuses again and again in the same way: no wait mends what it will not tell from here,
-//! so a list comes after some of them.
+//! Watches that the API server refuses again and again in the same way: waiting does not end a refusal of this
+//! revision, so a list comes after some of them.
 
 /// After so many in a row.
 const FIRST: u32 = 5;

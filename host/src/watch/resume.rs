@@ -3,7 +3,11 @@
 //! The result is a complete list like any other, made of the checkpoint and the events since, at a revision that the
 //! API server had after the start. Readers see no Pod before that. If the changes cannot be had, all Pods are listed.
 
-use std::{collections::BTreeMap, sync::{Arc, atomic::Ordering::Relaxed}, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -58,7 +62,7 @@ type Changes = BTreeMap<Name, PodEvent>;
 struct Sample {
     /// The API server's, now.
     revision: Revision,
-    /// Pods of the checkpoint that the API server has no more. Of each the changes must tell.
+    /// Pods of the checkpoint that the API server has no more. The changes must contain a deletion of each.
     gone: Vec<Name>,
 }
 
@@ -114,7 +118,7 @@ impl Watch {
                         }
                     }
                     Ok(Batch::End | Batch::Cut(_)) if at > from => break,
-                    Ok(Batch::End) => return Err(Failed::Useless("a watch ended and told nothing".to_owned())),
+                    Ok(Batch::End) => return Err(Failed::Useless("a watch ended without an event".to_owned())),
                     Ok(Batch::Cut(message)) => {
                         return Err(self.failed(&ApiError::Transport { sent: true, message }));
                     }
@@ -123,11 +127,11 @@ impl Watch {
                 }
             }
         }
-        match gone.into_iter().find(|name| !is_told(name, checkpoint, &changes)) {
+        match gone.into_iter().find(|name| !is_reported(name, checkpoint, &changes)) {
             // It never was in this history, such as one that was restored to before it and has come past the
             // checkpoint.
             Some((namespace, name)) => Err(Failed::Useless(format!(
-                "the API server does not have {namespace}/{name} and tells of no deletion"
+                "the API server does not have {namespace}/{name} and the watch reported no deletion"
             ))),
             None => Ok((at, changes)),
         }
@@ -212,7 +216,7 @@ impl Watch {
                 changes.insert(name, PodEvent { pod: Arc::new(pod), deleted, before: None });
                 Ok(())
             }
-            // A list counts it and tells of it.
+            // A list counts and reports it.
             Seen::Unreadable { key, error, .. } => Err(Failed::Useless(format!("{key} cannot be decoded: {error}"))),
         }
     }
@@ -245,7 +249,7 @@ fn agrees(object: Object<'_>, checkpoint: &Checkpoint) -> Result<bool, Failed> {
 }
 
 /// True when the changes say that the checkpoint's Pod of this name went.
-fn is_told(name: &Name, checkpoint: &Checkpoint, changes: &Changes) -> bool {
+fn is_reported(name: &Name, checkpoint: &Checkpoint, changes: &Changes) -> bool {
     let Some(PodEvent { pod, deleted, .. }) = changes.get(name) else { return false };
     let held = place(&checkpoint.pods, &name.0, &name.1).map(|at| &checkpoint.pods[at]);
     *deleted || held.is_ok_and(|held| !held.has_uid(&pod.key.uid))

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn after_a_watch_that_was_cut_or_did_not_end_no_old_connection_is_trusted_until_something_is_told() {
+    fn after_a_watch_that_was_cut_or_did_not_end_no_old_connection_is_trusted_until_an_event_arrives() {
         for lose in [RollbackDetector::cut, RollbackDetector::overdue] {
             let mut rollback = RollbackDetector::default();
             rollback.silence();

@@ -1,6 +1,9 @@
 //! One short watch, from a revision to its end.
 
-use std::{sync::{Arc, atomic::Ordering::Relaxed}, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use podium_pods::{
     model::Revision,
@@ -85,7 +88,7 @@ impl Watch {
             let mut bookmark = None;
             for line in &batch {
                 match self.observe(line, &mut events) {
-                    Ok(told) => bookmark = told.or(bookmark),
+                    Ok(revision) => bookmark = revision.or(bookmark),
                     Err(reason) => {
                         next = Some(reason);
                         break;

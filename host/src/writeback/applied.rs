@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_applied_is_known_for_ten_minutes_and_not_while_another_write_is_under_way() {
+    fn an_applied_object_is_known_for_ten_minutes_and_not_while_another_write_is_under_way() {
         let (applied, start) = (Applied::default(), Instant::now());
         apply(&applied, "1", start);
         assert_eq!(applied.known(&name(), digest("1"), start + TRUSTED - MILLI), Known::Same);

@@ -106,7 +106,7 @@ impl Events {
                             self.with(sender, now, |memories| memories.said(digest, count, now));
                             continue;
                         }
-                        // The API server has forgotten it: it is said anew.
+                        // The API server has forgotten it: it is said again.
                         Ok(false) => {
                             self.with(sender, now, |memories| memories.said.pop(&digest));
                             self.wait(entry, now)

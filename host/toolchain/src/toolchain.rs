@@ -82,11 +82,11 @@ impl Toolchain {
     }
 
     /// Returns when the target is installed. Installs a missing one with `rustup target add`, and passes one line about
-    /// it to `tell` first. Of processes that do so at the same time one installs and the others wait.
+    /// it to `report` first. Of processes that do so at the same time one installs and the others wait.
     ///
     /// # Errors
     /// When the target is missing and cannot or must not be installed. The message names the command to type.
-    pub fn require(&self, triple: &str, install: Install, tell: &mut dyn FnMut(&str)) -> Result<(), Error> {
+    pub fn require(&self, triple: &str, install: Install, report: &mut dyn FnMut(&str)) -> Result<(), Error> {
         let location = self.locate(triple)?;
         // While another process installs the target, its directory is there and not complete.
         let shared = lock(&location.sysroot, File::lock_shared);
@@ -102,7 +102,7 @@ impl Toolchain {
         if self.locate(triple)?.has_standard_library() {
             return Ok(());
         }
-        self.install(triple, tell)?;
+        self.install(triple, report)?;
         if self.locate(triple)?.has_standard_library() {
             Ok(())
         } else {
@@ -111,12 +111,12 @@ impl Toolchain {
     }
 
     #[expect(clippy::disallowed_methods, reason = "the build waits for the network, and nothing else is under way")]
-    fn install(&self, triple: &str, tell: &mut dyn FnMut(&str)) -> Result<(), Error> {
+    fn install(&self, triple: &str, report: &mut dyn FnMut(&str)) -> Result<(), Error> {
         let (triple_text, command) = (triple.to_owned(), self.command(triple));
         if !self.has_rustup()? {
             return Err(Error::NoRustup { triple: triple_text, command });
         }
-        tell(&format!("installing the compilation target {triple}, once: {command}"));
+        report(&format!("installing the compilation target {triple}, once: {command}"));
         let attempts = self.pauses.len() + 1;
         let mut pauses = self.pauses.iter();
         loop {
@@ -129,7 +129,7 @@ impl Toolchain {
                 return Err(Error::Failed { triple: triple_text, command, attempts, output });
             };
             let cause = output.lines().find(|line| line.starts_with("error")).unwrap_or("no error was printed");
-            tell(&format!("{command} failed ({cause}); next attempt in {} s", pause.as_secs()));
+            report(&format!("{command} failed ({cause}); next attempt in {} s", pause.as_secs()));
             thread::sleep(*pause);
         }
     }

@@ -29,7 +29,7 @@ mod tests {
     }
 
     #[test]
-    fn tag_and_digest_are_told_apart() {
+    fn tag_and_digest_are_distinguished() {
         assert_eq!(Image::parse("nginx"), Image { tag: None, has_digest: false });
         assert_eq!(Image::parse("nginx:1.27@sha256:ab"), Image { tag: Some("1.27"), has_digest: true });
         assert_eq!(Image::parse("nginx@sha256:ab"), Image { tag: None, has_digest: true });

@@ -1,6 +1,6 @@
 //! The clock that all processes of one machine share, in nanoseconds.
 //!
-//! `std::time::Instant` reads the same clock and does not tell its value, which two processes need to compare times.
+//! `std::time::Instant` reads the same clock and does not show its value, which two processes need to compare times.
 
 use std::ffi::{c_int, c_long};
 

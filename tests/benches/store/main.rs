@@ -66,7 +66,7 @@ fn filling(pods: &Pods, repeats: usize) {
     println!("| {} Pods into an empty store of Podium's | ms |\n|---|---|", pods.all.len());
     let listed: PodList = pods.all.iter().cloned().map(Into::into).collect();
     let mut events: Vec<_> = pods.all.iter().cloned().map(PodEvent::applied).collect();
-    // As a watch tells them.
+    // As a watch reports them.
     events.sort_by_key(|event| event.pod.revision);
     let fill = |how: &dyn Fn(&mut Writer)| {
         let once = || {

@@ -109,7 +109,7 @@ impl Cluster {
                 self.write(|writer| writer.apply(events).publish());
             }
             4 => {
-                // Nobody is told of these: the list has to make up for them.
+                // These are not reported: the list has to make up for them.
                 (0..3).for_each(|_| drop(self.event()));
                 let listed = self.pods().map(Record::from).collect();
                 let revision = Revision(self.revision);
@@ -135,11 +135,11 @@ impl Cluster {
     }
 }
 
-type Told = Vec<(String, Revision, Option<String>)>;
+type Contents = Vec<(String, Revision, Option<String>)>;
 
-fn told(snapshot: &Snapshot) -> Told {
-    let tell = |pod: Arc<CachedPod>| (pod.key.uid.to_string(), pod.revision, pod.node().map(Cow::into_owned));
-    snapshot.iter().map(tell).collect()
+fn contents(snapshot: &Snapshot) -> Contents {
+    let content = |pod: Arc<CachedPod>| (pod.key.uid.to_string(), pod.revision, pod.node().map(Cow::into_owned));
+    snapshot.iter().map(content).collect()
 }
 
 /// Names, uids, namespaces, indexes and number agree with each other and with the Pods.
@@ -180,16 +180,16 @@ fn whole(snapshot: &Snapshot) {
     }
 }
 
-fn reading(reader: Reader) -> thread::JoinHandle<Vec<(Arc<Snapshot>, Told)>> {
+fn reading(reader: Reader) -> thread::JoinHandle<Vec<(Arc<Snapshot>, Contents)>> {
     thread::spawn(move || {
-        let mut taken: Vec<(Arc<Snapshot>, Told)> = Vec::new();
+        let mut taken: Vec<(Arc<Snapshot>, Contents)> = Vec::new();
         for _ in 0..4 {
             let snapshot = reader.snapshot();
             whole(&snapshot);
             let before = taken.last().map_or(Revision(0), |(before, _)| before.revision());
             assert!(before <= snapshot.revision(), "back from {before} to {}", snapshot.revision());
-            let told = told(&snapshot);
-            taken.push((snapshot, told));
+            let contents = contents(&snapshot);
+            taken.push((snapshot, contents));
         }
         taken
     })
@@ -205,7 +205,7 @@ fn readers_see_whole_publications_in_their_order_and_keep_what_they_took() {
         for taken in readers.into_iter().flat_map(|reader| reader.join()) {
             let mut at = 0;
             for (snapshot, seen) in taken {
-                assert_eq!(told(&snapshot), seen, "a snapshot that was taken changed");
+                assert_eq!(contents(&snapshot), seen, "a snapshot that was taken changed");
                 let found = published[at..].iter().position(|other| Arc::ptr_eq(other, &snapshot));
                 at += found.expect("what was seen was published, and not before what was seen before");
             }
@@ -258,7 +258,7 @@ fn a_deletion_is_known_of_before_any_reader_misses_the_pod() {
                     let snapshot = reader.snapshot();
                     let missed = (0..NAMES).map(|name| format!("uid-{name}-0"));
                     for uid in missed.filter(|uid| snapshot.by_uid(uid).is_none()) {
-                        assert!(buried.lock().unwrap().contains(&*uid), "{uid} is missed and nobody knows");
+                        assert!(buried.lock().unwrap().contains(&*uid), "{uid} is missed and was not reported");
                     }
                 }
             })

@@ -102,7 +102,7 @@ fn both_who_wait_are_woken_by_one_publication() {
 }
 
 #[test]
-fn who_waits_for_what_does_not_come_is_told_when_the_writer_goes() {
+fn a_waiter_for_a_revision_that_does_not_come_is_woken_when_the_writer_goes() {
     check(|| {
         let (mut writer, reader) = live();
         let waiters = [1, 2].map(|revision| {

@@ -87,7 +87,7 @@ fn what_was_added_is_run_after_it_was_added_and_never_twice_at_once() {
         });
         adders.into_iter().for_each(|adder| adder.join().unwrap());
         let behind = |slot: &Slot| slot.seen.load(SeqCst) < slot.added.load(SeqCst);
-        // A wake-up that is lost leaves everybody waiting, which the checker tells.
+        // A wake-up that is lost leaves every thread waiting, which the checker reports.
         while rig.slots.iter().flatten().any(behind) {
             runs.recv().unwrap();
         }
@@ -116,7 +116,7 @@ fn nothing_that_is_due_waits_while_a_worker_rests() {
 }
 
 #[test]
-fn a_lane_that_goes_takes_nobody_with_it() {
+fn a_lane_that_is_removed_affects_no_other() {
     common::check(4_000, 1, || {
         let (queue, rig) = (queue(), Arc::new(Rig::default()));
         let (ran, runs) = mpsc::channel();

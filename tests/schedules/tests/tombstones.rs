@@ -148,7 +148,7 @@ impl Ingest {
         if thread_rng().gen_range(0..6) == 0 {
             self.reload();
         } else if thread_rng().gen_range(0..5) == 0 {
-            // A Pod went while nobody watched: a list lacks it.
+            // A Pod was deleted without an event: a list lacks it.
             let Some((name, (uid, revision))) = self.present.pop_first() else { return };
             self.gone.insert(Arc::clone(&pod(name, uid, revision).key.uid), revision);
             self.revision += 1;
@@ -174,13 +174,14 @@ fn worker(shared: Arc<Shared>, reader: Reader, ran: mpsc::Sender<()>) -> thread:
                 _ => Next::Settled,
             };
             let ended = shared.stones.done(&shared.queue, &job, next, looked.gone_for.is_some(), || {});
-            // What an unloaded plugin was told is nothing to the one that was loaded since.
+            // Deliveries to an unloaded plugin do not count for the one that was loaded since.
             if let (Subject::Deleted(last), true) = (&looked.subject, ended.done != Done::Orphaned) {
-                let last =
-                    last.as_ref().unwrap_or_else(|| panic!("{} was told to {} without its state", job.item, job.lane));
+                let last = last
+                    .as_ref()
+                    .unwrap_or_else(|| panic!("{} was delivered to {} without its state", job.item, job.lane));
                 if next == Next::Settled {
-                    let told = (job.lane, job.item.clone());
-                    shared.settled.lock().unwrap().entry(told).or_default().push(last.revision.0);
+                    let delivered = (job.lane, job.item.clone());
+                    shared.settled.lock().unwrap().entry(delivered).or_default().push(last.revision.0);
                 }
             }
             ran.send(()).unwrap();
@@ -203,7 +204,7 @@ fn every_deletion_is_delivered_once_and_with_the_last_state_in_every_order() {
         let (ran, runs) = mpsc::channel();
         let workers = [(); WORKERS].map(|()| worker(Arc::clone(&shared), reader.clone(), ran.clone()));
         (0..4).for_each(|_| ingest.step());
-        // A wake-up that is lost leaves everybody waiting, which the checker tells.
+        // A wake-up that is lost leaves every thread waiting, which the checker reports.
         while !shared.queue.is_idle() {
             runs.recv().unwrap();
         }
@@ -212,11 +213,11 @@ fn every_deletion_is_delivered_once_and_with_the_last_state_in_every_order() {
         let settled = shared.settled.lock().unwrap();
         for (uid, last) in &ingest.gone {
             for lane in 0..LANES {
-                let told = settled.get(&(lane, Arc::clone(uid))).map_or(&[][..], Vec::as_slice);
-                let once = told == [*last];
+                let delivered = settled.get(&(lane, Arc::clone(uid))).map_or(&[][..], Vec::as_slice);
+                let once = delivered == [*last];
                 let may_miss = *last as usize % LANES != lane || ingest.before[lane].contains(uid);
-                let never = told.is_empty() && may_miss;
-                assert!(once || never, "{uid} of revision {last} was told to {lane} as {told:?}");
+                let never = delivered.is_empty() && may_miss;
+                assert!(once || never, "{uid} of revision {last} was delivered to {lane} as {delivered:?}");
             }
         }
         assert!(settled.keys().all(|(_, uid)| ingest.gone.contains_key(uid)));

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 /// Compacts all history up to now, also in the files. Returns the current revision.
 pub(super) async fn compact(etcd: SocketAddr) -> Result<u64> {
     let status = ask(etcd, "/v3/maintenance/status", json!({})).await?;
-    let revision = status["header"]["revision"].as_str().context("etcd tells no revision")?.to_owned();
+    let revision = status["header"]["revision"].as_str().context("etcd reports no revision")?.to_owned();
     ask(etcd, "/v3/kv/compaction", json!({ "revision": revision, "physical": true })).await?;
     revision.parse().context("a revision of etcd")
 }

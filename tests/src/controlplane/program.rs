@@ -121,8 +121,8 @@ fn build() -> Result<Option<Program>> {
         Decision::Use => return Ok(Some(program)),
         Decision::Build => {}
         Decision::Skip(reason) => {
-            static TOLD: Once = Once::new();
-            TOLD.call_once(|| tell(&format!("SKIPPED: the suites on a real control plane: {reason}")));
+            static REPORTED: Once = Once::new();
+            REPORTED.call_once(|| print_line(&format!("SKIPPED: the suites on a real control plane: {reason}")));
             return Ok(None);
         }
         Decision::Fail(reason) => bail!(reason),
@@ -154,13 +154,13 @@ fn go_version() -> Result<Option<String>> {
 
 #[expect(clippy::disallowed_methods, reason = "go is waited for on a thread of its own, in real time")]
 fn download(sources: &Path) -> Result<()> {
-    tell("downloading the modules of the control plane");
+    print_line("downloading the modules of the control plane");
     for attempt in 1..=DOWNLOAD_ATTEMPTS {
         // Of the whole module graph only what the program imports.
         if go(sources).args(["list", "-deps", "."]).stdout(Stdio::null()).status()?.success() {
             return Ok(());
         }
-        tell(&format!("a download failed, attempt {attempt} of {DOWNLOAD_ATTEMPTS}"));
+        print_line(&format!("a download failed, attempt {attempt} of {DOWNLOAD_ATTEMPTS}"));
         std::thread::sleep(Duration::from_secs(2) * attempt);
     }
     bail!("the modules of the control plane cannot be downloaded")
@@ -168,29 +168,29 @@ fn download(sources: &Path) -> Result<()> {
 
 #[expect(clippy::disallowed_methods, reason = "go is waited for on a thread of its own, in real time")]
 fn compile(sources: &Path, program: &Path) -> Result<()> {
-    tell("building the control plane (minutes the first time, then cached)");
+    print_line("building the control plane (minutes the first time, then cached)");
     let mut build = go(sources);
     build.args(["build", "-trimpath", "-buildvcs=false", "-ldflags", LINKER_FLAGS, "-o"]).arg(program).arg(".");
     let started = Instant::now();
-    let mut told = started;
+    let mut last_line = started;
     let mut child = build.spawn()?;
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        if told.elapsed() >= PROGRESS {
-            told = Instant::now();
-            tell(&format!("building the control plane: {} s", started.elapsed().as_secs()));
+        if last_line.elapsed() >= PROGRESS {
+            last_line = Instant::now();
+            print_line(&format!("building the control plane: {} s", started.elapsed().as_secs()));
         }
         std::thread::sleep(Duration::from_millis(100));
     };
     ensure!(status.success(), "the control plane does not build");
-    tell(&format!("built the control plane in {} s", started.elapsed().as_secs()));
+    print_line(&format!("built the control plane in {} s", started.elapsed().as_secs()));
     Ok(())
 }
 
 /// libtest hides what a passing test prints; this it does not.
-fn tell(line: &str) {
+fn print_line(line: &str) {
     let _ = writeln!(std::io::stderr(), "podium-tests: {line}");
 }
 

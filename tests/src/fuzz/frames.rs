@@ -46,7 +46,7 @@ pub fn run(input: &[u8]) {
     let whole = script.follow(usize::MAX);
     let sum: usize = input.iter().map(|byte| usize::from(*byte)).sum();
     let pieces = script.follow(1 + sum % 61);
-    assert_eq!(whole.told, pieces.told, "where chunks end changes what is told");
+    assert_eq!(whole.reported, pieces.reported, "where chunks end changes what is reported");
     assert_eq!(whole.held, pieces.held, "where chunks end changes what is held");
     script.judge(&whole);
 }
@@ -64,7 +64,7 @@ struct Script<'a> {
 /// What came of it.
 struct Followed {
     /// Of each event: incarnation, revision, whether it is a deletion.
-    told: Vec<(PodKey, Revision, bool)>,
+    reported: Vec<(PodKey, Revision, bool)>,
     events: Vec<Arc<CachedPod>>,
     listed: Vec<Arc<CachedPod>>,
     held: Vec<(PodKey, Revision)>,
@@ -98,8 +98,9 @@ impl<'a> Script<'a> {
             );
             let (sender, mut observations) = mpsc::channel(16);
             let watching = tokio::spawn(watch.run(sender));
-            let mut cache = Cache { writer, reader, told: BTreeMap::new(), rewound: false };
-            let mut followed = Followed { told: Vec::new(), events: Vec::new(), listed: Vec::new(), held: Vec::new() };
+            let mut cache = Cache { writer, reader, reported: BTreeMap::new(), rewound: false };
+            let mut followed =
+                Followed { reported: Vec::new(), events: Vec::new(), listed: Vec::new(), held: Vec::new() };
             loop {
                 let observation = tokio::select! {
                     biased;
@@ -169,10 +170,10 @@ impl<'a> Script<'a> {
         }
         if self.usual {
             let (expected, doubt) = plain_events(self.watch);
-            let told = followed.events.len();
-            assert!(if doubt { told >= expected.len() } else { told == expected.len() }, "{told} events");
-            for ((read, told), (plain, deleted)) in followed.events.iter().zip(&followed.told).zip(&expected) {
-                assert_eq!(told.2, *deleted);
+            let reported = followed.events.len();
+            assert!(if doubt { reported >= expected.len() } else { reported == expected.len() }, "{reported} events");
+            for ((read, reported), (plain, deleted)) in followed.events.iter().zip(&followed.reported).zip(&expected) {
+                assert_eq!(reported.2, *deleted);
                 assert_same(read, plain);
             }
         }
@@ -222,7 +223,7 @@ impl Followed {
             }
             Observation::Events(events) => {
                 for event in events {
-                    self.told.push((event.pod.key.clone(), event.pod.revision, event.deleted));
+                    self.reported.push((event.pod.key.clone(), event.pod.revision, event.deleted));
                     self.events.push(Arc::clone(&event.pod));
                 }
             }
@@ -235,7 +236,7 @@ impl Followed {
 struct Cache {
     writer: Writer,
     reader: cache::Reader,
-    told: BTreeMap<(Arc<str>, Arc<str>), Arc<CachedPod>>,
+    reported: BTreeMap<(Arc<str>, Arc<str>), Arc<CachedPod>>,
     rewound: bool,
 }
 
@@ -253,20 +254,23 @@ impl Cache {
             }
         };
         for change in changes {
-            self.tell(change);
+            self.apply(change);
         }
         let snapshot = self.reader.snapshot();
-        assert_eq!(snapshot.len(), self.told.len(), "what is held is what was told");
-        for (pod, ((namespace, name), told)) in snapshot.iter().zip(&self.told) {
-            assert_eq!((&pod.key.namespace, &pod.key.name, &pod.key.uid), (namespace, name, &told.key.uid));
-            // A change of the revision alone is not told.
-            assert!(pod.revision >= told.revision && pod.changed_from(told).is_empty(), "held otherwise than told");
+        assert_eq!(snapshot.len(), self.reported.len(), "the cache holds what was reported");
+        for (pod, ((namespace, name), reported)) in snapshot.iter().zip(&self.reported) {
+            assert_eq!((&pod.key.namespace, &pod.key.name, &pod.key.uid), (namespace, name, &reported.key.uid));
+            // A change of only the revision is not reported.
+            assert!(
+                pod.revision >= reported.revision && pod.changed_from(reported).is_empty(),
+                "held otherwise than reported"
+            );
             assert!(snapshot.get(namespace, name).is_some_and(|found| *found == *pod), "not found by its name");
             assert!(snapshot.by_uid(&pod.key.uid).is_some(), "not found by its uid");
         }
     }
 
-    fn tell(&mut self, change: Change) {
+    fn apply(&mut self, change: Change) {
         let key = change.key().expect("a change is of a Pod");
         let name = (Arc::clone(&key.namespace), Arc::clone(&key.name));
         let before = match change.new {
@@ -275,10 +279,14 @@ impl Cache {
                     assert!(new.key.uid == old.key.uid && !change.sections.is_empty());
                     assert!(new.revision >= old.revision || self.rewound, "back in time");
                 }
-                self.told.insert(name, new)
+                self.reported.insert(name, new)
             }
-            None => self.told.remove(&name),
+            None => self.reported.remove(&name),
         };
-        assert_eq!(before.map(|pod| pod.key.clone()), change.old.map(|pod| pod.key.clone()), "told of another before");
+        assert_eq!(
+            before.map(|pod| pod.key.clone()),
+            change.old.map(|pod| pod.key.clone()),
+            "reported with another previous state"
+        );
     }
 }

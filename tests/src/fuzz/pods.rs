@@ -115,8 +115,8 @@ pub fn run(input: &[u8]) {
         held.insert(name, Arc::clone(&pod));
         let (again, before) = read(&held).unwrap();
         assert!(before.is_some_and(|before| Arc::ptr_eq(&before, &pod)), "it is held");
-        let [told, is] = [again.changed_from(&pod), differing(&again, &pod)].map(|sections| sections.is_empty());
-        assert!(told && is, "read twice, and a change: {again:?} {pod:?}");
+        let [reported, is] = [again.changed_from(&pod), differing(&again, &pod)].map(|sections| sections.is_empty());
+        assert!(reported && is, "read twice, and a change: {again:?} {pod:?}");
         let [again, once] =
             [&again, &*pod].map(|pod| whole(pod).map(|json| String::from_utf8_lossy(&json).into_owned()));
         assert_eq!(again, once, "read twice");

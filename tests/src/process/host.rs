@@ -174,8 +174,8 @@ fn build() -> Result<PathBuf> {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["build", "--quiet", "--workspace", "--bins", "--target-dir"]);
     command.arg(target_dir()?).current_dir(workspace_dir());
-    // What cargo tells a test about the test's own package, build scripts of dependencies take for theirs: all that
-    // depends on them would be built anew, now and by whoever builds next.
+    // What cargo passes to a test about the test's own package, build scripts of dependencies take for theirs: all that
+    // depends on them would be built again, now and by whoever builds next.
     for (name, _) in env::vars_os().filter(|(name, _)| is_of_a_package(&name.to_string_lossy())) {
         command.env_remove(name);
     }

@@ -53,13 +53,13 @@ async fn the_cache_is_an_exact_list_at_its_revision_while_deployments_are_scaled
     };
     ensure!(compared.revisions.len() > 10, "the cluster hardly changed: {:?}", compared.revisions);
     let Compared { checks, pods, revisions } = compared;
-    tell(&format!("{checks} comparisons at {} revisions, {pods} Pods, no difference", revisions.len()));
+    print_line(&format!("{checks} comparisons at {} revisions, {pods} Pods, no difference", revisions.len()));
     app.shutdown().await;
     Ok(())
 }
 
 /// On stderr, which the test harness hides of no test.
-fn tell(line: &str) {
+fn print_line(line: &str) {
     let _ = writeln!(std::io::stderr(), "churn: {line}");
 }
 

@@ -50,17 +50,17 @@ async fn five_plugins_act_on_500_pods_fall_silent_and_survive_restart_and_sigkil
     })
     .await?;
 
-    tell("500 Pods and a Job are made; starting the host");
+    print_line("500 Pods and a Job are made; starting the host");
     let host = Host::spawn(&options).await?;
     let audit = plane.audit();
     until("what the five plugins write", CONVERGED_WITHIN, async || is_converged(&client, 47).await).await?;
 
-    tell("converged; 30 s of silence follow");
+    print_line("converged; 30 s of silence follow");
     pause_crashes(&client, SHOP, "app=crashing").await?;
     let silent_since = silence(&audit, Duration::from_secs(5)).await?;
     stays_silent(&audit, silent_since, Duration::from_secs(30)).await?;
 
-    tell("silent; restarting the host");
+    print_line("silent; restarting the host");
     let status = host.terminate().await?;
     ensure!(status.success(), "SIGTERM ends with {status}");
     let before = audit.now()?;
@@ -76,12 +76,12 @@ async fn five_plugins_act_on_500_pods_fall_silent_and_survive_restart_and_sigkil
     .await?;
     stays_silent(&audit, before, Duration::from_secs(5)).await?;
 
-    tell("nothing was written; killing the host in the middle of a rollout");
+    print_line("nothing was written; killing the host in the middle of a rollout");
     killed_in_the_middle(&client, &audit, host, &options).await
 }
 
 /// On stderr, which the test harness hides of no test: this one takes a minute.
-fn tell(line: &str) {
+fn print_line(line: &str) {
     let _ = writeln!(std::io::stderr(), "five plugins: {line}");
 }
 

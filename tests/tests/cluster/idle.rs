@@ -75,7 +75,7 @@ async fn where_nothing_happens_to_pods_the_revision_goes_on_and_neither_compacti
         revisions.insert(host.metric("podium_cache_revision", &[]).await?.to_bits());
         sleep(LOOK).await;
     }
-    // An API server whose etcd tells of no progress has little to put into bookmarks, but not nothing.
+    // An API server whose etcd reports no progress has little to put into bookmarks, but not nothing.
     ensure!(revisions.len() > 1, "the revision stood still for {seconds} s");
     ensure!(losses > 0 && compactions > 0, "{losses} losses, {compactions} compactions");
 

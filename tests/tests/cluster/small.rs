@@ -86,7 +86,7 @@ async fn a_service_account_without_patch_is_forbidden_and_the_plugin_backs_off()
     ensure!(refused.iter().all(|write| write.code == 403 && write.impersonated == user), "{refused:?}");
     // From 5 ms, doubled each time: about 11 in the first ten seconds.
     ensure!((2..=14).contains(&refused.len()), "{} attempts in 10 s", refused.len());
-    ensure!(host.log().contains("forbidden"), "the log does not tell of it");
+    ensure!(host.log().contains("forbidden"), "the log does not report it");
     Ok(())
 }
 

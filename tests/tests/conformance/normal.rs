@@ -193,6 +193,6 @@ fn equal_uids_and_revisions_stay_equal_and_others_stay_apart() {
     let other = normaliser.normal(object("8f8de2a6-4e29-4f83-8b0d-3e1c1b1f0a02", "8"), &[], Shown::Meaning);
     assert_eq!(first, same);
     assert_eq!(other, object("uid-1.2", "revision-1.1"));
-    let told = |first: &str| json!({ "message": format!("a (b) is ({first}), not (9)") });
-    assert_eq!(normaliser.normal(told("8"), &[], Shown::Meaning), told("revision-1.1"));
+    let message = |first: &str| json!({ "message": format!("a (b) is ({first}), not (9)") });
+    assert_eq!(normaliser.normal(message("8"), &[], Shown::Meaning), message("revision-1.1"));
 }

@@ -87,7 +87,7 @@ async fn where_history_is_forgotten_meanwhile_all_pods_are_listed_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_state_of_another_cluster_is_refused_before_any_pod_is_seen_or_any_deletion_told() {
+async fn the_state_of_another_cluster_is_refused_before_any_pod_is_seen_or_any_deletion_delivered() {
     let (mut scene, _, app) = begun().await;
     app.shutdown().await;
     let other = Cluster::start(Options { simulate: false, seed: 99, ..Options::default() }).unwrap();

@@ -71,8 +71,8 @@ fn answers_gated(cluster: &Cluster, open: bool, these: fn(&Sent) -> bool) -> (wa
 }
 
 /// Waits until the deletion of this Pod, and of no other, is on the register.
-async fn until_told(cluster: &Cluster, uid: &str) {
-    until("the deletion to be told", MINUTE, async || {
+async fn until_delivered(cluster: &Cluster, uid: &str) {
+    until("the delivery of the deletion", MINUTE, async || {
         anyhow::ensure!(noted(cluster).await == [uid]);
         Ok(())
     })
@@ -87,22 +87,22 @@ async fn noted(cluster: &Cluster) -> Vec<String> {
 
 /// The states that the registrar received, derived from its writes: for each name the incarnations that it saw present
 /// and deleted, in order.
-fn told(writes: &[Sent]) -> Vec<(&'static str, String)> {
-    let mut told = Vec::new();
+fn delivered(writes: &[Sent]) -> Vec<(&'static str, String)> {
+    let mut delivered = Vec::new();
     for write in writes {
         let body: Value = serde_json::from_str(&write.body).unwrap();
         if let Some(uid) = body["metadata"]["labels"]["guests.example/seen"].as_str() {
-            told.push(("seen", uid.to_owned()));
+            delivered.push(("seen", uid.to_owned()));
         }
         for note in body["metadata"]["annotations"].as_object().into_iter().flat_map(|notes| notes.values()) {
-            told.push(("gone", note.as_str().unwrap().to_owned()));
+            delivered.push(("gone", note.as_str().unwrap().to_owned()));
         }
     }
-    told
+    delivered
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_was_recreated_in_any_gap_is_told_as_gone_once_and_before_its_successor() {
+async fn a_pod_that_was_recreated_in_any_gap_is_delivered_as_gone_once_and_before_its_successor() {
     let cluster = still();
     let (gate, wire) = gated(&cluster);
     let app = embedded::host(&cluster, wire.client(), vec![registrar(&cluster)]).await.unwrap();
@@ -135,10 +135,10 @@ async fn a_pod_that_was_recreated_in_any_gap_is_told_as_gone_once_and_before_its
     gate.send_replace(true);
     embedded::at_rest(&cluster, &app).await.unwrap();
 
-    let told = told(&wire.writes());
+    let delivered = delivered(&wire.writes());
     for uids in lives.values() {
         let expected: Vec<_> = uids.iter().flat_map(|uid| [("seen", uid.clone()), ("gone", uid.clone())]).collect();
-        let of_this_name: Vec<_> = told.iter().filter(|(_, uid)| uids.contains(uid)).cloned().collect();
+        let of_this_name: Vec<_> = delivered.iter().filter(|(_, uid)| uids.contains(uid)).cloned().collect();
         assert_eq!(of_this_name, expected);
     }
     app.shutdown().await;
@@ -152,7 +152,7 @@ async fn a_deletion_without_grace_is_not_lost_though_its_answer_has_the_revision
         let specs = vec![registrar(&cluster), probe("delete")];
         let app = embedded::host(&cluster, wire.client(), specs).await.unwrap();
         let uid = embedded::create_pod(&cluster, "cart-0", "doomed").unwrap();
-        until_told(&cluster, &uid).await;
+        until_delivered(&cluster, &uid).await;
         answers.send_replace(true);
         embedded::at_rest(&cluster, &app).await.unwrap();
         assert!(app.reader().snapshot().get("default", "cart-0").is_none());
@@ -181,7 +181,7 @@ async fn the_answer_to_the_removal_of_the_last_finalizer_does_not_bring_the_pod_
         for spec in specs {
             app.load(spec).await.unwrap();
         }
-        until_told(&cluster, &uid).await;
+        until_delivered(&cluster, &uid).await;
         answers.send_replace(true);
         embedded::at_rest(&cluster, &app).await.unwrap();
         let removals = wire.writes().iter().filter(|sent| sent.body.contains("deleteFromPrimitiveList")).count();

@@ -136,7 +136,7 @@ async fn an_hour_without_a_change_of_a_pod_costs_no_list_and_is_never_called_sta
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        assert!(!stale.is_finished(), "readers were told that the view is stale");
+        assert!(!stale.is_finished(), "readers learned that the view is stale");
         stale.abort();
         assert_eq!(scene.lists().len(), 1);
         let watches = scene.asked().len() - before;
@@ -168,7 +168,7 @@ async fn while_history_is_forgotten_again_and_again_a_reader_sees_the_old_world_
         let more = round % 4;
         scene.cluster.faults().compact();
         scene.cluster.faults().refuse(Requests::Watches, Refusal::Gone, more);
-        // Once for the history, and of the refusals the first is told instead of it.
+        // Once for the history; the first refusal is reported instead of it.
         forgotten += more.max(1) as usize;
         scene.gate.send_replace(true);
         converged(&scene.cluster, &scene.app, MINUTE).await.unwrap();

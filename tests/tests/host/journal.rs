@@ -133,7 +133,7 @@ async fn a_deletion_is_delivered_to_each_plugin_that_ran_on_the_pod_and_to_no_ot
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_deleted_and_recreated_while_the_host_is_down_is_told_as_gone_before_the_new_one_is_looked_at() {
+async fn a_pod_deleted_and_recreated_while_the_host_is_down_is_delivered_as_gone_before_the_new_one_is_looked_at() {
     for listed_first in [true, false] {
         let scene = Scene::new();
         let old = scene.pods(8);
@@ -164,15 +164,15 @@ async fn a_pod_deleted_and_recreated_while_the_host_is_down_is_told_as_gone_befo
         let writes = wire.writes();
         let position = |part: &str| writes.iter().position(|write: &Sent| write.body.contains(part)).unwrap();
         for (old, new) in old.iter().zip(&new) {
-            let (told, looked_at) = (format!("deleted-{old}"), format!(r#""guests.example/one":"{new}""#));
-            assert!(position(&told) < position(&looked_at), "{old} {new}, listed first: {listed_first}");
+            let (delivered, looked_at) = (format!("deleted-{old}"), format!(r#""guests.example/one":"{new}""#));
+            assert!(position(&delivered) < position(&looked_at), "{old} {new}, listed first: {listed_first}");
         }
         app.shutdown().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_that_fails_on_a_deletion_is_told_of_it_again_after_each_restart_until_it_settles() {
+async fn a_plugin_that_fails_on_a_deletion_gets_it_again_after_each_restart_until_it_settles() {
     let scene = Scene::new();
     let uids = scene.pods(2);
     let app = scene.host(vec![scene.registrar("one", "")]).await;
@@ -234,7 +234,7 @@ async fn a_plugin_that_is_loaded_late_or_again_receives_the_deletions_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_left_a_plugins_selector_is_still_told_as_gone_to_the_plugin_that_ran_on_it() {
+async fn a_pod_that_left_a_plugins_selector_is_still_delivered_as_gone_to_the_plugin_that_ran_on_it() {
     let scene = Scene::new();
     let uids = scene.pods(1);
     let carts = "  watch: { selector: { matchLabels: { app: cart } } }";

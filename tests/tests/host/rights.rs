@@ -66,11 +66,11 @@ fn attempts(cluster: &Cluster) -> Vec<Logged> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_account_without_patch_is_forbidden_told_to_the_next_run_backed_off_and_healed_by_a_role() {
+async fn an_account_without_patch_is_forbidden_reported_to_the_next_run_backed_off_and_healed_by_a_role() {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
     let register = embedded::create_pod(&cluster, "register", "register").unwrap();
     let uid = embedded::create_pod(&cluster, "cart-0", "cart").unwrap();
-    // What the plugin is told it can write down on the register, and nowhere else.
+    // The plugin can write reported results down on the register, and nowhere else.
     let rule = json!({"apiGroups": [""], "resources": ["pods"], "resourceNames": ["register"], "verbs": ["patch"]});
     grant(&cluster, "register", rule);
     let more = format!(
@@ -84,15 +84,15 @@ async fn an_account_without_patch_is_forbidden_told_to_the_next_run_backed_off_a
     let app = embedded::host(&cluster, wire.client(), vec![spec]).await.unwrap();
 
     let note = format!("guests.example/unsettled-{uid}");
-    let told = until("the plugin to be told", Duration::from_secs(60), async || {
+    let reported = until("the report to the plugin", Duration::from_secs(60), async || {
         let mut notes = embedded::annotations(&cluster, "register").await?;
         notes.remove(&note).ok_or_else(|| anyhow::anyhow!("{notes:?}"))
     });
-    let told = told.await.unwrap();
-    assert!(told.starts_with(&format!("set label guests.example/seen={uid} on default/cart-0: ")), "{told}");
-    assert!(told.contains("Forbidden") && told.contains("cannot patch resource"), "{told}");
+    let reported = reported.await.unwrap();
+    assert!(reported.starts_with(&format!("set label guests.example/seen={uid} on default/cart-0: ")), "{reported}");
+    assert!(reported.contains("Forbidden") && reported.contains("cannot patch resource"), "{reported}");
 
-    // Five minutes of the cluster's time, in which nobody mends it.
+    // Five minutes of the cluster's time, in which it is not mended.
     tokio::time::sleep(Duration::from_secs(300)).await;
     let refused = attempts(&cluster);
     assert!(refused.iter().all(|write| write.code == 403 && write.impersonated.as_deref() == Some(USER)));

@@ -70,12 +70,12 @@ impl Scene {
             let label = embedded::label(&self.cluster, name, "guests.example/seen").await.unwrap();
             assert_eq!(label.as_ref(), Some(uid), "{name}");
         }
-        let mut told = self.deleted.clone();
-        told.sort();
+        let mut reported = self.deleted.clone();
+        reported.sort();
         let notes = embedded::annotations(&self.cluster, "register").await.unwrap();
         assert_eq!(
             notes.into_values().collect::<std::collections::BTreeSet<_>>().into_iter().collect::<Vec<_>>(),
-            told
+            reported
         );
     }
 }

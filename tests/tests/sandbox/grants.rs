@@ -91,7 +91,7 @@ async fn every_write_is_staged_in_order_where_it_is_granted() {
 }
 
 #[tokio::test]
-async fn the_kind_of_an_applied_object_is_read_from_what_is_sent() {
+async fn the_kind_of_an_applied_object_is_read_from_its_body() {
     let secret = "apply {\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"kind\":\"Secret\",\"metadata\":{\"name\":\"a\",\"namespace\":\"shop\"}}";
     let answers = answers(&probe(&[secret, "apply {", "apply []"])).await;
     assert_eq!(answers[0], "Err(CallError::NotGranted)", "the last kind counts, here as at the API server");
@@ -100,7 +100,7 @@ async fn the_kind_of_an_applied_object_is_read_from_what_is_sent() {
 }
 
 #[tokio::test]
-async fn a_read_of_what_is_not_granted_looks_like_a_read_of_nothing() {
+async fn a_read_without_a_grant_looks_like_a_read_of_nothing() {
     let script = ["get shop cart-1", "find * 10", "count *", "live shop cart-1", "get shop no-such"];
     let nothing = ["Ok(None)", "Ok((0, None))", "Ok(0)", "Ok(None)", "Ok(None)"];
     let mut blind = probe(&script);
@@ -168,7 +168,7 @@ async fn a_page_is_bounded_in_pods_and_in_bytes_and_goes_on_where_it_ended() {
 }
 
 #[tokio::test]
-async fn state_has_bounds_and_tells_a_conflict_from_a_refusal() {
+async fn state_has_bounds_and_distinguishes_a_conflict_from_a_refusal() {
     let script = [
         "state-get there",
         "state-put there 65536",
@@ -185,7 +185,7 @@ async fn state_has_bounds_and_tells_a_conflict_from_a_refusal() {
 }
 
 #[tokio::test]
-async fn what_is_no_plugin_is_refused_with_the_reason() {
+async fn a_file_that_is_no_plugin_is_refused_with_the_reason() {
     let engine = engine();
     let refuse = |wasm: &[u8]| engine.compile(&spec("good"), wasm).unwrap_err().to_string();
     assert!(refuse(b"\0asm\x01\0\0\0").contains("good.wasm: this is a core WebAssembly module"));

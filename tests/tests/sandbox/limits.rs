@@ -237,7 +237,7 @@ async fn the_wall_limit_does_not_cut_a_commit_under_way() {
     let (report, notes) = commit_under_way(&script, Duration::from_secs(7), LiveReads::Answer).await;
     assert_eq!(report.result, Ok(Outcome::Settled));
     assert_eq!(notes.committed, [0]);
-    assert!(notes.lines()[1].contains("Applied"), "the guest was told: {:?}", notes.lines());
+    assert!(notes.lines()[1].contains("Applied"), "the guest gets the results: {:?}", notes.lines());
     assert_eq!(report.staged.writes.len(), 1, "and went on");
 }
 

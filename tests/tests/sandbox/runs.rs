@@ -47,7 +47,7 @@ async fn the_request_reaches_the_guest_whole() {
 }
 
 #[tokio::test]
-async fn commit_sends_what_is_staged_and_the_rest_stays_for_the_end() {
+async fn commit_sends_the_staged_writes_and_the_rest_stays_for_the_end() {
     let script = ["label guests.example/a 1", "commit", "commit", "label guests.example/b 2"];
     let (report, notes) = run(&probe(&script)).await;
     assert_eq!(notes.committed, [0]);

@@ -38,7 +38,7 @@ async fn a_json_guest_finds_pods_by_phase() {
 }
 
 #[tokio::test]
-async fn a_json_guest_is_told_of_a_deletion() {
+async fn a_json_guest_gets_a_deletion() {
     let engine = engine();
     let plugin = load(&engine, &spec("json")).unwrap();
     let mut request = request();
@@ -113,7 +113,7 @@ fn reader(guest: &str, sections: &[Section]) -> PluginSpec {
     spec
 }
 
-async fn told(spec: &PluginSpec, deleted: bool) -> Vec<String> {
+async fn lines_of(spec: &PluginSpec, deleted: bool) -> Vec<String> {
     let engine = engine();
     let (pods, mut request) = (whole_pods(), request());
     request.key = pods[1].key.clone();
@@ -134,9 +134,9 @@ async fn the_full_object_has_what_no_other_section_holds_on_every_way_and_never_
     let found = [format!("find: {first}"), format!("find: {second}")];
     let rest = [format!("get: {second}"), format!("live: {second}")].into_iter().chain(found).collect::<Vec<_>>();
     let present = [format!("subject: {second}"), "deleted: nothing".to_owned()];
-    assert_eq!(told(&whole, false).await, [present.to_vec(), rest.clone()].concat());
+    assert_eq!(lines_of(&whole, false).await, [present.to_vec(), rest.clone()].concat());
     let deleted = ["subject: nothing".to_owned(), format!("deleted: {second}")];
-    assert_eq!(told(&whole, true).await, [deleted.to_vec(), rest].concat());
+    assert_eq!(lines_of(&whole, true).await, [deleted.to_vec(), rest].concat());
 }
 
 #[tokio::test]
@@ -144,18 +144,18 @@ async fn the_full_object_is_there_on_no_way_without_its_grant() {
     let every_other = Section::ALL.into_iter().filter(|section| *section != Section::Full).collect::<Vec<_>>();
     let blind = reader("whole", &every_other);
     for deleted in [false, true] {
-        let lines = told(&blind, deleted).await;
+        let lines = lines_of(&blind, deleted).await;
         let (asked, nothing): (Vec<_>, Vec<_>) = lines.iter().partition(|line| !line.ends_with(": nothing"));
         assert_eq!((asked.len(), nothing.len()), (5, 1));
         assert!(asked.iter().all(|line| line.contains("section full is not in this record; grant it")), "{asked:?}");
     }
     // Nor in what a guest of another language is given.
-    assert!(!told(&reader("json", &every_other), false).await.concat().contains("later"));
+    assert!(!lines_of(&reader("json", &every_other), false).await.concat().contains("later"));
 }
 
 #[tokio::test]
 async fn a_json_guest_with_the_grant_is_given_the_full_object_as_its_pod() {
-    let lines = told(&reader("json", &[Section::Full]), false).await;
+    let lines = lines_of(&reader("json", &[Section::Full]), false).await;
     let subject: serde_json::Value = serde_json::from_str(&lines[0]).unwrap();
     assert_eq!((&subject["kind"], &subject["apiVersion"]), (&"Pod".into(), &"v1".into()));
     assert_eq!(subject["metadata"]["labels"]["app"], "cart", "as where the section is granted by itself");

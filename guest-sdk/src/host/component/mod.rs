@@ -7,7 +7,7 @@ use std::{panic, sync::Once};
 
 use crate::{Outcome, Request, Result, log::Level, outcome::Rest};
 
-#[expect(missing_docs, reason = "generated; what they mean stands in wit/podium.wit")]
+#[expect(missing_docs, reason = "generated; wit/podium.wit documents them")]
 pub mod bindings {
     wit_bindgen::generate!({ path: "../wit", world: "plugin", pub_export_macro: true });
 }

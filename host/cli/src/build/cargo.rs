@@ -109,8 +109,8 @@ pub(super) fn package(path: &Path) -> anyhow::Result<Package> {
 pub(super) fn require_target(package: &Package, target: Target, install: Install) -> anyhow::Result<()> {
     let toolchain = Toolchain::of(&package.directory, std::env::var("RUSTUP_TOOLCHAIN").ok());
     // Written and not printed: the test harness keeps back what is printed.
-    let mut tell = |line: &str| drop(writeln!(std::io::stderr(), "{line}"));
-    Ok(toolchain.require(target.triple(), install, &mut tell)?)
+    let mut report = |line: &str| drop(writeln!(std::io::stderr(), "{line}"));
+    Ok(toolchain.require(target.triple(), install, &mut report)?)
 }
 
 /// Runs cargo and returns the path of the module (for wasip2, the component) that it built.

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_crates_is_told_which_can_be_built() {
+    fn an_error_about_a_folder_of_crates_names_those_that_can_be_built() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["b", "a"] {
             std::fs::create_dir(folder.path().join(name)).unwrap();

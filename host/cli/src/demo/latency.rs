@@ -174,12 +174,12 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_machine_that_slows_both_holds_nobody_up() {
+    fn a_busy_machine_that_slows_both_is_no_delay() {
         assert!(!comparison(300, 900, 0).held_up());
     }
 
     #[test]
-    fn what_nobody_notices_is_no_delay_however_quick_the_plugin_is_alone() {
+    fn a_latency_below_50_ms_is_no_delay_however_quick_the_plugin_is_alone() {
         assert!(!comparison(1, 50, 0).held_up());
     }
 

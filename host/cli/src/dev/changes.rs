@@ -22,7 +22,7 @@ impl Changes {
     pub(super) fn of(crates: &[Crate]) -> anyhow::Result<Self> {
         let (sender, paths) = mpsc::unbounded_channel();
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            // An event that only tells of a read would make each build follow from the last.
+            // An event about a read would make each build follow from the last.
             let Ok(event) = event else { return };
             if !event.kind.is_access() {
                 // Nobody listens any more when `dev` is ending.

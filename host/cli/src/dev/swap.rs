@@ -145,7 +145,7 @@ fn visible(environment: &Environment, spec: &PluginSpec) -> anyhow::Result<()> {
 
 async fn build(one: &Crate, install: Install) -> anyhow::Result<Built> {
     let options = build::Options { install, ..build::Options::new(&one.directory) };
-    // Ctrl-C reaches cargo as well, so nobody waits for this thread at the end.
+    // Ctrl-C reaches cargo as well, so this thread is not waited for at the end.
     tokio::task::spawn_blocking(move || build::build(&options)).await?
 }
 

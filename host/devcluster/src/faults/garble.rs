@@ -26,7 +26,7 @@ pub(crate) struct Garbler {
 impl Garbler {
     /// The bytes of one event as they arrive, and whether the stream ends with them.
     pub(crate) fn event(&mut self, line: Vec<u8>, faults: &Switches) -> (Vec<u8>, bool) {
-        let mut told = match faults.take_garble() {
+        let mut lines = match faults.take_garble() {
             None => line,
             Some(Garble::Duplicate) => line.repeat(2),
             Some(Garble::Swap) if self.held.is_none() => {
@@ -39,8 +39,8 @@ impl Garbler {
             Some(Garble::Malformed) => [&line[..line.len() / 2], b"\n"].concat(),
             Some(Garble::Null) => without_object(&line),
         };
-        told.extend(self.held());
-        (told, false)
+        lines.extend(self.held());
+        (lines, false)
     }
 
     /// What still waits for an event that does not come.

@@ -55,7 +55,7 @@ pub struct Faults {
 
 impl Faults {
     /// Ends what was asked for and is not used up yet, a lag among it. Open watches that swallow stay as they are: what
-    /// they did not tell would be missing.
+    /// they did not report would be missing.
     pub fn heal(&self) {
         self.core.faults.reset();
         self.catch_up();

@@ -106,7 +106,7 @@ pub(crate) fn check_create(kind: &Kind, object: &Value) -> Vec<Cause> {
 pub(crate) fn check_update(kind: &Kind, subresource: &str, old: &Value, new: &Value) -> Vec<Cause> {
     let mut causes = metadata::check(kind, new);
     if kind.is("pods") {
-        // Both passes over a Pod look at metadata, and both tell.
+        // Both passes over a Pod look at metadata, and both report mistakes.
         causes.extend(causes.clone());
     }
     metadata::check_update(old, new, &mut causes);

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_wrong_before_and_is_unchanged_is_let_be() {
+    fn unchanged_values_that_were_invalid_before_are_accepted() {
         let old = json!({"spec": {"size": 0, "mode": "fast"}});
         assert!(refused(Some(&old), json!({"size": 0, "mode": "slow"})).is_empty());
         assert_eq!(refused(Some(&old), json!({"size": -1})).len(), 1);

@@ -29,7 +29,7 @@ pub(super) fn emit(state: &mut State, core: &Core, pod: &Value, (kind, reason, c
     let Some(events) = state.kinds.find("", "v1", "events") else { return };
     let now = core.clock.now();
     let uid = meta::uid(pod);
-    // One Event for a Pod's life and a reason; the uid tells lives apart.
+    // One Event for a Pod's life and a reason; the uid distinguishes lives.
     let name = format!("{}.{}.{}", meta::name(pod), uid.get(..8).unwrap_or(uid), reason.to_lowercase());
     let key = Key::new(meta::namespace(pod), &name);
     let write = Write {

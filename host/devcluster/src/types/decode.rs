@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_another_type_is_told_with_its_struct_and_path() {
+    fn a_value_of_another_type_is_reported_with_its_struct_and_path() {
         for (name, body, words) in [
             ("core.ConfigMap", r#"{"data": {"a": 1}}"#, "number into Go struct field ConfigMap.data of type string"),
             ("core.Pod", r#"{"spec": []}"#, "array into Go struct field Pod.spec of type v1.PodSpec"),

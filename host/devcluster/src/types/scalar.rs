@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_written_in_utc_and_what_is_none_is_told_in_the_words_of_go() {
+    fn times_are_written_in_utc_and_errors_have_the_words_of_go() {
         assert_eq!(time("2026-01-01T02:00:00.5+02:00", false).unwrap(), "2026-01-01T00:00:00Z");
         assert_eq!(time("2026-01-01T00:00:00.000001Z", true).unwrap(), "2026-01-01T00:00:00.000001Z");
         for (text, micro, rest) in [

@@ -25,9 +25,9 @@ use crate::{
 /// How long the cache may lag behind an expectation before the API server is asked. A watch that is cut off is back
 /// within 5 s where the network is.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long after a live read that failed the next one is tried, where only a live read can tell; elsewhere it is
-/// [`PATIENCE`]. Doubles with each further one, up to [`MOST_PATIENCE`]: a Pod that cannot be decoded stays so for
-/// long.
+/// How long after a live read that failed the next one is tried, where only a live read can determine the state;
+/// elsewhere it is [`PATIENCE`]. Doubles with each further one, up to [`MOST_PATIENCE`]: a Pod that cannot be decoded
+/// stays so for long.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 const MOST_PATIENCE: Duration = Duration::from_secs(300);
 /// The longest pause of a run that waits; it begins with [`GATE_PAUSE`] and doubles with each live read that failed.
@@ -62,7 +62,7 @@ pub(super) enum Gate {
     Open,
     /// The cache does not show yet what the plugin wrote.
     Wait,
-    /// Only a live read can tell what the cache has to show.
+    /// Only a live read can determine what the cache has to show.
     ReadLive,
 }
 
@@ -87,7 +87,7 @@ impl Expected {
         self.ask = now + Backoff { first, most: MOST_PATIENCE }.doubled(self.failures);
     }
 
-    /// How soon a run that waits looks again. What only a live read can tell is not looked at before.
+    /// How soon a run that waits looks again. A state that only a live read can determine is not looked at before.
     fn pause(&self, now: Instant) -> Duration {
         if self.unknown {
             self.ask.saturating_duration_since(now).max(GATE_PAUSE)

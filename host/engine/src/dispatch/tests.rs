@@ -262,9 +262,9 @@ fn label(request: &Request) -> Action {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_did_not_settle_is_told_to_the_next_run_which_backs_off() {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let seen = told.clone();
+async fn a_write_that_did_not_settle_is_reported_to_the_next_run_which_backs_off() {
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let seen = reported.clone();
     let mut rig = rig(move |request, _| {
         seen.lock().push((request.attempt, request.unsettled.clone()));
         report(Ok(Outcome::Settled), vec![label(&request)])
@@ -274,9 +274,9 @@ async fn a_write_that_did_not_settle_is_told_to_the_next_run_which_backs_off() {
     rig.add();
     assert_eq!(rig.turn().await, Next::Failed);
     assert_eq!(rig.turn().await, Next::Settled);
-    let told = told.lock();
-    assert_eq!((told[0].0, told[0].1.len()), (1, 0));
-    assert_eq!((told[1].0, &told[1].1[0].result), (2, &WriteResult::Forbidden("no patch".into())));
+    let reported = reported.lock();
+    assert_eq!((reported[0].0, reported[0].1.len()), (1, 0));
+    assert_eq!((reported[1].0, &reported[1].1[0].result), (2, &WriteResult::Forbidden("no patch".into())));
 }
 
 #[tokio::test(start_paused = true)]
@@ -292,8 +292,8 @@ async fn what_became_of_events_is_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_waits_as_long_as_the_api_server_asks_and_that_counts_as_an_attempt() {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let seen = told.clone();
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let seen = reported.clone();
     let mut rig = rig(move |request, _| {
         seen.lock().push(request.attempt);
         report(Ok(Outcome::Settled), vec![label(&request)])
@@ -305,7 +305,7 @@ async fn a_key_waits_as_long_as_the_api_server_asks_and_that_counts_as_an_attemp
     let start = Instant::now();
     assert_eq!(rig.turn().await, Next::FailedFor(Duration::from_secs(7)));
     assert_eq!(rig.turn().await, Next::Settled);
-    assert_eq!((start.elapsed().as_secs(), &*told.lock()), (7, &vec![1, 2]));
+    assert_eq!((start.elapsed().as_secs(), &*reported.lock()), (7, &vec![1, 2]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -420,8 +420,8 @@ async fn a_deletion_brings_the_last_state_until_it_has_settled() {
 #[tokio::test(start_paused = true)]
 async fn a_run_on_the_living_pod_that_ends_before_the_deletion_is_queued_leaves_the_last_state() {
     let hook = Arc::new(Mutex::new(None::<Box<dyn FnOnce() + Send>>));
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let (during, noted) = (hook.clone(), told.clone());
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let (during, noted) = (hook.clone(), reported.clone());
     let mut rig = rig(move |request, _| {
         if let Some(hook) = during.lock().take() {
             hook();
@@ -440,7 +440,7 @@ async fn a_run_on_the_living_pod_that_ends_before_the_deletion_is_queued_leaves_
     assert_eq!(rig.turn().await, Next::Settled);
     rig.queue_planned();
     assert_eq!(rig.turn().await, Next::Settled);
-    assert_eq!(*told.lock(), ["present", "deleted, with the last state"]);
+    assert_eq!(*reported.lock(), ["present", "deleted, with the last state"]);
     assert!(rig.dispatch.queue.is_idle() && rig.tombstones() == 0);
 }
 
@@ -548,7 +548,7 @@ async fn a_journal_that_cannot_be_written_holds_no_run_up_for_long() {
 async fn a_deletion_is_pending_until_its_plugin_has_settled_on_it() {
     let directory = tempfile::tempdir().unwrap();
     let (account, opened) = account(directory.path());
-    opened.journal.failed("nobody writes in this test");
+    opened.journal.failed("this test has no task that writes");
     let fail = Arc::new(AtomicBool::new(true));
     let failing = fail.clone();
     let mut rig = rig_with(Some(account.clone()), move |request, _| {

@@ -32,25 +32,25 @@ use crate::{
 
 /// The subject of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum Delivered {
     Present,
     /// The revision of the last state.
     Deleted(Option<u64>),
 }
 
 pub(super) type Verdict = Result<Outcome, Failure>;
-type Body = dyn Fn(Request, Told) -> BoxFuture<'static, Verdict> + Send + Sync;
+type Body = dyn Fn(Request, Delivered) -> BoxFuture<'static, Verdict> + Send + Sync;
 
 struct Closure(Box<Body>);
 
 impl Reconcile for Closure {
     fn reconcile(&self, request: Request, _: Box<dyn World>) -> BoxFuture<'_, RunReport<Staged>> {
-        let told = match &request.subject {
-            Subject::Present(_) => Told::Present,
-            Subject::Deleted(last) => Told::Deleted(last.as_ref().map(|last| last.revision.0)),
+        let delivered = match &request.subject {
+            Subject::Present(_) => Delivered::Present,
+            Subject::Deleted(last) => Delivered::Deleted(last.as_ref().map(|last| last.revision.0)),
         };
         Box::pin(async move {
-            let result = (self.0)(request, told).await;
+            let result = (self.0)(request, delivered).await;
             RunReport { result, staged: Staged::default(), usage: Usage::default() }
         })
     }
@@ -201,11 +201,11 @@ impl Rig {
     }
 
     /// Loads a plugin and queues what it watches.
-    pub(super) fn load<R>(&mut self, app: Option<&str>, body: impl Fn(Request, Told) -> R + Send + Sync + 'static)
+    pub(super) fn load<R>(&mut self, app: Option<&str>, body: impl Fn(Request, Delivered) -> R + Send + Sync + 'static)
     where
         R: Future<Output = Verdict> + Send + 'static,
     {
-        let reconcile = Arc::new(Closure(Box::new(move |request, told| Box::pin(body(request, told)))));
+        let reconcile = Arc::new(Closure(Box::new(move |request, delivered| Box::pin(body(request, delivered)))));
         let sender = Sender { manager: "podium/tidy".into(), impersonate: None };
         let account = self.journal.as_ref().map(|journal| journal.account(&spec(app).id));
         let registry = &self.dispatch.registry;
@@ -266,34 +266,34 @@ impl Rig {
 }
 
 /// The subjects of a plugin's runs, in order.
-type Notes = Arc<Mutex<Vec<Told>>>;
+type Notes = Arc<Mutex<Vec<Delivered>>>;
 
 /// A plugin that notes its subjects, and answers by `verdict`.
-fn noting(verdict: fn(&Told) -> Verdict) -> (Notes, impl Fn(Request, Told) -> std::future::Ready<Verdict>) {
-    let told = Notes::default();
-    let noted = told.clone();
-    let body = move |_: Request, what: Told| {
+fn noting(verdict: fn(&Delivered) -> Verdict) -> (Notes, impl Fn(Request, Delivered) -> std::future::Ready<Verdict>) {
+    let delivered = Notes::default();
+    let noted = delivered.clone();
+    let body = move |_: Request, what: Delivered| {
         let verdict = verdict(&what);
         noted.lock().push(what);
         std::future::ready(verdict)
     };
-    (told, body)
+    (delivered, body)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_waits_when_its_pod_has_left_the_selector_and_goes_is_given_the_last_state() {
     // It backs off, it asked to be run again later, it waits for a worker.
-    let verdicts: [fn(&Told) -> Verdict; 3] = [
-        |told| if *told == Told::Present { failure() } else { Ok(Outcome::Settled) },
-        |told| match told {
-            Told::Present => Ok(Outcome::RequeueAfter(Duration::from_secs(60))),
-            Told::Deleted(_) => Ok(Outcome::Settled),
+    let verdicts: [fn(&Delivered) -> Verdict; 3] = [
+        |delivered| if *delivered == Delivered::Present { failure() } else { Ok(Outcome::Settled) },
+        |delivered| match delivered {
+            Delivered::Present => Ok(Outcome::RequeueAfter(Duration::from_secs(60))),
+            Delivered::Deleted(_) => Ok(Outcome::Settled),
         },
         |_| Ok(Outcome::Settled),
     ];
     for (at, verdict) in verdicts.into_iter().enumerate() {
         let mut rig = Rig::plain(Backoff::default());
-        let (told, body) = noting(verdict);
+        let (delivered, body) = noting(verdict);
         rig.load(Some("web"), body);
         rig.apply(pod("cart-0", "u1", "web", 5));
         if at < 2 {
@@ -307,22 +307,26 @@ async fn a_key_that_waits_when_its_pod_has_left_the_selector_and_goes_is_given_t
         rig.delete(pod("cart-0", "u1", "other", 7));
         rig.work(1);
         rig.settle().await;
-        assert_eq!(told.lock().last(), Some(&Told::Deleted(Some(7))), "verdict {at}");
-        assert_eq!(told.lock().iter().filter(|told| matches!(told, Told::Deleted(_))).count(), 1, "verdict {at}");
+        assert_eq!(delivered.lock().last(), Some(&Delivered::Deleted(Some(7))), "verdict {at}");
+        assert_eq!(
+            delivered.lock().iter().filter(|delivered| matches!(delivered, Delivered::Deleted(_))).count(),
+            1,
+            "verdict {at}"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_leaves_the_selector_with_the_write_that_ends_it_is_told_with_its_last_state() {
+async fn a_pod_that_leaves_the_selector_with_the_write_that_ends_it_is_delivered_with_its_last_state() {
     let mut rig = Rig::plain(Backoff::default());
-    let (told, body) = noting(|_| Ok(Outcome::Settled));
+    let (delivered, body) = noting(|_| Ok(Outcome::Settled));
     rig.load(Some("web"), body);
     rig.work(1);
     rig.apply(pod("cart-0", "u1", "web", 5));
     rig.settle().await;
     rig.delete(pod("cart-0", "u1", "other", 7));
     rig.settle().await;
-    assert_eq!(*told.lock(), [Told::Present, Told::Deleted(Some(7))]);
+    assert_eq!(*delivered.lock(), [Delivered::Present, Delivered::Deleted(Some(7))]);
 }
 
 /// A journal that knows that the plugin ran on the Pod.
@@ -337,13 +341,13 @@ fn noted(directory: &Path, key: &PodKey) -> Opened {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_the_first_list_has_and_that_cannot_be_decoded_is_told_as_deleted_when_it_is_and_no_sooner() {
+async fn a_pod_that_the_first_list_has_and_that_cannot_be_decoded_is_delivered_as_deleted_when_it_is_and_no_sooner() {
     for by_event in [true, false] {
         let directory = tempfile::tempdir().unwrap();
         let cart = pod("cart-0", "u1", "web", 5);
         let Opened { journal, recovery, .. } = noted(directory.path(), &cart.key);
         let mut rig = Rig::new(Backoff::default(), Bounds::default(), Some((journal, recovery)));
-        let (told, body) = noting(|_| Ok(Outcome::Settled));
+        let (delivered, body) = noting(|_| Ok(Outcome::Settled));
         rig.load(None, body);
         rig.work(1);
         let undecoded = || {
@@ -354,7 +358,7 @@ async fn a_pod_that_the_first_list_has_and_that_cannot_be_decoded_is_told_as_del
         for revision in [9, 10] {
             rig.list(undecoded(), revision);
             rig.settle().await;
-            assert!(told.lock().is_empty(), "{:?}", told.lock());
+            assert!(delivered.lock().is_empty(), "{:?}", delivered.lock());
             assert!(rig.ingest.incomplete().load(SeqCst), "a checkpoint would lack the pod");
         }
         let last = if by_event {
@@ -365,7 +369,7 @@ async fn a_pod_that_the_first_list_has_and_that_cannot_be_decoded_is_told_as_del
             None
         };
         rig.settle().await;
-        assert_eq!(*told.lock(), [Told::Deleted(last)]);
+        assert_eq!(*delivered.lock(), [Delivered::Deleted(last)]);
         assert!(!rig.ingest.incomplete().load(SeqCst));
         assert_eq!(rig.journal.unwrap().figures().entries, 0);
     }
@@ -379,8 +383,8 @@ async fn events_are_applied_while_the_journal_is_read_and_runs_begin_with_the_de
     let mut rig = Rig::new(Backoff::default(), Bounds::default(), Some((journal.clone(), recovery)));
     let ran = Arc::new(Mutex::new(Vec::new()));
     let noted = ran.clone();
-    rig.load(None, move |request, told| {
-        noted.lock().push((request.key.uid.to_string(), told));
+    rig.load(None, move |request, delivered| {
+        noted.lock().push((request.key.uid.to_string(), delivered));
         std::future::ready(Ok(Outcome::Settled))
     });
     rig.jobs.stuck.store(true, SeqCst);
@@ -404,17 +408,21 @@ async fn events_are_applied_while_the_journal_is_read_and_runs_begin_with_the_de
     rig.settle().await;
     // The present Pods have no order: u2 has the name of u1, whose run it waits for.
     ran.lock()[2..].sort_by(|(one, _), (other, _)| one.cmp(other));
-    let expected =
-        [("u1", Told::Deleted(None)), ("u3", Told::Deleted(Some(10))), ("u2", Told::Present), ("u4", Told::Present)];
-    assert_eq!(*ran.lock(), expected.map(|(uid, told)| (uid.to_owned(), told)));
+    let expected = [
+        ("u1", Delivered::Deleted(None)),
+        ("u3", Delivered::Deleted(Some(10))),
+        ("u2", Delivered::Present),
+        ("u4", Delivered::Present),
+    ];
+    assert_eq!(*ran.lock(), expected.map(|(uid, delivered)| (uid.to_owned(), delivered)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_cannot_be_decoded_and_goes_while_the_journal_is_read_is_told_with_its_last_state() {
+async fn a_pod_that_cannot_be_decoded_and_goes_while_the_journal_is_read_is_delivered_with_its_last_state() {
     let directory = tempfile::tempdir().unwrap();
     let Opened { journal, recovery, .. } = noted(directory.path(), &pod("cart-0", "u1", "web", 5).key);
     let mut rig = Rig::new(Backoff::default(), Bounds::default(), Some((journal, recovery)));
-    let (told, body) = noting(|_| Ok(Outcome::Settled));
+    let (delivered, body) = noting(|_| Ok(Outcome::Settled));
     rig.load(None, body);
     rig.work(1);
     rig.jobs.stuck.store(true, SeqCst);
@@ -426,7 +434,7 @@ async fn a_pod_that_cannot_be_decoded_and_goes_while_the_journal_is_read_is_told
     rig.jobs.stuck.store(false, SeqCst);
     rig.turn();
     rig.settle().await;
-    assert_eq!(*told.lock(), [Told::Deleted(Some(11))]);
+    assert_eq!(*delivered.lock(), [Delivered::Deleted(Some(11))]);
     assert!(!rig.ingest.incomplete().load(SeqCst));
 }
 
@@ -439,11 +447,11 @@ async fn of_a_plugin_that_never_settles_on_deletions_no_more_is_kept_after_a_day
     let mut rig = Rig::new(Backoff::default(), BOUNDS, Some((journal.clone(), recovery)));
     let states = Arc::new(Mutex::new((0_u64, 0_u64)));
     let counted = states.clone();
-    rig.load(None, move |_, told| {
+    rig.load(None, move |_, delivered| {
         let mut counted = counted.lock();
-        counted.0 += u64::from(matches!(told, Told::Deleted(Some(_))));
-        counted.1 += u64::from(told == Told::Deleted(None));
-        std::future::ready(if told == Told::Present { Ok(Outcome::Settled) } else { failure() })
+        counted.0 += u64::from(matches!(delivered, Delivered::Deleted(Some(_))));
+        counted.1 += u64::from(delivered == Delivered::Deleted(None));
+        std::future::ready(if delivered == Delivered::Present { Ok(Outcome::Settled) } else { failure() })
     });
     rig.work(4);
     rig.list(PodList::default(), 1);
@@ -477,7 +485,7 @@ async fn a_plugin_that_is_unloaded_and_loaded_again_does_not_run_beside_its_last
     let (runs, most) = (Arc::new(Mutex::new((0, 0))), Arc::new(tokio::sync::Semaphore::new(0)));
     let body = || {
         let (runs, go) = (runs.clone(), most.clone());
-        move |_: Request, _: Told| {
+        move |_: Request, _: Delivered| {
             let (runs, go) = (runs.clone(), go.clone());
             async move {
                 {

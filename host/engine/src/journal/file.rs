@@ -221,11 +221,11 @@ impl Store {
         match self.compact(journal) {
             Ok(()) => {
                 journal.state.lock().bytes = self.end;
-                tracing::debug!(entries = self.entries, bytes = self.end, "the journal was written anew");
+                tracing::debug!(entries = self.entries, bytes = self.end, "the journal was rewritten");
             }
             Err(error) => {
                 self.compact_above = self.entries + SLACK;
-                tracing::warn!(file = %self.directory.join(NEXT).display(), %error, "the journal cannot be written anew");
+                tracing::warn!(file = %self.directory.join(NEXT).display(), %error, "the journal cannot be rewritten");
             }
         }
     }

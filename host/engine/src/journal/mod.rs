@@ -401,7 +401,7 @@ impl Account {
         if let Some(pending) = state.pending_deletions.get_mut(&self.number) {
             pending.remove(key);
         }
-        // Were it not written, the deletion would be delivered once more after a restart, which harms nobody.
+        // Were it not written, the deletion would be delivered once more after a restart, which is harmless.
         let entry = Entry::Settled { plugin: self.number.0, uid: Cow::Borrowed(&key.uid) };
         let _ = state.is_full() || state.note(&entry).is_err();
         drop(state);

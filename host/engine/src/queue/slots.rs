@@ -74,7 +74,7 @@ where
     I: Clone + Eq,
 {
     pub(super) fn new(backoff: Backoff, lane_limit: usize, seed: u64) -> Self {
-        // Seeded, so that nobody outside can make many names of one hash.
+        // Seeded, so that tenants cannot choose names of one hash.
         let hasher = FixedState::with_seed(seed);
         Self {
             slots: HashMap::with_hasher(hasher.clone()),

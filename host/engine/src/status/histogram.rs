@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_before_does_not_move_a_later_quantile() {
+    fn earlier_counts_do_not_move_a_later_quantile() {
         let histogram = Histogram::default();
         histogram.record(Duration::from_secs(10));
         let earlier = histogram.counts();

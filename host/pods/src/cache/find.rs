@@ -273,15 +273,15 @@ mod tests {
         let (mut writer, reader) = crate::cache::new(7);
         let found =
             |phase: &str| reader.snapshot().count(&PodQuery { phase: Some(phase.into()), ..PodQuery::default() });
-        let mut told = pod("cart", "u", 1, "x");
+        let mut changed = pod("cart", "u", 1, "x");
         for (revision, phase) in [(1, ""), (2, "Pending"), (3, "Running")] {
-            (told.header.resource_version, told.status.phase) = (revision.to_string(), phase.into());
-            writer.apply(vec![PodEvent::applied(cached(&told))]).publish();
+            (changed.header.resource_version, changed.status.phase) = (revision.to_string(), phase.into());
+            writer.apply(vec![PodEvent::applied(cached(&changed))]).publish();
             let expected = ["", "Pending", "Running"].map(|other| u64::from(other == phase));
             assert_eq!(["", "Pending", "Running"].map(found), expected, "{phase:?}");
         }
-        told.header.resource_version = "4".into();
-        writer.apply(vec![PodEvent::deleted(cached(&told))]).publish();
+        changed.header.resource_version = "4".into();
+        writer.apply(vec![PodEvent::deleted(cached(&changed))]).publish();
         assert_eq!(found("Running"), 0, "deleted");
     }
 

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn absence_from_a_list_removes_only_what_is_not_newer_than_it() {
+    fn absence_from_a_list_removes_only_pods_that_are_not_newer() {
         let (mut writer, reader) = cache::new(7);
         writer.apply(vec![applied("a", 5, "x")]).publish();
         assert!(writer.write_through(vec![cached(&pod("cart", "a", 12, "y"))]).publish().len() == 1);
@@ -344,11 +344,11 @@ mod tests {
         });
         let pods: Vec<_> = pods.collect();
         let (mut listed, of_list) = cache::new(7);
-        let told_of_list = listed.relist(pods.iter().cloned().map(Record::from).collect(), Revision(600)).publish();
+        let relisted = listed.relist(pods.iter().cloned().map(Record::from).collect(), Revision(600)).publish();
         let (mut followed, of_events) = cache::new(7);
         followed.apply(pods.into_iter().map(PodEvent::applied).collect()).publish();
         let (one, other) = (of_list.snapshot(), of_events.snapshot());
-        assert_eq!((one.len(), told_of_list.len()), (450, 450));
+        assert_eq!((one.len(), relisted.len()), (450, 450));
         assert!(one.iter().eq(other.iter()));
         let equal = |value: &str| LabelRequirement {
             key: "app".into(),

@@ -190,7 +190,7 @@ fn an_interpreter_may_have_more_and_not_without_bound() {
 }
 
 #[test]
-fn what_is_within_the_caps_passes() {
+fn a_component_within_the_caps_passes() {
     let line = [0x41, 0, 0x1a].repeat(300);
     for wasm in [
         functions(700, &body(0, &line).repeat(700)),
@@ -234,8 +234,8 @@ fn refusing_what_takes_gigabytes_to_compile_takes_less_than_64_mib() {
         .args(["--exact", alone, "--ignored", "--nocapture", "--test-threads", "1"])
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&child.stdout);
-    assert!(child.status.success() && told.contains("1 passed"), "{told}");
+    let output = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success() && output.contains("1 passed"), "{output}");
 }
 
 /// A component that instantiates an imported component `count` times. It precedes its argument: each level passes its

@@ -302,7 +302,7 @@ impl Cluster {
         };
         let state = self.state.lock();
         let events = &state.events[..count];
-        // Some servers begin with an older state and tell what has happened since before the bookmark.
+        // Some servers begin with an older state and send the changes since before the bookmark.
         let first = if matches!(fault, Fault::Repeated) { count.saturating_sub(3) } else { count };
         let pods = pods(&events[..first]);
         let mut lines: Vec<_> =
@@ -390,7 +390,7 @@ impl Watching {
         }
     }
 
-    /// What there is to tell.
+    /// The events that are left to send.
     fn look(&mut self) -> Option<io::Result<Frame<Bytes>>> {
         let mut state = self.cluster.state.lock();
         if state.earlier.len() != self.epoch {

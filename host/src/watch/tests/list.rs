@@ -74,7 +74,7 @@ async fn changes_before_the_end_of_the_initial_events_belong_to_the_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_before_the_end_of_the_initial_events_are_told_of_pods_that_the_cache_holds() {
+async fn changes_before_the_end_of_the_initial_events_are_reported_of_pods_that_the_cache_holds() {
     let unreadable = pod("d", 28).replacen("{", r#"{"spec":{"containers":7},"#, 1);
     let again = answer(200)
         .line(&added("a", 5))
@@ -94,7 +94,7 @@ async fn changes_before_the_end_of_the_initial_events_are_told_of_pods_that_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_is_told_after_a_change_within_a_list_and_cannot_be_decoded_stays_as_the_cache_holds_it() {
+async fn a_pod_that_is_reported_after_a_change_within_a_list_and_cannot_be_decoded_stays_as_the_cache_holds_it() {
     let unreadable = pod("b", 26).replacen("{", r#"{"spec":{"containers":7},"#, 1);
     let again = answer(200)
         .line(&added("a", 5))

@@ -127,12 +127,12 @@ impl Rig {
     async fn observe(&mut self, time: Duration) -> Result<(), TestCaseError> {
         let end = Instant::now() + time;
         while let Ok(observation) = timeout_at(end, self.observations.recv()).await {
-            self.hear(observation.expect("the watch ended"))?;
+            self.apply(observation.expect("the watch ended"))?;
         }
         Ok(())
     }
 
-    fn hear(&mut self, observation: Observation) -> Result<(), TestCaseError> {
+    fn apply(&mut self, observation: Observation) -> Result<(), TestCaseError> {
         match &observation {
             Observation::Rewound => {
                 self.checker.rewind();
@@ -142,7 +142,7 @@ impl Rig {
                 self.listed = false;
             }
             Observation::Relisted { revision, .. } => {
-                // The first one begins anew, whatever came before it.
+                // The first one begins again, whatever came before it.
                 self.cluster.was_listed(if self.listed { revision.0 } else { u64::MAX });
                 self.listed = true;
             }
@@ -160,7 +160,7 @@ impl Rig {
         let revision = snapshot.revision();
         let first = std::mem::take(&mut self.restarted);
         if first && revision < self.revision {
-            // An epoch that began while the host was down is announced to nobody.
+            // An epoch that began while the host was down is announced to no host.
             self.epoch += 1;
         } else {
             prop_assert!(self.revision <= revision, "back from {} to {revision}", self.revision);
@@ -188,7 +188,7 @@ impl Rig {
             Step::Fault(fault) => self.cluster.fault(fault),
             Step::Compact => self.cluster.compact(),
             Step::Restore(back) => {
-                // Were it to go on at once and pass what was seen, nobody could know.
+                // Were it to go on at once and pass what was seen, no client could know.
                 self.cluster.restore(back);
                 return self.observe(Duration::from_secs(60)).await;
             }

@@ -41,7 +41,7 @@ fn usual(answers: Vec<Answer>) -> Rig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_changed_since_is_asked_for_and_told_as_one_list_with_the_rest() {
+async fn changes_since_the_checkpoint_are_asked_for_and_reported_as_one_list_with_the_rest() {
     let changed = watching()
         .line(&event("MODIFIED", &pod("b", 12)))
         .line(&event("ADDED", &pod("d", 13)))
@@ -83,7 +83,7 @@ async fn a_bookmark_from_before_the_start_is_not_enough_and_an_ended_watch_is_re
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_was_made_anew_or_came_and_went_meanwhile_is_what_it_was_at_last() {
+async fn a_pod_that_was_created_again_or_came_and_went_meanwhile_is_what_it_was_at_last() {
     let named = |name: &str, uid: &str, revision| pod(name, revision).replace(&format!("{name}-uid"), uid);
     let changed = watching()
         .line(&event("DELETED", &pod("a", 11)))
@@ -98,7 +98,7 @@ async fn a_pod_that_was_made_anew_or_came_and_went_meanwhile_is_what_it_was_at_l
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_of_our_own_that_is_newer_than_the_checkpoint_stays_until_something_newer_is_told() {
+async fn a_write_of_our_own_that_is_newer_than_the_checkpoint_stays_until_something_newer_is_reported() {
     let mut saved = checkpoint();
     saved.pods[2] = cached(&testing::pod("c", "c-uid", 14, "x")).into();
     let answers = vec![
@@ -143,7 +143,7 @@ async fn a_checkpoint_is_used_where_the_first_pods_all_changed_and_some_of_the_o
     let changed = |name: &str, uid: &str, revision| pod(name, revision).replace(&format!("{name}-uid"), uid);
     let first = [changed("a", "second", 11), pod("aa", 12), pod("ab", 13)];
     let now = spread([Some(first[0].clone()), None, Some(pod("c", 14))]);
-    let told = watching()
+    let events = watching()
         .line(&event("DELETED", &pod("a", 11)))
         .line(&event("ADDED", &first[0]))
         .line(&event("ADDED", &first[1]))
@@ -152,7 +152,7 @@ async fn a_checkpoint_is_used_where_the_first_pods_all_changed_and_some_of_the_o
         .line(&event("DELETED", &pod("b", 15)))
         .line(&bookmark(20))
         .hang();
-    let mut rig = warm(20, &first, [now, vec![told, watching().hang()]].concat());
+    let mut rig = warm(20, &first, [now, vec![events, watching().hang()]].concat());
     rig.expect(&["list of 4 at 20: +second@11 +aa-uid@12 +ab-uid@13 +c-uid@14", "live"]).await;
     assert_eq!(rig.counters.lists(), 0);
 }
@@ -165,9 +165,9 @@ async fn the_clusters_uid_refuses_a_checkpoint_at_once_or_proves_it_where_no_pod
     rig.expect(&["list of 1 at 30: +z-uid@7", "live"]).await;
 
     let gone = ["a", "b", "c"].iter().zip(12..).map(|(name, at)| event("DELETED", &pod(name, at)));
-    let told = gone.fold(watching(), |told, gone| told.line(&gone)).line(&bookmark(20));
+    let events = gone.fold(watching(), |events, gone| events.line(&gone)).line(&bookmark(20));
     let sample = answer(200).bytes(&page(20, "", &[]));
-    let answers = [vec![sample], spread([None, None, None]), vec![told, watching().hang()]].concat();
+    let answers = [vec![sample], spread([None, None, None]), vec![events, watching().hang()]].concat();
     let mut rig = rig_of(answers, WatchOptions::default(), Some(of("this")), Some("this".into()));
     rig.expect(&["list of 0 at 20:", "live"]).await;
     assert_eq!(rig.counters.lists(), 0);
@@ -239,21 +239,21 @@ async fn a_server_that_cannot_be_reached_yet_does_not_cost_the_checkpoint() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_of_a_history_that_was_set_back_leaves_no_pod_of_which_the_api_server_never_tells() {
+async fn a_checkpoint_of_a_history_that_was_set_back_leaves_no_pod_that_the_api_server_never_reports() {
     // etcd was restored to before revision 5 and came past 10 since: a, b and c never were, and no watch from 10 says
     // so.
     let saved = Checkpoint { cluster: Some("this".into()), ..checkpoint() };
     let sample = answer(200).bytes(&page(20, "", &[pod("new", 18)]));
-    let told = watching().line(&event("ADDED", &pod("new", 18))).line(&bookmark(20));
+    let events = watching().line(&event("ADDED", &pod("new", 18))).line(&bookmark(20));
     let list = vec![listing(30, &[pod("new", 18)]), watching().hang()];
-    let answers = [vec![sample], spread([None, None, None]), vec![told], list].concat();
+    let answers = [vec![sample], spread([None, None, None]), vec![events], list].concat();
     let mut rig = rig_of(answers, WatchOptions::default(), Some(saved), Some("this".into()));
     rig.expect(&["list of 1 at 30: +new-uid@18", "live"]).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_the_server_no_longer_has_must_be_told_as_deleted_or_replaced() {
-    let told = |event: String| watching().line(&event).line(&bookmark(20)).hang();
+async fn a_pod_that_the_server_no_longer_has_must_be_reported_as_deleted_or_replaced() {
+    let events = |event: String| watching().line(&event).line(&bookmark(20)).hang();
     let second = pod("b", 14).replace("b-uid", "second");
     for (event, used) in [
         (event("DELETED", &pod("b", 14)), "list of 2 at 20: +a-uid@5 +c-uid@9"),
@@ -263,7 +263,7 @@ async fn a_pod_that_the_server_no_longer_has_must_be_told_as_deleted_or_replaced
     ] {
         let now = spread([Some(pod("a", 5)), None, Some(pod("c", 9))]);
         let then = if used.contains("z-uid") { listing(30, &[pod("z", 7)]) } else { watching().hang() };
-        let mut rig = warm(20, &[pod("a", 5)], [now, vec![told(event), then, watching().hang()]].concat());
+        let mut rig = warm(20, &[pod("a", 5)], [now, vec![events(event), then, watching().hang()]].concat());
         rig.expect(&[used, "live"]).await;
     }
 }

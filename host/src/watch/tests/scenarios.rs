@@ -110,7 +110,7 @@ pub(super) fn watching() -> Answer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_streaming_list_is_told_whole_at_its_end_and_the_watch_goes_on_from_there() {
+async fn a_streaming_list_is_reported_whole_at_its_end_and_the_watch_goes_on_from_there() {
     let listed = answer(200).line(&event("ADDED", &pod("a", 5))).wait(3).line(&event("ADDED", &pod("b", 4)));
     let listed = listed.line(&end_of_list(10)).hang();
     let mut rig = rig(vec![listed, watching().line(&event("MODIFIED", &pod("a", 11))).hang()]);
@@ -182,7 +182,7 @@ async fn lost_history_costs_one_list_and_what_vanished_meanwhile_is_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_whose_revision_was_compacted_begin_anew_and_are_at_last_asked_for_in_one() {
+async fn pages_whose_revision_was_compacted_begin_again_and_are_at_last_asked_for_in_one() {
     let first = || answer(200).bytes(&page(10, "t", &[pod("a", 5)]));
     let expired = || answer(410).bytes(&status(410, "Expired", ""));
     let whole = answer(200).bytes(&page(12, "", &[pod("a", 5), pod("b", 6)]));
@@ -208,7 +208,7 @@ async fn a_watch_that_ends_in_order_is_resumed_from_its_bookmark_without_a_list(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_is_lost_as_a_watch_begins_is_told_of_when_it_is_not_back_after_a_second() {
+async fn a_connection_that_is_lost_as_a_watch_begins_is_reported_when_it_is_not_back_after_a_second() {
     let mut rig = rig(vec![
         listing(10, &[]),
         watching().cut(),
@@ -439,7 +439,7 @@ async fn events_of_an_unknown_type_are_passed_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_watch_ends_when_nobody_listens() {
+async fn the_watch_ends_when_the_receiver_is_dropped() {
     let Rig { observations, task, .. } = rig(vec![answer(500)]);
     drop(observations);
     task.await.unwrap();

@@ -180,7 +180,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn repeats_are_counted_in_silence_and_told_as_a_series_after_six_minutes() {
+    fn repeats_are_counted_and_sent_as_a_series_after_six_minutes() {
         let start = Instant::now();
         let mut memories = Memories::new(start);
         assert!(matches!(done(&mut memories, &event("a"), start), Step::Say { .. }));

@@ -79,7 +79,7 @@ pub(super) async fn say(api: &Api, entry: &Entry) -> (Result<(), Failure>, bool)
     let Entry { sender, event, .. } = entry;
     let (collection, name) = (collection(event), name(event, entry.digest));
     // A look that fails for another reason than absence, such as a right to create without a right to read, leaves it
-    // to the creation, whose answer tells as well.
+    // to the creation, whose answer shows it too.
     if let Ok(look) = http::get(&format!("{collection}/{name}"), sender) {
         match api.bytes(look).await.map_err(Failure::from) {
             Ok(_) => return (Ok(()), false),

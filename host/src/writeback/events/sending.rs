@@ -90,7 +90,11 @@ impl Events {
             let sender = senders.get(manager);
             let left = memories.waiting.take(|entry| Some(&entry.sender) != sender).len();
             if left > 0 {
-                tracing::info!(manager, events = left, "Events that waited are dropped: nobody may send them any more");
+                tracing::info!(
+                    manager,
+                    events = left,
+                    "Events that waited are dropped: their sender may not send them any more"
+                );
             }
             let made_room = std::mem::take(&mut memories.made_room);
             dropped.push((manager.clone(), expired.len() + left + made_room));

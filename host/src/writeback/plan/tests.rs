@@ -158,7 +158,7 @@ fn what_the_pod_already_is_makes_no_request() {
 }
 
 #[test]
-fn what_is_written_to_a_pruned_annotation_is_sent_whatever_the_cache_holds() {
+fn a_write_to_a_pruned_annotation_is_sent_whatever_the_cache_holds() {
     let annotate = |name: &str, value: Option<&str>| {
         let (target, key) = (key(), format!("x.example/{name}"));
         match value {

@@ -86,7 +86,7 @@ fn sender() -> Sender {
 
 fn status(code: u16, cause_field: &str, cause: &str) -> Answer {
     let causes = json!([{ "field": cause_field, "reason": cause, "message": "because" }]);
-    let body = json!({ "kind": "Status", "code": code, "message": "told", "details": { "causes": causes } });
+    let body = json!({ "kind": "Status", "code": code, "message": "because", "details": { "causes": causes } });
     Some((code, body))
 }
 
@@ -168,15 +168,15 @@ async fn a_deletion_and_an_eviction_are_for_one_incarnation_and_are_never_writte
 
 #[tokio::test]
 async fn refusals_mean_what_the_table_says() {
-    let told = || "told".to_owned();
+    let because = || "because".to_owned();
     let table = [
         (label("a", "2"), status(422, "metadata.uid", "FieldValueInvalid"), WriteResult::Gone),
-        (label("a", "2"), status(422, "metadata.labels", ""), WriteResult::Invalid(told())),
+        (label("a", "2"), status(422, "metadata.labels", ""), WriteResult::Invalid(because())),
         (label("a", "2"), status(409, "", ""), WriteResult::Conflict),
         (label("a", "2"), status(404, "", ""), WriteResult::Gone),
-        (label("a", "2"), status(403, "", ""), WriteResult::Forbidden(told())),
-        (label("a", "2"), status(400, "", ""), WriteResult::Invalid(told())),
-        (evict(), status(429, "", "DisruptionBudget"), WriteResult::Blocked(told())),
+        (label("a", "2"), status(403, "", ""), WriteResult::Forbidden(because())),
+        (label("a", "2"), status(400, "", ""), WriteResult::Invalid(because())),
+        (evict(), status(429, "", "DisruptionBudget"), WriteResult::Blocked(because())),
     ];
     for (action, answer, expected) in table {
         let wire = Wire::answering([answer.clone()]);
@@ -335,7 +335,7 @@ async fn a_kind_that_is_served_at_another_path_is_found_there_after_one_404() {
         assert_eq!(sent.reports[0].result.name(), expected);
     }
     assert!(wire.lines()[3].starts_with("DELETE /api/v1/namespaces/shop/cms/summary"));
-    let missing = json!({ "kind": "Status", "code": 404, "reason": "NotFound", "message": "told" });
+    let missing = json!({ "kind": "Status", "code": 404, "reason": "NotFound", "message": "because" });
     let wire = Wire::answering([discovery(), Some((404, missing))]);
     assert_eq!(results(&deliver(&wire, [deletion()]).await), [WriteResult::Gone]);
 }
@@ -344,7 +344,7 @@ async fn a_kind_that_is_served_at_another_path_is_found_there_after_one_404() {
 async fn after_a_failure_the_same_pod_is_left_alone_and_after_a_loss_everything() {
     let wire = Wire::answering([status(403, "", "")]);
     let sent = deliver(&wire, [label("a", "2"), condition()]).await;
-    assert_eq!(results(&sent), [WriteResult::Forbidden("told".into()), WriteResult::NotSent]);
+    assert_eq!(results(&sent), [WriteResult::Forbidden("because".into()), WriteResult::NotSent]);
     wire.seen();
     let wire = Wire::answering([status(404, "", "")]);
     assert_eq!(results(&deliver(&wire, [label("a", "2"), condition()]).await), [WriteResult::Gone, WriteResult::Gone]);
@@ -374,7 +374,7 @@ async fn a_patch_of_a_pod_in_its_grace_period_is_written_through() {
 }
 
 #[tokio::test]
-async fn of_an_answer_that_cannot_be_read_only_a_live_read_can_tell_what_to_expect() {
+async fn of_an_answer_that_cannot_be_read_only_a_live_read_determines_what_to_expect() {
     for answer in [json!("no pod"), pod("u9", "2").unwrap().1] {
         let wire = Wire::answering([Some((200, answer))]);
         let sent = deliver(&wire, [label("a", "2")]).await;
@@ -430,7 +430,7 @@ async fn an_object_is_applied_when_it_changes_and_after_a_restart_not_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_applied_before_the_clock_was_set_back_is_read_again_after_ten_minutes() {
+async fn an_object_applied_before_the_clock_was_set_back_is_read_again_after_ten_minutes() {
     const DAY: u64 = 86_400_000;
     let absent = || status(404, "", "");
     let wire = Wire::answering([discovery(), absent(), Some((200, json!({}))), absent(), Some((200, json!({})))]);
@@ -469,9 +469,9 @@ async fn an_object_owned_by_a_pod_that_is_no_more_is_gone_and_nothing_is_sent() 
 }
 
 #[tokio::test]
-async fn a_field_of_another_manager_and_a_kind_that_is_not_served_are_told_apart() {
+async fn a_field_of_another_manager_and_a_kind_that_is_not_served_are_distinguished() {
     let wire = Wire::answering([discovery(), status(404, "", ""), status(409, ".data.k", "FieldManagerConflict")]);
-    let owned = WriteResult::OwnedByOther("told".into());
+    let owned = WriteResult::OwnedByOther("because".into());
     assert_eq!(apply_with(&wire.writeback(), &[("k", "1")], 0).await, (owned, 1));
     let wire = Wire::answering([status(404, "", "")]);
     let (result, requests) = apply_with(&wire.writeback(), &[], 0).await;

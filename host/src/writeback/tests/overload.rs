@@ -247,14 +247,14 @@ async fn a_busy_api_server_gets_one_request_a_second_from_whom_it_asked_to_wait_
     assert!((1..=24).contains(&cluster.requests(Some("a"), 1, 25)), "{}", cluster.requests(Some("a"), 1, 25));
     assert!(cluster.requests(None, 26, 27) <= WORKERS, "what was under way");
     assert!((1..=18).contains(&cluster.requests(None, 27, 45)), "{}", cluster.requests(None, 27, 45));
-    // Of keys whose answer was lost one live read tells what the next run has to see.
+    // For keys whose answer was lost, one live read determines what the next run has to see.
     let (writes, reads) = (2 * PODS as usize, 2 * WORKERS);
     assert!((writes..=writes + reads).contains(&cluster.requests(None, 45, 50)));
     assert!(cluster.attempts.load(SeqCst) > 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tenant_whose_evictions_are_refused_delays_its_own_keys_and_nobody_else() {
+async fn a_tenant_whose_evictions_are_refused_delays_only_its_own_keys() {
     evictions(budget).await;
     evictions(contested).await;
 }

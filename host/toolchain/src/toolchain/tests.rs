@@ -36,9 +36,9 @@ impl Fake {
 
     /// The outcome, and the lines that were printed.
     fn require(&self, install: Install) -> (Result<(), Error>, Vec<String>) {
-        let mut told = Vec::new();
-        let result = self.toolchain().require(TRIPLE, install, &mut |line| told.push(line.to_owned()));
-        (result, told)
+        let mut reported = Vec::new();
+        let result = self.toolchain().require(TRIPLE, install, &mut |line| reported.push(line.to_owned()));
+        (result, reported)
     }
 
     fn calls(&self) -> Vec<String> {
@@ -50,40 +50,40 @@ impl Fake {
 #[test]
 fn a_missing_target_is_installed_once_with_one_line() {
     let fake = Fake::new();
-    let (result, told) = fake.require(Install::Auto);
+    let (result, reported) = fake.require(Install::Auto);
     result.unwrap();
-    assert_eq!(told, [format!("installing the compilation target {TRIPLE}, once: {COMMAND}")]);
-    let (result, told) = fake.require(Install::Auto);
+    assert_eq!(reported, [format!("installing the compilation target {TRIPLE}, once: {COMMAND}")]);
+    let (result, reported) = fake.require(Install::Auto);
     result.unwrap();
-    assert!(told.is_empty(), "{told:?}");
+    assert!(reported.is_empty(), "{reported:?}");
     assert_eq!(fake.calls(), [COMMAND]);
 }
 
 #[test]
 fn of_many_at_the_same_time_one_installs_and_all_find_the_target_complete() {
     let fake = Fake::new();
-    let told = Mutex::new(Vec::new());
+    let reported = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
-                let tell = &mut |line: &str| told.lock().unwrap().push(line.to_owned());
-                fake.toolchain().require(TRIPLE, Install::Auto, tell).unwrap();
+                let report = &mut |line: &str| reported.lock().unwrap().push(line.to_owned());
+                fake.toolchain().require(TRIPLE, Install::Auto, report).unwrap();
                 assert!(fake.toolchain().libraries(TRIPLE).unwrap().unwrap().1);
             });
         }
     });
     assert_eq!(fake.calls(), [COMMAND]);
-    assert_eq!(told.into_inner().unwrap().len(), 1);
+    assert_eq!(reported.into_inner().unwrap().len(), 1);
 }
 
 #[test]
 fn without_permission_the_error_names_the_command_and_rustup_is_not_called() {
     let fake = Fake::new();
-    let (result, told) = fake.require(Install::Never);
+    let (result, reported) = fake.require(Install::Never);
     let error = result.unwrap_err().to_string();
     assert!(error.contains(&format!("\n    {COMMAND}\n")), "{error}");
     assert!(error.contains("--install-targets") && error.contains("PODIUM_INSTALL_TARGETS"), "{error}");
-    assert!(told.is_empty() && fake.calls().is_empty(), "{told:?}");
+    assert!(reported.is_empty() && fake.calls().is_empty(), "{reported:?}");
 }
 
 #[test]
@@ -98,20 +98,20 @@ fn an_installed_target_needs_no_permission_and_no_rustup() {
 fn without_rustup_the_error_names_the_command() {
     let fake = Fake::new();
     fs::remove_file(fake.path("rustup")).unwrap();
-    let (result, told) = fake.require(Install::Auto);
+    let (result, reported) = fake.require(Install::Auto);
     let error = result.unwrap_err().to_string();
     assert!(error.contains("no rustup") && error.contains(&format!("\n    {COMMAND}\n")), "{error}");
-    assert!(told.is_empty(), "{told:?}");
+    assert!(reported.is_empty(), "{reported:?}");
 }
 
 #[test]
 fn a_failed_download_is_tried_again() {
     let fake = Fake::new();
     fs::write(fake.path("failures"), "1\n2\n").unwrap();
-    let (result, told) = fake.require(Install::Auto);
+    let (result, reported) = fake.require(Install::Auto);
     result.unwrap();
     assert_eq!(fake.calls().len(), 3);
-    assert!(told[1].contains("could not download file"), "{told:?}");
+    assert!(reported[1].contains("could not download file"), "{reported:?}");
 }
 
 #[test]

@@ -70,7 +70,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What is left is small, and nobody can be told.
+        // The rest is small, and nothing can be reported.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -88,7 +88,7 @@ pub(super) fn run(contender: &Contender, generate: &generate::Options, options: 
         arguments.extend(["--ca".to_owned(), certificate]);
     }
     let mut subject = Process::start(&contender.program, &arguments, PROCESSORS.1)?;
-    subject.hear("ready")?;
+    subject.expect("ready")?;
     let expected = match generate.kind {
         PopulationKind::Hostile => generate.pods + generate.hostile_pods,
         _ => generate.pods,
@@ -99,7 +99,7 @@ pub(super) fn run(contender: &Contender, generate: &generate::Options, options: 
 
     let (cpu, empty) = (subject.cpu_micros()?, subject.memory()?);
     subject.say("go")?;
-    let synced = subject.hear("synced")?;
+    let synced = subject.expect("synced")?;
     let &[begun, end, listed] = synced.as_slice() else { anyhow::bail!("synced {synced:?}") };
     figures.start_cpu_micros_per_pod = (subject.cpu_micros()? - cpu) as f64 / pods;
     figures.start_wall_seconds = (end - begun) as f64 / 1e9;
@@ -111,7 +111,7 @@ pub(super) fn run(contender: &Contender, generate: &generate::Options, options: 
     prepare(&mut subject, address, options.events)?;
     let cpu = subject.cpu_micros()?;
     post(address, "send?rate=0")?;
-    subject.hear("reached")?;
+    subject.expect("reached")?;
     figures.event_cpu_micros = (subject.cpu_micros()? - cpu) as f64 / options.events as f64;
     pause(options.settle);
     figures.bytes_per_pod_after_events = per_pod(subject.memory()?.anonymous);
@@ -125,7 +125,7 @@ pub(super) fn run(contender: &Contender, generate: &generate::Options, options: 
     figures.relist_peak_ratio = subject.memory()?.peak as f64 / steady as f64;
 
     subject.say("reads")?;
-    let reads = subject.hear("reads")?;
+    let reads = subject.expect("reads")?;
     let &[snapshot, get] = reads.as_slice() else { anyhow::bail!("reads {reads:?}") };
     (figures.snapshot_micros, figures.get_micros) = (snapshot as f64 / 1e3, get as f64 / 1e3);
     Ok(figures)
@@ -159,7 +159,7 @@ fn serve(
 fn prepare(subject: &mut Process, address: &str, events: usize) -> anyhow::Result<()> {
     let last = post(address, &format!("prepare?count={events}"))?;
     subject.say(&format!("until {last}"))?;
-    subject.hear("ok")?;
+    subject.expect("ok")?;
     Ok(())
 }
 
@@ -172,15 +172,15 @@ fn latency(
     figures: &mut Figures,
 ) -> anyhow::Result<()> {
     subject.say("record")?;
-    subject.hear("ok")?;
+    subject.expect("ok")?;
     prepare(subject, address, (options.rate * options.seconds) as usize)?;
     let cpu = subject.cpu_micros()?;
     post(address, &format!("send?rate={}", options.rate))?;
-    subject.hear("reached")?;
+    subject.expect("reached")?;
     figures.pace_processor_percent = (subject.cpu_micros()? - cpu) as f64 / f64::from(options.seconds) / 1e4;
     let file = folder.join("times");
     subject.say(&format!("times {}", file.display()))?;
-    subject.hear("ok")?;
+    subject.expect("ok")?;
     let seen = fs::read_to_string(&file).context("the subject wrote no times")?;
     let sent = post(address, "times")?;
     let sent: HashMap<u64, u64> = pairs(&sent).filter(|(_, time)| *time > 0).collect();
@@ -211,12 +211,12 @@ fn lose_history(subject: &mut Process, address: &str) -> anyhow::Result<()> {
         if lists(address)? > before {
             prepare(subject, address, 1)?;
             post(address, "send?rate=0")?;
-            subject.hear("reached")?;
+            subject.expect("reached")?;
             return Ok(());
         }
         pause(Duration::from_millis(10));
     }
-    anyhow::bail!("it did not list anew within a minute")
+    anyhow::bail!("it did not list again within a minute")
 }
 
 #[expect(clippy::disallowed_methods, reason = "what is waited for is another process, and has no sign")]

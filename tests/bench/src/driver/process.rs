@@ -67,11 +67,11 @@ impl Process {
     }
 
     pub(super) fn say(&mut self, line: &str) -> anyhow::Result<()> {
-        writeln!(self.input, "{line}").with_context(|| format!("could not be told {line:?}"))
+        writeln!(self.input, "{line}").with_context(|| format!("could not be sent {line:?}"))
     }
 
     /// What follows `word` on the next line, which must begin with it.
-    pub(super) fn hear(&self, word: &str) -> anyhow::Result<Vec<u64>> {
+    pub(super) fn expect(&self, word: &str) -> anyhow::Result<Vec<u64>> {
         let rest = self.hear_text(word)?;
         rest.split_whitespace().map(|number| number.parse().with_context(|| format!("{rest:?} of {word}"))).collect()
     }
@@ -139,11 +139,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_on_the_processor_and_memory_of_a_process_are_told() {
+    fn time_on_the_processor_and_memory_of_a_process_are_read() {
         let script = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; echo done 1 2; read x";
         let process = Process::start(Path::new("/bin/sh"), &["-c".to_owned(), script.to_owned()], 0).unwrap();
         let before = process.cpu_micros().unwrap();
-        assert_eq!(process.hear("done").unwrap(), [1, 2]);
+        assert_eq!(process.expect("done").unwrap(), [1, 2]);
         assert!(process.cpu_micros().unwrap() > before, "the loop takes more than one tick");
         let memory = process.memory().unwrap();
         assert!(0 < memory.anonymous && memory.anonymous <= memory.resident && memory.resident <= memory.peak);

@@ -99,7 +99,7 @@ fn an_event_has_the_next_revision_and_changes_the_status_alone() {
 }
 
 #[test]
-fn pods_of_a_workload_share_all_but_what_is_their_own() {
+fn pods_of_a_workload_share_all_but_their_own_values() {
     let population = population(4_000);
     assert!((4_000 / population.workloads()) > 20, "{} workloads", population.workloads());
     let mut specs = std::collections::HashMap::new();

@@ -118,7 +118,7 @@ pub fn start(options: &Options, serving: Serving) -> anyhow::Result<Server> {
     };
     let replay = Arc::new(Replay { state: Mutex::new(state), changed: Condvar::new() });
     let plain = Arc::clone(&replay);
-    // A client that goes away ends its thread with an error that concerns nobody.
+    // A client that goes away ends its thread with an error that is of no interest.
     let address = listen(move |stream| drop(http::serve(&plain, stream)))?;
     let tls = serving.tls.map(|folder| -> anyhow::Result<_> {
         let tls = Tls::new(folder)?;

@@ -6,17 +6,17 @@ reconciler!(reconcile);
 
 fn reconcile(request: &Request) -> Result<Outcome> {
     let key = request.key();
-    tell("subject", request.pod());
-    tell("deleted", request.deleted());
-    tell("get", pods::get(&key.namespace, &key.name)?.as_ref());
-    tell("live", pods::get_live(&key.namespace, &key.name)?.as_ref());
+    log_pod("subject", request.pod());
+    log_pod("deleted", request.deleted());
+    log_pod("get", pods::get(&key.namespace, &key.name)?.as_ref());
+    log_pod("live", pods::get_live(&key.namespace, &key.name)?.as_ref());
     for pod in pods::find().in_namespace(&key.namespace) {
-        tell("find", Some(&pod?));
+        log_pod("find", Some(&pod?));
     }
     Ok(Outcome::settled())
 }
 
-fn tell(way: &str, pod: Option<&Pod>) {
+fn log_pod(way: &str, pod: Option<&Pod>) {
     let seen = match pod.map(|pod| pod.full_as::<Value>()) {
         None => "nothing".to_owned(),
         Some(Ok(full)) => format!("{} managed {}", full["spec"]["later"], full["metadata"]["managedFields"]),

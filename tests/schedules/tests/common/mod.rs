@@ -13,8 +13,8 @@ use shuttle::{
 /// the same order comes again.
 pub(crate) fn check(least: usize, share: usize, test: impl Fn() + Send + Sync + Copy + 'static) {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    let told = number("PODIUM_SCHEDULES").map(|count| usize::try_from(count).expect("a count") / share);
-    let count = told.unwrap_or(least);
+    let requested = number("PODIUM_SCHEDULES").map(|count| usize::try_from(count).expect("a count") / share);
+    let count = requested.unwrap_or(least);
     let seed = number("PODIUM_SCHEDULES_SEED").unwrap_or(7);
     let half = count.div_ceil(2);
     run(RandomScheduler::new_from_seed(seed, half), test);

@@ -1,4 +1,4 @@
-//! Deletion: at once, with grace, with finalizers, by eviction and by owner; and the revisions that tell of it.
+//! Deletion: at once, with grace, with finalizers, by eviction and by owner; and the revisions that report it.
 
 use anyhow::Result;
 use serde_json::{Value, json};

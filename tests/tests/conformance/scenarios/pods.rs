@@ -219,7 +219,7 @@ pub(crate) async fn validation(x: &mut Exchange) -> Result<()> {
     let image = json!({ "spec": { "containers": [{ "name": "main", "image": "registry.example/app:2" }] } });
     x.step("an image may change", Call::patch(STRATEGIC, x.path("pods/rich"), image)).await?;
     let account = json!({ "spec": { "serviceAccountName": "other" } });
-    // The message tells the whole difference of both specs, as Go prints it.
+    // The message has the whole difference of both specs, as Go prints it.
     let account = Call::patch(STRATEGIC, x.path("pods/rich"), account).hiding("message");
     x.step("most of a spec may not", account).await.map(drop)
 }

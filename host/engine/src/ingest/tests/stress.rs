@@ -71,13 +71,13 @@ async fn every_deletion_is_delivered_once_and_with_the_last_state_whatever_runs_
     let mut rig = Rig::plain(backoff);
     let settled = Arc::new(Settled::default());
     let noted = settled.clone();
-    rig.load(None, move |request, told| {
+    rig.load(None, move |request, delivered| {
         let noted = noted.clone();
         async move {
             // A run under way: others go on meanwhile.
             tokio::task::yield_now().await;
             let verdict = verdict(&request);
-            if let (Told::Deleted(last), Ok(Outcome::Settled)) = (told, &verdict) {
+            if let (Delivered::Deleted(last), Ok(Outcome::Settled)) = (delivered, &verdict) {
                 noted.lock().entry(request.key.uid).or_default().push(last);
             }
             verdict

@@ -125,7 +125,7 @@ fn a_file_that_ends_within_its_header_is_begun_again() {
 }
 
 #[test]
-fn a_journal_much_longer_than_what_counts_is_written_anew_and_keeps_exactly_that() {
+fn a_journal_much_longer_than_what_counts_is_rewritten_and_keeps_exactly_that() {
     let directory = tempfile::tempdir().unwrap();
     let mut opened = reopen(directory.path());
     let [tidy, count] = ["tidy", "count"].map(|name| opened.journal.account(&id(name)));
@@ -142,7 +142,7 @@ fn a_journal_much_longer_than_what_counts_is_written_anew_and_keeps_exactly_that
         }
     }
     write(&mut opened);
-    // 12,010 entries of 140 bytes would be 1.6 MB; written anew after 8,222.
+    // 12,010 entries of 140 bytes would be 1.6 MB; rewritten after 8,222.
     let bytes = opened.journal.figures().bytes;
     assert!(bytes < 600_000, "{bytes}");
     assert_eq!(fs::metadata(directory.path().join("journal")).unwrap().len(), bytes);
@@ -166,7 +166,7 @@ fn what_a_plugin_ran_on_is_kept_for_a_week_without_the_plugin_and_no_longer() {
     assert_eq!(start(5 * DAY), [(id("tidy"), 1)], "counted from the first start without it");
     assert_eq!(start(8 * DAY - 1), [(id("tidy"), 1)]);
     assert_eq!(absent(8 * DAY), []);
-    // What is not written is not forgotten; and one that comes back begins anew.
+    // Entries that were not written are not forgotten; and a plugin that comes back begins again.
     let mut opened = reopen_at(directory.path(), 7 * DAY);
     assert_eq!(opened.journal.account(&id("tidy")).number(), Number(0));
     write(&mut opened);
@@ -200,7 +200,7 @@ fn an_unloaded_plugin_that_comes_back_gets_the_deletions_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_disk_that_takes_nothing_is_told_once_and_what_waited_is_written_when_it_does_again() {
+async fn a_disk_that_takes_nothing_is_logged_once_and_what_waited_is_written_when_it_does_again() {
     let directory = tempfile::tempdir().unwrap();
     let mut opened = reopen(directory.path());
     let account = opened.journal.account(&id("tidy"));
@@ -257,14 +257,14 @@ async fn a_run_on_a_pod_that_is_noted_writes_nothing_and_waits_for_nothing() {
 }
 
 #[test]
-fn a_journal_keeps_the_first_cluster_that_it_is_told_of_and_refuses_another_one() {
+fn a_journal_keeps_the_first_cluster_that_it_is_given_and_refuses_another_one() {
     let [one, other]: [Arc<str>; 2] = ["one", "other"].map(Arc::from);
     let directory = used();
     let mut opened = reopen(directory.path());
     assert_eq!(opened.journal.of_cluster(&one), Ok(()));
     write(&mut opened);
     drop(opened);
-    // It is in the file, also in one that was written anew: nobody has told this process before.
+    // It is in the file, also in one that was rewritten: this process was not given it before.
     let mut opened = reopen(directory.path());
     assert!(opened.journal.of_cluster(&other).is_err());
     opened.store.compact_now(&opened.journal);
@@ -279,7 +279,7 @@ fn a_journal_keeps_the_first_cluster_that_it_is_told_of_and_refuses_another_one(
 }
 
 #[test]
-fn a_journal_that_cannot_be_read_any_more_is_not_replaced_by_what_is_left_of_it() {
+fn a_journal_that_cannot_be_read_any_more_is_not_replaced_by_its_readable_part() {
     let directory = used();
     let mut opened = reopen(directory.path());
     let file = directory.path().join("journal");

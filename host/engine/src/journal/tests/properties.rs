@@ -100,9 +100,9 @@ proptest! {
                     model.gone.remove(&(plugin, pod));
                 }
                 Step::Gone(pod) => {
-                    let told = opened.journal.gone(&key(pod)).len();
+                    let plugins = opened.journal.gone(&key(pod)).len();
                     let ran: Vec<_> = model.live.iter().filter(|(_, of)| *of == pod).copied().collect();
-                    prop_assert_eq!(told, ran.len());
+                    prop_assert_eq!(plugins, ran.len());
                     model.gone.extend(ran);
                 }
                 Step::Write => {

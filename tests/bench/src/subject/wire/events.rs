@@ -65,7 +65,7 @@ impl Events {
                         continue;
                     }
                 }
-                // Told again by the next call.
+                // Reported again by the next call.
                 Some(None) if !self.whole.is_empty() => self.chunks = Box::pin(futures::stream::empty()),
                 Some(None) => {
                     anyhow::ensure!(self.buffer.is_empty(), "the stream ended within an event");
