@@ -9,26 +9,17 @@ use std::{hint::black_box, sync::Arc};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use podium_pods::{
-    model::{Grants, LabelOperator, LabelRequirement, LabelSelector, Limits, Phase, PluginId, PluginSpec, WatchSpec},
+    model::{PluginSpec, WatchSpec},
     pod::{CachedPod, Change},
+    testing,
     wake::Wake,
 };
 use podium_wire::{Pod, SectionSet};
 
 fn plugin(app: usize) -> PluginSpec {
-    let of_app =
-        LabelRequirement { key: "app".into(), operator: LabelOperator::In, values: vec![format!("app-{app}")] };
-    PluginSpec {
-        id: PluginId { namespace: None, name: format!("plugin-{app}").into() },
-        source: "none.wasm".into(),
-        impersonate: None,
-        watch: WatchSpec { selector: LabelSelector(vec![of_app]), sections: SectionSet::ALL, resync: None },
-        grants: Grants::default(),
-        limits: Limits::default(),
-        phase: Phase::Main,
-        after: Vec::new(),
-        config: "{}".into(),
-    }
+    let selector = testing::selector("app", &format!("app-{app}"));
+    let watch = WatchSpec { selector, sections: SectionSet::ALL, resync: None };
+    PluginSpec { watch, ..testing::plugin(None, &format!("plugin-{app}")) }
 }
 
 fn state(phase: &str) -> Arc<CachedPod> {

@@ -4,7 +4,6 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is how a test fails")]
 
 use std::{
-    path::PathBuf,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -15,10 +14,11 @@ use podium_engine::ports::{
 use podium_host::runtime::{Engine, EngineOptions, LoadError, Plugin};
 use podium_pods::{
     model::{
-        BoxFuture, Cursor, Grants, KeyPattern, LimitClass, Limits, ObjectGrant, Phase, PluginId, PluginSpec, PodQuery,
-        ReadGrants, Refused, Revision, WatchSpec, WriteGrants, WriteReport, WriteResult,
+        BoxFuture, Cursor, Grants, KeyPattern, LimitClass, Limits, ObjectGrant, PluginSpec, PodQuery, ReadGrants,
+        Refused, Revision, WriteGrants, WriteReport, WriteResult,
     },
     pod::{CachedPod, Page, PodView},
+    testing,
 };
 use podium_wire::{Header, Pod, Section, SectionSet, Status};
 
@@ -34,19 +34,12 @@ pub fn engine() -> Arc<Engine> {
 
 /// Limits that a slow machine does not reach by being slow.
 pub fn spec(name: &str) -> PluginSpec {
+    let read = ReadGrants { sections: SectionSet::EMPTY.with(Section::Labels), live: false };
+    let write = WriteGrants { labels: vec![KeyPattern("guests.example/*".into())], ..WriteGrants::default() };
     PluginSpec {
-        id: PluginId { namespace: Some("shop".into()), name: name.into() },
-        source: PathBuf::from(format!("{name}.wasm")),
-        impersonate: None,
-        watch: WatchSpec::default(),
-        grants: Grants {
-            read: Some(ReadGrants { sections: SectionSet::EMPTY.with(Section::Labels), live: false }),
-            write: WriteGrants { labels: vec![KeyPattern("guests.example/*".into())], ..WriteGrants::default() },
-        },
+        grants: Grants { read: Some(read), write },
         limits: Limits { wall: Duration::from_secs(20), ..Limits::default() },
-        phase: Phase::Main,
-        after: Vec::new(),
-        config: "{}".into(),
+        ..testing::plugin(Some("shop"), name)
     }
 }
 

@@ -8,6 +8,7 @@ pub mod authz;
 pub mod backoff;
 pub mod clock;
 pub mod dispatch;
+pub mod fixtures;
 pub mod frames;
 pub mod ingest;
 pub mod intervals;

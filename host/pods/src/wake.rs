@@ -191,29 +191,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::{Grants, LabelRequirement, Limits, Phase, WatchSpec};
+    use crate::{
+        model::{LabelRequirement, Phase, WatchSpec},
+        testing::{self, plugin},
+    };
 
     fn spec(namespace: Option<&str>, name: &str, sections: SectionSet, app: Option<&str>) -> PluginSpec {
-        let selector = LabelSelector(
-            app.map(|app| LabelRequirement {
-                key: "app".into(),
-                operator: LabelOperator::In,
-                values: vec![app.to_owned()],
-            })
-            .into_iter()
-            .collect(),
-        );
-        PluginSpec {
-            id: PluginId { namespace: namespace.map(Arc::from), name: name.into() },
-            source: "plugin.wasm".into(),
-            impersonate: None,
-            watch: WatchSpec { selector, sections, resync: None },
-            grants: Grants::default(),
-            limits: Limits::default(),
-            phase: Phase::Main,
-            after: Vec::new(),
-            config: "{}".into(),
-        }
+        let selector = app.map(|app| testing::selector("app", app)).unwrap_or_default();
+        PluginSpec { watch: WatchSpec { selector, sections, resync: None }, ..plugin(namespace, name) }
     }
 
     fn pod(app: &str, phase: &str) -> Arc<CachedPod> {

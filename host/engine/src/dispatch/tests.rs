@@ -11,15 +11,17 @@ use parking_lot::Mutex;
 use podium_pods::{
     cache,
     model::{
-        Action, BoxFuture, EventResult, Grants, KeyPattern, Limits, Phase, PluginId, PluginSpec, Refused, Revision,
-        WatchSpec, Write, WriteReport, WriteResult,
+        Action, BoxFuture, EventResult, Grants, KeyPattern, PluginSpec, Refused, Revision, Write, WriteReport,
+        WriteResult,
     },
     pod::{CachedPod, Change, PodEvent},
+    testing,
 };
 
 use super::*;
 use crate::{
     authz::authorize,
+    fixtures::{Nowhere, Warnings},
     journal::{self, Account},
     ports::{Expectation, Reconcile, Sender, Shown, World},
     queue::{Backoff, Queue},
@@ -114,14 +116,6 @@ impl Live for Server {
     }
 }
 
-struct Nowhere;
-
-impl WriteThrough for Nowhere {
-    fn write_through(&self, _: Vec<Arc<CachedPod>>) -> BoxFuture<'_, ()> {
-        Box::pin(async {})
-    }
-}
-
 /// A cache's writer that records deletions as the ingest loop does.
 #[derive(Clone)]
 struct Ingested {
@@ -154,17 +148,7 @@ struct Rig {
 }
 
 fn spec() -> PluginSpec {
-    PluginSpec {
-        id: PluginId { namespace: Some("shop".into()), name: "tidy".into() },
-        source: "tidy.wasm".into(),
-        impersonate: None,
-        watch: WatchSpec::default(),
-        grants: Grants::default(),
-        limits: Limits::default(),
-        phase: Phase::Main,
-        after: Vec::new(),
-        config: "{}".into(),
-    }
+    testing::plugin(Some("shop"), "tidy")
 }
 
 fn rig(body: impl Fn(Request, Box<dyn World>) -> RunReport<Staged> + Send + Sync + 'static) -> Rig {
@@ -336,26 +320,6 @@ async fn a_pod_that_is_long_gone_is_given_up_also_while_its_plugins_account_is_h
     assert!(rig.dispatch.queue.is_idle() && rig.tombstones() == 0);
 }
 
-/// Counts the warnings of the log.
-#[derive(Clone, Default)]
-struct Warnings(Arc<AtomicUsize>);
-
-impl tracing::Subscriber for Warnings {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() == tracing::Level::WARN
-    }
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn event(&self, _: &tracing::Event<'_>) {
-        self.0.fetch_add(1, SeqCst);
-    }
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
 #[tokio::test(start_paused = true)]
 async fn runs_and_writes_that_fail_in_the_same_way_are_one_warning_and_not_one_each() {
     let failure = || Err(Failure { kind: FailureKind::Retry, message: "later".into() });
@@ -372,7 +336,7 @@ async fn runs_and_writes_that_fail_in_the_same_way_are_one_warning_and_not_one_e
         for _ in 0..8 {
             assert_eq!(rig.turn().await, Next::Failed);
         }
-        assert_eq!(warnings.0.load(SeqCst), 1, "writes: {writes}");
+        assert_eq!(warnings.count(), 1, "writes: {writes}");
     }
 }
 

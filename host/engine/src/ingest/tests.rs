@@ -9,11 +9,9 @@ use futures::FutureExt;
 use parking_lot::Mutex;
 use podium_pods::{
     cache,
-    model::{
-        BoxFuture, Grants, LabelOperator, LabelRequirement, LabelSelector, Limits, Phase, PluginId, PluginSpec,
-        Refused, WatchSpec,
-    },
+    model::{BoxFuture, PluginSpec, WatchSpec},
     pod::{CachedPod, Record},
+    testing,
 };
 use tokio::task::JoinSet;
 
@@ -21,11 +19,9 @@ use super::*;
 use crate::{
     clock::Clock,
     dispatch::{Bounds, Dispatch},
+    fixtures::Nowhere,
     journal::{self, Journal, Opened, Recovery},
-    ports::{
-        Asker, Deliver, Failure, FailureKind, Live, Outcome, Reconcile, Request, RunReport, Sender, Sent, Staged,
-        Subject, Usage, World, WriteThrough,
-    },
+    ports::{Failure, FailureKind, Outcome, Reconcile, Request, RunReport, Sender, Staged, Subject, Usage, World},
     queue::{Backoff, Queue},
     status::PluginStatus,
 };
@@ -56,65 +52,15 @@ impl Reconcile for Closure {
     }
 }
 
-struct Nobody;
-
-impl Deliver for Nobody {
-    fn deliver<'a>(
-        &'a self,
-        _: &'a Sender,
-        _: &'a PodKey,
-        _: &'a dyn PodView,
-        _: Staged,
-        _: u64,
-    ) -> BoxFuture<'a, Sent> {
-        Box::pin(async { Sent::default() })
-    }
-
-    fn held(&self, _: &Sender) -> Option<Duration> {
-        None
-    }
-}
-
-impl Live for Nobody {
-    fn get<'a>(
-        &'a self,
-        _: Asker,
-        _: &'a Sender,
-        _: &'a str,
-        _: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
-        Box::pin(async { Ok(None) })
-    }
-}
-
-impl WriteThrough for Nobody {
-    fn write_through(&self, _: Vec<Arc<CachedPod>>) -> BoxFuture<'_, ()> {
-        Box::pin(async {})
-    }
-}
-
 pub(super) fn failure() -> Verdict {
     Err(Failure { kind: FailureKind::Retry, message: "later".into() })
 }
 
 /// A plugin that watches Pods whose label `app` is as given, or all.
 fn spec(app: Option<&str>) -> PluginSpec {
-    let equal = |value: &str| LabelRequirement {
-        key: "app".into(),
-        operator: LabelOperator::In,
-        values: vec![value.to_owned()],
-    };
-    PluginSpec {
-        id: PluginId { namespace: None, name: "tidy".into() },
-        source: "tidy.wasm".into(),
-        impersonate: None,
-        watch: WatchSpec { selector: LabelSelector(app.map(equal).into_iter().collect()), ..WatchSpec::default() },
-        grants: Grants::default(),
-        limits: Limits::default(),
-        phase: Phase::Main,
-        after: Vec::new(),
-        config: "{}".into(),
-    }
+    let selector = app.map(|app| testing::selector("app", app)).unwrap_or_default();
+    let watch = WatchSpec { selector, ..WatchSpec::default() };
+    PluginSpec { watch, ..testing::plugin(None, "tidy") }
 }
 
 pub(super) fn pod(name: &str, uid: &str, app: &str, revision: u64) -> Arc<CachedPod> {
@@ -184,9 +130,9 @@ impl Rig {
             registry,
             expectations,
             reader,
-            deliver: Arc::new(Nobody),
-            live: Arc::new(Nobody),
-            write_through: Arc::new(Nobody),
+            deliver: Arc::new(Nowhere),
+            live: Arc::new(Nowhere),
+            write_through: Arc::new(Nowhere),
             clock: Clock::starting_at(1_000),
             seed: 1,
             runs: 0.into(),

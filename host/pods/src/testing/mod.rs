@@ -1,4 +1,5 @@
-//! Pods for the tests of this crate and of the crates above it, and assertions of such tests. No other code uses it.
+//! Pods and plugins for the tests of this crate and of the crates above it, and assertions of such tests. No other code
+//! uses it.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -16,8 +17,30 @@ pub use real::real_pods;
 
 use crate::{
     cache::Snapshot,
+    model::{Grants, LabelOperator, LabelRequirement, LabelSelector, Limits, Phase, PluginId, PluginSpec, WatchSpec},
     pod::{CachedPod, Change, PodView},
 };
+
+/// A plugin without grants that watches all Pods, or those of its namespace.
+pub fn plugin(namespace: Option<&str>, name: &str) -> PluginSpec {
+    PluginSpec {
+        id: PluginId { namespace: namespace.map(Arc::from), name: name.into() },
+        source: format!("{name}.wasm").into(),
+        impersonate: None,
+        watch: WatchSpec::default(),
+        grants: Grants::default(),
+        limits: Limits::default(),
+        phase: Phase::Main,
+        after: Vec::new(),
+        config: "{}".into(),
+    }
+}
+
+/// A selector of Pods with this label.
+pub fn selector(key: &str, value: &str) -> LabelSelector {
+    let (operator, values) = (LabelOperator::In, vec![value.to_owned()]);
+    LabelSelector(vec![LabelRequirement { key: key.to_owned(), operator, values }])
+}
 
 /// A Pod in namespace "shop" with one label, a node, an owner and a phase.
 pub fn pod(name: &str, uid: &str, revision: u64, label: &str) -> Pod {

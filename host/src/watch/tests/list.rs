@@ -1,7 +1,9 @@
 //! Lists and warm starts against scripted answers: every one of them ends, whatever cuts it. Under paused time, with a
 //! real cache behind the watch.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
+
+use podium_engine::fixtures::Warnings;
 
 use super::{
     scenarios::{Rig, listing, rig_from, watching},
@@ -194,26 +196,6 @@ async fn a_watch_that_is_always_refused_in_the_same_way_leads_to_a_list() {
     }
 }
 
-/// Counts the warnings of the log.
-#[derive(Clone, Default)]
-struct Warnings(Arc<std::sync::atomic::AtomicUsize>);
-
-impl tracing::Subscriber for Warnings {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() == tracing::Level::WARN
-    }
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn event(&self, _: &tracing::Event<'_>) {
-        self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-    }
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_away_is_a_warning_now_and_then_and_not_at_each_attempt() {
     let warnings = Warnings::default();
@@ -222,7 +204,7 @@ async fn a_server_that_is_away_is_a_warning_now_and_then_and_not_at_each_attempt
     while rig.requests().len() < 40 {
         let _ = tokio::time::timeout(Duration::from_secs(1), rig.next()).await;
     }
-    let logged = warnings.0.load(std::sync::atomic::Ordering::SeqCst);
+    let logged = warnings.count();
     assert!((2..=5).contains(&logged), "{logged} of 40 failures");
 }
 

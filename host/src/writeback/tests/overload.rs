@@ -25,9 +25,10 @@ use podium_engine::{
 };
 use podium_pods::{
     cache,
-    model::{Action, BoxFuture, Grants, KeyPattern, Limits, Phase, PluginId, PluginSpec, Revision, WatchSpec, Write},
+    model::{Action, BoxFuture, Grants, KeyPattern, PluginSpec, Revision, Write},
     pod::{CachedPod, PodList, Record},
     shape::Shapes,
+    testing,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -175,17 +176,7 @@ fn cluster(rule: impl Fn(Duration, &str, &str) -> Option<Refusal> + Send + Sync 
 
 impl Cluster {
     fn load(&self, name: &str, account: &str, act: impl Fn(&Request) -> Action + Send + Sync + 'static) -> Lane {
-        let spec = PluginSpec {
-            id: PluginId { namespace: None, name: name.into() },
-            source: "tidy.wasm".into(),
-            impersonate: Some(account.into()),
-            watch: WatchSpec::default(),
-            grants: grants(),
-            limits: Limits::default(),
-            phase: Phase::Main,
-            after: Vec::new(),
-            config: "{}".into(),
-        };
+        let spec = PluginSpec { impersonate: Some(account.into()), grants: grants(), ..testing::plugin(None, name) };
         let sender = Sender { manager: format!("podium/{account}"), impersonate: Some(account.into()) };
         let plugin = Arc::new(Plugin(Box::new(act), self.attempts.clone()));
         self.dispatch.registry.put(spec, plugin, sender, Arc::new(PluginStatus::default()), None)

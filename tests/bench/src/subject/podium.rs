@@ -15,9 +15,10 @@ use podium_host::{
 };
 use podium_pods::{
     cache,
-    model::{Grants, LabelSelector, Limits, Phase, PluginId, PluginSpec, WatchSpec},
+    model::{PluginSpec, WatchSpec},
     pod::{Change, Observation, PodEvent, PodView},
     shape::Shapes,
+    testing,
     wake::Wake,
 };
 use podium_wire::{Section, SectionSet};
@@ -113,24 +114,12 @@ fn enqueue(wake: &Wake<usize>, queue: &Keys, changes: &[Change]) {
 fn plugin(at: usize) -> PluginSpec {
     let namespace = match at {
         0 | 1 => None,
-        _ => Some(format!("{}-{at}", ["shop", "bank", "media", "ops"][at % 4]).into()),
+        _ => Some(format!("{}-{at}", ["shop", "bank", "media", "ops"][at % 4])),
     };
     let section = if at == 1 { Section::Labels } else { Section::Status };
-    PluginSpec {
-        id: PluginId { namespace, name: format!("plugin-{at}").into() },
-        source: "none.wasm".into(),
-        impersonate: None,
-        watch: WatchSpec {
-            selector: LabelSelector::default(),
-            sections: SectionSet::EMPTY.with(section),
-            resync: None,
-        },
-        grants: Grants::default(),
-        limits: Limits::default(),
-        phase: Phase::Main,
-        after: Vec::new(),
-        config: "{}".into(),
-    }
+    let sections = SectionSet::EMPTY.with(section);
+    let watch = WatchSpec { sections, ..WatchSpec::default() };
+    PluginSpec { watch, ..testing::plugin(namespace.as_deref(), &format!("plugin-{at}")) }
 }
 
 fn reads(reader: &cache::Reader) -> Reads {

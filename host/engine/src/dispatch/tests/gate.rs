@@ -40,12 +40,23 @@ async fn a_deletion_that_never_was_opens_the_gate_after_a_live_read() {
     assert_eq!(rig.script.sent.lock().len(), 2);
 }
 
-/// The revisions at which the plugin of the rig was run on a Pod.
-fn revisions_of(request: &Request) -> u64 {
+/// The revision of the Pod of a run.
+fn revision_of(request: &Request) -> u64 {
     match &request.subject {
         Subject::Present(pod) => pod.revision.0,
         Subject::Deleted(_) => 0,
     }
+}
+
+/// A rig whose plugin sets a label, and the revisions at which the plugin was run.
+fn labelling_rig() -> (Rig, Arc<Mutex<Vec<u64>>>) {
+    let seen = Arc::<Mutex<Vec<u64>>>::default();
+    let runs = seen.clone();
+    let rig = rig(move |request, _| {
+        runs.lock().push(revision_of(&request));
+        report(Ok(Outcome::Settled), vec![label(&request)])
+    });
+    (rig, seen)
 }
 
 #[tokio::test(start_paused = true)]
@@ -61,12 +72,7 @@ async fn a_deletion_seen_before_its_answer_leaves_nothing_to_wait_for() {
 
 #[tokio::test(start_paused = true)]
 async fn after_a_patch_a_plugin_is_not_run_again_until_the_cache_has_the_patched_revision() {
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let runs = seen.clone();
-    let mut rig = rig(move |request, _| {
-        runs.lock().push(revisions_of(&request));
-        report(Ok(Outcome::Settled), vec![label(&request)])
-    });
+    let (mut rig, seen) = labelling_rig();
     rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     *rig.script.shown.lock() = Some(Shown::Revision(Revision(7)));
     rig.add();
@@ -101,12 +107,7 @@ async fn a_pod_that_is_gone_fulfils_every_expectation() {
 
 #[tokio::test(start_paused = true)]
 async fn after_a_lost_answer_one_live_read_says_what_the_next_run_has_to_see() {
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let runs = seen.clone();
-    let mut rig = rig(move |request, _| {
-        runs.lock().push(revisions_of(&request));
-        report(Ok(Outcome::Settled), vec![label(&request)])
-    });
+    let (mut rig, seen) = labelling_rig();
     rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     rig.script.results.lock().push_back(WriteResult::Unknown);
     *rig.server.pod.lock() = Some(pod(8));

@@ -1,0 +1,87 @@
+//! What tests of this crate and of podium-host put behind the traits of [`ports`](crate::ports), and a count of
+//! warnings. No other code uses it.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use podium_pods::{
+    model::{BoxFuture, PodKey, Refused},
+    pod::{CachedPod, PodView},
+};
+use tracing::{
+    Event, Level, Metadata, Subscriber,
+    span::{Attributes, Id, Record},
+};
+
+use crate::ports::{Asker, Deliver, Live, Sender, Sent, Staged, WriteThrough};
+
+/// An API server without Pods that accepts deliveries and does nothing with them, and a cache that drops written Pods.
+pub struct Nowhere;
+
+impl Deliver for Nowhere {
+    fn deliver<'a>(
+        &'a self,
+        _: &'a Sender,
+        _: &'a PodKey,
+        _: &'a dyn PodView,
+        _: Staged,
+        _: u64,
+    ) -> BoxFuture<'a, Sent> {
+        Box::pin(std::future::ready(Sent::default()))
+    }
+
+    fn held(&self, _: &Sender) -> Option<Duration> {
+        None
+    }
+}
+
+impl Live for Nowhere {
+    fn get<'a>(
+        &'a self,
+        _: Asker,
+        _: &'a Sender,
+        _: &'a str,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+}
+
+impl WriteThrough for Nowhere {
+    fn write_through(&self, _: Vec<Arc<CachedPod>>) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// A subscriber of the log that counts warnings.
+#[derive(Debug, Clone, Default)]
+pub struct Warnings(Arc<AtomicUsize>);
+
+impl Warnings {
+    /// Returns the number of warnings so far.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.load(SeqCst)
+    }
+}
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::WARN
+    }
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, _: &Event<'_>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
