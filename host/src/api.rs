@@ -62,6 +62,7 @@ pub enum ApiError {
     /// The API server refused, or something before it did.
     #[error("{code}{}: {message}", .reason.as_ref().map(|reason| format!(" {reason}")).unwrap_or_default())]
     Status {
+        /// The HTTP status code.
         code: u16,
         /// Such as "Conflict"; `None` if the answer was no Status, or a Status without a reason.
         reason: Option<String>,
@@ -80,7 +81,12 @@ pub enum ApiError {
     Timeout(Duration),
     /// The connection failed. With `sent` false nothing has reached the API server; else it may have been done.
     #[error("{message}")]
-    Transport { sent: bool, message: String },
+    Transport {
+        /// Whether the request may have reached the API server.
+        sent: bool,
+        /// The error and its causes.
+        message: String,
+    },
     /// An answer that is not what was asked for. If it was a write, it was done.
     #[error("malformed answer: {0}")]
     Malformed(String),
@@ -94,6 +100,7 @@ pub struct Cause {
     pub field: String,
     /// Such as "DisruptionBudget".
     pub reason: String,
+    /// For people.
     pub message: String,
 }
 
@@ -124,6 +131,7 @@ struct Details {
 }
 
 impl Api {
+    /// Returns the API server behind `client`. Each request ends after `deadline` at the latest.
     #[must_use]
     pub fn new(client: kube::Client, deadline: Duration) -> Self {
         Self { client, deadline, end: None, backpressure: None }
@@ -279,6 +287,7 @@ impl ApiError {
         self.has_cause("DisruptionBudget") || matches!(self, Self::Status { message, .. } if webhook(message))
     }
 
+    /// Returns the Retry-After of the answer, or `None` if it has none or if there was no answer.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {

@@ -2,12 +2,14 @@
 //!
 //! ARCHITECTURE.md has the map: which room may know which. `tests/tests/architecture.rs` holds the code to it.
 
+#![warn(missing_docs)]
+
 pub mod admin;
 pub mod api;
 pub mod app;
 pub mod checkpoint;
 pub mod config;
-pub mod live;
+mod live;
 pub mod runtime;
 pub mod telemetry;
 pub mod watch;

@@ -19,7 +19,7 @@ use crate::api::{Api, ApiError, LiveReadOf, plugin_user_agent};
 
 /// Pods by GET.
 #[derive(Clone)]
-pub struct LivePods {
+pub(crate) struct LivePods {
     api: Api,
     shapes: Arc<Shapes>,
 }
@@ -28,7 +28,7 @@ impl LivePods {
     /// Each read takes at most the deadline of `api`. `shapes` are the cache's: fields that the cache prunes are
     /// pruned here.
     #[must_use]
-    pub fn new(api: Api, shapes: Arc<Shapes>) -> Self {
+    pub(crate) fn new(api: Api, shapes: Arc<Shapes>) -> Self {
         Self { api, shapes }
     }
 

@@ -5,6 +5,7 @@
 
 use std::io::{self, ErrorKind, Read};
 
+/// Length of the header that [`Format::header`] returns: magic and version.
 pub const HEADER_BYTES: usize = 10;
 const MAGIC_BYTES: usize = 6;
 /// Length and checksum.
@@ -13,6 +14,7 @@ const FRAME_BYTES: usize = 8;
 /// One kind of file.
 #[derive(Debug, Clone, Copy)]
 pub struct Format {
+    /// The first bytes of each file of this kind.
     pub magic: [u8; MAGIC_BYTES],
     /// Incremented when the payloads change in a way that an older host cannot read.
     pub version: u32,
@@ -27,7 +29,9 @@ pub enum HeaderState {
     Ours,
     /// Nothing is there, or a header that was begun and not written.
     Short,
+    /// A file of this kind in another version, which this host cannot read.
     OtherVersion(u32),
+    /// Another kind of file.
     Foreign,
 }
 
@@ -42,6 +46,7 @@ pub enum ReadError {
     /// The bytes from the reader's offset on are no frame, or not one that belongs there.
     #[error("{0}")]
     Damaged(String),
+    /// The file cannot be read.
     #[error("{0}")]
     Io(#[from] io::Error),
 }

@@ -4,6 +4,8 @@
 //! The Kubernetes API server and the WebAssembly engine are behind the traits of [`ports`]. ARCHITECTURE.md has the map
 //! of modules; `tests/tests/architecture.rs` enforces it.
 
+#![warn(missing_docs)]
+
 pub mod authz;
 pub mod backoff;
 pub mod clock;

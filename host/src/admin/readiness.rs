@@ -30,10 +30,12 @@ impl Check {
 /// The state of all checks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Readiness {
+    /// In the order in which they are listed.
     pub checks: Vec<Check>,
 }
 
 impl Readiness {
+    /// Returns true if no required check fails.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.checks.iter().all(|check| !check.required || check.failure.is_none())

@@ -58,6 +58,7 @@ pub async fn bind(address: ListenAddress) -> io::Result<Option<Bound>> {
 }
 
 impl Bound {
+    /// Returns the address with the port that was bound, also where port 0 was asked for.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

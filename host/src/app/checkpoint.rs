@@ -31,6 +31,7 @@ use crate::{
 pub struct CheckpointOptions {
     /// The host's own, and there.
     pub directory: PathBuf,
+    /// The time between two checkpoints. One more is written at shutdown.
     pub every: Duration,
 }
 

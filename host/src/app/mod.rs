@@ -8,6 +8,7 @@ mod checkpoint;
 mod cluster;
 mod disk;
 mod journal;
+#[allow(missing_docs, reason = "its messages are its documentation")]
 mod loading;
 mod operator;
 pub mod process;
@@ -90,6 +91,7 @@ pub struct Options {
     pub checkpoint: Option<CheckpointOptions>,
     /// What of a Pod is not kept.
     pub prune: Prune,
+    /// Of jitter, and of the random numbers of WASI guests: different in every host.
     pub seed: u64,
     /// Epoch milliseconds now.
     pub now_millis: u64,

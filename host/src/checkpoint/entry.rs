@@ -60,6 +60,7 @@ pub struct Scope {
 }
 
 impl Scope {
+    /// Returns the scope of a host that watches this namespace, or all, and cuts these annotations away.
     #[must_use]
     pub fn new(namespace: Option<&str>, prune: &Prune) -> Self {
         Self { namespace: namespace.map(str::to_owned), pruned: prune.keys().map(str::to_owned).collect() }

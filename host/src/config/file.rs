@@ -11,13 +11,20 @@ use std::{
 /// Why a file was not read. The text follows the file's path.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
+    /// The operating system refused.
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
     /// A directory, a device or a pipe, or a symbolic link to one.
     #[error("is not a regular file")]
     NotRegular,
+    /// Longer than the caller reads.
     #[error("is {bytes} bytes long; at most {limit} are read")]
-    TooLarge { bytes: u64, limit: u64 },
+    TooLarge {
+        /// The file's length.
+        bytes: u64,
+        /// The most that the caller reads.
+        limit: u64,
+    },
 }
 
 /// Reads a regular file of at most `limit` bytes. Symbolic links are followed. The size is checked before anything is

@@ -37,6 +37,7 @@ pub struct Loaded {
 /// One thing that is wrong in one file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
+    /// The file, as it was named or found in a named directory.
     pub file: PathBuf,
     /// Counted from 1; `None` if the mistake is about the whole file.
     pub line: Option<u64>,

@@ -33,11 +33,19 @@ pub enum InspectError {
     /// A module has to be wrapped first.
     #[error("this is a core WebAssembly module, not a component; `podium build` makes a component of it")]
     CoreModule,
+    /// It does not begin as WebAssembly does.
     #[error("not a WebAssembly component")]
     NotWebAssembly,
     /// More of something than a component of its class may have.
     #[error("more than {limit} {what}, the bound of limits.class {class}")]
-    Over { what: &'static str, limit: u64, class: &'static str },
+    Over {
+        /// In plural, such as "core instances".
+        what: &'static str,
+        /// The most that the class permits.
+        limit: u64,
+        /// The class of limits.
+        class: &'static str,
+    },
     /// Put together of components in a way that the sandbox refuses.
     #[error("it has {0}; a plugin is one component, as `podium build` and componentize-py make it, and no composition")]
     Composed(&'static str),

@@ -17,7 +17,9 @@ const VERSION: &str = "@0.1.0";
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {}", text::path(file), text::line(&problem.to_string()))]
 pub struct LoadError {
+    /// The component's file.
     pub file: PathBuf,
+    /// The reason.
     pub problem: Box<LoadProblem>,
 }
 
@@ -26,7 +28,15 @@ pub struct LoadError {
 pub enum LoadProblem {
     /// Larger than the limit of its class.
     #[error("the component has {bytes} bytes, class {class} may have {limit}{}", class_hint(class))]
-    TooLarge { bytes: u64, limit: usize, class: &'static str },
+    TooLarge {
+        /// The component's size.
+        bytes: u64,
+        /// The most bytes that the class permits.
+        limit: usize,
+        /// The class of limits.
+        class: &'static str,
+    },
+    /// It is no component, or one that the sandbox does not take.
     #[error(transparent)]
     Inspect(#[from] InspectError),
     /// It exports neither world's function.
@@ -35,17 +45,30 @@ pub enum LoadProblem {
          (world plugin-json); it exports {}",
         text::names(exports)
     )]
-    NoWorld { exports: Vec<String> },
+    NoWorld {
+        /// What it exports instead.
+        exports: Vec<String>,
+    },
     /// Imports that no plugin can have.
     #[error(
         "imports {}, which no world of podium:reconcile@0.1.0 has; a plugin can import {}",
         text::names(imports),
         offered.join(", ")
     )]
-    Unknown { imports: Vec<String>, offered: Vec<String> },
+    Unknown {
+        /// The unknown imports.
+        imports: Vec<String>,
+        /// All that a plugin can import.
+        offered: Vec<String>,
+    },
     /// Imports that this plugin is not granted.
     #[error("imports more than it is granted: {}; granted are {}", imports.join(", "), granted.join(", "))]
-    ExceedsGrants { imports: Vec<String>, granted: Vec<String> },
+    ExceedsGrants {
+        /// The imports that are not granted.
+        imports: Vec<String>,
+        /// The imports that the grants permit.
+        granted: Vec<String>,
+    },
     /// Its limits exceed those of the host, or are below the component's needs before its first instruction.
     #[error("{0}")]
     Limits(String),
@@ -57,10 +80,16 @@ pub enum LoadProblem {
     NoThread(String),
     /// Another compilation has not ended.
     #[error("another compilation has run for more than {} s", waited.as_secs())]
-    Busy { waited: std::time::Duration },
+    Busy {
+        /// How long this compilation waited for its turn.
+        waited: std::time::Duration,
+    },
     /// Compilation took too long.
     #[error("compilation took more than the {} s of processor time of its class", limit.as_secs())]
-    TooSlow { limit: std::time::Duration },
+    TooSlow {
+        /// Processor time that the class permits.
+        limit: std::time::Duration,
+    },
     /// The types of its imports or exports are not the contract's.
     #[error("does not fit the contract: {0}")]
     Link(String),

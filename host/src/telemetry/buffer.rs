@@ -33,13 +33,17 @@ const BATCH: usize = 64 << 10;
 /// Who caused a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
+    /// The host itself.
     Host,
+    /// A plugin: its own lines and those about its runs.
     Plugin,
 }
 
 impl Source {
+    /// Both, in the order of their numbers.
     pub const ALL: [Self; 2] = [Self::Host, Self::Plugin];
 
+    /// Returns the value of the metrics' label `source`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -61,6 +65,7 @@ impl Source {
 pub struct Dropped([AtomicU64; 2]);
 
 impl Dropped {
+    /// Returns how many lines of the source were dropped because the reader of the logs was too slow.
     #[must_use]
     pub fn lines(&self, source: Source) -> u64 {
         self.0[source as usize].load(Relaxed)

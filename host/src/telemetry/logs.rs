@@ -22,10 +22,13 @@ type Filtered = Layered<EnvFilter, Registry>;
 /// How long the process waits at its end for the last lines to be written.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
+/// The format of a log line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LogFormat {
+    /// For people: fields as `name=value`.
     #[default]
     Text,
+    /// An object in each line, for programs.
     Json,
 }
 
@@ -50,12 +53,16 @@ impl fmt::Display for LogFormat {
     }
 }
 
+/// Why logs cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum LogsError {
+    /// The format has another name.
     #[error("{0:?} is no log format; use text or json")]
     Format(String),
+    /// The filter cannot be parsed.
     #[error("{0:?} is no log level; use error, warn, info, debug, trace, or directives such as info,podium=debug")]
     Level(String),
+    /// The process has logs.
     #[error("logs are set up already")]
     Already,
 }

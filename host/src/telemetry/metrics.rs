@@ -27,7 +27,9 @@ const BOUNDS: [f64; 19] = [
 /// What the cache shows of itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheFigures {
+    /// Pods in the cache.
     pub pods: usize,
+    /// True while the watch is interrupted, so that the cache may lag behind.
     pub stale: bool,
     /// The newest revision seen; how fast it grows shows that the watch is alive.
     pub revision: u64,
@@ -36,10 +38,15 @@ pub struct CacheFigures {
 /// What the journal shows of itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct JournalFigures {
+    /// Pairs of a plugin and a Pod that it ran on.
     pub entries: usize,
+    /// Pairs whose Pod is gone and whose deletion has not settled.
     pub pending_deletions: usize,
+    /// The file's length.
     pub bytes: u64,
+    /// True while the disk rejects writes.
     pub failing: bool,
+    /// Entries that were not recorded because too many waited for the disk.
     pub dropped_entries: u64,
 }
 
@@ -48,22 +55,26 @@ pub struct JournalFigures {
 pub struct CheckpointFigures {
     /// Epoch milliseconds at which it was last written; none before the first time.
     pub saved_millis: Option<u64>,
+    /// True if the latest attempt to write it failed.
     pub failing: bool,
 }
 
 /// What metrics are read from at each scrape.
 #[derive(Clone)]
 pub struct Sources {
+    /// The plugins' counters.
     pub status: Arc<Status>,
     /// How many keys of a plugin wait to be run.
     pub depth: Arc<dyn Fn(&PluginId) -> usize + Send + Sync>,
     /// How many deletions are kept for a plugin because its runs on them did not settle.
     pub deletions: Arc<dyn Fn(&PluginId) -> usize + Send + Sync>,
+    /// Returns the figures of the cache now.
     pub cache: Arc<dyn Fn() -> CacheFigures + Send + Sync>,
     /// Returns `None` if the host keeps no journal.
     pub journal: Arc<dyn Fn() -> Option<JournalFigures> + Send + Sync>,
     /// Returns `None` if the host keeps no checkpoint.
     pub checkpoint: Arc<dyn Fn() -> Option<CheckpointFigures> + Send + Sync>,
+    /// Log lines that were dropped.
     pub dropped: Arc<Dropped>,
 }
 
@@ -73,6 +84,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
+    /// Returns metrics that read `sources` at each scrape.
     #[must_use]
     pub fn new(sources: Sources) -> Self {
         let mut registry = Registry::default();

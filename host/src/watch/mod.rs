@@ -52,6 +52,7 @@ use crate::api::{Api, ApiError};
 /// is.
 const MAX_BEHIND: u32 = 4;
 
+/// The Pods to watch, and how long requests may take.
 #[derive(Debug, Clone)]
 pub struct WatchOptions {
     /// None: all namespaces.

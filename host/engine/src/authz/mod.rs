@@ -18,10 +18,12 @@ use podium_pods::model::{Grants, KeyPattern, PodKey, Refused, Scope, Write, synt
 pub struct Authorized<T>(T);
 
 impl<T> Authorized<T> {
+    /// Returns the value.
     #[must_use]
     pub fn get(&self) -> &T {
         &self.0
     }
+    /// Returns the value, which can no longer be sent.
     #[must_use]
     pub fn into_inner(self) -> T {
         self.0

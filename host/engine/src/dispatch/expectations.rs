@@ -10,14 +10,17 @@ use super::{
     unsettled::Unsettled,
 };
 
+/// The expectations, reports and tombstones of all plugins. Shared by dispatch and the ingest loop.
 #[derive(Debug, Default)]
 pub struct Expectations {
+    /// The last states of deleted Pods whose deletions have not settled.
     pub tombstones: Tombstones<Lane>,
     pub(super) unsettled: Unsettled,
     pub(super) gates: Gates,
 }
 
 impl Expectations {
+    /// Returns expectations that keep at most as much as `bounds` permits for each plugin.
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
         Self { tombstones: Tombstones::new(bounds), ..Self::default() }

@@ -46,6 +46,7 @@ use crate::{
     queue::{Done, Job, Next},
 };
 
+/// The queue of Pods' keys, with a lane for each plugin.
 pub type PodQueue = Keys<Lane>;
 type PodJob = Job<Lane, Slot, Arc<str>>;
 
@@ -65,14 +66,23 @@ const SEE_WRITES: Duration = Duration::from_secs(2);
 
 /// What a worker needs; shared by all workers.
 pub struct Dispatch {
+    /// The keys to run, shared with the ingest loop.
     pub queue: Arc<PodQueue>,
+    /// The plugins that are loaded.
     pub registry: Arc<Registry>,
+    /// Shared with the ingest loop, which records what the cache shows.
     pub expectations: Arc<Expectations>,
+    /// The cache that runs read.
     pub reader: Reader,
+    /// Sends the writes of runs.
     pub deliver: Arc<dyn Deliver>,
+    /// Reads Pods from the API server, for plugins and for expectations that the cache cannot fulfil.
     pub live: Arc<dyn Live>,
+    /// Puts the API server's answers to writes into the cache.
     pub write_through: Arc<dyn WriteThrough>,
+    /// Dates conditions and Events, and is the time that plugins see.
     pub clock: Clock,
+    /// The host's seed. Runs with the same seed and number have the same random numbers.
     pub seed: u64,
     /// Numbers the runs; with the seed it seeds a WASI guest's random numbers.
     pub runs: AtomicU64,

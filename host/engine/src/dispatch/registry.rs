@@ -19,12 +19,17 @@ pub struct Lane(pub u32);
 
 /// A plugin that can be run.
 pub struct Loaded {
+    /// The lane of the plugin's keys in the queue.
     pub lane: Lane,
+    /// The configuration that the plugin was loaded with.
     pub spec: PluginSpec,
+    /// The plugin's code.
     pub reconcile: Arc<dyn Reconcile>,
+    /// The account and the field manager of the plugin's writes.
     pub sender: Sender,
     /// Outlives a swap of the component.
     pub state: Arc<Mutex<State>>,
+    /// The plugin's counters, which outlive a swap of the component too.
     pub status: Arc<PluginStatus>,
     /// `None` if the host keeps no journal.
     pub account: Option<Account>,
@@ -73,6 +78,7 @@ struct Inner {
 }
 
 impl Registry {
+    /// Returns the plugin that is loaded in the lane; `None` after it was unloaded.
     #[must_use]
     pub fn get(&self, lane: Lane) -> Option<Arc<Loaded>> {
         self.inner.read().plugins.get(&lane).cloned()

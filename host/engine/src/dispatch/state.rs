@@ -21,6 +21,7 @@ pub struct State {
 }
 
 impl State {
+    /// Returns the value and its version, or `None` if the key was not put or was removed.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<StateEntry> {
         self.entries.get(key).cloned()

@@ -81,6 +81,7 @@ impl<L> Plan<L> {
 /// What a run finds of its Pod.
 #[derive(Debug)]
 pub struct Looked {
+    /// The Pod, or the last state of a deleted one if it is still kept.
     pub subject: Subject,
     /// If the Pod is gone: for how long this process has known it.
     pub gone_for: Option<Duration>,
@@ -89,10 +90,15 @@ pub struct Looked {
 /// What became of a job.
 #[derive(Debug)]
 pub struct Ended {
+    /// Where the queue left the item.
     pub done: Done,
+    /// Deletions and last states that were dropped because the item is kept.
     pub excess: Excess,
 }
 
+/// The deletions that have not settled, with the last states of their Pods, by plugin and Pod. Bounded by [`Bounds`]
+/// for
+/// each plugin.
 #[derive(Debug)]
 pub struct Tombstones<L> {
     inner: Mutex<Stones<L>>,
@@ -105,6 +111,7 @@ impl<L: Copy + Ord + Hash> Default for Tombstones<L> {
 }
 
 impl<L: Copy + Ord + Hash> Tombstones<L> {
+    /// Returns an empty set with these bounds for each plugin.
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
         Self { inner: Mutex::new(Stones::new(bounds)) }
@@ -273,6 +280,7 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         self.inner.lock().forget_lane(lane);
     }
 
+    /// Returns how many tombstones are kept for the plugin of the lane.
     #[must_use]
     pub fn figures(&self, lane: L) -> Figures {
         self.inner.lock().figures(lane)

@@ -42,15 +42,21 @@ use crate::{
 
 /// What the ingest loop shares with other tasks.
 pub struct IngestOptions {
+    /// Events, lists and the state of the watch, from the watch's task.
     pub observations: mpsc::Receiver<Observation>,
+    /// The plugins that changes are compared with.
     pub registry: Arc<Registry>,
+    /// The queue that keys are added to.
     pub queue: Arc<PodQueue>,
+    /// The tombstones and gates that the loop keeps up to date with the cache.
     pub expectations: Arc<Expectations>,
     /// None without a journal.
     pub reopened: Option<Reopened>,
+    /// Runs the reading of the journal and the trimming of the heap.
     pub blocking: Arc<dyn Blocking>,
 }
 
+/// The loop's state: the cache's writer and everything that has to follow its changes in order.
 pub struct Ingest {
     writer: Writer,
     reader: Reader,
@@ -75,6 +81,7 @@ pub struct Ingest {
 }
 
 impl Ingest {
+    /// Returns the loop, and the handle through which other tasks write to the cache and announce plugins.
     #[must_use]
     pub fn new((writer, reader): (Writer, Reader), options: IngestOptions) -> (Self, IngestHandle) {
         let IngestOptions { observations, registry, queue, expectations, reopened, blocking } = options;

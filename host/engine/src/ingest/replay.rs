@@ -19,7 +19,9 @@ use crate::{
 
 /// A journal that was opened, whose former entries are to be compared with the first list.
 pub struct Reopened {
+    /// The open journal.
     pub journal: Arc<Journal>,
+    /// The names in the file as it was found.
     pub recovery: Recovery,
     /// The only namespace that is listed; none: all.
     pub namespace: Option<String>,

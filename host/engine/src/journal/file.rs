@@ -34,17 +34,27 @@ const KEEP_ABSENT_MILLIS: u64 = 7 * 24 * 3_600 * 1_000;
 /// Why the host cannot have a journal there.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// Another process has the lock of this file.
     #[error("{} is used by another podium-host: give each host a directory of its own, or end the other one first", .0.display())]
     Locked(PathBuf),
+    /// The file or the directory cannot be read or written.
     #[error("{} cannot be used: {error}; give a directory that the host can write to", path.display())]
-    Io { path: PathBuf, error: io::Error },
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the operating system answered.
+        error: io::Error,
+    },
 }
 
 /// A journal that was opened, and what it takes to use it.
 #[derive(Debug)]
 pub struct Opened {
+    /// The entries in memory, shared by all.
     pub journal: Arc<Journal>,
+    /// The file, for the one task that writes.
     pub store: Store,
+    /// The names in the file as it was found, to be compared with the first list.
     pub recovery: Recovery,
 }
 

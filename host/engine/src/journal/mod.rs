@@ -90,7 +90,9 @@ struct Known {
      each cluster a state directory of its own, or remove this one, and with it the deletions that are still pending"
 )]
 pub struct OtherCluster {
+    /// The uid in the journal.
     pub noted: Arc<str>,
+    /// The uid that the API server answered with.
     pub present: Arc<str>,
 }
 
@@ -194,6 +196,7 @@ impl Journal {
         plugins
     }
 
+    /// Returns the journal's figures, for metrics.
     #[must_use]
     pub fn figures(&self) -> Figures {
         let state = self.state.lock();
@@ -353,6 +356,7 @@ pub struct Account {
 }
 
 impl Account {
+    /// Returns the plugin's place in the journal.
     #[must_use]
     pub fn number(&self) -> Number {
         self.number

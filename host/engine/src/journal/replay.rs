@@ -75,9 +75,11 @@ fn take(state: &mut State, entry: Entry<'static>) -> Result<(), String> {
 /// What the first list says of a Pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
+    /// The cache has it.
     Cached,
     /// The API server has it, and the cache has not: it cannot be decoded.
     Undecoded,
+    /// The list does not contain it: it was deleted.
     Absent,
 }
 

@@ -18,7 +18,9 @@ use crate::authz::Authorized;
 /// Writes and Events of a run that were authorised and not yet sent, in staging order.
 #[derive(Debug, Default)]
 pub struct Staged {
+    /// The writes, which are sent in this order.
     pub writes: Vec<Authorized<Write>>,
+    /// The Events, of which those that report a write go with it.
     pub events: Vec<Authorized<Event>>,
 }
 
@@ -35,6 +37,7 @@ pub trait World: Send + 'static {
     ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>>;
     /// Sends, waits until the cache shows what was written, and moves the snapshot there. Reports in staging order.
     fn commit(&mut self, staged: Staged) -> BoxFuture<'_, Vec<WriteReport>>;
+    /// Returns the value of a key of the plugin's own state, or `None` if there is none.
     fn state_get(&mut self, key: &str) -> Option<StateEntry>;
     /// Returns the new version.
     ///
@@ -48,26 +51,34 @@ pub trait World: Send + 'static {
     fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]);
 }
 
+/// The severity of a plugin's log line, as the contract has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogLevel {
+    /// For the plugin's author.
     Debug,
+    /// Normal operation.
     Info,
+    /// A problem that the plugin copes with.
     Warn,
+    /// A problem that needs attention.
     Error,
 }
 
 /// A value of a plugin's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateEntry {
+    /// The bytes that the plugin stored.
     pub value: Vec<u8>,
     /// Grows with every put to the key; never 0.
     pub version: u64,
 }
 
+/// Why a write to the plugin's state was not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StateError {
     /// The version expected is not the one there.
     Conflict(Option<StateEntry>),
+    /// The plugin's share is used up, or the key or the value is too long.
     Refused(Refused),
 }
 
@@ -139,10 +150,13 @@ pub struct Sent {
 /// What a cache that has caught up with a write shows of the Pod. A Pod that is gone fulfils every expectation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expectation {
+    /// The Pod that was written to.
     pub key: PodKey,
+    /// What the cache has to show of it.
     pub shown: Shown,
 }
 
+/// How a write becomes visible in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
     /// The Pod at this revision or a newer one: that of the API server's answer to a patch.

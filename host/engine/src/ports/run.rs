@@ -13,9 +13,12 @@ pub const RUN_TARGET: &str = "podium::run";
 /// The `tracing` target of a plugin's own log lines.
 pub const PLUGIN_TARGET: &str = "podium::plugin";
 
+/// What a run is about, and everything that it does not read through its [`World`](super::World).
 #[derive(Debug, Clone)]
 pub struct Request {
+    /// The Pod; its uid distinguishes it from later Pods of the name.
     pub key: PodKey,
+    /// The Pod's state, or its deletion.
     pub subject: Subject,
     /// Epoch milliseconds.
     pub now_millis: u64,
@@ -27,24 +30,33 @@ pub struct Request {
     pub seed: u64,
 }
 
+/// The state of the Pod that a run begins with.
 #[derive(Debug, Clone)]
 pub enum Subject {
+    /// The Pod as the run's snapshot has it.
     Present(Arc<CachedPod>),
     /// The last known state, if there is one.
     Deleted(Option<Arc<CachedPod>>),
 }
 
+/// How a run that did not fail ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
+    /// Nothing is left to do until the next change.
     Settled,
+    /// The plugin is to be run again after this time, or at the next change.
     RequeueAfter(Duration),
+    /// As [`Self::Settled`], and plugins that are ordered after this one may skip this revision. Runs of different
+    /// plugins are not ordered yet.
     Stop,
 }
 
 /// Why a run failed; the text is for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
+    /// Whether and how the run is retried.
     pub kind: FailureKind,
+    /// One line; escaped and bounded.
     pub message: String,
 }
 
@@ -93,15 +105,20 @@ impl FailureKind {
 #[derive(Debug)]
 #[must_use]
 pub struct RunReport<Staged> {
+    /// The plugin's answer, or why there is none.
     pub result: Result<Outcome, Failure>,
+    /// The writes and Events that were staged and not sent by a commit.
     pub staged: Staged,
+    /// The run's consumption, also of a run that failed.
     pub usage: Usage,
 }
 
 /// What a run used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
+    /// Instructions, in units of wasmtime's fuel.
     pub fuel: u64,
+    /// Calls of the host's functions.
     pub host_calls: u32,
     /// From start to end, waiting included.
     pub wall: Duration,

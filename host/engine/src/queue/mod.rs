@@ -18,8 +18,11 @@ pub use crate::backoff::Backoff;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a slot stays taken until the job is returned to Queue::done"]
 pub struct Job<L, S, I> {
+    /// The plugin that the job is of.
     pub lane: L,
+    /// The name that no other job of the lane has at the same time.
     pub slot: S,
+    /// The incarnation of the name.
     pub item: I,
     /// 1, and one more for each failure in a row.
     pub attempt: u32,

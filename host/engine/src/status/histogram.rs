@@ -24,17 +24,20 @@ impl Default for Histogram {
 }
 
 impl Histogram {
+    /// Counts one time.
     pub fn record(&self, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.buckets[bucket(micros)].fetch_add(1, Relaxed);
         self.micros.fetch_add(micros, Relaxed);
     }
 
+    /// Returns how many times were counted.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|bucket| bucket.load(Relaxed)).sum()
     }
 
+    /// Returns the sum of all times, each cut to whole microseconds.
     #[must_use]
     pub fn sum(&self) -> Duration {
         Duration::from_micros(self.micros.load(Relaxed))

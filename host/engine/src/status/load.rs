@@ -8,6 +8,7 @@ pub enum LoadState {
     /// The first attempt has not ended.
     #[default]
     Loading,
+    /// The attempt succeeded.
     Loaded,
     /// The attempt failed for a reason that may pass, such as a component file that cannot be read. The host tries
     /// again with back-off.
@@ -49,7 +50,9 @@ impl LoadState {
 /// One configured plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginState {
+    /// The plugin's namespace and name.
     pub id: PluginId,
+    /// The result of the latest attempt.
     pub load: LoadState,
     /// True while a version of the plugin runs. It may be true when `load` is not [`LoadState::Loaded`]: an earlier
     /// version goes on while a new one is compiled, and after a new one failed to load that may do no less.

@@ -72,7 +72,9 @@ impl Status {
 /// The results of a run, as controller-runtime names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunResult {
+    /// Settled.
     Success,
+    /// Failed.
     Error,
     /// Settled, and to be run again after a time.
     RequeueAfter,
@@ -81,8 +83,10 @@ pub enum RunResult {
 }
 
 impl RunResult {
+    /// All results, in the order of the metrics.
     pub const ALL: [Self; 4] = [Self::Success, Self::Error, Self::RequeueAfter, Self::Requeue];
 
+    /// Returns the value of the metrics' label `result`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -176,10 +180,12 @@ impl PluginStatus {
         grown(&self.given_up, deletions)
     }
 
+    /// Returns how many last states were dropped because of the bounds.
     #[must_use]
     pub fn states_dropped(&self) -> u64 {
         self.dropped_states.load(Relaxed)
     }
+    /// Returns how many deletions were given up because of the bounds or of their age.
     #[must_use]
     pub fn deletions_given_up(&self) -> u64 {
         self.given_up.load(Relaxed)
@@ -190,6 +196,7 @@ impl PluginStatus {
     pub fn runs_by(&self, result: RunResult) -> u64 {
         self.results[result as usize].load(Relaxed)
     }
+    /// Returns how many runs have ended.
     #[must_use]
     pub fn runs(&self) -> u64 {
         self.results.iter().map(|count| count.load(Relaxed)).sum()
@@ -219,6 +226,7 @@ impl PluginStatus {
     pub fn adds(&self) -> u64 {
         self.adds.load(Relaxed)
     }
+    /// Returns how many runs are under way.
     #[must_use]
     pub fn active(&self) -> i64 {
         self.active.load(Relaxed)

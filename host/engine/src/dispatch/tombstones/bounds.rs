@@ -46,9 +46,12 @@ impl Excess {
 /// Tombstones that are kept for one plugin now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// As in [`Bounds`].
+    /// Last states of deletions on which a run did not settle.
     pub states: usize,
+    /// Last states of deletions on which no run has ended yet.
     pub waiting: usize,
+    /// Deletions on which a run did not settle.
     pub unsettled: usize,
+    /// Deletions, including those that wait for their first run.
     pub all: usize,
 }
