@@ -28,10 +28,10 @@ use kube::{
     Api, Client,
     api::{ListParams, ObjectMeta, PostParams},
 };
+use program::Program;
 use tempfile::TempDir;
 
 use crate::{process::Process, wait::until};
-use program::Program;
 
 const STAGES: &str = include_str!("../controlplane/stages.yaml");
 const AUDIT_POLICY: &str = include_str!("../controlplane/audit-policy.yaml");

@@ -4,17 +4,18 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
-use podium_wire::json::{JsonError, decode, decode_value, format_timestamp, render, timestamp};
 use podium_wire::{
     Condition, ConditionStatus, Container, ContainerState, ContainerStatus, Header, Lifecycle, Owner, Pod, Port,
     Record, RestartPolicy, Section, SectionBytes, SectionSet, Spec, Status, Timestamp, Toleration, Volume,
+    json::{JsonError, decode, decode_value, format_timestamp, render, timestamp},
 };
-use proptest::collection::{btree_map, vec};
-use proptest::option::of;
-use proptest::prelude::*;
+use proptest::{
+    collection::{btree_map, vec},
+    option::of,
+    prelude::*,
+};
 use serde_json::{Value, json};
 
 /// 9999-12-30T22:00:00Z, the last second that jiff holds.

@@ -1,8 +1,9 @@
 //! Serves a cluster for kubectl until it is interrupted: prints a kubeconfig on stdout.
 //! Usage: `cargo run -p podium-devcluster --example serve > devcluster.yaml`
 
-use podium_devcluster::{Cluster, Options};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use podium_devcluster::{Cluster, Options};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {

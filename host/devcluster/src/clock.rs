@@ -1,8 +1,9 @@
 //! The cluster's time: a given start plus tokio's monotonic clock, so that paused time moves it too.
 //! Nothing here reads the wall clock.
 
-use jiff::Timestamp;
 use std::time::Duration;
+
+use jiff::Timestamp;
 use tokio::time::Instant;
 
 /// Milliseconds since the epoch as the cluster sees them.

@@ -1,26 +1,27 @@
 //! A whole cluster: started, looked at, broken and shut down through one handle.
 
-use crate::clock::Clock;
-use crate::core::{Core, Offer};
-use crate::failure::Failure;
-use crate::faults::Faults;
-use crate::gc;
-use crate::managed::Author;
-use crate::meta;
-use crate::requests::RequestLog;
-use crate::rules;
-use crate::serve::Server;
-use crate::service::Api;
-use crate::sim::{self, Pace, Simulation};
-use crate::store::Key;
-use crate::types::{self, Decoded, Struct};
-use crate::write::{self, Write};
+use std::{net::SocketAddr, sync::Arc};
+
 use serde_json::{Value, json};
-use std::net::SocketAddr;
-use std::sync::Arc;
-use tokio::runtime::Handle;
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::{runtime::Handle, sync::watch, task::JoinHandle};
+
+use crate::{
+    clock::Clock,
+    core::{Core, Offer},
+    failure::Failure,
+    faults::Faults,
+    gc,
+    managed::Author,
+    meta,
+    requests::RequestLog,
+    rules,
+    serve::Server,
+    service::Api,
+    sim::{self, Pace, Simulation},
+    store::Key,
+    types::{self, Decoded, Struct},
+    write::{self, Write},
+};
 
 /// 2026-01-01T00:00:00Z in milliseconds since the epoch.
 const DEFAULT_START: i64 = 1_767_225_600_000;

@@ -1,13 +1,10 @@
 //! What every part of the cluster shares: the state under its lock, the clock, the switches of faults, the log.
 
-use crate::clock::Clock;
-use crate::faults::Switches;
-use crate::kinds::Kinds;
-use crate::requests::RequestLog;
-use crate::state::State;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+use crate::{clock::Clock, faults::Switches, kinds::Kinds, requests::RequestLog, state::State};
 
 #[derive(Debug)]
 pub(crate) struct Core {

@@ -1,14 +1,18 @@
 //! Deletion: preconditions, grace of Pods, finalizers.
 
-use crate::clock::{self, Clock};
-use crate::failure::{self, Cause, Failure};
-use crate::kinds::Kind;
-use crate::meta::{self, Object};
-use crate::rules;
-use crate::state::State;
-use crate::store::Key;
-use serde_json::{Value, json};
 use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::{
+    clock::{self, Clock},
+    failure::{self, Cause, Failure},
+    kinds::Kind,
+    meta::{self, Object},
+    rules,
+    state::State,
+    store::Key,
+};
 
 /// Finalizers by which a deletion asks something of the garbage collector.
 pub(crate) const ORPHAN: &str = "orphan";

@@ -1,13 +1,16 @@
 //! What a client asks before anything else: versions, groups, resources (in the old form and aggregated), health.
 
-use crate::kinds::{Kind, Kinds};
-use crate::openapi;
-use crate::service::{json, text_plain, typed};
+use std::{collections::BTreeMap, sync::Arc};
+
 use axum::body::Body;
 use http::Response;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::sync::Arc;
+
+use crate::{
+    kinds::{Kind, Kinds},
+    openapi,
+    service::{json, text_plain, typed},
+};
 
 const READ_WRITE: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 const STATUS: [&str; 3] = ["get", "patch", "update"];

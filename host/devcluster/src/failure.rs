@@ -1,9 +1,9 @@
 //! What the API server says no with: a `Status` object with code, reason, details and causes.
 //! Only the shapes; when each is due is decided where the rule lives.
 
-use crate::kinds::Kind;
-use crate::meta;
 use serde_json::{Value, json};
+
+use crate::{kinds::Kind, meta};
 
 /// A refused request.
 #[derive(Clone, Debug)]

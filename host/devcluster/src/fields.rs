@@ -1,8 +1,10 @@
 //! Field sets: which fields of an object, in the words of managedFields (`FieldsV1`). No ownership is decided here.
 
-use crate::patch::lists::{Merge, Schema};
-use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use crate::patch::lists::{Merge, Schema};
 
 /// Steps as `FieldsV1` writes them: `f:name`, `k:{"name":"x"}`, `v:"x"`.
 pub(crate) type Path = Vec<String>;

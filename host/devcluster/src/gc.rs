@@ -1,17 +1,20 @@
 //! What the controller manager does for every cluster: objects whose owners are all gone are collected, foreground
 //! deletions wait for dependents, orphans are let go, terminating Namespaces are emptied.
 
-use crate::core::Core;
-use crate::delete::{self, Options};
-use crate::kinds::Kind;
-use crate::managed::Author;
-use crate::meta::{self, Object};
-use crate::state::State;
-use crate::store::Key;
-use crate::write::{self, Write};
+use std::{collections::BTreeSet, sync::Arc};
+
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
-use std::sync::Arc;
+
+use crate::{
+    core::Core,
+    delete::{self, Options},
+    kinds::Kind,
+    managed::Author,
+    meta::{self, Object},
+    state::State,
+    store::Key,
+    write::{self, Write},
+};
 
 /// A stored object's place.
 type Place = (Arc<Kind>, Key);

@@ -1,25 +1,24 @@
 //! What each verb does with a request that is allowed. No IO: a request and the state in, an answer out.
 
-use crate::core::Core;
-use crate::delete::{self, Deleted, Options};
-use crate::failure::{Cause, Failure};
-use crate::managed::Author;
-use crate::meta::{self, Object};
-use crate::patches;
-use crate::pods;
-use crate::present::{Presenter, Shape};
-use crate::rbac;
-use crate::read;
-use crate::request::{Request, Target, Verb};
-use crate::review;
-use crate::rules;
-use crate::state::State;
-use crate::store::Key;
-use crate::types::{Decoded, Struct};
-use crate::validation::{self, FieldValidation};
-use crate::write::{self, Write};
-
 use serde_json::{Value, json};
+
+use crate::{
+    core::Core,
+    delete::{self, Deleted, Options},
+    failure::{Cause, Failure},
+    managed::Author,
+    meta::{self, Object},
+    patches, pods,
+    present::{Presenter, Shape},
+    rbac, read,
+    request::{Request, Target, Verb},
+    review, rules,
+    state::State,
+    store::Key,
+    types::{Decoded, Struct},
+    validation::{self, FieldValidation},
+    write::{self, Write},
+};
 
 /// An answer that is not a watch.
 #[derive(Debug)]

@@ -1,9 +1,11 @@
 //! The table of served resources: group, version, kind, resource and behaviour. Custom resource definitions add to it
 //! and remove from it. It has names, not objects.
 
-use crate::meta;
-use serde_json::Value;
 use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::meta;
 
 /// One served resource in one version.
 #[derive(Clone, Debug, Default)]

@@ -1,9 +1,12 @@
 //! managedFields: who owns which field of an object, kept at every write.
 
-use crate::fields::{self, FieldSet};
-use crate::meta;
-use crate::patch::lists::Schema;
 use serde_json::{Value, json};
+
+use crate::{
+    fields::{self, FieldSet},
+    meta,
+    patch::lists::Schema,
+};
 
 /// Who writes: one entry of managedFields.
 #[derive(Clone, Debug)]

@@ -1,7 +1,8 @@
 //! Reading and changing objects held as JSON, safe on any shape a client may send.
 
-use serde_json::{Map, Value};
 use std::sync::Arc;
+
+use serde_json::{Map, Value};
 
 /// A stored object: never changed in place, shared by store, history and watches.
 pub(crate) type Object = Arc<Value>;

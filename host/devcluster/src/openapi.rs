@@ -2,13 +2,16 @@
 //! from them, and finds in them that the server validates fields. Version 2 has no definitions: with none, kubectl
 //! leaves validation and patches to the server.
 
-use crate::kinds::{Kind, Kinds};
-use crate::meta;
-use crate::service::{json, typed};
-use crate::types::{Struct, Type};
 use axum::body::Body;
 use http::Response;
 use serde_json::{Map, Value, json};
+
+use crate::{
+    kinds::{Kind, Kinds},
+    meta,
+    service::{json, typed},
+    types::{Struct, Type},
+};
 
 /// The version of the API that is served.
 const VERSION: &str = "v1.36.3";

@@ -1,7 +1,9 @@
 //! Which options of lists and watches go together: `ListOptions` as the API server checks them.
 
-use crate::failure::{Cause, Failure};
-use crate::request::Query;
+use crate::{
+    failure::{Cause, Failure},
+    request::Query,
+};
 
 const MATCH: &str = "resourceVersionMatch";
 const INITIAL: &str = "sendInitialEvents";

@@ -1,23 +1,25 @@
 //! PATCH: the validation of the four kinds of patch and of their results, in the order of the API server. `patch`
 //! applies a patch to an object.
 
-use crate::core::Core;
-use crate::failure::Failure;
-use crate::handle;
-use crate::kinds::Kind;
-use crate::meta::{self, Object};
-use crate::patch::{apply, json, merge, strategic};
-use crate::rbac;
-use crate::request::{Request, Verb};
-use crate::rules;
-use crate::state::State;
-use crate::store::Key;
-use crate::types::{self, Decoded, Struct};
-use crate::validation::FieldValidation;
-use crate::write;
-use crate::yaml;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
+
+use crate::{
+    core::Core,
+    failure::Failure,
+    handle,
+    kinds::Kind,
+    meta::{self, Object},
+    patch::{apply, json, merge, strategic},
+    rbac,
+    request::{Request, Verb},
+    rules,
+    state::State,
+    store::Key,
+    types::{self, Decoded, Struct},
+    validation::FieldValidation,
+    write, yaml,
+};
 
 const JSON: &str = "application/json-patch+json";
 const MERGE: &str = "application/merge-patch+json";

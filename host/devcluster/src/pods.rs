@@ -1,19 +1,22 @@
 //! The subresources of Pods that do something: eviction, held back by disruption budgets, and binding.
 
-use crate::core::Core;
-use crate::delete::{self, Options};
-use crate::failure::{self, Failure};
-use crate::handle;
-use crate::kinds::Kind;
-use crate::managed::Author;
-use crate::meta;
-use crate::request::Request;
-use crate::rules;
-use crate::selector::Labels;
-use crate::state::State;
-use crate::store::Key;
-use crate::write::{self, Write};
 use serde_json::{Value, json};
+
+use crate::{
+    core::Core,
+    delete::{self, Options},
+    failure::{self, Failure},
+    handle,
+    kinds::Kind,
+    managed::Author,
+    meta,
+    request::Request,
+    rules,
+    selector::Labels,
+    state::State,
+    store::Key,
+    write::{self, Write},
+};
 
 /// The reason of an evicted Pod's condition.
 const EVICTED: &str = "EvictionByEvictionAPI";

@@ -1,12 +1,16 @@
 //! In which shape objects are shown: whole, as metadata alone, or as a table for people.
 
-use crate::failure::Failure;
-use crate::kinds::Kind;
-use crate::meta::{self, Object};
-use crate::read::Page;
-use crate::table;
-use serde_json::{Value, json};
 use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::{
+    failure::Failure,
+    kinds::Kind,
+    meta::{self, Object},
+    read::Page,
+    table,
+};
 
 /// What the Accept header asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,13 +1,16 @@
 //! RBAC, thin: a request that impersonates a user is held to the Roles and ClusterRoles bound to it. One that does not
 //! comes from the administrator. Whether the administrator may impersonate is not asked.
 
-use crate::failure::Failure;
-use crate::meta;
-use crate::read::Scope;
-use crate::request::{Request, Target, Verb};
-use crate::state::State;
-use crate::store::Key;
 use serde_json::Value;
+
+use crate::{
+    failure::Failure,
+    meta,
+    read::Scope,
+    request::{Request, Target, Verb},
+    state::State,
+    store::Key,
+};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 

@@ -1,15 +1,18 @@
 //! Get and list: selectors, pages that show one moment, revisions that are too old or too new.
 
-use crate::failure::Failure;
-use crate::kinds::Kind;
-use crate::meta::{self, Object};
-use crate::options;
-use crate::request::Request;
-use crate::rules;
-use crate::selector::{Fields, Labels};
-use crate::state::State;
-use crate::store::{Compacted, Key, Store};
 use serde_json::{Value, json};
+
+use crate::{
+    failure::Failure,
+    kinds::Kind,
+    meta::{self, Object},
+    options,
+    request::Request,
+    rules,
+    selector::{Fields, Labels},
+    state::State,
+    store::{Compacted, Key, Store},
+};
 
 /// Which objects a list or a watch is about.
 #[derive(Clone, Debug)]

@@ -1,14 +1,17 @@
 //! A request taken apart: verb, kind, names and options. It decides nothing about objects.
 
-use crate::failure::Failure;
-use crate::kinds::{Kind, Kinds};
-use crate::protobuf::{self, Unreadable};
-use crate::types::{self, Decoded, Struct};
+use std::{collections::BTreeMap, sync::Arc};
+
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 use serde_json::Value;
-use std::collections::BTreeMap;
-use std::sync::Arc;
+
+use crate::{
+    failure::Failure,
+    kinds::{Kind, Kinds},
+    protobuf::{self, Unreadable},
+    types::{self, Decoded, Struct},
+};
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 

@@ -1,10 +1,11 @@
 //! A log of the requests that came in through the API, so that a test can count them. What the cluster's own kubelet,
 //! scheduler and collector do is not in it.
 
-use crate::request::Verb;
+use std::{collections::VecDeque, sync::Arc};
+
 use parking_lot::Mutex;
-use std::collections::VecDeque;
-use std::sync::Arc;
+
+use crate::request::Verb;
 
 /// Requests kept; the oldest are forgotten. A demonstration makes some thousands.
 const KEPT: usize = 200_000;

@@ -1,10 +1,13 @@
 //! Reviews: who am I, and what may I do. Nothing is stored.
 
-use crate::meta;
-use crate::rbac::{self, Action, User};
-use crate::request::Request;
-use crate::state::State;
 use serde_json::{Value, json};
+
+use crate::{
+    meta,
+    rbac::{self, Action, User},
+    request::Request,
+    state::State,
+};
 
 pub(crate) fn answer(state: &State, request: &Request, mut review: Value) -> Value {
     let kind = &request.target.kind;

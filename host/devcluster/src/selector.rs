@@ -1,8 +1,8 @@
 //! Label selectors (the query form and the object form) and field selectors.
 
-use crate::kinds::Kind;
-use crate::meta;
 use serde_json::Value;
+
+use crate::{kinds::Kind, meta};
 
 #[derive(Clone, Debug, PartialEq)]
 enum Test {

@@ -1,12 +1,12 @@
 //! The API on a socket: plain HTTP, for kubectl and for hosts in other processes.
 
-use crate::service::Api;
-use axum::Router;
-use axum::serve::ListenerExt;
 use std::net::SocketAddr;
-use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
+
+use axum::{Router, serve::ListenerExt};
+use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
+
+use crate::service::Api;
 
 /// A listening API server. It stops when it is dropped or when its cluster shuts down.
 #[derive(Debug)]

@@ -1,27 +1,32 @@
 //! The API as a tower service: the way of a request from bytes to an answer. Works for `kube::Client::new` in the
 //! process and for a socket alike.
 
-use crate::core::Core;
-use crate::discovery;
-use crate::failure::Failure;
-use crate::faults::{Refusal, Requests};
-use crate::handle::{self, Answer};
-use crate::present::Shape;
-use crate::rbac;
-use crate::request::{self, Query, Request, Verb};
-use crate::requests::Logged;
-use crate::watch::Watch;
+use std::{
+    convert::Infallible,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
 use axum::body::Body;
 use bytes::Bytes;
-use http::request::Parts;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderValue, Response, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use std::convert::Infallible;
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
 use tokio_util::sync::CancellationToken;
+
+use crate::{
+    core::Core,
+    discovery,
+    failure::Failure,
+    faults::{Refusal, Requests},
+    handle::{self, Answer},
+    present::Shape,
+    rbac,
+    request::{self, Query, Request, Verb},
+    requests::Logged,
+    watch::Watch,
+};
 
 /// The API server's own limit for a body, in bytes.
 const LARGEST_BODY: usize = 3 * 1024 * 1024;

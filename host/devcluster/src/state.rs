@@ -1,12 +1,15 @@
 //! What the lock guards: the store, the kinds and the source of uids and names.
 
-use crate::kinds::{Kind, Kinds};
-use crate::meta::Object;
-use crate::store::{Key, Store};
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
-use serde_json::Value;
 use std::sync::Arc;
+
+use rand::{Rng, SeedableRng, rngs::SmallRng};
+use serde_json::Value;
+
+use crate::{
+    kinds::{Kind, Kinds},
+    meta::Object,
+    store::{Key, Store},
+};
 
 /// Letters of generated names: no vowels and no 0, 1, 3, as Kubernetes has them, so that they spell nothing.
 pub(crate) const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";

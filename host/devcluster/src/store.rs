@@ -1,10 +1,14 @@
 //! What the cluster holds: objects by resource, one revision counter for all of them and the history that watches
 //! read. It checks nothing: rules live with whoever writes.
 
-use crate::meta::{self, Object};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
 use serde_json::Value;
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+
+use crate::meta::{self, Object};
 
 /// Changes kept per resource before the oldest are forgotten (and watches from before them answered with 410). The
 /// real API server keeps five minutes; this is some minutes of a busy demonstration.

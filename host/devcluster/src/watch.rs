@@ -1,25 +1,27 @@
 //! Watches: history, bookmarks, streaming lists, and how they end. A watch only remembers the revision it has shown; it
 //! reads what came after from the store's history, so nothing is queued for a slow client and nothing is lost.
 
-use crate::core::Core;
-use crate::failure::Failure;
-use crate::faults::{Garbler, Refusal, Signals};
-use crate::kinds::Kind;
-use crate::meta::{self, Object};
-use crate::options;
-use crate::present::{Presenter, Shape};
-use crate::read::Scope;
-use crate::request::Request;
-use crate::rules;
-use crate::store::{Change, Compacted, Store};
+use std::{io, sync::Arc, time::Duration};
+
 use bytes::Bytes;
 use futures::Stream;
 use serde_json::{Value, json};
-use std::io;
-use std::sync::Arc;
-use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+use crate::{
+    core::Core,
+    failure::Failure,
+    faults::{Garbler, Refusal, Signals},
+    kinds::Kind,
+    meta::{self, Object},
+    options,
+    present::{Presenter, Shape},
+    read::Scope,
+    request::Request,
+    rules,
+    store::{Change, Compacted, Store},
+};
 
 /// As the API server sends them to who allows them.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);

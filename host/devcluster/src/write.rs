@@ -1,18 +1,22 @@
 //! Create and update, for every kind: the order of checks is the API server's, so that answers are its answers too.
 //! Deletion has a room of its own.
 
-use crate::clock::Clock;
-use crate::delete;
-use crate::failure::Failure;
-use crate::kinds::Kind;
-use crate::managed::{self, Author};
-use crate::meta::{self, Object};
-use crate::patch::lists::Schema;
-use crate::rules;
-use crate::state::State;
-use crate::store::Key;
-use serde_json::Value;
 use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::{
+    clock::Clock,
+    delete,
+    failure::Failure,
+    kinds::Kind,
+    managed::{self, Author},
+    meta::{self, Object},
+    patch::lists::Schema,
+    rules,
+    state::State,
+    store::Key,
+};
 
 /// How lists of this kind's objects merge.
 pub(crate) fn schema(kind: &Kind) -> Schema<'_> {

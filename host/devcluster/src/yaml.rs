@@ -2,8 +2,9 @@
 //! (go-yaml 2) is not one of JSON: it refuses some characters and escapes, and takes U+0085, U+2028 and U+2029 inside a
 //! string for line breaks, which it folds.
 
-use serde_json::json;
 use std::borrow::Cow;
+
+use serde_json::json;
 
 /// Keys of a flow mapping end within so many bytes.
 const LONGEST_KEY: usize = 1024;

@@ -4,10 +4,11 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{Client, MERGE, PODS, pod, revision, still};
 use podium_devcluster::{Cluster, Garble, Refusal, Requests};
 use serde_json::{Value, json};
-use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 const STREAM: &str = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";

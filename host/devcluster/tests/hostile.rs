@@ -5,8 +5,7 @@
 mod common;
 
 use common::{APPLY, Client, JSON, MERGE, PODS, STRATEGIC, alive, pod, uid};
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
+use rand::{Rng, SeedableRng, rngs::SmallRng};
 use serde_json::{Map, Value, json};
 
 /// Keys that mean something somewhere, so that strange values reach far.

@@ -4,16 +4,17 @@
 
 mod common;
 
+use std::{collections::BTreeSet, pin::pin, time::Duration};
+
 use common::{alive, pod, still};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    runtime::watcher::{self, Event, watcher},
+};
 use serde_json::json;
-use std::collections::BTreeSet;
-use std::pin::pin;
-use std::time::Duration;
 
 #[tokio::test(start_paused = true)]
 async fn typed_calls_work_in_the_process() {

@@ -4,15 +4,16 @@
 
 mod common;
 
+use std::{io::Write as _, process::Stdio, time::Duration};
+
 use common::{Client, PODS, alive, pod};
 use podium_devcluster::{Cluster, Server};
 use serde_json::json;
-use std::io::Write as _;
-use std::process::Stdio;
-use std::time::Duration;
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::Command;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::Command,
+};
 
 struct Kubectl {
     cluster: Cluster,

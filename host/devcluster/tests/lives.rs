@@ -4,10 +4,11 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{Client, PODS, STRATEGIC, alive, pod, uid};
 use podium_devcluster::{Cluster, Options};
 use serde_json::{Value, json};
-use std::time::Duration;
 
 fn behaving(name: &str, behaviour: &str) -> Value {
     let mut pod = pod(name);

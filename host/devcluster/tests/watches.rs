@@ -4,10 +4,11 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{Client, PODS, STRATEGIC, pod, revision, still};
 use podium_devcluster::{Cluster, Options};
 use serde_json::{Value, json};
-use std::time::Duration;
 use tokio::time::Instant;
 
 const STREAM: &str = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";

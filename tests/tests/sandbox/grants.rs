@@ -3,8 +3,7 @@
 
 use podium_host::runtime::inspect;
 use podium_pods::model::{Grants, LimitClass, PluginSpec};
-use podium_tests::guests;
-use podium_tests::sandbox::*;
+use podium_tests::{guests, sandbox::*};
 
 fn refusal(spec: &PluginSpec) -> String {
     load(&engine(), spec).unwrap_err().to_string()

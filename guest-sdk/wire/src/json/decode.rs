@@ -4,8 +4,7 @@
 //! owned and moved into the Pod, which needs them owned anyway. Names within lists are not required: the API server
 //! has validated what it stored.
 
-use std::collections::BTreeMap;
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 

@@ -7,13 +7,13 @@
 mod garble;
 mod switches;
 
-use crate::core::Core;
-use crate::store::Store;
+use std::{sync::Arc, time::Duration};
+
 pub use garble::Garble;
 pub(crate) use garble::Garbler;
-use std::sync::Arc;
-use std::time::Duration;
 pub(crate) use switches::{Signals, Switches};
+
+use crate::{core::Core, store::Store};
 
 /// Which requests a refusal is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,13 +1,12 @@
 //! The state of the fault switches, from which each request takes its faults.
 
-use super::{Garble, Refusal, Requests};
-use crate::failure::Failure;
-use crate::store::Store;
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
 use parking_lot::Mutex;
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::watch;
+
+use super::{Garble, Refusal, Requests};
+use crate::{failure::Failure, store::Store};
 
 /// How often something was done to the watches that were open then. A watch remembers what it started with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

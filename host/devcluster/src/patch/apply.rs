@@ -1,11 +1,14 @@
 //! Server-side apply: what a manager says the object is, merged into what it is. What the manager said before and does
 //! not say now is removed, unless somebody else owns it; what somebody else owns and has otherwise is a conflict.
 
-use super::lists::{Merge, Schema};
-use crate::fields::{self, FieldSet, Path};
-use crate::managed::{self, Author, Entry};
-use crate::meta;
 use serde_json::{Map, Value};
+
+use super::lists::{Merge, Schema};
+use crate::{
+    fields::{self, FieldSet, Path},
+    managed::{self, Author, Entry},
+    meta,
+};
 
 /// Field and owner of each conflict: (owner as messages name it, field as messages show it).
 pub(crate) type Conflicts = Vec<(String, String)>;

@@ -1,7 +1,8 @@
 //! JSON merge patch, RFC 7396.
 
-use crate::meta;
 use serde_json::Value;
+
+use crate::meta;
 
 pub(crate) fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(changes) = patch else {

@@ -1,8 +1,9 @@
 //! Strategic-merge patch with its directives: `$patch`, `$deleteFromPrimitiveList`, `$setElementOrder`, `$retainKeys`.
 
+use serde_json::{Map, Value};
+
 use super::lists::{Merge, Schema};
 use crate::meta;
-use serde_json::{Map, Value};
 
 const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const ORDER: &str = "$setElementOrder/";

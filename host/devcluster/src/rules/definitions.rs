@@ -1,8 +1,8 @@
 //! Rules of custom resource definitions: they are established at once.
 
-use crate::failure::Cause;
-use crate::meta;
 use serde_json::{Value, json};
+
+use crate::{failure::Cause, meta};
 
 pub(super) fn prepare_create(definition: &mut Value, now: &str) {
     let spec = &mut definition["spec"];

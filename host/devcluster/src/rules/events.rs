@@ -1,11 +1,15 @@
 //! Events: one thing with two views, `v1` (stored) and `events.k8s.io/v1`.
 
-use super::metadata;
-use crate::failure::Cause;
-use crate::kinds::Kind;
-use crate::meta::{self, Object};
-use serde_json::Value;
 use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::metadata;
+use crate::{
+    failure::Cause,
+    kinds::Kind,
+    meta::{self, Object},
+};
 
 /// (as stored, as events.k8s.io/v1 names it).
 const NAMES: &[(&str, &str)] = &[

@@ -1,9 +1,8 @@
 //! Rules of metadata that hold for every kind.
 
-use crate::failure::Cause;
-use crate::kinds::Kind;
-use crate::meta;
 use serde_json::Value;
+
+use crate::{failure::Cause, kinds::Kind, meta};
 
 const QUALIFIED: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
     alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \

@@ -12,10 +12,9 @@ pub(crate) use events::{from_view, to_view};
 pub(crate) use pods::is_ready;
 pub(crate) use small::base64;
 
-use crate::failure::Cause;
-use crate::kinds::Kind;
-use crate::meta;
 use serde_json::Value;
+
+use crate::{failure::Cause, kinds::Kind, meta};
 
 /// Defaults that the API server's types have: they belong to whoever writes the object.
 pub(crate) fn default(kind: &Kind, object: &mut Value) {

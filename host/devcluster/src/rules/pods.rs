@@ -1,10 +1,9 @@
 //! Rules of Pods: defaults that clients see, required fields, what an update may change.
 
-use super::metadata;
-use crate::failure::Cause;
-use crate::meta;
-use crate::state::ALPHABET;
 use serde_json::{Map, Value, json};
+
+use super::metadata;
+use crate::{failure::Cause, meta, state::ALPHABET};
 
 const UPDATABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
     `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \

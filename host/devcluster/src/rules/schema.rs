@@ -2,9 +2,9 @@
 //! filled in, types, required fields, enumerations and bounds are checked. Patterns, formats, CEL rules and the
 //! combinations (`oneOf` and its kin) are left out.
 
-use crate::failure::Cause;
-use crate::meta;
 use serde_json::{Map, Value};
+
+use crate::{failure::Cause, meta};
 
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 const EMBEDDED: &str = "x-kubernetes-embedded-resource";

@@ -1,8 +1,8 @@
 //! Rules of the kinds that have few: Namespaces, Secrets, ConfigMaps, Leases, PodDisruptionBudgets.
 
-use crate::failure::Cause;
-use crate::meta;
 use serde_json::{Value, json};
+
+use crate::{failure::Cause, meta};
 
 /// The label that the server adds counts as written by whoever makes the Namespace.
 pub(super) fn label_namespace(object: &mut Value) {

@@ -1,9 +1,9 @@
 //! The status that a kubelet reports, step by step.
 
-use super::step;
-use super::{BEHAVIOUR, Pace};
-use crate::meta;
 use serde_json::{Value, json};
+
+use super::{BEHAVIOUR, Pace, step};
+use crate::meta;
 
 pub(super) fn unschedulable(pod: &mut Value, now: &str) {
     let condition = json!({

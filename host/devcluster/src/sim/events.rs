@@ -1,13 +1,16 @@
 //! The Events that scheduler and kubelet leave beside a Pod; a repeated one is counted, not written again.
 
-use super::step::Step;
-use crate::core::Core;
-use crate::managed::Author;
-use crate::meta;
-use crate::state::State;
-use crate::store::Key;
-use crate::write::{self, Write};
 use serde_json::{Value, json};
+
+use super::step::Step;
+use crate::{
+    core::Core,
+    managed::Author,
+    meta,
+    state::State,
+    store::Key,
+    write::{self, Write},
+};
 
 /// Type, reason, component, message.
 type Words<'a> = (&'a str, &'a str, &'a str, &'a str);

@@ -5,22 +5,23 @@ mod containers;
 mod events;
 mod step;
 
-use crate::core::Core;
-use crate::delete::{self, Options};
-use crate::failure::Failure;
-use crate::kinds::Kind;
-use crate::managed::Author;
-use crate::meta;
-use crate::pods;
-use crate::state::State;
-use crate::store::Key;
-use crate::write::{self, Write};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
 use step::Step;
 use tokio::sync::watch;
+
+use crate::{
+    core::Core,
+    delete::{self, Options},
+    failure::Failure,
+    kinds::Kind,
+    managed::Author,
+    meta, pods,
+    state::State,
+    store::Key,
+    write::{self, Write},
+};
 
 /// How a Pod behaves is said by this annotation: `crash` (exits with 1, again and again), `oom` (the same, killed for
 /// its memory), `finish` (exits with 0), `fail` (exits with 1 and is not restarted), `pending` (is never scheduled).

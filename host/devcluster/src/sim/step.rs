@@ -1,9 +1,11 @@
 //! What happens next to a Pod, and after how long: read off the Pod alone.
 
+use std::time::Duration;
+
+use serde_json::Value;
+
 use super::{BEHAVIOUR, Pace};
 use crate::meta;
-use serde_json::Value;
-use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {

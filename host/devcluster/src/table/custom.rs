@@ -1,8 +1,9 @@
 //! Columns of custom resources, by the JSONPath of their definition: fields, indexes and `[?(@.field=="x")]`.
 
+use serde_json::{Value, json};
+
 use super::{Column, age};
 use crate::meta;
-use serde_json::{Value, json};
 
 pub(super) fn columns(defined: &[Value]) -> Vec<Column> {
     let mut columns = vec![Column::new("Name", "string", 0)];

@@ -1,8 +1,9 @@
 //! The other built-in kinds; those not named have a name and an age.
 
+use serde_json::{Value, json};
+
 use super::age;
 use crate::meta;
-use serde_json::{Value, json};
 
 /// The cells of an object at a time in milliseconds.
 pub(super) type Row = fn(&Value, i64) -> Vec<Value>;

@@ -5,9 +5,9 @@ mod custom;
 mod kinds;
 mod pods;
 
-use crate::kinds::Kind;
-use crate::meta;
 use serde_json::{Value, json};
+
+use crate::{kinds::Kind, meta};
 
 /// How one kind is printed.
 pub(crate) struct Printer<'a> {

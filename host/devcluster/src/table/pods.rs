@@ -1,9 +1,9 @@
 //! Pods: READY, STATUS and RESTARTS are worked out as the API server's printer does.
 
-use super::age;
-use crate::clock;
-use crate::meta;
 use serde_json::{Value, json};
+
+use super::age;
+use crate::{clock, meta};
 
 pub(super) const COLUMNS: &[&str] =
     &["Name", "Ready", "Status", "Restarts", "Age", "+IP", "+Node", "+Nominated Node", "+Readiness Gates"];

@@ -1,11 +1,16 @@
 //! What server-side apply finds wrong with an applied object before it is merged: fields that its schema does not
 //! declare and values of another type, in the words of structured-merge-diff.
 
-use super::{Struct, Type};
-use crate::fields;
-use crate::patch::lists::{Merge, Schema};
-use crate::patch::strategic;
 use serde_json::{Map, Value};
+
+use super::{Struct, Type};
+use crate::{
+    fields,
+    patch::{
+        lists::{Merge, Schema},
+        strategic,
+    },
+};
 
 /// Path and message of each mismatch between the object and its type.
 pub(crate) fn mismatches(kind: &Struct, object: &Value, schema: Schema<'_>) -> Vec<String> {

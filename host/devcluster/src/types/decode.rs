@@ -2,11 +2,12 @@
 //! value of another type is an error. Works on a JSON body, in the order of the body, and on a value that a patch has
 //! made.
 
-use super::{Field, Struct, Type, Wrong, scalar};
+use std::{collections::BTreeSet, fmt};
+
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
-use std::collections::BTreeSet;
-use std::fmt;
+
+use super::{Field, Struct, Type, Wrong, scalar};
 
 /// Strict errors that are reported at most, as in the API server.
 const STRICT_ERRORS: usize = 100;

@@ -9,11 +9,11 @@ mod wrong;
 
 pub(crate) use apply::mismatches;
 pub(crate) use decode::{Decoded, decode, decode_any, decode_operations};
+use std::{collections::BTreeMap, sync::LazyLock};
+
 use wrong::Wrong;
 
 use crate::kinds::Kind;
-use std::collections::BTreeMap;
-use std::sync::LazyLock;
 
 const TABLE: &str = include_str!("table.txt");
 /// An operation of a JSON patch.

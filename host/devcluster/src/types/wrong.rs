@@ -1,7 +1,8 @@
 //! A value that its Go type cannot hold, in the words of the decoder that met it.
 
-use super::Type;
 use serde_json::Value;
+
+use super::Type;
 
 /// The first value that cannot be decoded.
 #[derive(Clone, Debug, PartialEq)]

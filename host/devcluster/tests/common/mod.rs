@@ -2,11 +2,12 @@
 
 #![allow(dead_code, reason = "each suite uses its part")]
 
+use std::time::Duration;
+
 use http::{Method, Request};
 use http_body_util::{BodyExt, Full};
 use podium_devcluster::{Api, Cluster, Options};
 use serde_json::{Value, json};
-use std::time::Duration;
 use tower::ServiceExt;
 
 pub(crate) const STRATEGIC: &str = "application/strategic-merge-patch+json";

@@ -1,8 +1,10 @@
 //! A toolchain in a temporary directory, with programs that stand for rustc and rustup.
 
-use super::*;
 use std::{os::unix::fs::symlink, sync::Mutex};
+
 use tempfile::TempDir;
+
+use super::*;
 
 const TRIPLE: &str = "wasm32-unknown-unknown";
 const COMMAND: &str = "rustup target add wasm32-unknown-unknown --toolchain 1.95.0";

@@ -9,10 +9,9 @@ mod table;
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::Context;
+use measure::Figures;
 
 use crate::generate::{self, PopulationKind};
-
-use measure::Figures;
 
 /// They hold no Pods, so that half of the table means nothing of them.
 const ONLY_BY_NAME: [&str; 2] = ["wire", "wire-protobuf"];
