@@ -60,6 +60,33 @@ pub struct PluginId {
     pub name: Arc<str>,
 }
 
+impl PluginId {
+    #[must_use]
+    pub fn tenant(&self) -> Tenant {
+        self.namespace.clone().map_or(Tenant::Cluster, Tenant::Namespace)
+    }
+}
+
+/// The owner of plugins: what the plugins of one tenant use is the tenant's, and the platform's policy binds tenants.
+/// The Pods that a plugin reaches are its [`Scope`](super::Scope).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tenant {
+    /// All `ReconcilePlugin`s of a namespace.
+    Namespace(Arc<str>),
+    /// All `ClusterReconcilePlugin`s.
+    Cluster,
+}
+
+impl fmt::Display for Tenant {
+    /// Formats `namespace shop`, or `the cluster`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Namespace(namespace) => write!(formatter, "namespace {namespace}"),
+            Self::Cluster => formatter.write_str("the cluster"),
+        }
+    }
+}
+
 impl fmt::Display for PluginId {
     /// Formats `namespace/name`, or `name` for a plugin of the whole cluster: the value of the metrics' label
     /// `controller`.
@@ -82,5 +109,16 @@ mod tests {
         }
         assert_eq!(Revision::parse("0"), Ok(Revision(0)));
         assert!(Revision::parse("9").unwrap() < Revision::parse("10").unwrap());
+    }
+
+    #[test]
+    fn plugins_of_a_namespace_are_one_tenant_and_plugins_of_the_cluster_another() {
+        let id =
+            |namespace: Option<&str>, name: &str| PluginId { namespace: namespace.map(Into::into), name: name.into() };
+        assert_eq!(id(Some("shop"), "a").tenant(), id(Some("shop"), "b").tenant());
+        assert_ne!(id(Some("shop"), "a").tenant(), id(Some("bank"), "a").tenant());
+        assert_eq!(id(None, "a").tenant(), id(None, "b").tenant());
+        let names = [id(Some("shop"), "a"), id(None, "a")].map(|id| id.tenant().to_string());
+        assert_eq!(names, ["namespace shop", "the cluster"]);
     }
 }

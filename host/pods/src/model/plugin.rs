@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use podium_wire::SectionSet;
 
-use super::{Grants, LabelSelector, PluginId, Scope};
+use super::{Grants, LabelSelector, PluginId, Scope, Tenant};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct PluginSpec {
@@ -26,8 +26,16 @@ pub struct PluginSpec {
 
 impl PluginSpec {
     #[must_use]
+    pub fn tenant(&self) -> Tenant {
+        self.id.tenant()
+    }
+
+    #[must_use]
     pub fn scope(&self) -> Scope {
-        self.id.namespace.clone().map_or(Scope::Cluster, Scope::Namespace)
+        match self.tenant() {
+            Tenant::Namespace(namespace) => Scope::Namespace(namespace),
+            Tenant::Cluster => Scope::Cluster,
+        }
     }
 
     /// Returns true when this configuration permits everything that `other` permits: scope, grants, the account that
