@@ -328,6 +328,65 @@ async fn a_bad_plugin_does_not_stop_the_good_ones_unless_strict_says_so() {
     assert!(host.terminate().await.unwrap().success());
 }
 
+const POLICY: &str = "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec:\n  \
+    defaults: { limits: { writes: 20 } }\n  namespaces: { shop: { excluded: true } }\n";
+
+#[tokio::test]
+async fn a_plugin_beyond_the_policy_is_refused_and_the_others_run() {
+    let place = Place::still().await;
+    place.write("policy.yaml", POLICY);
+    place.write("greedy.yaml", &registrar("  limits: { writes: 21 }").replace("name: registrar", "name: greedy"));
+    let of_shop = registrar("").replace("Cluster", "").replace("name: registrar", "name: tidy, namespace: shop");
+    place.write("excluded.yaml", &of_shop);
+    place.write("registrar.yaml", &registrar(""));
+    let files = ["greedy.yaml", "excluded.yaml", "registrar.yaml"];
+    let policy = place.path("policy.yaml").display().to_string();
+    let ended = place.run_with_plugins(&[&files[..], &["--policy", &policy, "--strict"]].concat()).await;
+    let [greedy, excluded] = ended.errors()[..] else { unreachable!("{}", ended.stderr) };
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    let named = [
+        "greedy.yaml: plugin greedy: the policy does not permit it: spec.limits.writes is 21",
+        "plugins of the cluster may have at most 20",
+        &format!("({policy}: spec.defaults.limits.writes); set it to at most 20"),
+    ];
+    assert!(named.iter().all(|named| greedy.contains(named)), "{greedy}");
+    assert!(
+        excluded.contains("plugins of namespace shop are excluded") && excluded.contains("namespaces.shop.excluded")
+    );
+
+    let host = place.spawn(&files, &["--policy", &policy]).await;
+    embedded::create_pod(&place.cluster, "cart-0", "cart").unwrap();
+    place.labelled("cart-0").await;
+    let (metrics, ready) = (host.get("/metrics").await.unwrap(), host.get("/readyz?verbose").await.unwrap());
+    for (name, runs) in [("registrar", 1), ("greedy", 0), ("shop/tidy", 0)] {
+        let line = format!(r#"podium_plugin_ready{{controller="{name}"}} {runs}"#);
+        assert!(metrics.contains(&line), "{line} is not in {metrics}");
+        let line =
+            if runs == 1 { format!("[+]plugin/{name} ok\n") } else { format!("[-]plugin/{name} failed: refused\n") };
+        assert!(ready.contains(&line), "{line} is not in {ready}");
+    }
+    assert!(host.terminate().await.unwrap().success());
+}
+
+#[tokio::test]
+async fn a_policy_that_cannot_be_used_ends_the_host_with_all_its_mistakes_and_exit_code_2() {
+    let place = Place::still().await;
+    place.write("registrar.yaml", &registrar(""));
+    place.write("broken.yaml", &POLICY.replace("writes: 20", "writes: many, reads: 1").replace("true", "yes please"));
+    for (file, mistakes) in [
+        ("nowhere.yaml", &["--policy nowhere.yaml: cannot be read: "][..]),
+        ("registrar.yaml", &["metadata: is not a known field", "kind: must be Policy"]),
+        ("broken.yaml", &["limits.reads: is not", "limits.writes: must be a whole", "shop.excluded: must be true or"]),
+    ] {
+        let ended = place.run_with_plugins(&["registrar.yaml", "--policy", file]).await;
+        let errors = ended.errors();
+        assert_eq!((ended.code, errors.len() >= mistakes.len()), (Some(2), true), "{}", ended.stderr);
+        for mistake in mistakes {
+            assert!(errors.iter().any(|error| error.contains(mistake)), "{mistake}: {}", ended.stderr);
+        }
+    }
+}
+
 #[tokio::test]
 async fn json_logs_are_one_object_a_line_and_sigterm_ends_with_exit_code_0() {
     // The smallest API server that the host is for.

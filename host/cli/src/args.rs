@@ -34,9 +34,10 @@ pub enum Command {
     Build(Build),
     Check(Check),
     Dev(Dev),
-    /// Print the JSON Schema of plugin.yaml, for completion and checks in editors
+    /// Print the JSON Schema of plugin.yaml or of a policy, for completion and checks in editors
     #[command(
-        long_about = "Print the JSON Schema (draft 2020-12) of plugin.yaml to stdout.\n\n\
+        long_about = "Print the JSON Schema (draft 2020-12) of plugin.yaml, or of a policy for podium-host --policy, to \
+            stdout.\n\n\
             Editors with the YAML language server complete fields, show their descriptions and underline mistakes when \
             the first line of plugin.yaml names the schema:\n\n  \
             # yaml-language-server: $schema=plugin.schema.json\n\n\
@@ -44,9 +45,14 @@ pub enum Command {
             together, and whether the component fits its grants.",
         after_help = "Examples:\n  \
             podium schema > plugin.schema.json            beside plugin.yaml, for editors\n  \
+            podium schema policy > policy.schema.json     beside a policy\n  \
             podium schema | jq .properties.spec.properties.limits"
     )]
-    Schema,
+    Schema {
+        /// The document
+        #[arg(value_enum, default_value_t)]
+        document: Document,
+    },
     Demo(Demo),
     /// Print shell completions
     #[command(
@@ -70,9 +76,19 @@ impl Command {
         match self {
             Self::Build(arguments) => arguments.output,
             Self::Check(arguments) => arguments.output,
-            Self::New(_) | Self::Schema | Self::Dev(_) | Self::Demo(_) | Self::Completion { .. } => Output::Table,
+            Self::New(_) | Self::Schema { .. } | Self::Dev(_) | Self::Demo(_) | Self::Completion { .. } => {
+                Output::Table
+            }
         }
     }
+}
+
+/// A document with a schema.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Document {
+    #[default]
+    Plugin,
+    Policy,
 }
 
 /// The format of standard output.
@@ -159,6 +175,7 @@ pub struct Build {
         podium check                             check plugin.yaml in this folder\n  \
         podium check plugins                     check every plugin in that folder, and duplicate names\n  \
         podium check --component ttl.wasm ttl/   check another component\n  \
+        podium check --policy policy.yaml        check the plugin against a policy of podium-host, too\n  \
         podium check --output json | jq .errors  print the mistakes as JSON\n\n\
         Exit codes: 0 the host would load all plugins, 1 it would refuse at least one, 2 invalid arguments."
 )]
@@ -169,6 +186,9 @@ pub struct Check {
     /// Check this component instead of the one that spec.source.file names
     #[arg(long, value_name = "FILE")]
     pub component: Option<PathBuf>,
+    /// Check the plugins against this policy, as podium-host --policy does
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
     /// Format of the result on stdout
     #[arg(long, value_enum, default_value_t)]
     pub output: Output,
@@ -281,6 +301,17 @@ mod tests {
         assert!(error.contains("no Pod runs on a cluster without nodes"), "{error}");
         assert!(Arguments::try_parse_from(["podium", "dev", "--nodes", "1001"]).is_err());
         assert!(Arguments::try_parse_from(["podium", "dev", "--nodes", "1"]).is_ok());
+    }
+
+    #[test]
+    fn schema_is_that_of_a_plugin_unless_a_document_is_named() {
+        for (arguments, expected) in
+            [(&[][..], Document::Plugin), (&["plugin"], Document::Plugin), (&["policy"], Document::Policy)]
+        {
+            let arguments = Arguments::parse_from([&["podium", "schema"], arguments].concat());
+            let Command::Schema { document } = arguments.command else { panic!("not schema: {arguments:?}") };
+            assert_eq!(document, expected);
+        }
     }
 
     #[test]

@@ -7,7 +7,8 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use podium_host::config::{self, ConfigError};
+use podium_config::Problem;
+use podium_host::config::{self, ConfigError, Policy};
 use podium_pods::model::PluginSpec;
 use serde::Serialize;
 
@@ -63,7 +64,8 @@ pub fn run(arguments: &args::Check) -> anyhow::Result<ExitCode> {
     if let Some(component) = arguments.component.as_ref().filter(|component| !component.is_file()) {
         bail!("--component {}: not a file", component.display());
     }
-    let report = check(&files, arguments.component.as_deref());
+    let policy = arguments.policy.as_deref().map(Policy::read).transpose();
+    let report = check(&files, arguments.component.as_deref(), policy);
     for (level, mistakes) in [("warning", &report.warnings), ("error", &report.errors)] {
         for mistake in mistakes {
             eprintln!("{level}: {}", line(mistake));
@@ -114,15 +116,18 @@ fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn check(files: &[PathBuf], component: Option<&Path>) -> Report {
+/// A policy with mistakes is reported and not compared with.
+fn check(files: &[PathBuf], component: Option<&Path>, policy: Result<Option<Policy>, Vec<ConfigError>>) -> Report {
     // All files in one go, so that duplicates and cycles over several files are found.
     let config::Loaded { plugins, errors, warnings } = config::load(files);
+    let (policy, of_policy) = policy.map_or_else(|errors| (None, errors), |policy| (policy, Vec::new()));
     let mut report = Report {
-        errors: errors.into_iter().map(Into::into).collect(),
+        errors: of_policy.into_iter().chain(errors).map(Into::into).collect(),
         warnings: warnings.into_iter().map(Into::into).collect(),
         ..Report::default()
     };
     for (file, spec) in plugins {
+        let forbidden = policy.as_ref().map_or_else(Vec::new, |policy| policy.problems(&spec));
         let found = component.map(Path::to_owned).or_else(|| built(&file, &spec));
         let imports = match &found {
             Some(component) => plugin::check(&spec, component).map(Some),
@@ -131,7 +136,10 @@ fn check(files: &[PathBuf], component: Option<&Path>) -> Report {
                 Err(anyhow::anyhow!("{} is not a file; build the component with `podium build`", spec.source.display()))
             }
         };
-        let ok = imports.is_ok();
+        let ok = imports.is_ok() && forbidden.is_empty();
+        for Problem { line, field, message } in forbidden {
+            report.errors.push(Mistake { file: file.clone(), line, field, message });
+        }
         let imports = imports.unwrap_or_else(|error| {
             let field = if found.is_none() { "spec.source.file".to_owned() } else { String::new() };
             let message = if found.is_none() { format!("{error:#}") } else { format!("plugin {}: {error:#}", spec.id) };
@@ -189,4 +197,46 @@ fn table(report: &Report) -> String {
         return String::new();
     }
     ui::table(["PLUGIN", "CONFIGURATION", "COMPONENT", "SIZE", "RESULT"], rows) + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLUGIN: &str = "apiVersion: podium.dev/v1alpha1\nkind: ReconcilePlugin\n\
+        metadata: { name: a, namespace: shop }\nspec: { source: { file: a.wasm }, limits: { writes: 100 } }\n";
+    const POLICY: &str =
+        "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec:\n  defaults: { limits: { writes: 50 } }\n";
+
+    /// The report on the plugin of a crate that is not built.
+    fn report(policy: Option<&str>) -> Report {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("Cargo.toml"), "").unwrap();
+        std::fs::write(path("plugin.yaml"), PLUGIN).unwrap();
+        let policy = policy.map(|text| {
+            std::fs::write(path("policy.yaml"), text).unwrap();
+            Policy::read(&path("policy.yaml"))
+        });
+        check(&[path("plugin.yaml")], None, policy.transpose())
+    }
+
+    #[test]
+    fn a_plugin_that_a_policy_does_not_permit_is_refused_with_file_and_field() {
+        assert!(report(None).ok);
+        assert!(report(Some(&POLICY.replace("50", "100"))).ok);
+        let refused = report(Some(POLICY));
+        assert!(!refused.ok && !refused.plugins[0].ok && table(&refused).contains("refused"));
+        let [mistake] = &refused.errors[..] else { unreachable!("{:?}", refused.errors) };
+        assert!(mistake.file.ends_with("plugin.yaml") && mistake.field == "spec.limits.writes", "{mistake:?}");
+        assert!(mistake.message.contains("policy.yaml: spec.defaults.limits.writes"), "{mistake:?}");
+    }
+
+    #[test]
+    fn every_mistake_of_a_policy_is_an_error_of_its_own() {
+        let refused = report(Some(&POLICY.replace("writes: 50", "writes: -1, reads: 1")));
+        let fields: Vec<_> = refused.errors.iter().map(|mistake| &*mistake.field).collect();
+        assert_eq!(fields, ["spec.defaults.limits.reads", "spec.defaults.limits.writes"]);
+        assert!(!refused.ok && refused.errors.iter().all(|mistake| mistake.file.ends_with("policy.yaml")));
+    }
 }

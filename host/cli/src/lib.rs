@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 use clap::CommandFactory;
 
-use args::{Arguments, Command, Output};
+use args::{Arguments, Command, Document, Output};
 
 /// Does what the arguments ask for, at `now_millis` since the epoch. With `--output json` an error is printed to stdout
 /// as well, as JSON.
@@ -38,8 +38,12 @@ fn execute(command: Command, now_millis: u64) -> anyhow::Result<ExitCode> {
         Command::Build(arguments) => build::command::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::New(arguments) => new::run(&arguments),
-        Command::Schema => {
-            println!("{:#}", podium_config::plugin_schema());
+        Command::Schema { document } => {
+            let schema = match document {
+                Document::Plugin => podium_config::plugin_schema(),
+                Document::Policy => podium_config::policy_schema(),
+            };
+            println!("{schema:#}");
             Ok(ExitCode::SUCCESS)
         }
         Command::Dev(arguments) => ui::block_on(dev::run(arguments, now_millis)),

@@ -18,7 +18,12 @@ const HINTS: &[(&str, &str)] =
 
 /// Reports the mistakes of a value that is set.
 pub(crate) fn check(field: &Field<'_>, schema: &Value) {
-    let Some(schema) = schema.as_object() else { return };
+    if let Some(schema) = schema.as_object() {
+        check_object(field, schema);
+    }
+}
+
+fn check_object(field: &Field<'_>, schema: &Map<String, Value>) {
     match kind(schema) {
         "object" => mapping(field, schema),
         "array" => list(field, schema),
@@ -41,10 +46,11 @@ pub(crate) fn kind(schema: &Map<String, Value>) -> &str {
 
 fn mapping(field: &Field<'_>, schema: &Map<String, Value>) {
     let fields = schema.get("properties").and_then(Value::as_object);
-    let values = schema.get("additionalProperties").filter(|values| values.is_object());
+    let values = schema.get("additionalProperties").and_then(Value::as_object);
     if !field.is_mapping() {
         field.problem(match (fields, values) {
             (Some(_), _) => "must be a mapping of fields",
+            (None, Some(values)) if kind(values) == "object" => "must be a mapping of names to mappings of fields",
             (None, Some(_)) => "must be a mapping of texts",
             (None, None) => "must be a mapping, such as { threshold: 5 }",
         });
@@ -60,7 +66,7 @@ fn mapping(field: &Field<'_>, schema: &Map<String, Value>) {
             if let Some(message) = rule.and_then(|rule| rule.check(key).err()) {
                 value.problem(format!("key {message}"));
             }
-            check(&value, values);
+            check_object(&value, values);
         }
     }
 }
@@ -100,6 +106,9 @@ fn list(field: &Field<'_>, schema: &Map<String, Value>) {
     };
     if let Some(most) = schema.get("maxItems").and_then(Value::as_u64).filter(|most| items.len() as u64 > *most) {
         field.problem(format!("has {} values; at most {most}", items.len()));
+    }
+    if let Some(least) = schema.get("minItems").and_then(Value::as_u64).filter(|least| (items.len() as u64) < *least) {
+        field.problem(format!("has {} values; at least {least}, or leave the field out", items.len()));
     }
     if let Some(schema) = schema.get("items") {
         field.items().iter().for_each(|item| check(item, schema));
@@ -141,7 +150,7 @@ pub(crate) fn words(schema: &Value) -> Vec<&str> {
 }
 
 /// A value as JSON without the fields that are null, which count as absent. A mapping whose fields the schema does not
-/// list is kept as it is.
+/// list has all its keys.
 pub(crate) fn present(node: &Node, schema: &Value) -> Value {
     let below = |name: &str| schema.get(name).unwrap_or(&Value::Null);
     match (node.content(), below("properties")) {
@@ -149,6 +158,10 @@ pub(crate) fn present(node: &Node, schema: &Value) -> Value {
             let entries = entries.iter().filter(|(_, value)| !value.is_null());
             let known = |key: &str| fields.get(key).unwrap_or(&Value::Null);
             entries.map(|(key, value)| (key.clone(), present(value, known(key)))).collect()
+        }
+        (Content::Map(entries), _) => {
+            let values = below("additionalProperties");
+            entries.iter().map(|(key, value)| (key.clone(), present(value, values))).collect()
         }
         (Content::List(items), _) => items.iter().map(|item| present(item, below("items"))).collect(),
         _ => node.json(),

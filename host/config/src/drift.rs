@@ -2,9 +2,59 @@
 
 use std::collections::BTreeSet;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::*;
+
+/// A kind of document, for tests that hold for all kinds.
+pub(crate) struct Subject {
+    pub(crate) schema: &'static LazyLock<Value>,
+    rules: fn(&Field<'_>),
+    /// Reads a document, and returns its type as JSON.
+    pub(crate) read: fn(&str) -> Result<Value, Vec<Problem>>,
+    /// Deserializes JSON without the collecting pass; returns the error.
+    by_types: fn(Value) -> String,
+    /// Valid documents that have every field.
+    pub(crate) samples: fn() -> Vec<Value>,
+    /// Fields that must be there.
+    required: &'static [&'static str],
+    /// The least number of fields that the samples have.
+    fields: usize,
+}
+
+pub(crate) const SUBJECTS: [Subject; 2] = [
+    Subject {
+        schema: &PLUGIN,
+        rules: rules::plugin,
+        read: |text| plugins(text).unwrap().remove(0).content.map(|plugin| json!(plugin)),
+        by_types: by_types::<Plugin>,
+        samples,
+        required: &[
+            "/apiVersion",
+            "/kind",
+            "/metadata",
+            "/metadata/name",
+            "/metadata/namespace",
+            "/spec",
+            "/spec/source",
+        ],
+        fields: 45,
+    },
+    Subject {
+        schema: &POLICY,
+        rules: |_| (),
+        read: |text| policy(text).map(|policy| json!(policy)),
+        by_types: by_types::<Policy>,
+        samples: || vec![whole(&POLICY)],
+        required: &["/apiVersion", "/kind", "/spec"],
+        fields: 36,
+    },
+];
+
+fn by_types<T: DeserializeOwned + Serialize + std::fmt::Debug>(document: Value) -> String {
+    serde_json::from_value::<T>(document).unwrap_err().to_string()
+}
 
 /// Keywords that the collecting pass reads.
 const READ: &[&str] = &[
@@ -15,6 +65,7 @@ const READ: &[&str] = &[
     "propertyNames",
     "items",
     "maxItems",
+    "minItems",
     "enum",
     "const",
     "oneOf",
@@ -45,6 +96,9 @@ fn whole(schema: &Value) -> Value {
     match check::kind(keywords) {
         "object" => match schema.get("properties").and_then(Value::as_object) {
             Some(fields) => fields.iter().map(|(name, field)| (name.clone(), whole(field))).collect(),
+            None if schema["additionalProperties"].is_object() => {
+                json!({ "a": whole(&schema["additionalProperties"]) })
+            }
             None => json!({ "a": "b" }),
         },
         "array" => json!([whole(&schema["items"])]),
@@ -60,8 +114,8 @@ fn whole(schema: &Value) -> Value {
     }
 }
 
-/// A valid document of each kind, with every field that it may have.
-pub(crate) fn samples() -> [Value; 2] {
+/// A valid plugin of each kind, with every field that it may have.
+fn samples() -> Vec<Value> {
     let mut namespaced = whole(&PLUGIN);
     namespaced["spec"]["limits"]["cpuMillis"] = 20.into();
     namespaced["spec"]["watch"]["sections"] = json!(["labels"]);
@@ -70,21 +124,19 @@ pub(crate) fn samples() -> [Value; 2] {
     cluster["kind"] = "ClusterReconcilePlugin".into();
     cluster["metadata"].as_object_mut().unwrap().remove("namespace");
     namespaced["spec"].as_object_mut().unwrap().remove("serviceAccountNamespace");
-    [namespaced, cluster]
+    vec![namespaced, cluster]
 }
 
-fn read_one(document: &Value) -> Result<Plugin, Vec<Problem>> {
-    plugins(&document.to_string()).unwrap().remove(0).content
-}
-
-/// The verdict of the collecting pass only.
-fn pass(document: &Value) -> Vec<Problem> {
-    let nodes = yaml::documents(&document.to_string()).unwrap();
-    let problems = Problems::default();
-    let root = Field::root(&nodes[0], &problems);
-    check::check(&root, &PLUGIN);
-    rules::plugin(&root);
-    problems.into_inner()
+impl Subject {
+    /// The verdict of the collecting pass only.
+    fn pass(&self, document: &Value) -> Vec<Problem> {
+        let nodes = yaml::documents(&document.to_string()).unwrap();
+        let problems = Problems::default();
+        let root = Field::root(&nodes[0], &problems);
+        check::check(&root, self.schema);
+        (self.rules)(&root);
+        problems.into_inner()
+    }
 }
 
 /// The paths of all fields, and of the objects that have them.
@@ -106,37 +158,43 @@ fn paths(value: &Value, path: &str, paths: &mut BTreeSet<String>) {
 
 #[test]
 fn every_field_of_the_schema_is_one_of_the_types_and_the_other_way_round() {
-    for sample in samples() {
-        let plugin = read_one(&sample).unwrap_or_else(|problems| panic!("{sample:#}\n{problems:#?}"));
-        let (mut of_schema, mut of_types) = (BTreeSet::new(), BTreeSet::new());
-        paths(&sample, "", &mut of_schema);
-        paths(&serde_json::to_value(plugin).unwrap(), "", &mut of_types);
-        assert_eq!(of_schema, of_types);
-        assert!(of_schema.len() > 45, "{of_schema:?}");
+    for subject in SUBJECTS {
+        for sample in (subject.samples)() {
+            let read = (subject.read)(&sample.to_string());
+            let read = read.unwrap_or_else(|problems| panic!("{sample:#}\n{problems:#?}"));
+            let (mut of_schema, mut of_types) = (BTreeSet::new(), BTreeSet::new());
+            paths(&sample, "", &mut of_schema);
+            paths(&read, "", &mut of_types);
+            assert_eq!(of_schema, of_types);
+            assert!(of_schema.len() > subject.fields, "{}: {of_schema:?}", of_schema.len());
+        }
     }
 }
 
 #[test]
 fn a_field_that_the_schema_does_not_have_is_refused_by_pass_and_types_wherever_it_is() {
-    let [sample, _] = samples();
-    let mut all = BTreeSet::from([String::new()]);
-    paths(&sample, "", &mut all);
-    let is_free = |path: &str| {
-        ["/spec/config", "/metadata/labels", "/metadata/annotations", "matchLabels"]
-            .iter()
-            .any(|free| path.contains(free))
-    };
-    let objects = all.iter().filter(|path| sample.pointer(path).unwrap().is_object() && !is_free(path));
-    for path in objects {
-        let mut changed = sample.clone();
-        changed.pointer_mut(path).unwrap()["unknown"] = 1.into();
-        let problems = pass(&changed);
-        let expected = format!("{path}/unknown")[1..].replace("/0", "[0]").replace('/', ".");
-        assert_eq!(problems.len(), 1, "{path}: {problems:?}");
-        assert_eq!(problems[0].field, expected);
-        assert!(problems[0].message.starts_with("is not a known field; known here: "), "{problems:?}");
-        let by_types = serde_json::from_value::<Plugin>(changed).unwrap_err().to_string();
-        assert!(by_types.starts_with("unknown field `unknown`"), "{path}: {by_types}");
+    for subject in SUBJECTS {
+        let sample = (subject.samples)().remove(0);
+        let mut all = BTreeSet::from([String::new()]);
+        paths(&sample, "", &mut all);
+        let is_free = |path: &str| {
+            path == "/spec/namespaces"
+                || ["/spec/config", "/metadata/labels", "/metadata/annotations", "matchLabels"]
+                    .iter()
+                    .any(|free| path.contains(free))
+        };
+        let objects = all.iter().filter(|path| sample.pointer(path).unwrap().is_object() && !is_free(path));
+        for path in objects {
+            let mut changed = sample.clone();
+            changed.pointer_mut(path).unwrap()["unknown"] = 1.into();
+            let problems = subject.pass(&changed);
+            let expected = format!("{path}/unknown")[1..].replace("/0", "[0]").replace('/', ".");
+            assert_eq!(problems.len(), 1, "{path}: {problems:?}");
+            assert_eq!(problems[0].field, expected);
+            assert!(problems[0].message.starts_with("is not a known field; known here: "), "{problems:?}");
+            let by_types = (subject.by_types)(changed);
+            assert!(by_types.starts_with("unknown field `unknown`"), "{path}: {by_types}");
+        }
     }
 }
 
@@ -155,7 +213,7 @@ fn the_pass_knows_every_keyword_and_every_format_of_the_schema() {
         }
     }
     let mut formats = BTreeSet::new();
-    walk(&PLUGIN, &mut formats);
+    SUBJECTS.iter().for_each(|subject| walk(subject.schema, &mut formats));
     let rules: BTreeSet<String> = text::RULES.iter().map(|rule| rule.format.to_owned()).collect();
     assert_eq!(formats, rules, "a format without a rule, or a rule that nothing uses");
 }
@@ -214,14 +272,17 @@ pub(crate) fn mutations(value: &Value) -> Vec<Value> {
 #[test]
 fn what_the_pass_accepts_the_types_accept() {
     let (mut accepted, mut refused) = (0, 0);
-    for sample in samples() {
-        // Every fifth one of them: reading takes milliseconds.
-        for document in mutations(&sample).into_iter().step_by(5).filter(|document| !document.is_null()) {
-            if pass(&document).is_empty() {
-                accepted += 1;
-                read_one(&document).unwrap_or_else(|problems| panic!("{document:#}\n{problems:?}"));
-            } else {
-                refused += 1;
+    for subject in SUBJECTS {
+        for sample in (subject.samples)() {
+            // Every fifth one of them: reading takes milliseconds.
+            for document in mutations(&sample).into_iter().step_by(5).filter(|document| !document.is_null()) {
+                if subject.pass(&document).is_empty() {
+                    accepted += 1;
+                    let read = (subject.read)(&document.to_string());
+                    read.unwrap_or_else(|problems| panic!("{document:#}\n{problems:?}"));
+                } else {
+                    refused += 1;
+                }
             }
         }
     }
@@ -230,20 +291,23 @@ fn what_the_pass_accepts_the_types_accept() {
 
 #[test]
 fn a_field_that_is_null_counts_as_absent() {
-    let [sample, _] = samples();
-    let required =
-        ["/apiVersion", "/kind", "/metadata", "/metadata/name", "/metadata/namespace", "/spec", "/spec/source"];
-    let mut all = BTreeSet::new();
-    paths(&sample, "", &mut all);
-    for path in all.iter().filter(|path| !path.contains("/0") && !path.contains("/a") || path.ends_with("/after")) {
-        let mut null = sample.clone();
-        *null.pointer_mut(path).unwrap() = Value::Null;
-        let mut absent = sample.clone();
-        let (parent, name) = path.rsplit_once('/').unwrap();
-        absent.pointer_mut(parent).unwrap().as_object_mut().unwrap().remove(name);
-        assert_eq!(read_one(&null).is_ok(), read_one(&absent).is_ok(), "{path}");
-        if required.contains(&&**path) {
-            assert!(read_one(&null).unwrap_err()[0].message.starts_with("is missing"), "{path}");
+    for subject in SUBJECTS {
+        let sample = (subject.samples)().remove(0);
+        let mut all = BTreeSet::new();
+        paths(&sample, "", &mut all);
+        // A key of a mapping is there with any value.
+        let is_key = |path: &str| path.ends_with("/a");
+        for path in all.iter().filter(|path| !path.contains("/0") && !is_key(path)) {
+            let mut null = sample.clone();
+            *null.pointer_mut(path).unwrap() = Value::Null;
+            let mut absent = sample.clone();
+            let (parent, name) = path.rsplit_once('/').unwrap();
+            absent.pointer_mut(parent).unwrap().as_object_mut().unwrap().remove(name);
+            let read = |document: Value| (subject.read)(&document.to_string());
+            assert_eq!(read(null.clone()).is_ok(), read(absent).is_ok(), "{path}");
+            if subject.required.contains(&&**path) {
+                assert!(read(null).unwrap_err()[0].message.starts_with("is missing"), "{path}");
+            }
         }
     }
 }

@@ -15,7 +15,10 @@ use std::{
 use regex::Regex;
 use serde_json::{Map, Value, json};
 
-use super::*;
+use super::{
+    drift::{SUBJECTS, Subject},
+    *,
+};
 
 /// Where a document differs from a schema: fields, as the host names them.
 type Fields = BTreeSet<String>;
@@ -142,20 +145,13 @@ fn json_of(yaml: &str) -> Value {
     yaml::documents(yaml).unwrap()[0].json()
 }
 
-fn by_the_schema(yaml: &str) -> Fields {
-    let mut fields = Fields::new();
-    refused(&PLUGIN, &json_of(yaml), "", &mut fields);
-    fields
-}
-
-fn by_the_host(yaml: &str) -> Fields {
-    match plugins(yaml).unwrap().remove(0).content {
-        Ok(_) => Fields::new(),
-        Err(problems) => {
-            let root = |field: String| if field == "the document" { String::new() } else { field };
-            problems.into_iter().map(|problem| root(problem.field)).collect()
-        }
-    }
+/// The fields that the schema refuses, and those that the host refuses.
+fn judge(subject: &Subject, yaml: &str) -> (Fields, Fields) {
+    let mut by_the_schema = Fields::new();
+    refused(subject.schema, &json_of(yaml), "", &mut by_the_schema);
+    let root = |field: String| if field == "the document" { String::new() } else { field };
+    let problems = (subject.read)(yaml).err().unwrap_or_default();
+    (by_the_schema, problems.into_iter().map(|problem| root(problem.field)).collect())
 }
 
 fn checkout(path: &str) -> std::path::PathBuf {
@@ -165,12 +161,14 @@ fn checkout(path: &str) -> std::path::PathBuf {
 /// The checked-in schemas, which `PODIUM_RENEW_SCHEMAS=1 cargo test -p podium-config checked_in` writes.
 #[test]
 fn the_checked_in_schemas_are_those_of_the_types() {
-    let (file, text) = (checkout("docs/plugin.schema.json"), format!("{:#}\n", plugin_schema()));
-    if std::env::var_os("PODIUM_RENEW_SCHEMAS").is_some() {
-        fs::write(&file, &text).unwrap();
+    for (name, schema) in [("plugin", plugin_schema()), ("policy", policy_schema())] {
+        let (file, text) = (checkout(&format!("docs/{name}.schema.json")), format!("{schema:#}\n"));
+        if std::env::var_os("PODIUM_RENEW_SCHEMAS").is_some() {
+            fs::write(&file, &text).unwrap();
+        }
+        let is_current = fs::read_to_string(&file).unwrap_or_default() == text;
+        assert!(is_current, "{} is of other types; renew it with `just schemas`", file.display());
     }
-    let is_current = fs::read_to_string(&file).unwrap_or_default() == text;
-    assert!(is_current, "{} is of other types; renew it with `just schemas`", file.display());
 }
 
 #[test]
@@ -180,8 +178,15 @@ fn the_schema_accepts_the_plugins_of_this_repository() {
     assert_eq!(folders.len(), 6, "{folders:?}");
     for folder in folders {
         let yaml = fs::read_to_string(folder.join("plugin.yaml")).unwrap();
-        assert_eq!((by_the_schema(&yaml), by_the_host(&yaml)), <_>::default(), "{}", folder.display());
+        assert_eq!(judge(&SUBJECTS[0], &yaml), <_>::default(), "{}", folder.display());
     }
+}
+
+#[test]
+fn the_schema_accepts_the_policy_of_the_documentation() {
+    let yaml = fs::read_to_string(checkout("docs/policy.yaml")).unwrap();
+    assert_eq!(judge(&SUBJECTS[1], &yaml), <_>::default());
+    assert!(yaml.starts_with("# yaml-language-server: $schema=policy.schema.json\n"), "{yaml}");
 }
 
 const EXAMPLE: &str = r#"
@@ -200,31 +205,101 @@ spec:
 
 #[test]
 fn the_schema_refuses_a_broken_document_at_the_field_that_the_host_names() {
-    assert_eq!((by_the_schema(EXAMPLE), by_the_host(EXAMPLE)), <_>::default());
-    for (from, to, field) in [
-        ("v1alpha1", "v2", "apiVersion"),
-        ("kind: Rec", "kind: Wreck", "kind"),
-        ("name: triage, ", "", "metadata.name"),
-        (", namespace: shop", "", "metadata.namespace"),
-        ("kind: Rec", "kind: ClusterRec", "metadata.namespace, spec.serviceAccountNamespace"),
-        ("file: triage.wasm", "", "spec.source.file"),
-        ("serviceAccountName: podium", "serviceAccountName: Podium", "spec.serviceAccountName"),
-        ("serviceAccountName", "serviceAccountNamespace", "spec.serviceAccountNamespace"),
-        ("watch:", "wach:", "spec.wach"),
-        ("[labels, status]", "[lables, status]", "spec.grants.read.pods.sections[0]"),
-        ("example/*", "*", "spec.grants.write.annotations[0]"),
-        ("triage.shop.example/*", "app.kubernetes.io/*", "spec.grants.write.annotations[0]"),
-        ("ConfigMap", "Pod", "spec.grants.write.objects[0].kind"),
-        (", values: [gold]", "", "spec.watch.selector.matchExpressions[0].values"),
-        ("operator: In", "operator: Exists", "spec.watch.selector.matchExpressions[0].values"),
-        ("memoryMiB: 64", "memoryMiB: 257", "spec.limits.memoryMiB"),
-        ("memoryMiB: 64", "memoryMiB: '64'", "spec.limits.memoryMiB"),
-        ("class: native", "class: huge", "spec.limits.class"),
-    ] {
-        let broken = EXAMPLE.replacen(from, to, 1);
-        let expected: Fields = field.split(", ").map(str::to_owned).collect();
-        assert_eq!((by_the_schema(&broken), by_the_host(&broken)), (expected.clone(), expected), "{from} -> {to}");
+    refuse(
+        &SUBJECTS[0],
+        EXAMPLE,
+        &[
+            ("v1alpha1", "v2", "apiVersion"),
+            ("kind: Rec", "kind: Wreck", "kind"),
+            ("name: triage, ", "", "metadata.name"),
+            (", namespace: shop", "", "metadata.namespace"),
+            ("kind: Rec", "kind: ClusterRec", "metadata.namespace, spec.serviceAccountNamespace"),
+            ("file: triage.wasm", "", "spec.source.file"),
+            ("serviceAccountName: podium", "serviceAccountName: Podium", "spec.serviceAccountName"),
+            ("serviceAccountName", "serviceAccountNamespace", "spec.serviceAccountNamespace"),
+            ("watch:", "wach:", "spec.wach"),
+            ("[labels, status]", "[lables, status]", "spec.grants.read.pods.sections[0]"),
+            ("example/*", "*", "spec.grants.write.annotations[0]"),
+            ("triage.shop.example/*", "app.kubernetes.io/*", "spec.grants.write.annotations[0]"),
+            ("ConfigMap", "Pod", "spec.grants.write.objects[0].kind"),
+            (", values: [gold]", "", "spec.watch.selector.matchExpressions[0].values"),
+            ("operator: In", "operator: Exists", "spec.watch.selector.matchExpressions[0].values"),
+            ("memoryMiB: 64", "memoryMiB: 257", "spec.limits.memoryMiB"),
+            ("memoryMiB: 64", "memoryMiB: '64'", "spec.limits.memoryMiB"),
+            ("class: native", "class: huge", "spec.limits.class"),
+        ],
+    );
+}
+
+/// Each change of the example makes the schema and the host refuse the same fields.
+fn refuse(subject: &Subject, example: &str, changes: &[(&str, &str, &str)]) {
+    assert_eq!(judge(subject, example), <_>::default());
+    for (from, to, fields) in changes {
+        assert!(example.contains(from), "{from}");
+        let broken = example.replacen(from, to, 1);
+        let expected: Fields = fields.split(", ").map(str::to_owned).collect();
+        assert_eq!(judge(subject, &broken), (expected.clone(), expected), "{from} -> {to}");
     }
+}
+
+const POLICY_EXAMPLE: &str = r#"
+apiVersion: podium.dev/v1alpha1
+kind: Policy
+spec:
+  defaults:
+    serviceAccountRequired: true
+    limits: { classes: [native], memoryMiB: 64, cpuMillis: 50, wallMillis: 5000, hostCalls: 5000, writes: 50, logKiB: 64 }
+  namespaces:
+    kube-system: { excluded: true }
+    shop: { serviceAccountRequired: false, limits: { classes: [native, interpreter], writes: 100 } }
+  cluster: { limits: { memoryMiB: 128 } }
+"#;
+
+#[test]
+fn the_schema_refuses_a_broken_policy_at_the_field_that_the_host_names() {
+    refuse(
+        &SUBJECTS[1],
+        POLICY_EXAMPLE,
+        &[
+            ("v1alpha1", "v2", "apiVersion"),
+            ("apiVersion: podium.dev/v1alpha1", "", "apiVersion"),
+            ("kind: Policy", "kind: ReconcilePlugin", "kind"),
+            ("spec:", "specs:", "spec, specs"),
+            ("defaults:", "default:", "spec.default"),
+            ("serviceAccountRequired: true", "serviceAccountRequired: 'yes'", "spec.defaults.serviceAccountRequired"),
+            ("serviceAccountRequired: true", "excluded: 1", "spec.defaults.excluded"),
+            ("classes: [native]", "classes: []", "spec.defaults.limits.classes"),
+            ("classes: [native]", "classes: native", "spec.defaults.limits.classes"),
+            ("classes: [native]", "classes: [huge]", "spec.defaults.limits.classes[0]"),
+            ("classes: [native]", "class: native", "spec.defaults.limits.class"),
+            ("memoryMiB: 64", "memoryMiB: 257", "spec.defaults.limits.memoryMiB"),
+            ("memoryMiB: 64", "memoryMiB: 64Mi", "spec.defaults.limits.memoryMiB"),
+            ("cpuMillis: 50", "cpuMillis: 0", "spec.defaults.limits.cpuMillis"),
+            ("wallMillis: 5000", "wallMillis: 9", "spec.defaults.limits.wallMillis"),
+            ("hostCalls: 5000", "hostCalls: 1000001", "spec.defaults.limits.hostCalls"),
+            ("writes: 50", "writes: -1", "spec.defaults.limits.writes"),
+            ("logKiB: 64", "logKiB: 1025", "spec.defaults.limits.logKiB"),
+            ("{ excluded: true }", "excluded", "spec.namespaces.kube-system"),
+            ("kube-system:", "kube_system:", "spec.namespaces.kube_system"),
+            ("shop: {", "shop: { config: {},", "spec.namespaces.shop.config"),
+            ("writes: 100", "writes: 1001", "spec.namespaces.shop.limits.writes"),
+            ("cluster: {", "cluster: { namespaces: [],", "spec.cluster.namespaces"),
+            ("memoryMiB: 128", "memoryMiB: 0", "spec.cluster.limits.memoryMiB"),
+        ],
+    );
+}
+
+#[test]
+fn every_mistake_of_a_policy_is_reported_at_once_and_it_is_one_document() {
+    let broken = POLICY_EXAMPLE.replace("native", "huge").replace("writes", "writ").replace("true", "1");
+    let fields =
+        |yaml: &str| -> Vec<String> { policy(yaml).unwrap_err().into_iter().map(|problem| problem.field).collect() };
+    assert_eq!(fields(&broken).len(), 6, "{:?}", fields(&broken));
+    for text in ["", "# none\n", "{", &format!("{POLICY_EXAMPLE}---{POLICY_EXAMPLE}")] {
+        let [problem] = &policy(text).unwrap_err()[..] else { unreachable!("{text}") };
+        assert_eq!(problem.field, "", "{problem:?}");
+    }
+    assert_eq!(fields(&format!("{broken}---{POLICY_EXAMPLE}")).len(), 7);
 }
 
 /// Fields whose value must fit other fields: the schema accepts what the host refuses.
@@ -234,11 +309,13 @@ fn is_of_rules(field: &str) -> bool {
 
 #[test]
 fn the_schema_is_never_stricter_than_the_host_and_looser_only_where_fields_go_together() {
-    for sample in drift::samples() {
+    let samples =
+        SUBJECTS.iter().flat_map(|subject| (subject.samples)().into_iter().map(move |sample| (subject, sample)));
+    for (subject, sample) in samples {
         let mut differences = Vec::new();
         for document in drift::mutations(&sample).into_iter().filter(|document| !document.is_null()).step_by(7) {
             let yaml = document.to_string();
-            let (by_the_schema, by_the_host) = (by_the_schema(&yaml), by_the_host(&yaml));
+            let (by_the_schema, by_the_host) = judge(subject, &yaml);
             let only_by_the_host: Fields =
                 by_the_host.difference(&by_the_schema).filter(|field| !is_of_rules(field)).cloned().collect();
             let only_by_the_schema: Fields = by_the_schema.difference(&by_the_host).cloned().collect();

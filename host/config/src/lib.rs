@@ -1,6 +1,7 @@
 //! The schema of Podium's configuration, for everyone that reads it: the host, `podium`, and the SDK's test host.
 //!
-//! The types of [`plugin`] are the only place where fields are defined. `schemars` derives the JSON Schema from them,
+//! There are two kinds of documents: plugins, and the platform's policy. The types of [`plugin`] and [`policy`] are the
+//! only place where fields are defined. `schemars` derives the JSON Schema from them,
 //! which editors complete by, and the collecting pass is driven by that same schema, so that a field, a bound or a word
 //! cannot be known to one and unknown to another.
 //!
@@ -22,6 +23,7 @@ mod drift;
 mod editors;
 mod field;
 pub mod plugin;
+pub mod policy;
 mod rules;
 mod schema;
 mod text;
@@ -36,6 +38,7 @@ use serde_json::Value;
 pub use field::Problem;
 use field::{Field, Problems};
 pub use plugin::{MAX_CONFIG_BYTES, MOST_MEMORY_MIB, MOST_REQUIREMENTS, MOST_VALUES, Plugin};
+pub use policy::Policy;
 pub use text::{
     AnnotationPattern, ApiVersion, ConditionPattern, DnsLabel, DnsSubdomain, FinalizerPattern, LabelPattern,
     LabelValue, NonEmpty, ObjectKind, QualifiedName,
@@ -52,6 +55,7 @@ pub struct Document<T> {
 }
 
 static PLUGIN: LazyLock<Value> = LazyLock::new(schema::of::<Plugin>);
+static POLICY: LazyLock<Value> = LazyLock::new(schema::of::<Policy>);
 
 /// Reads the plugins of a file; empty documents are left out.
 ///
@@ -65,6 +69,32 @@ pub fn plugins(yaml: &str) -> Result<Vec<Document<Plugin>>, Problem> {
 #[must_use]
 pub fn plugin_schema() -> Value {
     PLUGIN.clone()
+}
+
+/// Reads the policy of a file.
+///
+/// # Errors
+/// Every mistake in the file; among them that it does not have exactly one document.
+pub fn policy(yaml: &str) -> Result<Policy, Vec<Problem>> {
+    let mut documents = read(yaml, &POLICY, |_| ()).map_err(|problem| vec![problem])?;
+    let whole = |message: &str| Problem { line: None, field: String::new(), message: message.to_owned() };
+    match documents.pop() {
+        None => Err(vec![whole("has no document; a policy is one document of kind Policy")]),
+        Some(document) if documents.is_empty() => document.content,
+        Some(document) => {
+            let more = "begins another document; a policy is one document, so put all rules into it";
+            let mut problems: Vec<_> =
+                documents.into_iter().filter_map(|document| document.content.err()).flatten().collect();
+            problems.push(Problem { line: Some(document.line), ..whole(more) });
+            Err(problems)
+        }
+    }
+}
+
+/// Returns the JSON Schema of a policy.
+#[must_use]
+pub fn policy_schema() -> Value {
+    POLICY.clone()
 }
 
 fn read<T: DeserializeOwned + JsonSchema>(

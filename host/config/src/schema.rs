@@ -4,7 +4,10 @@
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 use serde_json::{Map, Value, json};
 
-use crate::text::{LabelValue, QualifiedName};
+use crate::{
+    policy::Rules,
+    text::{DnsLabel, LabelValue, QualifiedName},
+};
 
 /// Generates the schema of a document.
 pub(crate) fn of<T: JsonSchema>() -> Value {
@@ -34,8 +37,12 @@ fn for_authors(schema: &mut Value) {
             }
         }
     }
-    if let Some(items) = schema.get_mut("items") {
-        for_authors(items);
+    for below in ["items", "additionalProperties"] {
+        let Some(below) = schema.get_mut(below) else { continue };
+        for_authors(below);
+        if let Some(below) = below.as_object_mut() {
+            layout(below);
+        }
     }
 }
 
@@ -71,6 +78,15 @@ pub(crate) fn match_labels(generator: &mut SchemaGenerator) -> Schema {
         "propertyNames": generator.subschema_for::<QualifiedName>(),
         "additionalProperties": generator.subschema_for::<LabelValue>(),
         "maxProperties": crate::plugin::MOST_REQUIREMENTS,
+    })
+}
+
+/// A mapping of namespaces to rules: a list could name a namespace twice.
+pub(crate) fn rules_by_namespace(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "propertyNames": generator.subschema_for::<DnsLabel>(),
+        "additionalProperties": generator.subschema_for::<Rules>(),
     })
 }
 

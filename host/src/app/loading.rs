@@ -1,11 +1,13 @@
 //! Plugins from their files to the registry: one at a time, again with back-off when an attempt failed for a reason
 //! that may pass, and out of it when a new configuration permits less.
 //!
-//! Nothing here decides what a component may be; that is `runtime`'s.
+//! Nothing here decides what a component may be; that is `runtime`'s. Every plugin is compared with the platform's
+//! policy here, before its component is read.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
+use podium_config::Problem;
 use podium_engine::ingest::IngestHandle;
 use podium_engine::{
     dispatch::{Dispatch, Lane},
@@ -20,7 +22,10 @@ use tokio::{
 };
 
 use crate::{
-    config::file::{self, FileError},
+    config::{
+        Policy,
+        file::{self, FileError},
+    },
     runtime::{Engine, LoadError, LoadProblem, max_component_bytes},
     writeback::manager_name,
 };
@@ -40,6 +45,8 @@ pub struct Prepared {
 /// Why a plugin was not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadFailure {
+    #[error("the policy does not permit it: {}", listed(.0))]
+    Forbidden(Vec<Problem>),
     #[error("spec.source.file: {path} {error}")]
     Unreadable {
         /// Escaped.
@@ -58,7 +65,7 @@ impl LoadFailure {
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Unreadable { error: FileError::Io(_), .. } => true,
-            Self::Unreadable { .. } | Self::Panicked(_) => false,
+            Self::Forbidden(_) | Self::Unreadable { .. } | Self::Panicked(_) => false,
             Self::Refused(error) => error.problem.is_passing(),
         }
     }
@@ -71,6 +78,8 @@ pub(super) struct Loader {
     pub(super) status: Arc<Status>,
     pub(super) ingest_handle: IngestHandle,
     pub(super) journal: Option<Arc<Journal>>,
+    /// `None` permits everything.
+    pub(super) policy: Option<Policy>,
     retries: Mutex<Retries>,
     retries_changed: Notify,
     /// Held while a plugin is put in or taken out, which takes the ingest loop's answer: of what a load put in the
@@ -109,9 +118,10 @@ impl Loader {
         status: Arc<Status>,
         ingest_handle: IngestHandle,
         journal: Option<Arc<Journal>>,
+        policy: Option<Policy>,
     ) -> Self {
         let (retries, retries_changed, changing, turn) = <_>::default();
-        Self { engine, dispatch, status, ingest_handle, journal, retries, retries_changed, changing, turn }
+        Self { engine, dispatch, status, ingest_handle, journal, policy, retries, retries_changed, changing, turn }
     }
 
     /// The load state of every configured plugin.
@@ -139,6 +149,10 @@ impl Loader {
     }
 
     async fn attempt(&self, spec: PluginSpec) -> Result<Prepared, LoadFailure> {
+        let problems = self.policy.as_ref().map_or_else(Vec::new, |policy| policy.problems(&spec));
+        if !problems.is_empty() {
+            return Err(LoadFailure::Forbidden(problems));
+        }
         let _turn = self.turn.lock().await;
         let engine = self.engine.clone();
         let compile = tokio::task::spawn_blocking(move || {
@@ -302,6 +316,11 @@ impl Retries {
         self.waiting.remove(id);
         self.current.remove(id).is_some()
     }
+}
+
+fn listed(problems: &[Problem]) -> String {
+    let line = |problem: &Problem| format!("{} {}", problem.field, problem.message);
+    problems.iter().map(line).collect::<Vec<_>>().join("; ")
 }
 
 /// The component's bytes, at most as many as its class may have.

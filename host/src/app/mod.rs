@@ -52,6 +52,7 @@ pub use wall_clock::WallClock;
 use crate::{
     api::Api,
     checkpoint::Scope,
+    config::Policy,
     live::LivePods,
     runtime::{Engine, EngineOptions},
     watch::{Counters, Watch, WatchOptions},
@@ -91,6 +92,8 @@ pub struct Options {
     pub checkpoint: Option<CheckpointOptions>,
     /// What of a Pod is not kept.
     pub prune: Prune,
+    /// What plugins may ask for; none: everything that a configuration can have.
+    pub policy: Option<Policy>,
     /// Of jitter, and of the random numbers of WASI guests: different in every host.
     pub seed: u64,
     /// Epoch milliseconds now.
@@ -114,6 +117,7 @@ impl Options {
             journal: None,
             checkpoint: None,
             prune: Prune::default(),
+            policy: None,
             seed,
             now_millis,
             wall_clock: None,
@@ -279,7 +283,8 @@ impl App {
         };
         observed.serve(options.operator, &mut services, &stop);
 
-        let loader = Loader::new(engine, dispatch.clone(), status.clone(), ingest_handle, journal.clone());
+        let loader =
+            Loader::new(engine, dispatch.clone(), status.clone(), ingest_handle, journal.clone(), options.policy);
         let loader = Arc::new(loader);
         services.spawn(loader.clone().retry());
         let mut tasks = JoinSet::new();
@@ -319,9 +324,10 @@ impl App {
     /// A configuration that cannot be read never gets here, and so changes nothing.
     ///
     /// # Errors
-    /// When the file cannot be read, is no plugin, or wants more than its grants. A failure that may pass
-    /// ([`LoadFailure::is_passing`]) is tried again in the background, first after 1 s and then up to every 5 minutes,
-    /// until it succeeds, is refused, or the plugin is loaded or unloaded by a call. [`App::plugins`] shows which.
+    /// When the policy does not permit the plugin, or the file cannot be read, is no plugin, or wants more than its
+    /// grants. A failure that may pass ([`LoadFailure::is_passing`]) is tried again in the background, first after 1 s
+    /// and then up to every 5 minutes, until it succeeds, is refused, or the plugin is loaded or unloaded by a call.
+    /// [`App::plugins`] shows which.
     pub async fn prepare(&self, spec: PluginSpec) -> Result<Prepared, LoadFailure> {
         self.loader.prepare(spec).await
     }

@@ -62,6 +62,10 @@ pub struct Flags {
     /// Plugin configurations: files, or directories whose .yaml and .yml files are read
     #[arg(long, env = "PODIUM_PLUGINS", value_name = "DIR|FILE", num_args = 1.., required = true)]
     plugins: Vec<PathBuf>,
+    /// Policy of the platform: a file with the limits that plugins may ask for, by namespace. Without it, a plugin may
+    /// ask for everything that a configuration can have
+    #[arg(long, env = "PODIUM_POLICY", value_name = "FILE")]
+    policy: Option<PathBuf>,
     /// Watch only the Pods of this namespace; the host then needs rights only there
     #[arg(long, env = "PODIUM_NAMESPACE", value_name = "NAME", value_parser = namespace)]
     namespace: Option<String>,
@@ -165,10 +169,10 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> anyhow::R
     };
     tokio::pin!(stopped);
 
-    let paths = flags.plugins.clone();
-    let loaded = read(&mut stopped, move || config::load(&paths)).await?;
-    let config::Loaded { plugins, errors, warnings } = match loaded {
-        Ok(loaded) => loaded,
+    let (paths, policy) = (flags.plugins.clone(), flags.policy.clone());
+    let reading = move || (policy.map(|file| config::Policy::read(&file)).transpose(), config::load(&paths));
+    let (policy, config::Loaded { plugins, errors, warnings }) = match read(&mut stopped, reading).await? {
+        Ok(read) => read,
         Err(exit) => return Ok(exit),
     };
     for warning in &warnings {
@@ -177,6 +181,15 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> anyhow::R
     for error in &errors {
         tracing::error!("{error}");
     }
+    let policy = match policy {
+        Ok(policy) => policy,
+        Err(mistakes) => {
+            for mistake in mistakes {
+                tracing::error!("--policy {mistake}");
+            }
+            return Ok(Exit::MISCONFIGURED);
+        }
+    };
     let bad = errors.len();
     if plugins.is_empty() && bad == 0 {
         tracing::error!("{}: no plugin configuration is there", listed(&flags.plugins));
@@ -226,6 +239,7 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> anyhow::R
         journal,
         checkpoint,
         prune,
+        policy,
         wall_clock: Some(Arc::new(now_millis)),
         ..Options::new(client, seed(), now_millis())
     });

@@ -1,4 +1,4 @@
-//! Plugin configuration from files, with errors that name file, line and field.
+//! Plugin configuration and the platform's policy from files, with errors that name file, line and field.
 //!
 //! A plugin that is wrong is left out and reported; the others load. The fields and their rules are those of
 //! [`podium_config`]; here are files, and how plugins go with each other. Whether a component's imports fit its grants
@@ -7,6 +7,7 @@
 pub mod file;
 mod order;
 mod plugin;
+mod policy;
 
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ use std::{
 
 use podium_config::{Document, Problem};
 use podium_pods::model::{PluginId, PluginSpec, text};
+pub use policy::Policy;
 
 /// Far above any configuration that people write.
 const MAX_FILE_BYTES: u64 = 1 << 20;

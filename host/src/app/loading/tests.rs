@@ -79,6 +79,10 @@ fn prepared() -> Prepared {
 
 /// A loader beside an ingest loop that has listed one Pod. The sender keeps the loop alive.
 async fn loader() -> (Arc<Loader>, mpsc::Sender<Observation>) {
+    loader_with(None).await
+}
+
+async fn loader_with(policy: Option<Policy>) -> (Arc<Loader>, mpsc::Sender<Observation>) {
     let (writer, reader) = cache::new(7);
     let (observe, observations) = mpsc::channel(1);
     let registry = Arc::new(Registry::default());
@@ -114,7 +118,7 @@ async fn loader() -> (Arc<Loader>, mpsc::Sender<Observation>) {
         runs: AtomicU64::new(0),
     });
     let engine = Engine::new(EngineOptions { tick: None, concurrent_runs: 1, ..EngineOptions::default() }).unwrap();
-    (Arc::new(Loader::new(engine, dispatch, Arc::default(), handle, None)), observe)
+    (Arc::new(Loader::new(engine, dispatch, Arc::default(), handle, None, policy)), observe)
 }
 
 /// How many keys wait for the plugin.
@@ -184,4 +188,24 @@ async fn an_attempt_that_fails_after_another_load_succeeded_changes_nothing() {
 fn attempts_are_further_apart_each_time_and_never_more_than_five_minutes() {
     let seconds = |attempts| back_off(attempts).as_secs();
     assert_eq!([1, 2, 3, 9, 10, 40].map(seconds), [1, 2, 4, 256, 300, 300]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_the_policy_does_not_permit_is_refused_before_its_component_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("policy.yaml");
+    let yaml = "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec:\n  defaults: { limits: { writes: 19 } }\n";
+    std::fs::write(&file, yaml).unwrap();
+    let (loader, _observe) = loader_with(Some(Policy::read(&file).unwrap())).await;
+    let Err(failure) = loader.prepare(spec()).await else { unreachable!("it is prepared") };
+    assert!(matches!(failure, LoadFailure::Forbidden(_)) && !failure.is_passing(), "{failure}");
+    let reason = failure.to_string();
+    let begin =
+        "the policy does not permit it: spec.limits.writes is 20, and plugins of namespace shop may have at most 19";
+    assert!(reason.starts_with(begin) && reason.contains("policy.yaml: spec.defaults.limits.writes"), "{reason}");
+    assert_eq!(states(&loader), [LoadState::Refused { reason }]);
+
+    // What is permitted is looked for, and is not there.
+    let modest = PluginSpec { limits: Limits { writes: 19, ..Limits::default() }, ..spec() };
+    assert!(matches!(loader.prepare(modest).await, Err(LoadFailure::Unreadable { .. })));
 }

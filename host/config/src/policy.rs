@@ -1,0 +1,98 @@
+//! The policy of the platform: the document that `podium-host --policy` names. It bounds what configurations of plugins
+//! may ask for.
+//!
+//! The comments of these types are what editors show; docs/policy.md has the reasons. A new bound is a field of
+//! [`Rules`], so that it can be set for all tenants, for one namespace and for the cluster, and one line where the host
+//! compares plugins with the policy.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    plugin::{Class, Version},
+    schema,
+    text::DnsLabel,
+};
+
+/// The platform's bounds on plugins. A plugin that exceeds them is not loaded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Policy {
+    pub api_version: Version,
+    pub kind: Kind,
+    pub spec: Spec,
+}
+
+/// The kind of this document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Kind {
+    Policy,
+}
+
+/// The rules by tenant. A rule that neither the tenant's own section nor defaults sets bounds nothing.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Spec {
+    /// Rules of every tenant whose own section does not set them.
+    #[serde(default)]
+    pub defaults: Rules,
+    /// Rules of the ReconcilePlugins of one namespace, by its exact name. Each of them replaces that rule of defaults.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::rules_by_namespace")]
+    pub namespaces: BTreeMap<DnsLabel, Rules>,
+    /// Rules of the ClusterReconcilePlugins. Each of them replaces that rule of defaults.
+    #[serde(default)]
+    pub cluster: Rules,
+}
+
+/// The rules of a tenant.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Rules {
+    /// No plugin of the tenant is loaded. This does not hide Pods of the namespace from ClusterReconcilePlugins.
+    #[serde(default)]
+    pub excluded: Option<bool>,
+    /// Every plugin names a ServiceAccount, so that its writes are subject to RBAC of its own.
+    #[serde(default)]
+    pub service_account_required: Option<bool>,
+    /// Ceilings of spec.limits of a plugin.
+    #[serde(default)]
+    pub limits: Ceilings,
+}
+
+/// Ceilings of spec.limits of a plugin. They bound its defaults too: a plugin that leaves a field out uses the field's
+/// default.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Ceilings {
+    /// The classes that a plugin may have.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    pub classes: Option<Vec<Class>>,
+    /// The most MiB of linear memory.
+    #[serde(default, rename = "memoryMiB")]
+    #[schemars(range(min = 1, max = 256))]
+    pub memory_mib: Option<u16>,
+    /// The most milliseconds on the processor.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub cpu_millis: Option<u32>,
+    /// The most milliseconds from start to end, waiting included.
+    #[serde(default)]
+    #[schemars(range(min = 10, max = 60_000))]
+    pub wall_millis: Option<u32>,
+    /// The most calls of the host.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub host_calls: Option<u32>,
+    /// The most staged writes.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 1_000))]
+    pub writes: Option<u32>,
+    /// The most KiB of log.
+    #[serde(default, rename = "logKiB")]
+    #[schemars(range(min = 0, max = 1_024))]
+    pub log_kib: Option<u32>,
+}

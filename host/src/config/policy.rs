@@ -1,0 +1,327 @@
+//! The platform's policy from its file, and the comparison of plugins with it. Pure except for the reading of the file.
+
+use std::path::{Path, PathBuf};
+
+use podium_config::{
+    Problem,
+    plugin::Class,
+    policy::{Ceilings, Rules, Spec},
+};
+use podium_pods::model::{LimitClass, Limits, PluginSpec, Tenant, text};
+
+use super::ConfigError;
+
+/// A policy that was read, with its file for messages.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Policy {
+    file: PathBuf,
+    spec: Spec,
+}
+
+/// One of [`Limits`], as a configuration has it and as a policy bounds it.
+struct Limit {
+    field: &'static str,
+    value: fn(&Limits) -> u64,
+    ceiling: fn(&Ceilings) -> Option<u64>,
+}
+
+const LIMITS: [Limit; 6] = [
+    Limit {
+        field: "memoryMiB",
+        value: |limits| (limits.memory_bytes >> 20) as u64,
+        ceiling: |most| most.memory_mib.map(Into::into),
+    },
+    Limit {
+        field: "cpuMillis",
+        value: |limits| u64::try_from(limits.cpu.as_millis()).unwrap_or(u64::MAX),
+        ceiling: |most| most.cpu_millis.map(Into::into),
+    },
+    Limit {
+        field: "wallMillis",
+        value: |limits| u64::try_from(limits.wall.as_millis()).unwrap_or(u64::MAX),
+        ceiling: |most| most.wall_millis.map(Into::into),
+    },
+    Limit {
+        field: "hostCalls",
+        value: |limits| limits.host_calls.into(),
+        ceiling: |most| most.host_calls.map(Into::into),
+    },
+    Limit { field: "writes", value: |limits| limits.writes.into(), ceiling: |most| most.writes.map(Into::into) },
+    Limit {
+        field: "logKiB",
+        value: |limits| (limits.log_bytes >> 10) as u64,
+        ceiling: |most| most.log_kib.map(Into::into),
+    },
+];
+
+impl Policy {
+    /// Reads the policy of a file, which is a regular file of at most 1 MiB.
+    ///
+    /// # Errors
+    /// Every mistake in the file, or the one reason why it cannot be read.
+    pub fn read(file: &Path) -> Result<Self, Vec<ConfigError>> {
+        let yaml = super::read(file).map_err(|message| vec![ConfigError::file(file, message)])?;
+        let policy = podium_config::policy(&yaml).map_err(|problems| -> Vec<ConfigError> {
+            problems.into_iter().map(|problem| ConfigError::new(file, problem)).collect()
+        })?;
+        Ok(Self { file: file.to_owned(), spec: policy.spec })
+    }
+
+    /// Returns everything that the plugin asks for and the policy does not permit, with the plugin's fields. The plugin
+    /// must be loaded only if there is nothing.
+    #[must_use]
+    pub fn problems(&self, plugin: &PluginSpec) -> Vec<Problem> {
+        let tenant = plugin.tenant();
+        if let Some((path, true)) = self.rule(&tenant, |rules| rules.excluded) {
+            let (field, next) = match tenant {
+                Tenant::Namespace(_) => ("metadata.namespace", "remove the plugin, move it to another namespace"),
+                Tenant::Cluster => ("kind", "remove the plugin, make it a ReconcilePlugin"),
+            };
+            let path = format!("{path}.excluded");
+            return vec![self.problem(field, &path, format!("plugins of {tenant} are excluded"), next)];
+        }
+        let mut problems = Vec::new();
+        let required = self.rule(&tenant, |rules| rules.service_account_required);
+        if let Some((path, true)) = required.filter(|_| plugin.impersonate.is_none()) {
+            let message = format!("is missing, and plugins of {tenant} must have one");
+            let next = "name a ServiceAccount that has the rights for the plugin's writes";
+            let path = format!("{path}.serviceAccountRequired");
+            problems.push(self.problem("spec.serviceAccountName", &path, message, next));
+        }
+        problems.extend(self.class(&tenant, plugin.limits.class));
+        for Limit { field, value, ceiling } in LIMITS {
+            let value = value(&plugin.limits);
+            let exceeded = self.rule(&tenant, |rules| ceiling(&rules.limits)).filter(|(_, most)| value > *most);
+            if let Some((path, most)) = exceeded {
+                let message = format!("is {value}, and plugins of {tenant} may have at most {most}");
+                let (path, next) = (format!("{path}.limits.{field}"), format!("set it to at most {most}"));
+                problems.push(self.problem(&format!("spec.limits.{field}"), &path, message, &next));
+            }
+        }
+        problems
+    }
+
+    fn class(&self, tenant: &Tenant, class: LimitClass) -> Option<Problem> {
+        let (path, permitted) = self.rule(tenant, |rules| rules.limits.classes.as_ref())?;
+        let permitted: Vec<LimitClass> = permitted.iter().copied().map(limit_class).collect();
+        if permitted.contains(&class) {
+            return None;
+        }
+        let permitted = permitted.into_iter().map(LimitClass::name).collect::<Vec<_>>().join(" or ");
+        let message = format!("is {}, and plugins of {tenant} may have {permitted}", class.name());
+        let path = format!("{path}.limits.classes");
+        Some(self.problem("spec.limits.class", &path, message, &format!("set it to {permitted}")))
+    }
+
+    /// Returns the rule in force for a tenant, with the path of the section that has it: the tenant's own section, or
+    /// else `defaults`.
+    fn rule<'a, T>(&'a self, tenant: &Tenant, rule: impl Fn(&'a Rules) -> Option<T>) -> Option<(String, T)> {
+        let Spec { defaults, namespaces, cluster } = &self.spec;
+        let own = match tenant {
+            Tenant::Namespace(namespace) => {
+                let own = namespaces.iter().find(|(name, _)| ***name == **namespace);
+                own.map(|(_, rules)| (format!("spec.namespaces.{namespace}"), rules))
+            }
+            Tenant::Cluster => Some(("spec.cluster".to_owned(), cluster)),
+        };
+        let sections = own.into_iter().chain([("spec.defaults".to_owned(), defaults)]);
+        sections.into_iter().find_map(|(path, rules)| Some((path, rule(rules)?)))
+    }
+
+    fn problem(&self, field: &str, path: &str, message: String, next: &str) -> Problem {
+        let file = text::path(&self.file);
+        let message = format!("{message} ({file}: {path}); {next}, or ask the platform team to change the policy");
+        Problem { line: None, field: field.to_owned(), message }
+    }
+}
+
+fn limit_class(class: Class) -> LimitClass {
+    match class {
+        Class::Native => LimitClass::Native,
+        Class::Interpreter => LimitClass::Interpreter,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Rules that a namespace has of its own, of the cluster, and those of everybody.
+    const POLICY: &str = "
+apiVersion: podium.dev/v1alpha1
+kind: Policy
+spec:
+  defaults:
+    serviceAccountRequired: true
+    limits: { classes: [native], memoryMiB: 16, cpuMillis: 10, wallMillis: 1000, hostCalls: 500, writes: 5, logKiB: 8 }
+  namespaces:
+    shop: { serviceAccountRequired: false, limits: { classes: [native, interpreter], memoryMiB: 64 } }
+    kube-system: { excluded: true, serviceAccountRequired: true }
+  cluster: { limits: { memoryMiB: 128, writes: 0 } }
+";
+
+    fn policy(yaml: &str) -> Policy {
+        let spec = podium_config::policy(yaml).unwrap_or_else(|problems| panic!("{problems:?}")).spec;
+        Policy { file: "policy.yaml".into(), spec }
+    }
+
+    /// A plugin of a namespace or of the cluster, with further lines of `spec`.
+    fn plugin(namespace: Option<&str>, spec: &str) -> PluginSpec {
+        let (kind, namespace) = match namespace {
+            Some(namespace) => ("ReconcilePlugin", format!(", namespace: {namespace}")),
+            None => ("ClusterReconcilePlugin", String::new()),
+        };
+        let yaml = format!(
+            "apiVersion: podium.dev/v1alpha1\nkind: {kind}\nmetadata: {{ name: a{namespace} }}\n\
+             spec:\n  source: {{ file: a.wasm }}\n{spec}\n"
+        );
+        let document = podium_config::plugins(&yaml).unwrap().remove(0);
+        super::super::plugin::spec(document.content.unwrap_or_else(|problems| panic!("{problems:?}")), Path::new(""))
+    }
+
+    fn fields(policy: &Policy, plugin: &PluginSpec) -> Vec<String> {
+        policy.problems(plugin).into_iter().map(|problem| problem.field).collect()
+    }
+
+    const MODEST: &str =
+        "  limits: { memoryMiB: 16, cpuMillis: 10, wallMillis: 1000, hostCalls: 500, writes: 5, logKiB: 8 }";
+
+    #[test]
+    fn each_limit_is_permitted_up_to_its_ceiling_and_defaults_of_a_plugin_count() {
+        let policy = policy(POLICY);
+        let account = "  serviceAccountName: podium\n";
+        assert_eq!(fields(&policy, &plugin(Some("bank"), &format!("{account}{MODEST}"))), [""; 0]);
+        for (field, value) in [
+            ("memoryMiB", 16),
+            ("cpuMillis", 10),
+            ("wallMillis", 1000),
+            ("hostCalls", 500),
+            ("writes", 5),
+            ("logKiB", 8),
+        ] {
+            let above = MODEST.replace(&format!("{field}: {value}"), &format!("{field}: {}", value + 1));
+            let problems = policy.problems(&plugin(Some("bank"), &format!("{account}{above}")));
+            let [problem] = &problems[..] else { panic!("{field}: {problems:?}") };
+            assert_eq!(problem.field, format!("spec.limits.{field}"));
+            assert_eq!(
+                problem.message,
+                format!(
+                    "is {}, and plugins of namespace bank may have at most {value} (policy.yaml: \
+                     spec.defaults.limits.{field}); set it to at most {value}, or ask the platform team to change the \
+                     policy",
+                    value + 1
+                )
+            );
+        }
+        let all = ["memoryMiB", "cpuMillis", "wallMillis", "hostCalls", "writes", "logKiB"];
+        assert_eq!(fields(&policy, &plugin(Some("bank"), account)), all.map(|field| format!("spec.limits.{field}")));
+    }
+
+    #[test]
+    fn every_limit_of_a_plugin_has_a_ceiling() {
+        let Limits { class: _, memory_bytes: _, cpu: _, wall: _, host_calls: _, writes: _, log_bytes: _ } =
+            Limits::default();
+        let schema = podium_config::plugin_schema();
+        let of_plugins =
+            schema.pointer("/properties/spec/properties/limits/properties").and_then(|all| all.as_object());
+        let mut names: Vec<&str> = LIMITS.iter().map(|limit| limit.field).chain(["class"]).collect();
+        names.sort_unstable();
+        assert_eq!(of_plugins.unwrap().keys().map(String::as_str).collect::<Vec<_>>(), names);
+    }
+
+    #[test]
+    fn a_class_that_is_not_permitted_is_refused_with_those_that_are() {
+        let policy = policy(POLICY);
+        let interpreter = MODEST.replace("{", "{ class: interpreter,") + "\n  serviceAccountName: podium";
+        let problems = policy.problems(&plugin(Some("bank"), &interpreter));
+        let [problem] = &problems[..] else { panic!("{problems:?}") };
+        assert_eq!(problem.field, "spec.limits.class");
+        assert!(
+            problem.message.starts_with("is interpreter, and plugins of namespace bank may have native (policy.yaml: ")
+        );
+        assert_eq!(fields(&policy, &plugin(Some("shop"), &interpreter)), [""; 0]);
+    }
+
+    #[test]
+    fn a_rule_of_a_namespace_or_of_the_cluster_replaces_that_rule_of_the_defaults_and_no_other() {
+        let policy = policy(POLICY);
+        let large = MODEST.replace("memoryMiB: 16", "memoryMiB: 64");
+        assert_eq!(fields(&policy, &plugin(Some("shop"), &large)), [""; 0], "more memory, and no account is needed");
+        let larger = large.replace("memoryMiB: 64", "memoryMiB: 65").replace("writes: 5", "writes: 6");
+        let problems = policy.problems(&plugin(Some("shop"), &larger));
+        let [memory, writes] = &problems[..] else { panic!("{problems:?}") };
+        assert!(memory.message.contains("policy.yaml: spec.namespaces.shop.limits.memoryMiB"), "{memory:?}");
+        assert!(writes.message.contains("policy.yaml: spec.defaults.limits.writes"), "{writes:?}");
+
+        let problems = policy.problems(&plugin(None, &larger));
+        let [account, writes] = &problems[..] else { panic!("{problems:?}") };
+        assert_eq!(account.field, "spec.serviceAccountName");
+        let message = "is 6, and plugins of the cluster may have at most 0 (policy.yaml: spec.cluster.limits.writes)";
+        assert!(writes.message.starts_with(message), "{writes:?}");
+    }
+
+    #[test]
+    fn a_required_account_is_asked_of_plugins_that_have_none() {
+        let policy = policy(POLICY);
+        let problems = policy.problems(&plugin(Some("bank"), MODEST));
+        let [problem] = &problems[..] else { panic!("{problems:?}") };
+        assert_eq!(problem.field, "spec.serviceAccountName");
+        assert!(problem.message.contains("(policy.yaml: spec.defaults.serviceAccountRequired)"), "{problem:?}");
+    }
+
+    #[test]
+    fn no_plugin_of_an_excluded_tenant_is_permitted_whatever_it_asks_for() {
+        let policy = policy(POLICY);
+        let problems = policy.problems(&plugin(Some("kube-system"), ""));
+        let [problem] = &problems[..] else { panic!("one reason is enough: {problems:?}") };
+        assert_eq!(problem.field, "metadata.namespace");
+        let message =
+            "plugins of namespace kube-system are excluded (policy.yaml: spec.namespaces.kube-system.excluded)";
+        assert!(problem.message.starts_with(message), "{problem:?}");
+        assert_eq!(fields(&policy, &plugin(Some("kube-system-2"), MODEST)), ["spec.serviceAccountName"], "exact names");
+    }
+
+    #[test]
+    fn excluded_defaults_are_a_list_of_tenants_that_may_have_plugins() {
+        let head = "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec:\n  defaults: { excluded: true }\n";
+        let listed = policy(&format!("{head}  namespaces: {{ shop: {{ excluded: false }} }}\n"));
+        let verdicts = [Some("shop"), Some("bank"), None].map(|namespace| fields(&listed, &plugin(namespace, "")));
+        assert_eq!(verdicts, [vec![], vec!["metadata.namespace".to_owned()], vec!["kind".to_owned()]]);
+    }
+
+    #[test]
+    fn an_empty_policy_permits_everything() {
+        let empty = policy("apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec: {}\n");
+        for namespace in [Some("kube-system"), None] {
+            let most = "  limits: { class: interpreter, memoryMiB: 256, cpuMillis: 10000, wallMillis: 60000, \
+                        hostCalls: 1000000, writes: 1000, logKiB: 1024 }";
+            assert_eq!(fields(&empty, &plugin(namespace, most)), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_no_policy_is_an_error_with_file_and_field() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("policy.yaml");
+        let error = |text: Option<&str>| {
+            let _ = fs::remove_file(&file);
+            if let Some(text) = text {
+                fs::write(&file, text).unwrap();
+            }
+            let errors: Vec<String> = Policy::read(&file).unwrap_err().iter().map(ToString::to_string).collect();
+            assert!(errors.iter().all(|error| error.contains("policy.yaml")), "{errors:?}");
+            errors
+        };
+        assert!(error(None)[0].contains("cannot be read"));
+        assert!(error(Some(""))[0].ends_with("has no document; a policy is one document of kind Policy"));
+        let of_plugin = "apiVersion: podium.dev/v1alpha1\nkind: ReconcilePlugin\nmetadata: { name: a }\nspec: {}\n";
+        let [metadata, kind] = &error(Some(of_plugin))[..] else { panic!("{:?}", error(Some(of_plugin))) };
+        assert!(metadata.contains(":3: metadata: is not a known field; known here: apiVersion, kind, spec"));
+        assert!(kind.contains(":2: kind: must be Policy"), "{kind}");
+        assert_eq!(error(Some(&POLICY.replace("native", "huge").replace("true", "1"))).len(), 5);
+        fs::write(&file, POLICY).unwrap();
+        assert_eq!(Policy::read(&file).unwrap().spec, policy(POLICY).spec);
+    }
+}
