@@ -66,6 +66,8 @@ pub enum ApiError {
         code: u16,
         /// Such as "Conflict"; `None` if the answer was no Status, or a Status without a reason.
         reason: Option<String>,
+        /// The name of the object that the Status is about; `None` if there is none, as where no such path is served.
+        object: Option<String>,
         /// Escaped, at most 1 KiB.
         message: String,
         /// The first 16.
@@ -126,6 +128,7 @@ struct Status {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Details {
+    name: String,
     causes: Option<Vec<Cause>>,
     retry_after_seconds: Option<u32>,
 }
@@ -322,13 +325,14 @@ fn refusal(code: u16, retry_after: Option<Duration>, body: &[u8]) -> ApiError {
     let Some(status) = status else {
         let quote = String::from_utf8_lossy(&body[..body.len().min(2 * MAX_QUOTE_BYTES)]).into_owned();
         let message = text::bounded(quote.trim(), MAX_QUOTE_BYTES);
-        return ApiError::Status { code, reason: None, message, causes: Vec::new(), retry_after };
+        return ApiError::Status { code, reason: None, object: None, message, causes: Vec::new(), retry_after };
     };
     let details = status.details.unwrap_or_default();
     let seconds = details.retry_after_seconds.filter(|seconds| *seconds > 0).map(u64::from);
     ApiError::Status {
         code: if code == 0 { status.code } else { code },
         reason: Some(text::bounded(&status.reason, MAX_CAUSE_BYTES)).filter(|reason| !reason.is_empty()),
+        object: Some(text::bounded(&details.name, MAX_CAUSE_BYTES)).filter(|name| !name.is_empty()),
         message: text::bounded(&status.message, MAX_MESSAGE_BYTES),
         causes: details.causes.unwrap_or_default().into_iter().take(MAX_CAUSES).map(Cause::bounded).collect(),
         retry_after: retry_after.or(seconds.map(Duration::from_secs)),
@@ -377,12 +381,13 @@ mod tests {
     #[tokio::test]
     async fn a_refusal_carries_code_reason_causes_and_how_long_to_wait() {
         let body = r#"{"kind":"Status","status":"Failure","message":"m","reason":"TooManyRequests","code":429,
-            "details":{"causes":[{"reason":"DisruptionBudget","message":"c"}],"retryAfterSeconds":3}}"#;
+            "details":{"name":"cart-0","causes":[{"reason":"DisruptionBudget","message":"c"}],"retryAfterSeconds":3}}"#;
         let error = answering(429, None, body).json(get()).await.unwrap_err();
         let cause = Cause { reason: "DisruptionBudget".into(), message: "c".into(), ..Cause::default() };
         let expected = ApiError::Status {
             code: 429,
             reason: Some("TooManyRequests".into()),
+            object: Some("cart-0".into()),
             message: "m".into(),
             causes: vec![cause],
             retry_after: Some(Duration::from_secs(3)),

@@ -64,7 +64,11 @@ pub fn everything() -> Grants {
             events: true,
             delete: true,
             evict: true,
-            objects: vec![ObjectGrant { api_version: "v1".into(), kind: "ConfigMap".into() }],
+            objects: vec![ObjectGrant {
+                api_version: "v1".into(),
+                kind: "ConfigMap".into(),
+                resource: "configmaps".into(),
+            }],
         },
     }
 }

@@ -140,7 +140,7 @@ fn again_and_again(name: &str, script: &str) -> String {
     yaml.replace("sections: [labels]", "sections: [labels], live: true").replace(
         "annotations: [guests.example/*] }",
         "annotations: [guests.example/*], finalizers: [guests.example/*], conditions: [guests.example/*], \
-         events: true, delete: true, evict: true, objects: [{ apiVersion: v1, kind: ConfigMap }] }",
+         events: true, delete: true, evict: true, objects: [{ apiVersion: v1, kind: ConfigMap, resource: configmaps }] }",
     )
 }
 

@@ -51,7 +51,7 @@ fn whole() -> Value {
                     "events": true,
                     "delete": true,
                     "evict": true,
-                    "objects": [{ "apiVersion": "v1", "kind": "ConfigMap" }],
+                    "objects": [{ "apiVersion": "v1", "kind": "ConfigMap", "resource": "configmaps" }],
                 },
             },
             "limits": {
@@ -247,7 +247,7 @@ fn key(target: &PodKey) -> podium_sdk::PodKey {
 }
 
 fn object(object: &ObjectRef) -> podium_sdk::ObjectRef {
-    let ObjectRef { api_version, kind, namespace, name } = object.clone();
+    let ObjectRef { api_version, kind, resource: _, namespace, name } = object.clone();
     podium_sdk::ObjectRef { api_version, kind, namespace, name }
 }
 
@@ -346,6 +346,7 @@ fn cases() -> Vec<Staged> {
         let named = ObjectRef {
             api_version: text(api_version),
             kind: text(kind),
+            resource: text("configmaps"),
             namespace: namespace.map(text),
             name: text(name),
         };

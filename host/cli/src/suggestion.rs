@@ -21,7 +21,7 @@ pub(crate) fn for_component(built: &Built) -> String {
         ("conditions", "[example.com/MyCondition]", &["set-condition", "remove-condition"]),
         ("delete", "true", &["delete-pod"]),
         ("evict", "true", &["evict-pod"]),
-        ("objects", "[{ apiVersion: v1, kind: ConfigMap }]", &["apply-object", "delete-object"]),
+        ("objects", "[{ apiVersion: v1, kind: ConfigMap, resource: configmaps }]", &["apply-object", "delete-object"]),
     ] {
         if uses("writes", functions) {
             grants.push(format!("      {grant}: {value}\n"));

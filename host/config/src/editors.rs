@@ -199,7 +199,7 @@ spec:
   watch: { selector: { matchExpressions: [{ key: tier, operator: In, values: [gold] }] }, sections: [status] }
   grants:
     read: { pods: { sections: [labels, status] } }
-    write: { annotations: ["triage.shop.example/*"], objects: [{ apiVersion: v1, kind: ConfigMap }] }
+    write: { annotations: ["triage.shop.example/*"], objects: [{ apiVersion: v1, kind: ConfigMap, resource: configmaps }] }
   limits: { memoryMiB: 64, class: native }
 "#;
 
@@ -222,6 +222,10 @@ fn the_schema_refuses_a_broken_document_at_the_field_that_the_host_names() {
             ("example/*", "*", "spec.grants.write.annotations[0]"),
             ("triage.shop.example/*", "app.kubernetes.io/*", "spec.grants.write.annotations[0]"),
             ("ConfigMap", "Pod", "spec.grants.write.objects[0].kind"),
+            ("configmaps", "pods", "spec.grants.write.objects[0].resource"),
+            ("configmaps", "ConfigMaps", "spec.grants.write.objects[0].resource"),
+            ("configmaps", "configmaps/status", "spec.grants.write.objects[0].resource"),
+            (", resource: configmaps", "", "spec.grants.write.objects[0].resource"),
             (", values: [gold]", "", "spec.watch.selector.matchExpressions[0].values"),
             ("operator: In", "operator: Exists", "spec.watch.selector.matchExpressions[0].values"),
             ("memoryMiB: 64", "memoryMiB: 257", "spec.limits.memoryMiB"),
@@ -361,6 +365,8 @@ fn the_rules_of_texts_and_their_expressions_agree() {
         "Ready",
         "Pod",
         "PodX",
+        "pods",
+        "podsx",
         "v1",
         "apps/v1",
         "a/b/c",

@@ -12,7 +12,7 @@ use crate::{
     schema,
     text::{
         AnnotationPattern, ApiVersion, ConditionPattern, DnsLabel, DnsSubdomain, FinalizerPattern, LabelPattern,
-        LabelValue, NonEmpty, ObjectKind, QualifiedName,
+        LabelValue, NonEmpty, ObjectKind, ObjectResource, QualifiedName,
     },
 };
 
@@ -235,6 +235,8 @@ pub struct ObjectGrant {
     pub api_version: ApiVersion,
     /// Such as `ConfigMap`.
     pub kind: ObjectKind,
+    /// The plural of the kind in paths of the API and in RBAC, such as `configmaps`; never pods.
+    pub resource: ObjectResource,
 }
 
 /// What one run may use. A run that exceeds memory or time is ended, and nothing of what it staged is sent.

@@ -1,7 +1,7 @@
 //! What a schema cannot say, or cannot say to a person: how fields of one document go with each other. Values that are
 //! wrong by themselves are the collecting pass's, and are passed over here.
 
-use podium_wire::{Section as PodSection, SectionSet};
+use podium_wire::{Section as PodSection, SectionSet, syntax::quoted};
 
 use crate::{
     field::Field,
@@ -19,6 +19,7 @@ pub(crate) fn plugin(document: &Field<'_>) {
     }
     watched_sections(&spec);
     selector(&spec.get("watch").get("selector"));
+    objects(&spec.get("grants").get("write").get("objects"));
     limits(&spec.get("limits"));
     config(&spec.get("config"));
 }
@@ -81,6 +82,25 @@ fn selector(selector: &Field<'_>) {
                 values.problem("Exists and DoesNotExist take no values; remove them");
             }
             _ => {}
+        }
+    }
+}
+
+/// A write of a kind is sent to one path.
+fn objects(objects: &Field<'_>) {
+    let items = objects.items();
+    fn texts<'a>(grant: &Field<'a>) -> [Option<&'a str>; 3] {
+        ["apiVersion", "kind", "resource"].map(|name| grant.get(name).text())
+    }
+    for (at, item) in items.iter().enumerate() {
+        let [version, kind, resource] = texts(item);
+        let (Some(_), Some(kind_name), Some(_)) = (version, kind, resource) else { continue };
+        let other = items[..at].iter().map(texts).find(|other| other[..2] == [version, kind] && other[2] != resource);
+        if let Some([.., Some(other)]) = other {
+            item.get("resource").problem(format!(
+                "{kind_name} is granted with the resource {} already, and a kind has one; remove one of the grants",
+                quoted(other)
+            ));
         }
     }
 }

@@ -102,6 +102,9 @@ texts! {
     /// The kind of an object other than a Pod.
     ObjectKind: "object-kind", object_kind,
         json_schema!({ "pattern": "^[A-Z][A-Za-z0-9]*$", "maxLength": 128, "not": { "const": "Pod" } });
+    /// The plural of a kind other than Pod.
+    ObjectResource: "object-resource", object_resource,
+        json_schema!({ "pattern": format!("^{WORD}$"), "maxLength": 63, "not": { "const": "pods" } });
     /// Keys of labels.
     LabelPattern: "label-pattern", pattern, keys(None);
     /// Keys of annotations.
@@ -135,6 +138,8 @@ const BUILTIN_CONDITIONS: [&str; 10] = [
     "Ready",
 ];
 
+const NO_PODS: &str = "Pods are not written as objects; grant labels, annotations, conditions, delete or evict instead";
+
 /// The schema of a pattern of keys; `refused` matches keys that cannot be granted.
 fn keys(refused: Option<Schema>) -> Schema {
     let reserved = json_schema!({ "pattern": r"^([^/]*\.)?(kubernetes|k8s)\.io/.*\*$" });
@@ -156,11 +161,12 @@ fn non_empty(text: &str) -> Result<(), String> {
 
 fn object_kind(kind: &str) -> Result<(), String> {
     quote(kind, syntax::upper_camel_case)?;
-    if kind == "Pod" {
-        let message = "Pods are not written as objects; grant labels, annotations, conditions, delete or evict instead";
-        return Err(message.to_owned());
-    }
-    Ok(())
+    if kind == "Pod" { Err(NO_PODS.to_owned()) } else { Ok(()) }
+}
+
+fn object_resource(resource: &str) -> Result<(), String> {
+    quote(resource, syntax::dns_label)?;
+    if resource == "pods" { Err(NO_PODS.to_owned()) } else { Ok(()) }
 }
 
 fn annotation(text: &str) -> Result<(), String> {

@@ -101,6 +101,22 @@ fn a_file_without_a_document_has_no_plugin_and_several_documents_are_read_one_by
 }
 
 #[test]
+fn a_kind_that_is_granted_with_two_resources_is_refused_and_one_that_is_granted_twice_is_not() {
+    let objects = |other: &str| {
+        let one = "{ apiVersion: v1, kind: ConfigMap, resource: configmaps }";
+        with(&format!("  grants: {{ write: {{ objects: [{one}, {other}] }} }}\n"))
+    };
+    for fine in ["configmaps }", "cms, apiVersion: v2 }", "secrets, kind: Secret }"] {
+        let all = ["apiVersion: v1", "kind: ConfigMap"].into_iter().filter(|field| !fine.contains(&field[..4]));
+        let fields: String = all.map(|field| format!("{field}, ")).collect();
+        only(&objects(&format!("{{ {fields}resource: {fine}"))).unwrap();
+    }
+    let problems = only(&objects("{ apiVersion: v1, kind: ConfigMap, resource: cms }")).unwrap_err();
+    let [problem] = &problems[..] else { panic!("{problems:?}") };
+    assert_eq!(problem.field, "spec.grants.write.objects[1].resource");
+}
+
+#[test]
 fn a_document_of_mistakes_only_has_a_bounded_number_of_errors() {
     let fields: String = (0..20_000).map(|number| format!("  f{number}: 1\n")).collect();
     let problems = only(&with(&fields)).unwrap_err();

@@ -234,7 +234,7 @@ mod tests {
     fn status(code: u16, seconds: u64, message: &str, cause: &str) -> ApiError {
         let causes = vec![super::super::Cause { reason: cause.into(), ..Default::default() }];
         let retry_after = Some(Duration::from_secs(seconds));
-        ApiError::Status { code, reason: None, message: message.into(), causes, retry_after }
+        ApiError::Status { code, reason: None, object: None, message: message.into(), causes, retry_after }
     }
 
     fn busy(code: u16, seconds: u64) -> ApiError {
@@ -292,8 +292,8 @@ mod tests {
         observe(&of, None, Some(&ApiError::Timeout(SECOND)), now);
         assert_eq!(of.wait(None, now), Some(PROBE_PAUSE));
         now += PROBE_PAUSE;
-        let refused =
-            ApiError::Status { code: 404, reason: None, message: String::new(), causes: Vec::new(), retry_after: None };
+        let (message, causes) = (String::new(), Vec::new());
+        let refused = ApiError::Status { code: 404, reason: None, object: None, message, causes, retry_after: None };
         observe(&of, None, Some(&refused), now);
         assert_eq!(of.wait(None, now), None);
     }

@@ -81,8 +81,11 @@ fn selector(selector: plugin::Selector) -> LabelSelector {
 fn grants(grants: plugin::Grants) -> Grants {
     let plugin::Grants { read, write } = grants;
     let read = read.pods.map(|pods| ReadGrants { sections: sections(&pods.sections), live: pods.live });
-    let object =
-        |grant: plugin::ObjectGrant| ObjectGrant { api_version: grant.api_version.into(), kind: grant.kind.into() };
+    let object = |plugin::ObjectGrant { api_version, kind, resource }: plugin::ObjectGrant| ObjectGrant {
+        api_version: api_version.into(),
+        kind: kind.into(),
+        resource: resource.into(),
+    };
     let write = WriteGrants {
         labels: patterns(write.labels),
         annotations: patterns(write.annotations),

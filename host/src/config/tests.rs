@@ -16,7 +16,7 @@ spec:
   watch: { selector: { matchLabels: { app: web } }, sections: [status], resyncSeconds: 600 }
   grants:
     read:  { pods: { sections: [labels, owners, status], live: true } }
-    write: { labels: ["triage.shop.example/*"], annotations: [], finalizers: [], conditions: [], events: true, delete: false, evict: false, objects: [{ apiVersion: v1, kind: ConfigMap }] }
+    write: { labels: ["triage.shop.example/*"], annotations: [], finalizers: [], conditions: [], events: true, delete: false, evict: false, objects: [{ apiVersion: v1, kind: ConfigMap, resource: configmaps }] }
   limits: { class: interpreter, memoryMiB: 64, cpuMillis: 30, wallMillis: 3000, hostCalls: 500, writes: 10, logKiB: 4 }
   phase: after
   after: []
@@ -142,10 +142,18 @@ fn every_error_names_file_line_field_and_the_next_step() {
         ),
         ("  grants: { write: { finalizers: [mine] } }", "must have a domain, such as"),
         ("  grants: { write: { conditions: [Ready] } }", "belongs to Kubernetes"),
-        ("  grants: { write: { objects: [{ apiVersion: v1, kind: Pod }] } }", "objects[0].kind: Pods are not written"),
-        ("  grants: { write: { objects: [{ apiVersion: v1 }] } }", "objects[0].kind: is missing"),
         (
-            "  grants: { write: { objects: [{ apiVersion: a/b/c, kind: A }] } }",
+            "  grants: { write: { objects: [{ apiVersion: v1, kind: Pod, resource: a }] } }",
+            "objects[0].kind: Pods are not written",
+        ),
+        ("  grants: { write: { objects: [{ apiVersion: v1, resource: a }] } }", "objects[0].kind: is missing"),
+        ("  grants: { write: { objects: [{ apiVersion: v1, kind: A }] } }", "objects[0].resource: is missing"),
+        (
+            "  grants: { write: { objects: [{ apiVersion: v1, kind: A, resource: pods }] } }",
+            "objects[0].resource: Pods are not written",
+        ),
+        (
+            "  grants: { write: { objects: [{ apiVersion: a/b/c, kind: A, resource: a }] } }",
             "objects[0].apiVersion: \"a/b/c\" must be",
         ),
     ];

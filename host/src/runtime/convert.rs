@@ -41,7 +41,7 @@ impl From<types::EventType> for EventType {
 impl From<types::ObjectRef> for ObjectRef {
     fn from(object: types::ObjectRef) -> Self {
         let types::ObjectRef { api_version, kind, namespace, name } = object;
-        Self { api_version, kind, namespace, name }
+        Self { api_version, kind, resource: String::new(), namespace, name }
     }
 }
 

@@ -122,7 +122,7 @@ impl writes::Host for Run {
         Ok(self.stage_object(&object, owner.map(Into::into))?)
     }
     fn delete_object(&mut self, object: types::ObjectRef, uid: Option<String>) -> Staged {
-        Ok(self.stage(Action::DeleteObject { object: object.into(), uid })?)
+        Ok(self.stage_deletion(object.into(), uid)?)
     }
     async fn commit(&mut self) -> Result<Vec<types::WriteReport>, types::CallError> {
         let reports = self.commit_staged().await?;

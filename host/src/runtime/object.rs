@@ -29,7 +29,7 @@ pub(super) fn parse(text: &str) -> Result<(ObjectRef, Value), Refused> {
     Ok((object_ref(&body)?, body))
 }
 
-/// A namespace that is there and no text is refused, not ignored.
+/// A namespace that is there and no text is refused, not ignored. The resource is the grant's, which is not known here.
 fn object_ref(body: &Value) -> Result<ObjectRef, Refused> {
     let text = |path: &str| match body.pointer(path) {
         Some(Value::String(text)) if !text.is_empty() => Ok(text.clone()),
@@ -39,7 +39,8 @@ fn object_ref(body: &Value) -> Result<ObjectRef, Refused> {
         None => None,
         Some(_) => Some(text("/metadata/namespace")?),
     };
-    Ok(ObjectRef { api_version: text("/apiVersion")?, kind: text("/kind")?, namespace, name: text("/metadata/name")? })
+    let (api_version, kind, name) = (text("/apiVersion")?, text("/kind")?, text("/metadata/name")?);
+    Ok(ObjectRef { api_version, kind, resource: String::new(), namespace, name })
 }
 
 struct Count<'a>(&'a mut usize);

@@ -2,7 +2,7 @@
 //! write's arguments are right and granted is [`authorize`]'s to say.
 
 use podium_engine::authz::authorize;
-use podium_pods::model::{Action, Event, PodKey, Refused, Write};
+use podium_pods::model::{Action, Event, ObjectRef, PodKey, Refused, Write};
 
 use super::{function::Function, object, run::Run, text::at_most};
 
@@ -23,6 +23,19 @@ impl Run {
         })
     }
 
+    /// Stages the deletion of an object.
+    pub(super) fn stage_deletion(&mut self, object: ObjectRef, uid: Option<String>) -> Result<u32, Refused> {
+        let object = self.resolved(object);
+        self.stage(Action::DeleteObject { object, uid })
+    }
+
+    /// Sets the resource of an object: the grant names it, and the plugin does not. Without a grant it stays empty, and
+    /// [`authorize`] refuses the write.
+    fn resolved(&self, object: ObjectRef) -> ObjectRef {
+        let resource = self.terms.grants.write.resource(&object.api_version, &object.kind);
+        ObjectRef { resource: resource.unwrap_or_default().to_owned(), ..object }
+    }
+
     /// Stages the apply of an object given as JSON. Parsing costs the host more than the guest, so it is accounted
     /// before, and what does not parse or is not granted has cost a write as well.
     pub(super) fn stage_object(&mut self, text: &str, owner: Option<PodKey>) -> Result<u32, Refused> {
@@ -32,7 +45,7 @@ impl Run {
             run.ledger.take_values(object::count_values(text)?)?;
             let (object, body) = object::parse(text)?;
             let id = run.ledger.next_write;
-            let action = Action::ApplyObject { object, body, owner };
+            let action = Action::ApplyObject { object: run.resolved(object), body, owner };
             let write = authorize(&run.terms.scope, &run.terms.grants, Write { id, action })?;
             run.ledger.next_write = id.saturating_add(1);
             run.staged.writes.push(write);

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use podium_pods::{model::WriteResult, pod::CachedPod};
+use podium_pods::{
+    model::{ObjectRef, WriteResult},
+    pod::CachedPod,
+};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -27,7 +30,7 @@ pub(super) enum Verdict {
 
 /// Where the meanings are from: the API server's own answers, tried on 1.36.
 pub(super) fn judge(request: &Request, error: &ApiError) -> Verdict {
-    let ApiError::Status { code, reason, message, causes, retry_after } = error else {
+    let ApiError::Status { code, reason: _, object, message, causes, retry_after } = error else {
         return match error {
             ApiError::Transport { sent: false, .. } => Verdict::Unreachable,
             ApiError::Held(wait) => Verdict::Busy(Some(*wait)),
@@ -35,6 +38,10 @@ pub(super) fn judge(request: &Request, error: &ApiError) -> Verdict {
         };
     };
     let shown = || message.clone();
+    // An answer that names no object: the path is missing and not the object. In a built-in group it is a Status too.
+    if let Some(written) = request.object().filter(|_| *code == 404 && object.is_none()) {
+        return Verdict::Final(WriteResult::Invalid(unserved(written)), *retry_after);
+    }
     let names_uid = causes.iter().any(|cause| cause.field == "metadata.uid");
     let removal = matches!(request, Request::Delete { .. } | Request::Evict { .. } | Request::DeleteObject { .. });
     let result = match code {
@@ -44,8 +51,6 @@ pub(super) fn judge(request: &Request, error: &ApiError) -> Verdict {
         409 => WriteResult::Conflict,
         // An apply creates, so what is missing is the namespace.
         404 if matches!(request, Request::Apply { .. }) => WriteResult::Invalid(shown()),
-        // No Status: what is missing is the path and not the object.
-        404 if matches!(request, Request::DeleteObject { .. }) && reason.is_none() => WriteResult::Invalid(shown()),
         404 => WriteResult::Gone,
         // The server gave up on reading the request, or so it says.
         408 => return Verdict::Ambiguous,
@@ -62,6 +67,15 @@ pub(super) fn judge(request: &Request, error: &ApiError) -> Verdict {
         _ => return Verdict::Ambiguous,
     };
     Verdict::Final(result, *retry_after)
+}
+
+fn unserved(object: &ObjectRef) -> String {
+    let ObjectRef { api_version, resource, namespace, .. } = object;
+    let with = if namespace.is_some() { "with" } else { "without" };
+    format!(
+        "{resource} of {api_version} are not served {with} a namespace by this API server; correct apiVersion and \
+         resource of the grant, or metadata.namespace of the object"
+    )
 }
 
 pub(super) type Annotations = BTreeMap<String, String>;

@@ -154,8 +154,9 @@ mod tests {
     const MILLI: Duration = Duration::from_millis(1);
 
     fn name() -> Name {
-        let (api_version, kind, name) = ("v1".into(), "ConfigMap".into(), "summary".into());
-        ("podium/shop/a".into(), ObjectRef { api_version, kind, namespace: Some("shop".into()), name })
+        let (kind, resource) = ("ConfigMap".into(), "configmaps".into());
+        let (api_version, namespace, name) = ("v1".into(), Some("shop".into()), "summary".into());
+        ("podium/shop/a".into(), ObjectRef { api_version, kind, resource, namespace, name })
     }
 
     fn digest(text: &str) -> Digest {

@@ -3,7 +3,7 @@
 
 use http::Method;
 use podium_engine::ports::Sender;
-use podium_pods::model::{PodKey, syntax};
+use podium_pods::model::{ObjectRef, PodKey};
 use podium_wire::{Condition, ConditionStatus, json::format_timestamp};
 use serde_json::{Map, Value, json};
 
@@ -44,6 +44,15 @@ fn as_yaml(json: &str) -> String {
 
 fn pod_path(key: &PodKey) -> String {
     format!("/api/v1/namespaces/{}/pods/{}", key.namespace, key.name)
+}
+
+/// The path of an object of another kind. Its resource is the grant's: the API server is not asked which path a kind
+/// has, so that a write reaches the resource that was granted, and plugins need no right to discover kinds.
+pub(super) fn object_path(object: &ObjectRef) -> String {
+    let ObjectRef { api_version, kind: _, resource, namespace, name } = object;
+    let root = if api_version.contains('/') { "apis" } else { "api" };
+    let within = namespace.as_ref().map(|namespace| format!("namespaces/{namespace}/")).unwrap_or_default();
+    format!("/{root}/{api_version}/{within}{resource}/{name}")
 }
 
 /// The query of a write. The API server ends a write that takes longer, and says so (504): then it cannot be done any
@@ -164,14 +173,26 @@ pub(super) fn merge(path: &str, body: &Value, sender: &Sender) -> Result<Request
     request(Method::PATCH, format!("{path}?{}", manager(sender)), "application/merge-patch+json", body, sender)
 }
 
-/// True for the name of a resource that can stand in a path; discovery is the server's word, so it is not trusted.
-pub(super) fn is_resource(plural: &str) -> bool {
-    syntax::dns_label(plural).is_ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_path_of_an_object_is_of_its_group_namespace_and_resource() {
+        let path = |api_version: &str, resource: &str, namespace: Option<&str>| {
+            object_path(&ObjectRef {
+                api_version: api_version.into(),
+                kind: "Any".into(),
+                resource: resource.into(),
+                namespace: namespace.map(Into::into),
+                name: "a".into(),
+            })
+        };
+        assert_eq!(path("v1", "configmaps", Some("shop")), "/api/v1/namespaces/shop/configmaps/a");
+        assert_eq!(path("v1", "namespaces", None), "/api/v1/namespaces/a");
+        assert_eq!(path("apps/v1", "deployments", Some("shop")), "/apis/apps/v1/namespaces/shop/deployments/a");
+        assert_eq!(path("shop.example/v1", "carts", None), "/apis/shop.example/v1/carts/a");
+    }
 
     #[test]
     fn an_applied_body_has_nothing_that_yaml_reads_otherwise_than_json() {

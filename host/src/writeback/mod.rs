@@ -16,7 +16,6 @@ mod answer;
 mod applied;
 mod apply;
 mod digest;
-mod discovery;
 mod events;
 mod http;
 mod objects;

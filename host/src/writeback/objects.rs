@@ -6,7 +6,7 @@
 //! also hold a field that the body has lost since.
 
 use podium_engine::ports::Sender;
-use podium_pods::model::{ObjectRef, PodKey, WriteResult};
+use podium_pods::model::{PodKey, WriteResult};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -14,20 +14,18 @@ use super::{
     answer::{self, Verdict},
     applied::{Applied, End, Known},
     digest::Digest,
-    discovery::{Discovery, PathError},
     http,
     plan::Request,
 };
 use crate::api::{Api, ApiError};
 
 pub(super) struct Objects {
-    discovery: Discovery,
     applied: Applied,
 }
 
 impl Objects {
     pub(super) fn new() -> Self {
-        Self { discovery: Discovery::new(), applied: Applied::default() }
+        Self { applied: Applied::default() }
     }
 
     /// Sends a request of the plan for an object that is no Pod, and takes the body out of it. The flag is true if a
@@ -41,12 +39,7 @@ impl Objects {
         let (Request::Apply { object, .. } | Request::DeleteObject { object, .. }) = &*request else {
             return (Ok(WriteResult::Invalid("not an object of another kind".to_owned())), false);
         };
-        let path = match self.discovery.path(api, object, sender).await {
-            Ok(path) => path,
-            Err(PathError::Unserved(text)) => return (Ok(WriteResult::Invalid(text)), false),
-            // A lost answer to a question leaves nothing done.
-            Err(PathError::Api(error)) => return (unasked(request, &error), false),
-        };
+        let path = http::object_path(object);
         let name = (sender.manager.clone(), object.clone());
         match request {
             Request::DeleteObject { uid, .. } => {
@@ -57,7 +50,6 @@ impl Objects {
                 let uid = uid.clone();
                 let sending = self.applied.begin(&name);
                 let answer = api.bytes(wire).await;
-                self.doubt(&name.1, answer.as_ref().err());
                 let judged = answer.as_ref().err().map(|error| answer::judge(request, error));
                 sending.end(if judged == Some(Verdict::Ambiguous) { End::Lost(Instant::now()) } else { End::Other });
                 let verdict = match (judged, uid) {
@@ -84,7 +76,6 @@ impl Objects {
                     Err(error) => return (Ok(WriteResult::Invalid(error.to_string())), false),
                 };
                 let answer = api.bytes(wire).await;
-                self.doubt(&name.1, answer.as_ref().err());
                 let (verdict, end) = match answer {
                     Ok(_) => (Ok(WriteResult::Applied), End::Applied(digest, began)),
                     Err(error) => match answer::judge(request, &error) {
@@ -100,20 +91,6 @@ impl Objects {
             }
             _ => (Ok(WriteResult::Invalid("not an object of another kind".to_owned())), false),
         }
-    }
-
-    /// After a 404 the path may be wrong: the next write of the kind asks for it again.
-    fn doubt(&self, object: &ObjectRef, error: Option<&ApiError>) {
-        if error.and_then(ApiError::code) == Some(404) {
-            self.discovery.forget(&object.api_version);
-        }
-    }
-}
-
-fn unasked(request: &Request, error: &ApiError) -> Result<WriteResult, Verdict> {
-    match answer::judge(request, error) {
-        Verdict::Ambiguous => Ok(WriteResult::NotSent),
-        verdict => Err(verdict),
     }
 }
 

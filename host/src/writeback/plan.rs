@@ -79,6 +79,14 @@ pub(super) enum Subject {
 }
 
 impl Request {
+    /// The object of another kind that the request writes to.
+    pub(super) fn object(&self) -> Option<&ObjectRef> {
+        match self {
+            Self::Apply { object, .. } | Self::DeleteObject { object, .. } => Some(object),
+            _ => None,
+        }
+    }
+
     pub(super) fn subject(&self) -> Subject {
         match self {
             Self::PatchMeta { key, .. }

@@ -29,9 +29,11 @@ pub(super) fn check(action: &Action, scope: &Scope, grants: &WriteGrants) -> Res
         }
         _ => return Err(Refused::NotGranted),
     };
-    let kind = grants.objects.iter().any(|grant| grant.api_version == object.api_version && grant.kind == object.kind);
+    // The resource is in the path of the request, so a write of a granted kind reaches nothing but that resource.
+    let resource = grants.resource(&object.api_version, &object.kind);
+    let kind = resource == Some(&*object.resource) && syntax::dns_label(&object.resource).is_ok();
     // A plugin writes to Pods by the verbs for Pods, which have grants of their own and never create.
-    let is_pod = object.kind == "Pod";
+    let is_pod = object.kind == "Pod" || object.resource == "pods";
     granted(kind && !is_pod && covered && in_scope(object, scope))
 }
 
@@ -66,6 +68,7 @@ fn valid_body(object: &ObjectRef, body: &Value, grants: &WriteGrants) -> Result<
     let named = ObjectRef {
         api_version: text(body, "apiVersion").unwrap_or_default(),
         kind: text(body, "kind").unwrap_or_default(),
+        resource: object.resource.clone(),
         namespace: text(metadata, "namespace"),
         name: text(metadata, "name").unwrap_or_default(),
     };

@@ -28,12 +28,18 @@ fn all() -> Grants {
         delete: true,
         evict: true,
         objects: vec![
-            ObjectGrant { api_version: "v1".into(), kind: "ConfigMap".into() },
-            ObjectGrant { api_version: "v1".into(), kind: "Pod".into() },
-            ObjectGrant { api_version: "v1".into(), kind: "Namespace".into() },
+            object_grant("ConfigMap", "configmaps"),
+            object_grant("Pod", "pods"),
+            object_grant("Namespace", "namespaces"),
+            object_grant("Disguised", "pods"),
+            object_grant("Devious", "configmaps/../pods"),
         ],
     };
     Grants { read: None, write }
+}
+
+fn object_grant(kind: &str, resource: &str) -> ObjectGrant {
+    ObjectGrant { api_version: "v1".into(), kind: kind.into(), resource: resource.into() }
 }
 
 fn refused(scope: &Scope, grants: &Grants, action: Action) -> Option<Refused> {
@@ -62,10 +68,17 @@ fn config_map() -> serde_json::Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "shop", "name": "summary"}, "data": {}})
 }
 
+/// As the host resolves it.
+fn resource_of(body: &serde_json::Value) -> String {
+    let kind = body["kind"].as_str().unwrap_or_default();
+    all().write.resource("v1", kind).unwrap_or_default().to_owned()
+}
+
 fn reference(body: &serde_json::Value) -> ObjectRef {
     ObjectRef {
         api_version: body["apiVersion"].as_str().unwrap_or_default().into(),
         kind: body["kind"].as_str().unwrap_or_default().into(),
+        resource: resource_of(body),
         namespace: body["metadata"]["namespace"].as_str().map(str::to_owned),
         name: body["metadata"]["name"].as_str().unwrap_or_default().into(),
     }
@@ -223,8 +236,15 @@ fn an_object_is_of_a_granted_kind_never_a_pod_and_in_scope() {
     };
     not_granted(with(|body| body["kind"] = "Secret".into()));
     not_granted(with(|body| body["kind"] = "Pod".into()));
+    not_granted(with(|body| body["kind"] = "Disguised".into()));
+    not_granted(with(|body| body["kind"] = "Devious".into()));
     not_granted(with(|body| body["apiVersion"] = "apps/v1".into()));
     not_granted(with(|body| body["metadata"]["namespace"] = "bank".into()));
+    for resource in ["", "secrets", "namespaces", "configmaps/summary"] {
+        let object = ObjectRef { resource: resource.into(), ..reference(&config_map()) };
+        let action = Action::DeleteObject { object, uid: None };
+        assert_eq!(refused(&shop(), &all(), action), Some(Refused::NotGranted), "{resource}");
+    }
     // A namespaced plugin touches nothing that has no namespace, even of a granted kind.
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
     not_granted(namespace.clone());

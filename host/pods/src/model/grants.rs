@@ -70,6 +70,13 @@ pub struct WriteGrants {
 }
 
 impl WriteGrants {
+    /// Returns the resource of a kind, or `None` if the kind is not granted.
+    #[must_use]
+    pub fn resource(&self, api_version: &str, kind: &str) -> Option<&str> {
+        let grant = self.objects.iter().find(|grant| grant.api_version == api_version && grant.kind == kind)?;
+        Some(&grant.resource)
+    }
+
     fn covers(&self, other: &Self) -> bool {
         let Self { labels, annotations, finalizers, conditions, events, delete, evict, objects } = self;
         let keys = [
@@ -117,6 +124,8 @@ impl KeyPattern {
 pub struct ObjectGrant {
     pub api_version: String,
     pub kind: String,
+    /// The plural of the kind, in paths of the API.
+    pub resource: String,
 }
 
 #[cfg(test)]
@@ -154,7 +163,8 @@ mod tests {
         assert!(!read(some, true).covers(&read(more, true)), "a section");
         assert!(!read(some, false).covers(&read(some, true)), "live reads");
         assert!(!Grants::default().covers(&read(SectionSet::EMPTY, false)), "reads");
-        let config_map = ObjectGrant { api_version: "v1".into(), kind: "ConfigMap".into() };
+        let config_map =
+            ObjectGrant { api_version: "v1".into(), kind: "ConfigMap".into(), resource: "configmaps".into() };
         for write in [
             WriteGrants { events: true, ..WriteGrants::default() },
             WriteGrants { delete: true, ..WriteGrants::default() },

@@ -134,6 +134,9 @@ impl ConditionStatus {
 pub struct ObjectRef {
     pub api_version: String,
     pub kind: String,
+    /// The plural of the kind, which is in the path of a request. It is the grant's and never the plugin's; empty if
+    /// the kind is not granted.
+    pub resource: String,
     pub namespace: Option<String>,
     pub name: String,
 }

@@ -66,7 +66,11 @@ pub(in crate::writeback) fn authorised(actions: impl IntoIterator<Item = Action>
         events: true,
         delete: true,
         evict: true,
-        objects: vec![podium_pods::model::ObjectGrant { api_version: "v1".into(), kind: "ConfigMap".into() }],
+        objects: vec![podium_pods::model::ObjectGrant {
+            api_version: "v1".into(),
+            kind: "ConfigMap".into(),
+            resource: "configmaps".into(),
+        }],
     };
     let grants = Grants { read: None, write };
     let write = |(id, action)| authorize(&Scope::Cluster, &grants, Write { id, action }).unwrap();
@@ -105,6 +109,7 @@ fn an_object_is_applied_only_for_an_owner_that_is_there_and_not_being_deleted() 
     let object = ObjectRef {
         api_version: "v1".into(),
         kind: "ConfigMap".into(),
+        resource: "configmaps".into(),
         namespace: Some("shop".into()),
         name: "summary".into(),
     };
@@ -128,6 +133,7 @@ fn the_body_of_an_object_is_moved_and_not_copied() {
     let object = ObjectRef {
         api_version: "v1".into(),
         kind: "ConfigMap".into(),
+        resource: "configmaps".into(),
         namespace: Some("shop".into()),
         name: "summary".into(),
     };

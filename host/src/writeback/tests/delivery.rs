@@ -209,10 +209,10 @@ async fn a_contested_removal_is_gone_only_where_a_read_shows_another_pod_or_none
         _ => unreachable!("an object"),
     };
     for (uid, expected) in [("u1", WriteResult::Conflict), ("u2", WriteResult::Gone)] {
-        let wire = Wire::answering([discovery(), status(409, "", ""), pod(uid, "1")]);
+        let wire = Wire::answering([status(409, "", ""), pod(uid, "1")]);
         assert_eq!(results(&deliver(&wire, [object(Some("u1"))]).await), [expected]);
     }
-    let wire = Wire::answering([discovery(), status(409, "", "")]);
+    let wire = Wire::answering([status(409, "", "")]);
     assert_eq!(results(&deliver(&wire, [object(None)]).await), [WriteResult::Conflict]);
 }
 
@@ -258,7 +258,7 @@ fn objects(count: usize) -> Vec<Action> {
 async fn a_delivery_takes_ten_seconds_at_most_and_what_was_not_tried_then_is_not_sent() {
     // The first object is looked for in vain for 8 s and then applied, the second for the 2 s that are left.
     let applied = || Some((201, json!({})));
-    let wire = Wire::answering([discovery(), None, applied(), None]);
+    let wire = Wire::answering([None, applied(), None]);
     let started = Instant::now();
     let staged = staged_event(objects(1_000));
     let sent = wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await;
@@ -312,32 +312,30 @@ async fn a_lost_answer_about_a_pruned_annotation_is_resolved_by_the_annotation_i
 }
 
 #[tokio::test]
-async fn a_kind_that_is_served_at_another_path_is_found_there_after_one_404() {
-    let moved = || Some((200, json!({"resources": [{"name": "cms", "kind": "ConfigMap", "namespaced": true}]})));
-    let absent = || Some((404, json!("404 page not found")));
-    let applied = || Some((201, json!({})));
-    let wire = Wire::answering([discovery(), absent(), absent(), moved(), absent(), applied()]);
-    let writeback = wire.writeback();
-    assert!(matches!(apply_with(&writeback, &[], 0).await.0, WriteResult::Invalid(_)));
-    assert_eq!(apply_with(&writeback, &[], 1).await.0, WriteResult::Applied);
-    assert!(wire.lines()[5].starts_with("PATCH /api/v1/namespaces/shop/cms/summary?"));
-
-    // A deletion must not take a path that is gone for an object that is gone.
+async fn a_resource_that_is_not_served_is_invalid_with_the_reason_and_no_object_that_is_gone() {
+    let reason = "configmaps of v1 are not served with a namespace by this API server; correct apiVersion and resource of \
+                  the grant, or metadata.namespace of the object";
     let deletion = || match apply(&[]) {
         Action::ApplyObject { object, .. } => Action::DeleteObject { object, uid: None },
         _ => unreachable!("an object"),
     };
-    let wire = Wire::answering([discovery(), absent(), moved(), Some((200, json!({})))]);
-    let writeback = wire.writeback();
-    for expected in ["invalid", "applied"] {
-        let staged = Staged { writes: authorised([deletion()]), events: Vec::new() };
-        let sent = writeback.deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await;
-        assert_eq!(sent.reports[0].result.name(), expected);
+    let about =
+        |name: &str| json!({ "kind": "Status", "code": 404, "reason": "NotFound", "details": { "name": name } });
+    // Of a group that nothing serves, and of a built-in group that lacks the resource.
+    for absent in [json!("404 page not found"), about("")] {
+        let absent = || Some((404, absent.clone()));
+        let wire = Wire::answering([absent(), absent()]);
+        assert_eq!(apply_with(&wire.writeback(), &[], 0).await, (WriteResult::Invalid(reason.into()), 1));
+        assert!(wire.lines()[1].starts_with("PATCH /api/v1/namespaces/shop/configmaps/summary?"));
+        let wire = Wire::answering([absent()]);
+        assert_eq!(results(&deliver(&wire, [deletion()]).await), [WriteResult::Invalid(reason.into())]);
+        assert!(wire.lines()[0].starts_with("DELETE /api/v1/namespaces/shop/configmaps/summary?"));
     }
-    assert!(wire.lines()[3].starts_with("DELETE /api/v1/namespaces/shop/cms/summary"));
-    let missing = json!({ "kind": "Status", "code": 404, "reason": "NotFound", "message": "because" });
-    let wire = Wire::answering([discovery(), Some((404, missing))]);
+    let wire = Wire::answering([Some((404, about("summary")))]);
     assert_eq!(results(&deliver(&wire, [deletion()]).await), [WriteResult::Gone]);
+    let wire = Wire::answering([Some((404, about("summary"))), Some((404, about("shop")))]);
+    let (result, _) = apply_with(&wire.writeback(), &[], 0).await;
+    assert!(matches!(result, WriteResult::Invalid(text) if text.is_empty()), "the namespace is missing");
 }
 
 #[tokio::test]
@@ -387,6 +385,7 @@ fn apply(data: &[(&str, &str)]) -> Action {
     let object = ObjectRef {
         api_version: "v1".into(),
         kind: "ConfigMap".into(),
+        resource: "configmaps".into(),
         namespace: Some("shop".into()),
         name: "summary".into(),
     };
@@ -394,12 +393,6 @@ fn apply(data: &[(&str, &str)]) -> Action {
     let metadata = json!({"namespace": "shop", "name": "summary"});
     let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
     Action::ApplyObject { object, body, owner: Some(key()) }
-}
-
-fn discovery() -> Answer {
-    let config_maps = json!({"name": "configmaps", "kind": "ConfigMap", "namespaced": true});
-    let sub = json!({"name": "configmaps/status", "kind": "ConfigMap", "namespaced": true});
-    Some((200, json!({ "resources": [sub, config_maps] })))
 }
 
 async fn apply_with(writeback: &Writeback, data: &[(&str, &str)], now_millis: u64) -> (WriteResult, u32) {
@@ -410,22 +403,22 @@ async fn apply_with(writeback: &Writeback, data: &[(&str, &str)], now_millis: u6
 
 #[tokio::test]
 async fn an_object_is_applied_when_it_changes_and_after_a_restart_not_again() {
-    let wire = Wire::answering([discovery(), status(404, "", ""), Some((201, json!({}))), Some((200, json!({})))]);
+    let wire = Wire::answering([status(404, "", ""), Some((201, json!({}))), Some((200, json!({})))]);
     let writeback = wire.writeback();
     assert_eq!(apply_with(&writeback, &[("k", "1")], 0).await, (WriteResult::Applied, 1));
     assert_eq!(apply_with(&writeback, &[("k", "1")], 1).await, (WriteResult::Unchanged, 0));
     assert_eq!(apply_with(&writeback, &[("k", "2")], 2).await, (WriteResult::Applied, 1));
     let seen = wire.seen();
     let path = "/api/v1/namespaces/shop/configmaps/summary";
-    assert_eq!(wire.lines()[..2], [String::from("GET /api/v1"), format!("GET {path}")]);
-    assert_eq!(seen[3].uri, format!("{path}?fieldManager=podium/shop/a&timeout=7s&force=false"));
-    assert_eq!(seen[3].content, "application/apply-patch+yaml");
-    assert_eq!(seen[3].body["metadata"]["ownerReferences"][0]["uid"], "u1");
+    assert_eq!(wire.lines()[0], format!("GET {path}"));
+    assert_eq!(seen[2].uri, format!("{path}?fieldManager=podium/shop/a&timeout=7s&force=false"));
+    assert_eq!(seen[2].content, "application/apply-patch+yaml");
+    assert_eq!(seen[2].body["metadata"]["ownerReferences"][0]["uid"], "u1");
 
-    let restarted = Wire::answering([discovery(), Some((200, seen[3].body.clone()))]);
+    let restarted = Wire::answering([Some((200, seen[2].body.clone()))]);
     assert_eq!(apply_with(&restarted.writeback(), &[("k", "2")], 3).await, (WriteResult::Unchanged, 0));
     // A field that the body has lost is taken away, though the live object holds all that is left.
-    let shrunk = Wire::answering([discovery(), Some((200, seen[3].body.clone())), Some((200, json!({})))]);
+    let shrunk = Wire::answering([Some((200, seen[2].body.clone())), Some((200, json!({})))]);
     assert_eq!(apply_with(&shrunk.writeback(), &[], 3).await, (WriteResult::Applied, 1));
 }
 
@@ -433,7 +426,7 @@ async fn an_object_is_applied_when_it_changes_and_after_a_restart_not_again() {
 async fn an_object_applied_before_the_clock_was_set_back_is_read_again_after_ten_minutes() {
     const DAY: u64 = 86_400_000;
     let absent = || status(404, "", "");
-    let wire = Wire::answering([discovery(), absent(), Some((200, json!({}))), absent(), Some((200, json!({})))]);
+    let wire = Wire::answering([absent(), Some((200, json!({}))), absent(), Some((200, json!({})))]);
     let writeback = wire.writeback();
     assert_eq!(apply_with(&writeback, &[("k", "1")], 10 * DAY).await, (WriteResult::Applied, 1));
     assert_eq!(apply_with(&writeback, &[("k", "1")], 0).await, (WriteResult::Unchanged, 0));
@@ -450,7 +443,7 @@ async fn after_an_apply_whose_answer_was_lost_the_state_before_it_is_applied_aga
     };
     let applied = || Some((200, json!({})));
     // The first apply; the second, lost, of which a look shows nothing; the first once more, in vain, and once more.
-    let wire = Wire::answering([discovery(), status(404, "", ""), applied(), None, found("1"), applied(), applied()]);
+    let wire = Wire::answering([status(404, "", ""), applied(), None, found("1"), applied(), applied()]);
     let writeback = wire.writeback();
     assert_eq!(apply_with(&writeback, &[("k", "1")], 0).await.0, WriteResult::Applied);
     assert_eq!(apply_with(&writeback, &[("k", "2")], 1).await.0, WriteResult::Unknown);
@@ -470,12 +463,12 @@ async fn an_object_owned_by_a_pod_that_is_no_more_is_gone_and_nothing_is_sent() 
 
 #[tokio::test]
 async fn a_field_of_another_manager_and_a_kind_that_is_not_served_are_distinguished() {
-    let wire = Wire::answering([discovery(), status(404, "", ""), status(409, ".data.k", "FieldManagerConflict")]);
+    let wire = Wire::answering([status(404, "", ""), status(409, ".data.k", "FieldManagerConflict")]);
     let owned = WriteResult::OwnedByOther("because".into());
     assert_eq!(apply_with(&wire.writeback(), &[("k", "1")], 0).await, (owned, 1));
-    let wire = Wire::answering([status(404, "", "")]);
-    let (result, requests) = apply_with(&wire.writeback(), &[], 0).await;
-    assert!(matches!(result, WriteResult::Invalid(text) if text.contains("not served")) && requests == 0);
+    let wire = Wire::answering([status(404, "", ""), Some((404, json!("404 page not found")))]);
+    let (result, _) = apply_with(&wire.writeback(), &[], 0).await;
+    assert!(matches!(result, WriteResult::Invalid(text) if text.contains("not served")));
 }
 
 fn staged_event(actions: Vec<Action>) -> Staged {
@@ -561,7 +554,7 @@ async fn events_end_at_the_first_that_the_server_does_not_answer() {
     let staged = Staged { writes: Vec::new(), events: events() };
     assert_eq!(wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await.requests, 3);
     // After a write that was turned away, none is tried, though another was applied.
-    let wire = Wire::answering([pod("u1", "2"), discovery(), status(404, "", ""), status(429, "", "")]);
+    let wire = Wire::answering([pod("u1", "2"), status(404, "", ""), status(429, "", "")]);
     let staged = staged_event(vec![label("a", "2"), apply(&[])]);
     let answer = wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await;
     assert_eq!(results(&answer), [WriteResult::Applied, WriteResult::NotSent]);
