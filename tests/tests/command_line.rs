@@ -388,6 +388,31 @@ async fn a_policy_that_cannot_be_used_ends_the_host_with_all_its_mistakes_and_ex
 }
 
 #[tokio::test]
+async fn a_suspended_plugin_does_not_run_and_leaves_the_host_ready() {
+    let place = Place::still().await;
+    // Its component is not there, which would be an error otherwise.
+    let component = guests::path("registrar").unwrap().display().to_string();
+    let suspended =
+        registrar("  suspend: true").replace("name: registrar", "name: idle").replace(&component, "no.wasm");
+    place.write("idle.yaml", &suspended);
+    place.write("registrar.yaml", &registrar(""));
+    let host = place.spawn(&["idle.yaml", "registrar.yaml"], &[]).await;
+    embedded::create_pod(&place.cluster, "cart-0", "cart").unwrap();
+    place.labelled("cart-0").await;
+    let (metrics, ready) = (host.get("/metrics").await.unwrap(), host.get("/readyz?verbose").await.unwrap());
+    for (metric, idle, registrar) in [("podium_plugin_suspended", 1, 0), ("podium_plugin_ready", 0, 1)] {
+        for (name, value) in [("idle", idle), ("registrar", registrar)] {
+            let line = format!(r#"{metric}{{controller="{name}"}} {value}"#);
+            assert!(metrics.contains(&line), "{line} is not in {metrics}");
+        }
+    }
+    assert!(!metrics.contains(r#"workqueue_adds_total{controller="idle""#), "no key is queued: {metrics}");
+    assert!(ready.contains("[+]plugin/idle ok: suspended\n") && ready.contains("readyz check passed"), "{ready}");
+    assert!(host.log().contains("plugin suspended") && !host.log().contains(" ERROR "), "{}", host.log());
+    assert!(host.terminate().await.unwrap().success());
+}
+
+#[tokio::test]
 async fn json_logs_are_one_object_a_line_and_sigterm_ends_with_exit_code_0() {
     // The smallest API server that the host is for.
     let options = Options { simulate: false, only: vec!["pods".into()], ..Options::default() };

@@ -36,6 +36,8 @@ struct Checked {
     bytes: Option<u64>,
     /// `None` if the component was not read, or if the host would refuse it.
     imports: Option<Vec<build::Import>>,
+    /// The configuration is such that the host does not run the plugin.
+    suspended: bool,
     ok: bool,
 }
 
@@ -131,7 +133,7 @@ fn check(files: &[PathBuf], component: Option<&Path>, policy: Result<Option<Poli
         let found = component.map(Path::to_owned).or_else(|| built(&file, &spec));
         let imports = match &found {
             Some(component) => plugin::check(&spec, component).map(Some),
-            None if is_crate(&file) => Ok(None),
+            None if is_crate(&file) || spec.suspend => Ok(None),
             None => {
                 Err(anyhow::anyhow!("{} is not a file; build the component with `podium build`", spec.source.display()))
             }
@@ -152,6 +154,7 @@ fn check(files: &[PathBuf], component: Option<&Path>, policy: Result<Option<Poli
             bytes: found.as_ref().and_then(|file| file.metadata().ok()).map(|metadata| metadata.len()),
             component: found,
             imports: imports.map(build::shown),
+            suspended: spec.suspend,
             ok,
         });
     }
@@ -190,8 +193,9 @@ fn table(report: &Report) -> String {
             (true, None) => "configuration ok, imports not checked: run podium build",
             (false, _) => "refused",
         };
+        let suspended = if checked.suspended { "; suspended: the host does not run it" } else { "" };
         let size = checked.bytes.map_or("-".to_owned(), ui::size);
-        [checked.plugin.clone(), checked.file.display().to_string(), component, size, result.to_owned()]
+        [checked.plugin.clone(), checked.file.display().to_string(), component, size, format!("{result}{suspended}")]
     });
     if report.plugins.is_empty() {
         return String::new();
@@ -230,6 +234,17 @@ mod tests {
         let [mistake] = &refused.errors[..] else { unreachable!("{:?}", refused.errors) };
         assert!(mistake.file.ends_with("plugin.yaml") && mistake.field == "spec.limits.writes", "{mistake:?}");
         assert!(mistake.message.contains("policy.yaml: spec.defaults.limits.writes"), "{mistake:?}");
+    }
+
+    #[test]
+    fn a_suspended_plugin_is_named_as_such() {
+        assert!(!report(None).plugins[0].suspended);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("plugin.yaml");
+        std::fs::write(&file, PLUGIN.replace("spec: {", "spec: { suspend: true,")).unwrap();
+        let report = check(&[file], None, Ok(None));
+        assert!(report.ok && report.plugins[0].suspended, "the host does not need the component: {:?}", report.errors);
+        assert!(table(&report).contains("suspended: the host does not run it"), "{}", table(&report));
     }
 
     #[test]

@@ -75,6 +75,9 @@ pub struct Metadata {
 pub struct Spec {
     /// Where the component is.
     pub source: Source,
+    /// The plugin is configured and not run, as if it were not there, until this is false again.
+    #[serde(default)]
+    pub suspend: bool,
     /// The plugin's writes are sent as this ServiceAccount of the plugin's namespace, so that the API server's RBAC
     /// holds for them too. Without it they are sent as the host's own account.
     #[serde(default)]

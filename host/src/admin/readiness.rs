@@ -11,19 +11,27 @@ pub struct Check {
     pub failure: Option<String>,
     /// False: a failure is listed and leaves the host ready.
     pub required: bool,
+    /// What the line of a check that passed adds.
+    pub note: Option<&'static str>,
 }
 
 impl Check {
     /// A check without which the host is not ready.
     #[must_use]
     pub fn required(name: impl Into<String>, failure: Option<String>) -> Self {
-        Self { name: name.into(), failure, required: true }
+        Self { name: name.into(), failure, required: true, note: None }
     }
 
     /// A check that is only listed.
     #[must_use]
     pub fn listed(name: impl Into<String>, failure: Option<String>) -> Self {
-        Self { name: name.into(), failure, required: false }
+        Self { name: name.into(), failure, required: false, note: None }
+    }
+
+    /// A check that passed, with a note.
+    #[must_use]
+    pub fn passed(name: impl Into<String>, note: &'static str) -> Self {
+        Self { name: name.into(), failure: None, required: false, note: Some(note) }
     }
 }
 
@@ -49,11 +57,12 @@ impl Readiness {
             return "ok\n".to_owned();
         }
         let mut text = String::new();
-        for Check { name, failure, .. } in &self.checks {
+        for Check { name, failure, required: _, note } in &self.checks {
             // Writing to a String does not fail.
-            let _ = match failure {
-                None => writeln!(text, "[+]{name} ok"),
-                Some(failure) => writeln!(text, "[-]{name} failed: {failure}"),
+            let _ = match (failure, note) {
+                (None, None) => writeln!(text, "[+]{name} ok"),
+                (None, Some(note)) => writeln!(text, "[+]{name} ok: {note}"),
+                (Some(failure), _) => writeln!(text, "[-]{name} failed: {failure}"),
             };
         }
         text.push_str(if ready { "readyz check passed\n" } else { "readyz check failed\n" });

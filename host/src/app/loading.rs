@@ -39,7 +39,8 @@ const LAST_RETRY: Duration = Duration::from_secs(300);
 #[must_use]
 pub struct Prepared {
     spec: PluginSpec,
-    plugin: Arc<dyn Reconcile>,
+    /// `None` for a suspended plugin, whose component is not read.
+    plugin: Option<Arc<dyn Reconcile>>,
 }
 
 /// Why a plugin was not loaded.
@@ -153,11 +154,14 @@ impl Loader {
         if !problems.is_empty() {
             return Err(LoadFailure::Forbidden(problems));
         }
+        if spec.suspend {
+            return Ok(Prepared { spec, plugin: None });
+        }
         let _turn = self.turn.lock().await;
         let engine = self.engine.clone();
         let compile = tokio::task::spawn_blocking(move || {
             let plugin = Arc::new(engine.compile(&spec, &component(&spec)?)?);
-            Ok(Prepared { spec, plugin })
+            Ok(Prepared { spec, plugin: Some(plugin) })
         });
         compile.await.unwrap_or_else(|error| Err(LoadFailure::Panicked(error.to_string())))
     }
@@ -236,30 +240,39 @@ impl Loader {
         self.retries.lock().is_current(id, number)
     }
 
-    /// Sets a plugin to work on every Pod that it watches, in the place of one of that name.
+    /// Sets a plugin to work on every Pod that it watches, in the place of one of that name. With a suspended plugin,
+    /// the one of its name is taken out.
     pub(super) async fn install(&self, prepared: Prepared) {
         self.install_if(prepared, |_| true).await;
     }
 
     /// Looks and installs in one step, so that nothing that was unloaded meanwhile comes back.
     async fn install_if(&self, prepared: Prepared, wanted: impl FnOnce(&Retries) -> bool) {
-        let id = prepared.spec.id.clone();
-        let file = prepared.spec.source.clone();
+        let Prepared { spec, plugin } = prepared;
+        let id = spec.id.clone();
+        let file = spec.source.clone();
         let lane = {
             let _changing = self.changing.lock().await;
-            let mut retries = self.retries.lock();
-            if !wanted(&retries) {
-                return;
+            {
+                let mut retries = self.retries.lock();
+                if !wanted(&retries) {
+                    return;
+                }
+                retries.forget(&id);
             }
-            retries.forget(&id);
-            self.put(prepared)
+            let Some(plugin) = plugin else {
+                self.take_out(&id).await;
+                self.status.set_load(&id, LoadState::Suspended, false);
+                tracing::info!(plugin = %id, "plugin suspended");
+                return;
+            };
+            self.put(spec, plugin)
         };
         self.ingest_handle.plugins_changed(Some(lane)).await;
         tracing::info!(plugin = %id, file = %text::path(&file), "plugin loaded");
     }
 
-    fn put(&self, prepared: Prepared) -> Lane {
-        let Prepared { spec, plugin } = prepared;
+    fn put(&self, spec: PluginSpec, plugin: Arc<dyn Reconcile>) -> Lane {
         let sender = Sender { manager: manager_name(&spec.id), impersonate: spec.impersonate.clone() };
         let status = self.status.plugin(&spec.id);
         let account = self.journal.as_ref().map(|journal| journal.account(&spec.id));
@@ -271,12 +284,14 @@ impl Loader {
     pub(super) async fn unload(&self, id: &PluginId) -> bool {
         let _changing = self.changing.lock().await;
         let waited = self.retries.lock().forget(id);
+        let is_suspended = |plugin: &PluginState| plugin.id == *id && plugin.load == LoadState::Suspended;
+        let suspended = self.plugins().iter().any(is_suspended);
         let ran = self.take_out(id).await;
         self.status.remove(id);
-        if ran {
+        if ran || suspended {
             tracing::info!(plugin = %id, "plugin unloaded");
         }
-        ran || waited
+        ran || suspended || waited
     }
 
     /// Takes a plugin out; its runs under way end as they are. To be called under [`Self::changing`].

@@ -83,8 +83,12 @@ impl Observed {
         ];
         checks.extend(plugins.into_iter().map(|PluginState { id, load, runs }| {
             let earlier = if runs { ", an earlier version runs" } else { "" };
-            let failure = (load != LoadState::Loaded).then(|| format!("{}{earlier}", load.name()));
-            Check::listed(format!("plugin/{id}"), failure)
+            let name = format!("plugin/{id}");
+            match load {
+                LoadState::Loaded => Check::listed(name, None),
+                LoadState::Suspended => Check::passed(name, load.name()),
+                _ => Check::listed(name, Some(format!("{}{earlier}", load.name()))),
+            }
         }));
         Readiness { checks }
     }
@@ -163,6 +167,10 @@ mod tests {
         status.set_load(&bad, LoadState::Waiting { reason: "secret".to_owned(), attempts: 2 }, true);
         let waiting = "waiting, an earlier version runs".to_owned();
         assert_eq!(failures(&observed), [("plugin/shop/bad".to_owned(), false, waiting)]);
+
+        status.set_load(&bad, LoadState::Suspended, false);
+        assert_eq!(failures(&observed), []);
+        assert!(observed.readiness().render(true).contains("[+]plugin/shop/bad ok: suspended\n"));
 
         progress.send_replace(Phase::Draining);
         assert!(failures(&observed).contains(&("shutdown".to_owned(), true, "draining".to_owned())));

@@ -34,6 +34,7 @@ pub(super) fn spec(plugin: Plugin, directory: &Path) -> PluginSpec {
         impersonate: spec.service_account_name.and_then(account),
         id: PluginId { namespace: namespace.as_deref().map(Into::into), name: (*metadata.name).into() },
         source: directory.join(&*spec.source.file),
+        suspend: spec.suspend,
         watch: watch(spec.watch, &grants),
         grants,
         limits: limits(&spec.limits),

@@ -6,7 +6,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use podium_engine::status::{Histogram, PluginStatus, RunResult, Status};
+use podium_engine::status::{Histogram, LoadState, PluginState, PluginStatus, RunResult, Status};
 use podium_pods::model::PluginId;
 use prometheus_client::{
     collector::Collector,
@@ -142,11 +142,11 @@ impl Collector for Figures {
         let requests = "Requests sent to the API server for a plugin's writes";
         counter(encoder, &plugins, "podium_write_requests", requests, PluginStatus::requests)?;
         let help = "1 while a version of the configured plugin is loaded";
-        let mut ready = encoder.encode_descriptor("podium_plugin_ready", help, None, MetricType::Gauge)?;
-        for plugin in status.loads() {
-            let labels = [("controller", plugin.id.to_string())];
-            ConstGauge::new(i64::from(plugin.runs)).encode(ready.encode_family(&labels)?)?;
-        }
+        by_load(encoder, &status.loads(), "podium_plugin_ready", help, |plugin| plugin.runs)?;
+        let help = "1 while the configuration of the plugin suspends it";
+        by_load(encoder, &status.loads(), "podium_plugin_suspended", help, |plugin| {
+            plugin.load == LoadState::Suspended
+        })?;
         gauge(encoder, &plugins, "controller_runtime_active_workers", "Runs under way", |_, status| status.active())?;
         gauge(encoder, &plugins, "workqueue_depth", "Keys that wait to be run", |id, _| {
             i64::try_from(depth(id)).unwrap_or(i64::MAX)
@@ -265,6 +265,22 @@ fn gauge(
     Ok(())
 }
 
+/// A gauge of every configured plugin, also of one that was never loaded.
+fn by_load(
+    encoder: &mut DescriptorEncoder<'_>,
+    plugins: &[PluginState],
+    name: &str,
+    help: &str,
+    is: impl Fn(&PluginState) -> bool,
+) -> fmt::Result {
+    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for plugin in plugins {
+        let labels = [("controller", plugin.id.to_string())];
+        ConstGauge::new(i64::from(is(plugin))).encode(metric.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
 fn histogram(
     encoder: &mut DescriptorEncoder<'_>,
     plugins: &Plugins,
@@ -355,16 +371,25 @@ mod tests {
     }
 
     #[test]
-    fn every_configured_plugin_shows_whether_it_runs_from_the_start() {
+    fn every_configured_plugin_shows_whether_it_runs_from_the_start_and_whether_it_is_suspended() {
         let status = Arc::new(Status::default());
-        let plugins = [("one", LoadState::Loaded, true), ("two", LoadState::Loading, false)];
+        let plugins = [
+            ("one", LoadState::Loaded, true),
+            ("two", LoadState::Loading, false),
+            ("three", LoadState::Suspended, false),
+        ];
         for (name, load, runs) in plugins {
             status.set_load(&PluginId { namespace: Some("shop".into()), name: name.into() }, load, runs);
         }
         let text = render(&status);
-        for line in
-            [r#"podium_plugin_ready{controller="shop/one"} 1"#, r#"podium_plugin_ready{controller="shop/two"} 0"#]
-        {
+        for line in [
+            r#"podium_plugin_ready{controller="shop/one"} 1"#,
+            r#"podium_plugin_ready{controller="shop/two"} 0"#,
+            r#"podium_plugin_ready{controller="shop/three"} 0"#,
+            r#"podium_plugin_suspended{controller="shop/one"} 0"#,
+            r#"podium_plugin_suspended{controller="shop/two"} 0"#,
+            r#"podium_plugin_suspended{controller="shop/three"} 1"#,
+        ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
     }

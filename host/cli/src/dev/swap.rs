@@ -106,6 +106,7 @@ async fn load(
     match loaded.await {
         Ok(file) => {
             let done = match (before, size) {
+                _ if spec.suspend => "suspended: plugin.yaml has suspend: true",
                 (None, _) => "loaded",
                 (Some(_), Some(_)) => "swapped",
                 (Some(_), None) => "runs the previous version with the new configuration",

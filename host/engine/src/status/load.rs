@@ -10,6 +10,8 @@ pub enum LoadState {
     Loading,
     /// The attempt succeeded.
     Loaded,
+    /// The plugin's configuration suspends it: no version of it runs.
+    Suspended,
     /// The attempt failed for a reason that may pass, such as a component file that cannot be read. The host tries
     /// again with back-off.
     Waiting {
@@ -26,12 +28,13 @@ pub enum LoadState {
 }
 
 impl LoadState {
-    /// `loading`, `loaded`, `waiting` or `refused`.
+    /// `loading`, `loaded`, `suspended`, `waiting` or `refused`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Loading => "loading",
             Self::Loaded => "loaded",
+            Self::Suspended => "suspended",
             Self::Waiting { .. } => "waiting",
             Self::Refused { .. } => "refused",
         }
@@ -41,7 +44,7 @@ impl LoadState {
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         match self {
-            Self::Loading | Self::Loaded => None,
+            Self::Loading | Self::Loaded | Self::Suspended => None,
             Self::Waiting { reason, .. } | Self::Refused { reason } => Some(reason),
         }
     }

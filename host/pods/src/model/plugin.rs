@@ -11,6 +11,8 @@ pub struct PluginSpec {
     pub id: PluginId,
     /// The component's file.
     pub source: PathBuf,
+    /// The plugin is not run.
+    pub suspend: bool,
     /// The account `system:serviceaccount:<namespace>:<name>` that the plugin's writes are sent as; `None` for the
     /// host's own.
     pub impersonate: Option<String>,
@@ -39,10 +41,11 @@ impl PluginSpec {
     }
 
     /// Returns true when this configuration permits everything that `other` permits: scope, grants, the account that
-    /// writes are sent as, and limits. Selectors and order are no permissions.
+    /// writes are sent as, and limits. Selectors and order are no permissions. A suspended plugin is permitted nothing.
     #[must_use]
     pub fn permits(&self, other: &Self) -> bool {
-        self.scope() == other.scope()
+        !self.suspend
+            && self.scope() == other.scope()
             && self.impersonate == other.impersonate
             && self.grants.covers(&other.grants)
             && self.limits.covers(&other.limits)

@@ -26,6 +26,7 @@ pub fn plugin(namespace: Option<&str>, name: &str) -> PluginSpec {
     PluginSpec {
         id: PluginId { namespace: namespace.map(Arc::from), name: name.into() },
         source: format!("{name}.wasm").into(),
+        suspend: false,
         impersonate: None,
         watch: WatchSpec::default(),
         grants: Grants::default(),

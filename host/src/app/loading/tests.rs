@@ -12,7 +12,7 @@ use podium_engine::{
 use podium_pods::{
     cache,
     model::{BoxFuture, Grants, Limits, Phase, PodKey, Refused, Revision, WatchSpec},
-    pod::{CachedPod, Observation, PodView},
+    pod::{CachedPod, Observation, PodEvent, PodView},
 };
 use tokio::sync::mpsc;
 
@@ -63,6 +63,7 @@ fn spec() -> PluginSpec {
     PluginSpec {
         id: PluginId { namespace: Some("shop".into()), name: "tidy".into() },
         source: "/nowhere/tidy.wasm".into(),
+        suspend: false,
         impersonate: None,
         watch: WatchSpec::default(),
         grants: Grants::default(),
@@ -74,7 +75,7 @@ fn spec() -> PluginSpec {
 }
 
 fn prepared() -> Prepared {
-    Prepared { spec: spec(), plugin: Arc::new(Idle) }
+    Prepared { spec: spec(), plugin: Some(Arc::new(Idle)) }
 }
 
 /// A loader beside an ingest loop that has listed one Pod. The sender keeps the loop alive.
@@ -208,4 +209,43 @@ async fn a_plugin_that_the_policy_does_not_permit_is_refused_before_its_componen
     // What is permitted is looked for, and is not there.
     let modest = PluginSpec { limits: Limits { writes: 19, ..Limits::default() }, ..spec() };
     assert!(matches!(loader.prepare(modest).await, Err(LoadFailure::Unreadable { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspended_plugin_is_taken_out_and_has_no_keys_until_it_is_resumed() {
+    let (loader, observe) = loader().await;
+    loader.install(prepared()).await;
+    assert_eq!(depth(&loader), 1);
+    // Its component is not there, and is not looked for.
+    let suspended = PluginSpec { suspend: true, ..spec() };
+    loader.install(loader.prepare(suspended.clone()).await.unwrap()).await;
+    assert_eq!((depth(&loader), states(&loader)), (0, vec![LoadState::Suspended]));
+    assert!(loader.plugins().iter().all(|plugin| !plugin.runs) && loader.dispatch.registry.all().is_empty());
+
+    let mut pod = podium_wire::Pod::default();
+    (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), "cart-1".into(), "u2".into());
+    pod.header.resource_version = "6".into();
+    observe.send(Observation::Events(vec![PodEvent::applied(Arc::new(CachedPod::new(&pod).unwrap()))])).await.unwrap();
+    turns().await;
+    assert_eq!(depth(&loader), 0, "an event queues no key");
+
+    loader.install(prepared()).await;
+    turns().await;
+    assert_eq!((depth(&loader), states(&loader)), (2, vec![LoadState::Loaded]), "also the Pod that came meanwhile");
+
+    loader.install(loader.prepare(suspended).await.unwrap()).await;
+    assert!(loader.unload(&spec().id).await, "a suspended plugin is configured");
+    assert!(!loader.unload(&spec().id).await && states(&loader).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_configuration_that_suspends_and_is_refused_stops_the_version_that_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("policy.yaml");
+    let yaml = "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec:\n  defaults: { excluded: true }\n";
+    std::fs::write(&file, yaml).unwrap();
+    let (loader, _observe) = loader_with(Some(Policy::read(&file).unwrap())).await;
+    loader.install(prepared()).await;
+    assert!(loader.prepare(PluginSpec { suspend: true, ..spec() }).await.is_err());
+    assert!(loader.dispatch.registry.all().is_empty());
 }
