@@ -1,4 +1,4 @@
-//! Returns free heap memory to the kernel after a list. glibc returns only the top of the heap by itself; blocks that
+//! Returns free heap memory to the kernel after a list, and after many changes. glibc returns only the top of the heap by itself; blocks that
 //! were freed between live ones stay resident until `malloc_trim`. Does nothing with other allocators.
 
 use std::{collections::VecDeque, time::Duration};
@@ -7,11 +7,19 @@ use tokio::time::Instant;
 
 /// How long after a list: when its Pods are in their pages, and when most plugins have run on them.
 const AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+/// How long after as many changes as there are Pods: pages that were replaced by larger ones leave gaps. The work is
+/// then a small part of the work for these changes.
+const AFTER_CHANGES: Duration = Duration::from_secs(1);
+/// With fewer changes there is little to return.
+const LEAST_CHANGES: usize = 5_000;
 
 /// When memory is to be returned.
 #[derive(Debug, Default)]
 pub struct TrimSchedule {
+    /// In order.
     due: VecDeque<Instant>,
+    /// Changes since memory was last returned, or since it was planned.
+    changes: usize,
 }
 
 impl TrimSchedule {
@@ -19,6 +27,20 @@ impl TrimSchedule {
     pub fn plan(&mut self) {
         let now = Instant::now();
         self.due = AFTER.map(|after| now + after).into();
+        self.changes = 0;
+    }
+
+    /// The cache of so many Pods was changed so many times.
+    pub fn changed(&mut self, changes: usize, pods: usize) {
+        self.changes += changes;
+        if self.changes < pods.max(LEAST_CHANGES) {
+            return;
+        }
+        self.changes = 0;
+        let due = Instant::now() + AFTER_CHANGES;
+        if self.due.front().is_none_or(|first| due < *first) {
+            self.due.push_front(due);
+        }
     }
 
     /// Returns when [`trim`] is to be called, once for each planned time. Cancel safe.
@@ -42,3 +64,31 @@ pub fn trim() {
 /// Does nothing: this allocator returns memory by itself.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub fn trim() {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn memory_is_returned_when_as_many_changes_were_made_as_there_are_pods() {
+        let (mut trims, pods) = (TrimSchedule::default(), 10_000);
+        let start = Instant::now();
+        for _ in 0..9 {
+            trims.changed(1_000, pods);
+        }
+        let nothing = tokio::time::timeout(Duration::from_secs(3_600), trims.due()).await;
+        assert!(nothing.is_err(), "it is not due before");
+        trims.changed(1_000, pods);
+        trims.due().await;
+        assert_eq!(start.elapsed(), Duration::from_secs(3_601));
+        // Once for each time, and not beside an earlier one.
+        trims.plan();
+        trims.changed(30_000, pods);
+        trims.due().await;
+        trims.due().await;
+        assert_eq!(start.elapsed(), Duration::from_secs(3_631));
+        // A small cache has little to return.
+        trims.changed(4_000, 10);
+        assert!(tokio::time::timeout(Duration::from_secs(3_600), trims.due()).await.is_err());
+    }
+}

@@ -207,6 +207,7 @@ impl Ingest {
     /// Queues the keys of published changes, all in one step. While the journal is being read, only the keys of deleted
     /// Pods are kept, for later: afterwards each plugin is run on all its Pods.
     fn wake(&mut self, Published { changes, mut plan }: Published) {
+        self.trims.changed(changes.len(), self.reader.snapshot().len());
         for gone in changes.iter().filter(|change| change.new.is_none()).filter_map(Change::key) {
             self.expectations.seen_gone(&gone.uid);
         }

@@ -50,6 +50,7 @@ async fn follow(config: kube::Config, counters: Arc<Counters>, plugins: usize) -
     let wake = Wake::new(specs.iter().enumerate());
     let queue: Arc<Keys> = Arc::new(Queue::new(Backoff::default(), LANE_LIMIT, 1));
 
+    let sizes = reader.clone();
     let (control, go) = Control::start(move || reads(&reader));
     go.await.context("no order came")?;
     tokio::spawn(watch.run(observed));
@@ -82,7 +83,9 @@ async fn follow(config: kube::Config, counters: Arc<Counters>, plugins: usize) -
                     true => events.iter().map(revision).collect(),
                     false => events.last().map(revision).into_iter().collect(),
                 };
-                enqueue(&wake, &queue, &writer.apply(events).publish());
+                let changes = writer.apply(events).publish();
+                enqueue(&wake, &queue, &changes);
+                trims.changed(changes.len(), sizes.snapshot().len());
                 for revision in revisions {
                     control.seen(revision)?;
                 }
