@@ -10,7 +10,7 @@ pub(super) const FORMAT: Format = Format {
     magic: *b"podchk",
     // With every change of what keys and own values mean, too; a test knows what a checkpoint of this version looks
     // like.
-    version: 4,
+    version: 5,
     // Larger texts are written in pieces.
     max_payload: 2 << 20,
 };

@@ -67,7 +67,7 @@ impl Watch {
     pub(super) async fn list(&mut self, sender: &mut ObservationSender) -> Result<Next, Closed> {
         // Until the server was too often behind, no list is taken that is older than what was seen.
         let floor = (self.seen > Revision(0) && self.behind < super::MAX_BEHIND).then_some(self.seen);
-        let (pods, revision) = match self.listed(floor).await {
+        let (mut pods, revision) = match self.listed(floor).await {
             Ok(listed) => listed,
             Err(Failed::Api(error)) => return Ok(self.after_error(&error)),
             Err(Failed::Malformed(malformed)) => return Ok(malformed.into()),
@@ -87,7 +87,7 @@ impl Watch {
         self.rollback.confirm();
         self.seen = revision;
         self.position = Some(revision);
-        self.decoder.end_list();
+        self.decoder.end_list(&mut pods);
         sender.send(Observation::Relisted { pods, revision }).await?;
         Ok(Next::Continue)
     }

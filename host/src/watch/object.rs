@@ -230,7 +230,14 @@ impl Decoder {
         };
         match before.filter(|held| compare && held.revision == pod.revision) {
             Some(held) => list.held.insert(&held.key.uid),
-            None => list.read.push(Record::new(&pod, &mut self.arena)),
+            None => {
+                // The first Pods of a workload are followed by those that show what is their own. Encoding them again at
+                // once leaves no gaps in the heap, which memory freed at the end of the list would.
+                if let Some(last) = list.read.last_mut() {
+                    last.renew(&self.shapes, &mut self.scratch, &mut self.arena);
+                }
+                list.read.push(Record::new(&pod, &mut self.arena));
+            }
         }
         Ok(None)
     }
@@ -253,7 +260,9 @@ impl Decoder {
     }
 
     /// The list is complete.
-    pub(super) fn end_list(&mut self) {
+    pub(super) fn end_list(&mut self, list: &mut PodList) {
+        let Self { shapes, scratch, arena, .. } = self;
+        list.read.iter_mut().for_each(|record| record.renew(shapes, scratch, arena));
         // The chunk that was begun is freed with the Pods of this list.
         self.arena = RecordArena::default();
     }

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use super::CachedPod;
 use crate::{
     model::{PodKey, Revision},
-    shape::{Packed, Shape, put_varint, uuid, uuid_text, varint},
+    shape::{Packed, Scratch, Shape, Shapes, put_varint, uuid, uuid_text, varint},
 };
 
 /// The size of the chunks that contain the records of one list. A separate allocation for each Pod of a list, freed
@@ -50,6 +50,20 @@ impl Record {
         }
         chunk.extend_from_slice(record);
         Self { shape: Arc::clone(pod.packed().shape()), bytes: chunk.split().freeze() }
+    }
+
+    /// Encodes the Pod again if other Pods of the list have shown since how to share more of it.
+    pub fn renew(&mut self, shapes: &Shapes, scratch: &mut Scratch, arena: &mut RecordArena) {
+        if !self.shape.is_superseded() {
+            return;
+        }
+        let again = self.pod().and_then(|pod| {
+            let json = pod.packed().json(pod.identity())?;
+            Some(CachedPod::read(&json, shapes, scratch, |_, _| None).ok()?.0)
+        });
+        if let Some(again) = again {
+            *self = Self::new(&again, arena);
+        }
     }
 
     /// Returns the Pod. Never `None`, because the record was made from a Pod.

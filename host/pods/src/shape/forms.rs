@@ -34,6 +34,45 @@ fn unhex(digits: &[u8; 8]) -> Option<[u8; 4]> {
     Some(((pairs | pairs >> 16) as u32).to_le_bytes())
 }
 
+/// Parses an even number of lower-case hexadecimal digits.
+pub(super) fn unhex_all(text: &[u8]) -> Option<Vec<u8>> {
+    let number = |digit: u8| match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    };
+    let (pairs, []) = text.as_chunks() else { return None };
+    pairs.iter().map(|[high, low]| Some(number(*high)? << 4 | number(*low)?)).collect()
+}
+
+/// Appends bytes as lower-case hexadecimal digits.
+pub(super) fn put_hex(bytes: &[u8], out: &mut Vec<u8>) {
+    for byte in bytes {
+        let [.., high, low] = hex(&[0, 0, 0, *byte]);
+        out.extend([high, low]);
+    }
+}
+
+/// Parses a MAC address: six pairs of lower-case hexadecimal digits with colons between them.
+pub(super) fn mac(text: &[u8; 17]) -> Option<[u8; 6]> {
+    let mut bytes = [0; 6];
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        let is_separated = text.get(3 * at + 2).is_none_or(|byte| *byte == b':');
+        *byte = *unhex_all(&text[3 * at..3 * at + 2])?.first().filter(|_| is_separated)?;
+    }
+    Some(bytes)
+}
+
+/// The inverse of [`mac`].
+pub(super) fn mac_text(bytes: [u8; 6]) -> [u8; 17] {
+    let mut text = [b':'; 17];
+    for (at, byte) in bytes.into_iter().enumerate() {
+        let [.., high, low] = hex(&[0, 0, 0, byte]);
+        text[3 * at..3 * at + 2].copy_from_slice(&[high, low]);
+    }
+    text
+}
+
 /// Parses 64 lower-case hexadecimal digits.
 pub(super) fn digest(text: &[u8; 64]) -> Option<[u8; 32]> {
     let mut bytes = [0; 32];

@@ -59,7 +59,7 @@ fn pieces(mut contents: &str, mut each: impl FnMut(&str)) -> bool {
 }
 
 /// The character of the escape at the front, and the escape's length.
-fn escape(bytes: &[u8]) -> Option<(char, usize)> {
+pub(super) fn escape(bytes: &[u8]) -> Option<(char, usize)> {
     let character = match *bytes.strip_prefix(b"\\")?.first()? {
         byte @ (b'"' | b'\\' | b'/') => char::from(byte),
         b'b' => '\u{8}',

@@ -2,72 +2,143 @@
 //!
 //! A position is generalised when two Pods of one workload differ there, and each of the two values was seen at only
 //! one Pod; or when the last few keys of the workload all differ there. A value that many Pods share, such as the image
-//! that a rollout brings, stays in their key: the second Pod that has it finds the key of the first.
+//! that a rollout brings, stays in their key: the second Pod that has it finds the key of the first. Where the strings
+//! differ only in some words, these words are generalised, and more of them when later Pods differ in others; where
+//! they differ in anything else, the whole string is.
+//!
+//! What was learned of one structure holds for the other structures of the workload's Pods at the same paths, and for
+//! annotations and statuses in the whole namespace. A skeleton
+//! that only one Pod has and that a generalised one covers is superseded: its Pod is encoded again when it is read next,
+//! or at the end of the list that has it.
 //!
 //! Each namespace learns separately, so that a tenant's Pods do not change how another's are stored. Keys that exist
 //! stay in use: a generalised key serves Pods that match no other.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use foldhash::quality::FixedState;
 use smallvec::SmallVec;
 
 use super::{
     skeleton::Skeleton,
-    structure::{Positions, Structure, is_generalised},
+    structure::{Own, Positions, Structure, has_values},
+    words,
 };
 use crate::sync::{Weak, downgrade};
 
 /// Keys of a structure that a new one is compared with.
 const RECENT: usize = 4;
+/// Paths that are remembered of a workload or a namespace.
+const MOST_PATHS: usize = 512;
+/// Sets of words of one string that are tried before the whole string is stored.
+const MOST_VERSIONS: u8 = 8;
 
 #[derive(Debug)]
 pub(super) struct Learned {
     structures: HashMap<u64, Entry, FixedState>,
-    /// Structures that no Pod has are removed when there are so many.
+    /// By workload, and by namespace.
+    paths: HashMap<u64, Paths, FixedState>,
+    /// Structures and paths that no Pod has are removed when there are so many.
     sweep_at: usize,
+}
+
+/// What was generalised of one fragment of the Pods of a workload or a namespace, by path: statuses have many
+/// structures, and an address that is a Pod's own in one of them is in the next one.
+#[derive(Debug, Default)]
+struct Paths {
+    own: BTreeMap<u64, Own>,
+    last: Weak<Skeleton>,
+}
+
+/// Whose Pods a fragment is of, each with the fragment: hashes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Owner {
+    pub(super) workload: u64,
+    pub(super) namespace: u64,
 }
 
 #[derive(Debug, Default)]
 struct Entry {
     positions: Positions,
     /// The last parts that were made, and the workload of the Pod that each was made for.
-    recent: SmallVec<[(u64, Weak<Skeleton>); RECENT]>,
+    recent: SmallVec<[(u64, Weak<Skeleton>); 1]>,
 }
 
 impl Learned {
     pub(super) fn new(hasher: FixedState) -> Self {
-        Self { structures: HashMap::with_hasher(hasher), sweep_at: 0 }
+        let paths = HashMap::with_hasher(hasher.clone());
+        Self { structures: HashMap::with_hasher(hasher), paths, sweep_at: 0 }
     }
 
     /// The positions that are generalised, and the last parts that were made for Pods of this workload.
-    pub(super) fn of(&self, structure: u64, workload: u64) -> (Positions, SmallVec<[Arc<Skeleton>; RECENT]>) {
-        let Some(entry) = self.structures.get(&structure) else { return Default::default() };
-        let skeletons =
-            entry.recent.iter().filter(|(of, _)| *of == workload).filter_map(|(_, skeleton)| skeleton.upgrade());
-        (entry.positions.clone(), skeletons.collect())
+    pub(super) fn of(
+        &self,
+        id: u64,
+        owner: Owner,
+        structure: &Structure,
+    ) -> (Positions, SmallVec<[Arc<Skeleton>; RECENT]>) {
+        let (mut positions, mut skeletons) = (Positions::default(), SmallVec::new());
+        if let Some(entry) = self.structures.get(&id) {
+            positions.clone_from(&entry.positions);
+            let recent = entry.recent.iter().filter(|(of, _)| *of == owner.workload);
+            skeletons.extend(recent.filter_map(|(_, skeleton)| skeleton.upgrade()));
+        }
+        for (of, is_of_namespace) in [(owner.workload, false), (owner.namespace, true)] {
+            let Some(known) = self.paths.get(&of) else { continue };
+            for (position, string) in structure.strings.iter().enumerate() {
+                let is_here = string.is_of_namespace || !is_of_namespace;
+                if let Some(own) = known.own.get(&string.path).filter(|_| is_here && positions.get(position).is_none())
+                {
+                    positions.set(position, *own);
+                }
+            }
+        }
+        (positions, skeletons)
     }
 
     pub(super) fn generalise(&mut self, structure: u64, positions: &Positions) {
         self.structures.entry(structure).or_default().positions.clone_from(positions);
     }
 
-    pub(super) fn made(&mut self, structure: u64, workload: u64, skeleton: &Arc<Skeleton>) {
+    /// Records a part that was made with these positions generalised.
+    pub(super) fn made(
+        &mut self,
+        id: u64,
+        owner: Owner,
+        skeleton: &Arc<Skeleton>,
+        structure: &Structure,
+        positions: &Positions,
+    ) {
         self.sweep();
-        let recent = &mut self.structures.entry(structure).or_default().recent;
+        let of = [(owner.workload, false), (owner.namespace, true)];
+        for (of, is_of_namespace) in of.into_iter().filter(|_| !positions.is_empty()) {
+            let known = self.paths.entry(of).or_default();
+            known.last = downgrade(skeleton);
+            for (position, own) in positions.iter() {
+                let Some(string) = structure.strings.get(position) else { continue };
+                if known.own.len() < MOST_PATHS && (string.is_of_namespace || !is_of_namespace) {
+                    known.own.insert(string.path, own);
+                }
+            }
+        }
+        let recent = &mut self.structures.entry(id).or_default().recent;
         if recent.len() == RECENT {
             recent.remove(0);
         }
-        recent.push((workload, downgrade(skeleton)));
+        recent.push((owner.workload, downgrade(skeleton)));
     }
 
     fn sweep(&mut self) {
         const FEW: usize = 256;
-        if self.structures.len() < self.sweep_at.max(FEW) {
+        if self.structures.len() + self.paths.len() < self.sweep_at.max(FEW) {
             return;
         }
+        self.paths.retain(|_, paths| paths.last.strong_count() > 0);
         self.structures.retain(|_, entry| entry.recent.iter().any(|(_, skeleton)| skeleton.strong_count() > 0));
-        self.sweep_at = 2 * self.structures.len();
+        self.sweep_at = 2 * (self.structures.len() + self.paths.len());
     }
 }
 
@@ -94,7 +165,8 @@ pub(super) fn learn(
         .collect();
     let mut is_new = false;
     for (position, string) in structure.strings.iter().enumerate() {
-        if positions.contains(position) {
+        let before = positions.get(position);
+        if before == Some(Own::Whole) {
             continue;
         }
         let here = &key[string.range.clone()];
@@ -102,16 +174,41 @@ pub(super) fn learn(
             .iter()
             .map(|(is_own, key, structure)| (*is_own, &key[structure.strings[position].range.clone()]))
             .collect();
-        let is_own = there.iter().any(|(is_own, there)| is_generalised(there) || (*is_own && *there != here));
+        let is_own = there.iter().any(|(is_own, there)| has_values(there) || (*is_own && *there != here));
         let differ_all = || {
             let all = |at: usize| there.iter().skip(at).map(|(_, text)| *text);
             there.len() == RECENT
                 && (0..RECENT)
                     .all(|at| all(at).next() != Some(here) && !all(at + 1).any(|text| Some(text) == all(at).next()))
         };
-        if is_own || differ_all() {
-            is_new |= positions.insert(position);
+        if before.is_none() && !is_own && !differ_all() {
+            continue;
+        }
+        let now = widened(before, here, there.iter().map(|(_, there)| *there));
+        if before != Some(now) {
+            positions.set(position, now);
+            is_new = true;
         }
     }
     is_new
+}
+
+/// What is stored of a string so that it and the others are values of one skeleton.
+fn widened<'a>(before: Option<Own>, here: &[u8], others: impl Iterator<Item = &'a [u8]>) -> Own {
+    let (known, versions) = match before {
+        Some(Own::Words { words, versions }) => (words, versions),
+        _ => (0, 0),
+    };
+    let mut words = known;
+    for there in others.filter(|there| *there != here) {
+        match words::differing(here, there) {
+            Some(own) => words |= own,
+            None => return Own::Whole,
+        }
+    }
+    match words == known {
+        true => Own::Words { words, versions },
+        false if versions < MOST_VERSIONS => Own::Words { words, versions: versions + 1 },
+        false => Own::Whole,
+    }
 }

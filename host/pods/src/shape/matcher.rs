@@ -14,6 +14,7 @@ use super::{
     scan::{Draft, Head},
     skip,
     tokens::{Placeholder, Token, Tokens},
+    words,
 };
 
 /// The text between metadata and the spec, and the member name of the managedFields, which no skeleton contains.
@@ -157,8 +158,13 @@ impl<'a, 's> Matcher<'a, 's> {
             Kind::String => {
                 let (end, _) = skip::string_end(self.json, self.at)?;
                 let contents = json_string::contents(&self.json[self.at..end])?;
-                own.push(Value::Json(contents));
+                own.push_string(contents);
                 contents.len()
+            }
+            Kind::Word => {
+                let word = str::from_utf8(&rest[..words::word(rest)]).ok().filter(|word| !word.is_empty())?;
+                own.push_string(word);
+                word.len()
             }
             Kind::Fragment => return None,
         };

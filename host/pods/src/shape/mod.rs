@@ -20,6 +20,7 @@
 //!   decoder passes on unread (`structure.rs`).
 
 mod chunks;
+mod compact;
 mod forms;
 mod fragment;
 mod json_string;
@@ -43,6 +44,7 @@ mod tokens;
 mod unshared;
 #[cfg(test)]
 mod unusual;
+mod words;
 
 use std::{
     collections::HashMap,
@@ -55,7 +57,7 @@ use foldhash::quality::FixedState;
 pub(crate) use forms::{put_varint, uuid, uuid_text, varint};
 pub(crate) use fragment::FRAGMENTS;
 use fragment::{Fragment, PerFragment};
-use learned::Learned;
+use learned::{Learned, Owner};
 pub use packed::Packed;
 use podium_wire::{Pod, json::JsonError};
 pub use scan::Scratch;
@@ -78,6 +80,11 @@ pub(crate) struct Shape {
 impl Shape {
     pub(crate) fn namespace(&self) -> &Arc<str> {
         &self.skeletons[Fragment::Object].namespace
+    }
+
+    /// True if reading its Pods again would give them skeletons that they share with more Pods.
+    pub(crate) fn is_superseded(&self) -> bool {
+        self.skeletons.0.iter().any(|skeleton| skeleton.is_superseded())
     }
 
     /// A prefix that the names of Pods of this shape may have.
@@ -296,12 +303,16 @@ impl Shapes {
         if let Some(known) = self.known(of.fragment, &draft.text, draft.placeholders()) {
             return Some(known);
         }
-        let structure_of = |key: &[u8]| Structure::of(of.fragment, key, self.hasher.build_hasher());
+        let structure_of = |key: &[u8]| Structure::of(of.fragment, key, &self.hasher);
         let Some(structure) = structure_of(&draft.text).filter(|structure| !structure.strings.is_empty()) else {
             return self.make(of, &draft.text, &draft.own.bytes, draft.placeholders());
         };
         let id = self.hasher.hash_one((of.namespace, of.fragment, structure.hash));
-        let (mut positions, recent) = self.table.lock().learned.of(id, of.workload);
+        let owner = Owner {
+            workload: self.hasher.hash_one((of.workload, of.fragment)),
+            namespace: self.hasher.hash_one((of.namespace, of.fragment)),
+        };
+        let (mut positions, recent) = self.table.lock().learned.of(id, owner, &structure);
         let generalised = |positions: &Positions| {
             let is_any = !positions.is_empty();
             is_any.then(|| structure.generalised(&draft.text, positions, of.json, &draft.placeholders)).flatten()
@@ -313,6 +324,7 @@ impl Shapes {
         let mut skeleton = known(&key);
         if skeleton.is_none() && learned::learn(&mut positions, &draft.text, &structure, &recent, structure_of) {
             self.table.lock().learned.generalise(id, &positions);
+            recent.iter().filter(|other| other.has_one_user()).for_each(|other| other.supersede());
             key = generalised(&positions);
             skeleton = known(&key);
         }
@@ -322,7 +334,7 @@ impl Shapes {
                 key = None;
                 skeleton = self.make(of, &draft.text, &draft.own.bytes, draft.placeholders());
             }
-            self.table.lock().learned.made(id, of.workload, skeleton.as_ref()?);
+            self.table.lock().learned.made(id, owner, skeleton.as_ref()?, &structure, &positions);
         }
         if let Some(key) = key {
             draft.own.bytes = key.own;
@@ -333,7 +345,8 @@ impl Shapes {
     fn known(&self, fragment: Fragment, key: &[u8], placeholders: usize) -> Option<Arc<Skeleton>> {
         let hash = self.hasher.hash_one(key);
         // JSON that contains the placeholder byte has fewer placeholders than its skeleton seems to have.
-        self.table.lock().known(fragment, hash, key).filter(|known| known.placeholders() == placeholders)
+        let known = self.table.lock().known(fragment, hash, key);
+        known.filter(|known| known.placeholders() == placeholders && !known.is_superseded())
     }
 
     /// Builds a skeleton. Returns None if it cannot be proven correct, or if its namespace has no room for it.

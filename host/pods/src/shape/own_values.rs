@@ -41,6 +41,7 @@ const CHANGES: &[(&str, Change)] = &[
         set(object, "/metadata/annotations/note", format!("what {own} says \u{e9}\n{}", "x".repeat(own as usize % 40)))
     }),
     ("a network's annotation", |object, own| set(object, "/metadata/annotations/note", network_status(own))),
+    ("another network's annotation", |object, own| set(object, "/metadata/annotations/note", pod_networks(own))),
     ("an environment variable", |object, own| {
         set(object, "/spec/containers/0/env/0/value", format!("token-{}", own * 7_919))
     }),
@@ -90,6 +91,41 @@ fn a_value_of_its_own_costs_its_bytes_and_pods_share_the_rest() {
     }
 }
 
+/// The annotation of OVN-Kubernetes: a gateway for the Pods of a node, and an address of each Pod.
+fn pod_networks(own: u64) -> String {
+    let (node, pod) = (own % 7, own + 2);
+    let mac = format!("0a:58:0a:80:{node:02x}:{pod:02x}");
+    json!({"default": {
+        "ip_addresses": [format!("10.128.{node}.{pod}/23")], "mac_address": mac, "role": "primary",
+        "gateway_ips": [format!("10.128.{node}.1")], "routes": [{"dest": "10.128.0.0/14", "nextHop": format!("10.128.{node}.1")}],
+        "ip_address": format!("10.128.{node}.{pod}/23"), "gateway_ip": format!("10.128.{node}.1"),
+    }})
+    .to_string()
+}
+
+#[test]
+fn of_json_in_an_annotation_only_the_words_that_differ_are_stored() {
+    let (shapes, mut scratch) = shapes();
+    for own in 0..200 {
+        let mut object = pod_json(1, own, "Running");
+        let without = shapes.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed.own_bytes().len();
+        object["metadata"]["annotations"]["k8s.ovn.org/pod-networks"] = pod_networks(own).into();
+        let packed = read(&shapes, &mut scratch, &object, None);
+        // Two addresses of the Pod, three of its gateway, and a MAC address, each with one byte before it.
+        let most = without + 5 * 5 + 7 + 2;
+        assert!(own < 8 || packed.own_bytes().len() <= most, "{own}: {} bytes", packed.own_bytes().len() - without);
+    }
+    assert!(shapes.skeletons() < FRAGMENTS + 8, "{} skeletons", shapes.skeletons());
+    // Another form of the text is stored as a whole, at once and for all Pods that have it.
+    for own in 0..50 {
+        let mut object = pod_json(1, own, "Running");
+        object["metadata"]["annotations"]["k8s.ovn.org/pod-networks"] =
+            format!("{{ {} }}", "x ".repeat(own as usize)).into();
+        read(&shapes, &mut scratch, &object, None);
+    }
+    assert!(shapes.skeletons() < FRAGMENTS + 11, "{} skeletons", shapes.skeletons());
+}
+
 #[test]
 fn an_annotation_that_each_event_sets_is_recognised_at_the_next_event() {
     let (shapes, mut scratch) = shapes();
@@ -105,6 +141,51 @@ fn an_annotation_that_each_event_sets_is_recognised_at_the_next_event() {
         }
     }
     assert_eq!(shapes.skeletons(), FRAGMENTS);
+}
+
+#[test]
+fn the_first_pod_of_a_workload_is_encoded_again_when_a_later_one_shows_what_is_its_own() {
+    let (shapes, mut scratch) = shapes();
+    let annotated = |own: u64, phase: &str| {
+        let mut object = pod_json(1, own, phase);
+        object["metadata"]["annotations"]["note"] = format!("a note of {own}").into();
+        object
+    };
+    let mut first = read(&shapes, &mut scratch, &annotated(0, "Running"), None);
+    assert!(!first.shape().is_superseded());
+    let second = read(&shapes, &mut scratch, &annotated(1, "Running"), None);
+    assert!(first.shape().is_superseded() && !second.shape().is_superseded());
+    let again = read(&shapes, &mut scratch, &annotated(0, "Running"), Some(&first));
+    assert!(Arc::ptr_eq(again.skeleton(Fragment::Object), second.skeleton(Fragment::Object)));
+    assert!(again.changed_from(&first, "", "").is_empty(), "it is the same Pod");
+    first = again;
+    assert_eq!(shapes.skeletons(), FRAGMENTS);
+    drop((first, second));
+}
+
+#[test]
+fn what_is_a_pods_own_in_one_status_is_in_the_next_one() {
+    let (shapes, mut scratch) = shapes();
+    let object = |own: u64, phase: &str, ready: bool| {
+        let mut object = pod_json(1, own, phase);
+        object["status"]["podIPs"] = json!([{"ip": object["status"]["podIP"]}, {"ip": format!("fd00:10:1::{own:x}")}]);
+        if !ready {
+            object["status"]["conditions"] =
+                json!([{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}]);
+        }
+        object
+    };
+    let kept: Vec<_> = (0..9).map(|own| read(&shapes, &mut scratch, &object(own, "Running", true), None)).collect();
+    // The first Pod in the other status has no skeleton of its own.
+    let first = read(&shapes, &mut scratch, &object(0, "Running", false), Some(&kept[0]));
+    let second = read(&shapes, &mut scratch, &object(1, "Running", false), Some(&kept[1]));
+    assert!(Arc::ptr_eq(first.skeleton(Fragment::Status), second.skeleton(Fragment::Status)));
+    // Nor has a Pod of a workload for which nothing was learned a part of this.
+    let mut other = object(0, "Running", true);
+    other["metadata"]["generateName"] = "other-".into();
+    other["metadata"]["namespace"] = "another".into();
+    let other = read(&shapes, &mut scratch, &other, None);
+    assert!(!other.skeleton(Fragment::Status).is_generalised);
 }
 
 #[test]
@@ -252,6 +333,16 @@ fn values_that_are_no_json_are_not_restored() {
     assert!(Shapes::new(8).restore([texts[0], texts[1], forged_status.as_bytes()], own, identity).is_none());
 }
 
+/// Texts that often differ in words only, among escapes and placeholders.
+fn words() -> impl Strategy<Value = String> {
+    let word =
+        prop::sample::select(&["10.0.0.1", "10.0.0.2", "a", "b", "x-1", "web-1-5d9c7b8f-x", "0a:58:0a:80:02:0e"][..]);
+    let separator = prop::sample::select(&["\":\"", "\n", "\u{1}", " é ", "\\", "/"][..]);
+    prop::collection::vec((word, separator), 3..6).prop_map(|all| {
+        all.into_iter().map(|(word, separator)| format!("{word}{separator}")).collect::<String>() + "the rest is shared"
+    })
+}
+
 proptest! {
     // PROPTEST_CASES makes it more.
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases))]
@@ -262,7 +353,7 @@ proptest! {
         texts in prop::collection::vec((0..14_usize, prop::sample::select(&[
             "/metadata/annotations/note", "/spec/containers/0/env/0/value", "/spec/hostname", "/status/podIP", "/metadata/labels/app",
             "/spec/containers/0/image", "/status/containerStatuses/0/image", "/metadata/ownerReferences/0/name", "/spec/volumes/0/name",
-        ][..]), prop_oneof!["[a\"\\\\\u{0}é\u{1f600}]{0,4}", Just("10.0.0.1".to_owned()), Just("2026-01-01T00:00:00Z".to_owned()), Just("web-1-5d9c7b8f-x".to_owned())]), 0..8),
+        ][..]), prop_oneof!["[a\"\\\\\u{0}é\u{1f600}]{0,4}", words(), Just("10.0.0.1".to_owned()), Just("2026-01-01T00:00:00Z".to_owned()), Just("web-1-5d9c7b8f-x".to_owned())]), 0..8),
     ) {
         let (shapes, mut scratch) = shapes();
         let mut states: Vec<Packed> = Vec::new();

@@ -1,10 +1,11 @@
 //! The kinds of placeholders, and the values of a Pod that are stored for them: times, uids, addresses, any string.
 //! Each kind has a short encoding, from which the JSON comes back byte for byte.
 
-use std::fmt::Write;
+use std::{fmt::Write as _, io::Write as _, net::Ipv6Addr};
 
 use super::{
-    forms::{hex, put_varint, time_text, unzigzag, uuid_text, varint, zigzag},
+    compact,
+    forms::{hex, mac_text, put_hex, put_varint, time_text, unzigzag, uuid_text, varint, zigzag},
     json_string,
 };
 
@@ -44,15 +45,19 @@ pub(super) enum Kind {
     Same,
     /// Not a placeholder: the spec or the status is here. The number of the fragment follows.
     Fragment,
-    /// The contents of a string that the decoder passes on unread, never empty: the length and the JSON, with escapes.
+    /// The contents of a string that the decoder passes on unread, never empty: as `compact.rs` stores them.
     String,
+    /// A word (`words.rs`) of such a string: as `compact.rs` stores it.
+    Word,
 }
 
 impl Kind {
     pub(super) fn from_byte(byte: u8) -> Option<Self> {
         use Kind::*;
-        const ALL: [Kind; 15] =
-            [Name, Uid, Revision, Time, Uuid, Ipv4, Digest, Suffix, Text, Count, Ordinal, Run, Same, Fragment, String];
+        const ALL: [Kind; 16] = [
+            Name, Uid, Revision, Time, Uuid, Ipv4, Digest, Suffix, Text, Count, Ordinal, Run, Same, Fragment, String,
+            Word,
+        ];
         ALL.get(usize::from(byte).checked_sub(1)?).copied()
     }
 
@@ -77,7 +82,11 @@ pub(super) enum Value<'a> {
     Time(i64),
     Uuid(&'a [u8; 16]),
     Ipv4([u8; 4]),
+    Ipv6([u8; 16]),
+    Mac([u8; 6]),
     Digest(&'a [u8]),
+    /// Bytes as lower-case hexadecimal digits.
+    Hex(&'a [u8]),
     Count(u32),
     /// Contents of a JSON string, with escapes.
     Json(&'a str),
@@ -127,10 +136,10 @@ impl<'a> ValueReader<'a> {
                 self.own = rest;
                 Value::Count(u32::try_from(count).ok()?)
             }
-            Kind::String => {
-                let (length, rest) = varint(self.own)?;
+            Kind::String | Kind::Word => {
+                let (value, rest) = compact::read(self.own)?;
                 self.own = rest;
-                Value::Json(str::from_utf8(self.take(usize::try_from(length).ok()?)?).ok()?)
+                value
             }
             Kind::Name | Kind::Uid | Kind::Revision | Kind::Ordinal | Kind::Run | Kind::Same | Kind::Fragment => {
                 return None;
@@ -167,12 +176,15 @@ impl ValueWriter {
             Value::Digest(bytes) => self.bytes.extend_from_slice(bytes),
             Value::Ipv4(bytes) => self.bytes.extend_from_slice(&bytes),
             Value::Count(count) => put_varint(u64::from(count), &mut self.bytes),
-            Value::Json(contents) => {
-                put_varint(contents.len() as u64, &mut self.bytes);
-                self.bytes.extend_from_slice(contents.as_bytes());
-            }
+            // These come from strings, which `push_string` stores.
+            Value::Ipv6(_) | Value::Mac(_) | Value::Hex(_) | Value::Json(_) => {}
             Value::Text(_) | Value::Revision(_) => {}
         }
+    }
+
+    /// Appends contents of a JSON string, of [`Kind::String`] or [`Kind::Word`].
+    pub(super) fn push_string(&mut self, contents: &str) {
+        compact::push(contents, &mut self.bytes);
     }
 
     pub(super) fn push_suffix(&mut self, text: &[u8]) {
@@ -220,6 +232,12 @@ impl Value<'_> {
                     write_number(u64::from(byte), out);
                 }
             }
+            Self::Ipv6(bytes) => {
+                // Writing to a Vec cannot fail.
+                let _ = write!(out, "{}", Ipv6Addr::from(bytes));
+            }
+            Self::Mac(bytes) => out.extend_from_slice(&mac_text(bytes)),
+            Self::Hex(bytes) => put_hex(bytes, out),
             Self::Uuid(bytes) => out.extend_from_slice(&uuid_text(bytes)),
             Self::Digest(bytes) => bytes.as_chunks().0.iter().for_each(|bytes| out.extend_from_slice(&hex(bytes))),
         }
@@ -235,8 +253,18 @@ impl Value<'_> {
 
     /// True if both mean the same text; `self` and `other` are of one kind.
     pub(super) fn is_same_text(self, other: Self) -> bool {
-        self == other
-            || matches!((self, other), (Self::Json(one), Self::Json(other)) if json_string::text(one) == json_string::text(other))
+        // Two strings of different bytes mean one text only with escapes.
+        let has_escapes = |value| matches!(value, Self::Json(contents) if contents.contains('\\'));
+        self == other || (has_escapes(self) || has_escapes(other)) && self.text() == other.text()
+    }
+
+    fn text(self) -> Vec<u8> {
+        let mut text = Vec::new();
+        match self {
+            Self::Json(contents) => text.extend_from_slice(json_string::text(contents).as_bytes()),
+            other => other.write(&mut text),
+        }
+        text
     }
 
     /// The number of bytes that [`Self::write_text`] appends.
@@ -247,6 +275,9 @@ impl Value<'_> {
             Self::Time(_) => 20,
             Self::Uuid(_) => 36,
             Self::Digest(_) => 64,
+            Self::Mac(_) => 17,
+            Self::Hex(bytes) => 2 * bytes.len(),
+            Self::Ipv6(_) => self.text().len(),
             Self::Ipv4(bytes) => 3 + bytes.into_iter().map(|byte| digits(u64::from(byte))).sum::<usize>(),
             Self::Count(number) => digits(u64::from(number)),
             Self::Revision(number) => digits(number),

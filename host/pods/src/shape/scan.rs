@@ -89,7 +89,7 @@ impl Candidates {
     fn of(&self, fragment: Fragment) -> impl Iterator<Item = &Arc<Skeleton>> {
         let skeletons =
             self.shape.iter().map(move |shape| &shape.skeletons[fragment]).chain(self.next[fragment].iter().flatten());
-        skeletons.filter(|skeleton| !(self.is_foreign && skeleton.is_generalised))
+        skeletons.filter(|skeleton| !(skeleton.is_superseded() || self.is_foreign && skeleton.is_generalised))
     }
 }
 

@@ -8,10 +8,9 @@
 use std::{
     borrow::Cow,
     fmt,
-    hash::BuildHasher,
     sync::{
         Arc,
-        atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed},
     },
 };
 
@@ -24,7 +23,7 @@ use super::{
     placeholder::{self, Kind, PLACEHOLDER, Value, ValueReader},
     structure::Structure,
     template::{Hole, Template, number_of},
-    tokens::{self, Placeholder, Resolved, Token, Tokens, real, resolve},
+    tokens::{self, Json, Placeholder, Resolved, Tokens, real, resolve},
 };
 use crate::sync::{Mutex, Weak, downgrade};
 
@@ -69,7 +68,7 @@ pub(super) enum Source<T> {
 pub(super) struct Skeleton {
     /// The text is the whole JSON of one Pod, and no other Pod shares it.
     pub(super) is_unshared: bool,
-    /// At least one placeholder is a string that may have any contents.
+    /// At least one placeholder is a string that may have any contents, or a word of one.
     pub(super) is_generalised: bool,
     /// The JSON with placeholders. Empty for a fragment that the object does not have, and for spec and status of an
     /// unshared Pod. Never in chunks for the object around spec and status.
@@ -86,6 +85,8 @@ pub(super) struct Skeleton {
     /// Set while only one Pod has used the skeleton: its share of the namespace's room.
     only_user: Mutex<Option<Charge>>,
     users: AtomicU8,
+    /// A generalised skeleton that was made later serves the Pods with this one too.
+    is_superseded: AtomicBool,
 }
 
 /// The bytes of a namespace's skeletons that have one user each.
@@ -159,8 +160,8 @@ fn bystander() -> Vec<u8> {
 pub(super) fn build(fragment: Fragment, key: &[u8], own: &[u8], identity: Identity<'_>) -> Option<Skeleton> {
     let mut placeholders = tokens::placeholders(key)?;
     // One Pod cannot prove that any string may be at a position.
-    let is_generalised = placeholders.iter().any(|placeholder| placeholder.kind == Kind::String);
-    if is_generalised && !Structure::of(fragment, key, FixedState::default().build_hasher())?.is_sound(key)? {
+    let is_generalised = placeholders.iter().any(|placeholder| matches!(placeholder.kind, Kind::String | Kind::Word));
+    if is_generalised && !Structure::of(fragment, key, &FixedState::default())?.is_sound(key)? {
         return None;
     }
     let values = resolve(&placeholders, own, identity)?;
@@ -243,6 +244,7 @@ pub(super) fn build(fragment: Fragment, key: &[u8], own: &[u8], identity: Identi
         next: Mutex::new(Default::default()),
         only_user: Mutex::new(None),
         users: AtomicU8::new(0),
+        is_superseded: AtomicBool::new(false),
     };
     let proven = match fragment {
         Fragment::Object => {
@@ -304,6 +306,7 @@ pub(super) fn unshared(pod: &Pod, bytes: &SectionBytes, key: &[u8]) -> Option<[S
             next: Mutex::new(Default::default()),
             only_user: Mutex::new(None),
             users: AtomicU8::new(0),
+            is_superseded: AtomicBool::new(false),
         }
     }))
 }
@@ -351,6 +354,15 @@ impl Skeleton {
             }
             _ => {}
         }
+    }
+
+    /// Records that a generalised skeleton serves its Pods too: no Pod that is read gets this one.
+    pub(super) fn supersede(&self) {
+        self.is_superseded.store(true, Relaxed);
+    }
+
+    pub(super) fn is_superseded(&self) -> bool {
+        self.is_superseded.load(Relaxed)
     }
 
     /// True if only one Pod has ever had it.
@@ -422,22 +434,10 @@ impl Skeleton {
         if !self.is_generalised && !other.0.is_generalised {
             return own == other.1 && self.text == other.0.text;
         }
-        self.json(own, identity) == other.0.json(other.1, identity)
-    }
-
-    /// Returns the JSON, with placeholders for the other fragments.
-    fn json(&self, own: &[u8], identity: Identity<'_>) -> Option<Vec<u8>> {
-        let (mut tokens, mut out) = (self.tokens(), Vec::with_capacity(self.text.len() + own.len()));
-        let values = self.values(own, identity)?;
-        let mut values = values.iter();
-        while let Some(token) = tokens.next()? {
-            match token {
-                Token::Literal(literal) => out.extend_from_slice(literal),
-                Token::Placeholder(..) => values.next()?.write(&mut out),
-                Token::Fragment(fragment) => out.extend([PLACEHOLDER, Kind::Fragment as u8, fragment as u8]),
-            }
-        }
-        Some(out)
+        let (Some(values), Some(others)) = (self.values(own, identity), other.0.values(other.1, identity)) else {
+            return false;
+        };
+        Json::new(self.tokens(), &values).equals(Json::new(other.0.tokens(), &others)).unwrap_or(false)
     }
 
     pub(super) fn name_prefix(&self) -> &str {

@@ -1,10 +1,17 @@
 //! The structure of a key: all of it but the contents of those strings that the decoder passes on unread.
 //!
 //! Keys of one structure have these strings at the same positions, counted from the front. A position may be
-//! generalised: its string becomes a value of each Pod ([`Kind::String`]), and keys that differ there alone become one.
-//! Which positions are generalised is decided in `learned.rs`.
+//! generalised: its string, or some words of it, become values of each Pod ([`Kind::String`], [`Kind::Word`]), and keys
+//! that differ only there become one. Which positions are generalised is decided in `learned.rs`.
 
-use std::{hash::Hasher, ops::Range};
+use std::{
+    collections::BTreeMap,
+    hash::{BuildHasher, Hasher},
+    ops::Range,
+};
+
+use foldhash::quality::FixedState;
+use smallvec::SmallVec;
 
 use super::{
     forms,
@@ -12,6 +19,7 @@ use super::{
     json_string,
     placeholder::{Kind, PLACEHOLDER, Value, ValueWriter},
     tokens::real_kinds,
+    words::{self, Piece, WordSet},
 };
 
 /// The strings of a key that may be generalised.
@@ -27,31 +35,42 @@ pub(super) struct Structure {
 #[derive(Debug, Clone)]
 pub(super) struct Contents {
     pub(super) range: Range<usize>,
+    /// A hash of the member names and the places in lists that lead to it.
+    pub(super) path: u64,
+    /// What was learned of this path holds for all workloads of the namespace.
+    pub(super) is_of_namespace: bool,
     /// The placeholders in it.
     placeholders: Range<usize>,
 }
 
-/// A set of positions.
+/// The positions that are generalised.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Positions(Vec<u64>);
+pub(super) struct Positions(BTreeMap<usize, Own>);
+
+/// What is stored for each Pod of the string at a generalised position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Own {
+    /// The whole string.
+    Whole,
+    /// These words; `versions` counts the sets of words that there were.
+    Words { words: WordSet, versions: u8 },
+}
 
 impl Positions {
-    pub(super) fn contains(&self, position: usize) -> bool {
-        self.0.get(position / 64).is_some_and(|word| word & 1 << (position % 64) != 0)
+    pub(super) fn get(&self, position: usize) -> Option<Own> {
+        self.0.get(&position).copied()
     }
 
-    /// Returns false if it was there.
-    pub(super) fn insert(&mut self, position: usize) -> bool {
-        let is_new = !self.contains(position);
-        if self.0.len() <= position / 64 {
-            self.0.resize(position / 64 + 1, 0);
-        }
-        self.0[position / 64] |= 1 << (position % 64);
-        is_new
+    pub(super) fn set(&mut self, position: usize, own: Own) {
+        self.0.insert(position, own);
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, Own)> {
+        self.0.iter().map(|(position, own)| (*position, *own))
     }
 }
 
@@ -69,31 +88,34 @@ fn may_be_own(path: &[&str]) -> bool {
 
 impl Structure {
     /// Returns `None` if these bytes are not a key.
-    pub(super) fn of(fragment: Fragment, key: &[u8], mut hasher: impl Hasher) -> Option<Self> {
-        let mut strings = Vec::new();
-        // Member names that lead here, and how many lead to each object or array that is open.
+    pub(super) fn of(fragment: Fragment, key: &[u8], hashers: &FixedState) -> Option<Self> {
+        let (mut strings, mut hasher) = (Vec::new(), hashers.build_hasher());
+        // Member names that lead here, and how many lead to each object or array that is open; of an array with the
+        // number of the present element.
         let mut path: Vec<&str> = match fragment {
             Fragment::Object => Vec::new(),
             Fragment::Spec => vec!["spec"],
             Fragment::Status => vec!["status"],
         };
-        let mut open: Vec<usize> = Vec::new();
+        let mut open: Vec<(usize, Option<usize>)> = Vec::new();
         // Names with escapes may be any name.
         const ESCAPED: &str = "\\";
         let (mut at, mut placeholder, mut hashed) = (0, 0, 0);
         let kinds = real_kinds(key)?;
         while let Some(byte) = key.get(at) {
             match *byte {
-                b'{' | b'[' => {
-                    open.push(path.len());
+                byte @ (b'{' | b'[') => {
+                    open.push((path.len(), (byte == b'[').then_some(0)));
                     at += 1;
                 }
                 b'}' | b']' => {
-                    path.truncate(open.pop()?);
+                    path.truncate(open.pop()?.0);
                     at += 1;
                 }
                 b',' => {
-                    path.truncate(*open.last()?);
+                    let (names, element) = open.last_mut()?;
+                    path.truncate(*names);
+                    *element = element.map(|element| element + 1);
                     at += 1;
                 }
                 PLACEHOLDER => {
@@ -129,12 +151,21 @@ impl Structure {
                         if placeholder > first {
                             return None;
                         }
-                        path.truncate(*open.last()?);
+                        path.truncate(open.last()?.0);
                         path.push(if is_escaped { ESCAPED } else { str::from_utf8(&key[from..end]).ok()? });
                     } else if end > from && !path.contains(&ESCAPED) && may_be_own(&path) {
                         hasher.write(&key[hashed..from]);
                         hashed = end;
-                        strings.push(Contents { range: from..end, placeholders: first..placeholder });
+                        let elements: SmallVec<[_; 8]> = open.iter().map(|(_, element)| *element).collect();
+                        // What a workload's annotations and statuses are for is the same in a whole namespace; its
+                        // containers are its own.
+                        let is_of_namespace = matches!(path[..], ["metadata", "annotations", ..] | ["status", ..]);
+                        strings.push(Contents {
+                            range: from..end,
+                            path: hashers.hash_one((&path, elements)),
+                            is_of_namespace,
+                            placeholders: first..placeholder,
+                        });
                     } else if placeholder > first {
                         hash_text(&key[hashed..at], &kinds[first..placeholder], &mut hasher)?;
                         hashed = at;
@@ -151,11 +182,39 @@ impl Structure {
         open.is_empty().then(|| Self { hash: hasher.finish(), strings })
     }
 
-    /// True if every [`Kind::String`] of the key is all contents of a string that may be generalised.
+    /// True if every [`Kind::String`] of the key is all contents of a string that may be generalised, and every
+    /// [`Kind::Word`] is in such a string.
     pub(super) fn is_sound(&self, key: &[u8]) -> Option<bool> {
-        let marks = |contents: &&Contents| is_generalised(&key[contents.range.clone()]);
-        let all = real_kinds(key)?.iter().filter(|kind| **kind == Kind::String).count();
-        Some(self.strings.iter().filter(marks).count() == all)
+        let kinds = real_kinds(key)?;
+        let count = |kinds: &[Kind], kind| kinds.iter().filter(|other| **other == kind).count();
+        let words: usize =
+            self.strings.iter().map(|string| count(&kinds[string.placeholders.clone()], Kind::Word)).sum();
+        let strings = self.strings.iter().filter(|string| is_generalised(&key[string.range.clone()])).count();
+        Some((strings, words) == (count(&kinds, Kind::String), count(&kinds, Kind::Word)))
+    }
+
+    /// The ranges of the key that are stored for each Pod, in order.
+    fn chosen(&self, key: &[u8], positions: &Positions) -> Vec<Chosen> {
+        let mut chosen = Vec::new();
+        for (at, string) in self.strings.iter().enumerate() {
+            let Some(own) = positions.get(at) else { continue };
+            let pieces = match own {
+                Own::Words { words, .. } => words::split(&key[string.range.clone()]).map(|pieces| (words, pieces)),
+                Own::Whole => None,
+            };
+            let Some((words, pieces)) = pieces else {
+                chosen.push(Chosen { range: string.range.clone(), kind: Kind::String });
+                continue;
+            };
+            let from = string.range.start;
+            let all = pieces.into_iter().filter_map(|piece| match piece {
+                Piece::Word(range) => Some(from + range.start..from + range.end),
+                _ => None,
+            });
+            let own = all.enumerate().filter(|(number, _)| words & 1 << number != 0);
+            chosen.extend(own.map(|(_, range)| Chosen { range, kind: Kind::Word }));
+        }
+        chosen
     }
 
     /// The key with these positions generalised, and the values of its placeholders. `placeholders` are those of the
@@ -172,18 +231,15 @@ impl Structure {
         // The number that each placeholder has now.
         let mut numbers: Vec<Option<usize>> = Vec::with_capacity(placeholders.len());
         let mut now = Vec::with_capacity(placeholders.len());
-        let mut chosen =
-            self.strings.iter().enumerate().filter(|(at, _)| positions.contains(*at)).map(|(_, contents)| contents);
-        let mut next = chosen.next();
+        let mut chosen = self.chosen(key, positions).into_iter().peekable();
         let mut at = 0;
         let mut contents = Vec::new();
         while at < key.len() {
-            if let Some(string) = next.filter(|string| string.range.start == at) {
+            if let Some(Chosen { range, kind }) = chosen.next_if(|chosen| chosen.range.start == at) {
                 contents.clear();
-                let mut texts = placeholders.get(string.placeholders.clone())?.iter();
-                while at < string.range.end {
+                while at < range.end {
                     if key[at] == PLACEHOLDER {
-                        let (_, from, end) = *texts.next()?;
+                        let (_, from, end) = *placeholders.get(numbers.len())?;
                         contents.extend_from_slice(json.get(from..end)?);
                         at += mark(&key[at..])?.1;
                         numbers.push(None);
@@ -192,10 +248,9 @@ impl Structure {
                         at += 1;
                     }
                 }
-                own.push(Value::Json(json_string::contents(&contents)?));
-                out.extend([PLACEHOLDER, Kind::String as u8]);
-                now.push((Kind::String, 0, 0));
-                next = chosen.next();
+                own.push_string(json_string::contents(&contents)?);
+                out.extend([PLACEHOLDER, kind as u8]);
+                now.push((kind, 0, 0));
                 continue;
             }
             if key[at] != PLACEHOLDER {
@@ -235,7 +290,13 @@ impl Structure {
     }
 }
 
-/// A key of which some strings are values.
+/// A range of a key that becomes a placeholder: a [`Kind::String`] or a [`Kind::Word`].
+struct Chosen {
+    range: Range<usize>,
+    kind: Kind,
+}
+
+/// A key of which some strings or words are values.
 #[derive(Debug)]
 pub(super) struct Generalised {
     pub(super) text: Vec<u8>,
@@ -248,8 +309,14 @@ pub(super) fn is_generalised(contents: &[u8]) -> bool {
     *contents == [PLACEHOLDER, Kind::String as u8]
 }
 
+/// True if these contents of a string in a key are a value, or have one for a word.
+pub(super) fn has_values(contents: &[u8]) -> bool {
+    let is_own = |at: usize| mark(&contents[at..]).is_some_and(|(kind, _)| matches!(kind, Kind::String | Kind::Word));
+    memchr::memchr_iter(PLACEHOLDER, contents).any(is_own)
+}
+
 /// A mark's kind and its length.
-fn mark(key: &[u8]) -> Option<(Kind, usize)> {
+pub(super) fn mark(key: &[u8]) -> Option<(Kind, usize)> {
     let kind = Kind::from_byte(*key.get(1)?)?;
     let length = if kind.has_place() { 3 } else { 2 };
     (key.len() >= length).then_some((kind, length))
@@ -286,7 +353,7 @@ fn put(kind: Kind, text: &[u8], own: &mut ValueWriter) -> Option<()> {
         Kind::Count => own.push(Value::Count(forms::count(text)?.0)),
         Kind::Suffix => own.push_suffix(text),
         Kind::Text => own.push_text(text).then_some(())?,
-        Kind::String => own.push(Value::Json(str::from_utf8(text).ok()?)),
+        Kind::String | Kind::Word => own.push_string(str::from_utf8(text).ok()?),
         Kind::Name | Kind::Uid | Kind::Revision | Kind::Ordinal | Kind::Run => {}
         Kind::Same | Kind::Fragment => return None,
     }

@@ -3,15 +3,16 @@
 //! A placeholder is the byte [`PLACEHOLDER`], which JSON never contains, and the byte of its kind; [`Kind::Same`] and
 //! [`Kind::Fragment`] have one byte more, a number.
 
-use std::num::NonZeroU8;
+use std::{num::NonZeroU8, slice};
 
-use memchr::memchr;
+use memchr::{memchr, memchr2};
 use smallvec::SmallVec;
 
 use super::{
     chunks::{ChunkedBytes, Cursor},
     forms,
     fragment::{Fragment, PerFragment},
+    json_string,
     placeholder::{self, Kind, PLACEHOLDER, Value, ValueReader},
     skeleton::{Identity, MAX_PLACEHOLDERS},
 };
@@ -57,46 +58,101 @@ pub(super) fn before_placeholders(key: &[u8]) -> u32 {
 pub(super) fn placeholders(key: &[u8]) -> Option<Box<[Placeholder]>> {
     let mut placeholders: Vec<Placeholder> = Vec::new();
     let mut tokens = Tokens::from(key);
-    let mut literal: &[u8] = b"";
-    // The first placeholder of the string that has not ended yet.
-    let mut open: Option<usize> = None;
+    let mut strings = Strings::default();
     // The last token was a placeholder.
     let mut follows = false;
     while let Some(token) = tokens.next()? {
         match token {
             Token::Literal(bytes) => {
-                literal = bytes;
                 if let Some(placeholder) = placeholders.last_mut().filter(|_| follows) {
                     placeholder.behind = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
                 }
                 follows = false;
-                // A string with a placeholder has no escapes, so the next quote ends it.
-                let end = bytes.iter().position(|byte| *byte == b'"');
-                if let Some(around) = open.and_then(|first| placeholders[first].text.as_mut()) {
-                    around.all = around.all.checked_add(u16::try_from(end.unwrap_or(bytes.len())).ok()?)?;
-                }
-                open = open.filter(|_| end.is_none());
+                strings.literal(bytes, &mut placeholders)?;
             }
             Token::Placeholder(kind, place) => {
                 if kind == Kind::Same && usize::from(place) >= placeholders.len() {
                     return None;
                 }
-                let mut text = None;
-                if let Some(around) = open.and_then(|first| placeholders[first].text.as_mut()) {
-                    around.placeholders = around.placeholders.checked_add(1)?;
-                } else if kind != Kind::Count {
-                    let quote = literal.iter().rposition(|byte| *byte == b'"').map_or(0, |at| at + 1);
-                    let before = u16::try_from(literal.len() - quote).ok()?;
-                    text = Some(InText { before, all: before, placeholders: NonZeroU8::MIN });
-                    open = Some(placeholders.len());
-                }
+                let text = strings.placeholder(&mut placeholders)?;
                 placeholders.push(Placeholder { kind, place, sections: 0, behind: 0, text });
-                (literal, follows) = (b"", true);
+                follows = true;
             }
-            Token::Fragment(_) => (literal, follows) = (b"", false),
+            Token::Fragment(_) => follows = false,
         }
     }
     (placeholders.len() < MAX_PLACEHOLDERS).then(|| placeholders.into_boxed_slice())
+}
+
+/// Follows the literals of a skeleton, and counts the bytes of the text that each string means.
+#[derive(Default)]
+struct Strings {
+    /// The present string.
+    open: Option<OpenString>,
+}
+
+#[derive(Default)]
+struct OpenString {
+    /// Bytes of its literals, without escapes.
+    length: usize,
+    /// The number of its first placeholder.
+    first: Option<usize>,
+    /// It has an escape without a text, which is allowed where the decoder ignores it.
+    is_malformed: bool,
+}
+
+impl Strings {
+    fn literal(&mut self, mut bytes: &[u8], placeholders: &mut [Placeholder]) -> Option<()> {
+        loop {
+            let Some(string) = &mut self.open else {
+                let Some(quote) = memchr(b'"', bytes) else { return Some(()) };
+                bytes = &bytes[quote + 1..];
+                self.open = Some(OpenString::default());
+                continue;
+            };
+            let Some(at) = memchr2(b'\\', b'"', bytes) else {
+                string.length += bytes.len();
+                return Some(());
+            };
+            string.length += at;
+            bytes = &bytes[at..];
+            if bytes[0] == b'"' {
+                string.close(placeholders)?;
+                self.open = None;
+                bytes = &bytes[1..];
+            } else if let Some((character, length)) = json_string::escape(bytes) {
+                string.length += character.len_utf8();
+                bytes = &bytes[length..];
+            } else {
+                string.is_malformed = true;
+                bytes = bytes.get(2..).unwrap_or_default();
+            }
+        }
+    }
+
+    /// Records that a placeholder follows, whose number is the number of those before it. Returns what it is to the
+    /// string that it is in.
+    fn placeholder(&mut self, placeholders: &mut [Placeholder]) -> Option<Option<InText>> {
+        let Some(string) = &mut self.open else { return Some(None) };
+        if let Some(first) = string.first {
+            let around = placeholders.get_mut(first)?.text.as_mut()?;
+            around.placeholders = around.placeholders.checked_add(1)?;
+            return Some(None);
+        }
+        string.first = Some(placeholders.len());
+        let before = u16::try_from(string.length).ok()?;
+        Some(Some(InText { before, all: before, placeholders: NonZeroU8::MIN }))
+    }
+}
+
+impl OpenString {
+    fn close(&self, placeholders: &mut [Placeholder]) -> Option<()> {
+        if let Some(first) = self.first {
+            let around = placeholders.get_mut(first)?.text.as_mut()?;
+            around.all = u16::try_from(self.length).ok().filter(|_| !self.is_malformed)?;
+        }
+        Some(())
+    }
 }
 
 pub(super) enum Token<'a> {
@@ -250,6 +306,59 @@ pub(super) fn render(
         }
     }
     Some(out)
+}
+
+/// The JSON of one fragment, rendered piece by piece. Two states of a Pod mostly differ near the front.
+pub(super) struct Json<'a> {
+    tokens: Tokens<'a>,
+    values: slice::Iter<'a, Value<'a>>,
+    /// The rest of a literal. If it is empty, the rest of the piece is in `buffer`, from `at` on.
+    literal: &'a [u8],
+    buffer: Vec<u8>,
+    at: usize,
+}
+
+impl<'a> Json<'a> {
+    pub(super) fn new(tokens: Tokens<'a>, values: &'a [Value<'a>]) -> Self {
+        Self { tokens, values: values.iter(), literal: &[], buffer: Vec::new(), at: 0 }
+    }
+
+    /// True if both are the same bytes. Returns None if a skeleton or its values are malformed.
+    pub(super) fn equals(mut self, mut other: Self) -> Option<bool> {
+        loop {
+            let (here, there) = (self.piece()?, other.piece()?);
+            let length = here.len().min(there.len());
+            if length == 0 || here[..length] != there[..length] {
+                return Some(here.is_empty() && there.is_empty());
+            }
+            self.pass(length);
+            other.pass(length);
+        }
+    }
+
+    /// The rest of the present piece, or the next one; empty at the end.
+    fn piece(&mut self) -> Option<&[u8]> {
+        while self.literal.is_empty() && self.at == self.buffer.len() {
+            self.buffer.clear();
+            self.at = 0;
+            match self.tokens.next()? {
+                None => break,
+                Some(Token::Literal(literal)) => self.literal = literal,
+                Some(Token::Placeholder(..)) => self.values.next()?.write(&mut self.buffer),
+                Some(Token::Fragment(fragment)) => {
+                    self.buffer.extend([PLACEHOLDER, Kind::Fragment as u8, fragment as u8]);
+                }
+            }
+        }
+        Some(if self.literal.is_empty() { &self.buffer[self.at..] } else { self.literal })
+    }
+
+    fn pass(&mut self, length: usize) {
+        match self.literal.split_at_checked(length) {
+            Some((_, rest)) if !self.literal.is_empty() => self.literal = rest,
+            _ => self.at += length,
+        }
+    }
 }
 
 /// Appends the sentinel of a placeholder: a value that can be found again in the encoded sections.
