@@ -8,7 +8,8 @@
 //! A document is read in three steps:
 //!
 //! 1. YAML becomes a tree in which every value has its line. A text that is no YAML, or exceeds the bounds of [`yaml`],
-//!    is one error about the whole file: serde's, because nothing behind it can be read.
+//!    is one error about the whole file: serde's, because nothing behind it can be read. A key that is there twice is
+//!    the only error of its document.
 //! 2. The collecting pass compares the tree with the schema, and [`rules`] compare fields with each other. They report
 //!    every mistake of the document at once, each with line, field and what to do.
 //! 3. Only a document without a mistake is deserialized. The types check themselves too; a mistake that the pass does
@@ -104,6 +105,9 @@ fn read<T: DeserializeOwned + JsonSchema>(
 ) -> Result<Vec<Document<T>>, Problem> {
     let documents = yaml::documents(yaml)?;
     let content = |node: &Node| {
+        if let Some(repeated) = node.repeated() {
+            return Err(vec![repeated]);
+        }
         let problems = Problems::default();
         let root = Field::root(node, &problems);
         check::check(&root, schema);

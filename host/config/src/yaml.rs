@@ -1,6 +1,6 @@
 //! YAML as a tree in which every value has its line. Bounded: a file may come from a tenant.
 
-use std::fmt;
+use std::{collections::HashSet, fmt};
 
 use serde::{
     Deserialize, Deserializer,
@@ -35,6 +35,9 @@ pub(crate) enum Content {
 
 /// Aliases are expanded while a file is read, so the bounds are on what they expand to and not only on the file. Merge
 /// keys (`<<`) are refused: a grant that comes out of one is not seen by tools that do not know them.
+///
+/// The reader lets repeated keys through, and [`Node::repeated`] finds them: to the reader keys with different tags, or
+/// `1` and `"1"`, are different keys.
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
@@ -42,6 +45,7 @@ fn options() -> serde_saphyr::Options {
             max_nodes: MAX_NODES,
             max_total_scalar_bytes: MAX_SCALAR_BYTES,
         },
+        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
         merge_keys: serde_saphyr::MergeKeyPolicy::Error,
     }
 }
@@ -72,6 +76,37 @@ impl Node {
 
     pub(crate) fn is_null(&self) -> bool {
         matches!(self.content, Content::Scalar(Value::Null))
+    }
+
+    /// Returns the mistake of the first key that a mapping in this value has twice. Nothing else may be read of such a
+    /// value: the collecting pass would judge the first of the two, and the types would get the last.
+    pub(crate) fn repeated(&self) -> Option<Problem> {
+        self.repeated_below().map(|(path, line)| Problem {
+            line: Some(line),
+            field: path.strip_prefix('.').unwrap_or(&path).to_owned(),
+            message: "is there twice; remove one of the two".to_owned(),
+        })
+    }
+
+    /// The path is made only for a key that is repeated: it may be long, and there may be many values.
+    fn repeated_below(&self) -> Option<(String, u64)> {
+        let below = |step: String, (path, line): (String, u64)| (step + &path, line);
+        match &self.content {
+            Content::Scalar(_) => None,
+            Content::List(items) => {
+                let found = |(at, item): (usize, &Self)| Some(below(format!("[{at}]"), item.repeated_below()?));
+                items.iter().enumerate().find_map(found)
+            }
+            Content::Map(entries) => {
+                let mut keys = HashSet::new();
+                entries.iter().find_map(|(key, value)| {
+                    if !keys.insert(&**key) {
+                        return Some((format!(".{key}"), value.line));
+                    }
+                    Some(below(format!(".{key}"), value.repeated_below()?))
+                })
+            }
+        }
     }
 
     /// The value as JSON, nulls included.

@@ -66,12 +66,41 @@ fn numbers_of_any_size_are_a_value_or_an_error_with_its_field() {
     }
 }
 
+/// The path and the line of the key that is reported to be there twice.
+fn repeated(yaml: &str) -> (String, Option<u64>) {
+    let mut problems = only(yaml).unwrap_err();
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    let Problem { line, field, message } = problems.remove(0);
+    assert_eq!(message, "is there twice; remove one of the two", "{field}");
+    (field, line)
+}
+
 #[test]
-fn a_key_that_is_there_twice_is_refused_at_every_level() {
-    for spec in ["  phase: main\n  phase: after", "  limits: { writes: 1, writes: 2 }", "  config: { a: 1, a: 2 }"] {
-        unreadable(&with(spec));
+fn a_key_that_is_there_twice_is_refused_at_every_level_with_its_place() {
+    for (spec, field, line) in [
+        ("  phase: main\n  phase: after", "spec.phase", 7),
+        ("  limits: { writes: 1, writes: 2 }", "spec.limits.writes", 6),
+        ("  config: { a: [1, { b: 1, b: 2 }] }", "spec.config.a[1].b", 6),
+    ] {
+        assert_eq!(repeated(&with(spec)), (field.to_owned(), Some(line)));
     }
-    unreadable(&format!("{}kind: ReconcilePlugin\n", with("")));
+    assert_eq!(repeated(&format!("{}kind: ReconcilePlugin\n", with(""))), ("kind".to_owned(), Some(6)));
+}
+
+#[test]
+fn a_key_that_is_there_twice_is_refused_however_it_is_spelled() {
+    for key in ["!a memoryMiB", "!!str memoryMiB", "\"memoryMiB\"", "'memoryMiB'", "&a memoryMiB", "\"memory\\x4DiB\""]
+    {
+        for limits in [format!("memoryMiB: 32, {key}: 65535"), format!("{key}: 65535, memoryMiB: 32")] {
+            assert_eq!(repeated(&with(&format!("  limits: {{ {limits} }}"))).0, "spec.limits.memoryMiB", "{limits}");
+        }
+    }
+    assert_eq!(repeated(&with("  limits: { &a memoryMiB: 32, *a : 65535 }")).0, "spec.limits.memoryMiB");
+    assert_eq!(repeated(&with("  config: { 1: a, \"1\": b }")).0, "spec.config.1");
+    let policy = "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec:\n  namespaces:\n    shop: { excluded: true }\n    \
+                  !a shop: { excluded: false }\n";
+    let problems = podium_config::policy(policy).unwrap_err();
+    assert_eq!(problems[0].field, "spec.namespaces.shop", "{problems:?}");
 }
 
 #[test]

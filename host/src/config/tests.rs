@@ -234,7 +234,7 @@ fn one_bad_document_leaves_the_others_in_its_file_and_directory() {
 
 #[test]
 fn a_key_given_twice_and_a_document_that_is_no_mapping_are_errors() {
-    assert!(errors(&[&minimal("a", "  phase: main\n  phase: main")])[0].contains("is not valid YAML"));
+    assert!(errors(&[&minimal("a", "  phase: main\n  phase: main")])[0].contains("spec.phase: is there twice"));
     assert!(!errors(&["just text"]).is_empty());
 }
 
