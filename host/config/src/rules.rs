@@ -1,6 +1,8 @@
 //! What a schema cannot say, or cannot say to a person: how fields of one document go with each other. Values that are
 //! wrong by themselves are the collecting pass's, and are passed over here.
 
+use std::collections::BTreeMap;
+
 use podium_wire::{Section as PodSection, SectionSet, syntax::quoted};
 
 use crate::{
@@ -14,6 +16,9 @@ pub(crate) fn plugin(document: &Field<'_>) {
     match document.get("kind").text() {
         Some("ReconcilePlugin") => of_namespace(document, &spec),
         Some("ClusterReconcilePlugin") => of_cluster(document, &spec),
+        Some("Policy") => document.get("kind").problem(
+            "a Policy is no plugin: name its file with --policy, and move it out of the directories of plugins",
+        ),
         // Without a kind it is not known what else must be there.
         _ => {}
     }
@@ -86,20 +91,29 @@ fn selector(selector: &Field<'_>) {
     }
 }
 
-/// A write of a kind is sent to one path.
+/// A write of a kind is sent to one path, and writes to one path are of one kind: the host orders and remembers writes
+/// by kind, resource and name together. In one pass, because a file may have tens of thousands of grants.
 fn objects(objects: &Field<'_>) {
-    let items = objects.items();
-    fn texts<'a>(grant: &Field<'a>) -> [Option<&'a str>; 3] {
-        ["apiVersion", "kind", "resource"].map(|name| grant.get(name).text())
-    }
-    for (at, item) in items.iter().enumerate() {
-        let [version, kind, resource] = texts(item);
-        let (Some(_), Some(kind_name), Some(_)) = (version, kind, resource) else { continue };
-        let other = items[..at].iter().map(texts).find(|other| other[..2] == [version, kind] && other[2] != resource);
-        if let Some([.., Some(other)]) = other {
-            item.get("resource").problem(format!(
-                "{kind_name} is granted with the resource {} already, and a kind has one; remove one of the grants",
-                quoted(other)
+    let (mut resources, mut kinds) = (BTreeMap::new(), BTreeMap::new());
+    for grant in objects.items() {
+        let [version, kind, resource] = ["apiVersion", "kind", "resource"].map(|name| grant.get(name));
+        let (Some(version), Some(own_kind), Some(own_resource)) = (version.text(), kind.text(), resource.text()) else {
+            continue;
+        };
+        let granted = *resources.entry((version, own_kind)).or_insert(own_resource);
+        if granted != own_resource {
+            resource.problem(format!(
+                "{own_kind} is granted with the resource {} already, and a kind has one; remove one of the grants",
+                quoted(granted)
+            ));
+            continue;
+        }
+        let granted = *kinds.entry((version, own_resource)).or_insert(own_kind);
+        if granted != own_kind {
+            kind.problem(format!(
+                "{} is granted with the kind {} already, and a resource has one; remove one of the grants",
+                quoted(own_resource),
+                quoted(granted)
             ));
         }
     }

@@ -146,6 +146,30 @@ fn a_kind_that_is_granted_with_two_resources_is_refused_and_one_that_is_granted_
 }
 
 #[test]
+fn a_resource_that_is_granted_with_two_kinds_is_refused_and_in_two_versions_is_not() {
+    let objects = |other: &str| {
+        let one = "{ apiVersion: shop.example/v1, kind: Cart, resource: carts }";
+        with(&format!("  grants: {{ write: {{ objects: [{one}, {other}] }} }}\n"))
+    };
+    only(&objects("{ apiVersion: shop.example/v2, kind: Basket, resource: carts }")).unwrap();
+    let problems = only(&objects("{ apiVersion: shop.example/v1, kind: Basket, resource: carts }")).unwrap_err();
+    let [problem] = &problems[..] else { panic!("{problems:?}") };
+    assert_eq!(problem.field, "spec.grants.write.objects[1].kind");
+    assert!(problem.message.starts_with("\"carts\" is granted with the kind \"Cart\" already"), "{problem:?}");
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the time is what is tested")]
+fn as_many_grants_as_a_file_can_have_are_compared_in_one_pass() {
+    let began = std::time::Instant::now();
+    let grants = vec!["{apiVersion: v1,kind: A,resource: a}"; 14_000].join(",");
+    let plugin = only(&with(&format!("  grants: {{ write: {{ objects: [{grants}] }} }}\n"))).unwrap();
+    assert_eq!(plugin.spec.grants.write.objects.len(), 14_000);
+    // It takes less than 1 s. A comparison of each with each takes a minute.
+    assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
+}
+
+#[test]
 fn a_document_of_mistakes_only_has_a_bounded_number_of_errors() {
     let fields: String = (0..20_000).map(|number| format!("  f{number}: 1\n")).collect();
     let problems = only(&with(&fields)).unwrap_err();
@@ -183,4 +207,11 @@ proptest! {
         let _ = plugins(&text);
         let _ = plugins(&with(&text));
     }
+}
+
+#[test]
+fn a_policy_among_plugins_is_an_error_that_names_the_flag_for_it() {
+    let problems = only("apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec: {}\n").unwrap_err();
+    let of_kind = problems.iter().find(|problem| problem.field == "kind" && problem.message.contains("--policy"));
+    assert!(of_kind.is_some_and(|problem| problem.line == Some(2)), "{problems:?}");
 }
