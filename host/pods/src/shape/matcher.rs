@@ -10,7 +10,7 @@ use super::{
     forms,
     fragment::Fragment,
     json_string,
-    placeholder::{Kind, Value},
+    placeholder::{self, Kind, Value},
     scan::{Draft, Head},
     skip,
     tokens::{Placeholder, Token, Tokens},
@@ -119,7 +119,7 @@ impl<'a, 's> Matcher<'a, 's> {
                 if self.time == Some(text) {
                     own.push_same_time();
                 } else {
-                    own.push(Value::Time(forms::time(text)?));
+                    own.push(Value::Time(placeholder::time(text)?));
                     self.time = Some(text);
                 }
                 20
@@ -151,7 +151,7 @@ impl<'a, 's> Matcher<'a, 's> {
                 text.len()
             }
             Kind::Count => {
-                let (count, length) = forms::count(rest)?;
+                let (count, length) = placeholder::count(rest)?;
                 own.push(Value::Count(count));
                 length
             }

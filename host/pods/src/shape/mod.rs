@@ -23,6 +23,8 @@ mod chunks;
 mod compact;
 mod forms;
 mod fragment;
+#[cfg(test)]
+mod hostile;
 mod json_string;
 mod learned;
 mod matcher;

@@ -5,8 +5,10 @@ use std::{fmt::Write as _, io::Write as _, net::Ipv6Addr};
 
 use super::{
     compact,
-    forms::{hex, mac_text, put_hex, put_varint, time_text, unzigzag, uuid_text, varint, zigzag},
+    forms::{self, hex, mac_text, put_hex, put_varint, time_text, unzigzag, uuid_text, varint, zigzag},
+    fragment::FRAGMENTS,
     json_string,
+    skeleton::MAX_PLACEHOLDERS,
 };
 
 /// The first byte of a placeholder in the text of a skeleton. JSON never contains it.
@@ -213,7 +215,20 @@ impl Value<'_> {
         match self {
             Self::Text(text) => json_string::contents(text.as_bytes()).is_some_and(|text| !text.contains('\\')),
             Self::Json(contents) => json_string::contents(contents.as_bytes()).is_some(),
+            // The years 1 to 9999.
+            Self::Time(seconds) => (-62_135_596_800..253_402_300_800).contains(&seconds) && !self.is_sentinel(),
+            Self::Count(count) => i32::try_from(count).is_ok() && !self.is_sentinel(),
             _ => true,
+        }
+    }
+
+    /// True for a time or count that is a sentinel.
+    fn is_sentinel(self) -> bool {
+        const NUMBERS: usize = FRAGMENTS * MAX_PLACEHOLDERS;
+        match self {
+            Self::Time(seconds) => (sentinel_time(0)..sentinel_time(NUMBERS)).contains(&seconds),
+            Self::Count(count) => (sentinel_count(0)..sentinel_count(NUMBERS)).contains(&count),
+            _ => false,
         }
     }
 
@@ -304,11 +319,24 @@ fn write_number(number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[at..]);
 }
 
+/// Parses a time of a Pod: any but the sentinels.
+pub(super) fn time(text: &[u8; 20]) -> Option<i64> {
+    forms::time(text).filter(|time| !Value::Time(*time).is_sentinel())
+}
+
+/// Parses a count of a Pod: any but the sentinels.
+pub(super) fn count(text: &[u8]) -> Option<(u32, usize)> {
+    forms::count(text).filter(|(count, _)| !Value::Count(*count).is_sentinel())
+}
+
+/// The beginning of a sentinel in a text.
+pub(super) const SENTINEL: &str = "~placeholder-of-pod~";
+
 /// The sentinel of placeholder `at`: a text that is decoded in place of its value and located in the sections.
 pub(super) fn sentinel_text(at: usize) -> String {
     let mut text = String::with_capacity(18);
     // Writing to a String cannot fail.
-    let _ = write!(text, "~placeholder-of-pod~{at:05}");
+    let _ = write!(text, "{SENTINEL}{at:05}");
     text
 }
 

@@ -3,8 +3,10 @@
 
 use std::{hash::BuildHasher, sync::Arc};
 
+use podium_wire::{Section, SectionBytes};
+
 use super::{
-    Identity, Shape, Shapes,
+    Identity, Packed, Shape, Shapes,
     chunks::ChunkedBytes,
     fragment::{FRAGMENTS, Fragment, PerFragment},
     packed::split,
@@ -31,6 +33,18 @@ impl Shape {
     }
 }
 
+/// True if the decoder makes these sections of this Pod: each fragment was proven by itself, but not where it is.
+fn is_as_decoded(shape: &Arc<Shape>, own: &[u8], identity: Identity<'_>) -> Option<bool> {
+    let packed = Packed::from_parts(Arc::clone(shape), own);
+    let decoded = podium_wire::json::decode(&packed.json(identity)?).ok()?;
+    let header = &decoded.header;
+    let is_named =
+        (&*header.namespace, &*header.name, &*header.uid) == (shape.namespace(), identity.name, identity.uid);
+    let expected = SectionBytes::encode(&decoded).ok()?;
+    let is_same = |section| section == Section::Full || *packed.section(identity, section) == *expected.get(section);
+    Some(is_named && Section::ALL.into_iter().all(is_same))
+}
+
 impl Shapes {
     /// Returns the shape with skeletons of these texts, proven with the values of one Pod. Returns None if they do not
     /// make a Pod.
@@ -51,6 +65,6 @@ impl Shapes {
             })
         })?;
         let shape = self.table.lock().shape(skeletons);
-        shape.fits(own_bytes, identity).then_some(shape)
+        (shape.fits(own_bytes, identity) && is_as_decoded(&shape, own_bytes, identity)?).then_some(shape)
     }
 }

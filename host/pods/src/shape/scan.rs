@@ -7,14 +7,14 @@
 
 use std::sync::Arc;
 
-use memchr::memmem::Finder;
+use memchr::{memchr, memmem::Finder};
 use smallvec::SmallVec;
 
 use super::{
     Shape, forms,
     fragment::{Fragment, PerFragment},
     matcher::Matcher,
-    placeholder::{Kind, PLACEHOLDER, Value, ValueWriter},
+    placeholder::{self, Kind, PLACEHOLDER, Value, ValueWriter},
     skeleton::{Skeleton, TRANSITIONS},
     skip::{self, Quotes},
 };
@@ -317,6 +317,7 @@ impl<'a> Scanner<'a, '_> {
 
     /// Scans the whole object.
     fn walked(&mut self) -> Option<Scanned<'a>> {
+        self.is_free_of_placeholders(0, self.json.len())?;
         let mut found = Found::default();
         let mut at = 1;
         loop {
@@ -462,9 +463,15 @@ impl<'a> Scanner<'a, '_> {
         self.fragment = fragment;
         self.drafts[fragment].copied = value;
         let end = self.value(value)?;
+        self.is_free_of_placeholders(value, end)?;
         self.flush(end);
         self.fragment = Fragment::Object;
         Some(end)
+    }
+
+    /// Returns None if the JSON has a byte that would be taken for the beginning of a placeholder. No JSON has it.
+    fn is_free_of_placeholders(&self, from: usize, end: usize) -> Option<()> {
+        memchr(PLACEHOLDER, self.json.get(from..end)?).is_none().then_some(())
     }
 
     /// Scans any value. Returns the offset after it.
@@ -516,7 +523,7 @@ impl<'a> Scanner<'a, '_> {
             return value;
         }
         if self.fragment == Fragment::Status && key == b"restartCount" {
-            let Some((count, digits)) = forms::count(&self.json[value..]) else { return value };
+            let Some((count, digits)) = placeholder::count(&self.json[value..]) else { return value };
             self.placeholder(Kind::Count, value, value + digits);
             self.drafts[self.fragment].own.push(Value::Count(count));
             return value + digits;

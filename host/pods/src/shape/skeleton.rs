@@ -2,8 +2,9 @@
 //!
 //! To find out where values go in the sections, the fragment is rendered with a sentinel for each value, decoded and
 //! encoded as any Pod is, and the sentinels are located in the bytes. This is sound only for values that the decoder
-//! passes on unread. For strings that may have any contents, the decoder's own list decides; for the other kinds it is
-//! checked with the Pod at hand, whose sections must be those that the decoder makes of it.
+//! passes on unread, and if nothing else looks like a sentinel: no value is one, and no literal contains one. For
+//! strings that may have any contents, the decoder's own list decides; for the other kinds it is checked with the Pod
+//! at hand, whose sections must be those that the decoder makes of it.
 
 use std::{
     borrow::Cow,
@@ -165,6 +166,10 @@ pub(super) fn build(fragment: Fragment, key: &[u8], own: &[u8], identity: Identi
         return None;
     }
     let values = resolve(&placeholders, own, identity)?;
+    // A literal like a sentinel would be taken for a hole, and proven if the value is like it too.
+    if !values.iter().all(|value| value.is_valid()) || tokens::has_sentinel(key)? {
+        return None;
+    }
     let outer = bystander();
     let mut keys = PerFragment([&*outer, b"{}", b"{}"]);
     // The decoder treats an absent fragment as an empty one.
@@ -430,9 +435,8 @@ impl Skeleton {
 
     /// True if the JSON is the same with this skeleton and values as with another one, ignoring the revision.
     pub(super) fn is_same_json(&self, own: &[u8], other: (&Self, &[u8]), identity: Identity<'_>) -> bool {
-        // One JSON text has two skeletons only if at least one of them is generalised.
-        if !self.is_generalised && !other.0.is_generalised {
-            return own == other.1 && self.text == other.0.text;
+        if own == other.1 && self.text == other.0.text {
+            return true;
         }
         let (Some(values), Some(others)) = (self.values(own, identity), other.0.values(other.1, identity)) else {
             return false;

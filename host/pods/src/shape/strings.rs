@@ -5,7 +5,7 @@ use memchr::memmem::Finder;
 use super::{
     forms,
     fragment::Fragment,
-    placeholder::{Kind, Value},
+    placeholder::{self, Kind, Value},
     scan::{Scanner, Wanted},
 };
 
@@ -31,7 +31,7 @@ impl<'a> Scanner<'a, '_> {
         let text = &self.json[from..end];
         match text.len() {
             20 if text[19] == b'Z' => {
-                if let Some(time) = text.first_chunk().and_then(forms::time) {
+                if let Some(time) = text.first_chunk().and_then(placeholder::time) {
                     self.drafts[self.fragment].own.push(Value::Time(time));
                     return self.placeholder(Kind::Time, from, end);
                 }

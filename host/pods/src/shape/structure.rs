@@ -17,7 +17,7 @@ use super::{
     forms,
     fragment::Fragment,
     json_string,
-    placeholder::{Kind, PLACEHOLDER, Value, ValueWriter},
+    placeholder::{self, Kind, PLACEHOLDER, Value, ValueWriter},
     tokens::real_kinds,
     words::{self, Piece, WordSet},
 };
@@ -86,6 +86,9 @@ fn may_be_own(path: &[&str]) -> bool {
     !is_shared && podium_wire::json::is_opaque(path)
 }
 
+/// The most objects and arrays that are open at once.
+const DEEPEST: usize = 128;
+
 impl Structure {
     /// Returns `None` if these bytes are not a key.
     pub(super) fn of(fragment: Fragment, key: &[u8], hashers: &FixedState) -> Option<Self> {
@@ -104,6 +107,8 @@ impl Structure {
         let kinds = real_kinds(key)?;
         while let Some(byte) = key.get(at) {
             match *byte {
+                // Each string costs the time of its depth. No API has objects so deep.
+                b'{' | b'[' if open.len() == DEEPEST => return None,
                 byte @ (b'{' | b'[') => {
                     open.push((path.len(), (byte == b'[').then_some(0)));
                     at += 1;
@@ -135,12 +140,18 @@ impl Structure {
                     loop {
                         match *key.get(end)? {
                             b'"' => break,
+                            // Or the placeholder's bytes would be taken for others here than in the tokens.
+                            b'\\' if key.get(end + 1) == Some(&PLACEHOLDER) => return None,
                             b'\\' => {
                                 is_escaped = true;
                                 end += 2;
                             }
                             PLACEHOLDER => {
-                                end += mark(&key[end..])?.1;
+                                let (kind, length) = mark(&key[end..])?;
+                                if kind == Kind::Fragment {
+                                    return None;
+                                }
+                                end += length;
                                 placeholder += 1;
                             }
                             _ => end += 1,
@@ -346,11 +357,11 @@ fn hash_text(piece: &[u8], kinds: &[Kind], hasher: &mut impl Hasher) -> Option<(
 /// Adds the value of a placeholder, if there is one to store.
 fn put(kind: Kind, text: &[u8], own: &mut ValueWriter) -> Option<()> {
     match kind {
-        Kind::Time => own.push(Value::Time(forms::time(text.first_chunk()?)?)),
+        Kind::Time => own.push(Value::Time(placeholder::time(text.first_chunk()?)?)),
         Kind::Uuid => own.push(Value::Uuid(&forms::uuid(text.first_chunk()?)?)),
         Kind::Digest => own.push(Value::Digest(&forms::digest(text.first_chunk()?)?)),
         Kind::Ipv4 => own.push(Value::Ipv4(forms::ipv4(text)?.0)),
-        Kind::Count => own.push(Value::Count(forms::count(text)?.0)),
+        Kind::Count => own.push(Value::Count(placeholder::count(text)?.0)),
         Kind::Suffix => own.push_suffix(text),
         Kind::Text => own.push_text(text).then_some(())?,
         Kind::String | Kind::Word => own.push_string(str::from_utf8(text).ok()?),

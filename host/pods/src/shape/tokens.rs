@@ -5,7 +5,7 @@
 
 use std::{num::NonZeroU8, slice};
 
-use memchr::{memchr, memchr2};
+use memchr::{memchr, memchr2, memmem};
 use smallvec::SmallVec;
 
 use super::{
@@ -252,6 +252,27 @@ pub(super) fn real_kinds(key: &[u8]) -> Option<Vec<Kind>> {
         }
     }
     Some(kinds)
+}
+
+/// True if the literals of a skeleton, without escapes, contain what a sentinel begins with. Returns None if the bytes
+/// are not a skeleton.
+pub(super) fn has_sentinel(key: &[u8]) -> Option<bool> {
+    let mut text = Vec::with_capacity(key.len());
+    let mut tokens = Tokens::from(key);
+    while let Some(token) = tokens.next()? {
+        let Token::Literal(mut bytes) = token else {
+            text.push(PLACEHOLDER);
+            continue;
+        };
+        while let Some(at) = memchr(b'\\', bytes) {
+            text.extend_from_slice(&bytes[..at]);
+            let (character, length) = json_string::escape(&bytes[at..]).unwrap_or(('\\', 1));
+            text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+            bytes = &bytes[at + length..];
+        }
+        text.extend_from_slice(bytes);
+    }
+    Some(memmem::find(&text, placeholder::SENTINEL.as_bytes()).is_some())
 }
 
 /// Room for the values of most skeletons.

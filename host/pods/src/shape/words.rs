@@ -33,17 +33,20 @@ fn begins(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
 }
 
+fn continues(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':')
+}
+
 /// Returns the length of the word at the front; 0 if there is none.
 pub(super) fn word(text: &[u8]) -> usize {
     if !text.first().is_some_and(|byte| begins(*byte)) {
         return 0;
     }
-    let continues = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':');
     text.iter().position(|byte| !continues(byte)).unwrap_or(text.len())
 }
 
-/// Splits the contents of a string of a key. Returns None for a malformed escape or placeholder, and if there are too
-/// many words.
+/// Splits the contents of a string of a key. Returns None for a malformed escape or placeholder, for an escaped
+/// character of a word, and if there are too many words.
 pub(super) fn split(contents: &[u8]) -> Option<Vec<Piece>> {
     if contents.len() > LONGEST {
         return None;
@@ -53,7 +56,14 @@ pub(super) fn split(contents: &[u8]) -> Option<Vec<Piece>> {
     while at < contents.len() {
         let rest = &contents[at..];
         let (length, is_own) = match rest[0] {
-            b'\\' => (json_string::escape(rest)?.1, false),
+            b'\\' => {
+                let (character, length) = json_string::escape(rest)?;
+                // Two words with a letter between them could be other words with the same text.
+                if u8::try_from(character).is_ok_and(|byte| continues(&byte)) {
+                    return None;
+                }
+                (length, false)
+            }
             byte if begins(byte) => {
                 let length = word(rest);
                 let before_placeholder = contents.get(at + length) == Some(&super::placeholder::PLACEHOLDER);

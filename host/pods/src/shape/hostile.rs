@@ -1,0 +1,377 @@
+//! Tests with hostile input: bytes that are no JSON, values that look like what the encoding uses, Pods of another
+//! tenant, and the bytes of another process.
+
+use podium_wire::{Section, SectionBytes, SectionSet};
+use proptest::prelude::*;
+
+use super::{
+    tests::{encoded, none, same_as_decoded, shapes},
+    *,
+};
+use crate::testing::{pod_json, written};
+
+const HEAD: &str = r#"{"kind":"Pod","apiVersion":"v1","#;
+
+fn pod(namespace: &str, name: &str, annotations: &str, spec: &str, status: &str) -> String {
+    format!(
+        r#"{HEAD}"metadata":{{"name":"{name}","generateName":"web-","namespace":"{namespace}","uid":"uid-{name}","resourceVersion":"5","creationTimestamp":"2026-03-01T01:01:01Z","annotations":{{{annotations}}}}},"spec":{{{spec}}},"status":{{{status}}}}}"#
+    )
+}
+
+fn back(read: &Read<'_>) -> String {
+    let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+    String::from_utf8(read.packed.json(identity).unwrap()).unwrap()
+}
+
+fn read(shapes: &Shapes, scratch: &mut Scratch, json: &str, held: Option<&Packed>) -> Packed {
+    let read = shapes.read(json.as_bytes(), scratch, |_, _, _| held).unwrap();
+    same_as_decoded(&read, json.as_bytes());
+    assert_eq!(back(&read), json);
+    read.packed
+}
+
+fn same_sections(one: &Packed, other: &Packed, identity: Identity<'_>) {
+    let differ = Section::ALL.into_iter().filter(|at| one.section(identity, *at) != other.section(identity, *at));
+    let expected = differ.fold(SectionSet::EMPTY, SectionSet::with);
+    assert_eq!(one.changed_from(other, identity.name, identity.uid), expected);
+}
+
+#[test]
+fn words_with_an_escaped_letter_between_them_are_no_words() {
+    let (shapes, mut scratch) = shapes();
+    let state = |text: &str| pod("shop", "web-abcde", &format!(r#""a":"{text} and the rest is shared""#), "", "");
+    let kept: Vec<_> = [r"b\u0041c", r"x\u0041yAz", r"xAy\u0041z"]
+        .into_iter()
+        .map(|text| read(&shapes, &mut scratch, &state(text), None))
+        .collect();
+    same_sections(&kept[1], &kept[2], Identity { name: "web-abcde", uid: "uid-web-abcde", revision: 0 });
+}
+
+#[test]
+fn a_placeholder_behind_a_backslash_is_no_skeleton() {
+    let (shapes, mut scratch) = shapes();
+    for contents in ["\\\0\u{e}\0\u{1}", "\\\0\u{e}\u{2}\0\u{1}"] {
+        let json = pod("shop", "web-abcde", "", &format!(r#""restartPolicy":"{contents}""#), "");
+        assert!(matches!(shapes.read(json.as_bytes(), &mut scratch, none), Err(ShapeError::Json(_))));
+        let json = pod("shop", "web-abcde", "", &format!(r#""hostname":"{contents}""#), "");
+        assert!(matches!(shapes.read(json.as_bytes(), &mut scratch, none), Err(ShapeError::Json(_))));
+        let restored = Shapes::new(8).restore(
+            [
+                json.as_bytes(),
+                format!("{{\"restartPolicy\":\"{contents}\",\"hostname\":\"\0\u{f}\"}}").as_bytes(),
+                b"{}",
+            ],
+            &[0, 0],
+            Identity { name: "web-abcde", uid: "u", revision: 5 },
+        );
+        assert!(restored.is_none());
+    }
+}
+
+#[test]
+fn the_mark_of_a_fragment_in_the_text_is_no_fragment() {
+    let (shapes, mut scratch) = shapes();
+    for mark in ["\0\u{e}\u{1}", "\0\u{e}\u{2}", "\0\u{e}\0"] {
+        let json = pod("shop", "web-abcde", "", "", "").replace(r#","spec""#, &format!(r#","later":{mark},"spec""#));
+        let read = shapes.read(json.as_bytes(), &mut scratch, none);
+        assert!(matches!(read, Err(ShapeError::Json(_))), "{mark:?} {read:?}");
+    }
+}
+
+#[test]
+fn a_literal_like_a_sentinel_is_never_taken_for_the_value_that_is_like_it_too() {
+    for at in 0..12 {
+        for fragment in 0..3 {
+            let (shapes, mut scratch) = shapes();
+            let sentinel = placeholder::sentinel_text(fragment * skeleton::MAX_PLACEHOLDERS + at);
+            let mut kept = Vec::new();
+            for (name, own) in
+                [("web-aaaaa", "x"), ("web-bbbbb", &*sentinel), ("web-ccccc", "evil"), ("web-ddddd", "more")]
+            {
+                let texts = |name: &str| format!(r#""a":"{sentinel}","{name}":"{own}""#);
+                let json = pod("shop", name, &texts("b"), &texts("b"), &texts("message"));
+                kept.push(shapes.read(json.as_bytes(), &mut scratch, none).map(|read| {
+                    same_as_decoded(&read, json.as_bytes());
+                    read.packed
+                }));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_number_like_a_sentinel_is_never_taken_for_the_time_that_is_like_it_too() {
+    for at in 0..4 {
+        let (shapes, mut scratch) = shapes();
+        let number = Fragment::Spec as usize * skeleton::MAX_PLACEHOLDERS + at;
+        let seconds = placeholder::sentinel_time(number) * 1_000;
+        let time = String::from_utf8(forms::time_text(placeholder::sentinel_time(number)).to_vec()).unwrap();
+        let mut kept = Vec::new();
+        for (name, time) in [("web-aaaaa", &*time), ("web-bbbbb", "2026-01-01T00:00:00Z")] {
+            let spec = format!(r#""tolerations":[{{"key":"{time}","tolerationSeconds":{seconds}}}]"#);
+            kept.push(read(&shapes, &mut scratch, &pod("shop", name, "", &spec, ""), None));
+        }
+    }
+}
+
+#[test]
+fn json_that_is_too_deep_has_no_structure_and_is_read() {
+    let deep = |depth: usize| format!(r#"{{"later":{}"a"{}}}"#, "[".repeat(depth), "]".repeat(depth));
+    let structure = |depth| Structure::of(Fragment::Spec, deep(depth).as_bytes(), &FixedState::with_seed(1));
+    assert!(structure(100).is_some() && structure(200).is_none());
+    let (shapes, mut scratch) = shapes();
+    let deep = deep(200);
+    let spec = deep.strip_prefix('{').and_then(|deep| deep.strip_suffix('}')).unwrap();
+    read(&shapes, &mut scratch, &pod("shop", "web-abcde", "", spec, ""), None);
+}
+
+#[test]
+fn times_and_counts_that_no_json_has_are_not_restored() {
+    let (shapes, mut scratch) = shapes();
+    let json = pod("shop", "web-abcde", "", "", r#""containerStatuses":[{"name":"a","restartCount":3}]"#);
+    let packed = read(&shapes, &mut scratch, &json, None);
+    let texts = packed.shape().keys().unwrap().map(|(_, text)| text.to_vec());
+    let texts = texts.each_ref().map(|text| &**text);
+    let identity = Identity { name: "web-abcde", uid: "u", revision: 5 };
+    for number in [u64::MAX, u64::MAX - 1, u64::MAX / 2, 1 << 40, (1 << 40) + 1, 1 << 62, u64::from(u32::MAX)] {
+        for (of_time, of_count) in [(number, 3), (0, number)] {
+            let (mut outer, mut status) = (Vec::new(), Vec::new());
+            put_varint(of_time, &mut outer);
+            put_varint(of_count, &mut status);
+            let own = Packed::new(Arc::clone(packed.shape()), PerFragment([&outer, &[], &status]));
+            let shape =
+                if packed.shape().fits(own.own_bytes(), identity) { Some(Arc::clone(packed.shape())) } else { None };
+            let restored = Shapes::new(8).restore(texts, own.own_bytes(), identity);
+            for shape in shape.into_iter().chain(restored) {
+                let packed = Packed::from_parts(shape, own.own_bytes());
+                let json = packed.json(identity).unwrap();
+                let decoded = podium_wire::json::decode(&json).unwrap();
+                assert_eq!(decoded.header.created.0, packed.created(identity));
+                let expected = SectionBytes::encode(&decoded).unwrap();
+                assert_eq!(&*packed.section(identity, Section::Status), expected.get(Section::Status));
+            }
+        }
+    }
+}
+
+#[test]
+fn one_json_text_with_two_skeletons_is_one_object() {
+    let (shapes, mut scratch) = shapes();
+    let state = |ip: &str| pod("shop", "web-abcde", "", "", &format!(r#""hostIP":"10.0.0.1","podIP":"{ip}""#));
+    let before = read(&shapes, &mut scratch, &state("10.0.0.2"), None);
+    let _more = read(&shapes, &mut scratch, &state("10.0.0.3"), None);
+    let one = read(&shapes, &mut scratch, &state("10.0.0.1"), Some(&before));
+    let (_, mut other) = self::shapes();
+    let two = read(&shapes, &mut other, &state("10.0.0.1"), None);
+    same_sections(&one, &two, Identity { name: "web-abcde", uid: "uid-web-abcde", revision: 0 });
+}
+
+#[test]
+fn threads_that_generalise_the_same_pods_read_what_the_decoder_makes_of_them() {
+    let shapes = Shapes::new(7);
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let shapes = &shapes;
+            scope.spawn(move || {
+                let mut scratch = Scratch::default();
+                let mut kept: Vec<Option<Packed>> = vec![None; 24];
+                let mut state = thread + 1;
+                for step in 0..1_500_u64 {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let own = (state >> 33) % 24;
+                    let mut object = pod_json(1, own, "Running");
+                    let text = match (state >> 40) % 5 {
+                        0 => format!("see {own} of the rest that is shared {}", step / 100),
+                        1 => format!("see {own} of the rest that is shared"),
+                        2 => "see a of the rest that is shared".to_owned(),
+                        3 => format!("other {own}"),
+                        _ => String::new(),
+                    };
+                    object["metadata"]["annotations"]["note"] = text.clone().into();
+                    object["spec"]["containers"][0]["env"][0]["value"] = text.clone().into();
+                    object["status"]["message"] = text.into();
+                    object["metadata"]["namespace"] = ["shop", "other"][(thread % 2) as usize].into();
+                    let json = written(&object);
+                    let held = kept[own as usize].take();
+                    let read = shapes.read(json.as_bytes(), &mut scratch, |_, _, _| held.as_ref()).unwrap();
+                    same_as_decoded(&read, json.as_bytes());
+                    let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+                    if let Some(held) = &held {
+                        same_sections(&read.packed, held, identity);
+                    }
+                    if step % 7 == 0 {
+                        let texts = read.packed.shape().keys().unwrap().map(|(_, text)| text.to_vec());
+                        let restored =
+                            shapes.restore(texts.each_ref().map(|text| &**text), read.packed.own_bytes(), identity);
+                        assert!(restored.is_some());
+                    }
+                    if step % 3 != 0 {
+                        kept[own as usize] = Some(read.packed);
+                    }
+                }
+            });
+        }
+    });
+}
+
+fn contents() -> impl Strategy<Value = String> {
+    let piece = prop::sample::select(vec![
+        "a",
+        "b",
+        "0x",
+        "10.0.0.1",
+        "10.0.0.2",
+        "web-abcde",
+        "web-fghij",
+        "uid-web-abcde",
+        "node-1",
+        "0a:58:0a:80:02:0e",
+        "fd00:10:128:2::1a2b",
+        "0a1b2c3d4e5f6071",
+        "A",
+        "\\u0041",
+        "\\u00e9",
+        "\\u0000",
+        "\\ud83d\\ude00",
+        "\\n",
+        "\\\"",
+        "\\\\",
+        "\\/",
+        "\\u003c",
+        "é",
+        "\u{1f600}",
+        " ",
+        "-",
+        ".",
+        ":",
+        "_",
+        "/",
+        "{",
+        "}",
+        "},",
+        "],",
+        ",",
+        "\\u002d",
+        "\u{7f}",
+        "~placeholder-of-pod~00003",
+        "~placeholder-of-pod~00004",
+        "~placeholder-of-pod~10000",
+        "~placeholder-of-pod~20001",
+        "2096-10-02T07:06:43Z",
+        "2026-01-01T00:00:00Z",
+        "kube-api-access-abcde",
+        "%NZm",
+        "//",
+        "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9",
+        " the rest is shared ",
+        "0a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f9",
+    ]);
+    prop_oneof![
+        4 => prop::collection::vec(piece.clone(), 0..5).prop_map(|all| all.concat()),
+        4 => prop::collection::vec(prop::sample::select(vec!["a", "b", "A", "web-abcde", "10.0.0.1", "7"]), 4).prop_map(|all| format!(r"{}\u0041{} - {}é{} the rest is shared", all[0], all[1], all[2], all[3])),
+        3 => prop::collection::vec(piece, 3).prop_map(|all| format!("the rest is shared {} and {} and {}", all[0], all[1], all[2])),
+        2 => prop::collection::vec(prop::sample::select(vec!["a", "b", "10.0.0.1"]), 2).prop_map(|all| format!(r#"{{\"ip\":\"{}\",\"gateway\":[\"{}\"]}}"#, all[0], all[1])),
+        1 => (prop::sample::select(vec!["a ", "web-abcde ", "é", "\\n", "10.0.0.1 "]), prop::sample::select(vec![90, 127, 128, 129, 260, 3_000, 7_000]), prop::sample::select(vec!["x", "y z"])).prop_map(|(piece, times, end)| piece.repeat(times) + end),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases))]
+
+    #[test]
+    fn texts_of_any_words_escapes_and_sentinels_come_out_as_decoded(
+        states in prop::collection::vec((0..3_usize, 0..2_usize, any::<bool>(), prop::collection::vec((0..7_usize, contents()), 0..4)), 2..14),
+        common in prop::collection::vec(contents(), 7),
+    ) {
+        let (shapes, mut scratch) = shapes();
+        let names = ["web-abcde", "web-fghij", "web-klmno"];
+        let mut kept: Vec<(usize, usize, Packed)> = Vec::new();
+        for (of, namespace, is_held, changes) in &states {
+            let mut texts = common.clone();
+            for (at, text) in changes {
+                texts[*at].clone_from(text);
+            }
+            let [a, b, c, d, e, f, g] = &texts[..] else { unreachable!() };
+            let json = pod(
+                ["shop", "other"][*namespace], names[*of],
+                &format!(r#""a":"{a}","b":"{b}""#),
+                &format!(r#""containers":[{{"name":"a","image":"i","args":["{c}","{d}"]}}],"nodeName":"node-1","hostname":"{e}""#),
+                &format!(r#""phase":"Running","message":"{f}","podIP":"{g}","hostIP":"10.0.0.1","containerStatuses":[{{"name":"a","ready":true,"restartCount":3}}]"#),
+            );
+            let held = kept.iter().rev().find(|(other, space, _)| (other, space) == (of, namespace)).filter(|_| *is_held).map(|(.., packed)| packed.clone());
+            match shapes.read(json.as_bytes(), &mut scratch, |_, _, _| held.as_ref()) {
+                Ok(read) => {
+                    same_as_decoded(&read, json.as_bytes());
+                    prop_assert_eq!(back(&read), json.as_str());
+                    let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+                    let texts = read.packed.shape().keys().unwrap().map(|(_, text)| text.to_vec());
+                    prop_assert!(Shapes::new(9).restore(texts.each_ref().map(|text| &**text), read.packed.own_bytes(), identity).is_some());
+                    kept.push((*of, *namespace, read.packed));
+                }
+                Err(ShapeError::Unusual(pod)) => kept.push((*of, *namespace, Packed::unshared(*pod, json.as_bytes(), &Prune::NOTHING).unwrap())),
+                Err(error) => prop_assert!(false, "{error} {json}"),
+            }
+        }
+        for (of, namespace, one) in &kept {
+            for (_, _, other) in kept.iter().filter(|(other, space, _)| (other, space) == (of, namespace)) {
+                let (name, uid) = (names[*of], format!("uid-{}", names[*of]));
+                let identity = Identity { name, uid: &uid, revision: 0 };
+                let unshared = one.shape().keys().is_none() || other.shape().keys().is_none();
+                let differ = Section::ALL.into_iter().filter(|at| one.section(identity, *at) != other.section(identity, *at));
+                let expected = differ.fold(SectionSet::EMPTY, SectionSet::with);
+                let mut changed = one.changed_from(other, name, &uid);
+                if unshared && !expected.contains(Section::Full) && changed.contains(Section::Full) {
+                    changed = Section::ALL.into_iter().filter(|at| *at != Section::Full && changed.contains(*at)).fold(SectionSet::EMPTY, SectionSet::with);
+                }
+                prop_assert_eq!(changed, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_of_another_process_are_refused_or_are_what_the_decoder_makes_of_them(
+        what in 0..4_usize,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), prop::sample::select(b"\0\x01\x02\x04\x0d\x0e\x0f\x10\"\\a}],:{[\xff\x80\x7f\x09\x01\x01".to_vec()), 0..3_u8), 1..6),
+        more in prop::collection::vec(contents(), 2),
+    ) {
+        let (shapes, mut scratch) = shapes();
+        let json = |name: &str, text: &str| pod("shop", name, &format!(r#""a":"{text} the rest is shared by all""#),
+            &format!(r#""nodeName":"node-1","containers":[{{"name":"a","args":["{text}"]}}]"#),
+            &format!(r#""phase":"Running","podIP":"10.0.0.1","hostIP":"10.0.0.1","message":"{text} {name}","containerStatuses":[{{"restartCount":3,"containerID":"c://0a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f9"}}]"#));
+        let mut kept = Vec::new();
+        for (name, text) in [("web-abcde", "a"), ("web-fghij", "10.0.0.1"), ("web-klmno", &*more[0]), ("web-abcde", &*more[1])] {
+            kept.extend(shapes.read(json(name, text).as_bytes(), &mut scratch, none).map(|read| read.packed));
+        }
+        let packed = kept.last().unwrap();
+        let mut texts = packed.shape().keys().unwrap().map(|(_, text)| text.to_vec());
+        let mut own = packed.own_bytes().to_vec();
+        for (at, byte, how) in changes {
+            let bytes = texts.get_mut(what).unwrap_or(&mut own);
+            let at = at.index(bytes.len() + 1);
+            match how {
+                0 if at < bytes.len() => bytes[at] = byte,
+                1 if at < bytes.len() => _ = bytes.remove(at),
+                _ => bytes.insert(at, byte),
+            }
+        }
+        let identity = Identity { name: "web-abcde", uid: "uid-web-abcde", revision: 5 };
+        let texts = texts.each_ref().map(|text| &**text);
+        let restored = Shapes::new(8).restore(texts, &own, identity);
+        let known = packed.shape().fits(&own, identity).then(|| Arc::clone(packed.shape()));
+        for shape in restored.into_iter().chain(known) {
+            let restored = Packed::from_parts(shape, &own);
+            let json = restored.json(identity).unwrap();
+            match podium_wire::json::decode(&json) {
+                Ok(decoded) => {
+                    let expected = SectionBytes::encode(&decoded).unwrap();
+                    for section in encoded() {
+                        prop_assert_eq!(&*restored.section(identity, section), expected.get(section));
+                    }
+                }
+                Err(error) => prop_assert!(false, "{} {}", error, String::from_utf8_lossy(&json)),
+            }
+            let _ = restored.changed_from(packed, identity.name, identity.uid);
+            let _ = packed.changed_from(&restored, identity.name, identity.uid);
+        }
+    }
+}
