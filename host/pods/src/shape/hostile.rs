@@ -115,6 +115,21 @@ fn a_number_like_a_sentinel_is_never_taken_for_the_time_that_is_like_it_too() {
 }
 
 #[test]
+fn only_so_many_strings_of_a_structure_are_generalised() {
+    let (shapes, mut scratch) = shapes();
+    let json = |name: &str, at: usize| {
+        let args: Vec<_> = (0..12_000).map(|arg| format!("\"{at}{}\"", arg % 7)).collect();
+        pod("shop", name, "", &format!(r#""containers":[{{"name":"a","args":[{}]}}]"#, args.join(",")), "")
+    };
+    let mut kept = Vec::new();
+    for (at, name) in ["web-aaaaa", "web-bbbbb", "web-ccccc"].into_iter().enumerate() {
+        kept.push(read(&shapes, &mut scratch, &json(name, at), None));
+    }
+    let spec = kept[2].skeleton(Fragment::Spec);
+    assert!(spec.is_generalised && spec.placeholders() < 3_000, "{}", spec.placeholders());
+}
+
+#[test]
 fn json_that_is_too_deep_has_no_structure_and_is_read() {
     let deep = |depth: usize| format!(r#"{{"later":{}"a"{}}}"#, "[".repeat(depth), "]".repeat(depth));
     let structure = |depth| Structure::of(Fragment::Spec, deep(depth).as_bytes(), &FixedState::with_seed(1));
@@ -123,6 +138,42 @@ fn json_that_is_too_deep_has_no_structure_and_is_read() {
     let deep = deep(200);
     let spec = deep.strip_prefix('{').and_then(|deep| deep.strip_suffix('}')).unwrap();
     read(&shapes, &mut scratch, &pod("shop", "web-abcde", "", spec, ""), None);
+}
+
+#[test]
+fn a_skeleton_that_one_namespace_superseded_is_not_given_to_another() {
+    let (shapes, mut scratch) = shapes();
+    let mut of = |namespace: &str, name: &str, value: &str| {
+        let spec = format!(r#""containers":[{{"name":"a","image":"i","env":[{{"name":"A","value":"{value}"}}]}}]"#);
+        read(&shapes, &mut scratch, &pod(namespace, name, "", &spec, ""), None)
+    };
+    let _kept = [of("hostile", "web-aaaaa", "for all"), of("hostile", "web-bbbbb", "own")];
+    let shop = [of("shop", "web-aaaaa", "for all"), of("shop", "web-bbbbb", "for all")];
+    for packed in &shop {
+        assert!(!packed.shape().is_superseded());
+    }
+    assert!(Arc::ptr_eq(shop[0].skeleton(Fragment::Spec), shop[1].skeleton(Fragment::Spec)));
+}
+
+#[test]
+fn the_next_state_of_another_namespaces_pods_does_not_generalise_this_ones() {
+    let (shapes, mut scratch) = shapes();
+    let names = ["web-aaaaa", "web-bbbbb", "web-ccccc", "web-ddddd"];
+    let state = |namespace: &str, name: &str, message: &str| {
+        pod(namespace, name, "", "", &format!(r#""phase":"Pending","message":"{message}""#))
+    };
+    let hostile = names.map(|name| read(&shapes, &mut scratch, &state("hostile", name, "wait"), None));
+    let _later: Vec<_> = names
+        .into_iter()
+        .zip(&hostile)
+        .map(|(name, held)| {
+            read(&shapes, &mut scratch, &state("hostile", name, &format!("now {}", &name[6..])), Some(held))
+        })
+        .collect();
+    let shop = read(&shapes, &mut scratch, &state("shop", "web-aaaaa", "wait"), None);
+    assert!(!shop.skeleton(Fragment::Status).is_generalised);
+    let shop = read(&shapes, &mut scratch, &state("shop", "web-aaaaa", "ready"), Some(&shop));
+    assert!(!shop.skeleton(Fragment::Status).is_generalised);
 }
 
 #[test]

@@ -7,9 +7,8 @@
 //! they differ in anything else, the whole string is.
 //!
 //! What was learned of one structure holds for the other structures of the workload's Pods at the same paths, and for
-//! annotations and statuses in the whole namespace. A skeleton
-//! that only one Pod has and that a generalised one covers is superseded: its Pod is encoded again when it is read next,
-//! or at the end of the list that has it.
+//! annotations and statuses in the whole namespace. A skeleton that only one Pod has and that a generalised one covers
+//! is superseded: its Pod is encoded again when it is read next, or at the end of the list that has it.
 //!
 //! Each namespace learns separately, so that a tenant's Pods do not change how another's are stored. Keys that exist
 //! stay in use: a generalised key serves Pods that match no other.
@@ -31,6 +30,8 @@ use crate::sync::{Weak, downgrade};
 
 /// Keys of a structure that a new one is compared with.
 const RECENT: usize = 4;
+/// Positions that are generalised of a structure: fewer than a skeleton can have.
+const MOST_POSITIONS: usize = 2_048;
 /// Paths that are remembered of a workload or a namespace.
 const MOST_PATHS: usize = 512;
 /// Sets of words of one string that are tried before the whole string is stored.
@@ -166,7 +167,7 @@ pub(super) fn learn(
     let mut is_new = false;
     for (position, string) in structure.strings.iter().enumerate() {
         let before = positions.get(position);
-        if before == Some(Own::Whole) {
+        if before == Some(Own::Whole) || before.is_none() && positions.len() >= MOST_POSITIONS {
             continue;
         }
         let here = &key[string.range.clone()];

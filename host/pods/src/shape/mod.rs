@@ -236,6 +236,7 @@ impl Shapes {
         let held = held.map(|held| Arc::clone(held.as_ref().shape()));
         let like = Like { recent: if held.is_none() { scratch.recent.upgrade() } else { None }, held };
         let namespace = head.as_ref().map_or("", |head| head.namespace);
+        let namespace = self.hasher.hash_one(namespace);
         let likely = like.shape().map(|like| Candidates::like(Arc::clone(like), namespace)).unwrap_or_default();
         if let Some(cut) = scan::cut(json, head, likely, scratch, Wanted::All, &self.prune)
             && let Some(read) = self.read_as(json, cut, scratch, &like)
@@ -341,7 +342,7 @@ impl Shapes {
         if let Some(key) = key {
             draft.own.bytes = key.own;
         }
-        skeleton
+        skeleton.inspect(|skeleton| skeleton.learned_in(self.hasher.hash_one(of.namespace)))
     }
 
     fn known(&self, fragment: Fragment, key: &[u8], placeholders: usize) -> Option<Arc<Skeleton>> {
@@ -395,10 +396,11 @@ impl Table {
         let entry = self.skeletons[fragment].entry(hash).or_default();
         match entry.upgrade() {
             // Another thread built the same skeleton in the meantime.
-            Some(known) if known.text == skeleton.text && known.placeholders() == skeleton.placeholders() => known,
+            Some(known) if known.text == skeleton.text && !known.is_superseded() => known,
             // Of two texts with one hash, only the first is shared.
-            Some(_) => Arc::new(skeleton),
-            None => {
+            Some(known) if known.text != skeleton.text => Arc::new(skeleton),
+            // A superseded skeleton is of a namespace that has generalised it, and no other Pod gets it.
+            _ => {
                 let skeleton = Arc::new(skeleton);
                 *entry = downgrade(&skeleton);
                 skeleton

@@ -64,6 +64,8 @@ impl Shapes {
                 Some(self.table.lock().add(fragment, hash, built, text))
             })
         })?;
+        let namespace = self.hasher.hash_one(&*skeletons[Fragment::Object].namespace);
+        skeletons.iter().for_each(|(_, skeleton)| skeleton.learned_in(namespace));
         let shape = self.table.lock().shape(skeletons);
         (shape.fits(own_bytes, identity) && is_as_decoded(&shape, own_bytes, identity)?).then_some(shape)
     }

@@ -69,19 +69,19 @@ pub(super) struct Scanned<'a> {
 pub(super) struct Candidates {
     shape: Option<Arc<Shape>>,
     next: PerFragment<[Option<Arc<Skeleton>>; TRANSITIONS]>,
-    /// The shape is of another namespace: its generalised skeletons are not used for this Pod.
-    is_foreign: bool,
+    /// The hash of the Pod's namespace: generalised skeletons of others are not used.
+    namespace: u64,
 }
 
 impl Candidates {
-    /// Candidates for a Pod in `namespace`.
-    pub(super) fn like(shape: Arc<Shape>, namespace: &str) -> Self {
+    /// Candidates for a Pod in the namespace with this hash.
+    pub(super) fn like(shape: Arc<Shape>, namespace: u64) -> Self {
         if shape.skeletons[Fragment::Object].is_unshared {
             return Self::default();
         }
         Self {
             next: PerFragment::from_fn(|fragment| shape.skeletons[fragment].transitions()),
-            is_foreign: **shape.namespace() != *namespace,
+            namespace,
             shape: Some(shape),
         }
     }
@@ -89,7 +89,7 @@ impl Candidates {
     fn of(&self, fragment: Fragment) -> impl Iterator<Item = &Arc<Skeleton>> {
         let skeletons =
             self.shape.iter().map(move |shape| &shape.skeletons[fragment]).chain(self.next[fragment].iter().flatten());
-        skeletons.filter(|skeleton| !(skeleton.is_superseded() || self.is_foreign && skeleton.is_generalised))
+        skeletons.filter(|skeleton| !skeleton.is_superseded() && skeleton.is_for(self.namespace))
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
 
@@ -88,6 +88,8 @@ pub(super) struct Skeleton {
     users: AtomicU8,
     /// A generalised skeleton that was made later serves the Pods with this one too.
     is_superseded: AtomicBool,
+    /// Of a generalised skeleton: the namespaces that learned it, one bit of each one's hash.
+    learned_in: AtomicU64,
 }
 
 /// The bytes of a namespace's skeletons that have one user each.
@@ -250,6 +252,7 @@ pub(super) fn build(fragment: Fragment, key: &[u8], own: &[u8], identity: Identi
         only_user: Mutex::new(None),
         users: AtomicU8::new(0),
         is_superseded: AtomicBool::new(false),
+        learned_in: AtomicU64::new(0),
     };
     let proven = match fragment {
         Fragment::Object => {
@@ -312,6 +315,7 @@ pub(super) fn unshared(pod: &Pod, bytes: &SectionBytes, key: &[u8]) -> Option<[S
             only_user: Mutex::new(None),
             users: AtomicU8::new(0),
             is_superseded: AtomicBool::new(false),
+            learned_in: AtomicU64::new(0),
         }
     }))
 }
@@ -368,6 +372,18 @@ impl Skeleton {
 
     pub(super) fn is_superseded(&self) -> bool {
         self.is_superseded.load(Relaxed)
+    }
+
+    /// Records that the namespace with this hash learned to generalise as this skeleton does.
+    pub(super) fn learned_in(&self, namespace: u64) {
+        if self.is_generalised {
+            self.learned_in.fetch_or(1 << (namespace % 64), Relaxed);
+        }
+    }
+
+    /// False if only other namespaces learned to generalise as this skeleton does. True for one of many that did not.
+    pub(super) fn is_for(&self, namespace: u64) -> bool {
+        !self.is_generalised || self.learned_in.load(Relaxed) & 1 << (namespace % 64) != 0
     }
 
     /// True if only one Pod has ever had it.

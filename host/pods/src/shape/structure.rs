@@ -69,6 +69,10 @@ impl Positions {
         self.0.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, Own)> {
         self.0.iter().map(|(position, own)| (*position, *own))
     }
