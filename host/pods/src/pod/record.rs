@@ -59,7 +59,8 @@ impl Record {
         }
         let again = self.pod().and_then(|pod| {
             let json = pod.packed().json(pod.identity())?;
-            Some(CachedPod::read(&json, shapes, scratch, |_, _| None).ok()?.0)
+            // With its former state, or it would count as another user of what it keeps.
+            Some(CachedPod::read(&json, shapes, scratch, |_, _| Some(pod)).ok()?.0)
         });
         if let Some(again) = again {
             *self = Self::new(&again, arena);

@@ -8,7 +8,10 @@ use super::{
     tests::{encoded, none, same_as_decoded, shapes},
     *,
 };
-use crate::testing::{pod_json, written};
+use crate::{
+    pod::{CachedPod, Record, RecordArena},
+    testing::{pod_json, written},
+};
 
 const HEAD: &str = r#"{"kind":"Pod","apiVersion":"v1","#;
 
@@ -112,6 +115,24 @@ fn a_number_like_a_sentinel_is_never_taken_for_the_time_that_is_like_it_too() {
             kept.push(read(&shapes, &mut scratch, &pod("shop", name, "", &spec, ""), None));
         }
     }
+}
+
+#[test]
+fn a_pod_that_is_encoded_again_is_still_the_only_one_with_its_skeletons() {
+    let (shapes, mut scratch) = shapes();
+    let mut arena = RecordArena::default();
+    let mut record = |name: &str, args: &str, message: &str| {
+        let spec = format!(r#""containers":[{{"name":"a","args":[{args}]}}]"#);
+        let json = pod("shop", name, "", &spec, &format!(r#""message":"{message}""#));
+        let read = CachedPod::read(json.as_bytes(), &shapes, &mut scratch, |_, _| None).unwrap();
+        Record::new(&read.0, &mut arena)
+    };
+    let mut first = record("web-aaaaa", r#""a""#, "one");
+    let _second = record("web-bbbbb", r#""a","b""#, "two");
+    assert!(first.shape().is_superseded());
+    first.renew(&shapes, &mut scratch, &mut arena);
+    assert!(!first.shape().is_superseded());
+    assert!(first.shape().skeletons[Fragment::Spec].has_one_user());
 }
 
 #[test]
