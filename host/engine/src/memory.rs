@@ -1,5 +1,6 @@
-//! Returns free heap memory to the kernel after a list, and after many changes. glibc returns only the top of the heap by itself; blocks that
-//! were freed between live ones stay resident until `malloc_trim`. Does nothing with other allocators.
+//! Returns free heap memory to the kernel after a list, and after many changes. glibc returns only the top of the heap
+//! by itself; blocks that were freed between live ones stay resident until `malloc_trim`. Does nothing with other
+//! allocators.
 
 use std::{collections::VecDeque, time::Duration};
 

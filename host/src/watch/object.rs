@@ -231,8 +231,8 @@ impl Decoder {
         match before.filter(|held| compare && held.revision == pod.revision) {
             Some(held) => list.held.insert(&held.key.uid),
             None => {
-                // The first Pods of a workload are followed by those that show what is their own. Encoding them again at
-                // once leaves no gaps in the heap, which memory freed at the end of the list would.
+                // Pods that follow the first one of a workload show which of its values no other Pod has. Encoding it
+                // again at once leaves no gaps in the heap; memory that is freed at the end of the list would.
                 if let Some(last) = list.read.last_mut() {
                     last.renew(&self.shapes, &mut self.scratch, &mut self.arena);
                 }

@@ -11,12 +11,12 @@ mod hash_index;
 mod index;
 mod page;
 mod persistent_vec;
-#[cfg(test)]
-mod properties;
 mod reader;
 mod slot_set;
 mod snapshot;
 mod store;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 pub use reader::Reader;

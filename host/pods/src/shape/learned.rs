@@ -194,7 +194,7 @@ pub(super) fn learn(
     is_new
 }
 
-/// What is stored of a string so that it and the others are values of one skeleton.
+/// Returns the part of a string to store, so that it and the others are values of one skeleton.
 fn widened<'a>(before: Option<Own>, here: &[u8], others: impl Iterator<Item = &'a [u8]>) -> Own {
     let (known, versions) = match before {
         Some(Own::Words { words, versions }) => (words, versions),

@@ -23,13 +23,9 @@ mod chunks;
 mod compact;
 mod forms;
 mod fragment;
-#[cfg(test)]
-mod hostile;
 mod json_string;
 mod learned;
 mod matcher;
-#[cfg(test)]
-mod own_values;
 mod packed;
 mod placeholder;
 mod restore;
@@ -44,8 +40,6 @@ mod template;
 mod tests;
 mod tokens;
 mod unshared;
-#[cfg(test)]
-mod unusual;
 mod words;
 
 use std::{

@@ -47,7 +47,7 @@ pub(super) struct Contents {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Positions(BTreeMap<usize, Own>);
 
-/// What is stored for each Pod of the string at a generalised position.
+/// The part of the string at a generalised position that is stored for each Pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Own {
     /// The whole string.

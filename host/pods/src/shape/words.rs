@@ -1,5 +1,5 @@
-//! The words of a string: what is left of it to be shared when only some words differ from Pod to Pod, as in an
-//! annotation with JSON that contains an address.
+//! The words of a string. Where only some words differ from Pod to Pod, as in an annotation with JSON that contains an
+//! address, the rest of the string is shared.
 //!
 //! A word begins with a letter or digit and goes on as long as possible with those, `.`, `-`, `_` and `:`, so that
 //! addresses are one word each. Everything else separates words: other characters, escapes, and placeholders. A letter
@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::{json_string, placeholder::Kind, structure::mark};
 
-/// The most words of a string that can be told apart.
+/// The most words of a string that is split.
 pub(super) const MOST_WORDS: usize = 128;
 /// Longer strings are not split into words, so that the numbers stored for a string stay small.
 const LONGEST: usize = 16 << 10;

@@ -5,11 +5,11 @@ use podium_wire::{Section, SectionSet};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{
-    tests::{none, same_as_decoded, shapes, without_managed_fields},
-    *,
+use super::{none, same_as_decoded, shapes, without_managed_fields};
+use crate::{
+    shape::*,
+    testing::{pod_json, written},
 };
-use crate::testing::{pod_json, written};
 
 /// Reads the object as the next state of `held`, and compares it with the decoder's output.
 fn read(shapes: &Shapes, scratch: &mut Scratch, object: &Value, held: Option<&Packed>) -> Packed {

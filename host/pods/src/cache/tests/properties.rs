@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use proptest::{prelude::*, test_runner::TestCaseError};
 
-use super::{Reader, Snapshot, Writer};
-use crate::testing::{ChangeChecker, Pods, cached, pod, same_sections};
 use crate::{
+    cache::{self, Reader, Snapshot, Writer},
     model::{Cursor, LabelOperator, LabelRequirement, LabelSelector, PodQuery, Revision},
     pod::{CachedPod, Known, PodEvent, PodList, PodView},
+    testing::{ChangeChecker, Pods, cached, pod, same_sections},
 };
 
 /// An event of one of a few names. There are few labels, so that Pods share values.
@@ -101,7 +101,7 @@ struct Rig {
 
 fn run(steps: &[Step], deliveries: &[Delivery]) -> Result<(), TestCaseError> {
     let history = History::new(steps);
-    let (writer, reader) = super::new(7);
+    let (writer, reader) = cache::new(7);
     let mut rig = Rig { writer, reader, checker: ChangeChecker::default() };
     let (mut head, mut position) = (0_usize, 0_usize);
     for delivery in deliveries.iter().chain([&Delivery::Advance(usize::MAX), &Delivery::Events(usize::MAX)]) {
@@ -209,7 +209,7 @@ proptest! {
         swaps in prop::collection::vec((0..40usize, 0..40usize), 0..10),
     ) {
         let history = History::new(&steps);
-        let (mut writer, reader) = super::new(7);
+        let (mut writer, reader) = cache::new(7);
         let mut events = history.events.clone();
         let count = events.len();
         for (a, b) in swaps {
@@ -227,7 +227,7 @@ proptest! {
         query in queries(),
         limit in 1..5usize,
     ) {
-        let (mut writer, reader) = super::new(7);
+        let (mut writer, reader) = cache::new(7);
         for (at, (namespace, name, label)) in pods.into_iter().enumerate() {
             let mut pod = pod(&format!("p{name}"), &format!("u{at}"), at as u64 + 1, &format!("l{label}"));
             pod.header.namespace = format!("ns-{namespace}");
@@ -264,7 +264,7 @@ proptest! {
         };
         // All that a plugin can observe of the answers and of their cost.
         let seen = |pods: Vec<Arc<CachedPod>>| {
-            let (mut writer, reader) = super::new(7);
+            let (mut writer, reader) = cache::new(7);
             if listed {
                 let read = pods.into_iter().map(Into::into).collect();
                 writer.relist(PodList { read, ..PodList::default() }, Revision(1_000)).publish();
@@ -299,7 +299,7 @@ proptest! {
         ],
         limit in 1..4usize,
     ) {
-        let (mut writer, reader) = super::new(7);
+        let (mut writer, reader) = cache::new(7);
         let mut revision = 0;
         let mut put = |name: u8, label: Option<u8>| {
             revision += 1;

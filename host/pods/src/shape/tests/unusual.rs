@@ -4,11 +4,11 @@ use podium_wire::{Section, SectionBytes, SectionSet};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{
-    tests::{encoded, none, of_its_own, same_as_decoded, shapes, without_managed_fields},
-    *,
+use super::{encoded, none, of_its_own, same_as_decoded, shapes, without_managed_fields};
+use crate::{
+    shape::*,
+    testing::{pod_json as pod, written},
 };
-use crate::testing::{pod_json as pod, written};
 
 #[test]
 fn an_undivided_pod_has_its_whole_object_and_tells_its_revision_from_a_change() {

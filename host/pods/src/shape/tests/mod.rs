@@ -1,5 +1,9 @@
 //! The stored sections of a Pod are those of the one decoder, and its JSON is restored.
 
+mod hostile;
+mod own_values;
+mod unusual;
+
 use std::sync::Arc;
 
 use podium_wire::{Section, SectionBytes, SectionSet};

@@ -4,12 +4,10 @@
 use podium_wire::{Section, SectionBytes, SectionSet};
 use proptest::prelude::*;
 
-use super::{
-    tests::{encoded, none, same_as_decoded, shapes},
-    *,
-};
+use super::{encoded, none, same_as_decoded, shapes};
 use crate::{
     pod::{CachedPod, Record, RecordArena},
+    shape::*,
     testing::{pod_json, written},
 };
 
