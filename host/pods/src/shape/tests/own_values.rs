@@ -106,6 +106,8 @@ fn pod_networks(own: u64) -> String {
 #[test]
 fn of_json_in_an_annotation_only_the_words_that_differ_are_stored() {
     let (shapes, mut scratch) = shapes();
+    // What is learned comes from Pods that are still there.
+    let mut kept = Vec::new();
     for own in 0..200 {
         let mut object = pod_json(1, own, "Running");
         let without = shapes.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed.own_bytes().len();
@@ -113,7 +115,8 @@ fn of_json_in_an_annotation_only_the_words_that_differ_are_stored() {
         let packed = read(&shapes, &mut scratch, &object, None);
         // Two addresses of the Pod, three of its gateway, and a MAC address, each with one byte before it.
         let most = without + 5 * 5 + 7 + 2;
-        assert!(own < 8 || packed.own_bytes().len() <= most, "{own}: {} bytes", packed.own_bytes().len() - without);
+        assert!(own < 20 || packed.own_bytes().len() <= most, "{own}: {} bytes", packed.own_bytes().len() - without);
+        kept.push(packed);
     }
     assert!(shapes.skeletons() < FRAGMENTS + 8, "{} skeletons", shapes.skeletons());
     // Another form of the text is stored as a whole, at once and for all Pods that have it.
@@ -121,7 +124,7 @@ fn of_json_in_an_annotation_only_the_words_that_differ_are_stored() {
         let mut object = pod_json(1, own, "Running");
         object["metadata"]["annotations"]["k8s.ovn.org/pod-networks"] =
             format!("{{ {} }}", "x ".repeat(own as usize)).into();
-        read(&shapes, &mut scratch, &object, None);
+        kept.push(read(&shapes, &mut scratch, &object, None));
     }
     assert!(shapes.skeletons() < FRAGMENTS + 11, "{} skeletons", shapes.skeletons());
 }
