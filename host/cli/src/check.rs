@@ -140,6 +140,7 @@ fn check(files: &[PathBuf], component: Option<&Path>, policy: Result<Option<Poli
         };
         let ok = imports.is_ok() && forbidden.is_empty();
         for Problem { line, field, message } in forbidden {
+            let message = format!("of plugin {}: {message}", spec.id);
             report.errors.push(Mistake { file: file.clone(), line, field, message });
         }
         let imports = imports.unwrap_or_else(|error| {
@@ -234,6 +235,7 @@ mod tests {
         let [mistake] = &refused.errors[..] else { unreachable!("{:?}", refused.errors) };
         assert!(mistake.file.ends_with("plugin.yaml") && mistake.field == "spec.limits.writes", "{mistake:?}");
         assert!(mistake.message.contains("policy.yaml: spec.defaults.limits.writes"), "{mistake:?}");
+        assert!(mistake.message.starts_with("of plugin "), "a file may have several: {mistake:?}");
     }
 
     #[test]

@@ -113,6 +113,7 @@ pub struct Flags {
 const EXAMPLES: &str = "\
 Examples:
   podium-host --plugins plugins/
+  podium-host --plugins plugins/ --policy policy.yaml --state-dir /var/lib/podium
   podium-host --kubeconfig ~/.kube/config --plugins team-a.yaml team-b.yaml --namespace shop --log-format json
 
 Exit codes: 0 after SIGTERM or SIGINT, 1 when the host fails, 2 when flags or configuration cannot be used.";

@@ -73,12 +73,14 @@ impl Policy {
     pub fn problems(&self, plugin: &PluginSpec) -> Vec<Problem> {
         let tenant = plugin.tenant();
         if let Some((path, true)) = self.rule(&tenant, |rules| rules.excluded) {
-            let (field, next) = match tenant {
-                Tenant::Namespace(_) => ("metadata.namespace", "remove the plugin, move it to another namespace"),
-                Tenant::Cluster => ("kind", "remove the plugin, make it a ReconcilePlugin"),
+            let (field, value, next) = match &tenant {
+                Tenant::Namespace(namespace) => {
+                    ("metadata.namespace", &**namespace, "remove the plugin, move it to another namespace")
+                }
+                Tenant::Cluster => ("kind", "ClusterReconcilePlugin", "remove the plugin, make it a ReconcilePlugin"),
             };
             let path = format!("{path}.excluded");
-            return vec![self.problem(field, &path, format!("plugins of {tenant} are excluded"), next)];
+            return vec![self.problem(field, &path, format!("is {value}, and plugins of {tenant} are excluded"), next)];
         }
         let mut problems = Vec::new();
         let required = self.rule(&tenant, |rules| rules.service_account_required);
@@ -277,8 +279,7 @@ spec:
         let problems = policy.problems(&plugin(Some("kube-system"), ""));
         let [problem] = &problems[..] else { panic!("one reason is enough: {problems:?}") };
         assert_eq!(problem.field, "metadata.namespace");
-        let message =
-            "plugins of namespace kube-system are excluded (policy.yaml: spec.namespaces.kube-system.excluded)";
+        let message = "is kube-system, and plugins of namespace kube-system are excluded (policy.yaml: spec.namespaces.kube-system.excluded)";
         assert!(problem.message.starts_with(message), "{problem:?}");
         assert_eq!(fields(&policy, &plugin(Some("kube-system-2"), MODEST)), ["spec.serviceAccountName"], "exact names");
     }

@@ -91,7 +91,10 @@ async fn load(
     let before = running.plugins.get(&id);
     let same_configuration = before == Some(&spec);
     if size.is_none() && same_configuration {
-        eprintln!("{id}  the previous version continues");
+        match spec.suspend {
+            true => eprintln!("{id}  is still suspended"),
+            false => eprintln!("{id}  the previous version continues"),
+        }
         return;
     }
     let loaded = async {
@@ -118,7 +121,7 @@ async fn load(
         Err(error) => {
             ui::error(&error.context(format!("plugin {id}")));
             // The host decides by the same rule, and may try to load the new version again.
-            if before.is_some_and(|before| spec.permits(before)) {
+            if before.is_some_and(|before| !before.suspend && spec.permits(before)) {
                 eprintln!("{id}  the previous version continues");
                 return;
             }
