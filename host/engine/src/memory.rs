@@ -72,24 +72,24 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn memory_is_returned_when_as_many_changes_were_made_as_there_are_pods() {
+        const HOUR: Duration = Duration::from_secs(3_600);
         let (mut trims, pods) = (TrimSchedule::default(), 10_000);
         let start = Instant::now();
         for _ in 0..9 {
             trims.changed(1_000, pods);
         }
-        let nothing = tokio::time::timeout(Duration::from_secs(3_600), trims.due()).await;
-        assert!(nothing.is_err(), "it is not due before");
+        assert!(tokio::time::timeout(HOUR, trims.due()).await.is_err(), "it is not due before");
         trims.changed(1_000, pods);
-        trims.due().await;
+        tokio::time::timeout(HOUR, trims.due()).await.unwrap();
         assert_eq!(start.elapsed(), Duration::from_secs(3_601));
         // Once for each time, and not beside an earlier one.
         trims.plan();
         trims.changed(30_000, pods);
-        trims.due().await;
-        trims.due().await;
+        tokio::time::timeout(HOUR, trims.due()).await.unwrap();
+        tokio::time::timeout(HOUR, trims.due()).await.unwrap();
         assert_eq!(start.elapsed(), Duration::from_secs(3_631));
         // A small cache has little to return.
         trims.changed(4_000, 10);
-        assert!(tokio::time::timeout(Duration::from_secs(3_600), trims.due()).await.is_err());
+        assert!(tokio::time::timeout(HOUR, trims.due()).await.is_err());
     }
 }
