@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use podium_config::Problem;
 use podium_engine::ingest::IngestHandle;
 use podium_engine::{
+    backoff::Backoff,
     dispatch::{Dispatch, Lane},
     journal::Journal,
     ports::{Reconcile, Sender},
@@ -30,10 +31,9 @@ use crate::{
     writeback::manager_name,
 };
 
-/// After the first failed attempt. Doubles with each further one.
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-/// So that a component that takes all of its 60 s to compile costs a fifth of a processor at most.
-const LAST_RETRY: Duration = Duration::from_secs(300);
+/// The waits between attempts, without jitter. The longest is so long that a component that takes all of its 60 s to
+/// compile costs a fifth of a processor at most.
+const RETRIES: Backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(300) };
 
 /// A plugin that was found good and does not run yet.
 #[must_use]
@@ -194,7 +194,7 @@ impl Loader {
     }
 
     fn try_later(&self, spec: PluginSpec, attempts: u32, number: u64) {
-        let waiting = Waiting { attempts, due: Instant::now() + back_off(attempts), number, spec };
+        let waiting = Waiting { attempts, due: Instant::now() + RETRIES.doubled(attempts), number, spec };
         self.retries.lock().waiting.insert(waiting.spec.id.clone(), waiting);
         self.retries_changed.notify_one();
     }
@@ -226,7 +226,7 @@ impl Loader {
             Err(failure) => {
                 let attempts = attempts.saturating_add(1);
                 if failure.is_passing() {
-                    let seconds = back_off(attempts).as_secs();
+                    let seconds = RETRIES.doubled(attempts).as_secs();
                     tracing::warn!(plugin = %spec.id, attempts, "plugin not loaded, next attempt in {seconds} s: {failure}");
                 } else {
                     tracing::error!(plugin = %spec.id, attempts, "plugin not loaded: {failure}");
@@ -348,11 +348,6 @@ fn component(spec: &PluginSpec) -> Result<Vec<u8>, LoadFailure> {
         }
         error => LoadFailure::Unreadable { path: text::path(&spec.source), error },
     })
-}
-
-fn back_off(attempts: u32) -> Duration {
-    let doubled = 1_u32.checked_shl(attempts.saturating_sub(1)).unwrap_or(u32::MAX);
-    FIRST_RETRY.saturating_mul(doubled).min(LAST_RETRY)
 }
 
 #[cfg(test)]

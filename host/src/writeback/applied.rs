@@ -19,7 +19,7 @@ const TRUSTED: Duration = Duration::from_secs(600);
 /// most.
 const LOST: Duration = Duration::from_secs(60);
 /// Objects remembered, of all plugins; some 200 bytes each.
-const MAX_OBJECTS: NonZeroUsize = NonZeroUsize::new(16_384).unwrap();
+const MAX_OBJECTS: NonZeroUsize = NonZeroUsize::new(16_384).unwrap(); // not 0: the compiler evaluates it
 
 /// Manager and object.
 pub(super) type Name = (String, ObjectRef);

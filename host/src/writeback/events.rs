@@ -37,7 +37,7 @@ use super::waiting::Entry;
 use crate::api::Api;
 
 /// Plugins that have said something; of more, those that said nothing for the longest time are forgotten.
-const MAX_PLUGINS: NonZeroUsize = NonZeroUsize::new(1_024).unwrap();
+const MAX_PLUGINS: NonZeroUsize = NonZeroUsize::new(1_024).unwrap(); // not 0: the compiler evaluates it
 /// Events that wait, of all plugins: some 15 MiB.
 const MAX_WAITING: usize = 10_000;
 

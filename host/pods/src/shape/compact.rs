@@ -1,5 +1,5 @@
 //! How a string of a Pod's own is stored: as an address, a UUID or hexadecimal digits in their bytes, else as the JSON
-//! that came. Which of them depends on the string alone, so that equal strings are equal bytes.
+//! that came. Which of them depends only on the string, so that equal strings are equal bytes.
 //!
 //! To add a form: a constant and a branch of [`push`] and [`read`] here, and a [`Value`] that writes it.
 

@@ -36,13 +36,13 @@ fn unhex(digits: &[u8; 8]) -> Option<[u8; 4]> {
 
 /// Parses an even number of lower-case hexadecimal digits.
 pub(super) fn unhex_all(text: &[u8]) -> Option<Vec<u8>> {
-    let number = |digit: u8| match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
-    };
     let (pairs, []) = text.as_chunks() else { return None };
-    pairs.iter().map(|[high, low]| Some(number(*high)? << 4 | number(*low)?)).collect()
+    pairs.iter().map(unhex_byte).collect()
+}
+
+fn unhex_byte([high, low]: &[u8; 2]) -> Option<u8> {
+    let [.., byte] = unhex(&[b'0', b'0', b'0', b'0', b'0', b'0', *high, *low])?;
+    Some(byte)
 }
 
 /// Appends bytes as lower-case hexadecimal digits.
@@ -58,7 +58,7 @@ pub(super) fn mac(text: &[u8; 17]) -> Option<[u8; 6]> {
     let mut bytes = [0; 6];
     for (at, byte) in bytes.iter_mut().enumerate() {
         let is_separated = text.get(3 * at + 2).is_none_or(|byte| *byte == b':');
-        *byte = *unhex_all(&text[3 * at..3 * at + 2])?.first().filter(|_| is_separated)?;
+        *byte = unhex_byte(text[3 * at..].first_chunk()?).filter(|_| is_separated)?;
     }
     Some(bytes)
 }

@@ -5,14 +5,16 @@ use std::sync::atomic::AtomicU64;
 use podium_engine::{
     clock::Clock,
     dispatch::{Expectations, PodQueue, Registry},
+    fixtures::Nowhere,
     ingest::{Ingest, IngestOptions},
-    ports::{Asker, Deliver, Live, Outcome, Request, RunReport, Sent, Staged, Usage, World},
-    queue::{Backoff, Queue},
+    ports::{Outcome, Request, RunReport, Staged, Usage, World},
+    queue::Queue,
 };
 use podium_pods::{
     cache,
-    model::{BoxFuture, Grants, Limits, Phase, PodKey, Refused, Revision, WatchSpec},
+    model::{BoxFuture, Limits, Revision},
     pod::{CachedPod, Observation, PodEvent, PodView},
+    testing,
 };
 use tokio::sync::mpsc;
 
@@ -28,50 +30,8 @@ impl Reconcile for Idle {
     }
 }
 
-struct Nowhere;
-
-impl Deliver for Nowhere {
-    fn deliver<'a>(
-        &'a self,
-        _: &'a Sender,
-        _: &'a PodKey,
-        _: &'a dyn PodView,
-        _: Staged,
-        _: u64,
-    ) -> BoxFuture<'a, Sent> {
-        Box::pin(std::future::ready(Sent::default()))
-    }
-
-    fn held(&self, _: &Sender) -> Option<Duration> {
-        None
-    }
-}
-
-impl Live for Nowhere {
-    fn get<'a>(
-        &'a self,
-        _: Asker,
-        _: &'a Sender,
-        _: &'a str,
-        _: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
-        Box::pin(std::future::ready(Ok(None)))
-    }
-}
-
 fn spec() -> PluginSpec {
-    PluginSpec {
-        id: PluginId { namespace: Some("shop".into()), name: "tidy".into() },
-        source: "/nowhere/tidy.wasm".into(),
-        suspend: false,
-        impersonate: None,
-        watch: WatchSpec::default(),
-        grants: Grants::default(),
-        limits: Limits::default(),
-        phase: Phase::Main,
-        after: Vec::new(),
-        config: "{}".into(),
-    }
+    PluginSpec { source: "/nowhere/tidy.wasm".into(), ..testing::plugin(Some("shop"), "tidy") }
 }
 
 fn prepared() -> Prepared {
@@ -187,7 +147,7 @@ async fn an_attempt_that_fails_after_another_load_succeeded_changes_nothing() {
 
 #[test]
 fn attempts_are_further_apart_each_time_and_never_more_than_five_minutes() {
-    let seconds = |attempts| back_off(attempts).as_secs();
+    let seconds = |attempts| RETRIES.doubled(attempts).as_secs();
     assert_eq!([1, 2, 3, 9, 10, 40].map(seconds), [1, 2, 4, 256, 300, 300]);
 }
 

@@ -23,7 +23,7 @@ const SIMILAR_WINDOW: Duration = Duration::from_secs(600);
 pub(super) const SERIES: Duration = Duration::from_secs(360);
 /// The size of client-go's caches, which forget what was not used for the longest time too; at most some 2 MiB a
 /// plugin.
-pub(super) const CAPACITY: NonZeroUsize = NonZeroUsize::new(4_096).unwrap();
+pub(super) const CAPACITY: NonZeroUsize = NonZeroUsize::new(4_096).unwrap(); // not 0: the compiler evaluates it
 
 /// What one plugin has said.
 pub(super) struct Memories {
