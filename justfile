@@ -22,9 +22,9 @@ test-cluster *ARGS:
 
 # The property tests of the host with so many cases each
 test-properties CASES="100000":
-    PROPTEST_CASES={{CASES}} cargo test --workspace --lib -- properties shape:: authz:: wake:: hash_index slot_set persistent_vec
+    PROPTEST_CASES={{CASES}} cargo test --workspace --lib -- properties encoding:: authz:: wake:: hash_index slot_set persistent_vec
 
-# Cache, queue, shapes and tombstones in so many orders of their threads' steps for each test, and the publish path in every order
+# Cache, queue, encoding and tombstones in so many orders of their threads' steps for each test, and the publish path in every order
 test-schedules N="10000000":
     PODIUM_SCHEDULES={{N}} cargo test --workspace --test schedules
 

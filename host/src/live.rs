@@ -8,11 +8,10 @@ use http::Request;
 use podium_engine::ports::{Asker, Live, Sender};
 use podium_pods::{
     model::{
-        BoxFuture, Refused,
+        BoxFuture, Prune, Refused,
         syntax::{dns_label, dns_subdomain, quoted},
     },
     pod::CachedPod,
-    shape::Shapes,
 };
 
 use crate::api::{Api, ApiError, LiveReadOf, plugin_user_agent};
@@ -21,15 +20,15 @@ use crate::api::{Api, ApiError, LiveReadOf, plugin_user_agent};
 #[derive(Clone)]
 pub(crate) struct LivePods {
     api: Api,
-    shapes: Arc<Shapes>,
+    prune: Prune,
 }
 
 impl LivePods {
-    /// Each read takes at most the deadline of `api`. `shapes` are the cache's: fields that the cache prunes are
-    /// pruned here.
+    /// Each read takes at most the deadline of `api`. `prune` is the cache's: what the cache does not store is not read
+    /// here either.
     #[must_use]
-    pub(crate) fn new(api: Api, shapes: Arc<Shapes>) -> Self {
-        Self { api, shapes }
+    pub(crate) fn new(api: Api, prune: Prune) -> Self {
+        Self { api, prune }
     }
 
     async fn read(
@@ -56,7 +55,7 @@ impl LivePods {
         };
         let unreadable =
             || Refused::Unavailable("the API server's answer is not the pod that was asked for".to_owned());
-        let pod = CachedPod::unshared(&bytes, self.shapes.prune()).map_err(|_| unreadable())?;
+        let pod = CachedPod::unshared(&bytes, &self.prune).map_err(|_| unreadable())?;
         if (&*pod.key.namespace, &*pod.key.name) != (namespace, name) {
             return Err(unreadable());
         }
@@ -101,7 +100,7 @@ mod tests {
             Response::builder().status(status).body(Full::new(Bytes::from_static(body.as_bytes())))
         });
         let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
-        LivePods::new(api, Arc::new(Shapes::new(7).pruning(Prune::annotations(["secret"]))))
+        LivePods::new(api, Prune::annotations(["secret"]))
     }
 
     #[tokio::test]

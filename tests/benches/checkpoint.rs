@@ -11,19 +11,19 @@ use podium_bench::generate::{Options, Population};
 use podium_host::checkpoint::{Saver, Scope, load};
 use podium_pods::{
     cache,
+    encoding::{Scratch, SkeletonPool},
     model::{Prune, Revision},
     pod::{CachedPod, PodView, Record},
-    shape::{Scratch, Shapes},
 };
 
 const PODS: usize = 50_000;
 
 fn checkpoint(criterion: &mut Criterion) {
     let population = Population::generate(&Options { pods: PODS, ..Options::default() }).unwrap();
-    let (shapes, mut scratch) = (Shapes::new(1), Scratch::default());
+    let (pool, mut scratch) = (SkeletonPool::new(1), Scratch::default());
     let read = |at| {
         let json = population.json(at);
-        let (pod, _) = CachedPod::read(json.as_bytes(), &shapes, &mut scratch, |_, _| None).unwrap();
+        let (pod, _) = CachedPod::read(json.as_bytes(), &pool, &mut scratch, |_, _| None).unwrap();
         Record::from(Arc::new(pod))
     };
     let (mut writer, reader) = cache::new(1);
@@ -43,12 +43,12 @@ fn checkpoint(criterion: &mut Criterion) {
     // One that no Pod has yet to share anything with, as at a start.
     group.bench_function("load", |bencher| {
         bencher.iter(|| {
-            let loaded = load(directory.path(), &scope, &Shapes::new(2)).unwrap();
+            let loaded = load(directory.path(), &scope, &SkeletonPool::new(2)).unwrap();
             assert_eq!(black_box(loaded).pods.len(), PODS);
         });
     });
     let bytes = fs::metadata(directory.path().join("checkpoint")).unwrap().len();
-    println!("{} bytes for a Pod in {} skeletons", bytes / PODS as u64, shapes.skeletons());
+    println!("{} bytes for a Pod in {} skeletons", bytes / PODS as u64, pool.skeletons());
 }
 
 criterion_group!(benches, checkpoint);

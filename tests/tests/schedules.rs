@@ -33,8 +33,8 @@ fn run(checker: &str, suites: &[&str]) {
 }
 
 #[test]
-fn cache_queue_shapes_and_tombstones_keep_their_promises_in_many_orders() {
-    run("shuttle", &["cache", "queue", "shapes", "tombstones"]);
+fn cache_queue_encoding_and_tombstones_keep_their_promises_in_many_orders() {
+    run("shuttle", &["cache", "queue", "encoding", "tombstones"]);
 }
 
 #[test]

@@ -9,9 +9,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use podium_wire::Section;
 
 use crate::{
+    encoding::{FRAGMENTS, Identity, Packed, Shape, SkeletonPool},
     model::{PodKey, Prune, Revision},
     pod::{CachedPod, Record, RecordArena},
-    shape::{FRAGMENTS, Identity, Packed, Shape, Shapes},
 };
 
 /// One entry. Skeletons and shapes are numbered in their order, each from 0.
@@ -87,7 +87,7 @@ fn next_number(numbers: &mut BTreeMap<usize, u32>, address: usize) -> u32 {
 /// Decodes Pods from entries.
 #[derive(Debug)]
 pub struct Decoder<'a> {
-    known: &'a Shapes,
+    pool: &'a SkeletonPool,
     skeletons: Vec<Vec<u8>>,
     /// With the shape itself once a Pod has verified it.
     shapes: Vec<([usize; FRAGMENTS], Option<Arc<Shape>>)>,
@@ -97,8 +97,8 @@ pub struct Decoder<'a> {
 
 impl<'a> Decoder<'a> {
     #[must_use]
-    pub fn new(known: &'a Shapes) -> Self {
-        Self { known, skeletons: Vec::new(), shapes: Vec::new(), pods: Vec::new(), arena: RecordArena::default() }
+    pub fn new(pool: &'a SkeletonPool) -> Self {
+        Self { pool, skeletons: Vec::new(), shapes: Vec::new(), pods: Vec::new(), arena: RecordArena::default() }
     }
 
     /// Decodes the next entry. Returns `None` if it does not fit the entries before it, or is a Pod that does not come
@@ -148,7 +148,7 @@ impl<'a> Decoder<'a> {
             Some(shape) => shape.fits(own, identity).then(|| Arc::clone(shape)),
             None => {
                 let skeletons = skeletons.map(|number| &*self.skeletons[number]);
-                Some(Arc::clone(shape.insert(self.known.restore(skeletons, own, identity)?)))
+                Some(Arc::clone(shape.insert(self.pool.restore(skeletons, own, identity)?)))
             }
         }
     }

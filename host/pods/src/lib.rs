@@ -6,9 +6,9 @@
 
 pub mod cache;
 pub mod dump;
+pub mod encoding;
 pub mod model;
 pub mod pod;
-pub mod shape;
 pub mod sync;
 pub mod testing;
 pub mod wake;

@@ -14,9 +14,9 @@ use std::{
 use podium_engine::clock::Clock;
 use podium_pods::{
     cache::Reader,
+    encoding::SkeletonPool,
     model::Revision,
     pod::{Checkpoint, PodView},
-    shape::Shapes,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -127,10 +127,10 @@ impl CheckpointTask {
 pub(super) async fn load(
     options: &CheckpointOptions,
     scope: Scope,
-    shapes: &Arc<Shapes>,
+    pool: &Arc<SkeletonPool>,
     simulated: bool,
 ) -> anyhow::Result<Option<Checkpoint>> {
-    let (directory, shapes) = (options.directory.clone(), shapes.clone());
-    let load = move || checkpoint::load(&directory, &scope, &shapes);
+    let (directory, pool) = (options.directory.clone(), pool.clone());
+    let load = move || checkpoint::load(&directory, &scope, &pool);
     Ok(if simulated { load() } else { tokio::task::spawn_blocking(load).await? })
 }

@@ -36,8 +36,8 @@ use podium_engine::{
 };
 use podium_pods::{
     cache::{self, Reader},
+    encoding::SkeletonPool,
     model::{PluginId, PluginSpec, Prune},
-    shape::Shapes,
 };
 use thread::Thread;
 pub use thread::ingest_runtime;
@@ -179,9 +179,9 @@ impl App {
         let (writer, reader) = cache::new(options.seed);
         let simulated = engine_options.tick.is_none();
         let scope = Scope::new(options.namespace.as_deref(), &options.prune);
-        let shapes = Arc::new(Shapes::new(options.seed).pruning(options.prune));
+        let pool = Arc::new(SkeletonPool::new(options.seed).pruning(options.prune));
         let saved = match &options.checkpoint {
-            Some(kept) => checkpoint::load(kept, scope.clone(), &shapes, simulated).await?,
+            Some(kept) => checkpoint::load(kept, scope.clone(), &pool, simulated).await?,
             None => None,
         };
         let registry = Arc::new(Registry::default());
@@ -199,8 +199,7 @@ impl App {
         let thread = thread.transpose().context("cannot start the watch's thread")?;
         let ingest_runtime = thread.as_ref().map_or_else(Handle::current, |thread| thread.runtime().clone());
         let watch_api = Api::new(options.watch_client, REQUEST_DEADLINE);
-        let watch =
-            Watch::new(watch_api.clone(), watch_options, shapes.clone(), Arc::new(reader.clone()), options.seed);
+        let watch = Watch::new(watch_api.clone(), watch_options, pool.clone(), Arc::new(reader.clone()), options.seed);
         let mut watch = watch.from_checkpoint(saved).counted_by(counters);
         let has_state = options.journal.is_some() || options.checkpoint.is_some();
         let (journal, reopened, mut state_tasks) = start_journal(options.journal, namespace, simulated, &stop);
@@ -246,7 +245,7 @@ impl App {
         };
         services.spawn_on(ingest, &ingest_runtime);
 
-        let writeback = Arc::new(Writeback::new(&api, Arc::clone(&shapes)));
+        let writeback = Arc::new(Writeback::new(&api, Arc::clone(&pool)));
         let (sending, loaded) = (writeback.clone(), registry.clone());
         services.spawn(async move {
             let report = |manager: &str, result| {
@@ -263,7 +262,7 @@ impl App {
             expectations,
             reader: reader.clone(),
             deliver: writeback.clone(),
-            live: Arc::new(LivePods::new(api, shapes)),
+            live: Arc::new(LivePods::new(api, pool.prune().clone())),
             write_through: Arc::new(ingest_handle.clone()),
             clock,
             seed: options.seed,

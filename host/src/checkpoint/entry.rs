@@ -27,7 +27,7 @@ pub(super) enum Entry {
         scope: Scope,
         cluster: Option<String>,
     },
-    /// The JSON of a part, with marks for the own values of each Pod. Numbered in order from 0, as are shapes.
+    /// The JSON of a part, with marks for the own values of each Pod. Numbered in order from 0, as are pool.
     Key(Bytes),
     /// The keys of its three parts.
     Shape([u32; 3]),

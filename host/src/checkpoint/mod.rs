@@ -25,9 +25,9 @@ use entry::{Bytes, Entry, FORMAT, MAX_TEXT, PIECE};
 use podium_engine::frames::{Frames, HeaderState, ReadError};
 use podium_pods::{
     dump,
+    encoding::SkeletonPool,
     model::Revision,
     pod::{CachedPod, Checkpoint},
-    shape::Shapes,
 };
 
 const FILE: &str = "checkpoint";
@@ -225,7 +225,7 @@ fn frame(entry: &Entry, bytes: &mut Vec<u8>) -> io::Result<()> {
 /// Reads the checkpoint of the host's directory. Returns `None` if there is none, or none that can be used; the log
 /// says why.
 #[must_use]
-pub fn load(directory: &Path, scope: &Scope, shapes: &Shapes) -> Option<Checkpoint> {
+pub fn load(directory: &Path, scope: &Scope, pool: &SkeletonPool) -> Option<Checkpoint> {
     let path = directory.join(FILE);
     let unused = |reason: &str| {
         tracing::warn!(file = %path.display(), reason, "the checkpoint is not used; all pods are listed");
@@ -238,7 +238,7 @@ pub fn load(directory: &Path, scope: &Scope, shapes: &Shapes) -> Option<Checkpoi
             return None;
         }
     };
-    match read(BufReader::with_capacity(BUFFER, file), scope, shapes) {
+    match read(BufReader::with_capacity(BUFFER, file), scope, pool) {
         Ok(checkpoint) => Some(checkpoint),
         Err(reason) => {
             unused(&reason.to_string());
@@ -261,14 +261,14 @@ pub fn remove(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn read(mut file: impl Read, scope: &Scope, shapes: &Shapes) -> Result<Checkpoint, ReadError> {
+fn read(mut file: impl Read, scope: &Scope, pool: &SkeletonPool) -> Result<Checkpoint, ReadError> {
     match FORMAT.read_header(&mut file)? {
         HeaderState::Ours => {}
         HeaderState::OtherVersion(version) => return Err(damaged(format!("it is of version {version}"))),
         HeaderState::Short | HeaderState::Foreign => return Err(damaged("it is none")),
     }
     let mut frames = Frames::new(file, &FORMAT);
-    let mut loading = Loading::new(shapes);
+    let mut loading = Loading::new(pool);
     let cluster = match next(&mut frames)? {
         Entry::Of { scope: of, cluster } if of == *scope => cluster.map(Arc::from),
         Entry::Of { .. } => return Err(damaged("it is of another namespace, or pruned otherwise")),
@@ -313,8 +313,8 @@ struct Loading<'a> {
 }
 
 impl<'a> Loading<'a> {
-    fn new(known: &'a Shapes) -> Self {
-        Self { decoder: dump::Decoder::new(known), pieces: Vec::new() }
+    fn new(pool: &'a SkeletonPool) -> Self {
+        Self { decoder: dump::Decoder::new(pool), pieces: Vec::new() }
     }
 
     /// A text whose last piece this is.

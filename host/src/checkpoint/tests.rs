@@ -3,8 +3,8 @@
 use std::{cell::Cell, ops::Range, os::unix::fs::PermissionsExt};
 
 use podium_pods::{
+    encoding::Scratch,
     model::Prune,
-    shape::Scratch,
     testing::{pod_json as pod, written},
 };
 use podium_wire::Section;
@@ -16,7 +16,7 @@ use super::*;
 const REVISION: Revision = Revision(9_000);
 
 /// Pods of three workloads, in the order of their names, and one in no form of an API server's.
-fn pods(shapes: &Shapes) -> Vec<Arc<CachedPod>> {
+fn pods(pool: &SkeletonPool) -> Vec<Arc<CachedPod>> {
     let mut scratch = Scratch::default();
     let mut json: Vec<String> =
         (0..90).map(|at| written(&pod(at % 3, at as u64, ["Running", "Pending"][at % 2]))).collect();
@@ -24,7 +24,7 @@ fn pods(shapes: &Shapes) -> Vec<Arc<CachedPod>> {
         json!({"metadata": {"namespace": "shop", "name": "plain", "uid": "u", "resourceVersion": "7"}}).to_string(),
     );
     json.push(r#"{ "spec": {"nodeName": "a\u0062"}, "metadata": {"namespace":"shop","name":"odd","uid":"o","resourceVersion":"8"}}"#.to_owned());
-    let read = |json: String| CachedPod::read(json.as_bytes(), shapes, &mut scratch, |_, _| None).unwrap().0;
+    let read = |json: String| CachedPod::read(json.as_bytes(), pool, &mut scratch, |_, _| None).unwrap().0;
     let mut pods: Vec<_> = json.into_iter().map(read).map(Arc::new).collect();
     pods.sort_by(|one, other| one.key.cmp(&other.key));
     pods
@@ -54,17 +54,17 @@ fn same(one: &CachedPod, other: &CachedPod) {
 
 #[test]
 fn pods_come_back_as_they_were_with_what_they_share_and_share_it_with_those_that_are_read_next() {
-    let shapes = Shapes::new(1);
-    let pods = pods(&shapes);
+    let pool = SkeletonPool::new(1);
+    let pods = pods(&pool);
     let directory = saved(&pods);
-    let others = Shapes::new(2);
+    let others = SkeletonPool::new(2);
     let loaded = load(directory.path(), &scope(), &others).unwrap();
     assert_eq!((loaded.revision, loaded.pods.len()), (REVISION, pods.len()));
     for (pod, record) in pods.iter().zip(&loaded.pods) {
         same(pod, &record.pod().unwrap());
     }
     let skeletons = others.skeletons();
-    assert_eq!(skeletons, shapes.skeletons());
+    assert_eq!(skeletons, pool.skeletons());
     let json = written(&pod(1, 1_000, "Running"));
     CachedPod::read(json.as_bytes(), &others, &mut Scratch::default(), |_, _| None).unwrap();
     assert_eq!(others.skeletons(), skeletons);
@@ -72,7 +72,7 @@ fn pods_come_back_as_they_were_with_what_they_share_and_share_it_with_those_that
 
 #[test]
 fn the_file_is_for_the_hosts_own_user_and_is_as_large_as_what_pods_do_not_share() {
-    let directory = saved(&pods(&Shapes::new(1)));
+    let directory = saved(&pods(&SkeletonPool::new(1)));
     let file = fs::metadata(directory.path().join(FILE)).unwrap();
     assert_eq!(file.permissions().mode() & 0o777, 0o600);
     // As JSON they are 3 kB each.
@@ -81,29 +81,29 @@ fn the_file_is_for_the_hosts_own_user_and_is_as_large_as_what_pods_do_not_share(
 
 #[test]
 fn a_file_that_is_damaged_anywhere_is_passed_over() {
-    let shapes = Shapes::new(1);
-    let directory = saved(&pods(&shapes)[..1]);
+    let pool = SkeletonPool::new(1);
+    let directory = saved(&pods(&pool)[..1]);
     let path = directory.path().join(FILE);
     let whole = fs::read(&path).unwrap();
     for at in 0..whole.len() {
         let mut bytes = whole.clone();
         bytes[at] ^= 1 << (at % 8);
         fs::write(&path, bytes).unwrap();
-        assert!(load(directory.path(), &scope(), &shapes).is_none(), "byte {at}");
+        assert!(load(directory.path(), &scope(), &pool).is_none(), "byte {at}");
         fs::write(&path, &whole[..at]).unwrap();
-        assert!(load(directory.path(), &scope(), &shapes).is_none(), "cut at {at}");
+        assert!(load(directory.path(), &scope(), &pool).is_none(), "cut at {at}");
     }
     fs::write(&path, whole).unwrap();
-    assert!(load(directory.path(), &scope(), &shapes).is_some());
+    assert!(load(directory.path(), &scope(), &pool).is_some());
 }
 
 #[test]
 fn where_no_pod_changed_the_new_revision_alone_is_written_and_damage_to_it_costs_no_more() {
-    let shapes = Shapes::new(1);
-    let pods = pods(&shapes);
+    let pool = SkeletonPool::new(1);
+    let pods = pods(&pool);
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join(FILE);
-    let revision = || load(directory.path(), &scope(), &shapes).map(|loaded| (loaded.pods.len(), loaded.revision.0));
+    let revision = || load(directory.path(), &scope(), &pool).map(|loaded| (loaded.pods.len(), loaded.revision.0));
     let mut saver = saver(&directory);
     saver.save(pods[..2].iter().cloned(), Revision(10), 1, None).unwrap();
     let short = fs::metadata(&path).unwrap().len();
@@ -128,8 +128,8 @@ fn where_no_pod_changed_the_new_revision_alone_is_written_and_damage_to_it_costs
 
 #[test]
 fn entries_that_do_not_fit_each_other_are_passed_over_though_their_checksums_are_right() {
-    let shapes = Shapes::new(1);
-    let pods = pods(&shapes);
+    let pool = SkeletonPool::new(1);
+    let pods = pods(&pool);
     let of = Entry::Of { scope: scope(), cluster: None };
     let end = |pods| Entry::End { pods, revision: 1 };
     let key = || Entry::Key(Bytes(b"{}".to_vec()));
@@ -172,33 +172,33 @@ fn entries_that_do_not_fit_each_other_are_passed_over_though_their_checksums_are
             FORMAT.append(&podium_wire::encode(entry).unwrap(), &mut bytes).unwrap();
         }
         fs::write(directory.path().join(FILE), bytes).unwrap();
-        assert_eq!(load(directory.path(), &scope(), &shapes).is_some(), good, "{entries:?}");
+        assert_eq!(load(directory.path(), &scope(), &pool).is_some(), good, "{entries:?}");
     }
 }
 
 #[test]
 fn a_checkpoint_of_other_pods_is_passed_over() {
-    let shapes = Shapes::new(1);
-    let directory = saved(&pods(&shapes));
+    let pool = SkeletonPool::new(1);
+    let directory = saved(&pods(&pool));
     let others = [
         Scope::new(Some("shop"), &Prune::default()),
         Scope::new(None, &Prune::NOTHING),
         Scope::new(None, &Prune::annotations(["a".to_owned()])),
     ];
     for other in others {
-        assert!(load(directory.path(), &other, &shapes).is_none(), "{other:?}");
+        assert!(load(directory.path(), &other, &pool).is_none(), "{other:?}");
     }
-    assert!(load(tempfile::tempdir().unwrap().path(), &scope(), &shapes).is_none(), "none is there");
+    assert!(load(tempfile::tempdir().unwrap().path(), &scope(), &pool).is_none(), "none is there");
     fs::write(directory.path().join(NEXT), "begun").unwrap();
     remove(directory.path()).unwrap();
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "each has whole Pods");
     remove(directory.path()).unwrap();
-    assert!(load(directory.path(), &scope(), &shapes).is_none());
+    assert!(load(directory.path(), &scope(), &pool).is_none());
 }
 
 /// Pods with up to 12 MB of JSON each, as `<` in an environment variable makes them: one that shares all but its name
 /// with others, one with a large value of its own, and one that shares nothing.
-fn giants(shapes: &Shapes) -> Vec<Arc<CachedPod>> {
+fn giants(pool: &SkeletonPool) -> Vec<Arc<CachedPod>> {
     let escaped = r"\u003c".repeat(2 << 20);
     let of = |name: &str, prefix: &str, note: &str| {
         format!(
@@ -207,15 +207,15 @@ fn giants(shapes: &Shapes) -> Vec<Arc<CachedPod>> {
     };
     let json = [of("a-1", "", ""), of("a-2", "", ""), of("b", "", &escaped), of("c", " ", "")];
     let mut scratch = Scratch::default();
-    json.map(|json| Arc::new(CachedPod::read(json.as_bytes(), shapes, &mut scratch, |_, _| None).unwrap().0)).into()
+    json.map(|json| Arc::new(CachedPod::read(json.as_bytes(), pool, &mut scratch, |_, _| None).unwrap().0)).into()
 }
 
 #[test]
 fn pods_of_any_size_are_saved_and_come_back() {
-    let shapes = Shapes::new(1);
-    let pods = giants(&shapes);
+    let pool = SkeletonPool::new(1);
+    let pods = giants(&pool);
     let directory = saved(&pods);
-    let loaded = load(directory.path(), &scope(), &Shapes::new(2)).unwrap();
+    let loaded = load(directory.path(), &scope(), &SkeletonPool::new(2)).unwrap();
     assert_eq!(loaded.pods.len(), pods.len());
     for (pod, record) in pods.iter().zip(&loaded.pods) {
         assert!(**pod == *record.pod().unwrap(), "{}", pod.key);
@@ -228,27 +228,27 @@ fn the_cluster_is_saved_where_it_is_known() {
     for cluster in [None, Some("c1")] {
         let mut saver = saver(&directory);
         saver.save(std::iter::empty(), REVISION, 1, cluster).unwrap();
-        let loaded = load(directory.path(), &scope(), &Shapes::new(1)).unwrap();
+        let loaded = load(directory.path(), &scope(), &SkeletonPool::new(1)).unwrap();
         assert_eq!(loaded.cluster.as_deref(), cluster);
     }
 }
 
 #[test]
 fn a_checkpoint_that_cannot_be_written_leaves_the_old_one_and_nothing_else() {
-    let shapes = Shapes::new(1);
-    let directory = saved(&pods(&shapes));
+    let pool = SkeletonPool::new(1);
+    let directory = saved(&pods(&pool));
     // Something in the way: the new file is written, and cannot take the place of the old one.
     fs::remove_file(directory.path().join(FILE)).unwrap();
     fs::create_dir(directory.path().join(FILE)).unwrap();
     fs::write(directory.path().join(FILE).join("in the way"), "").unwrap();
-    saver(&directory).save(pods(&shapes).into_iter(), REVISION, 2, None).unwrap_err();
+    saver(&directory).save(pods(&pool).into_iter(), REVISION, 2, None).unwrap_err();
     assert_eq!(names(&directory), [FILE]);
 }
 
 #[test]
 fn a_checkpoint_is_skipped_where_it_would_leave_no_room_for_the_journal() {
-    let shapes = Shapes::new(1);
-    let (small, large) = (pods(&shapes), giants(&shapes));
+    let pool = SkeletonPool::new(1);
+    let (small, large) = (pods(&pool), giants(&pool));
     let directory = saved(&small);
     let before = fs::read(directory.path().join(FILE)).unwrap();
     let save = |free: Free, pods: &[Arc<CachedPod>]| {
@@ -286,7 +286,7 @@ fn names(directory: &TempDir) -> Vec<String> {
 /// it.
 #[test]
 fn a_checkpoint_of_this_version_looks_like_this() {
-    let directory = saved(&pods(&Shapes::new(1)));
+    let directory = saved(&pods(&SkeletonPool::new(1)));
     let file = fs::read(directory.path().join(FILE)).unwrap();
     assert_eq!((FORMAT.version, file.len(), crc32fast::hash(&file)), (5, 24_108, 2_793_911_530));
 }

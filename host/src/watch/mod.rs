@@ -30,9 +30,9 @@ use std::{
 
 use http::Request;
 use podium_pods::{
+    encoding::SkeletonPool,
     model::Revision,
     pod::{Checkpoint, Known, Observation},
-    shape::Shapes,
 };
 use tokio::{sync::mpsc, time::Instant};
 
@@ -148,12 +148,12 @@ enum Next {
 
 impl Watch {
     /// `seed` is for the jitter of waits: different in every host, or all of them return in one moment.
-    pub fn new(api: Api, options: WatchOptions, shapes: Arc<Shapes>, known: Arc<dyn Known>, seed: u64) -> Self {
+    pub fn new(api: Api, options: WatchOptions, pool: Arc<SkeletonPool>, known: Arc<dyn Known>, seed: u64) -> Self {
         let pages = PageSize::new(options.page_limit);
         Self {
             api,
             options,
-            decoder: Decoder::new(shapes, known),
+            decoder: Decoder::new(pool, known),
             retries: Retries::new(seed),
             counters: Arc::default(),
             position: None,

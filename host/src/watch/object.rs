@@ -6,9 +6,9 @@
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use podium_pods::{
+    encoding::{Scratch, SkeletonPool},
     model::{PodKey, Revision},
     pod::{CachedPod, Known, PodEvent, PodList, Record, RecordArena},
-    shape::{Scratch, Shapes},
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -200,7 +200,7 @@ pub(super) enum Seen {
 
 /// Reads Pods, and nothing twice.
 pub(super) struct Decoder {
-    shapes: Arc<Shapes>,
+    pool: Arc<SkeletonPool>,
     known: Arc<dyn Known>,
     scratch: Scratch,
     /// For the Pods of a list.
@@ -208,8 +208,8 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    pub(super) fn new(shapes: Arc<Shapes>, known: Arc<dyn Known>) -> Self {
-        Self { shapes, known, scratch: Scratch::default(), arena: RecordArena::default() }
+    pub(super) fn new(pool: Arc<SkeletonPool>, known: Arc<dyn Known>) -> Self {
+        Self { pool, known, scratch: Scratch::default(), arena: RecordArena::default() }
     }
 
     /// Adds a Pod to a list. What the cache holds at this revision is not read into it again, unless `compare` is
@@ -234,7 +234,7 @@ impl Decoder {
                 // Pods that follow the first one of a workload show which of its values no other Pod has. Encoding it
                 // again at once leaves no gaps in the heap; memory that is freed at the end of the list would.
                 if let Some(last) = list.read.last_mut() {
-                    last.renew(&self.shapes, &mut self.scratch, &mut self.arena);
+                    last.renew(&self.pool, &mut self.scratch, &mut self.arena);
                 }
                 list.read.push(Record::new(&pod, &mut self.arena));
             }
@@ -261,8 +261,8 @@ impl Decoder {
 
     /// The list is complete.
     pub(super) fn end_list(&mut self, list: &mut PodList) {
-        let Self { shapes, scratch, arena, .. } = self;
-        list.read.iter_mut().for_each(|record| record.renew(shapes, scratch, arena));
+        let Self { pool, scratch, arena, .. } = self;
+        list.read.iter_mut().for_each(|record| record.renew(pool, scratch, arena));
         // The chunk that was begun is freed with the Pods of this list.
         self.arena = RecordArena::default();
     }
@@ -270,8 +270,8 @@ impl Decoder {
     /// # Errors
     /// When the object has no identity: it is no Pod.
     pub(super) fn pod(&mut self, object: Object<'_>) -> Result<Seen, Malformed> {
-        let Self { shapes, known, scratch, .. } = self;
-        let mut read = |json| CachedPod::read(json, shapes, scratch, |namespace, name| known.held(namespace, name));
+        let Self { pool, known, scratch, .. } = self;
+        let mut read = |json| CachedPod::read(json, pool, scratch, |namespace, name| known.held(namespace, name));
         let mut error = match read(object.json) {
             Ok((pod, before)) => return Ok(Seen::Read { pod, before }),
             Err(error) => error,

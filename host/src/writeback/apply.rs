@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use podium_engine::ports::{Expectation, Sender, Sent, Shown};
 use podium_pods::{
+    encoding::{Scratch, SkeletonPool},
     model::{PodKey, WriteResult},
     pod::CachedPod,
-    shape::{Scratch, Shapes},
 };
 
 use super::{
@@ -24,7 +24,7 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 pub(super) struct Delivery<'a> {
     api: &'a Api,
     objects: &'a Objects,
-    shapes: &'a Shapes,
+    pool: &'a SkeletonPool,
     sender: &'a Sender,
     /// What later requests on a subject become without being sent.
     closed: BTreeMap<Subject, WriteResult>,
@@ -32,8 +32,8 @@ pub(super) struct Delivery<'a> {
 }
 
 impl<'a> Delivery<'a> {
-    pub(super) fn new(api: &'a Api, objects: &'a Objects, shapes: &'a Shapes, sender: &'a Sender) -> Self {
-        Self { api, objects, shapes, sender, closed: BTreeMap::new(), cut_off: false }
+    pub(super) fn new(api: &'a Api, objects: &'a Objects, pool: &'a SkeletonPool, sender: &'a Sender) -> Self {
+        Self { api, objects, pool, sender, closed: BTreeMap::new(), cut_off: false }
     }
 
     /// True once nothing more is to be sent.
@@ -135,7 +135,7 @@ impl<'a> Delivery<'a> {
     }
 
     fn pod(&self, answer: &[u8]) -> Option<CachedPod> {
-        CachedPod::read(answer, self.shapes, &mut Scratch::default(), |_, _| None).ok().map(|(pod, _)| pod)
+        CachedPod::read(answer, self.pool, &mut Scratch::default(), |_, _| None).ok().map(|(pod, _)| pod)
     }
 
     /// The one read after a lost answer.

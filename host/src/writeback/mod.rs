@@ -33,9 +33,9 @@ use podium_engine::{
     ports::{Deliver, Sender, Sent, Staged},
 };
 use podium_pods::{
+    encoding::SkeletonPool,
     model::{BoxFuture, Event, EventResult, PluginId, PodKey, WriteReport, WriteResult, text::Budget},
     pod::PodView,
-    shape::Shapes,
 };
 use tokio::time::Instant;
 
@@ -72,17 +72,16 @@ pub struct Writeback {
     api: Api,
     objects: objects::Objects,
     events: events::Events,
-    shapes: Arc<Shapes>,
+    pool: Arc<SkeletonPool>,
 }
 
 impl Writeback {
     /// Each request gets 8 s and each delivery 10 s, whatever the deadline of `api`, which is to keep to Retry-After
-    /// ([`Api::with_backpressure`]). `shapes` are the cache's: the Pods
-    /// that come back go there.
+    /// ([`Api::with_backpressure`]). `pool` is the cache's: the Pods that come back go there.
     #[must_use]
-    pub fn new(api: &Api, shapes: Arc<Shapes>) -> Self {
+    pub fn new(api: &Api, pool: Arc<SkeletonPool>) -> Self {
         let (objects, events) = (objects::Objects::new(), events::Events::new());
-        Self { api: api.with_deadline(DEADLINE), objects, events, shapes }
+        Self { api: api.with_deadline(DEADLINE), objects, events, pool }
     }
 
     /// Sends Events that could not be sent when they were emitted, for as long as it is polled. `report` receives the
@@ -115,10 +114,10 @@ impl Writeback {
             staged.events.iter().map(Authorized::get).filter(|event| is_known(&event.target, subject, view)).collect();
         let described: Vec<(u32, String)> =
             staged.writes.iter().map(|write| (write.get().id, write.get().action.describe())).collect();
-        let plan = plan::plan(staged.writes, view, self.shapes.prune(), now_millis);
+        let plan = plan::plan(staged.writes, view, self.pool.prune(), now_millis);
         let mut results = plan.results;
         let mut sent = Sent::default();
-        let mut delivery = apply::Delivery::new(&api, &self.objects, &self.shapes, sender);
+        let mut delivery = apply::Delivery::new(&api, &self.objects, &self.pool, sender);
         for planned in plan.requests {
             let result = delivery.send(planned.request, &mut sent).await;
             results.extend(planned.ids.into_iter().map(|id| (id, result.clone())));

@@ -11,9 +11,9 @@ use std::{
 
 use podium_bench::generate::{Options, Population};
 use podium_pods::{
+    encoding::{Scratch, SkeletonPool},
     model::Revision,
     pod::CachedPod,
-    shape::{Scratch, Shapes},
 };
 
 use crate::memory;
@@ -38,9 +38,9 @@ pub(crate) struct Pods {
 impl Pods {
     pub(crate) fn generate(pods: usize) -> Self {
         let mut population = Population::generate(&Options { pods, ..Options::default() }).unwrap();
-        let (shapes, mut scratch) = (Shapes::new(1), Scratch::default());
+        let (pool, mut scratch) = (SkeletonPool::new(1), Scratch::default());
         let mut read = |json: String| {
-            let (pod, _) = CachedPod::read(json.as_bytes(), &shapes, &mut scratch, |_, _| None).unwrap();
+            let (pod, _) = CachedPod::read(json.as_bytes(), &pool, &mut scratch, |_, _| None).unwrap();
             Arc::new(pod)
         };
         let all: Vec<_> = (0..pods).map(|at| read(population.json(at))).collect();

@@ -7,7 +7,7 @@
 use std::fs;
 
 use podium_host::checkpoint::{Saver, Scope, load};
-use podium_pods::{model::Prune, pod::CachedPod, shape::Shapes};
+use podium_pods::{encoding::SkeletonPool, model::Prune, pod::CachedPod};
 use podium_wire::{Section, SectionSet};
 
 use super::journal::mended;
@@ -20,8 +20,8 @@ pub fn run(input: &[u8]) {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join(FILE), bytes).unwrap();
         let scope = Scope::new(None, &Prune::NOTHING);
-        let shapes = Shapes::new(1);
-        let Some(loaded) = load(directory.path(), &scope, &shapes) else { continue };
+        let pool = SkeletonPool::new(1);
+        let Some(loaded) = load(directory.path(), &scope, &pool) else { continue };
         let pods: Vec<_> = loaded.pods.iter().map(|record| record.pod().unwrap()).collect();
         assert!(pods.is_sorted_by(|one, other| one.key < other.key));
         for pod in &pods {
@@ -30,7 +30,7 @@ pub fn run(input: &[u8]) {
         Saver::new(directory.path().to_owned(), scope.clone())
             .save(pods.iter().cloned(), loaded.revision, 1, None)
             .unwrap();
-        let again = load(directory.path(), &scope, &shapes).unwrap();
+        let again = load(directory.path(), &scope, &pool).unwrap();
         assert_eq!(again.revision, loaded.revision);
         let again: Vec<_> = again.pods.iter().map(|record| record.pod().unwrap()).collect();
         assert_eq!(again, pods);

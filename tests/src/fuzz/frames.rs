@@ -23,9 +23,9 @@ use podium_host::{
 };
 use podium_pods::{
     cache::{self, Writer},
+    encoding::SkeletonPool,
     model::{PodKey, Revision},
     pod::{CachedPod, Change, Observation, PodView, Record},
-    shape::Shapes,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -87,12 +87,12 @@ impl<'a> Script<'a> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let ended = Arc::new(Notify::new());
-            let shapes = Arc::new(Shapes::new(7));
+            let pool = Arc::new(SkeletonPool::new(7));
             let (writer, reader) = cache::new(7);
             let watch = Watch::new(
                 self.server(chunk, Arc::clone(&ended)),
                 WatchOptions::default(),
-                shapes,
+                pool,
                 Arc::new(reader.clone()),
                 7,
             );

@@ -6,8 +6,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use podium_pods::{
+    encoding::{Identity, Scratch, SkeletonPool},
     pod::{CachedPod, PodError},
-    shape::{Identity, Scratch, Shapes},
 };
 use podium_wire::{Section, SectionSet};
 use serde::de::IgnoredAny;
@@ -64,7 +64,7 @@ pub(super) fn assert_same(read: &CachedPod, plain: &Plain) {
 
 /// The object that comes back.
 fn whole(pod: &CachedPod) -> Option<Vec<u8>> {
-    let packed: &podium_pods::shape::Packed = pod.as_ref();
+    let packed: &podium_pods::encoding::Packed = pod.as_ref();
     packed.json(Identity { name: &pod.key.name, uid: &pod.key.uid, revision: pod.revision.0 })
 }
 
@@ -83,12 +83,12 @@ fn differing(new: &CachedPod, old: &CachedPod) -> SectionSet {
 }
 
 pub fn run(input: &[u8]) {
-    let (shapes, mut scratch) = (Shapes::new(7), Scratch::default());
+    let (pool, mut scratch) = (SkeletonPool::new(7), Scratch::default());
     let mut held: BTreeMap<(String, String), Arc<CachedPod>> = BTreeMap::new();
     for json in input.split(|byte| *byte == b'\n') {
         let mut read = |held: &BTreeMap<(String, String), Arc<CachedPod>>| {
             let of = |namespace: &str, name: &str| held.get(&(namespace.to_owned(), name.to_owned())).cloned();
-            CachedPod::read(json, &shapes, &mut scratch, of)
+            CachedPod::read(json, &pool, &mut scratch, of)
         };
         let (pod, before) = match (read(&held), plain(json)) {
             (Ok((pod, before)), Ok(plain)) => {

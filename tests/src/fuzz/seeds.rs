@@ -6,9 +6,9 @@ use anyhow::Result;
 use podium_engine::journal;
 use podium_host::checkpoint::{Saver, Scope};
 use podium_pods::{
+    encoding::{Scratch, SkeletonPool},
     model::{PluginId, PodKey, Prune, Revision},
     pod::CachedPod,
-    shape::{Scratch, Shapes},
 };
 use podium_wire::{Pod, SectionBytes, SectionSet};
 use serde_json::json;
@@ -78,11 +78,11 @@ fn records(states: &[Vec<String>]) -> Result<Vec<Vec<u8>>> {
 
 /// Of the last states of one Pod, of two, and of all; and of none.
 fn checkpoints(states: &[Vec<String>]) -> Result<Vec<Vec<u8>>> {
-    let shapes = Shapes::new(1);
+    let pool = SkeletonPool::new(1);
     let mut scratch = Scratch::default();
     let mut pods = Vec::new();
     for json in states.iter().filter_map(|states| states.last()) {
-        let (pod, _) = CachedPod::read(json.as_bytes(), &shapes, &mut scratch, |_, _| None)?;
+        let (pod, _) = CachedPod::read(json.as_bytes(), &pool, &mut scratch, |_, _| None)?;
         pods.push(Arc::new(pod));
     }
     pods.sort_by(|one, other| one.key.cmp(&other.key));

@@ -108,8 +108,10 @@ async fn a_write_for_a_pod_that_was_recreated_does_not_land_on_the_new_one() -> 
     // What a run on the old incarnation staged, sent from a cache that has not heard of the new one.
     let audit = plane.audit();
     let before = audit.now()?;
-    let writeback =
-        Writeback::new(&podium_host::api::Api::new(client.clone(), SOON), Arc::new(podium_pods::shape::Shapes::new(7)));
+    let writeback = Writeback::new(
+        &podium_host::api::Api::new(client.clone(), SOON),
+        Arc::new(podium_pods::encoding::SkeletonPool::new(7)),
+    );
     let sender = Sender { manager: "podium/labeller".to_owned(), impersonate: None };
     let staged = Staged { writes: vec![authorised_label(&old)?], events: Vec::new() };
     let sent = writeback.deliver(&sender, &old, &Stale(cached(&old)?), staged, 0).await;

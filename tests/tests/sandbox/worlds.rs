@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use podium_engine::ports::{FailureKind, LogLevel, Outcome, Subject};
 use podium_pods::{
+    encoding::{Scratch, SkeletonPool},
     model::{PluginSpec, ReadGrants},
     pod::CachedPod,
-    shape::{Scratch, Shapes},
 };
 use podium_tests::sandbox::*;
 use podium_wire::Section;
@@ -97,9 +97,9 @@ fn whole_pods() -> Vec<Arc<CachedPod>> {
             name = name
         )
     };
-    let shapes = Shapes::new(7);
+    let pool = SkeletonPool::new(7);
     let read = |json: String| {
-        Arc::new(CachedPod::read(json.as_bytes(), &shapes, &mut Scratch::default(), |_, _| None).unwrap().0)
+        Arc::new(CachedPod::read(json.as_bytes(), &pool, &mut Scratch::default(), |_, _| None).unwrap().0)
     };
     vec![read(json("cart-0")), read(json("cart-1").replacen('{', "{ ", 1))]
 }

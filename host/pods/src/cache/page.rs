@@ -9,8 +9,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::{
+    encoding::Shape,
     pod::{CachedPod, Record, RecordRef, record},
-    shape::Shape,
     sync::Mutex,
 };
 
@@ -211,8 +211,8 @@ mod tests {
                     .unwrap(),
             );
             let json = podium_wire::json::render(&json.unwrap()).unwrap().to_string();
-            let shapes = crate::shape::Shapes::new(1);
-            let mut scratch = crate::shape::Scratch::default();
+            let shapes = crate::encoding::SkeletonPool::new(1);
+            let mut scratch = crate::encoding::Scratch::default();
             // With three Pods of one workload the text is a value of each.
             let mut last = None;
             for own in ["a", "b", ""] {

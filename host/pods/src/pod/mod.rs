@@ -18,8 +18,8 @@ pub use record::{Record, RecordArena, uuid_of};
 pub use view::{Page, PodView};
 
 use crate::{
+    encoding::{EncodeError, Identity, Packed, Scratch, SkeletonPool},
     model::{Cursor, PodKey, Prune, Revision, RevisionError},
-    shape::{Identity, Packed, Scratch, ShapeError, Shapes},
 };
 
 /// One state of one Pod.
@@ -86,7 +86,7 @@ impl CachedPod {
     /// When the JSON is not a Pod, or cannot be cached.
     pub fn read(
         json: &[u8],
-        shapes: &Shapes,
+        pool: &SkeletonPool,
         scratch: &mut Scratch,
         held: impl FnOnce(&str, &str) -> Option<Arc<Self>>,
     ) -> Result<(Self, Option<Arc<Self>>), PodError> {
@@ -95,7 +95,7 @@ impl CachedPod {
             before = held.take()?(namespace, name).filter(|pod| &*pod.key.uid == uid);
             before.clone().map(Previous)
         };
-        match shapes.read(json, scratch, &mut ask) {
+        match pool.read(json, scratch, &mut ask) {
             Ok(read) => {
                 // For a Pod without a spec, `held` was not called yet.
                 ask(read.namespace, read.name, read.uid);
@@ -107,12 +107,12 @@ impl CachedPod {
                 });
                 Ok((Self { key, revision: Revision(read.revision), packed: read.packed }, before))
             }
-            Err(ShapeError::Unusual(pod)) => {
+            Err(EncodeError::Unusual(pod)) => {
                 // For a Pod of unknown form, `held` may not have been called yet.
                 ask(&pod.header.namespace, &pod.header.name, &pod.header.uid);
-                Ok((Self::pack_unshared(*pod, json, shapes.prune())?, before))
+                Ok((Self::pack_unshared(*pod, json, pool.prune())?, before))
             }
-            Err(ShapeError::Json(error)) => Err(error.into()),
+            Err(EncodeError::Json(error)) => Err(error.into()),
         }
     }
 

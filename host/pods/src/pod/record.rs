@@ -8,8 +8,8 @@ use bytes::{Bytes, BytesMut};
 
 use super::CachedPod;
 use crate::{
+    encoding::{Packed, Scratch, Shape, SkeletonPool, put_varint, uuid, uuid_text, varint},
     model::{PodKey, Revision},
-    shape::{Packed, Scratch, Shape, Shapes, put_varint, uuid, uuid_text, varint},
 };
 
 /// The size of the chunks that contain the records of one list. A separate allocation for each Pod of a list, freed
@@ -53,14 +53,14 @@ impl Record {
     }
 
     /// Encodes the Pod again if other Pods of the list have shown since how to share more of it.
-    pub fn renew(&mut self, shapes: &Shapes, scratch: &mut Scratch, arena: &mut RecordArena) {
+    pub fn renew(&mut self, pool: &SkeletonPool, scratch: &mut Scratch, arena: &mut RecordArena) {
         if !self.shape.is_superseded() {
             return;
         }
         let again = self.pod().and_then(|pod| {
             let json = pod.packed().json(pod.identity())?;
             // With its former state, or it would count as another user of what it keeps.
-            Some(CachedPod::read(&json, shapes, scratch, |_, _| Some(pod)).ok()?.0)
+            Some(CachedPod::read(&json, pool, scratch, |_, _| Some(pod)).ok()?.0)
         });
         if let Some(again) = again {
             *self = Self::new(&again, arena);

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use podium_pods::{
     cache::{self, Reader, Writer},
+    encoding::SkeletonPool,
     pod::{Change, Checkpoint, Observation, PodView, Record},
-    shape::Shapes,
     testing::summary,
 };
 use tokio::sync::mpsc;
@@ -45,7 +45,7 @@ pub(super) fn rig_of(
 ) -> Rig {
     let (api, requests) = wire(answers);
     let (writer, reader) = cache::new(7);
-    let watch = Watch::new(api, options, Arc::new(Shapes::new(7)), Arc::new(reader.clone()), 7);
+    let watch = Watch::new(api, options, Arc::new(SkeletonPool::new(7)), Arc::new(reader.clone()), 7);
     let watch = watch.from_checkpoint(checkpoint).of_cluster(cluster);
     let counters = watch.counters();
     let (sender, observations) = mpsc::channel(16);
@@ -450,7 +450,7 @@ async fn waits_do_not_grow_while_the_server_cannot_be_reached_and_do_where_it_fa
     for (sent, grow) in [(false, false), (true, true)] {
         let (api, _) = wire(Vec::new());
         let (_, reader) = cache::new(7);
-        let mut watch = Watch::new(api, WatchOptions::default(), Arc::new(Shapes::new(7)), Arc::new(reader), 7);
+        let mut watch = Watch::new(api, WatchOptions::default(), Arc::new(SkeletonPool::new(7)), Arc::new(reader), 7);
         let mut longest = Duration::ZERO;
         for _ in 0..10 {
             watch.after_error(&ApiError::Transport { sent, message: String::new() });

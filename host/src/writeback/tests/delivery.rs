@@ -67,7 +67,7 @@ impl Wire {
         });
         let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(60)).with_backpressure();
         let pruned = podium_pods::model::Prune::annotations(["x.example/pruned"]);
-        Writeback::new(&api, Arc::new(Shapes::new(7).pruning(pruned)))
+        Writeback::new(&api, Arc::new(SkeletonPool::new(7).pruning(pruned)))
     }
 
     fn seen(&self) -> Vec<Seen> {

@@ -25,9 +25,9 @@ use podium_engine::{
 };
 use podium_pods::{
     cache,
-    model::{Action, BoxFuture, Grants, KeyPattern, PluginSpec, Revision, Write},
+    encoding::SkeletonPool,
+    model::{Action, BoxFuture, Grants, KeyPattern, PluginSpec, Prune, Revision, Write},
     pod::{CachedPod, PodList, Record},
-    shape::Shapes,
     testing,
 };
 use serde_json::{Value, json};
@@ -155,14 +155,14 @@ fn cluster(rule: impl Fn(Duration, &str, &str) -> Option<Refusal> + Send + Sync 
     });
     writer.relist(pods.collect::<PodList>(), Revision(5)).publish();
     let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5)).with_backpressure();
-    let shapes = Arc::new(Shapes::new(7));
+    let pool = Arc::new(SkeletonPool::new(7));
     let dispatch = Arc::new(Dispatch {
         queue: Arc::new(Queue::new(Backoff::default(), WORKERS / 2, 1)),
         registry: Arc::default(),
         expectations: Arc::default(),
         reader,
-        deliver: Arc::new(Writeback::new(&api, shapes.clone())),
-        live: Arc::new(LivePods::new(api, shapes)),
+        deliver: Arc::new(Writeback::new(&api, pool)),
+        live: Arc::new(LivePods::new(api, Prune::NOTHING)),
         write_through: Arc::new(IntoCache(Mutex::new(writer))),
         clock: Clock::starting_at(1_000),
         seed: 1,

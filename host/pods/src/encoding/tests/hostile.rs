@@ -4,10 +4,10 @@
 use podium_wire::{Section, SectionBytes, SectionSet};
 use proptest::prelude::*;
 
-use super::{encoded, none, same_as_decoded, shapes};
+use super::{encoded, none, pool, same_as_decoded};
 use crate::{
+    encoding::*,
     pod::{CachedPod, Record, RecordArena},
-    shape::*,
     testing::{pod_json, written},
 };
 
@@ -24,8 +24,8 @@ fn back(read: &Read<'_>) -> String {
     String::from_utf8(read.packed.json(identity).unwrap()).unwrap()
 }
 
-fn read(shapes: &Shapes, scratch: &mut Scratch, json: &str, held: Option<&Packed>) -> Packed {
-    let read = shapes.read(json.as_bytes(), scratch, |_, _, _| held).unwrap();
+fn read(pool: &SkeletonPool, scratch: &mut Scratch, json: &str, held: Option<&Packed>) -> Packed {
+    let read = pool.read(json.as_bytes(), scratch, |_, _, _| held).unwrap();
     same_as_decoded(&read, json.as_bytes());
     assert_eq!(back(&read), json);
     read.packed
@@ -39,24 +39,24 @@ fn same_sections(one: &Packed, other: &Packed, identity: Identity<'_>) {
 
 #[test]
 fn words_with_an_escaped_letter_between_them_are_no_words() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let state = |text: &str| pod("shop", "web-abcde", &format!(r#""a":"{text} and the rest is shared""#), "", "");
     let kept: Vec<_> = [r"b\u0041c", r"x\u0041yAz", r"xAy\u0041z"]
         .into_iter()
-        .map(|text| read(&shapes, &mut scratch, &state(text), None))
+        .map(|text| read(&pool, &mut scratch, &state(text), None))
         .collect();
     same_sections(&kept[1], &kept[2], Identity { name: "web-abcde", uid: "uid-web-abcde", revision: 0 });
 }
 
 #[test]
 fn a_placeholder_behind_a_backslash_is_no_skeleton() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     for contents in ["\\\0\u{e}\0\u{1}", "\\\0\u{e}\u{2}\0\u{1}"] {
         let json = pod("shop", "web-abcde", "", &format!(r#""restartPolicy":"{contents}""#), "");
-        assert!(matches!(shapes.read(json.as_bytes(), &mut scratch, none), Err(ShapeError::Json(_))));
+        assert!(matches!(pool.read(json.as_bytes(), &mut scratch, none), Err(EncodeError::Json(_))));
         let json = pod("shop", "web-abcde", "", &format!(r#""hostname":"{contents}""#), "");
-        assert!(matches!(shapes.read(json.as_bytes(), &mut scratch, none), Err(ShapeError::Json(_))));
-        let restored = Shapes::new(8).restore(
+        assert!(matches!(pool.read(json.as_bytes(), &mut scratch, none), Err(EncodeError::Json(_))));
+        let restored = SkeletonPool::new(8).restore(
             [
                 json.as_bytes(),
                 format!("{{\"restartPolicy\":\"{contents}\",\"hostname\":\"\0\u{f}\"}}").as_bytes(),
@@ -71,11 +71,11 @@ fn a_placeholder_behind_a_backslash_is_no_skeleton() {
 
 #[test]
 fn the_mark_of_a_fragment_in_the_text_is_no_fragment() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     for mark in ["\0\u{e}\u{1}", "\0\u{e}\u{2}", "\0\u{e}\0"] {
         let json = pod("shop", "web-abcde", "", "", "").replace(r#","spec""#, &format!(r#","later":{mark},"spec""#));
-        let read = shapes.read(json.as_bytes(), &mut scratch, none);
-        assert!(matches!(read, Err(ShapeError::Json(_))), "{mark:?} {read:?}");
+        let read = pool.read(json.as_bytes(), &mut scratch, none);
+        assert!(matches!(read, Err(EncodeError::Json(_))), "{mark:?} {read:?}");
     }
 }
 
@@ -83,7 +83,7 @@ fn the_mark_of_a_fragment_in_the_text_is_no_fragment() {
 fn a_literal_like_a_sentinel_is_never_taken_for_the_value_that_is_like_it_too() {
     for at in 0..12 {
         for fragment in 0..3 {
-            let (shapes, mut scratch) = shapes();
+            let (pool, mut scratch) = pool();
             let sentinel = placeholder::sentinel_text(fragment * skeleton::MAX_PLACEHOLDERS + at);
             let mut kept = Vec::new();
             for (name, own) in
@@ -91,7 +91,7 @@ fn a_literal_like_a_sentinel_is_never_taken_for_the_value_that_is_like_it_too() 
             {
                 let texts = |name: &str| format!(r#""a":"{sentinel}","{name}":"{own}""#);
                 let json = pod("shop", name, &texts("b"), &texts("b"), &texts("message"));
-                kept.push(shapes.read(json.as_bytes(), &mut scratch, none).map(|read| {
+                kept.push(pool.read(json.as_bytes(), &mut scratch, none).map(|read| {
                     same_as_decoded(&read, json.as_bytes());
                     read.packed
                 }));
@@ -103,46 +103,46 @@ fn a_literal_like_a_sentinel_is_never_taken_for_the_value_that_is_like_it_too() 
 #[test]
 fn a_number_like_a_sentinel_is_never_taken_for_the_time_that_is_like_it_too() {
     for at in 0..4 {
-        let (shapes, mut scratch) = shapes();
+        let (pool, mut scratch) = pool();
         let number = Fragment::Spec as usize * skeleton::MAX_PLACEHOLDERS + at;
         let seconds = placeholder::sentinel_time(number) * 1_000;
         let time = String::from_utf8(forms::time_text(placeholder::sentinel_time(number)).to_vec()).unwrap();
         let mut kept = Vec::new();
         for (name, time) in [("web-aaaaa", &*time), ("web-bbbbb", "2026-01-01T00:00:00Z")] {
             let spec = format!(r#""tolerations":[{{"key":"{time}","tolerationSeconds":{seconds}}}]"#);
-            kept.push(read(&shapes, &mut scratch, &pod("shop", name, "", &spec, ""), None));
+            kept.push(read(&pool, &mut scratch, &pod("shop", name, "", &spec, ""), None));
         }
     }
 }
 
 #[test]
 fn a_pod_that_is_encoded_again_is_still_the_only_one_with_its_skeletons() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let mut arena = RecordArena::default();
     let mut record = |name: &str, args: &str, message: &str| {
         let spec = format!(r#""containers":[{{"name":"a","args":[{args}]}}]"#);
         let json = pod("shop", name, "", &spec, &format!(r#""message":"{message}""#));
-        let read = CachedPod::read(json.as_bytes(), &shapes, &mut scratch, |_, _| None).unwrap();
+        let read = CachedPod::read(json.as_bytes(), &pool, &mut scratch, |_, _| None).unwrap();
         Record::new(&read.0, &mut arena)
     };
     let mut first = record("web-aaaaa", r#""a""#, "one");
     let _second = record("web-bbbbb", r#""a","b""#, "two");
     assert!(first.shape().is_superseded());
-    first.renew(&shapes, &mut scratch, &mut arena);
+    first.renew(&pool, &mut scratch, &mut arena);
     assert!(!first.shape().is_superseded());
     assert!(first.shape().skeletons[Fragment::Spec].has_one_user());
 }
 
 #[test]
 fn only_so_many_strings_of_a_structure_are_generalised() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let json = |name: &str, at: usize| {
         let args: Vec<_> = (0..12_000).map(|arg| format!("\"{at}{}\"", arg % 7)).collect();
         pod("shop", name, "", &format!(r#""containers":[{{"name":"a","args":[{}]}}]"#, args.join(",")), "")
     };
     let mut kept = Vec::new();
     for (at, name) in ["web-aaaaa", "web-bbbbb", "web-ccccc"].into_iter().enumerate() {
-        kept.push(read(&shapes, &mut scratch, &json(name, at), None));
+        kept.push(read(&pool, &mut scratch, &json(name, at), None));
     }
     let spec = kept[2].skeleton(Fragment::Spec);
     assert!(spec.is_generalised && spec.placeholders() < 3_000, "{}", spec.placeholders());
@@ -153,18 +153,18 @@ fn json_that_is_too_deep_has_no_structure_and_is_read() {
     let deep = |depth: usize| format!(r#"{{"later":{}"a"{}}}"#, "[".repeat(depth), "]".repeat(depth));
     let structure = |depth| Structure::of(Fragment::Spec, deep(depth).as_bytes(), &FixedState::with_seed(1));
     assert!(structure(100).is_some() && structure(200).is_none());
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let deep = deep(200);
     let spec = deep.strip_prefix('{').and_then(|deep| deep.strip_suffix('}')).unwrap();
-    read(&shapes, &mut scratch, &pod("shop", "web-abcde", "", spec, ""), None);
+    read(&pool, &mut scratch, &pod("shop", "web-abcde", "", spec, ""), None);
 }
 
 #[test]
 fn a_skeleton_that_one_namespace_superseded_is_not_given_to_another() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let mut of = |namespace: &str, name: &str, value: &str| {
         let spec = format!(r#""containers":[{{"name":"a","image":"i","env":[{{"name":"A","value":"{value}"}}]}}]"#);
-        read(&shapes, &mut scratch, &pod(namespace, name, "", &spec, ""), None)
+        read(&pool, &mut scratch, &pod(namespace, name, "", &spec, ""), None)
     };
     let _kept = [of("hostile", "web-aaaaa", "for all"), of("hostile", "web-bbbbb", "own")];
     let shop = [of("shop", "web-aaaaa", "for all"), of("shop", "web-bbbbb", "for all")];
@@ -176,30 +176,30 @@ fn a_skeleton_that_one_namespace_superseded_is_not_given_to_another() {
 
 #[test]
 fn the_next_state_of_another_namespaces_pods_does_not_generalise_this_ones() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let names = ["web-aaaaa", "web-bbbbb", "web-ccccc", "web-ddddd"];
     let state = |namespace: &str, name: &str, message: &str| {
         pod(namespace, name, "", "", &format!(r#""phase":"Pending","message":"{message}""#))
     };
-    let hostile = names.map(|name| read(&shapes, &mut scratch, &state("hostile", name, "wait"), None));
+    let hostile = names.map(|name| read(&pool, &mut scratch, &state("hostile", name, "wait"), None));
     let _later: Vec<_> = names
         .into_iter()
         .zip(&hostile)
         .map(|(name, held)| {
-            read(&shapes, &mut scratch, &state("hostile", name, &format!("now {}", &name[6..])), Some(held))
+            read(&pool, &mut scratch, &state("hostile", name, &format!("now {}", &name[6..])), Some(held))
         })
         .collect();
-    let shop = read(&shapes, &mut scratch, &state("shop", "web-aaaaa", "wait"), None);
+    let shop = read(&pool, &mut scratch, &state("shop", "web-aaaaa", "wait"), None);
     assert!(!shop.skeleton(Fragment::Status).is_generalised);
-    let shop = read(&shapes, &mut scratch, &state("shop", "web-aaaaa", "ready"), Some(&shop));
+    let shop = read(&pool, &mut scratch, &state("shop", "web-aaaaa", "ready"), Some(&shop));
     assert!(!shop.skeleton(Fragment::Status).is_generalised);
 }
 
 #[test]
 fn times_and_counts_that_no_json_has_are_not_restored() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let json = pod("shop", "web-abcde", "", "", r#""containerStatuses":[{"name":"a","restartCount":3}]"#);
-    let packed = read(&shapes, &mut scratch, &json, None);
+    let packed = read(&pool, &mut scratch, &json, None);
     let texts = packed.shape().keys().unwrap().map(|(_, text)| text.to_vec());
     let texts = texts.each_ref().map(|text| &**text);
     let identity = Identity { name: "web-abcde", uid: "u", revision: 5 };
@@ -211,7 +211,7 @@ fn times_and_counts_that_no_json_has_are_not_restored() {
             let own = Packed::new(Arc::clone(packed.shape()), PerFragment([&outer, &[], &status]));
             let shape =
                 if packed.shape().fits(own.own_bytes(), identity) { Some(Arc::clone(packed.shape())) } else { None };
-            let restored = Shapes::new(8).restore(texts, own.own_bytes(), identity);
+            let restored = SkeletonPool::new(8).restore(texts, own.own_bytes(), identity);
             for shape in shape.into_iter().chain(restored) {
                 let packed = Packed::from_parts(shape, own.own_bytes());
                 let json = packed.json(identity).unwrap();
@@ -226,22 +226,22 @@ fn times_and_counts_that_no_json_has_are_not_restored() {
 
 #[test]
 fn one_json_text_with_two_skeletons_is_one_object() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let state = |ip: &str| pod("shop", "web-abcde", "", "", &format!(r#""hostIP":"10.0.0.1","podIP":"{ip}""#));
-    let before = read(&shapes, &mut scratch, &state("10.0.0.2"), None);
-    let _more = read(&shapes, &mut scratch, &state("10.0.0.3"), None);
-    let one = read(&shapes, &mut scratch, &state("10.0.0.1"), Some(&before));
-    let (_, mut other) = self::shapes();
-    let two = read(&shapes, &mut other, &state("10.0.0.1"), None);
+    let before = read(&pool, &mut scratch, &state("10.0.0.2"), None);
+    let _more = read(&pool, &mut scratch, &state("10.0.0.3"), None);
+    let one = read(&pool, &mut scratch, &state("10.0.0.1"), Some(&before));
+    let (_, mut other) = self::pool();
+    let two = read(&pool, &mut other, &state("10.0.0.1"), None);
     same_sections(&one, &two, Identity { name: "web-abcde", uid: "uid-web-abcde", revision: 0 });
 }
 
 #[test]
 fn threads_that_generalise_the_same_pods_read_what_the_decoder_makes_of_them() {
-    let shapes = Shapes::new(7);
+    let pool = SkeletonPool::new(7);
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
-            let shapes = &shapes;
+            let pool = &pool;
             scope.spawn(move || {
                 let mut scratch = Scratch::default();
                 let mut kept: Vec<Option<Packed>> = vec![None; 24];
@@ -263,7 +263,7 @@ fn threads_that_generalise_the_same_pods_read_what_the_decoder_makes_of_them() {
                     object["metadata"]["namespace"] = ["shop", "other"][(thread % 2) as usize].into();
                     let json = written(&object);
                     let held = kept[own as usize].take();
-                    let read = shapes.read(json.as_bytes(), &mut scratch, |_, _, _| held.as_ref()).unwrap();
+                    let read = pool.read(json.as_bytes(), &mut scratch, |_, _, _| held.as_ref()).unwrap();
                     same_as_decoded(&read, json.as_bytes());
                     let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
                     if let Some(held) = &held {
@@ -272,7 +272,7 @@ fn threads_that_generalise_the_same_pods_read_what_the_decoder_makes_of_them() {
                     if step % 7 == 0 {
                         let texts = read.packed.shape().keys().unwrap().map(|(_, text)| text.to_vec());
                         let restored =
-                            shapes.restore(texts.each_ref().map(|text| &**text), read.packed.own_bytes(), identity);
+                            pool.restore(texts.each_ref().map(|text| &**text), read.packed.own_bytes(), identity);
                         assert!(restored.is_some());
                     }
                     if step % 3 != 0 {
@@ -353,7 +353,7 @@ proptest! {
         states in prop::collection::vec((0..3_usize, 0..2_usize, any::<bool>(), prop::collection::vec((0..7_usize, contents()), 0..4)), 2..14),
         common in prop::collection::vec(contents(), 7),
     ) {
-        let (shapes, mut scratch) = shapes();
+        let (pool, mut scratch) = pool();
         let names = ["web-abcde", "web-fghij", "web-klmno"];
         let mut kept: Vec<(usize, usize, Packed)> = Vec::new();
         for (of, namespace, is_held, changes) in &states {
@@ -369,16 +369,16 @@ proptest! {
                 &format!(r#""phase":"Running","message":"{f}","podIP":"{g}","hostIP":"10.0.0.1","containerStatuses":[{{"name":"a","ready":true,"restartCount":3}}]"#),
             );
             let held = kept.iter().rev().find(|(other, space, _)| (other, space) == (of, namespace)).filter(|_| *is_held).map(|(.., packed)| packed.clone());
-            match shapes.read(json.as_bytes(), &mut scratch, |_, _, _| held.as_ref()) {
+            match pool.read(json.as_bytes(), &mut scratch, |_, _, _| held.as_ref()) {
                 Ok(read) => {
                     same_as_decoded(&read, json.as_bytes());
                     prop_assert_eq!(back(&read), json.as_str());
                     let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
                     let texts = read.packed.shape().keys().unwrap().map(|(_, text)| text.to_vec());
-                    prop_assert!(Shapes::new(9).restore(texts.each_ref().map(|text| &**text), read.packed.own_bytes(), identity).is_some());
+                    prop_assert!(SkeletonPool::new(9).restore(texts.each_ref().map(|text| &**text), read.packed.own_bytes(), identity).is_some());
                     kept.push((*of, *namespace, read.packed));
                 }
-                Err(ShapeError::Unusual(pod)) => kept.push((*of, *namespace, Packed::unshared(*pod, json.as_bytes(), &Prune::NOTHING).unwrap())),
+                Err(EncodeError::Unusual(pod)) => kept.push((*of, *namespace, Packed::unshared(*pod, json.as_bytes(), &Prune::NOTHING).unwrap())),
                 Err(error) => prop_assert!(false, "{error} {json}"),
             }
         }
@@ -404,13 +404,13 @@ proptest! {
         changes in prop::collection::vec((any::<prop::sample::Index>(), prop::sample::select(b"\0\x01\x02\x04\x0d\x0e\x0f\x10\"\\a}],:{[\xff\x80\x7f\x09\x01\x01".to_vec()), 0..3_u8), 1..6),
         more in prop::collection::vec(contents(), 2),
     ) {
-        let (shapes, mut scratch) = shapes();
+        let (pool, mut scratch) = pool();
         let json = |name: &str, text: &str| pod("shop", name, &format!(r#""a":"{text} the rest is shared by all""#),
             &format!(r#""nodeName":"node-1","containers":[{{"name":"a","args":["{text}"]}}]"#),
             &format!(r#""phase":"Running","podIP":"10.0.0.1","hostIP":"10.0.0.1","message":"{text} {name}","containerStatuses":[{{"restartCount":3,"containerID":"c://0a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f9"}}]"#));
         let mut kept = Vec::new();
         for (name, text) in [("web-abcde", "a"), ("web-fghij", "10.0.0.1"), ("web-klmno", &*more[0]), ("web-abcde", &*more[1])] {
-            kept.extend(shapes.read(json(name, text).as_bytes(), &mut scratch, none).map(|read| read.packed));
+            kept.extend(pool.read(json(name, text).as_bytes(), &mut scratch, none).map(|read| read.packed));
         }
         let packed = kept.last().unwrap();
         let mut texts = packed.shape().keys().unwrap().map(|(_, text)| text.to_vec());
@@ -426,7 +426,7 @@ proptest! {
         }
         let identity = Identity { name: "web-abcde", uid: "uid-web-abcde", revision: 5 };
         let texts = texts.each_ref().map(|text| &**text);
-        let restored = Shapes::new(8).restore(texts, &own, identity);
+        let restored = SkeletonPool::new(8).restore(texts, &own, identity);
         let known = packed.shape().fits(&own, identity).then(|| Arc::clone(packed.shape()));
         for shape in restored.into_iter().chain(known) {
             let restored = Packed::from_parts(shape, &own);

@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use podium_pods::shape::{Identity, Packed, Scratch, Shapes};
+use podium_pods::encoding::{Identity, Packed, Scratch, SkeletonPool};
 use shuttle::{
     rand::{Rng, thread_rng},
     thread,
@@ -30,30 +30,30 @@ fn pod(at: usize) -> Vec<u8> {
     format!(r#"{{"kind":"Pod","apiVersion":"v1","metadata":{metadata},"spec":{spec},"status":{status}}}"#).into_bytes()
 }
 
-fn read(shapes: &Shapes, at: usize) -> Packed {
+fn read(pool: &SkeletonPool, at: usize) -> Packed {
     let none = |_: &str, _: &str, _: &str| None::<Packed>;
-    shapes.read(&PODS[at], &mut Scratch::default(), none).unwrap().packed
+    pool.read(&PODS[at], &mut Scratch::default(), none).unwrap().packed
 }
 
 /// What Pods have of it is in the table, once: the spec that all share, and two parts of each workload.
-fn parts_are_those_of(shapes: &Shapes, held: &[(usize, Packed)]) {
+fn parts_are_those_of(pool: &SkeletonPool, held: &[(usize, Packed)]) {
     let workloads = held.iter().map(|(at, _)| at).collect::<BTreeSet<_>>().len();
-    assert_eq!(shapes.skeletons(), 2 * workloads + usize::from(workloads > 0));
+    assert_eq!(pool.skeletons(), 2 * workloads + usize::from(workloads > 0));
 }
 
 #[test]
 fn a_part_is_there_once_while_a_pod_has_it_and_gone_with_the_last() {
     common::check(250, 16, || {
-        let shapes = Arc::new(Shapes::new(7));
+        let pool = Arc::new(SkeletonPool::new(7));
         // So many that the dead are swept out while others read.
-        (FEW..PODS.len()).for_each(|at| drop(read(&shapes, at)));
+        (FEW..PODS.len()).for_each(|at| drop(read(&pool, at)));
         let readers = [(); 2].map(|()| {
-            let shapes = Arc::clone(&shapes);
+            let pool = Arc::clone(&pool);
             thread::spawn(move || {
                 let mut held = Vec::new();
                 for _ in 0..3 {
                     let at = thread_rng().gen_range(0..FEW);
-                    held.push((at, read(&shapes, at)));
+                    held.push((at, read(&pool, at)));
                     if thread_rng().r#gen() {
                         held.swap_remove(thread_rng().gen_range(0..held.len()));
                     }
@@ -63,12 +63,12 @@ fn a_part_is_there_once_while_a_pod_has_it_and_gone_with_the_last() {
         });
         let mut held: Vec<_> = readers.into_iter().flat_map(|reader| reader.join().unwrap()).collect();
         while !held.is_empty() {
-            parts_are_those_of(&shapes, &held);
+            parts_are_those_of(&pool, &held);
             let (at, packed) = held.swap_remove(thread_rng().gen_range(0..held.len()));
             let identity = Identity { name: "web", uid: "web-uid", revision: 5 };
             assert_eq!(packed.json(identity).unwrap(), PODS[at]);
         }
-        parts_are_those_of(&shapes, &held);
+        parts_are_those_of(&pool, &held);
     });
 }
 
@@ -86,20 +86,20 @@ static OWN: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
 #[test]
 fn pods_whose_values_become_their_own_while_others_read_come_back_and_leave_nothing() {
     common::check(250, 16, || {
-        let shapes = Arc::new(Shapes::new(7));
+        let pool = Arc::new(SkeletonPool::new(7));
         let none = |_: &str, _: &str, _: &str| None::<Packed>;
         let readers = [(); 2].map(|()| {
-            let shapes = Arc::clone(&shapes);
+            let pool = Arc::clone(&pool);
             thread::spawn(move || {
                 for _ in 0..3 {
                     let at = thread_rng().gen_range(0..OWN.len());
-                    let packed = shapes.read(&OWN[at], &mut Scratch::default(), none).unwrap().packed;
+                    let packed = pool.read(&OWN[at], &mut Scratch::default(), none).unwrap().packed;
                     let identity = Identity { name: "web", uid: "web-uid", revision: 5 };
                     assert_eq!(packed.json(identity).unwrap(), OWN[at]);
                 }
             })
         });
         readers.into_iter().for_each(|reader| reader.join().unwrap());
-        assert_eq!(shapes.skeletons(), 0);
+        assert_eq!(pool.skeletons(), 0);
     });
 }

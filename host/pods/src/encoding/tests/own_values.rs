@@ -5,16 +5,16 @@ use podium_wire::{Section, SectionSet};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{none, same_as_decoded, shapes, without_managed_fields};
+use super::{none, pool, same_as_decoded, without_managed_fields};
 use crate::{
-    shape::*,
+    encoding::*,
     testing::{pod_json, written},
 };
 
 /// Reads the object as the next state of `held`, and compares it with the decoder's output.
-fn read(shapes: &Shapes, scratch: &mut Scratch, object: &Value, held: Option<&Packed>) -> Packed {
+fn read(pool: &SkeletonPool, scratch: &mut Scratch, object: &Value, held: Option<&Packed>) -> Packed {
     let json = written(object);
-    let read = shapes.read(json.as_bytes(), scratch, |_, _, _| held).unwrap();
+    let read = pool.read(json.as_bytes(), scratch, |_, _, _| held).unwrap();
     same_as_decoded(&read, json.as_bytes());
     let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
     let back: Value = serde_json::from_slice(&read.packed.json(identity).unwrap()).unwrap();
@@ -65,29 +65,29 @@ fn a_value_of_its_own_costs_its_bytes_and_pods_share_the_rest() {
     let own_bytes =
         |packed: &Packed| Fragment::ALL.into_iter().map(|fragment| packed.own(fragment).len()).sum::<usize>();
     for (what, change) in CHANGES {
-        let (shapes, mut scratch) = shapes();
+        let (pool, mut scratch) = pool();
         let mut kept = Vec::new();
         for own in 0..200 {
             let mut object = plain(own);
-            let without = own_bytes(&shapes.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed);
+            let without = own_bytes(&pool.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed);
             let bytes = change(&mut object, own);
-            let packed = read(&shapes, &mut scratch, &object, None);
+            let packed = read(&pool, &mut scratch, &object, None);
             // The first ones are as they are.
             assert!(own < 20 || own_bytes(&packed) <= without + bytes + 8, "{what}: {without} and {bytes}, {packed:?}");
             kept.push(packed);
         }
-        assert!(shapes.skeletons() < FRAGMENTS + 6, "{what}: {} parts", shapes.skeletons());
+        assert!(pool.skeletons() < FRAGMENTS + 6, "{what}: {} parts", pool.skeletons());
         // A later state of each.
         for (own, before) in kept.iter_mut().enumerate() {
             let mut object = plain(own as u64);
             object["metadata"]["resourceVersion"] = "99999".into();
             change(&mut object, own as u64 + 1_000);
-            let packed = read(&shapes, &mut scratch, &object, Some(before));
+            let packed = read(&pool, &mut scratch, &object, Some(before));
             let changed = packed.changed_from(before, object["metadata"]["name"].as_str().unwrap(), "");
             assert!(changed.contains(Section::Full), "{what}");
             *before = packed;
         }
-        assert!(shapes.skeletons() < FRAGMENTS + 6, "{what}: {} parts after the events", shapes.skeletons());
+        assert!(pool.skeletons() < FRAGMENTS + 6, "{what}: {} parts after the events", pool.skeletons());
     }
 }
 
@@ -105,70 +105,70 @@ fn pod_networks(own: u64) -> String {
 
 #[test]
 fn of_json_in_an_annotation_only_the_words_that_differ_are_stored() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     // What is learned comes from Pods that are still there.
     let mut kept = Vec::new();
     for own in 0..200 {
         let mut object = pod_json(1, own, "Running");
-        let without = shapes.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed.own_bytes().len();
+        let without = pool.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed.own_bytes().len();
         object["metadata"]["annotations"]["k8s.ovn.org/pod-networks"] = pod_networks(own).into();
-        let packed = read(&shapes, &mut scratch, &object, None);
+        let packed = read(&pool, &mut scratch, &object, None);
         // Two addresses of the Pod, three of its gateway, and a MAC address, each with one byte before it.
         let most = without + 5 * 5 + 7 + 2;
         assert!(own < 20 || packed.own_bytes().len() <= most, "{own}: {} bytes", packed.own_bytes().len() - without);
         kept.push(packed);
     }
-    assert!(shapes.skeletons() < FRAGMENTS + 8, "{} skeletons", shapes.skeletons());
+    assert!(pool.skeletons() < FRAGMENTS + 8, "{} skeletons", pool.skeletons());
     // Another form of the text is stored as a whole, at once and for all Pods that have it.
     for own in 0..50 {
         let mut object = pod_json(1, own, "Running");
         object["metadata"]["annotations"]["k8s.ovn.org/pod-networks"] =
             format!("{{ {} }}", "x ".repeat(own as usize)).into();
-        kept.push(read(&shapes, &mut scratch, &object, None));
+        kept.push(read(&pool, &mut scratch, &object, None));
     }
-    assert!(shapes.skeletons() < FRAGMENTS + 11, "{} skeletons", shapes.skeletons());
+    assert!(pool.skeletons() < FRAGMENTS + 11, "{} skeletons", pool.skeletons());
 }
 
 #[test]
 fn an_annotation_that_each_event_sets_is_recognised_at_the_next_event() {
-    let (shapes, mut scratch) = shapes();
-    let mut kept: Vec<_> = (0..50).map(|own| read(&shapes, &mut scratch, &pod_json(1, own, "Running"), None)).collect();
+    let (pool, mut scratch) = pool();
+    let mut kept: Vec<_> = (0..50).map(|own| read(&pool, &mut scratch, &pod_json(1, own, "Running"), None)).collect();
     for event in 0..3 {
         for (own, before) in kept.iter_mut().enumerate() {
             let mut object = pod_json(1, own as u64, "Running");
             object["metadata"]["annotations"]["seen"] = format!("{event} of {own}").into();
-            *before = read(&shapes, &mut scratch, &object, Some(before));
+            *before = read(&pool, &mut scratch, &object, Some(before));
             // Two Pods show that the value is one of their own.
             let was_cut = !scratch.drafts[Fragment::Object].text.is_empty();
             assert_eq!(was_cut, own + event < 2, "event {event} of {own}");
         }
     }
-    assert_eq!(shapes.skeletons(), FRAGMENTS);
+    assert_eq!(pool.skeletons(), FRAGMENTS);
 }
 
 #[test]
 fn the_first_pod_of_a_workload_is_encoded_again_when_a_later_one_shows_what_is_its_own() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let annotated = |own: u64, phase: &str| {
         let mut object = pod_json(1, own, phase);
         object["metadata"]["annotations"]["note"] = format!("a note of {own}").into();
         object
     };
-    let mut first = read(&shapes, &mut scratch, &annotated(0, "Running"), None);
+    let mut first = read(&pool, &mut scratch, &annotated(0, "Running"), None);
     assert!(!first.shape().is_superseded());
-    let second = read(&shapes, &mut scratch, &annotated(1, "Running"), None);
+    let second = read(&pool, &mut scratch, &annotated(1, "Running"), None);
     assert!(first.shape().is_superseded() && !second.shape().is_superseded());
-    let again = read(&shapes, &mut scratch, &annotated(0, "Running"), Some(&first));
+    let again = read(&pool, &mut scratch, &annotated(0, "Running"), Some(&first));
     assert!(Arc::ptr_eq(again.skeleton(Fragment::Object), second.skeleton(Fragment::Object)));
     assert!(again.changed_from(&first, "", "").is_empty(), "it is the same Pod");
     first = again;
-    assert_eq!(shapes.skeletons(), FRAGMENTS);
+    assert_eq!(pool.skeletons(), FRAGMENTS);
     drop((first, second));
 }
 
 #[test]
 fn what_is_a_pods_own_in_one_status_is_in_the_next_one() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let object = |own: u64, phase: &str, ready: bool| {
         let mut object = pod_json(1, own, phase);
         object["status"]["podIPs"] = json!([{"ip": object["status"]["podIP"]}, {"ip": format!("fd00:10:1::{own:x}")}]);
@@ -178,42 +178,42 @@ fn what_is_a_pods_own_in_one_status_is_in_the_next_one() {
         }
         object
     };
-    let kept: Vec<_> = (0..9).map(|own| read(&shapes, &mut scratch, &object(own, "Running", true), None)).collect();
+    let kept: Vec<_> = (0..9).map(|own| read(&pool, &mut scratch, &object(own, "Running", true), None)).collect();
     // The first Pod in the other status has no skeleton of its own.
-    let first = read(&shapes, &mut scratch, &object(0, "Running", false), Some(&kept[0]));
-    let second = read(&shapes, &mut scratch, &object(1, "Running", false), Some(&kept[1]));
+    let first = read(&pool, &mut scratch, &object(0, "Running", false), Some(&kept[0]));
+    let second = read(&pool, &mut scratch, &object(1, "Running", false), Some(&kept[1]));
     assert!(Arc::ptr_eq(first.skeleton(Fragment::Status), second.skeleton(Fragment::Status)));
     // Nor has a Pod of a workload for which nothing was learned a part of this.
     let mut other = object(0, "Running", true);
     other["metadata"]["generateName"] = "other-".into();
     other["metadata"]["namespace"] = "another".into();
-    let other = read(&shapes, &mut scratch, &other, None);
+    let other = read(&pool, &mut scratch, &other, None);
     assert!(!other.skeleton(Fragment::Status).is_generalised);
 }
 
 #[test]
 fn a_value_that_a_rollout_brings_to_all_pods_of_a_workload_stays_shared() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let mut kept = Vec::new();
     for image in ["registry.example/app:1", "registry.example/app:2", "registry.example/app:3"] {
         for own in 0..40 {
             let mut object = pod_json(1, own, "Running");
             object["spec"]["containers"][0]["image"] = image.into();
-            kept.push(read(&shapes, &mut scratch, &object, None));
+            kept.push(read(&pool, &mut scratch, &object, None));
         }
     }
     assert!(kept.iter().all(|packed| !packed.skeleton(Fragment::Spec).is_generalised));
-    assert_eq!(shapes.skeletons(), FRAGMENTS + 2);
+    assert_eq!(pool.skeletons(), FRAGMENTS + 2);
 }
 
 #[test]
 fn what_one_namespace_generalises_is_as_it_was_in_another() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let mut of = |namespace: &str, own: u64, value: &str| {
         let mut object = pod_json(1, own, "Running");
         object["metadata"]["namespace"] = namespace.into();
         object["spec"]["containers"][0]["env"][0]["value"] = value.into();
-        read(&shapes, &mut scratch, &object, None)
+        read(&pool, &mut scratch, &object, None)
     };
     let shared = of("shop", 1, "for all");
     let hostile: Vec<_> = (0..50).map(|own| of("hostile", own, &format!("value {own}"))).collect();
@@ -230,56 +230,56 @@ fn what_one_namespace_generalises_is_as_it_was_in_another() {
 
 #[test]
 fn a_namespace_whose_pods_all_differ_in_structure_has_no_more_than_its_room() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let (mut kept, mut undivided) = (Vec::new(), 0);
     for own in 0..400 {
         let mut object = pod_json(1, own, "Running");
         object["metadata"]["namespace"] = "hostile".into();
         object["spec"][format!("later-{own}")] = json!({"number": own, "text": "x".repeat(200_000)});
         let json = written(&object);
-        match shapes.read(json.as_bytes(), &mut scratch, none) {
+        match pool.read(json.as_bytes(), &mut scratch, none) {
             Ok(read) => {
                 same_as_decoded(&read, json.as_bytes());
                 kept.push(read.packed);
             }
-            Err(ShapeError::Unusual(_)) => undivided += 1,
+            Err(EncodeError::Unusual(_)) => undivided += 1,
             Err(error) => panic!("{error}"),
         }
     }
     assert!((100..200).contains(&kept.len()) && undivided == 400 - kept.len(), "{} and {undivided}", kept.len());
     // Another namespace has its own room, and this one has it again once its Pods are gone.
-    read(&shapes, &mut scratch, &pod_json(1, 1, "Running"), None);
+    read(&pool, &mut scratch, &pod_json(1, 1, "Running"), None);
     drop(kept);
     let mut object = pod_json(1, 401, "Running");
     object["metadata"]["namespace"] = "hostile".into();
-    read(&shapes, &mut scratch, &object, None);
+    read(&pool, &mut scratch, &object, None);
 }
 
 #[test]
 fn strings_that_the_decoder_reads_are_never_generalised() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let mut kept = Vec::new();
     for own in 0..20 {
         let mut object = pod_json(1, own, "Running");
         object["status"]["conditions"][0]["status"] = ["True", "False", "Unknown"][own as usize % 3].into();
         object["spec"]["restartPolicy"] = ["Always", "OnFailure", "Never"][own as usize % 3].into();
-        kept.push(read(&shapes, &mut scratch, &object, None));
+        kept.push(read(&pool, &mut scratch, &object, None));
     }
     let mut object = pod_json(1, 30, "Running");
     object["spec"]["restartPolicy"] = "odd".into();
     let json = written(&object);
-    assert!(matches!(shapes.read(json.as_bytes(), &mut scratch, none), Err(ShapeError::Json(_))));
+    assert!(matches!(pool.read(json.as_bytes(), &mut scratch, none), Err(EncodeError::Json(_))));
 }
 
 #[test]
 fn a_member_name_is_never_generalised_however_it_is_written() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let mut kept = Vec::new();
     for own in 0..4 {
         let json = written(&pod_json(1, own, "Running"));
         // With a space behind it, a name looks like a value; the next Pod could have `nodeName` here.
         let json = json.replace(r#""hostname":"#, &format!(r#""hostname{own}" :"#));
-        let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+        let read = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
         same_as_decoded(&read, json.as_bytes());
         assert!(!read.packed.skeleton(Fragment::Spec).is_generalised);
         kept.push(read.packed);
@@ -288,23 +288,23 @@ fn a_member_name_is_never_generalised_however_it_is_written() {
 
 #[test]
 fn a_value_that_makes_a_section_too_long_is_an_error_and_not_a_value() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let annotated = |own: u64, length: usize| {
         let mut object = pod_json(1, own, "Running");
         object["metadata"]["annotations"]["note"] = format!("{own}{}", "x".repeat(length)).into();
         written(&object)
     };
     let kept: Vec<_> =
-        (0..4).map(|own| shapes.read(annotated(own, 10).as_bytes(), &mut scratch, none).unwrap().packed).collect();
+        (0..4).map(|own| pool.read(annotated(own, 10).as_bytes(), &mut scratch, none).unwrap().packed).collect();
     assert!(kept[3].skeleton(Fragment::Object).is_generalised);
     let long = annotated(5, 5 << 20);
-    let Err(ShapeError::Unusual(pod)) = shapes.read(long.as_bytes(), &mut scratch, none) else { panic!() };
+    let Err(EncodeError::Unusual(pod)) = pool.read(long.as_bytes(), &mut scratch, none) else { panic!() };
     assert!(Packed::unshared(*pod, long.as_bytes(), &Prune::NOTHING).is_err());
 }
 
 #[test]
 fn values_that_are_no_json_are_not_restored() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let annotated = |own: u64, note: &str| {
         let mut object = pod_json(1, own, "Running");
         object["metadata"]["annotations"]["note"] = note.into();
@@ -313,7 +313,7 @@ fn values_that_are_no_json_are_not_restored() {
     let kept: Vec<_> = ["one", "two", "a \"third\" one"]
         .into_iter()
         .enumerate()
-        .map(|(own, note)| shapes.read(annotated(own as u64, note).as_bytes(), &mut scratch, none).unwrap().packed)
+        .map(|(own, note)| pool.read(annotated(own as u64, note).as_bytes(), &mut scratch, none).unwrap().packed)
         .collect();
     let (packed, json) = (&kept[2], annotated(2, "a \"third\" one"));
     let object: Value = serde_json::from_str(&json).unwrap();
@@ -327,13 +327,13 @@ fn values_that_are_no_json_are_not_restored() {
     assert!(!packed.shape().fits(&forged, identity));
     let texts = packed.shape().keys().unwrap().map(|(_, text)| text.to_vec());
     let texts = texts.each_ref().map(|text| &**text);
-    assert!(Shapes::new(8).restore(texts, own, identity).is_some());
-    assert!(Shapes::new(8).restore(texts, &forged, identity).is_none());
+    assert!(SkeletonPool::new(8).restore(texts, own, identity).is_some());
+    assert!(SkeletonPool::new(8).restore(texts, &forged, identity).is_none());
     // Nor is a text with a placeholder where the decoder reads the string.
     let status = String::from_utf8(texts[2].to_vec()).unwrap();
     let forged_status = status.replace("\"status\":\"True\"", "\"status\":\"\u{0}\u{f}\"");
     assert_ne!(status, forged_status);
-    assert!(Shapes::new(8).restore([texts[0], texts[1], forged_status.as_bytes()], own, identity).is_none());
+    assert!(SkeletonPool::new(8).restore([texts[0], texts[1], forged_status.as_bytes()], own, identity).is_none());
 }
 
 /// Texts that often differ in words only, among escapes and placeholders.
@@ -358,7 +358,7 @@ proptest! {
             "/spec/containers/0/image", "/status/containerStatuses/0/image", "/metadata/ownerReferences/0/name", "/spec/volumes/0/name",
         ][..]), prop_oneof!["[a\"\\\\\u{0}é\u{1f600}]{0,4}", words(), Just("10.0.0.1".to_owned()), Just("2026-01-01T00:00:00Z".to_owned()), Just("web-1-5d9c7b8f-x".to_owned())]), 0..8),
     ) {
-        let (shapes, mut scratch) = shapes();
+        let (pool, mut scratch) = pool();
         let mut states: Vec<Packed> = Vec::new();
         for (at, (workload, own, changes)) in pods.iter().enumerate() {
             let mut object = pod_json(*workload, *own, "Running");
@@ -372,7 +372,7 @@ proptest! {
             }
             (object["metadata"]["name"], object["metadata"]["uid"]) = ("web-1-5d9c7b8f-x".into(), "u".into());
             let held = states.last().filter(|_| at % 2 == 1).cloned();
-            states.push(read(&shapes, &mut scratch, &object, held.as_ref()));
+            states.push(read(&pool, &mut scratch, &object, held.as_ref()));
         }
         let identity = Identity { name: "web-1-5d9c7b8f-x", uid: "u", revision: 0 };
         for one in &states {

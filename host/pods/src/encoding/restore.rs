@@ -1,4 +1,4 @@
-//! Shapes that leave the process and come back: as the texts of their skeletons, which are proven again with the first
+//! SkeletonPool that leave the process and come back: as the texts of their skeletons, which are proven again with the first
 //! Pod that has them.
 
 use std::{hash::BuildHasher, sync::Arc};
@@ -6,7 +6,7 @@ use std::{hash::BuildHasher, sync::Arc};
 use podium_wire::{Section, SectionBytes};
 
 use super::{
-    Identity, Packed, Shape, Shapes,
+    Identity, Packed, Shape, SkeletonPool,
     chunks::ChunkedBytes,
     fragment::{FRAGMENTS, Fragment, PerFragment},
     packed::split,
@@ -45,7 +45,7 @@ fn is_as_decoded(shape: &Arc<Shape>, own: &[u8], identity: Identity<'_>) -> Opti
     Some(is_named && Section::ALL.into_iter().all(is_same))
 }
 
-impl Shapes {
+impl SkeletonPool {
     /// Returns the shape with skeletons of these texts, proven with the values of one Pod. Returns None if they do not
     /// make a Pod.
     pub(crate) fn restore(

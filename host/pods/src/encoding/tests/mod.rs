@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::testing::{pod_json as pod, written};
 
-pub(super) fn shapes() -> (Shapes, Scratch) {
-    (Shapes::new(7), Scratch::default())
+pub(super) fn pool() -> (SkeletonPool, Scratch) {
+    (SkeletonPool::new(7), Scratch::default())
 }
 
 pub(super) fn none(_: &str, _: &str, _: &str) -> Option<Packed> {
@@ -57,12 +57,12 @@ pub(super) fn without_managed_fields(json: &[u8]) -> String {
 
 #[test]
 fn pods_of_one_workload_share_their_parts_and_come_out_as_decoded() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let mut kept = Vec::new();
     let mut own_bytes = 0;
     for own in 0..200 {
         let json = written(&pod(1, own, "Running"));
-        let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+        let read = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
         same_as_decoded(&read, json.as_bytes());
         let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
         let back = String::from_utf8(read.packed.json(identity).unwrap()).unwrap();
@@ -71,38 +71,38 @@ fn pods_of_one_workload_share_their_parts_and_come_out_as_decoded() {
         own_bytes += Fragment::ALL.into_iter().map(|fragment| read.packed.own(fragment).len()).sum::<usize>();
         kept.push(read.packed);
     }
-    assert_eq!(shapes.skeletons(), FRAGMENTS);
+    assert_eq!(pool.skeletons(), FRAGMENTS);
     assert!(own_bytes / 200 < 100, "{} bytes a Pod", own_bytes / 200);
     assert!(kept.iter().all(|packed| Arc::ptr_eq(&packed.shape, &kept[0].shape)));
     drop(kept);
-    assert_eq!(shapes.skeletons(), 0, "parts outlive their Pods");
+    assert_eq!(pool.skeletons(), 0, "parts outlive their Pods");
 }
 
 #[test]
 fn the_object_comes_back_byte_for_byte() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let head = r#"{"kind":"Pod","apiVersion":"v1","#;
     let json = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web-abcde","namespace":"shop","uid":"u","resourceVersion":"5","managedFields":[{"a":"}"}],"x":{"later":[1.0e3,"é\n"]}},"later":null,"spec":{"nodeName":"n1","b":"n1"},"status":{}}"#;
-    let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+    let read = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
     let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
     let expected = json.replace(r#""managedFields":[{"a":"}"}],"#, "");
     assert_eq!(String::from_utf8(read.packed.json(identity).unwrap()).unwrap(), expected);
     // An item of a list has neither kind nor version.
     let item = json.replace(head, "{");
-    let read = shapes.read(item.as_bytes(), &mut scratch, none).unwrap();
+    let read = pool.read(item.as_bytes(), &mut scratch, none).unwrap();
     assert_eq!(String::from_utf8(read.packed.json(identity).unwrap()).unwrap(), expected);
 }
 
 #[test]
 fn a_spec_and_a_status_of_one_text_are_two_parts() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     for parts in ["", r#","spec":{},"status":{}"#] {
         let identity = r#"{"metadata":{"name":"web","namespace":"shop","uid":"u","resourceVersion":"5"}"#;
         let json = format!("{identity}{parts}}}");
-        let first = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+        let first = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
         same_as_decoded(&first, json.as_bytes());
         // Now both are known.
-        same_as_decoded(&shapes.read(json.as_bytes(), &mut scratch, none).unwrap(), json.as_bytes());
+        same_as_decoded(&pool.read(json.as_bytes(), &mut scratch, none).unwrap(), json.as_bytes());
     }
 }
 
@@ -125,24 +125,24 @@ pub(super) fn of_its_own(own: u64) -> Value {
 
 #[test]
 fn what_is_within_a_text_is_a_pods_own_too() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let mut kept = Vec::new();
     for own in 0..50 {
         let json = written(&of_its_own(own));
-        let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+        let read = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
         same_as_decoded(&read, json.as_bytes());
         let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
         let back: Value = serde_json::from_slice(&read.packed.json(identity).unwrap()).unwrap();
         assert_eq!(back.to_string(), without_managed_fields(json.as_bytes()));
         kept.push(read.packed);
     }
-    assert_eq!(shapes.skeletons(), FRAGMENTS);
+    assert_eq!(pool.skeletons(), FRAGMENTS);
 }
 
 #[test]
 fn pods_of_a_stateful_set_and_of_a_cron_jobs_runs_share_their_parts() {
     for names in [["db-0", "db-7", "db-41"], ["load-29300341-abcde", "load-29300342-0a1b2", "load-29300343-zzzzz"]] {
-        let (shapes, mut scratch) = shapes();
+        let (pool, mut scratch) = pool();
         let mut kept = Vec::new();
         for name in names {
             let (owner, last) = name.rsplit_once('-').unwrap();
@@ -160,18 +160,18 @@ fn pods_of_a_stateful_set_and_of_a_cron_jobs_runs_share_their_parts() {
                 owner = owner,
                 index = index,
             );
-            let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+            let read = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
             same_as_decoded(&read, json.as_bytes());
             kept.push(read.packed);
         }
-        assert_eq!(shapes.skeletons(), FRAGMENTS, "{names:?}");
+        assert_eq!(pool.skeletons(), FRAGMENTS, "{names:?}");
     }
 }
 
 #[test]
 fn what_pods_have_in_common_is_what_has_the_same_bytes_for_any_of_them() {
-    let (shapes, mut scratch) = shapes();
-    let mut read = |object: &Value| shapes.read(written(object).as_bytes(), &mut scratch, none).unwrap().packed;
+    let (pool, mut scratch) = pool();
+    let mut read = |object: &Value| pool.read(written(object).as_bytes(), &mut scratch, none).unwrap().packed;
     let (one, other) = (read(&pod(1, 1, "Running")), read(&pod(1, 2, "Running")));
     assert!(one.has_in_common(&other, Section::Labels) && one.has_in_common(&other, Section::Owners));
     // Each of them contains a different time.
@@ -195,14 +195,14 @@ fn what_pods_have_in_common_is_what_has_the_same_bytes_for_any_of_them() {
 
 #[test]
 fn parts_that_are_empty_null_or_not_there_are_read() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let metadata = r#""metadata":{"name":"web-abcde","namespace":"shop","uid":"u","resourceVersion":"5"}"#;
     for rest in ["", r#","spec":{}"#, r#","status":{}"#, r#","spec":null,"status":null"#, r#","spec":{},"status":{}"#] {
         let json = format!("{{{metadata}{rest}}}");
-        let first = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+        let first = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
         same_as_decoded(&first, json.as_bytes());
         // Now its fragments are known, and two of them may have the same text.
-        let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+        let read = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
         same_as_decoded(&read, json.as_bytes());
         let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
         let back = String::from_utf8(read.packed.json(identity).unwrap()).unwrap();
@@ -212,7 +212,7 @@ fn parts_that_are_empty_null_or_not_there_are_read() {
 
 #[test]
 fn node_and_phase_are_known_without_a_section_whatever_their_text_is_like() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let mut kept = Vec::new();
     for own in 0..20 {
         let mut object = pod(1, own, ["Running", "Pending", "2026-03-01T01:01:01Z", "10.0.0.1"][own as usize % 4]);
@@ -221,7 +221,7 @@ fn node_and_phase_are_known_without_a_section_whatever_their_text_is_like() {
             (object["spec"]["nodeName"], object["status"]["phase"]) = (name.clone(), name);
         }
         let json = object.to_string();
-        let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+        let read = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
         same_as_decoded(&read, json.as_bytes());
         kept.push(read.packed);
     }
@@ -229,23 +229,23 @@ fn node_and_phase_are_known_without_a_section_whatever_their_text_is_like() {
 
 #[test]
 fn specs_with_a_value_of_their_own_behind_the_nodes_name_are_shared() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let mut kept = Vec::new();
     for own in 0..20 {
         let mut object = pod(1, own, "Running");
         object["spec"]["zone"]["nameservers"] = json!([format!("10.96.0.{own}")]);
         let json = object.to_string();
-        let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+        let read = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
         same_as_decoded(&read, json.as_bytes());
         kept.push(read.packed);
     }
-    assert_eq!(shapes.skeletons(), FRAGMENTS);
+    assert_eq!(pool.skeletons(), FRAGMENTS);
 }
 
 #[test]
 fn the_domain_of_a_clouds_nodes_is_kept_once_and_any_other_is_the_nodes_own() {
     let parts_and_own = |nodes: &dyn Fn(u64) -> String| {
-        let (shapes, mut scratch) = shapes();
+        let (pool, mut scratch) = pool();
         let mut kept = Vec::new();
         for own in 0..9 {
             let mut object = pod(1, own, "Running");
@@ -253,11 +253,11 @@ fn the_domain_of_a_clouds_nodes_is_kept_once_and_any_other_is_the_nodes_own() {
             object["spec"]["nodeName"] = node.as_str().into();
             object["spec"]["zone"]["nodeAffinity"]["values"] = json!([node, "eu-west-1.compute.internal"]);
             let json = object.to_string();
-            let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+            let read = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
             same_as_decoded(&read, json.as_bytes());
             kept.push(read.packed);
         }
-        (shapes.skeletons(), kept[0].own(Fragment::Spec).len())
+        (pool.skeletons(), kept[0].own(Fragment::Spec).len())
     };
     let volume = 5;
     let of_cloud = |own: u64| format!("ip-10-0-{own}-7.eu-west-1.compute.internal");
@@ -269,28 +269,28 @@ fn the_domain_of_a_clouds_nodes_is_kept_once_and_any_other_is_the_nodes_own() {
 
 #[test]
 fn a_text_of_any_length_comes_out_as_decoded() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let mut object = pod(1, 3, "Running");
     for length in 0..150 {
         for text in ["a".repeat(length), "1".repeat(length), format!("//{}", "b".repeat(length)), "-".repeat(length)] {
             object["metadata"]["annotations"]["text"] = text.as_str().into();
             object["status"]["message"] = text.as_str().into();
             let json = written(&object);
-            same_as_decoded(&shapes.read(json.as_bytes(), &mut scratch, none).unwrap(), json.as_bytes());
+            same_as_decoded(&pool.read(json.as_bytes(), &mut scratch, none).unwrap(), json.as_bytes());
         }
     }
 }
 
 #[test]
 fn a_text_that_is_too_long_or_names_the_pod_too_often_comes_out_as_decoded() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let mut object = pod(1, 3, "Running");
     let name = object["metadata"]["name"].as_str().unwrap().to_owned();
     for times in [1, 254, 255, 256, 257, 1_000] {
         for between in ["-".to_owned(), "-".repeat(70_000 / times), "-".repeat(65_534 / times)] {
             object["status"]["message"] = format!("{between}{name}").repeat(times).into();
             let json = written(&object);
-            let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+            let read = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
             same_as_decoded(&read, json.as_bytes());
         }
     }
@@ -298,12 +298,12 @@ fn a_text_that_is_too_long_or_names_the_pod_too_often_comes_out_as_decoded() {
 
 #[test]
 fn an_unchanged_spec_is_not_read_again_and_a_changed_one_is() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let mut object = pod(1, 3, "Pending");
-    let first = shapes.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed;
+    let first = pool.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed;
     object["status"]["phase"] = "Running".into();
     let json = written(&object);
-    let second = shapes.read(json.as_bytes(), &mut scratch, |_, _, _| Some(&first)).unwrap();
+    let second = pool.read(json.as_bytes(), &mut scratch, |_, _, _| Some(&first)).unwrap();
     assert!(scratch.drafts[Fragment::Spec].text.is_empty(), "the spec was cut again");
     assert!(scratch.drafts[Fragment::Object].text.is_empty(), "what is around it was cut again");
     assert!(!scratch.drafts[Fragment::Status].text.is_empty());
@@ -312,18 +312,18 @@ fn an_unchanged_spec_is_not_read_again_and_a_changed_one_is() {
     assert_eq!(second.packed.changed_from(&first, &name, &uid), of_the_whole_and(Section::Status));
     object["spec"]["containers"][0]["image"] = "registry.example/app:2".into();
     let json = written(&object);
-    let third = shapes.read(json.as_bytes(), &mut scratch, |_, _, _| Some(&second.packed)).unwrap();
+    let third = pool.read(json.as_bytes(), &mut scratch, |_, _, _| Some(&second.packed)).unwrap();
     same_as_decoded(&third, json.as_bytes());
     assert_eq!(third.packed.changed_from(&second.packed, &name, &uid), of_the_whole_and(Section::Spec));
 }
 
 #[test]
 fn a_status_that_names_the_pods_node_comes_back_with_it() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let mut object = pod(1, 3, "Running");
     object["status"]["nominatedNodeName"] = object["spec"]["nodeName"].clone();
     let json = written(&object);
-    let read = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+    let read = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
     let back = read.packed.json(Identity { name: read.name, uid: read.uid, revision: read.revision }).unwrap();
     let back: Value = serde_json::from_slice(&back).unwrap();
     assert_eq!(back["status"], object["status"]);
@@ -331,12 +331,12 @@ fn a_status_that_names_the_pods_node_comes_back_with_it() {
 
 #[test]
 fn nothing_but_managed_fields_is_passed_over_in_a_pod_that_is_like_another() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let json = written(&pod(1, 3, "Running"));
-    let first = shapes.read(json.as_bytes(), &mut scratch, none).unwrap().packed;
+    let first = pool.read(json.as_bytes(), &mut scratch, none).unwrap().packed;
     for other in ["managedField", "managedFieldsX", "xanagedFields", "unmanagedFields"] {
         let json = json.replace("managedFields", other);
-        let read = shapes.read(json.as_bytes(), &mut scratch, |_, _, _| Some(&first)).unwrap();
+        let read = pool.read(json.as_bytes(), &mut scratch, |_, _, _| Some(&first)).unwrap();
         same_as_decoded(&read, json.as_bytes());
         let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
         assert_eq!(String::from_utf8(read.packed.json(identity).unwrap()).unwrap(), json);
@@ -345,9 +345,9 @@ fn nothing_but_managed_fields_is_passed_over_in_a_pod_that_is_like_another() {
 
 #[test]
 fn managed_fields_end_where_they_are_closed_whatever_is_in_them() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let object = pod(1, 3, "Running");
-    let first = shapes.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed;
+    let first = pool.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed;
     let expected = without_managed_fields(written(&object).as_bytes());
     // Brackets in texts and arrays within, and what looks like the end followed by a spec.
     for entry in [
@@ -360,7 +360,7 @@ fn managed_fields_end_where_they_are_closed_whatever_is_in_them() {
         let mut object = object.clone();
         object["metadata"]["managedFields"] = json!([entry, entry]);
         let json = written(&object);
-        let read = shapes.read(json.as_bytes(), &mut scratch, |_, _, _| Some(&first)).unwrap();
+        let read = pool.read(json.as_bytes(), &mut scratch, |_, _, _| Some(&first)).unwrap();
         assert!(Arc::ptr_eq(read.packed.shape(), first.shape()), "{json}");
         let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
         let back: Value = serde_json::from_slice(&read.packed.json(identity).unwrap()).unwrap();
@@ -368,14 +368,14 @@ fn managed_fields_end_where_they_are_closed_whatever_is_in_them() {
     }
     // A member after them is not a part of them.
     let later = written(&object).replacen(r#"]},"spec":"#, r#"],"later":[7]},"spec":"#, 1);
-    let read = shapes.read(later.as_bytes(), &mut scratch, |_, _, _| Some(&first)).unwrap();
+    let read = pool.read(later.as_bytes(), &mut scratch, |_, _, _| Some(&first)).unwrap();
     let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
     assert!(str::from_utf8(&read.packed.json(identity).unwrap()).unwrap().contains(r#""later":[7]"#));
 }
 
 #[test]
 fn sections_have_changed_where_their_bytes_differ() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let states: Vec<_> = (0..40_u64)
         .map(|own| {
             let mut object = if own % 3 == 0 { pod(1, own / 2, "Running") } else { of_its_own(own / 2) };
@@ -390,7 +390,7 @@ fn sections_have_changed_where_their_bytes_differ() {
                 _ => object["metadata"]["creationTimestamp"] = other["metadata"]["creationTimestamp"].clone(),
             }
             (object["metadata"]["name"], object["metadata"]["uid"]) = ("web-5-abcde".into(), "u".into());
-            shapes.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed
+            pool.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed
         })
         .collect();
     let identity = Identity { name: "web-5-abcde", uid: "u", revision: 0 };
@@ -416,24 +416,24 @@ fn states_of_one(object: &Value) -> Value {
 
 #[test]
 fn what_no_other_section_holds_changes_the_full_object_alone() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let mut object = pod(1, 3, "Running");
-    let first = shapes.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed;
+    let first = pool.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed;
     object["metadata"]["resourceVersion"] = "99".into();
     object["metadata"]["managedFields"][0]["time"] = "2026-04-01T00:00:00Z".into();
     let json = written(&object);
-    let second = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+    let second = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
     assert_eq!(second.packed.changed_from(&first, second.name, second.uid), SectionSet::EMPTY, "its revision");
     object["status"]["conditions"][1]["futureField"] = "2026-01-01T00:00:00Z".into();
     let json = written(&object);
-    let second = shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+    let second = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
     assert_eq!(second.packed.changed_from(&first, second.name, second.uid), SectionSet::EMPTY.with(Section::Full));
 }
 
 #[test]
 fn what_is_pruned_is_in_nothing_that_is_kept_and_no_change() {
     const KEYS: [&str; 2] = ["kubectl.kubernetes.io/last-applied-configuration", "a"];
-    let shapes = Shapes::new(7).pruning(Prune::annotations(KEYS));
+    let pool = SkeletonPool::new(7).pruning(Prune::annotations(KEYS));
     let mut scratch = Scratch::default();
     let text = |value: &str| serde_json::to_string(value).unwrap();
     let json = |annotations: &str, spaced: bool| {
@@ -456,10 +456,10 @@ fn what_is_pruned_is_in_nothing_that_is_kept_and_no_change() {
     ];
     for (with, without) in cases {
         for spaced in [false, true] {
-            let mut keep = |json: String| match shapes.read(json.as_bytes(), &mut scratch, none) {
+            let mut keep = |json: String| match pool.read(json.as_bytes(), &mut scratch, none) {
                 Ok(read) if !spaced => read.packed,
-                Err(ShapeError::Unusual(pod)) if spaced => {
-                    Packed::unshared(*pod, json.as_bytes(), shapes.prune()).unwrap()
+                Err(EncodeError::Unusual(pod)) if spaced => {
+                    Packed::unshared(*pod, json.as_bytes(), pool.prune()).unwrap()
                 }
                 read => panic!("{read:?}"),
             };
@@ -479,11 +479,11 @@ fn what_is_pruned_is_in_nothing_that_is_kept_and_no_change() {
 
 #[test]
 fn real_pods_come_out_as_decoded() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let mut kept: Vec<Packed> = Vec::new();
     for (file, json) in crate::testing::real_pods() {
         let json = &*json;
-        match shapes.read(json, &mut scratch, none) {
+        match pool.read(json, &mut scratch, none) {
             Ok(read) => {
                 same_as_decoded(&read, json);
                 let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
@@ -491,8 +491,8 @@ fn real_pods_come_out_as_decoded() {
                 assert_eq!(back.to_string(), without_managed_fields(json));
                 kept.push(read.packed);
             }
-            Err(ShapeError::Json(error)) => assert!(podium_wire::json::decode(json).is_err(), "{file}: {error}"),
-            Err(ShapeError::Unusual(_)) => panic!("{file} is not read"),
+            Err(EncodeError::Json(error)) => assert!(podium_wire::json::decode(json).is_err(), "{file}: {error}"),
+            Err(EncodeError::Unusual(_)) => panic!("{file} is not read"),
         }
     }
     assert!(kept.len() >= 10, "{} Pods were read", kept.len());

@@ -4,20 +4,20 @@ use podium_wire::{Section, SectionBytes, SectionSet};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{encoded, none, of_its_own, same_as_decoded, shapes, without_managed_fields};
+use super::{encoded, none, of_its_own, pool, same_as_decoded, without_managed_fields};
 use crate::{
-    shape::*,
+    encoding::*,
     testing::{pod_json as pod, written},
 };
 
 #[test]
 fn an_undivided_pod_has_its_whole_object_and_tells_its_revision_from_a_change() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let mut read = |object: &Value| {
         // No API server writes spaces.
         let json = serde_json::to_vec_pretty(object).unwrap();
-        match shapes.read(&json, &mut scratch, none) {
-            Err(ShapeError::Unusual(pod)) => Packed::unshared(*pod, &json, &Prune::NOTHING).unwrap(),
+        match pool.read(&json, &mut scratch, none) {
+            Err(EncodeError::Unusual(pod)) => Packed::unshared(*pod, &json, &Prune::NOTHING).unwrap(),
             read => panic!("{read:?}"),
         }
     };
@@ -39,26 +39,26 @@ fn an_undivided_pod_has_its_whole_object_and_tells_its_revision_from_a_change() 
 
 #[test]
 fn a_mark_in_the_text_is_no_leaf() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let json = written(&pod(1, 3, "Running"));
-    shapes.read(json.as_bytes(), &mut scratch, none).unwrap();
+    pool.read(json.as_bytes(), &mut scratch, none).unwrap();
     let address = "10.3.0.4";
     assert!(json.contains(address));
     let hostile = json.replacen(address, "\0\u{6}", 1);
-    assert!(matches!(shapes.read(hostile.as_bytes(), &mut scratch, none), Err(ShapeError::Json(_))));
+    assert!(matches!(pool.read(hostile.as_bytes(), &mut scratch, none), Err(EncodeError::Json(_))));
 }
 
 #[test]
 fn a_pod_whose_values_look_like_sentinels_is_kept_as_it_is() {
-    let (shapes, mut scratch) = shapes();
+    let (pool, mut scratch) = pool();
     let mut object = pod(1, 3, "Running");
     object["metadata"]["labels"]["app"] = placeholder::sentinel_text(2).into();
     object["metadata"]["annotations"]["note"] = "2096-10-02T07:06:43Z".into();
     object["status"]["containerStatuses"][0]["restartCount"] = placeholder::sentinel_count(20_004).into();
     let json = written(&object);
     let decoded = podium_wire::json::decode(json.as_bytes()).unwrap();
-    match shapes.read(json.as_bytes(), &mut scratch, none) {
-        Err(ShapeError::Unusual(pod)) => assert_eq!(*pod, decoded),
+    match pool.read(json.as_bytes(), &mut scratch, none) {
+        Err(EncodeError::Unusual(pod)) => assert_eq!(*pod, decoded),
         read => panic!("{read:?}"),
     }
     let packed = Packed::unshared(decoded.clone(), json.as_bytes(), &Prune::NOTHING).unwrap();
@@ -89,12 +89,12 @@ proptest! {
         cut in prop::option::weighted(0.1, any::<prop::sample::Index>()),
         twice in prop::option::weighted(0.3, (any::<prop::sample::Index>(), any::<prop::sample::Index>())),
     ) {
-        let (shapes, mut scratch) = shapes();
+        let (pool, mut scratch) = pool();
         let write = |own| {
             let object = if rich { of_its_own(own) } else { pod(1, own, "Running") };
             if ordered { written(&object) } else { object.to_string() }
         };
-        let first = shapes.read(write(1).as_bytes(), &mut scratch, none).unwrap().packed;
+        let first = pool.read(write(1).as_bytes(), &mut scratch, none).unwrap().packed;
         let mut bytes = write(own).into_bytes();
         for (at, byte) in changes {
             let at = at.index(bytes.len());
@@ -109,10 +109,10 @@ proptest! {
             let piece = bytes[from..to].to_vec();
             bytes.splice(to..to, piece);
         }
-        match (shapes.read(&bytes, &mut scratch, |_, _, _| is_held.then_some(&first)), podium_wire::json::decode(&bytes)) {
+        match (pool.read(&bytes, &mut scratch, |_, _, _| is_held.then_some(&first)), podium_wire::json::decode(&bytes)) {
             (Ok(read), Ok(_)) => same_as_decoded(&read, &bytes),
-            (Err(ShapeError::Unusual(pod)), Ok(decoded)) => prop_assert_eq!(*pod, decoded),
-            (Err(ShapeError::Json(_)), Err(_)) => {}
+            (Err(EncodeError::Unusual(pod)), Ok(decoded)) => prop_assert_eq!(*pod, decoded),
+            (Err(EncodeError::Json(_)), Err(_)) => {}
             // Pruned fields are not checked: the rest is a Pod.
             (Ok(read), Err(_)) => {
                 let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };

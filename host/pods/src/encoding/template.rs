@@ -221,7 +221,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::shape::{placeholder::PLACEHOLDER, tokens};
+    use crate::encoding::{placeholder::PLACEHOLDER, tokens};
 
     /// Interner of placeholders with something before, between and behind them.
     type TextsOfLeaves = Vec<(Vec<String>, String)>;

@@ -354,7 +354,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::shape::forms::{digest, ipv4, number, time, uuid};
+    use crate::encoding::forms::{digest, ipv4, number, time, uuid};
 
     fn written(value: Value<'_>) -> String {
         let mut out = Vec::new();

@@ -89,9 +89,10 @@ impl Shape {
     }
 }
 
-/// All skeletons and shapes that a Pod has.
+/// All skeletons and shapes that a Pod has, and what is removed from every Pod. A process has one: the watch, the answers to
+/// writes and the checkpoint share it.
 #[derive(Debug)]
-pub struct Shapes {
+pub struct SkeletonPool {
     table: Mutex<Table>,
     /// Seeded, so that no tenant can construct many texts with one hash.
     hasher: FixedState,
@@ -175,7 +176,7 @@ pub struct Read<'a> {
 
 /// Why JSON cannot be encoded compactly.
 #[derive(Debug, thiserror::Error)]
-pub enum ShapeError {
+pub enum EncodeError {
     /// It is not a Pod.
     #[error(transparent)]
     Json(#[from] JsonError),
@@ -185,7 +186,7 @@ pub enum ShapeError {
     Unusual(Box<Pod>),
 }
 
-impl Shapes {
+impl SkeletonPool {
     /// An empty pool that prunes nothing. `seed` should be a secret of the process.
     #[must_use]
     pub fn new(seed: u64) -> Self {
@@ -218,13 +219,13 @@ impl Shapes {
     /// state is matched against its skeletons first. Without one, the skeletons of the Pod read before are tried first.
     ///
     /// # Errors
-    /// See [`ShapeError`].
+    /// See [`EncodeError`].
     pub fn read<'a, H: AsRef<Packed>>(
         &self,
         json: &'a [u8],
         scratch: &mut Scratch,
         held: impl FnOnce(&str, &str, &str) -> Option<H>,
-    ) -> Result<Read<'a>, ShapeError> {
+    ) -> Result<Read<'a>, EncodeError> {
         let head = scan::head(json);
         let held = head.as_ref().and_then(|head| held(head.namespace, head.name, head.uid));
         let held = held.map(|held| Arc::clone(held.as_ref().shape()));
@@ -244,7 +245,7 @@ impl Shapes {
         {
             return Ok(read);
         }
-        Err(ShapeError::Unusual(Box::new(actual)))
+        Err(EncodeError::Unusual(Box::new(actual)))
     }
 
     /// Looks up the skeletons of a scanned Pod and builds those that are not known. Returns None if one cannot be
