@@ -21,11 +21,17 @@ pub enum Entry {
     Skeleton(Vec<u8>),
     /// The numbers of the skeletons of the three fragments.
     Shape([u32; FRAGMENTS]),
+    /// A Pod with the skeletons of a shape.
     Pod {
+        /// The number of its shape.
         shape: u32,
+        /// Its name; the namespace is in the skeleton of the object.
         name: String,
+        /// Its uid.
         uid: String,
+        /// Its resourceVersion.
         revision: u64,
+        /// Its values of the three fragments.
         own: Vec<u8>,
     },
     /// The JSON of an unshared Pod.
@@ -96,6 +102,7 @@ pub struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
+    /// Returns a decoder whose skeletons join those of the pool.
     #[must_use]
     pub fn new(pool: &'a SkeletonPool) -> Self {
         Self { pool, skeletons: Vec::new(), shapes: Vec::new(), pods: Vec::new(), arena: RecordArena::default() }
@@ -131,6 +138,7 @@ impl<'a> Decoder<'a> {
         self.pods.len()
     }
 
+    /// Returns true if no Pod was decoded.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pods.is_empty()

@@ -4,6 +4,8 @@
 //! No IO, no clock, no Kubernetes client and no WebAssembly engine. ARCHITECTURE.md has the map of modules;
 //! `tests/tests/architecture.rs` enforces it.
 
+#![warn(missing_docs)]
+
 pub mod cache;
 pub mod dump;
 pub mod encoding;

@@ -17,6 +17,7 @@ use crate::{
     pod::{CachedPod, Page as FoundPage, PodView, Record, RecordRef, Staleness},
 };
 
+/// All Pods at one revision, with their indexes; immutable. Cloning is cheap and shares everything.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     pub(super) pods: Pods,
@@ -150,6 +151,7 @@ impl Snapshot {
         self.pods.len
     }
 
+    /// Returns true if there is no Pod.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pods.len == 0

@@ -24,6 +24,7 @@ use crate::{
     pod::{CachedPod, Change, PodEvent, PodList, Staleness},
 };
 
+/// The only handle that changes the cache. Changes become visible to readers with `publish`.
 pub struct Writer {
     store: Store,
     published: Published,

@@ -167,10 +167,15 @@ const MOST_VALUES: usize = 2 << 20;
 /// A Pod that was read.
 #[derive(Debug)]
 pub struct Read<'a> {
+    /// The Pod's namespace.
     pub namespace: &'a str,
+    /// The Pod's name.
     pub name: &'a str,
+    /// The Pod's uid.
     pub uid: &'a str,
+    /// The Pod's resourceVersion.
     pub revision: u64,
+    /// The rest of it.
     pub packed: Packed,
 }
 
@@ -208,6 +213,7 @@ impl SkeletonPool {
         Self { prune, ..self }
     }
 
+    /// Returns what is removed from every Pod.
     #[must_use]
     pub fn prune(&self) -> &Prune {
         &self.prune

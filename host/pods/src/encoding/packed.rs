@@ -18,6 +18,7 @@ use super::{
 /// costs less than an allocation.
 const USUAL: usize = 208;
 
+/// An encoded Pod: a reference to its shape, and its values. Its identity is stored beside it.
 #[derive(Debug, Clone)]
 pub struct Packed {
     pub(super) shape: Arc<Shape>,
@@ -154,6 +155,7 @@ impl Packed {
         self.skeleton(Fragment::Object).created(self.own(Fragment::Object), identity)
     }
 
+    /// Returns `metadata.generation`, 0 if it is absent.
     #[must_use]
     pub fn generation(&self) -> i64 {
         self.skeleton(Fragment::Object).generation()

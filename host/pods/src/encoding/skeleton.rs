@@ -31,8 +31,11 @@ use crate::sync::{Mutex, Weak, downgrade};
 /// Name, uid and revision of a Pod: values that are stored beside the skeleton's values.
 #[derive(Debug, Clone, Copy)]
 pub struct Identity<'a> {
+    /// The Pod's name.
     pub name: &'a str,
+    /// The Pod's uid.
     pub uid: &'a str,
+    /// The Pod's resourceVersion.
     pub revision: u64,
 }
 

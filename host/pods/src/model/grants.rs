@@ -14,6 +14,7 @@ pub enum Scope {
 }
 
 impl Scope {
+    /// Returns true if a namespace is in the scope.
     #[must_use]
     pub fn contains(&self, namespace: &str) -> bool {
         match self {
@@ -23,10 +24,12 @@ impl Scope {
     }
 }
 
+/// What a plugin's configuration permits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grants {
     /// `None`: the plugin sees only the Pod that it runs for, with only its lifecycle.
     pub read: Option<ReadGrants>,
+    /// What it may write.
     pub write: WriteGrants,
 }
 
@@ -50,22 +53,33 @@ impl Grants {
     }
 }
 
+/// What a plugin may read of the Pods in its scope.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReadGrants {
+    /// The sections that it finds in a Pod; others are absent.
     pub sections: SectionSet,
     /// `pods.get-live`.
     pub live: bool,
 }
 
+/// What a plugin may write; nothing by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WriteGrants {
+    /// Keys of labels of Pods that it may set and remove.
     pub labels: Vec<KeyPattern>,
+    /// Keys of annotations of Pods that it may set and remove.
     pub annotations: Vec<KeyPattern>,
+    /// Finalizers of Pods that it may add and remove.
     pub finalizers: Vec<KeyPattern>,
+    /// Types of conditions of Pods that it may set and remove.
     pub conditions: Vec<KeyPattern>,
+    /// It may emit Events.
     pub events: bool,
+    /// It may delete Pods.
     pub delete: bool,
+    /// It may evict Pods.
     pub evict: bool,
+    /// Kinds of other objects that it may apply and delete.
     pub objects: Vec<ObjectGrant>,
 }
 
@@ -102,6 +116,7 @@ impl WriteGrants {
 pub struct KeyPattern(pub String);
 
 impl KeyPattern {
+    /// Returns true if a key is one of those that the pattern permits.
     #[must_use]
     pub fn matches(&self, key: &str) -> bool {
         match self.0.strip_suffix('*') {
@@ -122,7 +137,9 @@ impl KeyPattern {
 /// A kind that `apply-object` and `delete-object` may write, in the plugin's scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectGrant {
+    /// Group and version, such as `apps/v1`.
     pub api_version: String,
+    /// The kind, such as `Deployment`.
     pub kind: String,
     /// The plural of the kind, in paths of the API.
     pub resource: String,

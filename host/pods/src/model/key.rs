@@ -5,12 +5,16 @@ use std::{fmt, sync::Arc};
 /// The identity of one incarnation of a Pod. A Pod that is deleted and created again has another uid.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodKey {
+    /// The Pod's namespace.
     pub namespace: Arc<str>,
+    /// The name in its namespace.
     pub name: Arc<str>,
+    /// The uid, which no other Pod has at any time.
     pub uid: Arc<str>,
 }
 
 impl PodKey {
+    /// Returns the key of a Pod.
     #[must_use]
     pub fn new(namespace: &str, name: &str, uid: &str) -> Self {
         Self { namespace: namespace.into(), name: name.into(), uid: uid.into() }
@@ -57,10 +61,12 @@ impl fmt::Display for Revision {
 pub struct PluginId {
     /// `None` for a `ClusterReconcilePlugin`.
     pub namespace: Option<Arc<str>>,
+    /// The name in its namespace.
     pub name: Arc<str>,
 }
 
 impl PluginId {
+    /// Returns the owner of the plugin.
     #[must_use]
     pub fn tenant(&self) -> Tenant {
         self.namespace.clone().map_or(Tenant::Cluster, Tenant::Namespace)

@@ -6,8 +6,10 @@ use podium_wire::SectionSet;
 
 use super::{Grants, LabelSelector, PluginId, Scope, Tenant};
 
+/// A plugin's configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PluginSpec {
+    /// Its namespace, if it has one, and its name.
     pub id: PluginId,
     /// The component's file.
     pub source: PathBuf,
@@ -16,9 +18,13 @@ pub struct PluginSpec {
     /// The account `system:serviceaccount:<namespace>:<name>` that the plugin's writes are sent as; `None` for the
     /// host's own.
     pub impersonate: Option<String>,
+    /// The Pods and the changes that wake it.
     pub watch: WatchSpec,
+    /// What it may read and write.
     pub grants: Grants,
+    /// What a run of it may use.
     pub limits: Limits,
+    /// Its place among the plugins that one change wakes.
     pub phase: Phase,
     /// Names of plugins of the same tenant that run first.
     pub after: Vec<String>,
@@ -27,11 +33,13 @@ pub struct PluginSpec {
 }
 
 impl PluginSpec {
+    /// Returns the owner of the plugin.
     #[must_use]
     pub fn tenant(&self) -> Tenant {
         self.id.tenant()
     }
 
+    /// Returns the namespaces whose Pods it sees.
     #[must_use]
     pub fn scope(&self) -> Scope {
         match self.tenant() {
@@ -52,8 +60,10 @@ impl PluginSpec {
     }
 }
 
+/// The Pods and the changes that wake a plugin.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct WatchSpec {
+    /// Labels of the Pods on which it runs.
     pub selector: LabelSelector,
     /// A change of one of these wakes the plugin; a change of the lifecycle always does.
     pub sections: SectionSet,
@@ -64,9 +74,12 @@ pub struct WatchSpec {
 /// The order of plugins that one change wakes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
+    /// Before all plugins of the other phases.
     Before,
+    /// Between the other phases.
     #[default]
     Main,
+    /// After all plugins of the other phases.
     After,
 }
 
@@ -94,14 +107,19 @@ impl LimitClass {
 /// The limits of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
+    /// The class of its component.
     pub class: LimitClass,
+    /// Bytes of linear memory, over all memories of the run.
     pub memory_bytes: usize,
     /// Processor time; enforced by fuel, and by the epoch as a second bound.
     pub cpu: Duration,
     /// From start to end, including waiting, except while the host sends writes.
     pub wall: Duration,
+    /// Calls of the contract and of WASI.
     pub host_calls: u32,
+    /// Writes and Events together.
     pub writes: u32,
+    /// Bytes of log lines, with a fixed amount for each line.
     pub log_bytes: usize,
 }
 

@@ -22,6 +22,7 @@ impl Prune {
     /// Removes only managedFields.
     pub const NOTHING: Self = Self { annotations: Vec::new() };
 
+    /// Removes the annotations with these keys.
     pub fn annotations(keys: impl IntoIterator<Item = impl Into<Box<str>>>) -> Self {
         Self { annotations: keys.into_iter().map(Into::into).collect() }
     }
@@ -31,6 +32,7 @@ impl Prune {
         self.annotations.iter().map(|key| &**key)
     }
 
+    /// Returns true if annotations with this key are removed.
     #[must_use]
     pub fn cuts_annotation(&self, key: &str) -> bool {
         self.keys().any(|cut| cut == key)

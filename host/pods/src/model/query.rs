@@ -7,21 +7,30 @@ use serde::{Deserialize, Serialize};
 /// An operator of a Kubernetes label selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LabelOperator {
+    /// The label is present, with any value.
     Exists,
+    /// The label is not present.
     #[serde(rename = "DoesNotExist")]
     Absent,
+    /// The label has one of the values.
     In,
+    /// The label has none of the values, or is not present.
     NotIn,
 }
 
+/// One condition on a label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelRequirement {
+    /// The label's key.
     pub key: String,
+    /// How the label is compared.
     pub operator: LabelOperator,
+    /// The values for `In` and `NotIn`; empty for the others.
     pub values: Vec<String>,
 }
 
 impl LabelRequirement {
+    /// Returns true if labels meet the condition.
     #[must_use]
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         let value = labels.get(&self.key);
@@ -44,6 +53,7 @@ impl LabelSelector {
     /// The most values of a requirement.
     pub const MOST_VALUES: usize = 64;
 
+    /// Returns true if labels meet all conditions.
     #[must_use]
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.0.iter().all(|requirement| requirement.matches(labels))
@@ -53,17 +63,24 @@ impl LabelSelector {
 /// A filter for Pods: every field that is set must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodQuery {
+    /// Pods of this namespace.
     pub namespace: Option<Arc<str>>,
+    /// Pods on this node.
     pub node: Option<Arc<str>>,
+    /// Pods with an owner of this uid.
     pub owner_uid: Option<Arc<str>>,
+    /// Pods in this phase, such as `Running`.
     pub phase: Option<Arc<str>>,
+    /// Pods with these labels.
     pub labels: LabelSelector,
 }
 
 /// The last Pod of a page, by (namespace, name): the next page begins after it, whatever changed in between.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
+    /// The Pod's namespace.
     pub namespace: Arc<str>,
+    /// The Pod's name.
     pub name: Arc<str>,
 }
 

@@ -84,6 +84,7 @@ pub fn names<T: AsRef<str>>(names: &[T]) -> String {
 pub struct Budget(usize);
 
 impl Budget {
+    /// Returns a budget of so many bytes.
     #[must_use]
     pub const fn new(bytes: usize) -> Self {
         Self(bytes)

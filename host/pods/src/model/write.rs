@@ -7,63 +7,105 @@ use super::PodKey;
 pub struct Write {
     /// Numbered from 0 over all writes of the run.
     pub id: u32,
+    /// What is to be changed.
     pub action: Action,
 }
 
+/// A change of a Pod or of another object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
+    /// Sets a label of a Pod.
     SetLabel {
+        /// The Pod.
         target: PodKey,
+        /// The key.
         key: String,
+        /// The new value.
         value: String,
     },
+    /// Removes a label of a Pod.
     RemoveLabel {
+        /// The Pod.
         target: PodKey,
+        /// The key.
         key: String,
     },
+    /// Sets an annotation of a Pod.
     SetAnnotation {
+        /// The Pod.
         target: PodKey,
+        /// The key.
         key: String,
+        /// The new value.
         value: String,
     },
+    /// Removes an annotation of a Pod.
     RemoveAnnotation {
+        /// The Pod.
         target: PodKey,
+        /// The key.
         key: String,
     },
+    /// Adds a finalizer to a Pod.
     AddFinalizer {
+        /// The Pod.
         target: PodKey,
+        /// The finalizer.
         name: String,
     },
+    /// Removes a finalizer of a Pod.
     RemoveFinalizer {
+        /// The Pod.
         target: PodKey,
+        /// The finalizer.
         name: String,
     },
+    /// Sets a condition in a Pod's status.
     SetCondition {
+        /// The Pod.
         target: PodKey,
+        /// The condition's type.
         condition_type: String,
+        /// The condition's status.
         status: ConditionStatus,
+        /// The condition's reason, in CamelCase.
         reason: String,
+        /// The condition's message, for people.
         message: String,
     },
+    /// Removes a condition from a Pod's status.
     RemoveCondition {
+        /// The Pod.
         target: PodKey,
+        /// The condition's type.
         condition_type: String,
     },
+    /// Deletes a Pod.
     DeletePod {
+        /// The Pod.
         target: PodKey,
+        /// Seconds that its containers get to end; `None` for the Pod's own.
         grace_seconds: Option<u32>,
     },
+    /// Evicts a Pod, which respects PodDisruptionBudgets.
     EvictPod {
+        /// The Pod.
         target: PodKey,
     },
     /// `body` is the complete object; `object` identifies it, and was read from the body once.
     ApplyObject {
+        /// The object.
         object: ObjectRef,
+        /// The whole body of the apply request, without the owner.
         body: serde_json::Value,
+        /// The Pod that owns the object, so that it is deleted with the Pod.
         owner: Option<PodKey>,
     },
+    /// Deletes an object that is not a Pod.
     DeleteObject {
+        /// The object.
         object: ObjectRef,
+        /// Deletes the object only if it has this uid.
         uid: Option<String>,
     },
 }
@@ -111,14 +153,19 @@ impl Action {
     }
 }
 
+/// The status of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConditionStatus {
+    /// The condition holds.
     True,
+    /// It does not hold.
     False,
+    /// It is not known whether it holds.
     Unknown,
 }
 
 impl ConditionStatus {
+    /// Returns the value in the API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -132,12 +179,16 @@ impl ConditionStatus {
 /// An object that is not a Pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectRef {
+    /// Group and version, such as `apps/v1`.
     pub api_version: String,
+    /// The kind, such as `Deployment`.
     pub kind: String,
     /// The plural of the kind, which is in the path of a request. It is the grant's and never the plugin's; empty if
     /// the kind is not granted.
     pub resource: String,
+    /// The namespace; `None` for an object of the cluster.
     pub namespace: Option<String>,
+    /// The object's name.
     pub name: String,
 }
 
@@ -151,22 +202,31 @@ impl std::fmt::Display for ObjectRef {
 /// An Event about a Pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
+    /// The Pod that it is about.
     pub target: PodKey,
+    /// Its type.
     pub event_type: EventType,
+    /// Why it was emitted, in CamelCase; for machines.
     pub reason: String,
+    /// What was done, in CamelCase; for machines.
     pub action: String,
+    /// The message for people.
     pub note: String,
 }
 
+/// The type of an Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EventType {
+    /// Information.
     Normal,
+    /// A problem.
     Warning,
 }
 
 /// The result of sending an Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventResult {
+    /// The API server has it.
     Sent,
     /// The Event waits, because of the rate, a missing right or an unreachable API server.
     Delayed,
@@ -189,35 +249,53 @@ impl EventResult {
 /// Why a host call was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
+    /// The plugin's grants do not permit it.
     #[error("not granted")]
     NotGranted,
+    /// The run has used up what it may use.
     #[error("over budget")]
     OverBudget,
+    /// An argument cannot be used; the text says which and why.
     #[error("invalid: {0}")]
     Invalid(String),
+    /// The API server did not answer, or not as expected.
     #[error("unavailable: {0}")]
     Unavailable(String),
 }
 
+/// The result of one write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriteReport {
+    /// The number that staging returned.
     pub id: u32,
     /// The text of [`Action::describe`].
     pub description: String,
+    /// Its result.
     pub result: WriteResult,
 }
 
+/// The result of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WriteResult {
+    /// The API server has changed the object.
     Applied,
+    /// The object was in this state already.
     Unchanged,
+    /// The object changed meanwhile; the next run decides on the new state.
     Conflict,
+    /// Another field manager owns the field; the API server's message.
     OwnedByOther(String),
+    /// A PodDisruptionBudget or a webhook does not permit it now; the API server's message.
     Blocked(String),
+    /// The object does not exist any more, or is another one of the name.
     Gone,
+    /// The account has no right to do this; the API server's message.
     Forbidden(String),
+    /// The API server does not accept the value; its message.
     Invalid(String),
+    /// It was not sent, for example because of a Retry-After.
     NotSent,
+    /// It is not known whether it was done: no answer came, or none that can be read.
     Unknown,
 }
 
@@ -236,6 +314,7 @@ impl WriteResult {
             Self::Applied | Self::Unchanged | Self::Conflict | Self::Gone | Self::NotSent | Self::Unknown => "",
         }
     }
+    /// Returns the message of the API server, to be changed.
     pub fn text_mut(&mut self) -> Option<&mut String> {
         match self {
             Self::OwnedByOther(text) | Self::Blocked(text) | Self::Forbidden(text) | Self::Invalid(text) => Some(text),

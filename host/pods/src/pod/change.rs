@@ -12,7 +12,12 @@ use crate::model::{PodKey, Revision};
 pub enum Observation {
     /// A complete list at one revision. Cached Pods that are not in it are deleted, unless they are newer than the
     /// list.
-    Relisted { pods: PodList, revision: Revision },
+    Relisted {
+        /// The Pods that were read, and the uids of the others.
+        pods: PodList,
+        /// The revision of the list.
+        revision: Revision,
+    },
     /// The API server's history was rolled back, as when etcd is restored. The list that follows is applied although
     /// its revisions may be older than those reported before.
     Rewound,
@@ -42,6 +47,7 @@ pub struct Checkpoint {
 pub struct PodEvent {
     /// For a deletion, the last state at the revision of the deletion.
     pub pod: Arc<CachedPod>,
+    /// The Pod is gone.
     pub deleted: bool,
     /// The cached state when this event was read, if any. The cache uses it instead of a new copy while it is still
     /// current.
@@ -49,11 +55,13 @@ pub struct PodEvent {
 }
 
 impl PodEvent {
+    /// Returns the event of an addition or a change.
     #[must_use]
     pub fn applied(pod: Arc<CachedPod>) -> Self {
         Self { pod, deleted: false, before: None }
     }
 
+    /// Returns the event of a deletion.
     #[must_use]
     pub fn deleted(pod: Arc<CachedPod>) -> Self {
         Self { pod, deleted: true, before: None }
@@ -77,7 +85,9 @@ pub trait Known: Send + Sync {
 /// name makes two changes, the deletion first.
 #[derive(Debug, Clone)]
 pub struct Change {
+    /// The state before; `None` for an addition.
     pub old: Option<Arc<CachedPod>>,
+    /// The state after; `None` for a deletion.
     pub new: Option<Arc<CachedPod>>,
     /// The sections whose bytes differ; all sections for an addition or a deletion.
     pub sections: SectionSet,

@@ -11,6 +11,7 @@ use super::{
 /// The Pods of one list.
 #[derive(Debug, Clone, Default)]
 pub struct PodList {
+    /// The Pods whose JSON was read.
     pub read: Vec<Record>,
     /// Uids of Pods that the cache has at this revision, or of which an older cached state is to stay.
     pub held: Uids,
@@ -47,6 +48,7 @@ impl PodList {
         self.read.len() + self.held.len()
     }
 
+    /// Returns true if the list has no Pod.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -54,6 +56,7 @@ impl PodList {
 }
 
 impl Uids {
+    /// Adds a uid.
     pub fn insert(&mut self, uid: &str) {
         match uuid_of(uid) {
             Some(uuid) => self.uuids.push(uuid),
@@ -69,16 +72,19 @@ impl Uids {
         }
     }
 
+    /// Returns the number of uids, those added twice counted twice.
     #[must_use]
     pub fn len(&self) -> usize {
         self.uuids.len() + self.others.len()
     }
 
+    /// Returns true if there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
+    /// Sorts the uids, so that they can be looked up.
     #[must_use]
     pub fn sorted(mut self) -> SortedUids {
         self.uuids.sort_unstable();
@@ -87,6 +93,7 @@ impl Uids {
 }
 
 impl SortedUids {
+    /// Returns true if the uid is one of them.
     #[must_use]
     pub fn contains(&self, uid: &str) -> bool {
         match uuid_of(uid) {

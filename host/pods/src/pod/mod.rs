@@ -25,7 +25,9 @@ use crate::{
 /// One state of one Pod.
 #[derive(Debug, Clone)]
 pub struct CachedPod {
+    /// Its identity.
     pub key: PodKey,
+    /// Its resourceVersion.
     pub revision: Revision,
     packed: Packed,
 }
@@ -33,10 +35,13 @@ pub struct CachedPod {
 /// Why an object of the API server cannot be cached.
 #[derive(Debug, thiserror::Error)]
 pub enum PodError {
+    /// It is not a Pod.
     #[error(transparent)]
     Json(#[from] JsonError),
+    /// Its resourceVersion is not a number.
     #[error(transparent)]
     Revision(#[from] RevisionError),
+    /// A section is larger than a record may be.
     #[error(transparent)]
     Codec(#[from] CodecError),
 }
@@ -134,6 +139,7 @@ impl CachedPod {
         Identity { name: &self.key.name, uid: &self.key.uid, revision: self.revision.0 }
     }
 
+    /// Returns the header of its records.
     #[must_use]
     pub fn header(&self) -> Header {
         Header {
@@ -145,6 +151,7 @@ impl CachedPod {
             created: Timestamp(self.packed.created(self.identity())),
         }
     }
+    /// Returns `metadata.generation`, 0 if it is absent.
     #[must_use]
     pub fn generation(&self) -> i64 {
         self.packed.generation()
@@ -184,6 +191,7 @@ impl CachedPod {
     pub fn phase(&self) -> &str {
         self.packed.phase(self.identity())
     }
+    /// Returns the uids of its owners.
     #[must_use]
     pub fn owner_uids(&self) -> Vec<String> {
         self.owners().unwrap_or_default().into_iter().map(|owner| owner.uid).collect()

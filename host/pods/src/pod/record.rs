@@ -40,6 +40,7 @@ impl From<Arc<CachedPod>> for Record {
 }
 
 impl Record {
+    /// Packs a Pod into memory of the arena.
     #[must_use]
     pub fn new(pod: &CachedPod, arena: &mut RecordArena) -> Self {
         let RecordArena { record, chunk } = arena;
@@ -86,6 +87,7 @@ impl Record {
         Some(self.record_ref()?.revision)
     }
 
+    /// Returns true if the Pod has this uid.
     #[must_use]
     pub fn has_uid(&self, uid: &str) -> bool {
         self.record_ref().is_some_and(|record| record.has_uid(uid))

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::CachedPod;
 use crate::model::{Cursor, PodQuery, Revision};
 
+/// One page of the Pods that match a query.
 #[derive(Debug, Clone, Default)]
 pub struct Page {
     /// Ordered by namespace, then name.
@@ -17,10 +18,13 @@ pub struct Page {
 
 /// A consistent view of the Pods.
 pub trait PodView: Send + Sync {
+    /// Returns the Pod with this namespace and name.
     fn get(&self, namespace: &str, name: &str) -> Option<Arc<CachedPod>>;
+    /// Returns the Pod with this uid.
     fn by_uid(&self, uid: &str) -> Option<Arc<CachedPod>>;
     /// Returns at most `limit` matching Pods after `after`.
     fn find(&self, query: &PodQuery, limit: usize, after: Option<&Cursor>) -> Page;
+    /// Returns the number of matching Pods.
     fn count(&self, query: &PodQuery) -> u64;
     /// Returns the number of Pods that [`PodView::count`] examines: the cost of the query. 0 if the result is known.
     fn candidates(&self, query: &PodQuery) -> usize;

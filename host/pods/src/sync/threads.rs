@@ -7,6 +7,7 @@ pub use arc_swap::ArcSwap;
 pub use parking_lot::Mutex;
 pub use tokio::sync::{Notify, watch};
 
+/// Returns a weak reference.
 pub fn downgrade<T>(of: &Arc<T>) -> Weak<T> {
     Arc::downgrade(of)
 }

@@ -61,6 +61,7 @@ pub fn pod(name: &str, uid: &str, revision: u64, label: &str) -> Pod {
     }
 }
 
+/// Packs a Pod, as the cache stores it.
 pub fn cached(pod: &Pod) -> Arc<CachedPod> {
     Arc::new(CachedPod::new(pod).unwrap())
 }
@@ -83,6 +84,7 @@ pub type Pods = BTreeMap<Arc<str>, Arc<CachedPod>>;
 /// too late, does not begin at the state where the last one ended, or goes back in time.
 #[derive(Default)]
 pub struct ChangeChecker {
+    /// The Pods that the changes so far leave, by name.
     pub present: Pods,
     /// The uids of deleted Pods.
     deleted: BTreeSet<Arc<str>>,
@@ -97,6 +99,7 @@ impl ChangeChecker {
         self.rewound = true;
     }
 
+    /// Checks and applies the next changes.
     pub fn apply(&mut self, changes: &[Change]) -> Result<(), String> {
         for Change { old, new, .. } in changes {
             let name = &old.as_ref().or(new.as_ref()).unwrap().key.name;
@@ -129,6 +132,7 @@ impl ChangeChecker {
     }
 }
 
+/// Checks that a snapshot has these Pods, with these sections, and no others.
 pub fn same_sections(snapshot: &Snapshot, expected: &Pods) -> Result<(), String> {
     ensure(snapshot.len() == expected.len(), || format!("{} Pods, expected {}", snapshot.len(), expected.len()))?;
     for (pod, expected) in snapshot.iter().zip(expected.values()) {
