@@ -76,5 +76,5 @@ pub fn configured(text: &str) -> Result<PluginSpec> {
     fs::write(directory.path().join("plugin.yaml"), text)?;
     let mut loaded = config::load(&[directory.path().to_owned()]);
     ensure!(loaded.errors.is_empty(), "{:?}", loaded.errors);
-    Ok(loaded.plugins.pop().context("no plugin in the configuration")?.1)
+    Ok(loaded.plugins.pop().context("no plugin in the configuration")?.spec)
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use podium_engine::authz::authorize;
-use podium_host::config;
+use podium_host::config::{self, Defined};
 use podium_pods::model::{Action, ConditionStatus, Event, EventType, ObjectRef, PluginSpec, PodKey, Refused, Write};
 use podium_sdk::{
     Condition, Outcome, Request, events,
@@ -83,7 +83,7 @@ fn by_the_host(yaml: &str) -> Result<PluginSpec, Vec<String>> {
     std::fs::write(&file, yaml).unwrap();
     let mut loaded = config::load(&[file]);
     match loaded.plugins.pop() {
-        Some((_, spec)) if loaded.errors.is_empty() => Ok(spec),
+        Some(Defined { spec, .. }) if loaded.errors.is_empty() => Ok(spec),
         _ => Err(sorted(loaded.errors.iter().map(|error| format!("{}: {}", error.field, error.message)))),
     }
 }

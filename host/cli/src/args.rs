@@ -217,6 +217,9 @@ pub struct Dev {
     /// Watch only this namespace
     #[arg(long, short, value_name = "NAME")]
     pub namespace: Option<String>,
+    /// Load only plugins that this policy permits, as podium-host --policy does
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
     /// Nodes of the cluster in this process
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = nodes)]
     pub nodes: usize,

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use podium_config::Problem;
-use podium_host::config::{self, ConfigError, Policy};
+use podium_host::config::{self, ConfigError, Defined, Policy};
 use podium_pods::model::PluginSpec;
 use serde::Serialize;
 
@@ -124,11 +124,11 @@ fn check(files: &[PathBuf], component: Option<&Path>, policy: Result<Option<Poli
     let config::Loaded { plugins, errors, warnings } = config::load(files);
     let (policy, of_policy) = policy.map_or_else(|errors| (None, errors), |policy| (policy, Vec::new()));
     let mut report = Report {
-        errors: of_policy.into_iter().chain(errors).map(Into::into).collect(),
+        errors: of_policy.into_iter().map(of_flag).chain(errors).map(Into::into).collect(),
         warnings: warnings.into_iter().map(Into::into).collect(),
         ..Report::default()
     };
-    for (file, spec) in plugins {
+    for Defined { file, lines, spec } in plugins {
         let forbidden = policy.as_ref().map_or_else(Vec::new, |policy| policy.problems(&spec));
         let found = component.map(Path::to_owned).or_else(|| built(&file, &spec));
         let imports = match &found {
@@ -139,14 +139,15 @@ fn check(files: &[PathBuf], component: Option<&Path>, policy: Result<Option<Poli
             }
         };
         let ok = imports.is_ok() && forbidden.is_empty();
-        for Problem { line, field, message } in forbidden {
-            let message = format!("of plugin {}: {message}", spec.id);
+        for Problem { field, message, .. } in forbidden {
+            let (line, message) = (Some(lines.of(&field)), format!("of plugin {}: {message}", spec.id));
             report.errors.push(Mistake { file: file.clone(), line, field, message });
         }
         let imports = imports.unwrap_or_else(|error| {
             let field = if found.is_none() { "spec.source.file".to_owned() } else { String::new() };
             let message = if found.is_none() { format!("{error:#}") } else { format!("plugin {}: {error:#}", spec.id) };
-            report.errors.push(Mistake { file: file.clone(), line: None, field, message });
+            let line = (!field.is_empty()).then(|| lines.of(&field));
+            report.errors.push(Mistake { file: file.clone(), line, field, message });
             None
         });
         report.plugins.push(Checked {
@@ -164,6 +165,11 @@ fn check(files: &[PathBuf], component: Option<&Path>, policy: Result<Option<Poli
         report.error = Some(report.errors.iter().map(line).collect::<Vec<_>>().join("\n"));
     }
     report
+}
+
+/// A policy that cannot be read at all is a mistake of the flag that names it.
+fn of_flag(error: ConfigError) -> ConfigError {
+    if error.field.is_empty() { ConfigError { field: "--policy".to_owned(), ..error } } else { error }
 }
 
 /// The component beside the configuration, or else the one that the crate beside it was built to last.
@@ -234,6 +240,7 @@ mod tests {
         assert!(!refused.ok && !refused.plugins[0].ok && table(&refused).contains("refused"));
         let [mistake] = &refused.errors[..] else { unreachable!("{:?}", refused.errors) };
         assert!(mistake.file.ends_with("plugin.yaml") && mistake.field == "spec.limits.writes", "{mistake:?}");
+        assert_eq!(mistake.line, Some(4), "{mistake:?}");
         assert!(mistake.message.contains("policy.yaml: spec.defaults.limits.writes"), "{mistake:?}");
         assert!(mistake.message.starts_with("of plugin "), "a file may have several: {mistake:?}");
     }
@@ -247,6 +254,15 @@ mod tests {
         let report = check(&[file], None, Ok(None));
         assert!(report.ok && report.plugins[0].suspended, "the host does not need the component: {:?}", report.errors);
         assert!(table(&report).contains("suspended: the host does not run it"), "{}", table(&report));
+    }
+
+    #[test]
+    fn a_policy_that_cannot_be_read_is_a_mistake_of_the_flag() {
+        let folder = tempfile::tempdir().unwrap();
+        let policy = Policy::read(&folder.path().join("none.yaml")).map(Some);
+        let report = check(&[], None, policy);
+        let [mistake] = &report.errors[..] else { unreachable!("{:?}", report.errors) };
+        assert!(mistake.field == "--policy" && mistake.file.ends_with("none.yaml"), "{mistake:?}");
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! A plugin's configuration joined with a component, by the host's own reader and checks.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, bail};
-use podium_host::{config, runtime};
+use anyhow::{Context, anyhow, bail};
+use podium_host::{
+    config::{self, Policy},
+    runtime,
+};
 use podium_pods::model::PluginSpec;
 
 /// The name of the configuration beside a plugin's source.
@@ -14,7 +17,7 @@ pub(crate) const FILE: &str = "plugin.yaml";
 ///
 /// # Errors
 /// Everything that is wrong with the file, one line each.
-pub(crate) fn read(file: &Path, components: Option<&Path>) -> anyhow::Result<Vec<(PathBuf, PluginSpec)>> {
+pub(crate) fn read(file: &Path, components: Option<&Path>) -> anyhow::Result<Vec<config::Defined>> {
     let config::Loaded { plugins, errors, .. } = config::load_built(&[file.to_owned()], components);
     if !errors.is_empty() {
         bail!("{}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
@@ -25,13 +28,24 @@ pub(crate) fn read(file: &Path, components: Option<&Path>) -> anyhow::Result<Vec
     Ok(plugins)
 }
 
+/// Reads the policy that a flag names.
+///
+/// # Errors
+/// Everything that is wrong with the file, one line each.
+pub(crate) fn policy(file: &Path) -> anyhow::Result<Policy> {
+    Policy::read(file).map_err(|errors| {
+        let errors: Vec<_> = errors.iter().map(|error| format!("--policy {error}")).collect();
+        anyhow!("{}", errors.join("\n"))
+    })
+}
+
 /// Reads the plugins of a configuration file whose component was just built.
 ///
 /// # Errors
 /// As [`read`]; and a source that is not this component.
-pub(crate) fn specs(file: &Path, component: &Path) -> anyhow::Result<Vec<(PathBuf, PluginSpec)>> {
+pub(crate) fn specs(file: &Path, component: &Path) -> anyhow::Result<Vec<config::Defined>> {
     let plugins = read(file, component.parent())?;
-    if let Some((_, spec)) = plugins.iter().find(|(_, spec)| spec.source != component) {
+    if let Some(config::Defined { spec, .. }) = plugins.iter().find(|plugin| plugin.spec.source != component) {
         bail!(
             "{}: spec.source.file of {} is {}, but the crate builds {}",
             file.display(),
@@ -79,7 +93,7 @@ mod tests {
         let (source, target) = folders(&["hello.wasm"]);
         let component = target.path().join("hello.wasm");
         let specs = specs(&source.path().join("plugin.yaml"), &component).unwrap();
-        assert_eq!(specs[0].1.source, component);
+        assert_eq!(specs[0].spec.source, component);
     }
 
     #[test]

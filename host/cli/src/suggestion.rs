@@ -87,7 +87,7 @@ mod tests {
             std::fs::write(&file, for_component(&built(&imports))).unwrap();
             std::fs::write(&component, "").unwrap();
             let specs = crate::plugin::specs(&file, &component).unwrap();
-            assert_eq!(specs[0].1.grants.write.events, !imports.is_empty());
+            assert_eq!(specs[0].spec.grants.write.events, !imports.is_empty());
         }
     }
 }

@@ -23,6 +23,7 @@ mod drift;
 #[cfg(test)]
 mod editors;
 mod field;
+mod lines;
 pub mod plugin;
 pub mod policy;
 mod rules;
@@ -38,6 +39,7 @@ use serde_json::Value;
 
 pub use field::Problem;
 use field::{Field, Problems};
+pub use lines::Lines;
 pub use plugin::{MAX_CONFIG_BYTES, MOST_MEMORY_MIB, MOST_REQUIREMENTS, MOST_VALUES, Plugin};
 pub use policy::Policy;
 pub use text::{
@@ -49,8 +51,8 @@ use yaml::Node;
 /// One document of a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document<T> {
-    /// Where the document begins, counted from 1.
-    pub line: u64,
+    /// Where its fields are.
+    pub lines: Lines,
     /// The document's content, or everything that is wrong with it.
     pub content: Result<T, Vec<Problem>>,
 }
@@ -86,7 +88,7 @@ pub fn policy(yaml: &str) -> Result<Policy, Vec<Problem>> {
             let more = "begins another document; a policy is one document, so put all rules into it";
             let mut problems: Vec<_> =
                 documents.into_iter().filter_map(|document| document.content.err()).flatten().collect();
-            problems.push(Problem { line: Some(document.line), ..whole(more) });
+            problems.push(Problem { line: Some(document.lines.of("")), ..whole(more) });
             Err(problems)
         }
     }
@@ -117,7 +119,7 @@ fn read<T: DeserializeOwned + JsonSchema>(
             problems => Err(problems),
         }
     };
-    let read = |node: &Node| Document { line: node.line(), content: content(node) };
+    let read = |node: &Node| Document { lines: Lines::new(node), content: content(node) };
     Ok(documents.iter().filter(|node| !node.is_null()).map(read).collect())
 }
 

@@ -126,7 +126,7 @@ fn a_file_without_a_document_has_no_plugin_and_several_documents_are_read_one_by
     let documents = plugins(&format!("{good}---\n{bad}\n---\n---\n{good}---\njust text\n")).unwrap();
     let fine: Vec<bool> = documents.iter().map(|document| document.content.is_ok()).collect();
     assert_eq!(fine, [true, false, true, false]);
-    assert!(documents.windows(2).all(|pair| pair[0].line < pair[1].line), "{documents:?}");
+    assert!(documents.windows(2).all(|pair| pair[0].lines.of("") < pair[1].lines.of("")), "{documents:?}");
 }
 
 #[test]

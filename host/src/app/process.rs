@@ -15,7 +15,7 @@ use anyhow::Context;
 use clap::Parser;
 use podium_engine::journal;
 use podium_pods::model::{
-    PluginSpec, Prune,
+    Prune,
     syntax::{dns_label, qualified_name},
     text,
 };
@@ -351,8 +351,8 @@ fn annotation_key(text: &str) -> Result<String, &'static str> {
 }
 
 /// Warns of plugins that may write pruned annotations: each of their runs sends a request.
-fn warn_of_pruned(plugins: &[(PathBuf, PluginSpec)], prune: &Prune) {
-    for (file, spec) in plugins {
+fn warn_of_pruned(plugins: &[config::Defined], prune: &Prune) {
+    for config::Defined { file, spec, .. } in plugins {
         let granted = |key: &&str| spec.grants.write.annotations.iter().any(|pattern| pattern.matches(key));
         for key in prune.keys().filter(granted) {
             tracing::warn!(
@@ -368,11 +368,11 @@ fn warn_of_pruned(plugins: &[(PathBuf, PluginSpec)], prune: &Prune) {
 /// Loads all plugins, and logs why one is not. With `strict` none runs before all are known to be good. Returns false
 /// when the host is not to go on: with `strict` when any plugin was not loaded, otherwise when none was and none is
 /// tried again.
-async fn load(app: &App, plugins: Vec<(PathBuf, PluginSpec)>, strict: bool) -> bool {
-    plugins.iter().for_each(|(_, spec)| app.expect(&spec.id));
+async fn load(app: &App, plugins: Vec<config::Defined>, strict: bool) -> bool {
+    plugins.iter().for_each(|plugin| app.expect(&plugin.spec.id));
     let wanted = plugins.len();
     let (mut good, mut waiting, mut prepared) = (0, 0, Vec::new());
-    for (file, spec) in plugins {
+    for config::Defined { file, spec, .. } in plugins {
         let id = spec.id.clone();
         match app.prepare(spec).await {
             Ok(plugin) => {

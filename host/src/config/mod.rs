@@ -18,7 +18,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use podium_config::{Document, Problem};
+use podium_config::{Document, Lines, Problem};
 use podium_pods::model::{PluginId, PluginSpec, text};
 pub use policy::Policy;
 
@@ -29,7 +29,7 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 #[derive(Debug, Default)]
 pub struct Loaded {
     /// In the order of the files and of the documents in them.
-    pub plugins: Vec<(PathBuf, PluginSpec)>,
+    pub plugins: Vec<Defined>,
     /// Each left a plugin or a file out.
     pub errors: Vec<ConfigError>,
     /// These left nothing out.
@@ -75,11 +75,14 @@ impl ConfigError {
 }
 
 /// A plugin, and where its file defines it.
-#[derive(Debug)]
-struct Defined {
-    file: PathBuf,
-    line: u64,
-    spec: PluginSpec,
+#[derive(Debug, Clone)]
+pub struct Defined {
+    /// The file, as it was named or found in a named directory.
+    pub file: PathBuf,
+    /// Where its fields are in the file.
+    pub lines: Lines,
+    /// The plugin.
+    pub spec: PluginSpec,
 }
 
 /// Reads files and, of directories, every `*.yaml` and `*.yml` in the order of their names. A file may hold several
@@ -104,8 +107,7 @@ pub fn load_built(paths: &[PathBuf], components: Option<&Path>) -> Loaded {
         }
     }
     let defined = without_duplicates(defined, &mut loaded.errors);
-    let defined = order::check(defined, &mut loaded.errors, &mut loaded.warnings);
-    loaded.plugins = defined.into_iter().map(|defined| (defined.file, defined.spec)).collect();
+    loaded.plugins = order::check(defined, &mut loaded.errors, &mut loaded.warnings);
     loaded
 }
 
@@ -147,10 +149,10 @@ fn parse(
         }
     };
     let directory = components.or(file.parent()).unwrap_or(Path::new(""));
-    for Document { line, content } in documents {
+    for Document { lines, content } in documents {
         match content {
             Ok(plugin) => {
-                defined.push(Defined { file: file.to_owned(), line, spec: plugin::spec(plugin, directory) });
+                defined.push(Defined { file: file.to_owned(), lines, spec: plugin::spec(plugin, directory) });
             }
             Err(problems) => errors.extend(problems.into_iter().map(|problem| ConfigError::new(file, problem))),
         }
@@ -165,7 +167,7 @@ fn without_duplicates(defined: Vec<Defined>, errors: &mut Vec<ConfigError>) -> V
             Some(other) => errors.push(ConfigError {
                 message: format!("{} is already defined in {}; rename one", plugin.spec.id, text::path(other)),
                 file: plugin.file,
-                line: Some(plugin.line),
+                line: Some(plugin.lines.of("metadata.name")),
                 field: "metadata.name".to_owned(),
             }),
             None => {

@@ -24,7 +24,12 @@ pub(super) fn check(
         let field = || "spec.after".to_owned();
         for unknown in before[&plugin.spec.id].iter().filter(|named| !before.contains_key(*named)) {
             let message = format!("names {unknown}, which is not configured; it is not waited for");
-            warnings.push(ConfigError { file: plugin.file.clone(), line: Some(plugin.line), field: field(), message });
+            warnings.push(ConfigError {
+                file: plugin.file.clone(),
+                line: Some(plugin.lines.of("spec.after")),
+                field: field(),
+                message,
+            });
         }
         match cycle(&plugin.spec.id, &before) {
             Some(cycle) => cut.push((plugin, cycle)),
@@ -34,7 +39,7 @@ pub(super) fn check(
     for (plugin, cycle) in cut {
         let names: Vec<String> = cycle.iter().map(PluginId::to_string).collect();
         let message = format!("makes a cycle: {}; remove one of these", names.join(" after "));
-        let (file, line, field) = (plugin.file, Some(plugin.line), "spec.after".to_owned());
+        let (file, line, field) = (plugin.file, Some(plugin.lines.of("spec.after")), "spec.after".to_owned());
         errors.push(ConfigError { file, line, field, message });
     }
     kept

@@ -60,7 +60,7 @@ fn only_error(spec: &str) -> String {
 fn the_documented_example_is_read_field_by_field() {
     let loaded = load_texts(&[WHOLE]);
     assert_eq!(loaded.errors, []);
-    let spec = &loaded.plugins[0].1;
+    let spec = &loaded.plugins[0].spec;
     assert_eq!(spec.id.to_string(), "shop/crashloop-triage");
     assert_eq!(spec.scope(), Scope::Namespace("shop".into()));
     assert!(spec.source.ends_with("plugin.wasm") && spec.source.is_absolute());
@@ -84,7 +84,7 @@ fn the_documented_example_is_read_field_by_field() {
 fn what_is_left_out_grants_nothing_and_watches_lifecycle() {
     let loaded = load_texts(&[&minimal("a", "")]);
     assert_eq!(loaded.errors, []);
-    let spec = &loaded.plugins[0].1;
+    let spec = &loaded.plugins[0].spec;
     assert_eq!(spec.grants, podium_pods::model::Grants::default());
     assert_eq!(spec.limits, podium_pods::model::Limits::default());
     assert_eq!(spec.watch.sections, SectionSet::EMPTY.with(Section::Lifecycle));
@@ -214,8 +214,8 @@ fn a_cluster_plugin_names_the_namespace_of_its_account() {
     let cluster =
         |spec: &str| minimal("a", spec).replace("kind: Rec", "kind: ClusterRec").replace(", namespace: shop", "");
     let loaded = load_texts(&[&cluster("  serviceAccountName: a\n  serviceAccountNamespace: ops")]);
-    assert_eq!(loaded.plugins[0].1.impersonate.as_deref(), Some("system:serviceaccount:ops:a"));
-    assert_eq!(loaded.plugins[0].1.scope(), Scope::Cluster);
+    assert_eq!(loaded.plugins[0].spec.impersonate.as_deref(), Some("system:serviceaccount:ops:a"));
+    assert_eq!(loaded.plugins[0].spec.scope(), Scope::Cluster);
     let told = errors(&[&cluster("  serviceAccountName: a")]);
     assert!(
         told[0].contains("spec.serviceAccountNamespace: serviceAccountName and serviceAccountNamespace go together")
@@ -226,7 +226,7 @@ fn a_cluster_plugin_names_the_namespace_of_its_account() {
 fn one_bad_document_leaves_the_others_in_its_file_and_directory() {
     let two = format!("{}\n---\n{}\n---\n", minimal("a", ""), minimal("b", "  phase: late"));
     let loaded = load_texts(&[&two, "a: [", &minimal("c", "")]);
-    let names: Vec<String> = loaded.plugins.iter().map(|(_, spec)| spec.id.to_string()).collect();
+    let names: Vec<String> = loaded.plugins.iter().map(|plugin| plugin.spec.id.to_string()).collect();
     assert_eq!(names, ["shop/a", "shop/c"]);
     assert_eq!(loaded.errors.len(), 2);
     assert!(loaded.errors[1].message.starts_with("is not valid YAML: "), "{}", loaded.errors[1]);
@@ -253,7 +253,7 @@ fn what_aliases_expand_to_is_bounded() {
         format!("  config:\n    one: &one \"{text}\"\n    many: [{}]", vec!["*one"; aliases].join(", "))
     };
     let loaded = load_texts(&[&minimal("a", &lines(60))]);
-    assert!(loaded.errors.is_empty() && loaded.plugins[0].1.config.len() > 60_000, "{:?}", loaded.errors);
+    assert!(loaded.errors.is_empty() && loaded.plugins[0].spec.config.len() > 60_000, "{:?}", loaded.errors);
     let told = only_error(&lines(66));
     assert!(told.contains("spec.config: has 67") && told.contains("at most 65536"), "{told}");
     let told = only_error(&lines(3_000));
@@ -283,7 +283,7 @@ fn no_text_of_a_file_makes_an_error_of_more_than_one_line_or_a_long_one() {
 #[test]
 fn a_plugin_defined_twice_is_kept_once_and_both_files_are_named() {
     let told = errors(&[&minimal("a", ""), &minimal("a", "")]);
-    assert!(told.len() == 1 && told[0].starts_with("1.yaml:1: metadata.name: shop/a is already defined in"));
+    assert!(told.len() == 1 && told[0].starts_with("1.yaml:3: metadata.name: shop/a is already defined in"));
     assert!(told[0].contains("0.yaml"), "{told:?}");
 }
 
@@ -293,7 +293,7 @@ fn a_cycle_is_named_and_takes_nobody_else_along() {
     let texts = [after("a", "b"), after("b", "c"), after("c", "a"), after("d", "a"), after("e", "e")];
     let loaded = load_texts(&texts.each_ref().map(String::as_str));
     assert_eq!(loaded.plugins.len(), 1);
-    assert_eq!(&*loaded.plugins[0].1.id.name, "d");
+    assert_eq!(&*loaded.plugins[0].spec.id.name, "d");
     let messages: Vec<&str> = loaded.errors.iter().map(|error| &*error.message).collect();
     assert!(messages[0].contains("shop/a after shop/b after shop/c after shop/a"), "{messages:?}");
     assert!(messages[3].contains("shop/e after shop/e"), "{messages:?}");

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use podium_host::config::{self, Loaded};
+use podium_host::config::{self, Defined, Loaded};
 use podium_pods::model::LabelSelector;
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ pub fn run(input: &[u8]) {
     });
     let Loaded { plugins, errors, .. } = load(&file, document.to_string().as_bytes());
     match plugins.as_slice() {
-        [(_, spec)] => {
+        [Defined { spec, .. }] => {
             assert!(errors.is_empty(), "{errors:?}");
             for labels in around(&selector) {
                 let LabelSelector(requirements) = &spec.watch.selector;

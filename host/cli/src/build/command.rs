@@ -3,6 +3,7 @@
 use std::{path::Path, process::ExitCode};
 
 use anyhow::{Context, bail};
+use podium_host::config::Defined;
 use serde::Serialize;
 
 use super::{Built, Options};
@@ -37,7 +38,7 @@ pub fn run(arguments: &args::Build) -> anyhow::Result<ExitCode> {
         );
     }
     if configured {
-        for (file, spec) in plugin::specs(&config, &built.component)? {
+        for Defined { file, spec, .. } in plugin::specs(&config, &built.component)? {
             plugin::check(&spec, &built.component)
                 .with_context(|| format!("{}: the host would refuse plugin {}", file.display(), spec.id))?;
         }

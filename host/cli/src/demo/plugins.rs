@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use podium_host::config::Defined;
 use podium_pods::model::PluginSpec;
 
 use crate::{
@@ -61,7 +62,7 @@ pub(super) fn build(install: Install) -> anyhow::Result<Plugins> {
     for sample in SAMPLES {
         let directory = plugins.join(sample.name);
         let built = one(&directory)?;
-        for (_, mut spec) in plugin::specs(&directory.join("plugin.yaml"), &built.component)? {
+        for Defined { mut spec, .. } in plugin::specs(&directory.join("plugin.yaml"), &built.component)? {
             if let Some(config) = sample.config {
                 spec.config = config.to_owned();
             }
@@ -72,6 +73,6 @@ pub(super) fn build(install: Install) -> anyhow::Result<Plugins> {
     let built = one(&directory)?;
     let spinner = plugin::specs(&directory.join("plugin.yaml"), &built.component)?;
     bar.finish_and_clear();
-    let (_, spinner) = spinner.into_iter().next().context("the spinner has no configuration")?;
+    let Defined { spec: spinner, .. } = spinner.into_iter().next().context("the spinner has no configuration")?;
     Ok(Plugins { loaded, spinner })
 }

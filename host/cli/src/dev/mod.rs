@@ -15,7 +15,7 @@ use environment::Environment;
 use podium_host::app::{self, App};
 use swap::{Running, swap};
 
-use crate::{args, ui};
+use crate::{args, plugin, ui};
 
 /// Runs until Ctrl-C.
 ///
@@ -27,10 +27,12 @@ pub async fn run(arguments: args::Dev, now_millis: u64) -> anyhow::Result<ExitCo
     let crates = crates::find(&arguments.paths)?;
     // Before the first build, so that a save during it is not missed.
     let mut changes = Changes::of(&crates)?;
+    let policy = arguments.policy.as_deref().map(plugin::policy).transpose()?;
     let environment = Environment::start(&arguments, &crates, now_millis).await?;
     let mut app = App::start(app::Options {
         namespace: arguments.namespace.clone(),
         workers: ui::WORKERS,
+        policy,
         ..app::Options::new(environment.client.clone(), now_millis, now_millis)
     })
     .await?;

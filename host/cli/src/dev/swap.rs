@@ -69,7 +69,7 @@ async fn try_swap(app: &App, environment: &Environment, one: &Crate, running: &m
         }
     };
     running.component = Some(component);
-    let specs: Vec<_> = specs.into_iter().map(|(_, spec)| spec).collect();
+    let specs: Vec<_> = specs.into_iter().map(|plugin| plugin.spec).collect();
     running.keep_only(app, &specs).await;
     for spec in specs {
         load(app, environment, running, spec, size, began).await;
