@@ -208,7 +208,7 @@ async fn a_lagging_replica_answers_from_the_past_until_it_has_caught_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restored_cluster_is_as_it_was_and_gives_its_revisions_a_second_time() {
+async fn a_restored_cluster_is_as_it_was_and_assigns_its_revisions_a_second_time() {
     let cluster = still();
     let client = Client::new(&cluster);
     // What the cluster does for itself at its start is done.

@@ -186,7 +186,7 @@ fn a_selector_has_as_many_requirements_and_values_as_a_query_and_no_more() {
 }
 
 #[test]
-fn a_document_is_told_all_that_is_wrong_with_it_at_once() {
+fn all_mistakes_of_a_document_are_reported_at_once() {
     let told = errors(&[&minimal("A", "  phase: late\n  colour: red")]);
     assert_eq!(told.len(), 3, "{told:#?}");
 }

@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_seed_gives_the_same_numbers_for_ever() {
+    fn one_seed_makes_the_same_numbers_for_ever() {
         let mut random = Random::new(0);
         assert_eq!(random.next(), 0xe220_a839_7b1d_cdaf);
         assert_eq!(random.next(), 0x6e78_9e6a_a1b9_65f4);

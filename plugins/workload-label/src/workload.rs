@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployments_replica_set_gives_the_deployments_name() {
+    fn a_deployments_replica_set_leads_to_the_deployments_name() {
         assert_eq!(name(&controller("ReplicaSet", "cart-7d9f8"), Some("7d9f8")), Some("cart"));
         assert_eq!(name(&controller("ReplicaSet", "cart-api-7d9f8"), Some("7d9f8")), Some("cart-api"));
     }

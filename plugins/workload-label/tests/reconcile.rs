@@ -27,7 +27,7 @@ fn a_value_that_somebody_changed_is_set_right() {
 }
 
 #[test]
-fn a_workload_with_the_longest_name_gives_a_value_that_the_api_server_takes() {
+fn a_workload_with_the_longest_name_has_a_value_that_the_api_server_takes() {
     let mut host = host(pod("shop", "x").owned_by("StatefulSet", &"a".repeat(253)));
     assert_eq!(host.reconcile(reconcile, "shop", "x").writes().len(), 1);
 }

@@ -52,7 +52,7 @@ fn simulated(seed: u64) -> Vec<Sent> {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_writes_in_the_same_order() {
+fn the_same_seed_causes_the_same_writes_in_the_same_order() {
     let first = simulated(11);
     assert!(first.len() > 50, "{} writes are not much of a history", first.len());
     for again in 0..2 {

@@ -98,7 +98,7 @@ async fn good_plugins_finish_beside_more_spinning_ones_than_there_are_threads() 
 }
 
 #[tokio::test]
-async fn a_dropped_run_gives_its_sandbox_back() {
+async fn a_dropped_run_returns_its_sandbox() {
     let engine = Engine::new(EngineOptions { concurrent_runs: 1, ..EngineOptions::default() }).unwrap();
     let plugin = load(&engine, &probe(&["live shop cart-0"])).unwrap();
     for _ in 0..3 {

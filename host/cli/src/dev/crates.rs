@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_crates_gives_each_in_the_order_of_their_names() {
+    fn a_folder_of_crates_yields_each_in_the_order_of_their_names() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["b", "a"] {
             package(&folder.path().join(name));

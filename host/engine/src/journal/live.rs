@@ -125,7 +125,7 @@ mod tests {
     const UID: &str = "0b1c2d3e-4f50-6172-8394-a5b6c7d8e9fa";
 
     #[test]
-    fn a_uuid_is_kept_whole_and_other_texts_are_distinguished() {
+    fn a_uuid_is_stored_exactly_and_other_texts_are_distinguished() {
         assert_eq!(Uid::of(UID).0, 0x0b1c_2d3e_4f50_6172_8394_a5b6_c7d8_e9fa_u128.to_be_bytes());
         let others = ["", "u1", "u2", "0B1c2d3e-4f50-6172-8394-a5b6c7d8e9fa", "0b1c2d3e04f50-6172-8394-a5b6c7d8e9fa"];
         let mut all: Vec<_> = others.iter().chain([&UID]).map(|text| Uid::of(text).0).collect();

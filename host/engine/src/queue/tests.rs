@@ -243,7 +243,7 @@ async fn closing_ends_every_waiting_worker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_removed_lane_gives_out_nothing_more_and_may_be_used_again() {
+async fn a_removed_lane_hands_out_nothing_more_and_may_be_used_again() {
     let queue = queue();
     queue.add([(1, "cart-0", 7), (1, "cart-1", 8)]);
     let job = now(&queue).await.unwrap();

@@ -89,8 +89,8 @@ impl Shape {
     }
 }
 
-/// All skeletons and shapes that a Pod has, and what is removed from every Pod. A process has one: the watch, the answers to
-/// writes and the checkpoint share it.
+/// All skeletons and shapes that a Pod has, and the fields that are removed from every Pod. The watch, the answers to
+/// writes and the checkpoint of a process share one.
 #[derive(Debug)]
 pub struct SkeletonPool {
     table: Mutex<Table>,
@@ -213,7 +213,7 @@ impl SkeletonPool {
         Self { prune, ..self }
     }
 
-    /// Returns what is removed from every Pod.
+    /// Returns the annotations that are removed from every Pod.
     #[must_use]
     pub fn prune(&self) -> &Prune {
         &self.prune

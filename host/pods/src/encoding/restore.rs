@@ -1,4 +1,4 @@
-//! SkeletonPool that leave the process and come back: as the texts of their skeletons, which are proven again with the first
+//! Shapes that leave the process and come back: as the texts of their skeletons, which are proven again with the first
 //! Pod that has them.
 
 use std::{hash::BuildHasher, sync::Arc};

@@ -7,7 +7,7 @@ use super::PodKey;
 pub struct Write {
     /// Numbered from 0 over all writes of the run.
     pub id: u32,
-    /// What is to be changed.
+    /// The change.
     pub action: Action,
 }
 

@@ -23,7 +23,7 @@ const KUBECONFIG: &str = "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
     clusters: [{ name: a, cluster: { server: 'http://127.0.0.1:1' } }]\nusers: [{ name: a, user: {} }]\n";
 
 /// Returns the exit of a host that gets SIGTERM while it reads an empty pipe instead of this file.
-fn told_to_end_while_it_reads(pipe: &str) -> Option<(u8, &'static str)> {
+fn signalled_while_it_reads(pipe: &str) -> Option<(u8, &'static str)> {
     let place = tempfile::tempdir().unwrap();
     let path = |name: &str| place.path().join(name);
     std::fs::create_dir(path("state")).unwrap();
@@ -55,6 +55,6 @@ fn a_start_that_waits_for_a_disk_ends_on_sigterm() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let _listening = runtime.block_on(async { signal(SignalKind::terminate()) }).unwrap();
     for pipe in ["kubeconfig", "state/journal", "state/lock"] {
-        assert_eq!(told_to_end_while_it_reads(pipe), Some((0, "SIGTERM")), "{pipe}");
+        assert_eq!(signalled_while_it_reads(pipe), Some((0, "SIGTERM")), "{pipe}");
     }
 }
