@@ -159,13 +159,17 @@ impl Collector for Figures {
         counter(encoder, &plugins, "podium_deletion_states_dropped", dropped, PluginStatus::states_dropped)?;
         let given_up = "Deletions that are not delivered any more because the plugin did not settle on them";
         counter(encoder, &plugins, "podium_deletions_given_up", given_up, PluginStatus::deletions_given_up)?;
+        let lost = "Lines of the plugin's log that were dropped because its tenant's share of the log was used up";
+        let lossy: Vec<_> = plugins.iter().filter(|(_, status)| status.log_lines_dropped() > 0).cloned().collect();
+        counter(encoder, &lossy, "podium_plugin_log_dropped_lines", lost, PluginStatus::log_lines_dropped)?;
         let run = "Time of a run, its writes included";
         histogram(encoder, &plugins, "controller_runtime_reconcile_time", run, |status| &status.run_time)?;
         histogram(encoder, &plugins, "workqueue_work_duration", run, |status| &status.run_time)?;
         let queue = "Time from an event to the run that answers it";
         histogram(encoder, &plugins, "workqueue_queue_duration", queue, |status| &status.queue_time)?;
         let write = "Time from an event to the API server's answer to the write";
-        histogram(encoder, &plugins, "podium_event_to_write", write, |status| &status.event_to_write)?;
+        let wrote: Vec<_> = plugins.iter().filter(|(_, status)| status.event_to_write.count() > 0).cloned().collect();
+        histogram(encoder, &wrote, "podium_event_to_write", write, |status| &status.event_to_write)?;
         let cache = cache();
         alone(encoder, "podium_cache_pods", "Pods in the cache", i64::try_from(cache.pods).unwrap_or(i64::MAX))?;
         let revision = i64::try_from(cache.revision).unwrap_or(i64::MAX);
@@ -297,8 +301,10 @@ fn histogram(
         let cumulative = times.cumulative(&bounds);
         let count = times.count().max(cumulative.last().copied().unwrap_or_default());
         let mut below = 0;
+        // A plugin that never ran has one bucket: with all of them, 500 idle plugins would have 40,000 series.
+        let (bounds, cumulative) = if count == 0 { (&[][..], Vec::new()) } else { (&BOUNDS[..], cumulative) };
         let mut buckets: Vec<(f64, u64)> = Vec::with_capacity(BOUNDS.len() + 1);
-        for (bound, upto) in BOUNDS.iter().zip(cumulative) {
+        for (bound, upto) in bounds.iter().zip(cumulative) {
             buckets.push((*bound, upto - below));
             below = upto;
         }
@@ -317,7 +323,7 @@ fn histogram(
 #[cfg(test)]
 mod tests {
     use podium_engine::{
-        ports::{Failure, FailureKind},
+        ports::{Failure, FailureKind, Outcome},
         status::LoadState,
     };
 
@@ -368,6 +374,19 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn an_idle_plugin_has_at_most_25_series() {
+        let status = Arc::new(Status::default());
+        let id = PluginId { namespace: Some("shop".into()), name: "tidy".into() };
+        let plugin = status.plugin(&id);
+        status.set_load(&id, LoadState::Loaded, true);
+        let series = || render(&status).lines().filter(|line| line.contains("\"shop/tidy\"")).count();
+        assert!(series() <= 25, "{} series", series());
+        plugin.begin(Duration::ZERO, 1);
+        let _ = plugin.end(&Ok(Outcome::Settled), 0, Duration::ZERO);
+        assert!(series() > 60, "buckets from the first run on: {} series", series());
     }
 
     #[test]
@@ -435,6 +454,7 @@ mod tests {
     fn a_quantile_between_a_millisecond_and_a_minute_is_known_to_a_factor_of_three() {
         let status = Arc::new(Status::default());
         status.plugin(&PluginId { namespace: None, name: "tidy".into() });
+        status.plugins()[0].1.event_to_write.record(Duration::from_millis(1));
         let text = render(&status);
         let start = "podium_event_to_write_seconds_bucket{le=\"";
         let bounds = text.lines().filter_map(|line| line.strip_prefix(start)?.split('"').next()?.parse::<f64>().ok());

@@ -5,6 +5,7 @@
 
 mod expectations;
 mod gate;
+mod log_rate;
 mod registry;
 mod repeats;
 mod state;

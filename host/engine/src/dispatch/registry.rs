@@ -5,7 +5,11 @@ use std::{collections::BTreeMap, sync::Arc};
 use parking_lot::{Mutex, RwLock};
 use podium_pods::model::{PluginId, PluginSpec};
 
-use super::{Excess, State, repeats::Repeats};
+use super::{
+    Excess, State,
+    log_rate::{LogRate, LogRates},
+    repeats::Repeats,
+};
 use crate::{
     journal::Account,
     ports::{Reconcile, Sender},
@@ -35,6 +39,8 @@ pub struct Loaded {
     pub account: Option<Account>,
     /// Log lines about runs and writes that failed.
     pub(super) repeats: Repeats,
+    /// Bounds the plugin's own log lines.
+    pub(super) log_rate: LogRate,
 }
 
 impl Loaded {
@@ -75,6 +81,14 @@ struct Inner {
     plugins: BTreeMap<Lane, Arc<Loaded>>,
     /// Of every plugin that is loaded or was.
     lanes: BTreeMap<PluginId, Lane>,
+    log_rates: LogRates,
+}
+
+impl Inner {
+    fn share_log(&mut self) {
+        let tenants: Vec<_> = self.plugins.values().map(|plugin| plugin.spec.tenant()).collect();
+        self.log_rates.set(tenants.iter());
+    }
 }
 
 impl Registry {
@@ -125,8 +139,10 @@ impl Registry {
         let fresh = Lane(u32::try_from(inner.lanes.len() + 1).unwrap_or(u32::MAX));
         let lane = *inner.lanes.entry(spec.id.clone()).or_insert(fresh);
         let state = inner.plugins.get(&lane).map(|old| old.state.clone()).unwrap_or_default();
-        let repeats = Repeats::default();
-        inner.plugins.insert(lane, Arc::new(Loaded { lane, spec, reconcile, sender, state, status, account, repeats }));
+        let (repeats, log_rate) = (Repeats::default(), inner.log_rates.plugin(spec.tenant()));
+        let loaded = Loaded { lane, spec, reconcile, sender, state, status, account, repeats, log_rate };
+        inner.plugins.insert(lane, Arc::new(loaded));
+        inner.share_log();
         lane
     }
 
@@ -134,6 +150,8 @@ impl Registry {
     pub fn remove(&self, id: &PluginId) -> Option<Lane> {
         let mut inner = self.inner.write();
         let lane = *inner.lanes.get(id)?;
-        inner.plugins.remove(&lane).map(|loaded| loaded.lane)
+        let removed = inner.plugins.remove(&lane).map(|loaded| loaded.lane);
+        inner.share_log();
+        removed
     }
 }

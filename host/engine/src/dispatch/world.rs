@@ -8,7 +8,7 @@ use podium_pods::{
 };
 use tokio::time::Instant;
 
-use super::{Dispatch, Loaded};
+use super::{Dispatch, Loaded, log_rate::Line};
 use crate::ports::{Asker, LogLevel, PLUGIN_TARGET, Staged, StateEntry, StateError, World};
 
 pub(super) struct RunWorld {
@@ -72,6 +72,24 @@ impl World for RunWorld {
     }
 
     fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]) {
+        // A line that the filter drops costs nothing.
+        let is_wanted = match level {
+            LogLevel::Debug => tracing::enabled!(target: PLUGIN_TARGET, tracing::Level::DEBUG),
+            LogLevel::Info => tracing::enabled!(target: PLUGIN_TARGET, tracing::Level::INFO),
+            LogLevel::Warn => tracing::enabled!(target: PLUGIN_TARGET, tracing::Level::WARN),
+            LogLevel::Error => tracing::enabled!(target: PLUGIN_TARGET, tracing::Level::ERROR),
+        };
+        if !is_wanted {
+            return;
+        }
+        let text = fields.iter().fold(message.len(), |sum, (key, value)| sum + key.len() + value.len());
+        if let Line::Lost(due) = self.plugin.log_rate.take(text, Instant::now()) {
+            self.plugin.status.dropped_log_line();
+            if let Some(lines) = due {
+                tracing::warn!(lines, "log lines of the plugin were dropped: its tenant's share of the log is used up");
+            }
+            return;
+        }
         // The names of tracing's fields are fixed at compile time: a plugin's travel as one JSON object, which
         // `telemetry` writes as fields.
         let fields = serde_json::Map::from_iter(fields.iter().cloned().map(|(key, value)| (key, value.into())));

@@ -112,6 +112,7 @@ pub struct PluginStatus {
     requests: AtomicU64,
     dropped_states: AtomicU64,
     given_up: AtomicU64,
+    log_lines_dropped: AtomicU64,
     last_failure: Mutex<Option<String>>,
     /// From start to end of a run, waiting and writes included.
     pub run_time: Histogram,
@@ -189,6 +190,16 @@ impl PluginStatus {
     #[must_use]
     pub fn deletions_given_up(&self) -> u64 {
         self.given_up.load(Relaxed)
+    }
+
+    /// A line of the plugin's log was dropped because of the rate.
+    pub fn dropped_log_line(&self) {
+        self.log_lines_dropped.fetch_add(1, Relaxed);
+    }
+    /// Returns how many lines of the plugin's log were dropped because of the rate.
+    #[must_use]
+    pub fn log_lines_dropped(&self) -> u64 {
+        self.log_lines_dropped.load(Relaxed)
     }
 
     /// The result is a `RunResult` of [`Self::end`].
