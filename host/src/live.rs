@@ -1,6 +1,7 @@
 //! Reads that ask the API server itself, one Pod at a time.
 //!
-//! What comes back is given to the run that asked and goes nowhere else: the cache is fed by the watch alone.
+//! The result goes to the run that asked and nowhere else: the cache is fed by the watch alone. A read that a plugin
+//! asked for is sent as the plugin's account, as its writes are; the host's own reads are sent as the host.
 
 use std::sync::Arc;
 
@@ -46,6 +47,9 @@ impl LivePods {
             .header(http::header::USER_AGENT, plugin_user_agent(sender.plugin()));
         if asker == Asker::Plugin {
             request = request.extension(LiveReadOf(sender.plugin().to_owned()));
+            if let Some(account) = &sender.impersonate {
+                request = request.header("impersonate-user", account);
+            }
         }
         let request = request.body(Vec::new()).map_err(|error| Refused::Invalid(error.to_string()))?;
         let bytes = match self.api.bytes(request).await {
@@ -96,7 +100,6 @@ mod tests {
             assert_eq!(request.uri().path(), "/api/v1/namespaces/shop/pods/cart-0");
             let agent = request.headers()[http::header::USER_AGENT].to_str().unwrap();
             assert!(agent.starts_with("podium-host/") && agent.contains(" plugin/shop/"), "{agent}");
-            assert!(!request.headers().contains_key("impersonate-user"), "it is read with the host's rights");
             Response::builder().status(status).body(Full::new(Bytes::from_static(body.as_bytes())))
         });
         let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
@@ -119,6 +122,28 @@ mod tests {
         let pod = answering(200, body).get(Asker::Plugin, &sender(), "shop", "cart-0").await.unwrap().unwrap();
         assert_eq!((&*pod.key.uid, pod.revision.0), ("u", 7));
         assert_eq!(answering(404, "").get(Asker::Plugin, &sender(), "shop", "cart-0").await, Ok(None));
+    }
+
+    #[tokio::test]
+    async fn a_plugin_reads_as_its_account_and_the_host_as_itself() {
+        let service = tower::service_fn(|request: Request<Body>| async move {
+            let user = request.headers().get("impersonate-user").map_or("host", |user| user.to_str().unwrap());
+            let body = format!(
+                r#"{{"metadata":{{"namespace":"shop","name":"cart-0","uid":"{user}","resourceVersion":"7"}}}}"#
+            );
+            Response::builder().status(200).body(Full::new(Bytes::from(body)))
+        });
+        let live =
+            LivePods::new(Api::new(kube::Client::new(service, "default"), Duration::from_secs(5)), Prune::NOTHING);
+        let without = Sender { impersonate: None, ..sender() };
+        for (asker, sender, user) in [
+            (Asker::Plugin, &sender(), "system:serviceaccount:shop:a"),
+            (Asker::Plugin, &without, "host"),
+            (Asker::Host, &sender(), "host"),
+        ] {
+            let pod = live.get(asker, sender, "shop", "cart-0").await.unwrap().unwrap();
+            assert_eq!(&*pod.key.uid, user, "{asker:?}");
+        }
     }
 
     #[tokio::test]

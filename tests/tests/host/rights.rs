@@ -1,8 +1,8 @@
-//! The API server's own rights of the ServiceAccount that a plugin's writes are sent as.
+//! The API server's own rights of the ServiceAccount that a plugin's writes and live reads are sent as.
 
 use std::time::Duration;
 
-use podium_devcluster::{Cluster, Logged, Options};
+use podium_devcluster::{Cluster, Logged, Options, Verb};
 use podium_pods::model::{LimitClass, WriteResult};
 use podium_tests::{embedded, plugins, sandbox, wait::until, wire::Wire};
 use serde_json::{Value, json};
@@ -116,5 +116,36 @@ async fn an_account_without_patch_is_forbidden_reported_to_the_next_run_backed_o
     embedded::at_rest(&cluster, &app).await.unwrap();
     assert_eq!(attempts(&cluster).last().map(|write| write.code), Some(200));
     assert!(status.writes().contains_key(WriteResult::Applied.name()));
+    app.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_live_read_has_the_rights_of_the_account_and_not_those_of_the_host() {
+    let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
+    let more = "  serviceAccountName: registrar\n  serviceAccountNamespace: default\n  \
+                watch: { selector: { matchLabels: { app: cart } }, sections: [labels] }";
+    let mut spec = plugins::guest("probe", "probe", more).unwrap();
+    spec.limits.class = LimitClass::Interpreter;
+    spec.grants = sandbox::everything();
+    spec.config = json!("live default cart-0\nrequeue 1000").to_string();
+    embedded::create_pod(&cluster, "cart-0", "cart").unwrap();
+    let wire = Wire::new(&cluster);
+    let app = embedded::host(&cluster, wire.client(), vec![spec]).await.unwrap();
+    let reads = || {
+        let of_plugin = |read: &Logged| read.impersonated.is_some() && read.verb == Verb::Get && read.name == "cart-0";
+        let reads = cluster.requests().all().into_iter().filter(of_plugin);
+        reads.map(|read| (read.impersonated.unwrap_or_default(), read.code)).collect::<Vec<_>>()
+    };
+    let read_with = async |code: u16| {
+        until("a live read", Duration::from_secs(60), async || {
+            anyhow::ensure!(reads().last() == Some(&(USER.to_owned(), code)), "{:?}", reads());
+            Ok(())
+        })
+        .await
+        .unwrap();
+    };
+    read_with(403).await;
+    grant(&cluster, "pods", json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}));
+    read_with(200).await;
     app.shutdown().await;
 }

@@ -180,7 +180,8 @@ pub enum Asker {
 
 /// Reads one Pod from the API server. Implemented by `live`, called by dispatch.
 pub trait Live: Send + Sync {
-    /// `sender` is the plugin that the Pod is read for; it is read with the host's own rights.
+    /// `sender` is the plugin that the Pod is read for. A read that the plugin asks for has the rights of its account,
+    /// one that the host asks for has the host's own.
     fn get<'a>(
         &'a self,
         asker: Asker,
