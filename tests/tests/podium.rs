@@ -162,6 +162,21 @@ fn schema_prints_the_schema_that_is_checked_in_and_new_writes_it_beside_plugin_y
 }
 
 #[test]
+fn a_reader_that_closes_the_pipe_is_no_error_and_a_full_disk_is_one() {
+    for arguments in [&["schema"][..], &["completion", "bash"]] {
+        let mut closed = Command::new(podium_binary().unwrap());
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let closed = closed.args(arguments).stdout(writer).output().unwrap();
+        assert!(closed.status.success() && closed.stderr.is_empty(), "{arguments:?}: {}", stderr(&closed));
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let full = Command::new(podium_binary().unwrap()).args(arguments).stdout(full).output().unwrap();
+        assert_eq!(full.status.code(), Some(1), "{arguments:?}");
+        assert!(stderr(&full).starts_with("error: cannot write to standard output: "), "{}", stderr(&full));
+    }
+}
+
+#[test]
 fn build_and_check_refuse_what_the_host_would_refuse_also_as_json() {
     let author = Author::new();
     author.edit("write: { labels: [team] }", "write: {}");

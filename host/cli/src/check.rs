@@ -74,8 +74,8 @@ pub fn run(arguments: &args::Check) -> anyhow::Result<ExitCode> {
         }
     }
     match arguments.output {
-        args::Output::Json => println!("{}", serde_json::to_string(&report)?),
-        args::Output::Table => print!("{}", table(&report)),
+        args::Output::Json => ui::print(&format!("{}\n", serde_json::to_string(&report)?))?,
+        args::Output::Table => ui::print(&table(&report))?,
     }
     Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -118,16 +118,24 @@ fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// A policy with mistakes is reported and not compared with.
+/// With a policy that has mistakes no plugin is checked: the host would load none.
 fn check(files: &[PathBuf], component: Option<&Path>, policy: Result<Option<Policy>, Vec<ConfigError>>) -> Report {
     // All files in one go, so that duplicates and cycles over several files are found.
     let config::Loaded { plugins, errors, warnings } = config::load(files);
     let (policy, of_policy) = policy.map_or_else(|errors| (None, errors), |policy| (policy, Vec::new()));
+    let usable = of_policy.is_empty();
     let mut report = Report {
         errors: of_policy.into_iter().map(of_flag).chain(errors).map(Into::into).collect(),
         warnings: warnings.into_iter().map(Into::into).collect(),
         ..Report::default()
     };
+    if plugins.is_empty() && report.errors.is_empty() {
+        let message = "contains no plugin; `podium new NAME` writes one".to_owned();
+        let none =
+            |file: &PathBuf| Mistake { file: file.clone(), line: None, field: String::new(), message: message.clone() };
+        report.errors.extend(files.iter().map(none));
+    }
+    let plugins = if usable { plugins } else { Vec::new() };
     for Defined { file, lines, spec } in plugins {
         let forbidden = policy.as_ref().map_or_else(Vec::new, |policy| policy.problems(&spec));
         let found = component.map(Path::to_owned).or_else(|| built(&file, &spec));
@@ -169,7 +177,8 @@ fn check(files: &[PathBuf], component: Option<&Path>, policy: Result<Option<Poli
 
 /// A policy that cannot be read at all is a mistake of the flag that names it.
 fn of_flag(error: ConfigError) -> ConfigError {
-    if error.field.is_empty() { ConfigError { field: "--policy".to_owned(), ..error } } else { error }
+    let message = if error.field.is_empty() { format!("--policy: {}", error.message) } else { error.message };
+    ConfigError { message, ..error }
 }
 
 /// The component beside the configuration, or else the one that the crate beside it was built to last.
@@ -262,7 +271,18 @@ mod tests {
         let policy = Policy::read(&folder.path().join("none.yaml")).map(Some);
         let report = check(&[], None, policy);
         let [mistake] = &report.errors[..] else { unreachable!("{:?}", report.errors) };
-        assert!(mistake.field == "--policy" && mistake.file.ends_with("none.yaml"), "{mistake:?}");
+        assert!(mistake.message.starts_with("--policy: ") && mistake.file.ends_with("none.yaml"), "{mistake:?}");
+    }
+
+    #[test]
+    fn a_file_without_a_plugin_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("plugin.yaml");
+        for text in ["", "# nothing\n", "---\n", "null\n"] {
+            std::fs::write(&file, text).unwrap();
+            let report = check(std::slice::from_ref(&file), None, Ok(None));
+            assert!(!report.ok && report.errors[0].message.starts_with("contains no plugin"), "{text:?}");
+        }
     }
 
     #[test]

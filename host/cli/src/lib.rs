@@ -28,7 +28,7 @@ pub fn run(arguments: Arguments, now_millis: u64) -> anyhow::Result<ExitCode> {
     let output = arguments.command.output();
     let done = execute(arguments.command, now_millis);
     if let (Output::Json, Err(error)) = (output, &done) {
-        println!("{}", ui::error_json(error));
+        ui::print(&format!("{}\n", ui::error_json(error)))?;
     }
     done
 }
@@ -43,13 +43,15 @@ fn execute(command: Command, now_millis: u64) -> anyhow::Result<ExitCode> {
                 Document::Plugin => podium_config::plugin_schema(),
                 Document::Policy => podium_config::policy_schema(),
             };
-            println!("{schema:#}");
+            ui::print(&format!("{schema:#}\n"))?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Dev(arguments) => ui::block_on(dev::run(arguments, now_millis)),
         Command::Demo(arguments) => ui::block_on(demo::run(arguments, now_millis)),
         Command::Completion { shell } => {
-            clap_complete::generate(shell, &mut Arguments::command(), "podium", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "podium", &mut script);
+            ui::print(&String::from_utf8_lossy(&script))?;
             Ok(ExitCode::SUCCESS)
         }
     }

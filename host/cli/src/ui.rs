@@ -1,11 +1,28 @@
 //! What a terminal is shown: errors, bars, tables. Nothing moves when stderr is not a terminal.
 
-use std::{io::IsTerminal, time::Duration};
+use std::{
+    io::{self, IsTerminal, Write},
+    time::Duration,
+};
 
 use anyhow::Context;
 use comfy_table::{ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{SignalKind, signal};
+
+/// Writes a result to stdout. A reader that has seen enough, such as `head`, closes the pipe: that is no error.
+///
+/// # Errors
+/// When stdout takes nothing for another reason, such as a full disk.
+pub fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output")
+        }
+        _ => Ok(()),
+    }
+}
 
 /// Prints an error with its causes to stderr.
 pub fn error(error: &anyhow::Error) {
@@ -21,7 +38,7 @@ pub fn error_json(error: &anyhow::Error) -> String {
 /// Whether people look on.
 #[must_use]
 pub fn interactive() -> bool {
-    std::io::stderr().is_terminal()
+    io::stderr().is_terminal()
 }
 
 /// Waits for Ctrl-C, or for the signal by which other programs ask for an end.

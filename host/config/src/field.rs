@@ -31,8 +31,10 @@ struct Found {
 }
 
 impl Problems {
+    /// Returns the mistakes in the order of the document.
     pub(crate) fn into_inner(self) -> Vec<Problem> {
         let Found { mut problems, more } = self.0.into_inner();
+        problems.sort_by_key(|problem| problem.line);
         if more > 0 {
             let message = format!("has {more} more mistakes, which are not listed");
             problems.push(Problem { line: problems[0].line, field: "the document".to_owned(), message });
@@ -47,7 +49,7 @@ pub(crate) struct Field<'a> {
     path: String,
     /// `None` if the field is not set.
     node: Option<&'a Node>,
-    /// The value's line, or that of the nearest value around.
+    /// The line of the field's key, or that of the nearest field around.
     line: u64,
     problems: &'a Problems,
 }
@@ -86,8 +88,9 @@ impl<'a> Field<'a> {
     /// The field `name` of a mapping; not set if the mapping lacks it or has null there, as in Kubernetes.
     pub(crate) fn get(&self, name: &str) -> Self {
         let entry = self.entries().iter().find(|(key, _)| key == name);
-        let node = entry.map(|(_, node)| node).filter(|node| !node.is_null());
-        Self { path: self.below(name), node, line: node.map_or(self.line, Node::line), problems: self.problems }
+        let node = entry.map(|(_, node)| node);
+        let line = node.map_or(self.line, Node::line);
+        Self { path: self.below(name), node: node.filter(|node| !node.is_null()), line, problems: self.problems }
     }
 
     /// The value behind a key of this mapping, also if it is null.

@@ -17,17 +17,17 @@
 //!
 //! Files, components and the relations between plugins are the host's; nothing here does IO.
 
+#![warn(missing_docs)]
+
 mod check;
-#[cfg(test)]
-mod drift;
-#[cfg(test)]
-mod editors;
 mod field;
 mod lines;
 pub mod plugin;
 pub mod policy;
 mod rules;
 mod schema;
+#[cfg(test)]
+mod tests;
 mod text;
 mod yaml;
 

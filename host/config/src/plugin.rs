@@ -30,15 +30,20 @@ pub const MOST_MEMORY_MIB: u16 = 256;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(transform = schema::plugin)]
 pub struct Plugin {
+    /// The version of this schema.
     pub api_version: Version,
+    /// The reach of a plugin.
     pub kind: Kind,
+    /// The name of the plugin.
     pub metadata: Metadata,
+    /// The plugin's component, the Pods that wake it, its grants and its limits. Nothing is granted by being left out.
     pub spec: Spec,
 }
 
 /// The version of this schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Version {
+    /// The only version.
     #[serde(rename = "podium.dev/v1alpha1")]
     V1Alpha1,
 }
@@ -161,9 +166,13 @@ pub struct Requirement {
 /// How a label is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Operator {
+    /// The label has one of the values.
     In,
+    /// The label has none of the values, or is not there.
     NotIn,
+    /// The label is there.
     Exists,
+    /// The label is not there.
     DoesNotExist,
 }
 
@@ -299,9 +308,12 @@ pub enum Class {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Phase {
+    /// Before the plugins of the other phases.
     Before,
+    /// Between the other phases.
     #[default]
     Main,
+    /// After the plugins of the other phases.
     After,
 }
 

@@ -20,14 +20,18 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Policy {
+    /// The version of this schema.
     pub api_version: Version,
+    /// The kind of this document.
     pub kind: Kind,
+    /// The rules.
     pub spec: Spec,
 }
 
 /// The kind of this document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Kind {
+    /// A platform's policy.
     Policy,
 }
 

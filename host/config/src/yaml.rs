@@ -7,7 +7,7 @@ use serde::{
     de::{MapAccess, SeqAccess, Visitor},
 };
 use serde_json::Value;
-use serde_saphyr::Spanned;
+use serde_saphyr::{Error, Spanned, UserMessageFormatter, budget::BudgetBreach};
 
 use crate::Problem;
 
@@ -21,6 +21,7 @@ const MAX_DEPTH: usize = 32;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
+    /// Of its key; of the value itself in a list and for a document.
     line: u64,
     content: Content,
 }
@@ -57,11 +58,35 @@ fn options() -> serde_saphyr::Options {
 pub(crate) fn documents(yaml: &str) -> Result<Vec<Node>, Problem> {
     serde_saphyr::from_multiple_with_options(yaml, options()).map_err(|error| {
         let line = error.location().map(|location| location.line());
-        // The error shows the place in several lines; its first one has the message.
-        let message = error.without_snippet().to_string();
-        let message = message.lines().next().unwrap_or_default();
-        Problem { line, field: String::new(), message: format!("is not valid YAML: {message}") }
+        Problem { line, field: String::new(), message: unreadable(&error) }
     })
+}
+
+/// What a person does about a file that cannot be read. The reader's own messages advise the programmer who calls it.
+fn unreadable(error: &Error) -> String {
+    let bound = |bound: &str| format!("has more than {bound}, with its aliases expanded; split it into several files");
+    match error {
+        Error::AliasError { error, .. } | Error::WithSnippet { error, .. } => unreadable(error),
+        Error::Budget { breach, .. } => match breach {
+            BudgetBreach::Depth { .. } => format!("nests mappings and lists more than {MAX_DEPTH} deep"),
+            BudgetBreach::Nodes { .. } => bound(&format!("{MAX_NODES} values")),
+            BudgetBreach::ScalarBytes { .. } => bound(&format!("{} MiB of text", MAX_SCALAR_BYTES >> 20)),
+            _ => "has too many documents, anchors or aliases; split it into several files".to_owned(),
+        },
+        Error::MergeKeyNotAllowed { .. } => {
+            "has a merge key (`<<`); write the fields out, so that every grant can be seen where it is".to_owned()
+        }
+        Error::NullIntoString { .. } => "has a key that is null; remove it, or put it in quotes".to_owned(),
+        Error::RecursiveReferencesRequireWeakTypes { .. } => {
+            "has an alias inside of its own anchor; remove the alias".to_owned()
+        }
+        Error::NonFiniteFloat { .. } => "has a number that is infinite or no number; remove it".to_owned(),
+        error => {
+            // The error shows the place in several lines; its first one has the message.
+            let message = error.render_with_formatter(&UserMessageFormatter);
+            format!("is not valid YAML: {}", message.lines().next().unwrap_or_default())
+        }
+    }
 }
 
 impl Node {
@@ -173,8 +198,9 @@ impl<'de> Visitor<'de> for ContentVisitor {
     }
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Content, A::Error> {
         let mut map = Vec::new();
-        while let Some(entry) = entries.next_entry()? {
-            map.push(entry);
+        while let Some((key, value)) = entries.next_entry::<Spanned<String>, Node>()? {
+            // People look for the field, and its value may begin far below.
+            map.push((key.value, Node { line: key.referenced.line(), ..value }));
         }
         Ok(Content::Map(map))
     }

@@ -20,7 +20,10 @@ fn only(yaml: &str) -> Result<Plugin, Vec<Problem>> {
 /// The message about the file as a whole.
 fn unreadable(yaml: &str) -> Problem {
     let problem = plugins(yaml).unwrap_err();
-    assert!(problem.message.starts_with("is not valid YAML: ") && problem.field.is_empty(), "{problem:?}");
+    assert!(problem.field.is_empty() && problem.line.is_some(), "{problem:?}");
+    for jargon in ["udget", "Option<", "policy", "weak", "{ ", "defined at"] {
+        assert!(!problem.message.contains(jargon), "{problem:?}");
+    }
     problem
 }
 
@@ -214,4 +217,33 @@ fn a_policy_among_plugins_is_an_error_that_names_the_flag_for_it() {
     let problems = only("apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec: {}\n").unwrap_err();
     let of_kind = problems.iter().find(|problem| problem.field == "kind" && problem.message.contains("--policy"));
     assert!(of_kind.is_some_and(|problem| problem.line == Some(2)), "{problems:?}");
+}
+
+#[test]
+fn a_file_beyond_a_bound_is_refused_in_words_of_the_file() {
+    let many = vec!["1"; 100_001].join(", ");
+    for (config, told) in [
+        (format!("  config: {{ a: [{many}] }}"), "has more than 100000 values"),
+        (format!("  config: {{ a: {}1{} }}", "[".repeat(40), "]".repeat(40)), "more than 32 deep"),
+        ("  config: { a: .nan }".to_owned(), "infinite or no number"),
+        ("  config: { ? null : 1 }".to_owned(), "a key that is null"),
+        ("  config: &self { a: *self }".to_owned(), "an alias inside of its own anchor"),
+        ("  config: { <<: { a: 1 } }".to_owned(), "has a merge key (`<<`)"),
+        ("  config: { a: 'x }".to_owned(), "is not valid YAML: "),
+    ] {
+        let problem = unreadable(&with(&config));
+        assert!(problem.message.contains(told), "{problem:?}");
+    }
+}
+
+#[test]
+fn a_mistake_has_the_line_of_its_key_wherever_the_value_is() {
+    let yaml = "apiVersion: podium.dev/v1alpha1\nkind: ClusterReconcilePlugin\nmetadata: { name: a }\nspec:\n  source: { file: a.wasm }\n  \
+                bogus:\n    # a comment\n\n    - 1\n  limits:\n\n    { writes:\n        -1 }\n  watch: &w { \"nope\":\n 1 }\n";
+    let problems = only(yaml).unwrap_err();
+    let lines: Vec<_> = problems.iter().map(|problem| (&*problem.field, problem.line.unwrap())).collect();
+    assert_eq!(lines, [("spec.bogus", 6), ("spec.limits.writes", 12), ("spec.watch.nope", 14)], "{problems:?}");
+    let empty = "apiVersion: podium.dev/v1alpha1\nkind: ClusterReconcilePlugin\nmetadata: { name: a }\nspec:\n";
+    let problems = only(empty).unwrap_err();
+    assert_eq!((&*problems[0].field, problems[0].line), ("spec", Some(4)), "{problems:?}");
 }

@@ -55,8 +55,8 @@ pub fn run(arguments: &args::Build) -> anyhow::Result<ExitCode> {
         built.component = out.clone();
     }
     match arguments.output {
-        args::Output::Json => println!("{}", json(&built)?),
-        args::Output::Table => print!("{}", text(&built)),
+        args::Output::Json => ui::print(&format!("{}\n", json(&built)?))?,
+        args::Output::Table => ui::print(&text(&built))?,
     }
     Ok(ExitCode::SUCCESS)
 }

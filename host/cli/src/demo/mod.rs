@@ -62,7 +62,8 @@ pub async fn run(arguments: args::Demo, now_millis: u64) -> anyhow::Result<ExitC
         Ok(ran) => ran,
         Err(error) if arguments.output == Output::Json => {
             let check = Result { name: "the demo begins", ok: false, detail: format!("{error:#}") };
-            println!("{}", serde_json::to_string(&Report { checks: vec![check], ..Report::default() })?);
+            let report = Report { checks: vec![check], ..Report::default() };
+            ui::print(&format!("{}\n", serde_json::to_string(&report)?))?;
             return Err(error);
         }
         Err(error) => return Err(error),
@@ -188,10 +189,10 @@ fn print(output: Output, report: &Report, took: Duration) -> anyhow::Result<()> 
     };
     let text = format!("\n{rows}\n\n{list}\n{end}");
     match output {
-        Output::Table => println!("{text}"),
+        Output::Table => ui::print(&format!("{text}\n"))?,
         Output::Json => {
             eprintln!("{text}");
-            println!("{}", serde_json::to_string(report)?);
+            ui::print(&format!("{}\n", serde_json::to_string(report)?))?;
         }
     }
     Ok(())

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, bail};
 
-use crate::args;
+use crate::{args, ui};
 
 /// The files to write, relative to the new folder. Words in double braces are replaced.
 const FILES: [(&str, &str); 4] = [
@@ -26,7 +26,7 @@ const SCHEMA: &str = "plugin.schema.json";
 /// When the name cannot be a plugin's, the folder exists, or podium-sdk is not found.
 pub fn run(arguments: &args::New) -> anyhow::Result<ExitCode> {
     write(&arguments.path, &sdk(arguments.sdk.as_deref())?)?;
-    println!("Created {}. Next:\n\n    podium dev {0}", arguments.path.display());
+    ui::print(&format!("Created {}. Next:\n\n    podium dev {0}\n", arguments.path.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 

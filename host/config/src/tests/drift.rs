@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::*;
+use crate::*;
 
 /// A kind of document, for tests that hold for all kinds.
 pub(crate) struct Subject {

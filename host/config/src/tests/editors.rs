@@ -15,10 +15,8 @@ use std::{
 use regex::Regex;
 use serde_json::{Map, Value, json};
 
-use super::{
-    drift::{SUBJECTS, Subject},
-    *,
-};
+use super::drift::{self, SUBJECTS, Subject};
+use crate::*;
 
 /// Where a document differs from a schema: fields, as the host names them.
 type Fields = BTreeSet<String>;

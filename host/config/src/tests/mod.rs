@@ -1,0 +1,4 @@
+//! Tests of the types, the JSON Schema and the collecting pass against each other.
+
+mod drift;
+mod editors;
