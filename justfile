@@ -24,6 +24,14 @@ test-cluster *ARGS:
 test-properties CASES="100000":
     PROPTEST_CASES={{CASES}} cargo test --workspace --lib -- properties encoding:: authz:: wake:: hash_index slot_set persistent_vec
 
+# The authorization of writes and Events against an independent writing of its rules, with so many random cases
+test-authz CASES="100000000":
+    PODIUM_AUTHZ_CASES={{CASES}} cargo test -p podium-engine --release --lib -- authz::tests::properties
+
+# Mutation tests of the authorization: every change of its code fails a test. Needs `cargo install cargo-mutants --locked`
+test-mutants *ARGS:
+    PODIUM_AUTHZ_CASES=20000 cargo mutants -f "host/engine/src/authz/**" -f guest-sdk/wire/src/object.rs -f guest-sdk/wire/src/syntax.rs --test-package podium-engine,podium-wire {{ARGS}} -- --lib -- authz object syntax
+
 # Cache, queue, encoding and tombstones in so many orders of their threads' steps for each test, and the publish path in every order
 test-schedules N="10000000":
     PODIUM_SCHEDULES={{N}} cargo test --workspace --test schedules

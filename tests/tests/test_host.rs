@@ -358,9 +358,34 @@ fn cases() -> Vec<Staged> {
             metadata["namespace"] = namespace.into();
         }
         let body = json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata });
-        for (field, value) in [("labels", json!({})), ("ownerReferences", json!([])), ("uid", json!("u"))] {
+        let of_metadata = [
+            ("labels", json!({})),
+            ("labels", json!({ "team": "two words" })),
+            ("labels", json!({ "pod-template-hash": "a" })),
+            ("annotations", json!({ "podium.dev/applied-0": "a" })),
+            ("finalizers", json!(["shop.example/hold"])),
+            ("finalizers", json!(["bank.example/hold"])),
+            ("ownerReferences", json!([])),
+            ("generateName", json!("a")),
+            ("uid", json!("u")),
+        ]
+        .map(|(field, value)| {
             let mut body = body.clone();
             body["metadata"][field] = value;
+            body
+        });
+        let of_the_object = [
+            ("status", json!({})),
+            ("$patch", json!("delete")),
+            ("data", json!({ "a": [18_446_744_073_709_551_615_u64] })),
+            ("spec", json!({ "template": { "metadata": { "finalizers": ["bank.example/hold"] } } })),
+        ]
+        .map(|(field, value)| {
+            let mut body = body.clone();
+            body[field] = value;
+            body
+        });
+        for body in of_metadata.into_iter().chain(of_the_object) {
             for owner in [None].into_iter().chain(targets.iter().cloned().map(Some)) {
                 let object = named.clone();
                 cases.push(Staged::Write(Action::ApplyObject { object, body: body.clone(), owner }));

@@ -4,7 +4,10 @@
 use std::ops::Deref;
 
 use podium_config::plugin::{ObjectGrant, WriteGrants};
-use podium_wire::syntax;
+use podium_wire::{
+    object::{self, Carried},
+    syntax,
+};
 use serde_json::Value;
 
 use super::{
@@ -18,8 +21,6 @@ type Check = Result<(), CallError>;
 const MAX_CONDITION_REASON_BYTES: usize = 1 << 10;
 const MAX_CONDITION_MESSAGE_BYTES: usize = 32 << 10;
 const MAX_NOTE_BYTES: usize = 1 << 10;
-/// Fields of `metadata` that the server or the host alone sets.
-const HOST_ONLY: [&str; 4] = ["managedFields", "ownerReferences", "resourceVersion", "uid"];
 
 /// Why a write was not granted although its grant is there.
 pub(super) enum Denied {
@@ -49,7 +50,7 @@ pub(super) fn check_pod(configuration: &Configuration, target: &PodKey, write: &
         }
         Write::RemoveAnnotation { key, .. } => annotation(configuration, key),
         Write::AddFinalizer { name, .. } | Write::RemoveFinalizer { name, .. } => {
-            valid_finalizer(name)?;
+            object::finalizer(name).map_err(CallError::Invalid)?;
             configuration.granted(|grants| cover(&grants.finalizers, name))
         }
         Write::SetCondition { condition, .. } => {
@@ -85,7 +86,7 @@ pub(super) fn check_apply(
     owner: Option<&PodKey>,
 ) -> Result<(), Denied> {
     valid_object(object)?;
-    let carried = valid_metadata(body)?;
+    let carried = object::check(body).map_err(CallError::Invalid)?;
     if let Some(owner) = owner {
         valid_target(owner)?;
         // Kubernetes collects an object whose owner is in another namespace as an orphan, at once.
@@ -93,10 +94,10 @@ pub(super) fn check_apply(
             Err(CallError::Invalid("the owner must be in the object's namespace".to_owned()))?;
         }
     }
-    if carried.keys().any(|key| syntax::is_forbidden_key(key)) {
+    if carried.labels.iter().chain(&carried.annotations).any(|key| syntax::is_forbidden_key(key)) {
         Err(CallError::NotGranted)?;
     }
-    configuration.granted(|grants| carried.is_covered_by(grants))?;
+    configuration.granted(|grants| is_covered(&carried, grants))?;
     granted_object(configuration, object)
 }
 
@@ -186,67 +187,14 @@ fn valid_object(object: &ObjectRef) -> Check {
     valid("object name", &object.name, syntax::dns_subdomain)
 }
 
-/// What an object carries that needs a grant, or may never be written.
-#[derive(Default)]
-struct Carried<'a> {
-    labels: Vec<&'a str>,
-    annotations: Vec<&'a str>,
-    finalizers: Vec<&'a str>,
-}
-
-impl<'a> Carried<'a> {
-    fn keys(&self) -> impl Iterator<Item = &&'a str> {
-        self.labels.iter().chain(&self.annotations)
+/// As on Pods, reserved keys need a grant of the exact key; others come with the kind.
+fn is_covered(carried: &Carried<'_>, grants: &WriteGrants) -> bool {
+    fn may_carry<T: Deref<Target = str>>(patterns: &[T], keys: &[&str]) -> bool {
+        keys.iter().all(|key| !syntax::is_reserved_key(key) || cover(patterns, key))
     }
-
-    /// As on Pods, reserved keys need a grant of the exact key; others come with the kind.
-    fn is_covered_by(&self, grants: &WriteGrants) -> bool {
-        fn may_carry<T: Deref<Target = str>>(patterns: &[T], keys: &[&str]) -> bool {
-            keys.iter().all(|key| !syntax::is_reserved_key(key) || cover(patterns, key))
-        }
-        may_carry(&grants.labels, &self.labels)
-            && may_carry(&grants.annotations, &self.annotations)
-            && self.finalizers.iter().all(|name| cover(&grants.finalizers, name))
-    }
-}
-
-fn valid_metadata(body: &Value) -> Result<Carried<'_>, CallError> {
-    let invalid = |text: &str| CallError::Invalid(text.to_owned());
-    let Some(metadata) = body.get("metadata").and_then(Value::as_object) else { return Ok(Carried::default()) };
-    if let Some(field) = HOST_ONLY.iter().find(|field| metadata.contains_key(**field)) {
-        return Err(CallError::Invalid(format!("metadata.{field} is for the host to set; leave it out")));
-    }
-    let keys = |field: &str, what: &str| match metadata.get(field) {
-        None | Some(Value::Null) => Ok(Vec::new()),
-        Some(Value::Object(keys)) => {
-            keys.keys().try_for_each(|key| valid(what, key, syntax::qualified_name))?;
-            Ok(keys.keys().map(String::as_str).collect())
-        }
-        Some(_) => Err(invalid(&format!("metadata.{field} must be a JSON object"))),
-    };
-    let (labels, annotations) = (keys("labels", "label key")?, keys("annotations", "annotation key")?);
-    let mut finalizers = Vec::new();
-    match metadata.get("finalizers") {
-        None | Some(Value::Null) => {}
-        Some(Value::Array(names)) => {
-            for name in names {
-                let name = name.as_str().ok_or_else(|| invalid("a finalizer must be text"))?;
-                valid_finalizer(name)?;
-                finalizers.push(name);
-            }
-        }
-        Some(_) => return Err(invalid("metadata.finalizers must be a JSON array")),
-    }
-    Ok(Carried { labels, annotations, finalizers })
-}
-
-/// The API server accepts names without a domain only for a few of its own.
-fn valid_finalizer(name: &str) -> Check {
-    valid("finalizer", name, syntax::qualified_name)?;
-    if name.contains('/') {
-        return Ok(());
-    }
-    Err(CallError::Invalid(format!("finalizer {} must have a domain before its name", syntax::quoted(name))))
+    may_carry(&grants.labels, &carried.labels)
+        && may_carry(&grants.annotations, &carried.annotations)
+        && carried.finalizers.iter().all(|name| cover(&grants.finalizers, name))
 }
 
 /// What a complete object calls itself.

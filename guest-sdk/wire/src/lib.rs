@@ -11,6 +11,8 @@
 
 #[cfg(feature = "json")]
 pub mod json;
+#[cfg(feature = "json")]
+pub mod object;
 
 pub mod syntax;
 

@@ -142,7 +142,8 @@ pub fn upper_camel_case(text: &str) -> Checked {
     }
 }
 
-/// Keys that have a meaning to Kubernetes itself: no wildcard covers them. `key` is a valid [`qualified_name`].
+/// Keys that have a meaning to Kubernetes itself or to this host: no wildcard covers them. `key` is a valid
+/// [`qualified_name`].
 #[must_use]
 pub fn is_reserved_key(key: &str) -> bool {
     match key.split_once('/') {
@@ -159,12 +160,13 @@ pub fn is_reserved_key(key: &str) -> bool {
     }
 }
 
-/// `kubernetes.io`, `k8s.io` and their subdomains.
+/// `kubernetes.io`, `k8s.io` and their subdomains, and `podium.dev`, whose keys belong to the host and to its plugins.
 #[must_use]
 pub fn is_reserved_domain(domain: &str) -> bool {
-    ["kubernetes.io", "k8s.io"]
-        .iter()
-        .any(|reserved| domain.strip_suffix(reserved).is_some_and(|before| before.is_empty() || before.ends_with('.')))
+    let is_below = |reserved: &&str| {
+        domain.strip_suffix(reserved).is_some_and(|before| before.is_empty() || before.ends_with('.'))
+    };
+    domain == "podium.dev" || ["kubernetes.io", "k8s.io"].iter().any(is_below)
 }
 
 /// Keys that no plugin may write, whatever is granted: `kubectl apply` and the host remember there what they applied.
@@ -222,10 +224,18 @@ mod tests {
 
     #[test]
     fn every_spelling_below_a_reserved_domain_is_reserved_and_nothing_beside_it() {
-        for key in ["kubernetes.io/a", "app.kubernetes.io/name", "k8s.io/a", "a.b.k8s.io/c", "pod-template-hash"] {
+        for key in [
+            "kubernetes.io/a",
+            "app.kubernetes.io/name",
+            "k8s.io/a",
+            "a.b.k8s.io/c",
+            "pod-template-hash",
+            "podium.dev/workload",
+        ] {
             assert!(is_reserved_key(key), "{key}");
         }
-        for key in ["notkubernetes.io/a", "kubernetes.io.example/a", "x-k8s.io/a", "app", "job-names"] {
+        for key in ["notkubernetes.io/a", "kubernetes.io.example/a", "x-k8s.io/a", "app", "job-names", "a.podium.dev/b"]
+        {
             assert!(!is_reserved_key(key), "{key}");
         }
     }

@@ -142,7 +142,7 @@ const NO_PODS: &str = "Pods are not written as objects; grant labels, annotation
 
 /// The schema of a pattern of keys; `refused` matches keys that cannot be granted.
 fn keys(refused: Option<Schema>) -> Schema {
-    let reserved = json_schema!({ "pattern": r"^([^/]*\.)?(kubernetes|k8s)\.io/.*\*$" });
+    let reserved = json_schema!({ "pattern": r"^(([^/]*\.)?(kubernetes|k8s)\.io|podium\.dev)/.*\*$" });
     let refused: Vec<Schema> = [Some(reserved), refused].into_iter().flatten().collect();
     json_schema!({
         "pattern": format!(r"^({KEY}|{DOMAIN}/([A-Za-z0-9][-_.A-Za-z0-9]*)?\*)$"),
@@ -205,7 +205,7 @@ fn pattern(pattern: &str) -> Result<(), String> {
         return problem("may have a '*' only at its end");
     }
     if syntax::is_reserved_domain(domain) {
-        return problem("is of a domain of Kubernetes' own, whose keys are granted one by one; name the keys");
+        return problem("is of a reserved domain, whose keys are granted one by one; name the keys");
     }
     // Anything valid may follow, so the beginning is checked with one letter behind it.
     syntax::qualified_name(&format!("{domain}/{begun}a")).or_else(problem)

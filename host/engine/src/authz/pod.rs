@@ -1,6 +1,7 @@
 //! Writes to Pods: labels, annotations, finalizers, conditions, deletion, eviction.
 
 use podium_pods::model::{Action, PodKey, Refused, Scope, WriteGrants, syntax};
+use podium_wire::object;
 
 use super::{at_most, covers, granted, valid, valid_target};
 
@@ -46,12 +47,8 @@ fn annotation(grants: &WriteGrants, key: &str) -> Result<bool, Refused> {
     Ok(!syntax::is_forbidden_key(key) && covers(&grants.annotations, key))
 }
 
-pub(super) fn finalizer(grants: &WriteGrants, name: &str) -> Result<bool, Refused> {
-    valid("finalizer", name, syntax::qualified_name)?;
-    // The API server accepts names without a domain only for a few of its own, such as `orphan`.
-    if !name.contains('/') {
-        return Err(Refused::Invalid(format!("finalizer {} must have a domain before its name", syntax::quoted(name))));
-    }
+fn finalizer(grants: &WriteGrants, name: &str) -> Result<bool, Refused> {
+    object::finalizer(name).map_err(Refused::Invalid)?;
     Ok(covers(&grants.finalizers, name))
 }
 

@@ -1,5 +1,8 @@
+mod cases;
+mod properties;
+mod reference;
+
 use podium_pods::model::{Action, ConditionStatus, Event, EventType, ObjectGrant, ObjectRef, WriteGrants};
-use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
@@ -363,121 +366,5 @@ fn an_event_is_granted_in_scope_and_within_the_api_servers_bounds() {
     ] {
         let verdict = authorize(&shop(), &all(), event(reason, action, text));
         assert!(matches!(verdict, Err(Refused::Invalid(_))), "{reason} {action}");
-    }
-}
-
-/// Labels by the words of Kubernetes' documentation, written without a look at the code above: characters counted one
-/// by one, no shared helper.
-fn reference_allows_label(scope: &Scope, granted: &[KeyPattern], target: &PodKey, key: &str, value: &str) -> bool {
-    let alphanumeric = |c: char| c.is_ascii_alphanumeric();
-    let lower = |c: char| c.is_ascii_digit() || c.is_ascii_lowercase();
-    let ends_well = |text: &str, edge: &dyn Fn(char) -> bool| {
-        text.chars().next().is_some_and(edge) && text.chars().next_back().is_some_and(edge)
-    };
-    let name = |text: &str| {
-        text.chars().count() <= 63
-            && ends_well(text, &alphanumeric)
-            && text.chars().all(|c| alphanumeric(c) || "-_.".contains(c))
-    };
-    let dns = |text: &str, dots: bool, longest: usize| {
-        text.chars().count() <= longest
-            && ends_well(text, &lower)
-            && text.chars().all(|c| lower(c) || c == '-' || (dots && c == '.'))
-            && !["..", ".-", "-."].iter().any(|bad| text.contains(bad))
-    };
-    let parts: Vec<&str> = key.split('/').collect();
-    let key_is_valid = match parts[..] {
-        [plain] => name(plain),
-        [domain, plain] => dns(domain, true, 253) && name(plain),
-        _ => false,
-    };
-    let reserved = match parts[..] {
-        [domain, _] => {
-            let labels: Vec<&str> = domain.split('.').rev().collect();
-            labels.starts_with(&["io", "kubernetes"]) || labels.starts_with(&["io", "k8s"])
-        }
-        _ => ["pod-template-hash", "pod-template-generation", "controller-revision-hash", "controller-uid", "job-name"]
-            .contains(&key),
-    };
-    let granted = granted.iter().any(|KeyPattern(pattern)| {
-        let exact = pattern == key && !pattern.ends_with('*');
-        let wild = pattern.ends_with('*') && {
-            let prefix = &pattern[..pattern.len() - 1];
-            prefix.contains('/') && key.starts_with(prefix) && key != prefix && !reserved
-        };
-        exact || wild
-    });
-    let in_scope = match scope {
-        Scope::Cluster => true,
-        Scope::Namespace(own) => *own == target.namespace,
-    };
-    key_is_valid
-        && (value.is_empty() || name(value))
-        && dns(&target.namespace, false, 63)
-        && dns(&target.name, true, 253)
-        && !target.uid.is_empty()
-        && target.uid.chars().count() <= 128
-        && target.uid.chars().all(|c| ('!'..='~').contains(&c))
-        && granted
-        && in_scope
-}
-
-fn key() -> impl Strategy<Value = String> {
-    prop_oneof![
-        Just("team".to_owned()),
-        Just("pod-template-hash".to_owned()),
-        Just("shop.example/team".to_owned()),
-        Just("app.kubernetes.io/name".to_owned()),
-        "[a-zA-Z./_-]{0,8}",
-        "(shop\\.example|k8s\\.io|x\\.k8s\\.io|ak8s\\.io|kubernetes\\.io)/[a-z.-]{0,4}",
-        "[a-z]{62,65}",
-        "\\PC{0,6}",
-    ]
-}
-
-fn pattern() -> impl Strategy<Value = KeyPattern> {
-    prop_oneof![
-        key(),
-        key().prop_map(|key| format!("{key}*")),
-        Just("*".to_owned()),
-        Just("shop.example/*".to_owned()),
-        Just("app.kubernetes.io/*".to_owned()),
-    ]
-    .prop_map(KeyPattern)
-}
-
-fn target() -> impl Strategy<Value = PodKey> {
-    let word = || prop_oneof![4 => Just("shop".to_owned()), 1 => Just("bank".to_owned()), 1 => "[a-zA-Z.%/-]{0,4}", 1 => "\\PC{0,3}"];
-    (word(), word(), word()).prop_map(|(namespace, name, uid)| PodKey::new(&namespace, &name, &uid))
-}
-
-proptest! {
-    // PROPTEST_CASES makes it more.
-    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(4_000)))]
-
-    #[test]
-    fn labels_are_authorised_exactly_where_an_independent_reading_of_the_rules_allows_them(
-        cluster in any::<bool>(),
-        granted in proptest::collection::vec(pattern(), 0..4),
-        mut target in target(),
-        steady in any::<bool>(),
-        key in key(),
-        from_grant in any::<bool>(),
-        value in prop_oneof![3 => Just("web".to_owned()), 1 => "[a-z. _-]{0,4}", 1 => "[a-z]{62,65}"],
-    ) {
-        // Half of the cases are steered to the border of being granted; random ones are refused for several reasons.
-        if steady {
-            target = pod();
-        }
-        let key = match granted.first() {
-            Some(KeyPattern(pattern)) if from_grant => pattern.replace('*', "a"),
-            _ => key,
-        };
-        let scope = if cluster { Scope::Cluster } else { shop() };
-        let expected = reference_allows_label(&scope, &granted, &target, &key, &value);
-        let write = WriteGrants { labels: granted, ..WriteGrants::default() };
-        let action = Action::SetLabel { target, key, value };
-        let verdict = refused(&scope, &Grants { read: None, write }, action.clone());
-        prop_assert_eq!(verdict.is_none(), expected, "{:?} {:?}", action, verdict);
     }
 }

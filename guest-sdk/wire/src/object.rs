@@ -1,0 +1,281 @@
+//! What the body of an applied object may contain, whatever is granted. The host refuses by it what a guest stages, and
+//! the SDK's test host refuses the same.
+//!
+//! It does not look at grants: it returns the keys and finalizers that need one. Nor does it know kinds: the API server
+//! has their schemas.
+//!
+//! Errors are complete texts.
+
+use serde_json::{Map, Number, Value};
+
+use crate::syntax;
+
+type Checked<T = ()> = Result<T, String>;
+
+/// The fields of `metadata` that a plugin may set. All others are the API server's or the host's: with them a body
+/// could take over another incarnation, tie itself to a foreign owner, claim fields in another manager's name, or get
+/// a name that was not authorised.
+const METADATA: [&str; 5] = ["annotations", "finalizers", "labels", "name", "namespace"];
+
+/// The most levels of objects and arrays; the host's JSON parser stops at 128.
+pub const MAX_DEPTH: usize = 100;
+
+/// Names of members that are commands in other patches of Kubernetes, alone or with a `/` and a field behind them.
+/// Server-side apply takes them for fields.
+const DIRECTIVES: [&str; 4] = ["$patch", "$retainKeys", "$setElementOrder", "$deleteFromPrimitiveList"];
+
+/// What a valid body carries that needs a grant, or that no plugin may write.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Carried<'a> {
+    /// The keys of the object's labels.
+    pub labels: Vec<&'a str>,
+    /// The keys of the object's annotations.
+    pub annotations: Vec<&'a str>,
+    /// The object's finalizers, and those in templates of other objects.
+    pub finalizers: Vec<&'a str>,
+}
+
+/// Checks the body of an object and returns what it carries. Names are checked apart, see [`syntax`].
+///
+/// # Errors
+/// On a body that no plugin may apply. The text names the field.
+pub fn check(body: &Value) -> Checked<Carried<'_>> {
+    let fields = body.as_object().ok_or("the object must be a JSON object")?;
+    let metadata = fields.get("metadata").and_then(Value::as_object).ok_or("the object must have metadata")?;
+    if let Some(field) = metadata.keys().find(|field| !METADATA.contains(&field.as_str())) {
+        let field = syntax::quoted(field);
+        return Err(format!("metadata must not have {field}: the host or the API server sets it; leave it out"));
+    }
+    // The grant of a kind is one of the object itself, and not of its subresource.
+    if fields.contains_key("status") {
+        return Err("the object must not have a status: its controller writes it; leave it out".to_owned());
+    }
+    let mut carried = Carried {
+        labels: keys(metadata, "labels", "label key", label_value)?,
+        annotations: keys(metadata, "annotations", "annotation key", annotation_value)?,
+        finalizers: Vec::new(),
+    };
+    walk(body, 1, &mut carried.finalizers)?;
+    Ok(carried)
+}
+
+fn keys<'a>(
+    metadata: &'a Map<String, Value>,
+    field: &str,
+    what: &str,
+    value: fn(&str) -> Checked,
+) -> Checked<Vec<&'a str>> {
+    let members = match metadata.get(field) {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Object(members)) => members,
+        Some(_) => return Err(format!("metadata.{field} must be a JSON object")),
+    };
+    for (key, text) in members {
+        valid(what, key, syntax::qualified_name)?;
+        value(text.as_str().ok_or_else(|| format!("metadata.{field}: the value of {key} must be text"))?)?;
+    }
+    Ok(members.keys().map(String::as_str).collect())
+}
+
+fn label_value(value: &str) -> Checked {
+    valid("label value", value, syntax::label_value)
+}
+
+fn annotation_value(value: &str) -> Checked {
+    let (bytes, most) = (value.len(), syntax::MAX_ANNOTATION_VALUE_BYTES);
+    if bytes <= most {
+        return Ok(());
+    }
+    Err(format!("annotation value is {bytes} bytes long, at most {most} are allowed"))
+}
+
+/// Checks that a text can be a finalizer.
+///
+/// # Errors
+/// On anything else. The API server accepts names without a domain only for a few of its own, such as `orphan`.
+pub fn finalizer(name: &str) -> Checked {
+    valid("finalizer", name, syntax::qualified_name)?;
+    if name.contains('/') {
+        return Ok(());
+    }
+    Err(format!("finalizer {} must have a domain before its name", syntax::quoted(name)))
+}
+
+fn valid(what: &str, value: &str, check: fn(&str) -> Result<(), &'static str>) -> Checked {
+    check(value).map_err(|rule| format!("{what} {} {rule}", syntax::quoted(value)))
+}
+
+/// `depth` is that of `value`, if it is an object or an array.
+fn walk<'a>(value: &'a Value, depth: usize, finalizers: &mut Vec<&'a str>) -> Checked {
+    if depth > MAX_DEPTH && (value.is_object() || value.is_array()) {
+        return Err(format!("the object has more than {MAX_DEPTH} levels"));
+    }
+    match value {
+        Value::Null | Value::Bool(_) | Value::String(_) => Ok(()),
+        Value::Number(number) => in_range(number),
+        Value::Array(values) => values.iter().try_for_each(|value| walk(value, depth + 1, finalizers)),
+        Value::Object(members) => members.iter().try_for_each(|(name, value)| {
+            if name.split('/').next().is_some_and(|command| DIRECTIVES.contains(&command)) {
+                return Err(format!("{} is a directive of a patch and no field", syntax::quoted(name)));
+            }
+            // Also that of a template: its objects have the finalizers, and somebody must remove them.
+            if name == "metadata"
+                && let Some(names) = value.get("finalizers")
+            {
+                add_finalizers(names, finalizers)?;
+            }
+            walk(value, depth + 1, finalizers)
+        }),
+    }
+}
+
+fn add_finalizers<'a>(names: &'a Value, finalizers: &mut Vec<&'a str>) -> Checked {
+    let names = match names {
+        Value::Null => return Ok(()),
+        Value::Array(names) => names,
+        _ => return Err("metadata.finalizers must be a JSON array".to_owned()),
+    };
+    for name in names {
+        let name = name.as_str().ok_or("a finalizer must be text")?;
+        finalizer(name)?;
+        finalizers.push(name);
+    }
+    Ok(())
+}
+
+/// The API server reads an integer beyond 64 bits with a sign as a float: the stored number would not be the authorised
+/// one, and would differ from the body for ever.
+fn in_range(number: &Number) -> Checked {
+    const BOUND: f64 = 9_223_372_036_854_775_808.0;
+    if number.is_i64() || number.is_f64() && number.as_f64().is_some_and(|float| float.abs() < BOUND) {
+        return Ok(());
+    }
+    Err(format!("the number {number} is out of the range of 64 bits with a sign"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn with(field: &str, value: Value) -> Value {
+        let mut body = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" } });
+        body[field] = value;
+        body
+    }
+
+    fn error(body: &Value) -> String {
+        check(body).unwrap_err()
+    }
+
+    #[test]
+    fn a_plugin_sets_five_fields_of_the_metadata_and_no_status() {
+        let metadata = json!({
+            "name": "a", "namespace": "b", "labels": { "a": "", "x.example/y": "z" }, "annotations": { "n": "any text" },
+            "finalizers": ["shop.example/hold"],
+        });
+        let body = with("metadata", metadata.clone());
+        let carried = check(&body).unwrap();
+        assert_eq!((carried.labels, carried.annotations), (vec!["a", "x.example/y"], vec!["n"]));
+        assert_eq!(carried.finalizers, ["shop.example/hold"]);
+        for field in [
+            "clusterName",
+            "creationTimestamp",
+            "deletionGracePeriodSeconds",
+            "deletionTimestamp",
+            "generateName",
+            "generation",
+            "managedFields",
+            "ownerReferences",
+            "resourceVersion",
+            "selfLink",
+            "uid",
+            "Labels",
+            "",
+            "x\n",
+        ] {
+            let mut metadata = metadata.clone();
+            metadata[field] = Value::Null;
+            assert!(error(&with("metadata", metadata)).contains(&syntax::quoted(field)), "{field}");
+        }
+        assert!(error(&with("status", Value::Null)).contains("status"));
+        for (body, why) in [
+            (json!([]), "a JSON object"),
+            (json!({}), "have metadata"),
+            (with("metadata", Value::Null), "have metadata"),
+        ] {
+            assert!(error(&body).contains(why), "{body}");
+        }
+    }
+
+    #[test]
+    fn keys_values_and_finalizers_are_held_to_the_rules_of_kubernetes() {
+        let (label, annotation) = (|length| "a".repeat(length), |length| " ".repeat(length));
+        for metadata in [
+            json!({ "labels": null, "annotations": null, "finalizers": null }),
+            json!({ "labels": {}, "annotations": {}, "finalizers": [] }),
+            json!({ "labels": { "a": label(63) }, "annotations": { "a": annotation(64 << 10) } }),
+        ] {
+            assert_eq!(check(&with("metadata", metadata.clone())).err(), None, "{metadata}");
+        }
+        for (metadata, why) in [
+            (json!({ "labels": { "a": label(64) } }), "63 characters"),
+            (json!({ "labels": { "a": "b c" } }), "label value"),
+            (json!({ "labels": { "a": null } }), "must be text"),
+            (json!({ "labels": { "a": 1 } }), "must be text"),
+            (json!({ "labels": { "A.io/a": "" } }), "label key"),
+            (json!({ "labels": [] }), "must be a JSON object"),
+            (json!({ "annotations": { "a": annotation((64 << 10) + 1) } }), "65537 bytes"),
+            (json!({ "annotations": { "a": {} } }), "must be text"),
+            (json!({ "annotations": { "a b": "" } }), "annotation key"),
+            (json!({ "annotations": "a" }), "must be a JSON object"),
+            (json!({ "finalizers": "shop.example/a" }), "must be a JSON array"),
+            (json!({ "finalizers": [1] }), "must be text"),
+            (json!({ "finalizers": ["orphan"] }), "a domain"),
+            (json!({ "finalizers": ["shop.example/"] }), "finalizer"),
+        ] {
+            assert!(error(&with("metadata", metadata.clone())).contains(why), "{metadata}");
+        }
+    }
+
+    #[test]
+    fn finalizers_of_templates_are_carried_too() {
+        let template = json!({ "metadata": { "labels": { "app": "a" }, "finalizers": ["shop.example/a"] } });
+        let body = with("spec", json!({ "template": template.clone(), "more": [template, { "metadata": "x" }] }));
+        assert_eq!(check(&body).unwrap().finalizers, ["shop.example/a", "shop.example/a"]);
+        assert!(error(&with("spec", json!({ "metadata": { "finalizers": ["orphan"] } }))).contains("a domain"));
+    }
+
+    #[test]
+    fn a_directive_of_a_patch_is_refused_wherever_it_stands() {
+        let keys =
+            ["$patch", "$retainKeys", "$setElementOrder/ports", "$setElementOrder", "$deleteFromPrimitiveList/a"];
+        for key in keys {
+            for body in [with(key, "delete".into()), with("data", json!([[{ "a": { key: "delete" } }]]))] {
+                assert!(error(&body).contains("directive"), "{body}");
+            }
+        }
+        for key in ["$ref", "patch", "a/$patch", "$patches"] {
+            assert!(check(&with("data", json!({ key: "$patch" }))).is_ok(), "{key}");
+        }
+    }
+
+    #[test]
+    fn nesting_and_numbers_have_bounds() {
+        let nested = |levels: usize| (1..levels).fold(json!({}), |value, _| json!([value]));
+        assert!(check(&with("data", nested(MAX_DEPTH - 1))).is_ok());
+        assert!(error(&with("data", nested(MAX_DEPTH))).contains("100 levels"));
+        let scalar = (2..MAX_DEPTH).fold(json!([1]), |value, _| json!({ "a": value }));
+        assert!(check(&with("data", scalar)).is_ok(), "a number is no level");
+        for fine in ["0", "-0.5", "9223372036854775807", "-9223372036854775808", "1e18", "9223372036854774000.0"] {
+            assert!(check(&with("data", serde_json::from_str(fine).unwrap())).is_ok(), "{fine}");
+        }
+        for far in ["9223372036854775808", "18446744073709551615", "18446744073709551616", "1e19", "-1e300"] {
+            assert!(
+                error(&with("data", json!([serde_json::from_str::<Value>(far).unwrap()]))).contains("range"),
+                "{far}"
+            );
+        }
+    }
+}
