@@ -318,7 +318,7 @@ spec:
         assert!(error(None)[0].contains("cannot be read"));
         assert!(error(Some(""))[0].ends_with("has no document; a policy is one document of kind Policy"));
         let of_plugin = "apiVersion: podium.dev/v1alpha1\nkind: ReconcilePlugin\nmetadata: { name: a }\nspec: {}\n";
-        let [metadata, kind] = &error(Some(of_plugin))[..] else { panic!("{:?}", error(Some(of_plugin))) };
+        let [kind, metadata] = &error(Some(of_plugin))[..] else { panic!("{:?}", error(Some(of_plugin))) };
         assert!(metadata.contains(":3: metadata: is not a known field; known here: apiVersion, kind, spec"));
         assert!(kind.contains(":2: kind: must be Policy"), "{kind}");
         assert_eq!(error(Some(&POLICY.replace("native", "huge").replace("true", "1"))).len(), 5);

@@ -241,7 +241,7 @@ fn a_key_given_twice_and_a_document_that_is_no_mapping_are_errors() {
 #[test]
 fn a_merge_key_is_refused_with_its_line_and_one_in_quotes_is_an_unknown_field() {
     let told = only_error("  grants: { write: { <<: { delete: true } } }");
-    assert!(told.starts_with("0.yaml:6: is not valid YAML: ") && told.to_lowercase().contains("merge key"), "{told}");
+    assert!(told.starts_with("0.yaml:6: has a merge key"), "{told}");
     let told = only_error("  grants: { write: { '<<': { delete: true } } }");
     assert!(told.contains("spec.grants.write.<<: is not a known field"), "{told}");
 }
@@ -257,7 +257,7 @@ fn what_aliases_expand_to_is_bounded() {
     let told = only_error(&lines(66));
     assert!(told.contains("spec.config: has 67") && told.contains("at most 65536"), "{told}");
     let told = only_error(&lines(3_000));
-    assert!(told.contains("is not valid YAML: "), "as a whole: {told}");
+    assert!(told.contains("has more than 2 MiB of text"), "as a whole: {told}");
 }
 
 #[test]
