@@ -10,6 +10,7 @@ mod disk;
 mod journal;
 #[allow(missing_docs, reason = "its messages are its documentation")]
 mod loading;
+mod memory_limit;
 mod operator;
 pub mod process;
 mod thread;
@@ -31,7 +32,7 @@ use podium_engine::{
     dispatch::{Dispatch, Expectations, PodQueue, Registry},
     ingest::{Ingest, IngestOptions, Reopened},
     journal::{Journal, Opened},
-    queue::{Backoff, Queue},
+    queue::{Backoff, Budget, Queue},
     status::{PluginState, Status},
 };
 use podium_pods::{
@@ -72,6 +73,9 @@ const LAST_ENTRIES: Duration = Duration::from_secs(1);
 const LAST_JOBS: Duration = Duration::from_millis(500);
 /// Keys worked on at the same time, unless the caller says otherwise.
 const WORKERS: usize = 4;
+/// Bytes of memory of all runs under way, where nothing limits the host's own. A tenant's half is enough for two runs
+/// with the most memory that a configuration may ask for.
+const RUN_MEMORY: u64 = 1 << 30;
 
 /// What a host is made of.
 pub struct Options {
@@ -84,6 +88,9 @@ pub struct Options {
     /// Keys worked on at the same time, of which one plugin gets at most half. The tokio runtime should have one thread
     /// more, so that probes are answered while every guest computes.
     pub workers: usize,
+    /// Bytes that all runs under way may use together, as the limits of their plugins declare, of which one tenant gets
+    /// at most half. A key waits in the queue until its run's memory is free.
+    pub run_memory: u64,
     /// Where the host is observed from outside.
     pub operator: Operator,
     /// Opened by [`podium_engine::journal::open`]; none: deletions while the host is down are not delivered.
@@ -104,8 +111,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// The defaults: all namespaces, 4 workers, one client for everything, no state on disk, no ports, and a clock that
-    /// goes on from `now_millis`.
+    /// The defaults: all namespaces, 4 workers, 1 GiB for runs, one client for everything, no state on disk, no
+    /// ports, and a clock that goes on from `now_millis`.
     #[must_use]
     pub fn new(client: kube::Client, seed: u64, now_millis: u64) -> Self {
         Self {
@@ -113,6 +120,7 @@ impl Options {
             client,
             namespace: None,
             workers: WORKERS,
+            run_memory: RUN_MEMORY,
             operator: Operator::default(),
             journal: None,
             checkpoint: None,
@@ -185,7 +193,8 @@ impl App {
             None => None,
         };
         let registry = Arc::new(Registry::default());
-        let queue: Arc<PodQueue> = Arc::new(Queue::new(Backoff::default(), (workers / 2).max(1), options.seed));
+        let queue: PodQueue = Queue::new(Backoff::default(), (workers / 2).max(1), options.seed);
+        let queue = Arc::new(queue.within(Budget::new(options.run_memory), registry.clone()));
         let expectations = Arc::new(Expectations::default());
         let status = Arc::new(Status::default());
 

@@ -22,7 +22,7 @@ use podium_pods::model::{
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{App, Operator, Options, disk};
+use super::{App, Operator, Options, RUN_MEMORY, disk, memory_limit};
 use crate::{
     admin::{self, Bound, ListenAddress},
     config,
@@ -105,6 +105,11 @@ pub struct Flags {
     /// container may use]
     #[arg(long, env = "PODIUM_WORKERS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
+    /// MiB of memory that all runs may use together, as their plugins' memoryMiB declares, of which the plugins of one
+    /// namespace get at most half. A run starts when its memory is free [default: half of the container's memory limit,
+    /// but at least 64; without a limit 1024]
+    #[arg(long, env = "PODIUM_RUN_MEMORY_MIB", value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1_048_576))]
+    run_memory_mib: Option<u32>,
     /// Exit with code 2 if any plugin cannot be loaded, instead of continuing with the others
     #[arg(long, env = "PODIUM_STRICT")]
     strict: bool,
@@ -170,6 +175,7 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> anyhow::R
     };
     tokio::pin!(stopped);
 
+    let run_memory = run_memory(flags.run_memory_mib, memory_limit::container_limit);
     let (paths, policy) = (flags.plugins.clone(), flags.policy.clone());
     let reading = move || (policy.map(|file| config::Policy::read(&file)).transpose(), config::load(&paths));
     let (policy, config::Loaded { plugins, errors, warnings }) = match read(&mut stopped, reading).await? {
@@ -236,6 +242,7 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> anyhow::R
         watch_client,
         namespace: flags.namespace,
         workers,
+        run_memory,
         operator,
         journal,
         checkpoint,
@@ -335,6 +342,16 @@ fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
         tracing::warn!(%error, soft = limit.current, hard = limit.maximum, "the limit of open files cannot be raised");
+    }
+}
+
+/// The memory of runs in bytes. The other half of a container's limit is the cache's, the compiler's and the runs' own
+/// copies of Pods.
+fn run_memory(mib: Option<u32>, limit: impl FnOnce() -> Option<u64>) -> u64 {
+    const LEAST: u64 = 64 << 20;
+    match mib {
+        Some(mib) => u64::from(mib) << 20,
+        None => limit().map_or(RUN_MEMORY, |limit| (limit / 2).max(LEAST)),
     }
 }
 

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use podium_engine::queue::{Backoff, Next, Queue};
+use podium_engine::queue::{Backoff, Budget, Claim, Claims, Next, Queue};
 use shuttle::{
     future::block_on,
     rand::{Rng, thread_rng},
@@ -89,6 +89,57 @@ fn what_was_added_is_run_after_it_was_added_and_never_twice_at_once() {
         let behind = |slot: &Slot| slot.seen.load(SeqCst) < slot.added.load(SeqCst);
         // A wake-up that is lost leaves every thread waiting, which the checker reports.
         while rig.slots.iter().flatten().any(behind) {
+            runs.recv().unwrap();
+        }
+        queue.close();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+    });
+}
+
+/// Of three lanes two are of one tenant. A tenant may have 50.
+#[derive(Debug)]
+struct Memory;
+
+impl Claims<usize> for Memory {
+    fn claim(&self, lane: usize) -> Claim {
+        [Claim { tenant: 1, bytes: 30 }, Claim { tenant: 1, bytes: 50 }, Claim { tenant: 2, bytes: 25 }][lane]
+    }
+}
+
+#[test]
+fn jobs_stay_within_the_memory_and_every_one_that_waits_for_it_is_run() {
+    common::check(4_000, 1, || {
+        let backoff = Backoff { first: Duration::ZERO, most: Duration::ZERO };
+        let queue: Arc<Jobs> = Arc::new(Queue::new(backoff, LANE_LIMIT, 7).within(Budget::new(100), Arc::new(Memory)));
+        let taken: Arc<[AtomicUsize; 3]> = Arc::default();
+        let (ran, runs) = mpsc::channel();
+        let workers = [(); 3].map(|()| {
+            let (queue, taken, ran) = (Arc::clone(&queue), Arc::clone(&taken), ran.clone());
+            thread::spawn(move || {
+                while let Some(job) = block_on(queue.next()) {
+                    let claim = job.claim.unwrap();
+                    let (tenant, bytes) = (claim.tenant as usize, usize::try_from(claim.bytes).unwrap());
+                    assert!(taken[tenant].fetch_add(bytes, SeqCst) + bytes <= 50, "a tenant has more than half");
+                    assert!(taken[0].fetch_add(bytes, SeqCst) + bytes <= 100, "over the budget");
+                    thread::yield_now();
+                    taken[tenant].fetch_sub(bytes, SeqCst);
+                    taken[0].fetch_sub(bytes, SeqCst);
+                    if thread_rng().gen_range(0..2) == 0 {
+                        queue.release(&job);
+                        thread::yield_now();
+                    }
+                    queue.done(&job, Next::Settled);
+                    ran.send(()).unwrap();
+                }
+            })
+        });
+        let mut added = 0;
+        for slot in 0..4 {
+            queue.add([(thread_rng().gen_range(0..3), slot, "a")]);
+            added += 1;
+        }
+        // A wake-up that is lost leaves every thread waiting, which the checker reports.
+        for _ in 0..added {
             runs.recv().unwrap();
         }
         queue.close();

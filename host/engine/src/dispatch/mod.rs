@@ -121,6 +121,12 @@ impl Dispatch {
             self.queue.done(job, Next::Settled);
             return Next::Settled;
         };
+        // A version with more memory was loaded since the key was taken.
+        if job.claim.is_some_and(|claim| claim.bytes < registry::claimed(&plugin.spec)) {
+            let next = Next::Postponed(Duration::ZERO);
+            self.queue.done(job, next);
+            return next;
+        }
         let key = PodKey { namespace: job.slot.0.clone(), name: job.slot.1.clone(), uid: job.item.clone() };
         let run = AssertUnwindSafe(self.clone().run(job, &plugin, &key)).catch_unwind();
         let ran = run.await.unwrap_or_else(|panic| {
@@ -222,6 +228,8 @@ impl Dispatch {
             staged: Staged::default(),
             usage: Usage::default(),
         });
+        // The sandbox is gone; what follows waits for the API server.
+        self.queue.release(job);
         let mut unsettled = Vec::new();
         let mut retry_after = None;
         if report.result.is_ok() && !(report.staged.writes.is_empty() && report.staged.events.is_empty()) {

@@ -1,9 +1,13 @@
 //! The plugins that are loaded, by lane.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    sync::Arc,
+};
 
 use parking_lot::{Mutex, RwLock};
-use podium_pods::model::{PluginId, PluginSpec};
+use podium_pods::model::{PluginId, PluginSpec, Tenant};
 
 use super::{
     Excess, State,
@@ -13,6 +17,7 @@ use super::{
 use crate::{
     journal::Account,
     ports::{Reconcile, Sender},
+    queue::{Claim, Claims},
     status::PluginStatus,
 };
 
@@ -82,12 +87,29 @@ struct Inner {
     /// Of every plugin that is loaded or was.
     lanes: BTreeMap<PluginId, Lane>,
     log_rates: LogRates,
+    /// Of every tenant that has a plugin or had one.
+    tenants: BTreeMap<Tenant, u32>,
+    /// What a run of a loaded plugin takes.
+    claims: HashMap<Lane, Claim>,
 }
 
 impl Inner {
     fn share_log(&mut self) {
         let tenants: Vec<_> = self.plugins.values().map(|plugin| plugin.spec.tenant()).collect();
         self.log_rates.set(tenants.iter());
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Registry").field("lanes", &self.inner.read().lanes).finish_non_exhaustive()
+    }
+}
+
+impl Claims<Lane> for Registry {
+    /// A key of a plugin that was unloaded is only taken out of the queue, and takes nothing.
+    fn claim(&self, lane: Lane) -> Claim {
+        self.inner.read().claims.get(&lane).copied().unwrap_or_default()
     }
 }
 
@@ -138,6 +160,9 @@ impl Registry {
         let mut inner = self.inner.write();
         let fresh = Lane(u32::try_from(inner.lanes.len() + 1).unwrap_or(u32::MAX));
         let lane = *inner.lanes.entry(spec.id.clone()).or_insert(fresh);
+        let tenant = u32::try_from(inner.tenants.len() + 1).unwrap_or(u32::MAX);
+        let tenant = *inner.tenants.entry(spec.tenant()).or_insert(tenant);
+        inner.claims.insert(lane, Claim { tenant, bytes: claimed(&spec) });
         let state = inner.plugins.get(&lane).map(|old| old.state.clone()).unwrap_or_default();
         let (repeats, log_rate) = (Repeats::default(), inner.log_rates.plugin(spec.tenant()));
         let loaded = Loaded { lane, spec, reconcile, sender, state, status, account, repeats, log_rate };
@@ -150,8 +175,14 @@ impl Registry {
     pub fn remove(&self, id: &PluginId) -> Option<Lane> {
         let mut inner = self.inner.write();
         let lane = *inner.lanes.get(id)?;
+        inner.claims.remove(&lane);
         let removed = inner.plugins.remove(&lane).map(|loaded| loaded.lane);
         inner.share_log();
         removed
     }
+}
+
+/// The memory that one run of the plugin may use.
+pub(super) fn claimed(spec: &PluginSpec) -> u64 {
+    u64::try_from(spec.limits.memory_bytes).unwrap_or(u64::MAX)
 }

@@ -1,6 +1,7 @@
 //! Claims about a worker, with closures for plugins and scripted answers for the API server, under paused time.
 
 mod gate;
+mod memory;
 
 use std::{
     collections::VecDeque,
@@ -24,7 +25,7 @@ use crate::{
     fixtures::{Nowhere, Warnings},
     journal::{self, Account},
     ports::{Expectation, Reconcile, Sender, Shown, World},
-    queue::{Backoff, Queue},
+    queue::{Backoff, Budget, Queue},
     status::PluginStatus,
 };
 
@@ -50,6 +51,8 @@ struct Script {
     sent: Mutex<Vec<String>>,
     /// What becomes of Events beside the next writes.
     events: Mutex<Vec<EventResult>>,
+    /// Called when writes are sent.
+    sending: Mutex<Option<Box<dyn Fn() + Send>>>,
 }
 
 impl Deliver for Script {
@@ -62,6 +65,9 @@ impl Deliver for Script {
         _: u64,
     ) -> BoxFuture<'a, Sent> {
         Box::pin(async move {
+            if let Some(sending) = &*self.sending.lock() {
+                sending();
+            }
             let (retry_after, events) = (self.retry_after.lock().take(), std::mem::take(&mut *self.events.lock()));
             let mut sent = Sent { retry_after, events, ..Sent::default() };
             for write in staged.writes {
@@ -165,7 +171,10 @@ fn rig_with(
     let sender = Sender { manager: "podium/shop/tidy".into(), impersonate: None };
     let lane = registry.put(spec(), Arc::new(Closure(Box::new(body))), sender, status.clone(), account);
     let (script, server) = (Arc::new(Script::default()), Arc::new(Server::default()));
-    let (queue, expectations) = (Arc::new(Queue::new(Backoff::default(), 1, 1)), Arc::<Expectations>::default());
+    // A tenant has place for one run.
+    let budget = Budget::new(2 * registry::claimed(&spec()));
+    let queue = Arc::new(Queue::new(Backoff::default(), 1, 1).within(budget, registry.clone()));
+    let expectations = Arc::<Expectations>::default();
     let writer = Arc::new(Mutex::new(writer));
     let writer =
         Ingested { writer, lane, queue: queue.clone(), expectations: expectations.clone(), plan: Arc::default() };

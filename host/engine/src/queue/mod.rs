@@ -4,13 +4,17 @@
 //! never objects: adding an item that already waits changes at most when it runs. Weights and order between lanes are
 //! not here yet; lanes take turns.
 
+mod admission;
 mod slots;
 
-use std::{hash::Hash, time::Duration};
+use std::{hash::Hash, sync::Arc, time::Duration};
 
 use podium_pods::sync::{Mutex, Notify};
 use slots::Slots;
 use tokio::time::Instant;
+
+use admission::Admission;
+pub use admission::{Budget, Claim, Claims};
 
 pub use crate::backoff::Backoff;
 
@@ -28,6 +32,8 @@ pub struct Job<L, S, I> {
     pub attempt: u32,
     /// When the oldest event that this run answers came in.
     pub queued: Instant,
+    /// What the job has taken; `None` if the queue has no budget.
+    pub claim: Option<Claim>,
 }
 
 /// When an item is run again after a run.
@@ -63,6 +69,7 @@ pub enum Done {
 pub struct Queue<L, S, I> {
     slots: Mutex<Slots<L, S, I>>,
     wake: Notify,
+    budget: Option<Budget>,
 }
 
 impl<L, S, I> Queue<L, S, I>
@@ -75,7 +82,21 @@ where
     /// have fewer, down to one.
     #[must_use]
     pub fn new(backoff: Backoff, lane_limit: usize, seed: u64) -> Self {
-        Self { slots: Mutex::new(Slots::new(backoff, lane_limit, seed)), wake: Notify::new() }
+        Self { slots: Mutex::new(Slots::new(backoff, lane_limit, seed)), wake: Notify::new(), budget: None }
+    }
+
+    /// Lets a job start only when what it claims is free.
+    #[must_use]
+    pub fn within(mut self, budget: Budget, claims: Arc<dyn Claims<L>>) -> Self {
+        self.slots.lock().set_admission(Admission::new(budget, claims));
+        self.budget = Some(budget);
+        self
+    }
+
+    /// Returns the most bytes that a job may claim, because a larger one never starts; `None` if nothing is counted.
+    #[must_use]
+    pub fn most_of_a_job(&self) -> Option<u64> {
+        self.budget.map(Budget::of_tenant)
     }
 
     /// Adds items in one step: a worker sees all of them or none. An item that waits for a delay or a back-off
@@ -128,6 +149,13 @@ where
         }
     }
 
+    /// Frees what a job has taken, before it is done: its run has ended, and something else goes on.
+    pub fn release(&self, job: &Job<L, S, I>) {
+        if self.slots.lock().release(job) {
+            self.wake.notify_one();
+        }
+    }
+
     /// Returns a job to the queue after its run.
     pub fn done(&self, job: &Job<L, S, I>, next: Next) -> Done {
         let done = self.slots.lock().done(job, next, Instant::now());
@@ -137,7 +165,11 @@ where
 
     /// Forgets an item that waits. Returns false, and changes nothing, if the item is running or is not in the queue.
     pub fn remove(&self, lane: L, slot: S, item: &I) -> bool {
-        self.slots.lock().remove((lane, slot), item, Instant::now())
+        let removed = self.slots.lock().remove((lane, slot), item, Instant::now());
+        if removed {
+            self.wake.notify_one();
+        }
+        removed
     }
 
     /// Returns those of `lanes` in which the item waits or runs.
@@ -150,6 +182,8 @@ where
     /// a slot whose old job still runs is returned until that job is done.
     pub fn remove_lane(&self, lane: L) {
         self.slots.lock().remove_lane(lane);
+        // It may have waited for memory and held up others.
+        self.wake.notify_one();
     }
 
     /// True if the lane was removed after the slot's running job was given out.

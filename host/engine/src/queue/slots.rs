@@ -10,7 +10,10 @@ use rand::{SeedableRng, rngs::SmallRng};
 use smallvec::{SmallVec, smallvec};
 use tokio::time::Instant;
 
-use super::{Backoff, Done, Job, Next};
+use super::{
+    Backoff, Done, Job, Next,
+    admission::{Admission, Claim, Held},
+};
 
 #[derive(Debug)]
 pub(super) struct Slots<L, S, I> {
@@ -28,6 +31,10 @@ pub(super) struct Slots<L, S, I> {
     lane_limit: usize,
     /// Lanes that may have fewer, as their jobs failed: halved by each failure, one more with each success.
     narrowed: HashMap<L, usize>,
+    /// `None`: memory is not counted.
+    admission: Option<Admission<L>>,
+    /// What jobs given out have taken.
+    taken: HashMap<(L, S), Claim>,
     numbers: u64,
     closed: bool,
     backoff: Backoff,
@@ -84,6 +91,8 @@ where
             running: HashMap::with_hasher(hasher),
             lane_limit: lane_limit.max(1),
             narrowed: HashMap::new(),
+            admission: None,
+            taken: HashMap::new(),
             numbers: 0,
             closed: false,
             backoff,
@@ -125,42 +134,102 @@ where
         }
     }
 
+    pub(super) fn set_admission(&mut self, admission: Admission<L>) {
+        self.admission = Some(admission);
+    }
+
     pub(super) fn take(&mut self, now: Instant) -> Option<Job<L, S, I>> {
         self.promote(now);
+        let mut held = Held::default();
+        if let Some(admission) = &mut self.admission {
+            admission.keep(|lane| self.ready.contains_key(&lane));
+            for lane in admission.overdue(now) {
+                if self.is_full(lane) {
+                    continue;
+                }
+                if let Some(job) = self.start(lane, &held, now) {
+                    return Some(job);
+                }
+                if let Some(admission) = &self.admission {
+                    admission.hold(lane, &mut held);
+                }
+            }
+        }
         for _ in 0..self.turns.len() {
-            let lane = self.turns.pop_front()?;
-            let limit = self.narrowed.get(&lane).copied().unwrap_or(self.lane_limit);
-            if self.running.get(&lane).is_some_and(|running| *running >= limit) {
-                self.turns.push_back(lane);
-                continue;
+            let lane = *self.turns.front()?;
+            if !self.is_full(lane)
+                && let Some(job) = self.start(lane, &held, now)
+            {
+                return Some(job);
             }
-            let Some(ready) = self.ready.get_mut(&lane) else { continue };
-            let slot = ready.pop_first();
-            if ready.is_empty() {
-                self.ready.remove(&lane);
-            } else {
-                self.turns.push_back(lane);
-            }
-            let Some((_, slot)) = slot else { continue };
-            let Some(state) = self.slots.get_mut(&(lane, slot.clone())) else { continue };
-            let Some(item) = state.items.iter().position(|item| item.due <= now) else { continue };
-            let item = state.items.remove(item);
-            let job = Job {
-                lane,
-                slot,
-                item: item.item.clone(),
-                attempt: item.failures.saturating_add(1),
-                queued: item.queued,
-            };
-            state.items.insert(0, item);
-            state.at = At::Running;
-            *self.running.entry(lane).or_default() += 1;
-            return Some(job);
+            self.turns.rotate_left(1);
         }
         None
     }
 
+    /// The lane has as many jobs as it may have at a time.
+    fn is_full(&self, lane: L) -> bool {
+        let limit = self.narrowed.get(&lane).copied().unwrap_or(self.lane_limit);
+        self.running.get(&lane).is_some_and(|running| *running >= limit)
+    }
+
+    /// Takes the lane's first due item, if there is memory for it.
+    fn start(&mut self, lane: L, held: &Held, now: Instant) -> Option<Job<L, S, I>> {
+        let slot = self.ready.get(&lane)?.first_key_value()?.1.clone();
+        let state = self.slots.get_mut(&(lane, slot.clone()))?;
+        let item = state.items.iter().position(|item| item.due <= now)?;
+        let claim = match &mut self.admission {
+            Some(admission) => Some(admission.admit(lane, held, now)?),
+            None => None,
+        };
+        let item = state.items.remove(item);
+        let job = Job {
+            lane,
+            slot: slot.clone(),
+            item: item.item.clone(),
+            attempt: item.failures.saturating_add(1),
+            queued: item.queued,
+            claim,
+        };
+        state.items.insert(0, item);
+        state.at = At::Running;
+        *self.running.entry(lane).or_default() += 1;
+        if let Some(claim) = claim {
+            self.taken.insert((lane, slot), claim);
+        }
+        self.pop_ready(lane);
+        Some(job)
+    }
+
+    /// Removes the lane's first slot from those that are due, and ends the lane's turn.
+    fn pop_ready(&mut self, lane: L) {
+        let is_empty = self.ready.get_mut(&lane).is_none_or(|ready| {
+            ready.pop_first();
+            ready.is_empty()
+        });
+        if let Some(turn) = self.turns.iter().position(|turn| *turn == lane) {
+            self.turns.remove(turn);
+        }
+        if is_empty {
+            self.ready.remove(&lane);
+        } else {
+            self.turns.push_back(lane);
+        }
+    }
+
+    /// Frees what a job has taken; once for each job.
+    pub(super) fn release(&mut self, job: &Job<L, S, I>) -> bool {
+        if self.taken.is_empty() {
+            return false;
+        }
+        let claim = self.taken.remove(&(job.lane, job.slot.clone()));
+        let Some((admission, claim)) = self.admission.as_mut().zip(claim) else { return false };
+        admission.release(claim);
+        true
+    }
+
     pub(super) fn done(&mut self, job: &Job<L, S, I>, next: Next, now: Instant) -> Done {
+        self.release(job);
         let key = (job.lane, job.slot.clone());
         if let Some(running) = self.running.get_mut(&job.lane) {
             *running -= 1;

@@ -209,14 +209,14 @@ async fn a_lane_whose_jobs_fail_has_fewer_at_a_time_until_they_succeed_again() {
 
 /// Workers that wait for an item.
 async fn waiting_workers<S, I>(
-    queue: &std::sync::Arc<Queue<u8, S, I>>,
+    queue: &Arc<Queue<u8, S, I>>,
     count: usize,
 ) -> Vec<tokio::task::JoinHandle<Option<Job<u8, S, I>>>>
 where
     S: Clone + Eq + Hash + Send + 'static,
     I: Clone + Eq + Send + 'static,
 {
-    let worker = |queue: std::sync::Arc<Queue<u8, S, I>>| tokio::spawn(async move { queue.next().await });
+    let worker = |queue: Arc<Queue<u8, S, I>>| tokio::spawn(async move { queue.next().await });
     let workers = (0..count).map(|_| worker(queue.clone())).collect();
     tokio::task::yield_now().await;
     workers
@@ -224,7 +224,7 @@ where
 
 #[tokio::test(start_paused = true)]
 async fn one_notification_for_many_items_wakes_as_many_workers() {
-    let queue = std::sync::Arc::new(Queue::<u8, u32, ()>::new(Backoff::default(), usize::MAX, 1));
+    let queue = Arc::new(Queue::<u8, u32, ()>::new(Backoff::default(), usize::MAX, 1));
     let workers = waiting_workers(&queue, 3).await;
     queue.add((0..3).map(|slot| (1, slot, ())));
     for worker in workers {
@@ -234,7 +234,7 @@ async fn one_notification_for_many_items_wakes_as_many_workers() {
 
 #[tokio::test(start_paused = true)]
 async fn closing_ends_every_waiting_worker() {
-    let queue = std::sync::Arc::new(queue());
+    let queue = Arc::new(queue());
     let workers = waiting_workers(&queue, 4).await;
     queue.close();
     for worker in workers {

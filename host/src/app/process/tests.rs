@@ -58,3 +58,15 @@ fn a_start_that_waits_for_a_disk_ends_on_sigterm() {
         assert_eq!(signalled_while_it_reads(pipe), Some((0, "SIGTERM")), "{pipe}");
     }
 }
+
+#[test]
+fn runs_get_half_of_the_containers_memory_unless_a_flag_says_otherwise() {
+    let mib = |asked: Option<u32>, limit: Option<u64>| run_memory(asked, || limit) >> 20;
+    assert_eq!(mib(None, Some(512 << 20)), 256);
+    assert_eq!(mib(None, Some(100 << 20)), 64, "a plugin with the default of 32 MiB can be loaded");
+    assert_eq!(mib(None, None), 1_024);
+    assert_eq!(mib(Some(100), Some(512 << 20)), 100);
+    let flags = |value: &str| Flags::try_parse_from(["podium-host", "--plugins", "a", "--run-memory-mib", value]);
+    assert_eq!(flags("2").unwrap().run_memory_mib, Some(2));
+    assert!(flags("1").is_err() && flags("-1").is_err(), "a tenant's half of 1 MiB has no place for a run");
+}

@@ -1,0 +1,81 @@
+//! Memory of runs, as the plugins' limits declare it.
+
+use super::*;
+use crate::queue::Claim;
+
+/// Loads a plugin beside the rig's, with the same code.
+fn load(rig: &Rig, namespace: &str, name: &str, memory_bytes: usize) -> Lane {
+    let of = rig.dispatch.registry.get(rig.lane).unwrap();
+    let mut spec = testing::plugin(Some(namespace), name);
+    spec.limits.memory_bytes = memory_bytes;
+    rig.dispatch.registry.put(spec, of.reconcile.clone(), of.sender.clone(), rig.status.clone(), None)
+}
+
+fn next(rig: &Rig) -> Option<PodJob> {
+    rig.dispatch.queue.next().now_or_never().flatten()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_memory_of_a_run_is_taken_until_it_has_ended_and_not_while_its_writes_are_sent() {
+    let queue = Arc::new(std::sync::OnceLock::<Arc<PodQueue>>::new());
+    let found = Arc::new(Mutex::new(Vec::new()));
+    let look = {
+        let (queue, found) = (queue.clone(), found.clone());
+        move |when: &'static str| {
+            let job = queue.get().unwrap().next().now_or_never().flatten();
+            found.lock().push((when, job.map(|job| job.lane)));
+        }
+    };
+    let during = look.clone();
+    let mut rig = rig(move |request, _| {
+        during("run");
+        report(Ok(Outcome::Settled), vec![label(&request)])
+    });
+    queue.set(rig.dispatch.queue.clone()).unwrap();
+    *rig.script.sending.lock() = Some(Box::new(move || look("delivery")));
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+    let neighbour = load(&rig, "shop", "other", spec().limits.memory_bytes);
+    rig.add();
+    let job = next(&rig).unwrap();
+    rig.dispatch.queue.add([(neighbour, ("shop".into(), "cart-0".into()), "u1".into())]);
+    assert_eq!(rig.dispatch.clone().one(&job).await, Next::Settled);
+    assert_eq!(*found.lock(), [("run", None), ("delivery", Some(neighbour))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_was_taken_for_less_memory_than_its_plugin_has_now_is_taken_again() {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = runs.clone();
+    let mut rig = rig(move |_, _| {
+        counted.fetch_add(1, SeqCst);
+        report(Ok(Outcome::Settled), Vec::new())
+    });
+    rig.writer.apply(vec![PodEvent::applied(pod(5))]);
+    let most = spec().limits.memory_bytes;
+    load(&rig, "shop", "tidy", most / 2);
+    rig.add();
+    let job = next(&rig).unwrap();
+    load(&rig, "shop", "tidy", most);
+    assert_eq!(rig.dispatch.clone().one(&job).await, Next::Postponed(Duration::ZERO));
+    assert_eq!(runs.load(SeqCst), 0);
+    assert_eq!(rig.turn().await, Next::Settled);
+    assert_eq!(runs.load(SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn plugins_of_one_namespace_are_one_tenant_and_an_unloaded_one_takes_nothing() {
+    use crate::queue::Claims;
+
+    let rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
+    let registry = &rig.dispatch.registry;
+    let (neighbour, stranger) = (load(&rig, "shop", "other", 7), load(&rig, "bank", "tidy", 8));
+    let [own, neighbour, stranger] = [rig.lane, neighbour, stranger].map(|lane| registry.claim(lane));
+    assert_eq!((own.bytes, neighbour.bytes, stranger.bytes), (32 << 20, 7, 8));
+    assert!(own.tenant == neighbour.tenant && own.tenant != stranger.tenant);
+    let reconcile = registry.get(rig.lane).unwrap().reconcile.clone();
+    registry.remove(&spec().id).unwrap();
+    assert_eq!(registry.claim(rig.lane), Claim::default());
+    let sender = Sender { manager: "podium/shop/tidy".into(), impersonate: None };
+    registry.put(spec(), reconcile, sender, rig.status.clone(), None);
+    assert_eq!(registry.claim(rig.lane), own, "the plugin and its tenant keep their numbers");
+}

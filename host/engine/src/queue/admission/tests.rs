@@ -1,0 +1,365 @@
+//! Claims about memory that jobs take, under paused time.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use proptest::prelude::*;
+use tokio::time::advance;
+
+use super::{Budget, Claim, Claims, PATIENCE};
+use crate::queue::{Backoff, Job, Next, Queue};
+
+type Jobs = Queue<u8, u32, ()>;
+
+/// By lane: tenant and bytes.
+#[derive(Debug)]
+struct Declared(Vec<(u32, u64)>);
+
+impl Claims<u8> for Declared {
+    fn claim(&self, lane: u8) -> Claim {
+        let (tenant, bytes) = self.0[usize::from(lane)];
+        Claim { tenant, bytes }
+    }
+}
+
+fn queue(budget: u64, lanes: &[(u32, u64)], lane_limit: usize) -> Jobs {
+    Queue::new(Backoff::default(), lane_limit, 1).within(Budget::new(budget), Arc::new(Declared(lanes.to_vec())))
+}
+
+/// Returns the job that may start now, if any; never waits.
+async fn now(queue: &Jobs) -> Option<Job<u8, u32, ()>> {
+    tokio::select! { biased; job = queue.next() => job, () = std::future::ready(()) => None }
+}
+
+async fn all(queue: &Jobs) -> Vec<Job<u8, u32, ()>> {
+    let mut jobs = Vec::new();
+    while let Some(job) = now(queue).await {
+        jobs.push(job);
+    }
+    jobs
+}
+
+fn lanes(jobs: &[Job<u8, u32, ()>]) -> Vec<u8> {
+    jobs.iter().map(|job| job.lane).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_holds_at_most_half_also_while_it_is_alone() {
+    let queue = queue(100, &[(1, 20), (1, 20), (2, 25)], usize::MAX);
+    queue.add((0..5).flat_map(|slot| [(0, slot, ()), (1, slot, ())]));
+    let first = all(&queue).await;
+    assert_eq!(lanes(&first), [0, 1], "a third job of the tenant would make it 60");
+    queue.add((0..5).map(|slot| (2, slot, ())));
+    assert_eq!(lanes(&all(&queue).await), [2, 2], "the other tenant finds the other half");
+    queue.done(&first[0], Next::Settled);
+    assert_eq!(all(&queue).await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_does_not_fit_does_not_hold_up_smaller_ones_until_it_has_waited_too_long() {
+    for by_time in [false, true] {
+        // A job of 50 waits while three tenants have 30 each, of 100.
+        let queue = queue(100, &[(1, 30), (2, 30), (3, 50), (4, 30)], usize::MAX);
+        queue.add([(0, 0, ()), (1, 0, ()), (3, 0, ())]);
+        let mut running = all(&queue).await;
+        queue.add([(2, 0, ())]);
+        assert!(now(&queue).await.is_none());
+        let mut overtaken = 0;
+        loop {
+            // The next of a small lane is there before the place of the last one is free.
+            let slot = overtaken + 1;
+            let lane = running[0].lane;
+            queue.add([(lane, slot, ())]);
+            queue.done(&running.remove(0), Next::Settled);
+            if by_time {
+                advance(PATIENCE.1 / 4).await;
+            }
+            let started = all(&queue).await;
+            if started.iter().any(|job| job.lane == 2) || running.is_empty() {
+                assert_eq!(lanes(&started)[0], 2, "the large one is first when there is place");
+                break;
+            }
+            overtaken += u32::try_from(started.len()).unwrap();
+            running.extend(started);
+        }
+        assert_eq!(overtaken, if by_time { 3 } else { PATIENCE.0 });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_waits_for_its_own_tenant_holds_up_no_other_tenant() {
+    let queue = queue(100, &[(1, 30), (1, 50), (2, 10)], usize::MAX);
+    queue.add([(0, 0, ())]);
+    let first = all(&queue).await;
+    queue.add([(1, 0, ()), (0, 1, ())]);
+    assert!(now(&queue).await.is_none(), "both are too large beside 30 of the same tenant");
+    advance(PATIENCE.1).await;
+    for slot in 0..2 * PATIENCE.0 {
+        queue.add([(2, slot, ())]);
+        let job = now(&queue).await.unwrap();
+        assert_eq!(job.lane, 2);
+        queue.done(&job, Next::Settled);
+    }
+    queue.done(&first[0], Next::Settled);
+    assert_eq!(lanes(&all(&queue).await), [1], "the one that waited longest");
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_is_free_when_the_run_has_ended_and_is_freed_once() {
+    let queue = queue(100, &[(1, 50)], usize::MAX);
+    queue.add((0..3).map(|slot| (0, slot, ())));
+    let first = now(&queue).await.unwrap();
+    assert_eq!(first.claim, Some(Claim { tenant: 1, bytes: 50 }));
+    assert!(now(&queue).await.is_none());
+    queue.release(&first);
+    queue.release(&first);
+    let second = now(&queue).await.unwrap();
+    queue.done(&first, Next::Settled);
+    assert!(now(&queue).await.is_none(), "the second still has what it took");
+    queue.done(&second, Next::Settled);
+    assert!(now(&queue).await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_can_never_start_and_one_without_memory_hold_up_none() {
+    let queue = queue(100, &[(1, 51), (2, 50), (3, 0)], usize::MAX);
+    queue.add([(0, 0, ()), (1, 0, ()), (2, 0, ())]);
+    assert_eq!(lanes(&all(&queue).await), [1, 2]);
+    advance(2 * PATIENCE.1).await;
+    queue.add([(2, 1, ()), (1, 1, ())]);
+    assert_eq!(lanes(&all(&queue).await), [2], "a job without memory passes one that is overdue");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removed_lane_that_waited_holds_up_none() {
+    let queue = Arc::new(queue(100, &[(1, 30), (2, 40), (3, 40), (1, 20)], usize::MAX));
+    queue.add([(0, 0, ()), (1, 0, ())]);
+    assert_eq!(all(&queue).await.len(), 2);
+    queue.add([(2, 0, ())]);
+    assert!(now(&queue).await.is_none());
+    advance(PATIENCE.1).await;
+    queue.add([(3, 0, ())]);
+    assert!(now(&queue).await.is_none(), "20 would fit, and are kept");
+    let waits = tokio::spawn({
+        let queue = Arc::clone(&queue);
+        async move { queue.next().await }
+    });
+    tokio::task::yield_now().await;
+    queue.remove_lane(2);
+    assert_eq!(waits.await.unwrap().unwrap().lane, 3);
+}
+
+/// Freed memory wakes a worker that waits, and one wake-up reaches as many as there is memory for.
+#[tokio::test(start_paused = true)]
+async fn freed_memory_wakes_as_many_workers_as_it_is_enough_for() {
+    for release in [false, true] {
+        let queue = Arc::new(queue(100, &[(1, 50), (1, 25)], usize::MAX));
+        queue.add([(0, 0, ())]);
+        let large = now(&queue).await.unwrap();
+        queue.add([(1, 0, ()), (1, 1, ())]);
+        let workers = [(); 2].map(|()| {
+            let queue = Arc::clone(&queue);
+            tokio::spawn(async move { queue.next().await })
+        });
+        tokio::task::yield_now().await;
+        if release {
+            queue.release(&large);
+        } else {
+            queue.done(&large, Next::Settled);
+        }
+        for worker in workers {
+            let woken = tokio::time::timeout(Duration::from_secs(3_600), worker).await;
+            assert_eq!(woken.expect("no worker was woken").unwrap().unwrap().lane, 1);
+        }
+    }
+}
+
+const LANES: u8 = 6;
+const BUDGET: u64 = 100;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Add(u8),
+    Take,
+    Done(usize, bool),
+    Release(usize),
+    Advance(u64),
+    RemoveLane(u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0..LANES).prop_map(Step::Add),
+        8 => Just(Step::Take),
+        6 => (any::<usize>(), any::<bool>()).prop_map(|(at, again)| Step::Done(at, again)),
+        2 => any::<usize>().prop_map(Step::Release),
+        1 => (0..700_u64).prop_map(Step::Advance),
+        1 => (0..LANES).prop_map(Step::RemoveLane),
+    ]
+}
+
+/// What the queue should know, kept without looking at it.
+#[derive(Default)]
+struct Model {
+    /// Due items by lane.
+    due: BTreeMap<u8, usize>,
+    /// With whether the memory is released already.
+    running: Vec<(Job<u8, u32, ()>, bool)>,
+    /// For a lane with a due item: starts of others since it last started or had none, of its tenant and while its
+    /// tenant had place.
+    passed: BTreeMap<u8, (u32, u32)>,
+}
+
+impl Model {
+    fn taken(&self, tenant: Option<u32>) -> u64 {
+        let claims = self.running.iter().filter(|(_, released)| !released).filter_map(|(job, _)| job.claim);
+        claims.filter(|claim| tenant.is_none_or(|tenant| claim.tenant == tenant)).map(|claim| claim.bytes).sum()
+    }
+
+    fn has_place(&self, (tenant, bytes): (u32, u64)) -> bool {
+        self.taken(Some(tenant)) + bytes <= BUDGET / 2
+    }
+
+    fn fits(&self, claim: (u32, u64)) -> bool {
+        self.has_place(claim) && self.taken(None) + claim.1 <= BUDGET
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(500)))]
+
+    #[test]
+    fn the_budget_holds_and_no_lane_starves(
+        declared in proptest::collection::vec((0..3_u32, 1..=50_u64), usize::from(LANES)),
+        steps in proptest::collection::vec(step(), 0..400),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let checked: Result<(), TestCaseError> = runtime.block_on(async {
+            let queue = queue(BUDGET, &declared, usize::MAX);
+            let of = |lane: u8| declared[usize::from(lane)];
+            let mut model = Model::default();
+            let mut slots = 0;
+            for step in steps {
+                match step {
+                    Step::Add(lane) => {
+                        slots += 1;
+                        queue.add([(lane, slots, ())]);
+                        *model.due.entry(lane).or_default() += 1;
+                        model.passed.entry(lane).or_default();
+                    }
+                    Step::Take => {
+                        let waiting: Vec<u8> = model.due.keys().copied().collect();
+                        let Some(job) = now(&queue).await else {
+                            let fitting = waiting.iter().filter(|lane| model.fits(of(**lane))).count();
+                            // Only a lane that does not fit and has waited can keep others from starting.
+                            prop_assert!(fitting < waiting.len() || waiting.is_empty(), "it rests, and everything fits");
+                            continue;
+                        };
+                        let (tenant, bytes) = of(job.lane);
+                        prop_assert_eq!(job.claim, Some(Claim { tenant, bytes }));
+                        prop_assert!(model.fits((tenant, bytes)), "over budget");
+                        for lane in waiting.into_iter().filter(|lane| *lane != job.lane) {
+                            let place = model.has_place(of(lane));
+                            let passed = model.passed.get_mut(&lane).unwrap();
+                            passed.0 += u32::from(of(lane).0 == tenant);
+                            passed.1 += u32::from(place);
+                            // A turn of each lane before it is found waiting, and of each that waited longer.
+                            let most = PATIENCE.0 + 2 * u32::from(LANES);
+                            prop_assert!(passed.0 <= most && passed.1 <= most, "lane {} starves: {:?}", lane, passed);
+                        }
+                        model.passed.remove(&job.lane);
+                        let due = model.due.get_mut(&job.lane).unwrap();
+                        *due -= 1;
+                        if *due == 0 {
+                            model.due.remove(&job.lane);
+                        } else {
+                            model.passed.insert(job.lane, (0, 0));
+                        }
+                        model.running.push((job, false));
+                    }
+                    Step::Done(at, again) if !model.running.is_empty() => {
+                        let (job, _) = model.running.remove(at % model.running.len());
+                        queue.done(&job, if again { Next::After(Duration::from_secs(1_000_000)) } else { Next::Settled });
+                    }
+                    Step::Release(at) if !model.running.is_empty() => {
+                        let at = at % model.running.len();
+                        queue.release(&model.running[at].0);
+                        model.running[at].1 = true;
+                    }
+                    Step::Done(..) | Step::Release(_) => {}
+                    Step::Advance(millis) => advance(Duration::from_millis(millis)).await,
+                    Step::RemoveLane(lane) => {
+                        queue.remove_lane(lane);
+                        model.due.remove(&lane);
+                        model.passed.remove(&lane);
+                    }
+                }
+            }
+            // When all that runs ends, everything that is due starts.
+            let mut left: usize = model.due.values().sum();
+            for (job, _) in model.running.drain(..) {
+                queue.done(&job, Next::Settled);
+            }
+            while let Some(job) = now(&queue).await {
+                left -= 1;
+                queue.done(&job, Next::Settled);
+            }
+            prop_assert_eq!(left, 0, "something is left that nothing holds up");
+            Ok(())
+        });
+        checked?;
+    }
+
+    /// A lost wake-up leaves a worker waiting: under paused time the hour passes at once.
+    #[test]
+    fn workers_run_everything_and_stay_within_the_budget(
+        declared in proptest::collection::vec((0..3_u32, 1..=50_u64), usize::from(LANES)),
+        added in proptest::collection::vec((0..LANES, 0..20_u64, 0..20_u64), 1..60),
+        workers in 1..6_usize,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let checked: Result<(), TestCaseError> = runtime.block_on(async {
+            let queue = Arc::new(queue(BUDGET, &declared, 3));
+            let (taken, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+            let times: Arc<Vec<u64>> = Arc::new(added.iter().map(|(_, _, takes)| *takes).collect());
+            let working: Vec<_> = (0..workers)
+                .map(|_| {
+                    let (queue, taken, most) = (Arc::clone(&queue), Arc::clone(&taken), Arc::clone(&most));
+                    let times = Arc::clone(&times);
+                    tokio::spawn(async move {
+                        while let Some(job) = queue.next().await {
+                            let bytes = job.claim.unwrap().bytes;
+                            most.fetch_max(taken.fetch_add(bytes, Relaxed) + bytes, Relaxed);
+                            tokio::time::sleep(Duration::from_millis(times[job.slot as usize])).await;
+                            taken.fetch_sub(bytes, Relaxed);
+                            if job.slot % 2 == 0 {
+                                queue.release(&job);
+                                tokio::time::sleep(Duration::from_millis(3)).await;
+                            }
+                            queue.done(&job, Next::Settled);
+                        }
+                    })
+                })
+                .collect();
+            for (slot, (lane, wait, _)) in (0..).zip(&added) {
+                queue.add([(*lane, slot, ())]);
+                tokio::time::sleep(Duration::from_millis(*wait)).await;
+            }
+            tokio::time::sleep(Duration::from_secs(3_600)).await;
+            prop_assert!(queue.is_idle(), "a wake-up was lost");
+            prop_assert!(most.load(Relaxed) <= BUDGET);
+            queue.close();
+            for worker in working {
+                worker.await.unwrap();
+            }
+            Ok(())
+        });
+        checked?;
+    }
+}
