@@ -10,8 +10,6 @@ use serde_json::{Map, Number, Value};
 
 use crate::syntax;
 
-type Checked<T = ()> = Result<T, String>;
-
 /// The fields of `metadata` that a plugin may set. All others are the API server's or the host's: with them a body
 /// could take over another incarnation, tie itself to a foreign owner, claim fields in another manager's name, or get
 /// a name that was not authorised.
@@ -39,7 +37,7 @@ pub struct Carried<'a> {
 ///
 /// # Errors
 /// On a body that no plugin may apply. The text names the field.
-pub fn check(body: &Value) -> Checked<Carried<'_>> {
+pub fn check(body: &Value) -> Result<Carried<'_>, String> {
     let fields = body.as_object().ok_or("the object must be a JSON object")?;
     let metadata = fields.get("metadata").and_then(Value::as_object).ok_or("the object must have metadata")?;
     if let Some(field) = metadata.keys().find(|field| !METADATA.contains(&field.as_str())) {
@@ -63,8 +61,8 @@ fn keys<'a>(
     metadata: &'a Map<String, Value>,
     field: &str,
     what: &str,
-    value: fn(&str) -> Checked,
-) -> Checked<Vec<&'a str>> {
+    value: fn(&str) -> Result<(), String>,
+) -> Result<Vec<&'a str>, String> {
     let members = match metadata.get(field) {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::Object(members)) => members,
@@ -77,11 +75,11 @@ fn keys<'a>(
     Ok(members.keys().map(String::as_str).collect())
 }
 
-fn label_value(value: &str) -> Checked {
+fn label_value(value: &str) -> Result<(), String> {
     valid("label value", value, syntax::label_value)
 }
 
-fn annotation_value(value: &str) -> Checked {
+fn annotation_value(value: &str) -> Result<(), String> {
     let (bytes, most) = (value.len(), syntax::MAX_ANNOTATION_VALUE_BYTES);
     if bytes <= most {
         return Ok(());
@@ -93,7 +91,7 @@ fn annotation_value(value: &str) -> Checked {
 ///
 /// # Errors
 /// On anything else. The API server accepts names without a domain only for a few of its own, such as `orphan`.
-pub fn finalizer(name: &str) -> Checked {
+pub fn finalizer(name: &str) -> Result<(), String> {
     valid("finalizer", name, syntax::qualified_name)?;
     if name.contains('/') {
         return Ok(());
@@ -101,12 +99,12 @@ pub fn finalizer(name: &str) -> Checked {
     Err(format!("finalizer {} must have a domain before its name", syntax::quoted(name)))
 }
 
-fn valid(what: &str, value: &str, check: fn(&str) -> Result<(), &'static str>) -> Checked {
+fn valid(what: &str, value: &str, check: fn(&str) -> Result<(), &'static str>) -> Result<(), String> {
     check(value).map_err(|rule| format!("{what} {} {rule}", syntax::quoted(value)))
 }
 
 /// `depth` is that of `value`, if it is an object or an array.
-fn walk<'a>(value: &'a Value, depth: usize, finalizers: &mut Vec<&'a str>) -> Checked {
+fn walk<'a>(value: &'a Value, depth: usize, finalizers: &mut Vec<&'a str>) -> Result<(), String> {
     if depth > MAX_DEPTH && (value.is_object() || value.is_array()) {
         return Err(format!("the object has more than {MAX_DEPTH} levels"));
     }
@@ -129,7 +127,7 @@ fn walk<'a>(value: &'a Value, depth: usize, finalizers: &mut Vec<&'a str>) -> Ch
     }
 }
 
-fn add_finalizers<'a>(names: &'a Value, finalizers: &mut Vec<&'a str>) -> Checked {
+fn add_finalizers<'a>(names: &'a Value, finalizers: &mut Vec<&'a str>) -> Result<(), String> {
     let names = match names {
         Value::Null => return Ok(()),
         Value::Array(names) => names,
@@ -145,7 +143,7 @@ fn add_finalizers<'a>(names: &'a Value, finalizers: &mut Vec<&'a str>) -> Checke
 
 /// The API server reads an integer beyond 64 bits with a sign as a float: the stored number would not be the authorised
 /// one, and would differ from the body for ever.
-fn in_range(number: &Number) -> Checked {
+fn in_range(number: &Number) -> Result<(), String> {
     const BOUND: f64 = 9_223_372_036_854_775_808.0;
     if number.is_i64() || number.is_f64() && number.as_f64().is_some_and(|float| float.abs() < BOUND) {
         return Ok(());

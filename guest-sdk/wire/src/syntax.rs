@@ -4,8 +4,6 @@
 //!
 //! Errors are texts that follow a quoted value: `label key "x y" must ...`.
 
-type Checked = Result<(), &'static str>;
-
 /// The API server allows 256 KiB for all annotations of an object together; one plugin gets a quarter for one key.
 pub const MAX_ANNOTATION_VALUE_BYTES: usize = 64 << 10;
 
@@ -43,7 +41,7 @@ fn is_name_word(text: &str) -> bool {
 ///
 /// # Errors
 /// On anything else.
-pub fn dns_label(text: &str) -> Checked {
+pub fn dns_label(text: &str) -> Result<(), &'static str> {
     match text {
         "" => Err("must not be empty"),
         _ if text.len() > 63 => Err("must be at most 63 characters"),
@@ -56,7 +54,7 @@ pub fn dns_label(text: &str) -> Checked {
 ///
 /// # Errors
 /// On anything else.
-pub fn dns_subdomain(text: &str) -> Checked {
+pub fn dns_subdomain(text: &str) -> Result<(), &'static str> {
     match text {
         "" => Err("must not be empty"),
         _ if text.len() > 253 => Err("must be at most 253 characters"),
@@ -71,7 +69,7 @@ pub fn dns_subdomain(text: &str) -> Checked {
 ///
 /// # Errors
 /// On anything else.
-pub fn qualified_name(text: &str) -> Checked {
+pub fn qualified_name(text: &str) -> Result<(), &'static str> {
     let name = match text.split_once('/') {
         Some((domain, name)) => {
             dns_subdomain(domain).map_err(|_| "must have a DNS name in lower case before its '/'")?;
@@ -92,7 +90,7 @@ pub fn qualified_name(text: &str) -> Checked {
 ///
 /// # Errors
 /// On anything else.
-pub fn label_value(text: &str) -> Checked {
+pub fn label_value(text: &str) -> Result<(), &'static str> {
     match text {
         "" => Ok(()),
         _ if text.len() > 63 => Err("must be at most 63 characters"),
@@ -106,7 +104,7 @@ pub fn label_value(text: &str) -> Checked {
 ///
 /// # Errors
 /// On anything else.
-pub fn uid(text: &str) -> Checked {
+pub fn uid(text: &str) -> Result<(), &'static str> {
     match text {
         "" => Err("must not be empty"),
         _ if text.len() > 128 => Err("must be at most 128 characters"),
@@ -119,7 +117,7 @@ pub fn uid(text: &str) -> Checked {
 ///
 /// # Errors
 /// On anything else.
-pub fn api_version(text: &str) -> Checked {
+pub fn api_version(text: &str) -> Result<(), &'static str> {
     let (group, version) = text.split_once('/').map_or((None, text), |(group, version)| (Some(group), version));
     if group.is_none_or(|group| dns_subdomain(group).is_ok()) && dns_label(version).is_ok() {
         Ok(())
@@ -133,7 +131,7 @@ pub fn api_version(text: &str) -> Checked {
 ///
 /// # Errors
 /// On anything else.
-pub fn upper_camel_case(text: &str) -> Checked {
+pub fn upper_camel_case(text: &str) -> Result<(), &'static str> {
     let begins = text.bytes().next().is_some_and(|byte| byte.is_ascii_uppercase());
     if begins && text.len() <= 128 && text.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         Ok(())
@@ -205,6 +203,10 @@ mod tests {
             assert!(dns_label(name).is_err(), "{name:?}");
             assert!(dns_subdomain(name).is_err(), "{name:?}");
         }
+        for check in [dns_label, dns_subdomain, uid] {
+            assert_eq!(check(""), Err("must not be empty"));
+        }
+        assert_eq!(qualified_name("a/"), Err("must not have an empty name"));
         assert!(dns_label("a.b").is_err());
         assert!(dns_label(&"a".repeat(64)).is_err() && dns_label(&"a".repeat(63)).is_ok());
         assert!(dns_subdomain(&"a".repeat(254)).is_err() && dns_subdomain(&"a".repeat(253)).is_ok());

@@ -117,4 +117,13 @@ mod tests {
             assert!(matches!(unique_names(text), Err(Refused::Invalid(_))), "{text}");
         }
     }
+    #[test]
+    fn another_reader_than_that_of_json_learns_what_is_expected() {
+        use serde::de::value::{BytesDeserializer, Error, I64Deserializer};
+
+        let error = Unique.deserialize(BytesDeserializer::<Error>::new(b"a")).unwrap_err();
+        assert!(error.to_string().contains("expected JSON"), "{error}");
+        let error = Name.deserialize(I64Deserializer::<Error>::new(1)).unwrap_err();
+        assert!(error.to_string().contains("expected a name"), "{error}");
+    }
 }
