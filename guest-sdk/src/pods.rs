@@ -29,7 +29,9 @@ pub fn get_live(namespace: &str, name: &str) -> Result<Option<Pod>> {
     host::get_live(namespace, name).map_err(live)?.map(Pod::open).transpose()
 }
 
-/// Begins a query over all Pods that the plugin may see; narrow it with the methods of [`Query`], then loop over it.
+/// Begins a query over all Pods that the plugin may see; narrow it with the methods of [`Query`], then loop over it. A
+/// condition needs the section that its field is in, such as `owners` in the example; otherwise the query is not
+/// granted.
 ///
 /// ```
 /// # use podium_sdk::{pods, Pod, Result};
@@ -200,5 +202,5 @@ impl Iterator for Pods {
 impl FusedIterator for Pods {}
 
 fn refused(call: &str) -> impl FnOnce(CallError) -> Error {
-    move |refused| Error::from_refused(call, "read.pods", refused)
+    move |refused| Error::from_refused(call, "read.pods.sections, with the section of each condition", refused)
 }

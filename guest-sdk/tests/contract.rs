@@ -43,6 +43,27 @@ fn a_section_that_is_not_granted_is_an_error_and_never_looks_empty() {
 }
 
 #[test]
+fn a_search_by_a_section_that_is_not_granted_is_an_error_and_never_finds_nothing() {
+    let mut host = Host::with_pods([pod("shop", "cart-0").label("app", "cart").node("n1")]).configured_by(LABELS_ONLY);
+    let run = run(&mut host, |_| {
+        assert_eq!(pods::find().in_namespace("shop").label("app", "cart").count()?, 1);
+        let refused = [
+            (pods::find().on_node("n1"), "spec"),
+            (pods::find().owned_by("u"), "owners"),
+            (pods::find().in_phase("Running"), "status"),
+        ];
+        for (query, section) in refused {
+            for error in [query.clone().count().unwrap_err(), query.into_iter().next().unwrap().unwrap_err()] {
+                assert_eq!(error.call_error(), Some(&CallError::NotGranted));
+                assert!(error.message().contains(&format!("sections: [{section}]")), "{error}");
+            }
+        }
+        Ok(Outcome::settled())
+    });
+    assert!(run.result().is_ok(), "{:?}", run.result());
+}
+
+#[test]
 fn a_write_that_is_not_granted_fails_at_the_call_and_names_the_grant() {
     let mut host = Host::with_pods([pod("shop", "cart-0")]).configured_by(LABELS_ONLY);
     let run = run(&mut host, |request| {

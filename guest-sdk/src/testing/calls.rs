@@ -70,6 +70,7 @@ pub(crate) fn get_live(namespace: &str, name: &str) -> Result<Option<Vec<u8>>, C
 
 pub(crate) fn find(query: &Query, limit: u32, after: Option<&str>) -> Result<Page, CallError> {
     with(|fake| {
+        fake.authorize_query(query)?;
         let page = fake.page(query, limit, after);
         fake.pods_read += split_page(&page.pods).map_or(0, |records| records.len());
         Ok(page)
@@ -77,7 +78,10 @@ pub(crate) fn find(query: &Query, limit: u32, after: Option<&str>) -> Result<Pag
 }
 
 pub(crate) fn count(query: &Query) -> Result<u64, CallError> {
-    with(|fake| Ok(fake.matching(query).count() as u64))
+    with(|fake| {
+        fake.authorize_query(query)?;
+        Ok(fake.matching(query).count() as u64)
+    })
 }
 
 pub(crate) fn set_label(target: &PodKey, key: &str, value: &str) -> Result<u32, CallError> {

@@ -10,7 +10,7 @@ use podium_config::{
 use podium_wire::{Section, SectionSet, syntax};
 use serde_json::Value;
 
-use crate::CallError;
+use crate::{CallError, pods::Query};
 
 #[derive(Debug)]
 pub(super) struct Configuration {
@@ -60,6 +60,20 @@ impl Configuration {
         let Some(grants) = &self.grants else { return SectionSet::ALL };
         let granted = grants.read.pods.iter().flat_map(|pods| &pods.sections);
         granted.map(|section| section.0).collect::<SectionSet>().with(Section::Lifecycle)
+    }
+
+    /// The sections that a search needs and that are not granted.
+    pub(super) fn lacks(&self, query: &Query) -> Vec<&'static str> {
+        let sections = self.sections();
+        let asked = [
+            (query.node.is_some(), Section::Spec),
+            (query.owner_uid.is_some(), Section::Owners),
+            (query.phase.is_some(), Section::Status),
+            (!query.labels.is_empty(), Section::Labels),
+        ];
+        let is_granted = |section| sections.contains(section) || sections.contains(Section::Full);
+        let lacking = asked.into_iter().filter(|(asked, section)| *asked && !is_granted(*section));
+        lacking.map(|(_, section)| section.name()).collect()
     }
 
     pub(super) fn sees(&self, namespace: &str) -> bool {

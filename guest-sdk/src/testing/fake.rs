@@ -122,6 +122,17 @@ impl Fake {
         Some(record(self.pods.get(&(namespace.to_owned(), name.to_owned()))?, sections))
     }
 
+    /// A search needs the sections of its conditions. Without any grant of reads it finds nothing.
+    pub(super) fn authorize_query(&mut self, query: &Query) -> Result<(), CallError> {
+        let lacks = self.configuration.lacks(query);
+        if lacks.is_empty() || self.configuration.readable().is_none() {
+            return Ok(());
+        }
+        let sections = lacks.join(", ");
+        self.why_not_granted = Some(format!("the search needs spec.grants.read.pods.sections: [{sections}]"));
+        Err(CallError::NotGranted)
+    }
+
     pub(super) fn matching<'a>(&'a self, query: &'a Query) -> impl Iterator<Item = &'a Pod> {
         let readable = self.configuration.readable().is_some();
         self.pods.values().filter(move |pod| {

@@ -48,6 +48,11 @@ pub struct Prepared {
 pub enum LoadFailure {
     #[error("the policy does not permit it: {}", listed(.0))]
     Forbidden(Vec<Problem>),
+    #[error(
+        "spec.limits.memoryMiB is {mib}, and the runs of one tenant may use {most_mib} MiB together; lower it, or raise \
+         --run-memory-mib to at least {}", 2 * .mib
+    )]
+    OverMemory { mib: usize, most_mib: u64 },
     #[error("spec.source.file: {path} {error}")]
     Unreadable {
         /// Escaped.
@@ -66,7 +71,7 @@ impl LoadFailure {
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Unreadable { error: FileError::Io(_), .. } => true,
-            Self::Forbidden(_) | Self::Unreadable { .. } | Self::Panicked(_) => false,
+            Self::Forbidden(_) | Self::OverMemory { .. } | Self::Unreadable { .. } | Self::Panicked(_) => false,
             Self::Refused(error) => error.problem.is_passing(),
         }
     }
@@ -153,6 +158,9 @@ impl Loader {
         let problems = self.policy.as_ref().map_or_else(Vec::new, |policy| policy.problems(&spec));
         if !problems.is_empty() {
             return Err(LoadFailure::Forbidden(problems));
+        }
+        if let Some(most) = self.dispatch.queue.most_of_a_job().filter(|most| spec.limits.memory_bytes as u64 > *most) {
+            return Err(LoadFailure::OverMemory { mib: spec.limits.memory_bytes >> 20, most_mib: most >> 20 });
         }
         if spec.suspend {
             return Ok(Prepared { spec, plugin: None });

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use podium_engine::authz::authorize_query;
 use podium_pods::{
     model::{Cursor, LabelOperator, LabelSelector, PodQuery, Refused, Scope},
     pod::CachedPod,
@@ -154,6 +155,7 @@ impl Run {
     fn query(&self, query: types::PodQuery) -> Result<Option<PodQuery>, Refused> {
         let mut query = PodQuery::from(query);
         check_query(&query)?;
+        authorize_query(&self.terms.grants, &query)?;
         if let Scope::Namespace(own) = &self.terms.scope {
             if query.namespace.as_ref().is_some_and(|asked| asked != own) {
                 return Ok(None);

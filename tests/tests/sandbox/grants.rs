@@ -123,6 +123,10 @@ async fn a_namespaced_plugin_finds_its_own_namespace_only_and_a_cluster_plugin_a
     let script =
         ["find * 10", "count *", "find shop 1", "find shop 1 shop/cart-0", "count-phase Running", "count-phase x"];
     let mut probe = probe(&script);
+    let refused = "Err(CallError::NotGranted)";
+    assert_eq!(answers(&probe).await[4..], [refused, refused], "by phase, without the section status");
+    let read = probe.grants.read.as_mut().unwrap();
+    read.sections = read.sections.with(podium_wire::Section::Status);
     let own = answers(&probe).await;
     assert_eq!(own[1], "Ok(2)");
     assert!(own[2].ends_with("Some(\"shop/cart-0\")))"), "{}", own[2]);

@@ -29,7 +29,7 @@ async fn a_json_guest_sees_kubernetes_json_of_the_granted_sections_alone() {
 #[tokio::test]
 async fn a_json_guest_finds_pods_by_phase() {
     for (phase, expected) in [("Running", 2), ("Failed", 0)] {
-        let mut spec = spec("json");
+        let mut spec = reader("json", &[Section::Status]);
         spec.config = format!("\"{phase}\"");
         let (_, notes) = run(&spec).await;
         let page: serde_json::Value = serde_json::from_str(notes.lines()[1]).unwrap();

@@ -8,7 +8,7 @@ use podium_engine::{
     fixtures::Nowhere,
     ingest::{Ingest, IngestOptions},
     ports::{Outcome, Request, RunReport, Staged, Usage, World},
-    queue::Queue,
+    queue::{Budget, Queue},
 };
 use podium_pods::{
     cache,
@@ -47,7 +47,8 @@ async fn loader_with(policy: Option<Policy>) -> (Arc<Loader>, mpsc::Sender<Obser
     let (writer, reader) = cache::new(7);
     let (observe, observations) = mpsc::channel(1);
     let registry = Arc::new(Registry::default());
-    let queue: Arc<PodQueue> = Arc::new(Queue::new(Backoff::default(), 1, 1));
+    let budget = Budget::new(128 << 20);
+    let queue: Arc<PodQueue> = Arc::new(Queue::new(Backoff::default(), 1, 1).within(budget, registry.clone()));
     let expectations = Arc::new(Expectations::default());
     let options = IngestOptions {
         observations,
@@ -169,6 +170,19 @@ async fn a_plugin_that_the_policy_does_not_permit_is_refused_before_its_componen
     // What is permitted is looked for, and is not there.
     let modest = PluginSpec { limits: Limits { writes: 19, ..Limits::default() }, ..spec() };
     assert!(matches!(loader.prepare(modest).await, Err(LoadFailure::Unreadable { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_with_more_memory_than_its_tenant_may_have_is_refused_before_its_component_is_read() {
+    let (loader, _observe) = loader().await;
+    let with = |mib: usize| PluginSpec { limits: Limits { memory_bytes: mib << 20, ..Limits::default() }, ..spec() };
+    let Err(failure) = loader.prepare(with(65)).await else { unreachable!("it is prepared") };
+    assert!(matches!(failure, LoadFailure::OverMemory { .. }) && !failure.is_passing(), "{failure}");
+    let reason = failure.to_string();
+    assert!(reason.starts_with("spec.limits.memoryMiB is 65, and") && reason.contains(" 64 MiB together"), "{reason}");
+    assert!(reason.ends_with("--run-memory-mib to at least 130"), "{reason}");
+    assert_eq!(states(&loader), [LoadState::Refused { reason }]);
+    assert!(matches!(loader.prepare(with(64)).await, Err(LoadFailure::Unreadable { .. })), "it is looked for");
 }
 
 #[tokio::test(start_paused = true)]
