@@ -20,6 +20,7 @@ use crate::build::{Install, Target};
         podium dev                      run a cluster, the host and the plugin, and rebuild it on every save\n  \
         podium build                    build the component and list its imports\n  \
         podium check                    check plugin.yaml and the component as the host does\n  \
+        podium inspect                  print what a component imports, and the RBAC that its plugin needs\n  \
         podium demo                     run five plugins on a cluster of 200 Pods and check the result"
 )]
 pub struct Arguments {
@@ -33,6 +34,7 @@ pub enum Command {
     New(New),
     Build(Build),
     Check(Check),
+    Inspect(Inspect),
     Dev(Dev),
     /// Print the JSON Schema of plugin.yaml or of a policy, for completion and checks in editors
     #[command(
@@ -76,9 +78,13 @@ impl Command {
         match self {
             Self::Build(arguments) => arguments.output,
             Self::Check(arguments) => arguments.output,
-            Self::New(_) | Self::Schema { .. } | Self::Dev(_) | Self::Demo(_) | Self::Completion { .. } => {
-                Output::Table
-            }
+            Self::Inspect(arguments) if arguments.output == Format::Json => Output::Json,
+            Self::New(_)
+            | Self::Inspect(_)
+            | Self::Schema { .. }
+            | Self::Dev(_)
+            | Self::Demo(_)
+            | Self::Completion { .. } => Output::Table,
         }
     }
 }
@@ -192,6 +198,54 @@ pub struct Check {
     /// Format of the result on stdout
     #[arg(long, value_enum, default_value_t)]
     pub output: Output,
+}
+
+/// Print what a component imports, the smallest grants that fit, and the RBAC that the plugin needs
+#[derive(Debug, Args)]
+#[command(
+    long_about = "Print what a component imports, function by function, the smallest grants that fit, and the RBAC that \
+        the plugin needs, as YAML to apply.\n\n\
+        Of a component it prints a first plugin.yaml with exactly the grants that the imports need. Of a plugin.yaml it \
+        prints the ServiceAccount, its Role with the rights of the grants, and the Role with which the host may \
+        impersonate this account. All other lines are comments, so the output can be applied as it is.",
+    after_help = "Examples:\n  \
+        podium inspect target/podium/pod_ttl.wasm   its imports, and a first plugin.yaml\n  \
+        podium inspect plugins/pod-ttl              its imports, unused grants, and RBAC\n  \
+        podium inspect --output yaml | kubectl apply -f -\n  \
+        podium inspect --host podium-system/podium --impersonation constrained"
+)]
+pub struct Inspect {
+    /// A component, a configuration, or a folder with plugin.yaml
+    #[arg(default_value = ".")]
+    pub path: PathBuf,
+    /// ServiceAccount of podium-host
+    #[arg(long, value_name = "NAMESPACE/NAME", default_value = "podium/podium-host")]
+    pub host: String,
+    /// How the host may use the plugin's account
+    #[arg(long, value_enum, default_value_t)]
+    pub impersonation: Impersonation,
+    /// Format of the result on stdout; yaml is only the objects to apply
+    #[arg(long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+/// The right of the host to use a plugin's ServiceAccount.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Impersonation {
+    /// All rights of this one account; works on every cluster
+    #[default]
+    Plain,
+    /// Only the rights that the grants need; for clusters with the feature ConstrainedImpersonation
+    Constrained,
+}
+
+/// The format of `inspect` on standard output.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    #[default]
+    Table,
+    Json,
+    Yaml,
 }
 
 /// Run plugins on a cluster in this process, or on another one, and rebuild them on every save

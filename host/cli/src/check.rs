@@ -182,7 +182,7 @@ fn of_flag(error: ConfigError) -> ConfigError {
 }
 
 /// The component beside the configuration, or else the one that the crate beside it was built to last.
-fn built(file: &Path, spec: &PluginSpec) -> Option<PathBuf> {
+pub(crate) fn built(file: &Path, spec: &PluginSpec) -> Option<PathBuf> {
     if spec.source.is_file() {
         return Some(spec.source.clone());
     }

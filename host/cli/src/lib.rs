@@ -8,6 +8,7 @@ pub mod check;
 mod cluster;
 pub mod demo;
 pub mod dev;
+pub mod inspect;
 pub mod new;
 mod plugin;
 mod suggestion;
@@ -37,6 +38,7 @@ fn execute(command: Command, now_millis: u64) -> anyhow::Result<ExitCode> {
     match command {
         Command::Build(arguments) => build::command::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Inspect(arguments) => inspect::run(&arguments),
         Command::New(arguments) => new::run(&arguments),
         Command::Schema { document } => {
             let schema = match document {

@@ -1,36 +1,65 @@
 //! A plugin.yaml to begin with, from what a component imports. Which keys a plugin writes is nowhere in a component, so
 //! the author has the last word, and this is printed, never used.
 
+use podium_pods::model::Grants;
+
 use crate::build::{Built, Import};
+
+/// Grants below `write`, an example of each, and the functions of the interface `writes` that need it.
+const WRITES: [(&str, &str, &[&str]); 7] = [
+    ("labels", "[example.com/my-label]", &["set-label", "remove-label"]),
+    ("annotations", "[example.com/my-annotation]", &["set-annotation", "remove-annotation"]),
+    ("finalizers", "[example.com/my-finalizer]", &["add-finalizer", "remove-finalizer"]),
+    ("conditions", "[example.com/MyCondition]", &["set-condition", "remove-condition"]),
+    ("delete", "true", &["delete-pod"]),
+    ("evict", "true", &["evict-pod"]),
+    ("objects", "[{ apiVersion: v1, kind: ConfigMap, resource: configmaps }]", &["apply-object", "delete-object"]),
+];
+
+fn uses(imports: &[Import], interface: &str, functions: &[&str]) -> bool {
+    let named = |import: &&Import| {
+        import.interface.strip_prefix("podium:reconcile/").and_then(|rest| rest.split('@').next()) == Some(interface)
+    };
+    let imported = imports.iter().filter(named).flat_map(|import| &import.functions);
+    imported.into_iter().any(|function| functions.contains(&function.as_str()))
+}
+
+fn reads_live(imports: &[Import]) -> bool {
+    uses(imports, "pods", &["get-live"]) || uses(imports, "pods-json", &["get-live"])
+}
+
+/// Returns the fields below `spec.grants` that are granted and that no import needs.
+pub(crate) fn unused(grants: &Grants, imports: &[Import]) -> Vec<String> {
+    let write = &grants.write;
+    let granted = [
+        !write.labels.is_empty(),
+        !write.annotations.is_empty(),
+        !write.finalizers.is_empty(),
+        !write.conditions.is_empty(),
+        write.delete,
+        write.evict,
+        !write.objects.is_empty(),
+    ];
+    let unused = WRITES.iter().zip(granted).filter(|((.., functions), is)| *is && !uses(imports, "writes", functions));
+    let mut fields: Vec<_> = unused.map(|((field, ..), _)| format!("write.{field}")).collect();
+    fields.extend((write.events && !uses(imports, "events", &["emit"])).then(|| "write.events".to_owned()));
+    let live = grants.read.as_ref().is_some_and(|read| read.live);
+    fields.extend((live && !reads_live(imports)).then(|| "read.pods.live".to_owned()));
+    fields
+}
 
 /// Returns the text of a configuration that grants exactly the imports, with keys to be filled in.
 pub(crate) fn for_component(built: &Built) -> String {
-    let uses = |interface: &str, functions: &[&str]| {
-        let named = |import: &&Import| {
-            import.interface.strip_prefix("podium:reconcile/").and_then(|rest| rest.split('@').next())
-                == Some(interface)
-        };
-        let imported = built.imports.iter().filter(named).flat_map(|import| &import.functions);
-        imported.into_iter().any(|function| functions.contains(&function.as_str()))
-    };
     let mut grants = Vec::new();
-    for (grant, value, functions) in [
-        ("labels", "[example.com/my-label]", ["set-label", "remove-label"].as_slice()),
-        ("annotations", "[example.com/my-annotation]", &["set-annotation", "remove-annotation"]),
-        ("finalizers", "[example.com/my-finalizer]", &["add-finalizer", "remove-finalizer"]),
-        ("conditions", "[example.com/MyCondition]", &["set-condition", "remove-condition"]),
-        ("delete", "true", &["delete-pod"]),
-        ("evict", "true", &["evict-pod"]),
-        ("objects", "[{ apiVersion: v1, kind: ConfigMap, resource: configmaps }]", &["apply-object", "delete-object"]),
-    ] {
-        if uses("writes", functions) {
+    for (grant, value, functions) in WRITES {
+        if uses(&built.imports, "writes", functions) {
             grants.push(format!("      {grant}: {value}\n"));
         }
     }
-    if uses("events", &["emit"]) {
+    if uses(&built.imports, "events", &["emit"]) {
         grants.push("      events: true\n".to_owned());
     }
-    let live = if uses("pods", &["get-live"]) || uses("pods-json", &["get-live"]) { ", live: true" } else { "" };
+    let live = if reads_live(&built.imports) { ", live: true" } else { "" };
     let write = if grants.is_empty() { String::new() } else { format!("    write:\n{}", grants.concat()) };
     let file = built.component.file_name().unwrap_or_default().to_string_lossy();
     format!(

@@ -7,6 +7,7 @@ mod idle;
 mod impersonation;
 mod kills;
 mod plugins;
+mod second_wall;
 mod small;
 mod warm;
 mod workloads;

@@ -1,0 +1,249 @@
+//! `podium inspect`: the functions that a component imports, the smallest grants that fit it, and the RBAC that its
+//! plugin needs. Reads files and nothing else; whether the host would load the plugin is `podium check`'s to report.
+
+mod rbac;
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context, bail};
+use podium_host::{config::Defined, runtime};
+use podium_pods::model::PluginSpec;
+use serde::Serialize;
+use serde_json::Value;
+
+use self::rbac::Account;
+use crate::{
+    args::{self, Format},
+    build::{Built, Import, shown},
+    check, plugin, suggestion, ui,
+};
+
+/// What is printed of one plugin, or of a component without a configuration.
+#[derive(Debug, Serialize)]
+struct Inspected {
+    /// The plugin; `None` for a component alone.
+    plugin: Option<String>,
+    component: Option<PathBuf>,
+    bytes: Option<u64>,
+    /// `None` if the component is not built.
+    imports: Option<Vec<Import>>,
+    /// Fields below `spec.grants` that the component does not use.
+    unused_grants: Vec<String>,
+    /// The smallest configuration that fits the imports, with keys to be filled in.
+    configuration: Option<String>,
+    /// The objects to apply for the plugin.
+    rbac: Vec<Value>,
+    /// Advice that concerns the RBAC.
+    notes: Vec<String>,
+}
+
+/// Inspects and prints.
+///
+/// # Errors
+/// When a file cannot be read, is no component, or has mistakes as a configuration.
+pub fn run(arguments: &args::Inspect) -> anyhow::Result<ExitCode> {
+    let host = host(&arguments.host)?;
+    let inspected = match component_or_plugins(&arguments.path)? {
+        Of::Component(component) => vec![of_component(&component)?],
+        Of::Plugins(file) => plugin::read(&file, None)?
+            .iter()
+            .map(|defined| of_plugin(defined, &host, arguments))
+            .collect::<anyhow::Result<_>>()?,
+    };
+    let text = match arguments.output {
+        Format::Table => inspected.iter().map(text).collect::<anyhow::Result<Vec<_>>>()?.join("\n"),
+        Format::Json => format!("{}\n", serde_json::json!({"ok": true, "inspected": inspected})),
+        Format::Yaml => yaml(inspected.iter().flat_map(|one| &one.rbac))?,
+    };
+    ui::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+enum Of {
+    Component(PathBuf),
+    Plugins(PathBuf),
+}
+
+/// A folder stands for its plugin.yaml.
+fn component_or_plugins(path: &Path) -> anyhow::Result<Of> {
+    if path.is_dir() {
+        let file = path.join(plugin::FILE);
+        if !file.is_file() {
+            bail!("{} has no {}; name a component or a configuration", path.display(), plugin::FILE);
+        }
+        return Ok(Of::Plugins(file));
+    }
+    let mut start = [0; 4];
+    let read = std::fs::File::open(path).and_then(|mut file| std::io::Read::read(&mut file, &mut start));
+    read.with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(if start == *b"\0asm" { Of::Component(path.to_owned()) } else { Of::Plugins(path.to_owned()) })
+}
+
+fn host(text: &str) -> anyhow::Result<Account> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok(Account { namespace: namespace.to_owned(), name: name.to_owned() })
+        }
+        _ => bail!("--host {text}: must be NAMESPACE/NAME of the host's ServiceAccount"),
+    }
+}
+
+fn of_component(component: &Path) -> anyhow::Result<Inspected> {
+    let wasm = std::fs::read(component).with_context(|| format!("cannot read {}", component.display()))?;
+    let interface = runtime::inspect(&wasm).with_context(|| component.display().to_string())?;
+    let name = component.file_stem().unwrap_or_default().to_string_lossy().replace('_', "-");
+    let built = Built {
+        name,
+        component: component.to_owned(),
+        bytes: wasm.len() as u64,
+        imports: shown(interface.imports),
+        exports: interface.exports,
+    };
+    if !built.is_plugin() {
+        bail!("{} is a component and no plugin: it exports no reconciler", component.display());
+    }
+    let configuration = Some(suggestion::for_component(&built));
+    Ok(Inspected {
+        plugin: None,
+        component: Some(built.component),
+        bytes: Some(built.bytes),
+        imports: Some(built.imports),
+        unused_grants: Vec::new(),
+        configuration,
+        rbac: Vec::new(),
+        notes: vec![
+            "for the RBAC, inspect the plugin.yaml: it has the keys, the kinds and the ServiceAccount".to_owned(),
+        ],
+    })
+}
+
+fn of_plugin(defined: &Defined, host: &Account, arguments: &args::Inspect) -> anyhow::Result<Inspected> {
+    let Defined { file, spec, .. } = defined;
+    let component = check::built(file, spec);
+    let read = |component: &PathBuf| -> anyhow::Result<_> {
+        let wasm = std::fs::read(component).with_context(|| format!("cannot read {}", component.display()))?;
+        let interface = runtime::inspect(&wasm).with_context(|| component.display().to_string())?;
+        Ok((wasm.len() as u64, shown(interface.imports)))
+    };
+    let read = component.as_ref().map(read).transpose()?;
+    let (bytes, imports) = read.map_or((None, None), |(bytes, imports)| (Some(bytes), Some(imports)));
+    let unused_grants = imports.as_deref().map_or_else(Vec::new, |imports| suggestion::unused(&spec.grants, imports));
+    Ok(Inspected {
+        plugin: Some(spec.id.to_string()),
+        component,
+        bytes,
+        imports,
+        unused_grants,
+        configuration: None,
+        rbac: rbac::objects(spec, host, arguments.impersonation),
+        notes: notes(spec),
+    })
+}
+
+fn notes(spec: &PluginSpec) -> Vec<String> {
+    let account = Account::of(spec);
+    let mut notes = Vec::new();
+    if spec.impersonate.is_none() {
+        let namespace = if spec.id.namespace.is_none() {
+            format!(" and serviceAccountNamespace: {}", account.namespace)
+        } else {
+            String::new()
+        };
+        notes.push(format!(
+            "the configuration has no serviceAccountName, so its writes are sent as the host's own account; for the RBAC \
+             below add spec.serviceAccountName: {}{namespace}",
+            account.name
+        ));
+    }
+    if !spec.grants.write.conditions.is_empty() {
+        notes.push(
+            "patch on pods/status also permits changes of labels, annotations and finalizers through that subresource; \
+             deploy/admission/pods-status.yaml closes this"
+                .to_owned(),
+        );
+    }
+    notes
+}
+
+fn text(inspected: &Inspected) -> anyhow::Result<String> {
+    let Inspected { plugin, component, bytes, imports, unused_grants, configuration, rbac, notes } = inspected;
+    let mut text = String::new();
+    let component = component.as_ref().map_or("not built".to_owned(), |path| path.display().to_string());
+    let size = bytes.map_or(String::new(), |bytes| format!("  {}", ui::size(bytes)));
+    text += &format!("# {}{component}{size}\n", plugin.as_ref().map_or(String::new(), |plugin| format!("{plugin}  ")));
+    match imports.as_deref() {
+        Some([]) => text += "# It imports nothing: it can read no other Pod and write nothing.\n",
+        Some(imports) => {
+            let rows = imports.iter().map(|import| [import.interface.clone(), import.functions.join(", ")]);
+            text += &commented(&ui::table(["IMPORTS", "FUNCTIONS"], rows));
+        }
+        None => text += "# Its imports are not known: run podium build.\n",
+    }
+    if !unused_grants.is_empty() {
+        text += &format!("# Granted and not imported, so it can go from spec.grants: {}\n", unused_grants.join(", "));
+    }
+    text += &notes.iter().map(|note| format!("# Note: {note}\n")).collect::<String>();
+    if let Some(configuration) = configuration {
+        text += &format!("# The smallest grants that fit; replace the keys:\n{configuration}");
+    }
+    Ok(text + &yaml(rbac)?)
+}
+
+/// Lines of a table as comments of YAML, so that all of the output can be applied.
+fn commented(table: &str) -> String {
+    table.lines().map(|line| format!("# {line}\n")).collect()
+}
+
+fn yaml<'a>(objects: impl IntoIterator<Item = &'a Value>) -> anyhow::Result<String> {
+    let mut text = String::new();
+    for object in objects {
+        text += "---\n";
+        text += &serde_saphyr::to_string(object).context("cannot write YAML")?;
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use podium_pods::testing;
+
+    use super::*;
+
+    #[test]
+    fn all_of_the_output_for_a_plugin_is_yaml_to_apply() {
+        let spec = testing::plugin(Some("shop"), "tidy");
+        let host = host("podium/podium-host").unwrap();
+        let inspected = Inspected {
+            plugin: Some("shop/tidy".into()),
+            component: None,
+            bytes: None,
+            imports: Some(vec![Import {
+                interface: "podium:reconcile/writes@0.1.0".into(),
+                functions: vec!["commit".into()],
+            }]),
+            unused_grants: vec!["write.delete".into()],
+            configuration: None,
+            rbac: rbac::objects(&spec, &host, args::Impersonation::Plain),
+            notes: notes(&spec),
+        };
+        let text = text(&inspected).unwrap();
+        let objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+        let objects: Vec<_> = objects.into_iter().filter(|object| !object.is_null()).collect();
+        assert_eq!(objects, inspected.rbac, "{text}");
+        assert!(text.contains("serviceAccountName: tidy") && text.contains("write.delete"), "{text}");
+    }
+
+    #[test]
+    fn the_hosts_account_has_a_namespace_and_a_name() {
+        assert!(host("podium/podium-host").is_ok());
+        for wrong in ["", "podium-host", "/a", "a/", "a/b/c"] {
+            assert!(host(wrong).unwrap_err().to_string().starts_with(&format!("--host {wrong}: ")), "{wrong}");
+        }
+    }
+}

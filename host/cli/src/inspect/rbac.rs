@@ -1,0 +1,251 @@
+//! RBAC objects for one plugin: the rights of its ServiceAccount, and the right of the host to use this account.
+//!
+//! The rights are those of the requests that the host sends for a plugin; docs/operating.md lists them.
+
+use std::collections::BTreeSet;
+
+use podium_pods::model::{Grants, PluginSpec, Tenant};
+use serde_json::{Value, json};
+
+use crate::args::Impersonation;
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// One right: verbs on a resource of an API group.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Right {
+    group: String,
+    resource: String,
+    verbs: Vec<&'static str>,
+}
+
+impl Right {
+    fn new(group: &str, resource: &str, verbs: &[&'static str]) -> Self {
+        Self { group: group.to_owned(), resource: resource.to_owned(), verbs: verbs.to_vec() }
+    }
+
+    fn rule(&self) -> Value {
+        json!({"apiGroups": [self.group], "resources": [self.resource], "verbs": self.verbs})
+    }
+
+    /// The right to use the right of an account that is impersonated.
+    fn constrained(&self) -> Value {
+        let verbs: Vec<_> = self.verbs.iter().map(|verb| format!("impersonate-on:serviceaccount:{verb}")).collect();
+        json!({"apiGroups": [self.group], "resources": [self.resource], "verbs": verbs})
+    }
+}
+
+/// The rights that the requests of a plugin with these grants need.
+pub(super) fn rights(grants: &Grants) -> Vec<Right> {
+    let write = &grants.write;
+    let patches = [&write.labels, &write.annotations, &write.finalizers].iter().any(|keys| !keys.is_empty());
+    let mut pods = Vec::new();
+    pods.extend(grants.read.as_ref().filter(|read| read.live).map(|_| "get"));
+    pods.extend(patches.then_some("patch"));
+    pods.extend(write.delete.then_some("delete"));
+    let mut rights = Vec::new();
+    if !pods.is_empty() {
+        rights.push(Right::new("", "pods", &pods));
+    }
+    if !write.conditions.is_empty() {
+        rights.push(Right::new("", "pods/status", &["patch"]));
+    }
+    if write.evict {
+        rights.push(Right::new("", "pods/eviction", &["create"]));
+    }
+    if write.events {
+        rights.push(Right::new("events.k8s.io", "events", &["create", "get", "patch"]));
+    }
+    let kind = |api_version: &str| api_version.split_once('/').map_or("", |(group, _)| group).to_owned();
+    let objects: BTreeSet<_> =
+        write.objects.iter().map(|object| (kind(&object.api_version), object.resource.clone())).collect();
+    let verbs = ["get", "create", "patch", "delete"];
+    rights.extend(objects.into_iter().map(|(group, resource)| Right::new(&group, &resource, &verbs)));
+    rights
+}
+
+/// A ServiceAccount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Account {
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+impl Account {
+    /// The account of the plugin's requests: the configured one, or one of the plugin's name.
+    pub(super) fn of(spec: &PluginSpec) -> Self {
+        let configured = spec.impersonate.as_deref().and_then(|user| user.strip_prefix("system:serviceaccount:"));
+        match configured.and_then(|account| account.split_once(':')) {
+            Some((namespace, name)) => Self { namespace: namespace.to_owned(), name: name.to_owned() },
+            None => {
+                let namespace = spec.id.namespace.as_deref().unwrap_or("default").to_owned();
+                Self { namespace, name: spec.id.name.to_string() }
+            }
+        }
+    }
+
+    fn subject(&self) -> Value {
+        json!({"kind": "ServiceAccount", "namespace": self.namespace, "name": self.name})
+    }
+}
+
+/// Returns the objects to apply, in the order in which they depend on each other.
+pub(super) fn objects(spec: &PluginSpec, host: &Account, impersonation: Impersonation) -> Vec<Value> {
+    let account = Account::of(spec);
+    let rights = rights(&spec.grants);
+    let cluster = spec.tenant() == Tenant::Cluster;
+    let own = format!("podium-plugin-{}", spec.id.name);
+    let of_host = format!("podium-host-{}", spec.id.name);
+    let mut objects = vec![json!({
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"namespace": account.namespace, "name": account.name},
+    })];
+    if !rights.is_empty() {
+        let rules = rights.iter().map(Right::rule).collect();
+        objects.extend(bound(cluster, &account.namespace, &own, rules, &account));
+    }
+    // The account is an object of its namespace, so the right to impersonate it is a Role there in both cases.
+    match impersonation {
+        Impersonation::Plain => {
+            let named = json!({
+                "apiGroups": [""],
+                "resources": ["serviceaccounts"],
+                "resourceNames": [account.name],
+                "verbs": ["impersonate"],
+            });
+            objects.extend(bound(false, &account.namespace, &of_host, vec![named], host));
+        }
+        Impersonation::Constrained => {
+            let named = json!({
+                "apiGroups": ["authentication.k8s.io"],
+                "resources": ["serviceaccounts"],
+                "resourceNames": [account.name],
+                "verbs": ["impersonate:serviceaccount"],
+            });
+            let used: Vec<_> = rights.iter().map(Right::constrained).collect();
+            match cluster {
+                true => {
+                    objects.extend(bound(false, &account.namespace, &of_host, vec![named], host));
+                    if !used.is_empty() {
+                        objects.extend(bound(true, &account.namespace, &of_host, used, host));
+                    }
+                }
+                false => {
+                    let rules = [named].into_iter().chain(used).collect();
+                    objects.extend(bound(false, &account.namespace, &of_host, rules, host));
+                }
+            }
+        }
+    }
+    objects
+}
+
+/// A role and its binding, of the cluster or of a namespace.
+fn bound(cluster: bool, namespace: &str, name: &str, rules: Vec<Value>, subject: &Account) -> [Value; 2] {
+    let kind = if cluster { "ClusterRole" } else { "Role" };
+    let metadata = if cluster { json!({"name": name}) } else { json!({"namespace": namespace, "name": name}) };
+    let api_version = format!("{GROUP}/v1");
+    [
+        json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "rules": rules}),
+        json!({
+            "apiVersion": api_version,
+            "kind": format!("{kind}Binding"),
+            "metadata": metadata,
+            "roleRef": {"apiGroup": GROUP, "kind": kind, "name": name},
+            "subjects": [subject.subject()],
+        }),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use podium_pods::{
+        model::{KeyPattern, ObjectGrant, ReadGrants, WriteGrants},
+        testing,
+    };
+
+    use super::*;
+
+    fn host() -> Account {
+        Account { namespace: "podium".into(), name: "podium-host".into() }
+    }
+
+    fn spec(namespace: Option<&str>) -> PluginSpec {
+        let object = |api_version: &str, kind: &str, resource: &str| ObjectGrant {
+            api_version: api_version.into(),
+            kind: kind.into(),
+            resource: resource.into(),
+        };
+        let write = WriteGrants {
+            labels: vec![KeyPattern("a.example/*".into())],
+            conditions: vec![KeyPattern("a.example/Ok".into())],
+            evict: true,
+            events: true,
+            objects: vec![object("v1", "ConfigMap", "configmaps"), object("apps/v1", "Deployment", "deployments")],
+            ..WriteGrants::default()
+        };
+        let read = Some(ReadGrants { sections: Default::default(), live: true });
+        PluginSpec { grants: Grants { read, write }, ..testing::plugin(namespace, "tidy") }
+    }
+
+    fn verbs(objects: &[Value], kind: &str, name: &str) -> Vec<(String, Vec<String>)> {
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let role = objects.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name).unwrap();
+        let rule = |rule: &Value| {
+            let resource = format!("{}/{}", text(&rule["apiGroups"][0]), text(&rule["resources"][0]));
+            (resource, rule["verbs"].as_array().unwrap().iter().map(text).collect())
+        };
+        role["rules"].as_array().unwrap().iter().map(rule).collect()
+    }
+
+    #[test]
+    fn each_grant_is_the_right_of_its_request_and_no_other() {
+        let objects = objects(&spec(Some("shop")), &host(), Impersonation::Plain);
+        let rights = verbs(&objects, "Role", "podium-plugin-tidy");
+        let expected = [
+            ("/pods", &["get", "patch"][..]),
+            ("/pods/status", &["patch"]),
+            ("/pods/eviction", &["create"]),
+            ("events.k8s.io/events", &["create", "get", "patch"]),
+            ("/configmaps", &["get", "create", "patch", "delete"]),
+            ("apps/deployments", &["get", "create", "patch", "delete"]),
+        ];
+        let expected: Vec<_> = expected
+            .map(|(resource, verbs)| {
+                (resource.to_owned(), verbs.iter().map(|verb| (*verb).to_owned()).collect::<Vec<_>>())
+            })
+            .into();
+        assert_eq!(rights, expected);
+        let impersonates = verbs(&objects, "Role", "podium-host-tidy");
+        assert_eq!(impersonates, [("/serviceaccounts".to_owned(), vec!["impersonate".to_owned()])]);
+        assert!(objects.iter().all(|object| object["metadata"]["namespace"] == "shop"), "{objects:#?}");
+    }
+
+    #[test]
+    fn a_plugin_of_the_cluster_has_cluster_rights_and_its_account_is_impersonated_in_its_namespace() {
+        let spec = PluginSpec { impersonate: Some("system:serviceaccount:ops:tidy".into()), ..spec(None) };
+        let objects = objects(&spec, &host(), Impersonation::Constrained);
+        let kinds: Vec<_> = objects.iter().map(|object| object["kind"].as_str().unwrap()).collect();
+        let roles = ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
+        assert_eq!(kinds, [&["ServiceAccount"][..], &roles].concat());
+        let named = verbs(&objects, "Role", "podium-host-tidy");
+        assert_eq!(
+            named,
+            [("authentication.k8s.io/serviceaccounts".to_owned(), vec!["impersonate:serviceaccount".to_owned()])]
+        );
+        let used = verbs(&objects, "ClusterRole", "podium-host-tidy");
+        assert_eq!(used[1].1, ["impersonate-on:serviceaccount:patch"]);
+    }
+
+    #[test]
+    fn a_plugin_that_writes_nothing_has_an_account_and_no_right() {
+        let spec = testing::plugin(Some("shop"), "tidy");
+        let spec = PluginSpec { grants: Grants::default(), ..spec };
+        let kinds: Vec<_> = objects(&spec, &host(), Impersonation::Plain)
+            .iter()
+            .map(|object| object["kind"].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(kinds, ["ServiceAccount", "Role", "RoleBinding"]);
+    }
+}
