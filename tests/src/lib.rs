@@ -1,5 +1,6 @@
 //! What the suites share: components built once per run, the real control plane, the host as a process.
 
+pub mod bombs;
 pub mod controlplane;
 pub mod embedded;
 pub mod fuzz;

@@ -7,6 +7,8 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 
+use podium_host::app::compile::Compile;
+
 use crate::build::{Install, Target};
 
 /// Sandboxed reconcilers for Kubernetes Pods: create, build, check and run plugins.
@@ -56,6 +58,7 @@ pub enum Command {
         document: Document,
     },
     Demo(Demo),
+    Compile(Compile),
     /// Print shell completions
     #[command(
         long_about = "Print a script to stdout with which a shell completes the subcommands and flags of podium. Each \
@@ -84,6 +87,7 @@ impl Command {
             | Self::Schema { .. }
             | Self::Dev(_)
             | Self::Demo(_)
+            | Self::Compile(_)
             | Self::Completion { .. } => Output::Table,
         }
     }

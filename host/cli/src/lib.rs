@@ -50,6 +50,7 @@ fn execute(command: Command, now_millis: u64) -> anyhow::Result<ExitCode> {
         }
         Command::Dev(arguments) => ui::block_on(dev::run(arguments, now_millis)),
         Command::Demo(arguments) => ui::block_on(demo::run(arguments, now_millis)),
+        Command::Compile(arguments) => Ok(arguments.run()),
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "podium", &mut script);

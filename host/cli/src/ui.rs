@@ -8,6 +8,7 @@ use std::{
 use anyhow::Context;
 use comfy_table::{ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use podium_host::{app::compile::own_program, runtime::Compilation};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Writes a result to stdout. A reader that has seen enough, such as `head`, closes the pipe: that is no error.
@@ -53,6 +54,12 @@ pub(crate) async fn stopped() -> anyhow::Result<()> {
 
 /// Runs of plugins at the same time, in `dev` and `demo`.
 pub(crate) const WORKERS: usize = 8;
+
+/// Compiles plugins in processes of this program, as `podium-host` does. There is no state directory to cache them in.
+pub(crate) fn compilation() -> anyhow::Result<Compilation> {
+    let program = own_program("podium").context("the program of podium, which compiles plugins, is not found")?;
+    Ok(Compilation::Jailed { program, cache: None })
+}
 
 /// Runs `dev` or `demo`. A build that is still under way when it ends is not waited for.
 pub(crate) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {

@@ -4,6 +4,7 @@
 use std::{
     fmt, io,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -11,8 +12,8 @@ use anyhow::Context;
 use podium_engine::journal;
 use tokio::runtime::Handle;
 
-use super::CheckpointOptions;
-use crate::{api, checkpoint};
+use super::{CheckpointOptions, compile};
+use crate::{api, checkpoint, runtime::Cache};
 
 /// Why there is no client of the API server.
 pub(super) enum NoClient {
@@ -50,14 +51,21 @@ pub(super) fn clients(kubeconfig: Option<&Path>) -> Result<(kube::Client, kube::
     Ok((client(config)?, watch_client))
 }
 
-/// Opens the journal of the directory, if one is given, and says where the cache is saved.
-pub(super) fn state(
-    directory: Option<PathBuf>,
-    checkpoint_seconds: u32,
-    now_millis: u64,
-) -> Result<(Option<journal::Opened>, Option<CheckpointOptions>), NoState> {
+/// The state directory, opened. Everything is `None` when no directory is given.
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) journal: Option<journal::Opened>,
+    pub(super) checkpoint: Option<CheckpointOptions>,
+    pub(super) code: Option<Arc<Cache>>,
+}
+
+/// Opens the journal and the cache of compiled code of the directory, if one is given, and says where Pods are saved.
+pub(super) fn state(directory: Option<PathBuf>, checkpoint_seconds: u32, now_millis: u64) -> Result<State, NoState> {
+    // The journal's lock keeps other hosts out of the directory.
     let journal = journal(directory.as_deref(), now_millis).map_err(NoState::Journal)?;
-    Ok((journal, checkpoints(directory, checkpoint_seconds).map_err(NoState::Checkpoint)?))
+    let code = directory.as_deref().and_then(|directory| compile::cache(directory, now_millis));
+    let checkpoint = checkpoints(directory, checkpoint_seconds).map_err(NoState::Checkpoint)?;
+    Ok(State { journal, checkpoint, code })
 }
 
 /// The journal of the directory, if one is given.

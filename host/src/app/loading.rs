@@ -1,10 +1,10 @@
-//! Plugins from their files to the registry: one at a time, again with back-off when an attempt failed for a reason
+//! Plugins from their files to the registry: two at a time, again with back-off when an attempt failed for a reason
 //! that may pass, and out of it when a new configuration permits less.
 //!
 //! Nothing here decides what a component may be; that is `runtime`'s. Every plugin is compared with the platform's
 //! policy here, before its component is read.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, thread::available_parallelism, time::Duration};
 
 use parking_lot::Mutex;
 use podium_config::Problem;
@@ -18,7 +18,7 @@ use podium_engine::{
 };
 use podium_pods::model::{PluginId, PluginSpec, text};
 use tokio::{
-    sync::Notify,
+    sync::{Notify, Semaphore},
     time::{Instant, sleep_until},
 };
 
@@ -34,6 +34,15 @@ use crate::{
 /// The waits between attempts, without jitter. The longest is so long that a component that takes all of its 60 s to
 /// compile costs a fifth of a processor at most.
 const RETRIES: Backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(300) };
+
+/// Components that are read and compiled at the same time, so that a slow one does not delay the others. Each may take
+/// 1 or 2 GiB in the compiler's process.
+const CONCURRENT_LOADS: usize = 2;
+
+/// Returns how many plugins can be prepared at the same time without waiting for each other.
+pub(super) fn concurrent_loads() -> usize {
+    available_parallelism().map_or(1, usize::from).min(CONCURRENT_LOADS)
+}
 
 /// A plugin that was found good and does not run yet.
 #[must_use]
@@ -92,8 +101,8 @@ pub(super) struct Loader {
     /// registry, the queue and the journal an unload that is under way would take a part out again. Not held while a
     /// component is compiled.
     changing: tokio::sync::Mutex<()>,
-    /// Held while a component is read and compiled: two would take twice the memory and be no sooner ready.
-    turn: tokio::sync::Mutex<()>,
+    /// A permit of it is held while a component is read and compiled.
+    turns: Semaphore,
 }
 
 #[derive(Default)]
@@ -126,8 +135,9 @@ impl Loader {
         journal: Option<Arc<Journal>>,
         policy: Option<Policy>,
     ) -> Self {
-        let (retries, retries_changed, changing, turn) = <_>::default();
-        Self { engine, dispatch, status, ingest_handle, journal, policy, retries, retries_changed, changing, turn }
+        let (retries, retries_changed, changing) = <_>::default();
+        let turns = Semaphore::new(concurrent_loads());
+        Self { engine, dispatch, status, ingest_handle, journal, policy, retries, retries_changed, changing, turns }
     }
 
     /// The load state of every configured plugin.
@@ -165,7 +175,8 @@ impl Loader {
         if spec.suspend {
             return Ok(Prepared { spec, plugin: None });
         }
-        let _turn = self.turn.lock().await;
+        // It is never closed.
+        let _turn = self.turns.acquire().await;
         let engine = self.engine.clone();
         let compile = tokio::task::spawn_blocking(move || {
             let plugin = Arc::new(engine.compile(&spec, &component(&spec)?)?);

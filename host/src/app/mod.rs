@@ -6,6 +6,7 @@
 mod blocking;
 mod checkpoint;
 mod cluster;
+pub mod compile;
 mod disk;
 mod journal;
 #[allow(missing_docs, reason = "its messages are its documentation")]
@@ -55,7 +56,7 @@ use crate::{
     checkpoint::Scope,
     config::Policy,
     live::LivePods,
-    runtime::{Engine, EngineOptions},
+    runtime::{Compilation, Engine, EngineOptions},
     watch::{Counters, Watch, WatchOptions},
     writeback::Writeback,
 };
@@ -99,6 +100,8 @@ pub struct Options {
     pub checkpoint: Option<CheckpointOptions>,
     /// What of a Pod is not kept.
     pub prune: Prune,
+    /// Where components are compiled. The default is this process, without limits: for simulations and benches.
+    pub compilation: Compilation,
     /// What plugins may ask for; none: everything that a configuration can have.
     pub policy: Option<Policy>,
     /// Of jitter, and of the random numbers of WASI guests: different in every host.
@@ -125,6 +128,7 @@ impl Options {
             journal: None,
             checkpoint: None,
             prune: Prune::default(),
+            compilation: Compilation::default(),
             policy: None,
             seed,
             now_millis,
@@ -181,11 +185,12 @@ impl App {
         let api = Api::new(options.client, REQUEST_DEADLINE).with_backpressure();
         let workers = options.workers.max(1);
         let concurrent_runs = u32::try_from(workers).unwrap_or(u32::MAX);
-        let engine = Engine::new(EngineOptions { concurrent_runs, ..engine_options })
+        let simulated = engine_options.tick.is_none();
+        let compilation = options.compilation;
+        let engine = Engine::new(EngineOptions { concurrent_runs, compilation, ..engine_options })
             .context("cannot set up the WebAssembly engine")?;
         let clock = Clock::starting_at(options.now_millis);
         let (writer, reader) = cache::new(options.seed);
-        let simulated = engine_options.tick.is_none();
         let scope = Scope::new(options.namespace.as_deref(), &options.prune);
         let pool = Arc::new(SkeletonPool::new(options.seed).pruning(options.prune));
         let saved = match &options.checkpoint {
@@ -325,7 +330,7 @@ impl App {
         Ok(())
     }
 
-    /// Reads, checks and compiles a plugin. Plugins are compiled one at a time.
+    /// Reads, checks and compiles a plugin. Two plugins are compiled at a time.
     ///
     /// An earlier version of the plugin goes on meanwhile. When this fails, the earlier version goes on only if `spec`
     /// permits everything that it may do; otherwise it is stopped, because its permissions are no longer configured.

@@ -12,7 +12,8 @@ use std::{
 };
 
 use anyhow::Context;
-use clap::Parser;
+use clap::{Parser, Subcommand};
+use futures::{StreamExt, stream};
 use podium_engine::journal;
 use podium_pods::model::{
     Prune,
@@ -22,10 +23,17 @@ use podium_pods::model::{
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{App, Operator, Options, RUN_MEMORY, disk, memory_limit};
+use super::{
+    App, Operator, Options, RUN_MEMORY,
+    compile::{self, Compile},
+    disk,
+    loading::concurrent_loads,
+    memory_limit,
+};
 use crate::{
     admin::{self, Bound, ListenAddress},
     config,
+    runtime::{Compilation, Program},
     telemetry::{Dropped, LogFormat, init_logs},
 };
 
@@ -50,12 +58,29 @@ impl Exit {
     }
 }
 
+const NAME: &str = "podium-host";
+
+/// What the program does besides running the host.
+#[derive(Debug, Subcommand)]
+enum Command {
+    Compile(Compile),
+}
+
 /// Runs reconcile plugins, as sandboxed WebAssembly components, on the Pods of a cluster.
 ///
 /// One process, one watch, one cache; each plugin reads and writes what its configuration grants and nothing else.
 #[derive(Debug, Parser)]
-#[command(name = "podium-host", version, max_term_width = 100, after_help = EXAMPLES)]
+#[command(
+    name = NAME,
+    version,
+    max_term_width = 100,
+    after_help = EXAMPLES,
+    subcommand_negates_reqs = true,
+    disable_help_subcommand = true
+)]
 pub struct Flags {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// Kubeconfig of the cluster. Without it: the Pod's ServiceAccount in a cluster, else $KUBECONFIG or ~/.kube/config
     #[arg(long, env = "PODIUM_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -82,8 +107,9 @@ pub struct Flags {
     /// text or json
     #[arg(long, env = "PODIUM_LOG_FORMAT", value_name = "FORMAT", default_value_t = LogFormat::Text)]
     log_format: LogFormat,
-    /// Directory for the deletion journal and the cache checkpoint. Must not be shared with another host. Without it,
-    /// deletions that happen while the host is down are missed, and every start lists all Pods
+    /// Directory for the deletion journal, the cache checkpoint and compiled plugins. Must not be shared with another
+    /// host. Without it, deletions that happen while the host is down are missed, and every start lists all Pods and
+    /// compiles all plugins
     #[arg(long, env = "PODIUM_STATE_DIR", value_name = "DIR")]
     state_dir: Option<PathBuf>,
     /// Interval between cache checkpoints in seconds; one more is written on shutdown. A restart then resumes the watch
@@ -127,6 +153,9 @@ Exit codes: 0 after SIGTERM or SIGINT, 1 when the host fails, 2 when flags or co
 #[must_use]
 pub fn main() -> ExitCode {
     let flags = Flags::parse();
+    if let Some(Command::Compile(compile)) = flags.command {
+        return compile.run();
+    }
     // Held to the end: the last lines come out when it is dropped.
     let (logs, writer) = match init_logs(&flags.log_level, flags.log_format) {
         Ok(logs) => logs,
@@ -157,13 +186,14 @@ fn run(flags: Flags, dropped: Arc<Dropped>) -> anyhow::Result<Exit> {
     let workers = flags.workers.map_or_else(|| 4 * available_parallelism().map_or(1, usize::from), usize::from);
     // One thread more than guests: probes are answered while every guest computes. The watch has a thread of its own.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers + 1).enable_all().build()?;
-    let exit = runtime.block_on(serve(flags, workers, dropped));
-    // A compilation that was cut off by the shutdown is not waited for.
+    let program = compile::own_program(NAME).context("the host's own program, which compiles plugins, is not found")?;
+    let exit = runtime.block_on(serve(flags, program, workers, dropped));
+    // A compilation that was cut off by the shutdown is not waited for; its process ends with this one.
     runtime.shutdown_timeout(Duration::from_millis(500));
     exit
 }
 
-async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> anyhow::Result<Exit> {
+async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Dropped>) -> anyhow::Result<Exit> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let stopped = async {
@@ -231,7 +261,7 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> anyhow::R
         Ok(state) => state,
         Err(exit) => return Ok(exit),
     };
-    let (journal, checkpoint) = match state {
+    let disk::State { journal, checkpoint, code } = match state {
         Ok(state) => state,
         Err(error) => {
             tracing::error!("--state-dir{error}");
@@ -248,6 +278,7 @@ async fn serve(flags: Flags, workers: usize, dropped: Arc<Dropped>) -> anyhow::R
         checkpoint,
         prune,
         policy,
+        compilation: Compilation::Jailed { program, cache: code },
         wall_clock: Some(Arc::new(now_millis)),
         ..Options::new(client, seed(), now_millis())
     });
@@ -389,9 +420,13 @@ async fn load(app: &App, plugins: Vec<config::Defined>, strict: bool) -> bool {
     plugins.iter().for_each(|plugin| app.expect(&plugin.spec.id));
     let wanted = plugins.len();
     let (mut good, mut waiting, mut prepared) = (0, 0, Vec::new());
-    for config::Defined { file, spec, .. } in plugins {
+    let preparing = stream::iter(plugins).map(async |config::Defined { file, spec, .. }| {
         let id = spec.id.clone();
-        match app.prepare(spec).await {
+        (file, id, app.prepare(spec).await)
+    });
+    let mut preparing = std::pin::pin!(preparing.buffer_unordered(concurrent_loads()));
+    while let Some((file, id, attempt)) = preparing.next().await {
+        match attempt {
             Ok(plugin) => {
                 good += 1;
                 prepared.push(plugin);

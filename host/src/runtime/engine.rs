@@ -13,10 +13,15 @@ use podium_pods::model::{Limits, PluginSpec};
 use tokio::sync::Semaphore;
 use wasmtime::{Config, InstanceAllocationStrategy, PoolingAllocationConfig, component::Linker};
 
-use super::{LoadError, Plugin, compile::Compiler, limits, linking, plugin, run::Run};
+use super::{
+    LoadError, Plugin,
+    compile::{Compilation, Compiler},
+    limits, linking, plugin,
+    run::Run,
+};
 
 /// What the engine is built for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct EngineOptions {
     /// Runs at the same time; further ones wait for a sandbox. A free sandbox costs address space and little else.
     pub concurrent_runs: u32,
@@ -25,11 +30,18 @@ pub struct EngineOptions {
     /// How often a running guest lets other tasks of its thread run. None starts no thread: guests then never yield and
     /// are cut by fuel alone, as a simulation wants it, because the epoch is real time.
     pub tick: Option<Duration>,
+    /// Where components are compiled. The default is this process, without limits.
+    pub compilation: Compilation,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { concurrent_runs: 32, memory_bytes: Limits::MOST_MEMORY_BYTES, tick: Some(Duration::from_millis(1)) }
+        Self {
+            concurrent_runs: 32,
+            memory_bytes: Limits::MOST_MEMORY_BYTES,
+            tick: Some(Duration::from_millis(1)),
+            compilation: Compilation::default(),
+        }
     }
 }
 
@@ -49,22 +61,20 @@ impl Engine {
     /// See [`EngineError`].
     pub fn new(options: EngineOptions) -> Result<Arc<Self>, EngineError> {
         let failed = |error: wasmtime::Error| EngineError(format!("{error:#}"));
-        let engine = wasmtime::Engine::new(&config(options)).map_err(failed)?;
+        let engine = wasmtime::Engine::new(&config(&options)).map_err(failed)?;
         let linker = linking::linker(&engine).map_err(failed)?;
         let ticker = options.tick.map(|tick| Ticker::start(engine.clone(), tick)).transpose()?;
         let slots = Semaphore::new(options.concurrent_runs as usize);
-        Ok(Arc::new(Self {
-            core: Arc::new(Core { engine, linker, slots, compiler: Compiler::default(), ticker, options }),
-        }))
+        let compiler = Compiler::new(engine.clone(), options.compilation.clone());
+        Ok(Arc::new(Self { core: Arc::new(Core { engine, linker, slots, compiler, ticker, options }) }))
     }
 
     /// Checks, compiles and links a component. Takes seconds of processor time on all cores for a large one: call it
     /// where blocking is allowed.
     ///
-    /// One component is compiled at a time. The limit of its class is of processor time and ends the waiting; the
-    /// compiler itself cannot be interrupted, and finishes on threads of its own before the next compilation begins.
-    /// Its memory is bounded by the caps of the class on structure, which are checked before anything else: on size,
-    /// nesting, functions, locals and blocks.
+    /// Plugins of the same bytes and class share their code, which is compiled once, also when they are loaded at
+    /// the same time. The caps of the class on structure are checked before anything else: on size, nesting, functions,
+    /// locals and blocks. See [`Compilation`] for the limits of the compiler itself.
     ///
     /// # Errors
     /// When the file is no component, asks for more than its grants or limits, or cannot be compiled.
@@ -98,7 +108,7 @@ impl Core {
     }
 }
 
-fn config(options: EngineOptions) -> Config {
+fn config(options: &EngineOptions) -> Config {
     let runs = options.concurrent_runs;
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(runs)
@@ -119,6 +129,14 @@ fn config(options: EngineOptions) -> Config {
         .async_stack_keep_resident(48 << 10)
         .max_unused_warm_slots(runs);
 
+    let mut config = code_config();
+    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+    config
+}
+
+/// Returns the configuration without the pool: everything that decides which code is compiled. The host and the
+/// compiler's process both use it.
+pub(super) fn code_config() -> Config {
     let mut config = Config::new();
     config
         .wasm_component_model(true)
@@ -134,8 +152,7 @@ fn config(options: EngineOptions) -> Config {
         .max_wasm_stack(512 << 10)
         .async_stack_size(2 << 20)
         // A stack is reused by another tenant's run.
-        .async_stack_zeroing(true)
-        .allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+        .async_stack_zeroing(true);
     config
 }
 

@@ -5,8 +5,7 @@
 //! [`Reconcile`](podium_engine::ports::Reconcile): every run has a sandbox of its own, thrown away afterwards.
 //!
 //! This room decides nothing about when to run, and sends nothing: it asks the [`World`](podium_engine::ports::World)
-//! that it is given. Compilation happens in this process. What it may take is bounded by the structure that a component
-//! may have and by processor time; a bug of the compiler that a hostile component could provoke is not contained here.
+//! that it is given. Components are compiled in a jailed process of their own; [`Compilation`] says when they are not.
 
 mod bindings;
 mod caps;
@@ -30,6 +29,10 @@ mod validate;
 mod wall;
 mod wasi;
 
+#[cfg(test)]
+mod tests;
+
+pub use compile::{Artifact, Cache, Compilation, Program, compile_stdin};
 pub use engine::{Engine, EngineError, EngineOptions};
 pub use inspect::{Import, InspectError, Interface, inspect};
 pub use plugin::Plugin;

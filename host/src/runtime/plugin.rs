@@ -8,11 +8,11 @@ use wasmtime::component::Component;
 
 use super::{
     bindings::{json::PluginJsonPre, native::PluginPre},
+    compile::{Compiled, Compiler},
     engine::Core,
     inspect::Import,
-    limits,
     run::{Run, Terms},
-    validate::{LoadProblem, World, validate},
+    validate::{Inspected, LoadProblem, World, check_size},
 };
 
 /// A plugin that can be run, any number of times and at the same time.
@@ -20,7 +20,8 @@ pub struct Plugin {
     pub(super) core: Arc<Core>,
     pub(super) terms: Arc<Terms>,
     pub(super) linked: Linked,
-    imports: Vec<Import>,
+    /// Shared with the plugins of the same component.
+    compiled: Arc<Compiled>,
 }
 
 /// Linked to one of the two worlds.
@@ -33,13 +34,13 @@ impl Plugin {
     /// What the component imports, WASI included, in its order.
     #[must_use]
     pub fn imports(&self) -> &[Import] {
-        &self.imports
+        &self.compiled.inspected.imports
     }
 }
 
 impl std::fmt::Debug for Plugin {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Plugin").field("id", &self.terms.id).field("imports", &self.imports).finish()
+        formatter.debug_struct("Plugin").field("id", &self.terms.id).field("imports", &self.imports()).finish()
     }
 }
 
@@ -54,12 +55,11 @@ pub(super) fn compile(core: &Arc<Core>, spec: &PluginSpec, wasm: &[u8]) -> Resul
         let (asked, most) = (spec.limits.memory_bytes >> 20, core.options.memory_bytes >> 20);
         return Err(LoadProblem::Limits(format!("limits.memoryMiB is {asked}; this host gives at most {most}")));
     }
-    let (world, imports) = validate(spec, wasm)?;
-    let component = core.compiler.compile(&core.engine, wasm, limits::of_class(spec.limits.class).compile)?;
-    check_initial_memory(spec, &component)?;
+    let compiled = component(core, spec, wasm)?;
+    check_initial_memory(spec, &compiled.component)?;
     let link = |error: wasmtime::Error| LoadProblem::Link(format!("{error:#}"));
-    let instance = core.linker.instantiate_pre(&component).map_err(link)?;
-    let linked = match world {
+    let instance = core.linker.instantiate_pre(&compiled.component).map_err(link)?;
+    let linked = match compiled.inspected.world {
         World::Native => Linked::Native(PluginPre::new(instance).map_err(link)?),
         World::Json => Linked::Json(PluginJsonPre::new(instance).map_err(link)?),
     };
@@ -71,7 +71,22 @@ pub(super) fn compile(core: &Arc<Core>, spec: &PluginSpec, wasm: &[u8]) -> Resul
         limits: spec.limits,
         config: spec.config.clone(),
     };
-    Ok(Plugin { core: Arc::clone(core), terms: Arc::new(terms), linked, imports })
+    Ok(Plugin { core: Arc::clone(core), terms: Arc::new(terms), linked, compiled })
+}
+
+/// Returns the compiled component. A component that another plugin uses is not inspected and compiled again. Every
+/// plugin's grants are compared, before anything is compiled.
+fn component(core: &Core, spec: &PluginSpec, wasm: &[u8]) -> Result<Arc<Compiled>, LoadProblem> {
+    let class = spec.limits.class;
+    check_size(class, wasm)?;
+    let key = Compiler::key(class, wasm);
+    if let Some(compiled) = core.compiler.get(key) {
+        compiled.inspected.check_grants(spec)?;
+        return Ok(compiled);
+    }
+    let inspected = Arc::new(Inspected::of(class, wasm)?);
+    inspected.check_grants(spec)?;
+    core.compiler.compile(key, class, wasm, &inspected, &spec.source)
 }
 
 const WASM_PAGE_BYTES: u64 = 64 << 10;

@@ -24,7 +24,7 @@ pub struct LoadError {
 }
 
 /// Why a component is not loaded.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum LoadProblem {
     /// Larger than the limit of its class.
     #[error("the component has {bytes} bytes, class {class} may have {limit}{}", class_hint(class))]
@@ -75,13 +75,16 @@ pub enum LoadProblem {
     /// The compiler refused it.
     #[error("cannot be compiled: {0}")]
     Compile(String),
-    /// The host has no thread to compile on.
-    #[error("no thread to compile on: {0}")]
-    NoThread(String),
-    /// Another compilation has not ended.
-    #[error("another compilation has run for more than {} s", waited.as_secs())]
-    Busy {
-        /// How long this compilation waited for its turn.
+    /// The compiler's process was not started, or could not be locked in.
+    #[error("the compiler's process cannot be started: {0}")]
+    NoProcess(String),
+    /// The compiler's process was killed from outside.
+    #[error("the compiler's process was killed, as the kernel does when memory is short")]
+    Killed,
+    /// The compiler's process used little processor time for a very long time.
+    #[error("the compiler's process did not end within {} min, and used less than its processor time", waited.as_secs() / 60)]
+    Stalled {
+        /// How long the host waited.
         waited: std::time::Duration,
     },
     /// Compilation took too long.
@@ -89,6 +92,18 @@ pub enum LoadProblem {
     TooSlow {
         /// Processor time that the class permits.
         limit: std::time::Duration,
+    },
+    /// Compilation took too much memory.
+    #[error("compilation took more than the {} MiB of memory of its class", limit >> 20)]
+    TooMuchMemory {
+        /// Bytes of address space that the class permits.
+        limit: u64,
+    },
+    /// The compiled code is too large.
+    #[error("compiled, it is larger than the {} MiB of its class", limit >> 20)]
+    CodeTooLarge {
+        /// The most bytes of code that the class permits.
+        limit: usize,
     },
     /// The types of its imports or exports are not the contract's.
     #[error("does not fit the contract: {0}")]
@@ -106,7 +121,7 @@ impl LoadProblem {
     /// take it again, and every other plugin would wait for it again.
     #[must_use]
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::NoThread(_) | Self::Busy { .. })
+        matches!(self, Self::NoProcess(_) | Self::Killed | Self::Stalled { .. })
     }
 }
 
@@ -133,22 +148,41 @@ pub(super) enum World {
 /// # Errors
 /// When the host would refuse the component for one of these.
 pub fn check(spec: &PluginSpec, wasm: &[u8]) -> Result<Vec<Import>, LoadError> {
-    match validate(spec, wasm) {
-        Ok((_, imports)) => Ok(imports),
-        Err(problem) => Err(LoadError { file: spec.source.clone(), problem: Box::new(problem) }),
-    }
+    let class = spec.limits.class;
+    let inspected = check_size(class, wasm).and_then(|()| Inspected::of(class, wasm));
+    let checked = inspected.and_then(|inspected| inspected.check_grants(spec).map(|()| inspected.imports));
+    checked.map_err(|problem| LoadError { file: spec.source.clone(), problem: Box::new(problem) })
 }
 
-/// Everything that can be said before compiling.
-pub(super) fn validate(spec: &PluginSpec, wasm: &[u8]) -> Result<(World, Vec<Import>), LoadProblem> {
-    if wasm.len() > max_component_bytes(spec.limits.class) {
-        return Err(LoadProblem::too_large(wasm.len() as u64, spec.limits.class));
+/// Fails for a component that is larger than its class permits.
+pub(super) fn check_size(class: LimitClass, wasm: &[u8]) -> Result<(), LoadProblem> {
+    if wasm.len() > max_component_bytes(class) {
+        return Err(LoadProblem::too_large(wasm.len() as u64, class));
     }
-    let inspection = inspect_all(wasm, spec.limits.class)?;
-    let world = world_of(&inspection)?;
-    check_known(&inspection)?;
-    check_grants(spec, world, &inspection.imports)?;
-    Ok((world, inspection.imports))
+    Ok(())
+}
+
+/// The result of inspecting a component for a class. It does not depend on a plugin's grants.
+#[derive(Debug)]
+pub(super) struct Inspected {
+    pub(super) world: World,
+    /// In the order of the component.
+    pub(super) imports: Vec<Import>,
+}
+
+impl Inspected {
+    /// Inspects a component within the caps of its class.
+    pub(super) fn of(class: LimitClass, wasm: &[u8]) -> Result<Self, LoadProblem> {
+        let inspection = inspect_all(wasm, class)?;
+        let world = world_of(&inspection)?;
+        check_known(&inspection)?;
+        Ok(Self { world, imports: inspection.imports })
+    }
+
+    /// Fails for imports beyond the grants of a plugin.
+    pub(super) fn check_grants(&self, spec: &PluginSpec) -> Result<(), LoadProblem> {
+        check_grants(spec, self.world, &self.imports)
+    }
 }
 
 fn world_of(inspection: &Inspection) -> Result<World, LoadProblem> {

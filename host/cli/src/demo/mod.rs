@@ -113,6 +113,7 @@ async fn run_scenario(arguments: &args::Demo, now_millis: u64) -> anyhow::Result
     let app = App::start(app::Options {
         watch_client: local.client().await?,
         workers: ui::WORKERS,
+        compilation: ui::compilation()?,
         ..app::Options::new(local.client().await?, arguments.seed, now_millis)
     })
     .await?;

@@ -33,6 +33,7 @@ pub async fn run(arguments: args::Dev, now_millis: u64) -> anyhow::Result<ExitCo
         namespace: arguments.namespace.clone(),
         workers: ui::WORKERS,
         policy,
+        compilation: ui::compilation()?,
         ..app::Options::new(environment.client.clone(), now_millis, now_millis)
     })
     .await?;

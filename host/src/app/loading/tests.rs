@@ -93,6 +93,13 @@ fn states(loader: &Loader) -> Vec<LoadState> {
     loader.plugins().into_iter().map(|plugin| plugin.load).collect()
 }
 
+impl Loader {
+    /// Keeps components from being read.
+    async fn all_turns(&self) -> tokio::sync::SemaphorePermit<'_> {
+        self.turns.acquire_many(u32::try_from(concurrent_loads()).unwrap()).await.unwrap()
+    }
+}
+
 async fn turns() {
     for _ in 0..20 {
         tokio::task::yield_now().await;
@@ -115,7 +122,7 @@ async fn a_plugin_that_is_loaded_while_the_one_before_it_is_taken_out_is_run_on_
 #[tokio::test(start_paused = true)]
 async fn a_plugin_that_is_unloaded_during_its_first_attempt_does_not_come_back() {
     let (loader, _observe) = loader().await;
-    let turn = loader.turn.lock().await;
+    let turn = loader.all_turns().await;
     let preparing = tokio::spawn({
         let loader = loader.clone();
         async move { loader.prepare(spec()).await.is_ok() }
@@ -131,7 +138,7 @@ async fn a_plugin_that_is_unloaded_during_its_first_attempt_does_not_come_back()
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_fails_after_another_load_succeeded_changes_nothing() {
     let (loader, _observe) = loader().await;
-    let turn = loader.turn.lock().await;
+    let turn = loader.all_turns().await;
     let preparing = tokio::spawn({
         let loader = loader.clone();
         // It does not permit what is loaded meanwhile.

@@ -1,0 +1,336 @@
+//! Compiled code on disk, so that a restart compiles nothing.
+//!
+//! A file is trusted only if its MAC is right, because its content runs as native code in the host. The key lies beside
+//! the directory, and only the host's user can read it. Files of another key, version, processor or component are
+//! removed and made again. A failing disk costs compilations, never a plugin.
+//!
+//! Everything here blocks.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions, Permissions},
+    io::{self, ErrorKind, Read, Write},
+    ops::Range,
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use parking_lot::Mutex;
+use podium_pods::model::text;
+use ring::hmac;
+use rustix::{
+    fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, futimens},
+    process::geteuid,
+};
+
+use super::{Artifact, Digest, MAX_CODE_BYTES};
+
+const DIRECTORY: &str = "compiled";
+const KEY_FILE: &str = "compile.key";
+/// Suffix of a file that is being written.
+const NEXT: &str = ".next";
+/// The most bytes of all files together.
+const MAX_BYTES: u64 = 1 << 30;
+/// A start removes files that were not used for this long.
+const MAX_AGE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+const KEY_BYTES: usize = 32;
+
+/// A file is this header, the code, and the MAC of both.
+const MAGIC: &[u8; 8] = b"podium\0c";
+const VERSION: u32 = 1;
+const MAC_BYTES: usize = 32;
+const HEADER_BYTES: usize = MAGIC.len() + 4 + 32 + 32 + 8;
+const MAX_FILE_BYTES: u64 = (HEADER_BYTES + MAX_CODE_BYTES + MAC_BYTES) as u64;
+
+/// Why a file of the cache is not used. The text follows the file's path.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unusable {
+    #[error("cannot be read: {0}")]
+    Io(#[from] io::Error),
+    #[error("is not a regular file")]
+    NotRegular,
+    #[error("belongs to another user")]
+    Foreign,
+    #[error("has mode {0:o}, which lets others read or write it")]
+    Open(u32),
+    #[error("is {0} bytes long, which is too long or too short")]
+    Length(u64),
+    #[error("was not written by this host, or was changed")]
+    NotAuthentic,
+    /// Expected after an upgrade.
+    #[error("is of another version of the host or another processor")]
+    OtherEngine,
+}
+
+/// The directory of compiled code of one host. No other host uses it at the same time.
+#[derive(Debug)]
+pub struct Cache {
+    directory: PathBuf,
+    key: hmac::Key,
+    max_bytes: u64,
+    /// Held while room is made and a file takes its place.
+    storing: Mutex<()>,
+}
+
+impl Cache {
+    /// Opens the cache of a state directory, and makes it and its key if they are not there. Removes unfinished files,
+    /// and files that were not used for 30 days before `now_millis`. `random` fills a new key.
+    ///
+    /// # Errors
+    /// Those of the disk; and when the directory or the key is a symbolic link, belongs to another user, or cannot be
+    /// closed to others.
+    pub fn open(state: &Path, random: impl FnOnce(&mut [u8]) -> io::Result<()>, now_millis: u64) -> io::Result<Self> {
+        let directory = state.join(DIRECTORY);
+        make_private(&directory)?;
+        let key = key(&state.join(KEY_FILE), random)?;
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
+        let cache = Self { directory, key, max_bytes: MAX_BYTES, storing: Mutex::default() };
+        cache.remove_old(UNIX_EPOCH + Duration::from_millis(now_millis))?;
+        Ok(cache)
+    }
+
+    /// Sets another bound for all files together.
+    #[cfg(test)]
+    fn with_max_bytes(self, max_bytes: u64) -> Self {
+        Self { max_bytes, ..self }
+    }
+
+    /// Returns the authenticated code of a component for an engine. Removes a file that cannot be used, and logs the
+    /// reason.
+    pub(super) fn load(&self, component: &Digest, engine: &Digest) -> Option<Artifact> {
+        let path = self.path(component);
+        let unusable = match self.read(&path, component, engine) {
+            Ok(artifact) => return artifact,
+            Err(unusable) => unusable,
+        };
+        let file = text::path(&path);
+        if matches!(unusable, Unusable::OtherEngine) {
+            tracing::info!(file, "cached code {unusable}; compiling again");
+        } else {
+            tracing::warn!(file, "cached code {unusable}; removed, compiling again");
+        }
+        self.remove(component);
+        None
+    }
+
+    /// Removes the file of a component.
+    pub(super) fn remove(&self, component: &Digest) {
+        let path = self.path(component);
+        if let Err(error) = fs::remove_file(&path)
+            && error.kind() != ErrorKind::NotFound
+        {
+            tracing::warn!(file = text::path(&path), %error, "cached code cannot be removed");
+        }
+    }
+
+    /// Stores the code of a component. Only logs a failure.
+    pub(super) fn store(&self, component: &Digest, engine: &Digest, artifact: &Artifact) {
+        let path = self.path(component);
+        if let Err(error) = self.write(&path, component, engine, artifact.code()) {
+            tracing::warn!(file = text::path(&path), %error, "compiled code cannot be cached; a restart compiles it again");
+        }
+    }
+
+    fn path(&self, component: &Digest) -> PathBuf {
+        self.directory.join(component.to_string())
+    }
+
+    /// Returns `None` when there is no file. The returned bytes are the bytes that were authenticated: the file is not
+    /// read again.
+    fn read(&self, path: &Path, component: &Digest, engine: &Digest) -> Result<Option<Artifact>, Unusable> {
+        let file = match open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let length = check_private(&file)?;
+        if length > MAX_FILE_BYTES {
+            return Err(Unusable::Length(length));
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
+        (&file).take(length.saturating_add(1)).read_to_end(&mut bytes)?;
+        let code = self.authenticate(&bytes, component, engine)?;
+        // Eviction is ordered by this time. If it cannot be set, the file counts as old.
+        let unchanged = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        let _ = futimens(&file, &Timestamps { last_access: unchanged, last_modification: now });
+        Ok(Some(Artifact::authentic(bytes, code)))
+    }
+
+    /// Returns where the code is in these bytes of a file.
+    fn authenticate(&self, bytes: &[u8], component: &Digest, engine: &Digest) -> Result<Range<usize>, Unusable> {
+        let length = || Unusable::Length(bytes.len() as u64);
+        let end = bytes.len().checked_sub(MAC_BYTES).filter(|end| *end >= HEADER_BYTES).ok_or_else(length)?;
+        let (content, mac) = bytes.split_at(end);
+        // Takes constant time.
+        hmac::verify(&self.key, content, mac).map_err(|_| Unusable::NotAuthentic)?;
+        let code = HEADER_BYTES..end;
+        if content[..HEADER_BYTES] == header(component, engine, code.len()) {
+            return Ok(code);
+        }
+        // This host wrote it: under another name, or for the engine before an upgrade.
+        let is_renamed = content[MAGIC.len() + 4..][..32] != component.0;
+        Err(if is_renamed { Unusable::NotAuthentic } else { Unusable::OtherEngine })
+    }
+
+    fn write(&self, path: &Path, component: &Digest, engine: &Digest, code: &[u8]) -> io::Result<()> {
+        let header = header(component, engine, code.len());
+        let mut mac = hmac::Context::with_key(&self.key);
+        mac.update(&header);
+        mac.update(code);
+        let mac = mac.sign();
+        let parts = [&header, code, mac.as_ref()];
+        let length = parts.iter().map(|part| part.len() as u64).sum();
+        let _storing = self.storing.lock();
+        self.make_room(length)?;
+        let next = path.with_extension(&NEXT[1..]);
+        let written = private(&next).and_then(|mut file| {
+            parts.into_iter().try_for_each(|part| file.write_all(part))?;
+            fs::rename(&next, path)
+        });
+        written.inspect_err(|_| {
+            let _ = fs::remove_file(&next);
+        })
+    }
+
+    /// Removes the least recently used files until there is room for a new one.
+    fn make_room(&self, length: u64) -> io::Result<()> {
+        let mut files = self.files()?;
+        files.sort_by_key(|file| file.used);
+        let mut sum = files.iter().fold(length, |sum, file| sum.saturating_add(file.bytes));
+        for file in files {
+            if sum <= self.max_bytes {
+                break;
+            }
+            fs::remove_file(&file.path)?;
+            tracing::debug!(file = text::path(&file.path), "cached code removed to make room");
+            sum = sum.saturating_sub(file.bytes);
+        }
+        if sum > self.max_bytes {
+            return Err(io::Error::new(
+                ErrorKind::FileTooLarge,
+                format!("{length} bytes are more than the whole cache"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn remove_old(&self, now: SystemTime) -> io::Result<()> {
+        for file in self.files()? {
+            let is_old = now.duration_since(file.used).is_ok_and(|age| age > MAX_AGE);
+            if is_old || file.path.to_string_lossy().ends_with(NEXT) {
+                fs::remove_file(&file.path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn files(&self) -> io::Result<Vec<Used>> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.directory)? {
+            let entry = entry?;
+            let metadata = entry.metadata()?;
+            if metadata.is_file() {
+                files.push(Used { path: entry.path(), used: metadata.modified()?, bytes: metadata.len() });
+            }
+        }
+        Ok(files)
+    }
+}
+
+/// A file of the cache, with the time of its last use.
+struct Used {
+    path: PathBuf,
+    used: SystemTime,
+    bytes: u64,
+}
+
+fn header(component: &Digest, engine: &Digest, code_bytes: usize) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    let parts = [&MAGIC[..], &VERSION.to_le_bytes(), &component.0, &engine.0, &(code_bytes as u64).to_le_bytes()];
+    let mut at = 0;
+    for part in parts {
+        header[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+    header
+}
+
+/// Opens a file for reading that is no symbolic link; on a pipe it does not wait.
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
+}
+
+/// Creates a file that only the host's user can read and write. Fails if there is one.
+fn private(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(path)
+}
+
+/// Returns the length of a regular file. Fails if another user owns it, or can read or write it.
+fn check_private(file: &File) -> Result<u64, Unusable> {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(Unusable::NotRegular);
+    }
+    if metadata.uid() != geteuid().as_raw() {
+        return Err(Unusable::Foreign);
+    }
+    let mode = metadata.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(Unusable::Open(mode));
+    }
+    Ok(metadata.len())
+}
+
+/// Makes a directory that only the host's user can enter. A directory that is open to others is closed to them; files
+/// that they have put into it have no valid MAC.
+fn make_private(directory: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        made => return made,
+    }
+    let metadata = fs::symlink_metadata(directory)?;
+    if !metadata.is_dir() || metadata.uid() != geteuid().as_raw() {
+        let reason = format!("{} is no directory of this user", text::path(directory));
+        return Err(io::Error::new(ErrorKind::PermissionDenied, reason));
+    }
+    if metadata.mode() & 0o077 != 0 {
+        tracing::warn!(
+            directory = text::path(directory),
+            "the directory of cached code was open to others; closed to them"
+        );
+        fs::set_permissions(directory, Permissions::from_mode(0o700))?;
+    }
+    Ok(())
+}
+
+/// Reads the key, or makes one. Replaces a key that others could have read, because they could authenticate code with
+/// it.
+fn key(path: &Path, random: impl FnOnce(&mut [u8]) -> io::Result<()>) -> io::Result<[u8; KEY_BYTES]> {
+    match read_key(path) {
+        Ok(key) => return Ok(key),
+        Err(Unusable::Io(error)) if error.kind() == ErrorKind::NotFound => {}
+        Err(unusable) => {
+            tracing::warn!(
+                file = text::path(path),
+                "the key of cached code {unusable}; replaced, all code is compiled again"
+            );
+            fs::remove_file(path)?;
+        }
+    }
+    let mut key = [0; KEY_BYTES];
+    random(&mut key)?;
+    private(path)?.write_all(&key)?;
+    Ok(key)
+}
+
+fn read_key(path: &Path) -> Result<[u8; KEY_BYTES], Unusable> {
+    let file = open(path)?;
+    let length = check_private(&file)?;
+    let mut bytes = Vec::new();
+    file.take(KEY_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    bytes.try_into().map_err(|_| Unusable::Length(length))
+}
+
+#[cfg(test)]
+mod tests;

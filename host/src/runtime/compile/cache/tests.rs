@@ -1,0 +1,219 @@
+//! Only what this host has written, for this component and this engine, comes back.
+
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+/// Epoch milliseconds, long after the files of a test are written.
+const NOW: u64 = 4_000_000_000_000;
+const COMPONENT: Digest = Digest([1; 32]);
+const ENGINE: Digest = Digest([2; 32]);
+
+fn artifact(length: usize) -> Artifact {
+    Artifact::compiled((0..length).map(|at| (at % 251) as u8).collect())
+}
+
+fn keyed(byte: u8) -> impl FnOnce(&mut [u8]) -> io::Result<()> {
+    move |key| {
+        key.fill(byte);
+        Ok(())
+    }
+}
+
+fn open_cache(state: &Path) -> Cache {
+    Cache::open(state, keyed(7), 0).unwrap()
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().mode() & 0o777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn what_was_stored_comes_back_after_a_restart_and_only_for_its_component_and_engine() {
+    let state = tempfile::tempdir().unwrap();
+    let cache = open_cache(state.path());
+    assert!(cache.load(&COMPONENT, &ENGINE).is_none());
+    cache.store(&COMPONENT, &ENGINE, &artifact(5_000));
+    let again = Cache::open(state.path(), |_| panic!("the key is there"), 0).unwrap();
+    assert_eq!(again.load(&COMPONENT, &ENGINE).unwrap().code(), artifact(5_000).code());
+    assert!(again.load(&Digest([3; 32]), &ENGINE).is_none());
+
+    let path = again.path(&COMPONENT);
+    fs::rename(&path, again.path(&Digest([3; 32]))).unwrap();
+    assert!(again.load(&Digest([3; 32]), &ENGINE).is_none(), "another component's code, under this one's name");
+    again.store(&COMPONENT, &ENGINE, &artifact(5_000));
+    assert!(again.load(&COMPONENT, &Digest([3; 32])).is_none(), "another engine");
+    assert!(!path.exists(), "it is of no use any more");
+}
+
+#[test]
+fn the_directory_the_key_and_the_files_are_closed_to_others() {
+    let state = tempfile::tempdir().unwrap();
+    let cache = open_cache(state.path());
+    cache.store(&COMPONENT, &ENGINE, &artifact(10));
+    assert_eq!(mode(&cache.directory), 0o700);
+    assert_eq!(mode(&state.path().join(KEY_FILE)), 0o600);
+    assert_eq!(mode(&cache.path(&COMPONENT)), 0o600);
+    assert_eq!(fs::read(state.path().join(KEY_FILE)).unwrap(), [7; 32]);
+
+    set_mode(&cache.directory, 0o777);
+    drop(open_cache(state.path()));
+    assert_eq!(mode(&cache.directory), 0o700);
+}
+
+#[test]
+fn no_bit_of_a_file_can_change_and_no_byte_be_missing_or_more() {
+    let state = tempfile::tempdir().unwrap();
+    let cache = open_cache(state.path());
+    cache.store(&COMPONENT, &ENGINE, &artifact(300));
+    let path = cache.path(&COMPONENT);
+    let good = fs::read(&path).unwrap();
+    assert_eq!(good.len(), HEADER_BYTES + 300 + MAC_BYTES);
+    let put = |bytes: &[u8]| {
+        fs::write(&path, bytes).unwrap();
+        set_mode(&path, 0o600);
+    };
+    // Magic, version, component, engine, length, code and MAC: all of it.
+    for bit in 0..good.len() * 8 {
+        let mut changed = good.clone();
+        changed[bit / 8] ^= 1 << (bit % 8);
+        put(&changed);
+        assert!(cache.load(&COMPONENT, &ENGINE).is_none(), "bit {bit}");
+        assert!(!path.exists(), "bit {bit}: it is still there");
+    }
+    for length in 0..good.len() {
+        put(&good[..length]);
+        assert!(cache.load(&COMPONENT, &ENGINE).is_none(), "{length} bytes");
+    }
+    for more in [&b"x"[..], &good] {
+        put(&[&good, more].concat());
+        assert!(cache.load(&COMPONENT, &ENGINE).is_none(), "{} bytes more", more.len());
+    }
+    put(&good);
+    assert!(cache.load(&COMPONENT, &ENGINE).is_some());
+}
+
+#[test]
+fn a_file_of_another_key_is_not_used_and_a_key_that_others_could_read_is_replaced() {
+    let state = tempfile::tempdir().unwrap();
+    let (cache, key) = (open_cache(state.path()), state.path().join(KEY_FILE));
+    let spoil: [(&str, &dyn Fn()); 5] = [
+        ("removed", &|| fs::remove_file(&key).unwrap()),
+        ("open to others", &|| set_mode(&key, 0o640)),
+        ("too short", &|| fs::write(&key, [7; 31]).unwrap()),
+        ("too long", &|| fs::write(&key, [7; 33]).unwrap()),
+        ("a symbolic link", &|| {
+            fs::rename(&key, state.path().join("elsewhere")).unwrap();
+            symlink(state.path().join("elsewhere"), &key).unwrap();
+        }),
+    ];
+    for (what, spoil) in spoil {
+        cache.store(&COMPONENT, &ENGINE, &artifact(10));
+        spoil();
+        let other = Cache::open(state.path(), keyed(9), 0).unwrap();
+        assert!(other.load(&COMPONENT, &ENGINE).is_none(), "{what}");
+        assert_eq!((fs::read(&key).unwrap(), mode(&key)), (vec![9; 32], 0o600), "{what}");
+        fs::write(&key, [7; 32]).unwrap();
+    }
+}
+
+#[test]
+fn what_is_no_private_file_is_not_read_and_is_removed() {
+    let state = tempfile::tempdir().unwrap();
+    let cache = open_cache(state.path());
+    let (path, elsewhere) = (cache.path(&COMPONENT), state.path().join("elsewhere"));
+    cache.store(&COMPONENT, &ENGINE, &artifact(10));
+    fs::copy(&path, &elsewhere).unwrap();
+    let spoil: [(&str, &dyn Fn()); 5] = [
+        ("readable to its group", &|| set_mode(&path, 0o640)),
+        ("writable for all", &|| set_mode(&path, 0o602)),
+        ("a symbolic link", &|| {
+            fs::remove_file(&path).unwrap();
+            symlink(&elsewhere, &path).unwrap();
+        }),
+        ("a pipe", &|| {
+            fs::remove_file(&path).unwrap();
+            assert!(std::process::Command::new("mkfifo").args(["-m", "600"]).arg(&path).status().unwrap().success());
+        }),
+        // Sparse: it would not go unnoticed if it were read.
+        ("too long", &|| OpenOptions::new().write(true).open(&path).unwrap().set_len(8 << 40).unwrap()),
+    ];
+    for (what, spoil) in spoil {
+        cache.store(&COMPONENT, &ENGINE, &artifact(10));
+        assert!(cache.load(&COMPONENT, &ENGINE).is_some());
+        spoil();
+        assert!(cache.load(&COMPONENT, &ENGINE).is_none(), "{what}");
+        assert!(fs::symlink_metadata(&path).is_err(), "{what}: it is still there");
+    }
+    assert_eq!(fs::read(&elsewhere).unwrap().len(), HEADER_BYTES + 10 + MAC_BYTES, "what links led to stays");
+}
+
+#[test]
+fn a_directory_that_is_a_symbolic_link_or_a_file_is_not_used() {
+    let state = tempfile::tempdir().unwrap();
+    let directory = state.path().join(DIRECTORY);
+    fs::create_dir(state.path().join("elsewhere")).unwrap();
+    symlink("elsewhere", &directory).unwrap();
+    assert!(Cache::open(state.path(), keyed(7), 0).is_err());
+    fs::remove_file(&directory).unwrap();
+    fs::write(&directory, "x").unwrap();
+    assert!(Cache::open(state.path(), keyed(7), 0).is_err());
+    assert!(!state.path().join(KEY_FILE).exists());
+}
+
+#[test]
+fn a_disk_that_takes_nothing_costs_no_plugin() {
+    let state = tempfile::tempdir().unwrap();
+    let cache = open_cache(state.path());
+    // A folder in the place of the file, which cannot be removed as one.
+    fs::create_dir(cache.path(&COMPONENT)).unwrap();
+    cache.store(&COMPONENT, &ENGINE, &artifact(10));
+    assert!(cache.load(&COMPONENT, &ENGINE).is_none());
+    fs::remove_dir_all(&cache.directory).unwrap();
+    cache.store(&COMPONENT, &ENGINE, &artifact(10));
+    assert!(cache.load(&COMPONENT, &ENGINE).is_none());
+}
+
+#[test]
+fn what_was_not_used_for_the_longest_time_makes_room() {
+    let state = tempfile::tempdir().unwrap();
+    let file = (HEADER_BYTES + 1_000 + MAC_BYTES) as u64;
+    let cache = open_cache(state.path()).with_max_bytes(3 * file);
+    let digest = |number| Digest([number; 32]);
+    let used = |number: u8, seconds| {
+        let file = OpenOptions::new().write(true).open(cache.path(&digest(number))).unwrap();
+        file.set_modified(UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
+    };
+    for number in 0..3 {
+        cache.store(&digest(number), &ENGINE, &artifact(1_000));
+        used(number, 1_000 + u64::from(number));
+    }
+    // Its use makes it the newest.
+    assert!(cache.load(&digest(0), &ENGINE).is_some());
+    cache.store(&digest(3), &ENGINE, &artifact(1_000));
+    let there: Vec<_> = (0..4).filter(|number| cache.path(&digest(*number)).exists()).collect();
+    assert_eq!(there, [0, 2, 3]);
+    cache.store(&digest(4), &ENGINE, &artifact(4_000));
+    assert!(!cache.path(&digest(4)).exists(), "more than the whole cache");
+}
+
+#[test]
+fn what_is_old_or_unfinished_is_removed_at_a_start() {
+    let state = tempfile::tempdir().unwrap();
+    let cache = open_cache(state.path());
+    for number in 0..2 {
+        cache.store(&Digest([number; 32]), &ENGINE, &artifact(10));
+        let file = OpenOptions::new().write(true).open(cache.path(&Digest([number; 32]))).unwrap();
+        let age = MAX_AGE + Duration::from_secs(1) - Duration::from_secs(2) * number.into();
+        file.set_modified(UNIX_EPOCH + Duration::from_millis(NOW) - age).unwrap();
+    }
+    let unfinished = cache.path(&COMPONENT).with_extension("next");
+    fs::write(&unfinished, "x").unwrap();
+    let cache = Cache::open(state.path(), keyed(7), NOW).unwrap();
+    let there = [0, 1].map(|number| cache.path(&Digest([number; 32])).exists());
+    assert_eq!((there, unfinished.exists()), ([false, true], false));
+}

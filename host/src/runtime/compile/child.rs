@@ -1,0 +1,103 @@
+//! The compiler's process: reads a component from stdin, and writes its machine code to stdout.
+//!
+//! Before it reads the first byte it has built its engine, started its threads and locked itself in
+//! ([`jail`](super::jail)). The component is not checked here; the host has checked it.
+
+use std::{
+    fs,
+    io::{self, Read, Write},
+    process::ExitCode,
+    thread,
+};
+
+use podium_pods::model::LimitClass;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use rustix::process::{Pid, Signal};
+
+use super::{
+    super::{engine, limits},
+    jail,
+};
+
+/// Exit code when the compiler refuses the component, with the reason on stderr.
+pub(super) const REFUSED: u8 = 3;
+/// Exit code when the process could not be prepared or locked in; no byte was read.
+pub(super) const UNPREPARED: u8 = 4;
+/// Exit code when the compiler reports that memory cannot be allocated.
+pub(super) const NO_MEMORY: u8 = 5;
+/// Threads that compile functions of one component. Each holds what its function takes.
+const MAX_THREADS: usize = 4;
+
+/// Compiles the component on stdin under the limits of its class, and writes the machine code to stdout. The process
+/// does nothing else: the caller has started no threads, and returns the exit code from `main`.
+///
+/// `parent` is the process id of the host. The process ends when the host does.
+#[must_use]
+pub fn compile_stdin(class: LimitClass, parent: u32) -> ExitCode {
+    match compile(class, parent) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err((code, reason)) => {
+            // Without a reader there is no host that could use the reason.
+            let _ = writeln!(io::stderr(), "{reason}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn compile(class: LimitClass, parent: u32) -> Result<(), (u8, String)> {
+    let unprepared = |error: String| (UNPREPARED, error);
+    end_with(parent).map_err(unprepared)?;
+    die_by_sigxcpu();
+    // Where memory is short, the kernel should end this process and not the host. Not every system lets it.
+    let _ = fs::write("/proc/self/oom_score_adj", "1000");
+    let engine = wasmtime::Engine::new(&engine::code_config()).map_err(|error| unprepared(format!("{error:#}")))?;
+    let threads = threads().map_err(unprepared)?;
+    let limits = limits::of_class(class);
+    let bounds = jail::Bounds { cpu: limits.compile, memory_bytes: super::memory_bytes(class) };
+    jail::enter(bounds).map_err(unprepared)?;
+
+    let refused = |error: io::Error| (REFUSED, error.to_string());
+    let mut wasm = Vec::new();
+    io::stdin().take(limits.component_bytes as u64).read_to_end(&mut wasm).map_err(refused)?;
+    let code = threads.install(|| engine.precompile_component(&wasm)).map_err(|error| {
+        let code = if error.is::<wasmtime::error::OutOfMemory>() { NO_MEMORY } else { REFUSED };
+        (code, format!("{error:#}"))
+    })?;
+    io::stdout().write_all(&code).and_then(|()| io::stdout().flush()).map_err(refused)
+}
+
+/// Starts the threads, and waits until each of them runs.
+fn threads() -> Result<ThreadPool, String> {
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+    let builder = ThreadPoolBuilder::new().num_threads(threads).thread_name(|at| format!("podium-compile-{at}"));
+    let threads = builder.build().map_err(|error| error.to_string())?;
+    threads.broadcast(|_| ());
+    Ok(threads)
+}
+
+/// Makes the kernel end this process when its parent ends.
+#[cfg(target_os = "linux")]
+fn end_with(parent: u32) -> Result<(), String> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| error.to_string())?;
+    // The parent may have ended before the call.
+    let is_parent = rustix::process::getppid().is_some_and(|pid| u32::try_from(Pid::as_raw(Some(pid))) == Ok(parent));
+    if is_parent {
+        Ok(())
+    } else {
+        Err(format!("process {parent} is not the parent: only the host starts this command"))
+    }
+}
+
+/// Elsewhere its limit of processor time ends it, or writing to the closed pipe.
+#[cfg(not(target_os = "linux"))]
+fn end_with(_parent: u32) -> Result<(), String> {
+    Ok(())
+}
+
+/// Restores the default action of SIGXCPU, because this process inherits an ignored signal from the host. The host
+/// recognises by this signal that the processor time was used up.
+#[expect(unsafe_code, reason = "std and rustix cannot reset a signal's action")]
+fn die_by_sigxcpu() {
+    // SAFETY: restores the default action; no handler is installed, and no other thread runs yet.
+    unsafe { libc::signal(libc::SIGXCPU, libc::SIG_DFL) };
+}

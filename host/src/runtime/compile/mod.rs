@@ -1,0 +1,253 @@
+//! Compilation: from a component's bytes to code that is shared by all plugins of the same bytes and class.
+//!
+//! The compiler runs in a process of its own ([`Program`]), because its memory and time cannot be bounded in this one.
+//! Compiled code can be stored on disk ([`Cache`]). Without a program, components are compiled in this process, without
+//! any bound: for simulations, benches and tests.
+//!
+//! Components are not checked here; `validate` does that before.
+
+mod cache;
+mod child;
+mod jail;
+mod process;
+mod shared;
+
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+    ops::Range,
+    path::Path,
+    sync::Arc,
+};
+
+pub use cache::Cache;
+pub use child::compile_stdin;
+use podium_pods::model::{LimitClass, text};
+pub use process::Program;
+use ring::digest;
+use shared::Shared;
+use tokio::time::Instant;
+use wasmtime::component::Component;
+
+use super::{LoadProblem, validate::Inspected};
+
+/// Where components are compiled.
+#[derive(Debug, Clone, Default)]
+pub enum Compilation {
+    /// In this process, without limits of processor time and memory. For simulations, benches and tests: a hostile
+    /// component takes this process with it.
+    #[default]
+    InProcess,
+    /// In a process for each component, limited in processor time, memory and system calls.
+    Jailed {
+        /// The program that compiles.
+        program: Program,
+        /// Stores code for the next start. `None`: each start compiles.
+        cache: Option<Arc<Cache>>,
+    },
+}
+
+/// The address space of the compiler's process, its program and threads included, in bytes.
+///
+/// A componentize-py component of 18 MB takes 590 MiB on 2 threads, 250 MiB of it before the first byte.
+const fn memory_bytes(class: LimitClass) -> u64 {
+    match class {
+        LimitClass::Native => 1 << 30,
+        LimitClass::Interpreter => 2 << 30,
+    }
+}
+
+/// The most bytes of code of a component, as the compiler's process writes it. While the code is loaded, this process
+/// has it in memory twice.
+const fn code_bytes(class: LimitClass) -> usize {
+    match class {
+        LimitClass::Native => 48 << 20,
+        LimitClass::Interpreter => MAX_CODE_BYTES,
+    }
+}
+
+/// Twice what 32 MiB become at the rate of componentize-py, whose 18 MB become 40 MB.
+const MAX_CODE_BYTES: usize = 128 << 20;
+
+/// A SHA-256.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Digest([u8; 32]);
+
+impl Digest {
+    fn of(bytes: &[u8]) -> Self {
+        Self::from(digest::digest(&digest::SHA256, bytes))
+    }
+
+    /// Returns the digest of everything that decides whether an engine can run code: the version of wasmtime, its
+    /// settings, and the processor's features.
+    fn of_engine(engine: &wasmtime::Engine) -> Self {
+        struct Sha(digest::Context);
+        impl Hasher for Sha {
+            fn write(&mut self, bytes: &[u8]) {
+                self.0.update(bytes);
+            }
+            /// Not called.
+            fn finish(&self) -> u64 {
+                0
+            }
+        }
+        let mut sha = Sha(digest::Context::new(&digest::SHA256));
+        engine.precompile_compatibility_hash().hash(&mut sha);
+        std::env::consts::ARCH.hash(&mut sha);
+        Self::from(sha.0.finish())
+    }
+}
+
+impl From<digest::Digest> for Digest {
+    fn from(digest: digest::Digest) -> Self {
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(digest.as_ref());
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{self}")
+    }
+}
+
+/// Serialized code that this host's compiler has made. Only [`Program::compile`] constructs it, and [`Cache`] after
+/// authentication.
+pub struct Artifact {
+    bytes: Vec<u8>,
+    code: Range<usize>,
+}
+
+impl Artifact {
+    fn compiled(code: Vec<u8>) -> Self {
+        Self { code: 0..code.len(), bytes: code }
+    }
+
+    fn authentic(bytes: Vec<u8>, code: Range<usize>) -> Self {
+        Self { bytes, code }
+    }
+
+    /// The serialized component.
+    #[must_use]
+    pub fn code(&self) -> &[u8] {
+        &self.bytes[self.code.clone()]
+    }
+
+    #[expect(unsafe_code, reason = "wasmtime cannot check code that was compiled elsewhere")]
+    fn component(&self, engine: &wasmtime::Engine) -> wasmtime::Result<Component> {
+        // SAFETY: the bytes must be what a wasmtime compiler has serialized, unchanged. They are in this process's own
+        // memory, which nobody else can write, and an `Artifact` is made in two places only. `Program::compile` makes
+        // it of what this same program wrote to a pipe that only the two processes hold, and that it ended by
+        // success. `Cache::read` makes it of bytes whose MAC it has verified in this same memory, with a key that only
+        // this host's user can read; the MAC covers the digest of the component and of the engine. wasmtime itself
+        // refuses code of another version, of other settings or of processor features that are not there.
+        unsafe { Component::deserialize(engine, self.code()) }
+    }
+}
+
+impl fmt::Debug for Artifact {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Artifact").field("code_bytes", &self.code.len()).finish()
+    }
+}
+
+/// A compiled component, shared by the plugins of the same bytes and class.
+pub(super) struct Compiled {
+    pub(super) component: Component,
+    pub(super) inspected: Arc<Inspected>,
+}
+
+/// A component and the class that it is compiled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    digest: Digest,
+    class: &'static str,
+}
+
+/// Compiles components, each once while a plugin uses it.
+pub(super) struct Compiler {
+    engine: wasmtime::Engine,
+    engine_digest: Digest,
+    compilation: Compilation,
+    shared: Shared<Key, Compiled, LoadProblem>,
+}
+
+impl Compiler {
+    pub(super) fn new(engine: wasmtime::Engine, compilation: Compilation) -> Self {
+        Self { engine_digest: Digest::of_engine(&engine), engine, compilation, shared: Shared::default() }
+    }
+
+    pub(super) fn key(class: LimitClass, wasm: &[u8]) -> Key {
+        Key { digest: Digest::of(wasm), class: class.name() }
+    }
+
+    /// Returns a component that a plugin uses already.
+    pub(super) fn get(&self, key: Key) -> Option<Arc<Compiled>> {
+        self.shared.get(key)
+    }
+
+    /// Returns the code of a component that `validate` let through. Blocks while it is compiled, also by another
+    /// thread. `file` is for the log.
+    ///
+    /// # Errors
+    /// When the compiler refuses it, or takes more than its class permits.
+    pub(super) fn compile(
+        &self,
+        key: Key,
+        class: LimitClass,
+        wasm: &[u8],
+        inspected: &Arc<Inspected>,
+        file: &Path,
+    ) -> Result<Arc<Compiled>, LoadProblem> {
+        let make = || {
+            let component = self.component(&key.digest, class, wasm, file)?;
+            Ok(Compiled { component, inspected: Arc::clone(inspected) })
+        };
+        self.shared.get_or_make(key, make, || LoadProblem::Compile("the compiler panicked".to_owned()))
+    }
+
+    fn component(
+        &self,
+        digest: &Digest,
+        class: LimitClass,
+        wasm: &[u8],
+        file: &Path,
+    ) -> Result<Component, LoadProblem> {
+        let failed = |error: wasmtime::Error| LoadProblem::Compile(format!("{error:#}"));
+        let Compilation::Jailed { program, cache } = &self.compilation else {
+            return Component::new(&self.engine, wasm).map_err(failed);
+        };
+        if let Some(cache) = cache
+            && let Some(artifact) = cache.load(digest, &self.engine_digest)
+        {
+            match artifact.component(&self.engine) {
+                Ok(component) => {
+                    tracing::debug!(file = %text::path(file), "component loaded from the cache of compiled code");
+                    return Ok(component);
+                }
+                Err(error) => {
+                    let error = text::line(&format!("{error:#}"));
+                    tracing::warn!(file = %text::path(file), error, "cached code cannot be used; removed, compiling again");
+                    cache.remove(digest);
+                }
+            }
+        }
+        let started = Instant::now();
+        let artifact = program.compile(class, wasm, file)?;
+        let component = artifact.component(&self.engine).map_err(failed)?;
+        let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let (wasm_bytes, code_bytes) = (wasm.len(), artifact.code().len());
+        tracing::info!(file = %text::path(file), wasm_bytes, code_bytes, millis, "component compiled");
+        if let Some(cache) = cache {
+            cache.store(digest, &self.engine_digest, &artifact);
+        }
+        Ok(component)
+    }
+}

@@ -1,0 +1,92 @@
+//! What the host makes of processes that do not behave, which a shell plays.
+
+use std::fs;
+
+use super::*;
+
+/// A program that runs a script. The arguments of the compilation follow as `$1` and so on.
+fn shell(script: &str) -> Program {
+    Program { path: "/bin/sh".into(), name: "sh".into(), arguments: ["-c", script, "sh"].map(Into::into).into() }
+}
+
+fn compile(script: &str, wasm: &[u8]) -> Result<Artifact, LoadProblem> {
+    shell(script).compile(LimitClass::Native, wasm, Path::new("a.wasm"))
+}
+
+#[test]
+fn what_a_process_that_succeeds_writes_is_the_code() {
+    assert_eq!(compile("cat", b"abc").unwrap().code(), b"abc");
+    let arguments = compile("printf %s \"$*\"", b"").unwrap();
+    assert_eq!(arguments.code(), format!("--class native --parent {}", process::id()).as_bytes());
+    assert_eq!(
+        compile("env | grep -v -e PWD -e _= -e SHLVL; exit 0", b"").unwrap().code(),
+        b"",
+        "an empty environment"
+    );
+    // More than pipes hold, both ways at once and with as much on stderr.
+    let wasm = vec![7; 2 << 20];
+    assert_eq!(
+        compile("head -c 3000000 /dev/zero >&2; cat; head -c 3000000 /dev/zero >&2", &wasm).unwrap().code(),
+        wasm
+    );
+}
+
+#[test]
+fn a_process_that_reads_nothing_is_not_waited_for() {
+    assert_eq!(compile("exit 0", &vec![7; 2 << 20]).unwrap().code(), b"");
+    // It closes its end and does something else.
+    assert_eq!(compile("exec <&-; printf done", &vec![7; 2 << 20]).unwrap().code(), b"done");
+}
+
+#[test]
+fn each_end_has_its_problem_and_only_what_may_pass_is_tried_again() {
+    for (script, expected, passing) in [
+        ("kill -XCPU $$", "compilation took more than the 10 s of processor time of its class", false),
+        (
+            "echo memory allocation of 17 bytes failed >&2; kill -ABRT $$",
+            "compilation took more than the 1024 MiB of memory of its class",
+            false,
+        ),
+        ("exit 5", "compilation took more than the 1024 MiB of memory of its class", false),
+        ("kill -KILL $$", "the compiler's process was killed, as the kernel does when memory is short", true),
+        ("echo no such opcode >&2; exit 3", "cannot be compiled: no such opcode", false),
+        ("echo no seccomp >&2; exit 4", "the compiler's process cannot be started: no seccomp", true),
+        ("kill -SEGV $$", "cannot be compiled: the compiler's process ended with signal: 11 (SIGSEGV)", false),
+        (
+            "echo panicked >&2; exit 101",
+            "cannot be compiled: the compiler's process ended with exit status: 101: panicked",
+            false,
+        ),
+    ] {
+        let problem = compile(&format!("ulimit -c 0; {script}"), b"").unwrap_err();
+        assert_eq!((problem.to_string().as_str(), problem.is_passing()), (expected, passing), "{script}");
+    }
+    let missing = Program { path: "/nowhere/podium-host".into(), ..shell("") };
+    let problem = missing.compile(LimitClass::Native, b"", Path::new("a.wasm")).unwrap_err();
+    assert!(matches!(problem, LoadProblem::NoProcess(_)) && problem.is_passing(), "{problem}");
+}
+
+#[test]
+fn what_a_process_writes_is_bounded() {
+    let endless = compile("cat /dev/zero", b"").unwrap_err();
+    assert!(
+        matches!(endless, LoadProblem::CodeTooLarge { limit } if limit == code_bytes(LimitClass::Native)),
+        "{endless}"
+    );
+    let Err(LoadProblem::Compile(message)) = compile("head -c 9000000 /dev/zero | tr '\\0' x >&2; exit 3", b"") else {
+        panic!("refused for another reason");
+    };
+    assert_eq!(message.len(), MAX_STDERR);
+}
+
+#[test]
+fn a_compilation_that_is_given_up_leaves_no_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let pid = directory.path().join("pid");
+    // It would go on for a minute, with its pipes open.
+    let script =
+        format!("echo $$ > {}; head -c {} /dev/zero; exec sleep 60", pid.display(), code_bytes(LimitClass::Native) + 1);
+    assert!(matches!(compile(&script, b""), Err(LoadProblem::CodeTooLarge { .. })));
+    let pid = fs::read_to_string(pid).unwrap();
+    assert!(!Path::new("/proc").join(pid.trim()).exists(), "{pid} is still there");
+}

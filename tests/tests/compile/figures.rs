@@ -1,0 +1,44 @@
+//! Figures: a start with many plugins, compiled and from the cache, and the memory of plugins that share code.
+
+use std::{fs, time::Instant};
+
+use podium_tests::{bombs, guests, sandbox};
+
+use super::{Place, program};
+
+fn resident_kib() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+#[ignore = "prints figures and checks nothing"]
+#[expect(clippy::print_stdout, clippy::disallowed_methods, reason = "measures")]
+fn a_start_with_many_plugins() {
+    let (place, good) = (Place::new(), guests::component("good").unwrap());
+    let components: Vec<_> = (0..100).map(|number| bombs::marked(&good, &number.to_string())).collect();
+    for what in ["compiled", "from the cache"] {
+        let engine = super::engine(program(), Some(place.cache()));
+        let began = Instant::now();
+        // Two at a time, as the host does.
+        std::thread::scope(|scope| {
+            for half in components.chunks(50) {
+                scope
+                    .spawn(|| half.iter().for_each(|wasm| drop(engine.compile(&sandbox::spec("good"), wasm).unwrap())));
+            }
+        });
+        println!("100 plugins of 100 components, {what}: {:.2?}", began.elapsed());
+    }
+    let engine = super::engine(program(), Some(place.cache()));
+    let (began, before) = (Instant::now(), resident_kib());
+    let distinct: Vec<_> =
+        components[..50].iter().map(|wasm| engine.compile(&sandbox::spec("good"), wasm).unwrap()).collect();
+    let between = resident_kib();
+    let shared: Vec<_> =
+        (50..500).map(|at| engine.compile(&sandbox::spec("good"), &components[at % 50]).unwrap()).collect();
+    println!("500 plugins of 50 components, from the cache: {:.2?}", began.elapsed());
+    println!("{} KiB for each component of {} KiB", (between - before) / 50, good.len() >> 10);
+    println!("{} bytes for each further plugin", (resident_kib() - between) * 1_024 / shared.len() as u64);
+    drop(distinct);
+}

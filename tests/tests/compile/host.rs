@@ -1,0 +1,104 @@
+//! `podium-host` as a process, and its compiler's.
+
+use std::{fs, net::Ipv4Addr, path::Path, process::Command, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use podium_devcluster::{Cluster, Options};
+use podium_tests::{
+    bombs, guests, plugins,
+    process::{Host, HostOptions, Process, host_binary},
+    wait::until,
+};
+
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// The configuration of the guest `good` with another component.
+fn configuration(name: &str, component: &Path) -> String {
+    let yaml = plugins::guest_yaml("good", name, "").unwrap();
+    let built = guests::path("good").unwrap();
+    let (found, other) = (built.display().to_string(), component.display().to_string());
+    assert!(yaml.contains(&found), "{yaml}");
+    yaml.replace(&found, &other)
+}
+
+/// Ids of the processes that a process has started.
+fn children(parent: u32) -> Vec<u32> {
+    let is_child = |pid: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // Behind the name, which may have any character: the state and the parent.
+        let (_, rest) = stat.rsplit_once(')')?;
+        (rest.split_whitespace().nth(1)?.parse() == Ok(parent)).then_some(())
+    };
+    let all = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    all.filter(|pid| is_child(pid).is_some()).collect()
+}
+
+fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+}
+
+fn signal(signal: &str, pid: u32) {
+    assert!(Command::new("kill").args([&format!("-{signal}"), &pid.to_string()]).status().unwrap().success());
+}
+
+#[tokio::test]
+async fn a_host_that_is_killed_leaves_no_compiler_not_even_a_stopped_one() -> Result<()> {
+    let cluster = Cluster::start(Options { simulate: false, ..Options::default() })?;
+    let server = cluster.listen((Ipv4Addr::LOCALHOST, 0).into()).await?;
+    let place = tempfile::tempdir()?;
+    let path = |name: &str| place.path().join(name);
+    fs::write(path("kubeconfig"), server.kubeconfig())?;
+    // Seconds to compile.
+    fs::write(path("slow.wasm"), bombs::slowed(&guests::component("good")?, 700))?;
+    fs::write(path("slow.yaml"), configuration("slow", &path("slow.wasm")))?;
+    let mut command = Command::new(host_binary()?);
+    command.arg("--kubeconfig").arg(path("kubeconfig")).arg("--plugins").arg(path("slow.yaml"));
+    command.args(["--health-probe-bind-address", "0", "--metrics-bind-address", "0"]);
+    let mut host = Process::spawn("podium-host", &mut command, path("host.log"))?;
+    let compiler = until("the compiler", WITHIN, async || {
+        host.check_running()?;
+        children(host.id()).pop().context("no child")
+    })
+    .await?;
+    // It is at work, and cannot end by itself.
+    signal("STOP", compiler);
+    assert!(is_alive(compiler));
+    host.signal("KILL")?;
+    host.ended(WITHIN).await?;
+    until("the end of the compiler", WITHIN, async || {
+        ensure!(!is_alive(compiler));
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_host_that_is_started_again_in_its_state_directory_compiles_nothing() -> Result<()> {
+    let cluster = Cluster::start(Options { simulate: false, ..Options::default() })?;
+    let server = cluster.listen((Ipv4Addr::LOCALHOST, 0).into()).await?;
+    let place = tempfile::tempdir()?;
+    let path = |name: &str| place.path().join(name);
+    fs::write(path("kubeconfig"), server.kubeconfig())?;
+    fs::create_dir(path("plugins"))?;
+    for number in 0..4 {
+        // Two components of two plugins each.
+        let component = path(&format!("{}.wasm", number % 2));
+        fs::write(&component, bombs::marked(&guests::component("good")?, &(number % 2).to_string()))?;
+        let name = format!("good-{number}");
+        fs::write(path(&format!("plugins/{name}.yaml")), configuration(&name, &component))?;
+    }
+    let options = HostOptions {
+        kubeconfig: path("kubeconfig"),
+        plugins: vec![path("plugins")],
+        arguments: vec!["--state-dir".to_owned(), path("state").display().to_string()],
+    };
+    for compiled in [2, 0] {
+        let host = Host::spawn(&options).await?;
+        let log = host.log();
+        host.terminate().await?;
+        assert_eq!(log.matches("component compiled").count(), compiled, "{log}");
+        assert_eq!(log.matches("plugin loaded").count(), 4, "{log}");
+    }
+    Ok(())
+}
