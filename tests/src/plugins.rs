@@ -1,7 +1,11 @@
 //! Plugins as read by the host's configuration reader: those of `plugins/` with their sample configuration, and guests
 //! of `tests/guests` with a configuration of the test. Components are built at the first use in a suite.
 
-use std::{fs, path::Path};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
 
 use anyhow::{Context, Result, ensure};
 use podium_cli::build::Options;
@@ -9,7 +13,7 @@ use podium_host::config;
 use podium_pods::model::PluginSpec;
 use tempfile::TempDir;
 
-use crate::guests;
+use crate::{guests, process};
 
 /// The plugins in Rust that come with Podium.
 pub const FIVE: [&str; 5] = ["crashloop-triage", "image-policy", "pod-ttl", "spread-guard", "workload-label"];
@@ -36,6 +40,20 @@ pub fn sample_yaml(name: &str) -> Result<String> {
     let file = component.file_name().and_then(|file| file.to_str()).context("a component without a name")?;
     ensure!(text.contains(file), "the sample configuration of {name} does not name {file}");
     Ok(text.replace(file, &component.display().to_string()))
+}
+
+/// Builds the component of the plugin in Python by its own recipe. Returns `None` without Python.
+///
+/// # Errors
+/// When the recipe fails, and without Python in CI.
+pub fn python() -> Result<Option<PathBuf>> {
+    let recipe = process::workspace_dir().join("plugins/pod-age-python/build.sh");
+    let output = Command::new("sh").arg(&recipe).stderr(Stdio::inherit()).output()?;
+    ensure!(output.status.success(), "{}: {}", recipe.display(), output.status);
+    let printed = String::from_utf8(output.stdout)?;
+    let component = printed.lines().last().map(PathBuf::from);
+    ensure!(component.is_some() || env::var_os("CI").is_none(), "no Python, and in CI no suite is skipped");
+    Ok(component)
 }
 
 /// A guest of `tests/guests` as a plugin `name` of the whole cluster that may read labels and write the labels and

@@ -1,10 +1,15 @@
 //! Figures: a start with many plugins, compiled and from the cache, and the memory of plugins that share code.
 
-use std::{fs, time::Instant};
+use std::{fs, net::Ipv4Addr, time::Instant};
 
-use podium_tests::{bombs, guests, sandbox};
+use podium_devcluster::{Cluster, Options};
+use podium_tests::{
+    bombs, guests,
+    process::{Host, HostOptions},
+    sandbox,
+};
 
-use super::{Place, program};
+use super::{Place, host::configuration, program};
 
 fn resident_kib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
@@ -41,4 +46,36 @@ fn a_start_with_many_plugins() {
     println!("{} KiB for each component of {} KiB", (between - before) / 50, good.len() >> 10);
     println!("{} bytes for each further plugin", (resident_kib() - between) * 1_024 / shared.len() as u64);
     drop(distinct);
+}
+
+#[tokio::test]
+#[ignore = "prints figures and checks nothing"]
+#[expect(clippy::print_stdout, clippy::disallowed_methods, reason = "measures")]
+async fn a_host_with_500_plugins_of_50_components() {
+    let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
+    let server = cluster.listen((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name);
+    fs::write(path("kubeconfig"), server.kubeconfig()).unwrap();
+    fs::create_dir(path("plugins")).unwrap();
+    let good = guests::component("good").unwrap();
+    for number in 0..500 {
+        let component = path(&format!("{}.wasm", number % 50));
+        fs::write(&component, bombs::marked(&good, &(number % 50).to_string())).unwrap();
+        let name = format!("good-{number}");
+        fs::write(path(&format!("plugins/{name}.yaml")), configuration(&name, &component)).unwrap();
+    }
+    let options = HostOptions {
+        kubeconfig: path("kubeconfig"),
+        plugins: vec![path("plugins")],
+        arguments: vec!["--state-dir".to_owned(), path("state").display().to_string()],
+    };
+    for what in ["compiled", "from the cache"] {
+        let began = Instant::now();
+        let host = Host::spawn(&options).await.unwrap();
+        let ready = began.elapsed();
+        let resident = host.metric("process_resident_memory_bytes", &[]).await.unwrap() / 1e6;
+        println!("podium-host with 500 plugins of 50 components, {what}: ready in {ready:.2?}, {resident:.0} MB");
+        host.terminate().await.unwrap();
+    }
 }

@@ -13,7 +13,7 @@ use podium_tests::{
 const WITHIN: Duration = Duration::from_secs(60);
 
 /// The configuration of the guest `good` with another component.
-fn configuration(name: &str, component: &Path) -> String {
+pub(super) fn configuration(name: &str, component: &Path) -> String {
     let yaml = plugins::guest_yaml("good", name, "").unwrap();
     let built = guests::path("good").unwrap();
     let (found, other) = (built.display().to_string(), component.display().to_string());
@@ -64,6 +64,12 @@ async fn a_host_that_is_killed_leaves_no_compiler_not_even_a_stopped_one() -> Re
     // It is at work, and cannot end by itself.
     signal("STOP", compiler);
     assert!(is_alive(compiler));
+    until("the log line about it", WITHIN, async || {
+        ensure!(host.log().contains("still compiling after 2 s"), "{}", host.log());
+        Ok(())
+    })
+    .await?;
+    assert!(is_alive(compiler));
     host.signal("KILL")?;
     host.ended(WITHIN).await?;
     until("the end of the compiler", WITHIN, async || {
@@ -93,11 +99,19 @@ async fn a_host_that_is_started_again_in_its_state_directory_compiles_nothing() 
         plugins: vec![path("plugins")],
         arguments: vec!["--state-dir".to_owned(), path("state").display().to_string()],
     };
-    for compiled in [2, 0] {
+    for (compiled, spoilt) in [(2, 0), (0, 0), (1, 1), (0, 0)] {
+        if spoilt > 0 {
+            let file = fs::read_dir(path("state/compiled"))?.next().context("an empty cache")??.path();
+            let mut bytes = fs::read(&file)?;
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+            fs::write(&file, bytes)?;
+        }
         let host = Host::spawn(&options).await?;
         let log = host.log();
         host.terminate().await?;
         assert_eq!(log.matches("component compiled").count(), compiled, "{log}");
+        assert_eq!(log.matches("removed, compiling again").count(), spoilt, "{log}");
         assert_eq!(log.matches("plugin loaded").count(), 4, "{log}");
     }
     Ok(())

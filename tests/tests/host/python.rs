@@ -1,24 +1,13 @@
 //! The contract is not Rust's alone: the plugin in Python, built by its own recipe, in the real engine.
 
-use std::{env, path::PathBuf, process::Command, time::Duration};
+use std::time::Duration;
 
 use podium_devcluster::{Cluster, Options};
 use podium_tests::{embedded, plugins, process, wait, wire::Wire};
 
-/// Returns `None` without Python; in CI the recipe fails in this case.
-fn component() -> Option<PathBuf> {
-    let recipe = process::workspace_dir().join("plugins/pod-age-python/build.sh");
-    let output = Command::new("sh").arg(&recipe).stderr(std::process::Stdio::inherit()).output().unwrap();
-    assert!(output.status.success(), "{}: {}", recipe.display(), output.status);
-    let printed = String::from_utf8(output.stdout).unwrap();
-    let component = printed.lines().last().map(PathBuf::from);
-    assert!(component.is_some() || env::var_os("CI").is_none(), "no Python, and in CI no suite is skipped");
-    component
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_plugin_in_python_labels_a_pod_when_it_comes_of_age() {
-    let Some(component) = component() else { return };
+    let Some(component) = plugins::python().unwrap() else { return };
     let sample = process::workspace_dir().join("plugins/pod-age-python/plugin.yaml");
     let text = std::fs::read_to_string(sample).unwrap();
     let component = component.display().to_string();

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The most that the process may use.
 #[derive(Debug, Clone, Copy)]
@@ -24,19 +24,20 @@ pub(super) struct Bounds {
 pub(super) fn enter(bounds: Bounds) -> Result<(), String> {
     let seconds = bounds.cpu.as_secs();
     // A program can ignore SIGXCPU, but not the SIGKILL one second later.
-    let cpu = Rlimit { current: Some(seconds), maximum: Some(seconds.saturating_add(1)) };
-    limit(Resource::Cpu, cpu)?;
-    let most = |value| Rlimit { current: Some(value), maximum: Some(value) };
-    limit(Resource::As, most(bounds.memory_bytes))?;
+    limit(Resource::Cpu, seconds, seconds.saturating_add(1))?;
+    limit(Resource::As, bounds.memory_bytes, bounds.memory_bytes)?;
     // Open descriptors stay open; no further one can be opened.
-    for nothing in [Resource::Nofile, Resource::Fsize, Resource::Core, Resource::Nproc] {
-        limit(nothing, most(0))?;
+    for resource in [Resource::Nofile, Resource::Fsize, Resource::Core, Resource::Nproc] {
+        limit(resource, 0, 0)?;
     }
     filter::install()
 }
 
-fn limit(resource: Resource, value: Rlimit) -> Result<(), String> {
-    setrlimit(resource, value).map_err(|error| format!("setrlimit {resource:?}: {error}"))
+/// Sets a limit, or keeps a lower one that the host's own process has.
+fn limit(resource: Resource, soft: u64, hard: u64) -> Result<(), String> {
+    let most = getrlimit(resource).maximum.unwrap_or(u64::MAX);
+    let limit = Rlimit { current: Some(soft.min(most)), maximum: Some(hard.min(most)) };
+    setrlimit(resource, limit).map_err(|error| format!("setrlimit {resource:?}: {error}"))
 }
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]

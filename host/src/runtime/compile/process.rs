@@ -58,6 +58,17 @@ impl Program {
     /// # Errors
     /// When the process cannot be started, exceeds its limits, or refuses the component.
     pub fn compile(&self, class: LimitClass, wasm: &[u8], file: &Path) -> Result<Artifact, LoadProblem> {
+        self.compile_within(limits::of_class(class).compile * WALL_FACTOR, class, wasm, file)
+    }
+
+    /// Compiles a component within a time on the clock.
+    fn compile_within(
+        &self,
+        most: Duration,
+        class: LimitClass,
+        wasm: &[u8],
+        file: &Path,
+    ) -> Result<Artifact, LoadProblem> {
         let mut command = Command::new(&self.path);
         command.arg0(&self.name).args(&self.arguments);
         command.args(["--class", class.name(), "--parent", &process::id().to_string()]);
@@ -65,7 +76,8 @@ impl Program {
         command.env_clear().current_dir("/").process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().map_err(|error| LoadProblem::NoProcess(error.to_string()))?;
-        let compilation = Compilation { child: Ending(child), class, file, started: Instant::now(), logged: false };
+        let compilation =
+            Compilation { child: Ending(child), class, file, most, started: Instant::now(), logged: false };
         compilation.run(wasm)
     }
 }
@@ -85,6 +97,8 @@ struct Compilation<'a> {
     child: Ending,
     class: LimitClass,
     file: &'a Path,
+    /// The most time on the clock.
+    most: Duration,
     started: Instant,
     logged: bool,
 }
@@ -162,8 +176,7 @@ impl Compilation<'_> {
             let limit_seconds = limits::of_class(self.class).compile.as_secs();
             tracing::info!(file = %text::path(self.file), limit_seconds, "still compiling after {} s", LONG.as_secs());
         }
-        let most = limits::of_class(self.class).compile * WALL_FACTOR;
-        if waited > most { Err(LoadProblem::Stalled { waited: most }) } else { Ok(()) }
+        if waited > self.most { Err(LoadProblem::Stalled { waited: self.most }) } else { Ok(()) }
     }
 
     fn end(&mut self) -> Result<ExitStatus, LoadProblem> {

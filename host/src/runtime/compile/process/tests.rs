@@ -90,3 +90,17 @@ fn a_compilation_that_is_given_up_leaves_no_process() {
     let pid = fs::read_to_string(pid).unwrap();
     assert!(!Path::new("/proc").join(pid.trim()).exists(), "{pid} is still there");
 }
+
+#[test]
+fn a_process_that_is_stopped_is_given_up_and_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let pid = directory.path().join("pid");
+    for pipes in ["", "exec >&- 2>&-; "] {
+        let program = shell(&format!("echo $$ > {}; {pipes}kill -STOP $$", pid.display()));
+        let most = Duration::from_secs(1);
+        let problem = program.compile_within(most, LimitClass::Native, b"", Path::new("a.wasm")).unwrap_err();
+        assert!(matches!(problem, LoadProblem::Stalled { .. }) && problem.is_passing(), "{problem}");
+        let pid = fs::read_to_string(&pid).unwrap();
+        assert!(!Path::new("/proc").join(pid.trim()).exists(), "{pid} is still there");
+    }
+}
