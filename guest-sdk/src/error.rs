@@ -95,7 +95,8 @@ impl<E: std::error::Error> From<E> for Error {
 pub enum CallError {
     /// The plugin's grants do not cover the call. Nothing was staged.
     NotGranted,
-    /// The run has used up its budget of host calls, writes, bytes, live reads, Pods examined or time for sending.
+    /// The run has used up its budget of host calls, writes, bytes, live reads, Pods examined or time for sending,
+    /// or a search costs more processor time than the run has left.
     OverBudget,
     /// An argument is invalid, and a retry cannot succeed. The text names the argument and the reason.
     Invalid(String),

@@ -5,6 +5,7 @@ pub mod controlplane;
 pub mod embedded;
 pub mod fuzz;
 pub mod guests;
+pub mod modules;
 pub mod network;
 pub mod oracle;
 pub mod plugins;

@@ -5,7 +5,7 @@
 
 use std::{
     sync::{Arc, Mutex},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use podium_engine::ports::{
@@ -13,14 +13,16 @@ use podium_engine::ports::{
 };
 use podium_host::runtime::{Engine, EngineOptions, LoadError, Plugin};
 use podium_pods::{
+    cache::Snapshot,
     model::{
         BoxFuture, Cursor, Grants, KeyPattern, LimitClass, Limits, ObjectGrant, PluginSpec, PodQuery, ReadGrants,
         Refused, Revision, WriteGrants, WriteReport, WriteResult,
     },
-    pod::{CachedPod, Page, PodView},
+    pod::{CachedPod, PodView, Slice},
     testing,
 };
 use podium_wire::{Header, Pod, Section, SectionSet, Status};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::guests;
 
@@ -130,10 +132,14 @@ impl Notes {
 pub struct FakeWorld {
     pub notes: Arc<Mutex<Notes>>,
     pods: Pods,
+    /// Read instead of the Pods above.
+    pub snapshot: Option<Arc<Snapshot>>,
     /// What live reads do.
     pub live: LiveReads,
     /// How long a commit is under way.
     pub commit_takes: Duration,
+    /// The processor time that a commit uses.
+    pub commit_computes: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,7 +151,7 @@ pub enum LiveReads {
 
 pub struct Pods {
     pods: Vec<Arc<CachedPod>>,
-    /// Each `get` keeps the processor busy for this long.
+    /// Each `get` uses so much processor time.
     busy: Duration,
     /// Each Pod counts as so many that were looked at.
     weight: usize,
@@ -160,34 +166,35 @@ impl Pods {
     }
 }
 
+/// Returns the processor time that this thread has used.
+pub fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap())
+}
+
+/// Uses processor time.
+fn compute(busy: Duration) {
+    let began = thread_time();
+    while thread_time() - began < busy {
+        std::hint::spin_loop();
+    }
+}
+
 impl PodView for Pods {
     fn get(&self, namespace: &str, name: &str) -> Option<Arc<CachedPod>> {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "the host is to be busy in real time, whatever a test's clock shows"
-        )]
-        let began = Instant::now();
-        while began.elapsed() < self.busy {
-            std::hint::spin_loop();
-        }
+        compute(self.busy);
         self.pods.iter().find(|pod| &*pod.key.namespace == namespace && &*pod.key.name == name).cloned()
     }
     fn by_uid(&self, uid: &str) -> Option<Arc<CachedPod>> {
         self.pods.iter().find(|pod| &*pod.key.uid == uid).cloned()
     }
-    fn find(&self, query: &PodQuery, limit: usize, after: Option<&Cursor>) -> Page {
-        let place = |pod: &CachedPod| Cursor { namespace: pod.key.namespace.clone(), name: pod.key.name.clone() };
-        let mut rest = self.matching(query).filter(|pod| after.is_none_or(|after| place(pod) > *after));
-        let pods: Vec<_> = rest.by_ref().take(limit).cloned().collect();
-        let more = rest.next().is_some();
-        let examined = self.weight * pods.len();
-        Page { next: pods.last().filter(|_| more).map(|pod| place(pod)), pods, examined }
+    fn search(&self, query: &PodQuery, limit: usize, _: usize, after: Option<&Cursor>) -> Slice {
+        let rest = self.matching(query).filter(|pod| after.is_none_or(|after| pod.cursor() > *after));
+        let pods: Vec<_> = rest.take(limit).cloned().collect();
+        Slice { examined: self.weight * pods.len(), pods, next: None }
     }
-    fn count(&self, query: &PodQuery) -> u64 {
-        self.matching(query).count() as u64
-    }
-    fn candidates(&self, query: &PodQuery) -> usize {
-        self.weight * self.matching(query).count()
+    fn known_count(&self, _: &PodQuery) -> Option<u64> {
+        None
     }
     fn revision(&self) -> Revision {
         Revision(7)
@@ -203,7 +210,14 @@ impl Default for FakeWorld {
 impl FakeWorld {
     pub fn with_pods(pods: Vec<Arc<CachedPod>>) -> Self {
         let pods = Pods { pods, busy: Duration::ZERO, weight: 1 };
-        Self { notes: Arc::default(), pods, live: LiveReads::Answer, commit_takes: Duration::ZERO }
+        Self {
+            notes: Arc::default(),
+            pods,
+            snapshot: None,
+            live: LiveReads::Answer,
+            commit_takes: Duration::ZERO,
+            commit_computes: Duration::ZERO,
+        }
     }
     pub fn reads_compute(&mut self, busy: Duration) {
         self.pods.busy = busy;
@@ -215,7 +229,7 @@ impl FakeWorld {
 
 impl World for FakeWorld {
     fn view(&self) -> &dyn PodView {
-        &self.pods
+        self.snapshot.as_deref().map_or(&self.pods, |snapshot| snapshot)
     }
     fn live<'a>(
         &'a mut self,
@@ -242,6 +256,7 @@ impl World for FakeWorld {
             .collect();
         Box::pin(async move {
             tokio::time::sleep(self.commit_takes).await;
+            compute(self.commit_computes);
             self.notes.lock().unwrap().committed.extend(reports.iter().map(|report| report.id));
             reports
         })

@@ -284,6 +284,7 @@ impl App {
         });
 
         let (progress, phase) = watch::channel(Phase::Loading);
+        let watched = engine.clone();
         let observed = Observed {
             status: status.clone(),
             registry: registry.clone(),
@@ -293,6 +294,7 @@ impl App {
             journal: journal.clone(),
             checkpoint: saved,
             phase,
+            stalled: Box::new(move || watched.stalled()),
         };
         observed.serve(options.operator, &mut services, &stop);
 

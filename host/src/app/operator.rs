@@ -38,6 +38,8 @@ pub(super) struct Observed {
     pub(super) journal: Option<Arc<Journal>>,
     pub(super) checkpoint: Option<Arc<Saved>>,
     pub(super) phase: watch::Receiver<Phase>,
+    /// Why the engine starts no run.
+    pub(super) stalled: Box<dyn Fn() -> Option<String> + Send + Sync>,
 }
 
 impl Observed {
@@ -79,6 +81,7 @@ impl Observed {
         let mut checks = vec![
             Check::required("watch", stale(&self.reader)),
             Check::required("plugins", loading),
+            Check::required("interruption", (self.stalled)()),
             Check::required("shutdown", draining),
         ];
         checks.extend(plugins.into_iter().map(|PluginState { id, load, runs }| {
@@ -131,6 +134,7 @@ pub(super) fn stale(reader: &Reader) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use parking_lot::Mutex;
     use podium_engine::queue::Queue;
     use podium_pods::cache;
 
@@ -140,7 +144,8 @@ mod tests {
     fn readyz_waits_for_the_first_attempt_of_every_plugin_and_then_only_lists_those_that_failed() {
         let (_writer, reader) = cache::new(1);
         let (progress, phase) = watch::channel(Phase::Loading);
-        let status = Arc::<Status>::default();
+        let (status, stalled) = (Arc::<Status>::default(), Arc::<Mutex<Option<String>>>::default());
+        let stall = stalled.clone();
         let observed = Observed {
             status: status.clone(),
             registry: Arc::default(),
@@ -150,6 +155,7 @@ mod tests {
             journal: None,
             checkpoint: None,
             phase,
+            stalled: Box::new(move || stall.lock().clone()),
         };
         let [good, bad] = ["good", "bad"].map(|name| PluginId { namespace: Some("shop".into()), name: name.into() });
         status.set_load(&good, LoadState::Loaded, true);
@@ -171,6 +177,10 @@ mod tests {
         status.set_load(&bad, LoadState::Suspended, false);
         assert_eq!(failures(&observed), []);
         assert!(observed.readiness().render(true).contains("[+]plugin/shop/bad ok: suspended\n"));
+
+        *stalled.lock() = Some("no ticks".to_owned());
+        assert_eq!(failures(&observed), [("interruption".to_owned(), true, "no ticks".to_owned())]);
+        *stalled.lock() = None;
 
         progress.send_replace(Phase::Draining);
         assert!(failures(&observed).contains(&("shutdown".to_owned(), true, "draining".to_owned())));

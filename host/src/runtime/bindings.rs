@@ -9,6 +9,9 @@ pub(super) mod native {
             // The two calls that wait for the API server.
             "podium:reconcile/writes.commit": async,
             "podium:reconcile/pods.get-live": async,
+            // Long searches let other tasks run.
+            "podium:reconcile/pods.find": async,
+            "podium:reconcile/pods.count": async,
         },
         exports: { default: async },
     });
@@ -19,7 +22,11 @@ pub(super) mod json {
     wasmtime::component::bindgen!({
         path: "../wit",
         world: "plugin-json",
-        imports: { "podium:reconcile/pods-json.get-live": async },
+        imports: {
+            "podium:reconcile/pods-json.get-live": async,
+            "podium:reconcile/pods-json.find": async,
+            "podium:reconcile/pods-json.count": async,
+        },
         exports: { default: async },
         with: {
             "podium:reconcile/types": super::native::podium::reconcile::types,

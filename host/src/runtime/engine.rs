@@ -1,14 +1,8 @@
 //! One type owns the compiler, the pool of sandboxes and the thread that ticks the epoch.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
-    },
-    thread::JoinHandle,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use podium_engine::ports::Meter;
 use podium_pods::model::{Limits, PluginSpec};
 use tokio::sync::Semaphore;
 use wasmtime::{Config, InstanceAllocationStrategy, PoolingAllocationConfig, component::Linker};
@@ -16,8 +10,11 @@ use wasmtime::{Config, InstanceAllocationStrategy, PoolingAllocationConfig, comp
 use super::{
     LoadError, Plugin,
     compile::{Compilation, Compiler},
-    limits, linking, plugin,
+    limits, linking,
+    meter::SystemMeter,
+    plugin,
     run::Run,
+    ticker::{Ticker, Ticking},
 };
 
 /// What the engine is built for.
@@ -27,8 +24,9 @@ pub struct EngineOptions {
     pub concurrent_runs: u32,
     /// The most memory that any plugin may be given, in bytes. Address space is set aside for it.
     pub memory_bytes: usize,
-    /// How often a running guest lets other tasks of its thread run. None starts no thread: guests then never yield and
-    /// are cut by fuel alone, as a simulation wants it, because the epoch is real time.
+    /// How often a running guest lets other tasks of its thread run, and is cut if it has used more processor time than
+    /// it may. None starts no thread and reads no clock: guests then never yield and are cut by fuel alone, as a
+    /// simulation wants it, because the epoch is real time.
     pub tick: Option<Duration>,
     /// Where components are compiled. The default is this process, without limits.
     pub compilation: Compilation,
@@ -48,7 +46,7 @@ impl Default for EngineOptions {
 /// The engine cannot be built: the options are out of range, or address space or a thread is not available.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot start the WebAssembly engine: {0}")]
-pub struct EngineError(String);
+pub struct EngineError(pub(super) String);
 
 /// Compiles components. Plugins made by it share its pool and its tick, and keep them alive.
 #[derive(Debug)]
@@ -60,13 +58,29 @@ impl Engine {
     /// # Errors
     /// See [`EngineError`].
     pub fn new(options: EngineOptions) -> Result<Arc<Self>, EngineError> {
+        Self::with_meter(options, Arc::new(SystemMeter))
+    }
+
+    /// As [`Engine::new`], with other clocks. Without a tick they are not read.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub fn with_meter(options: EngineOptions, meter: Arc<dyn Meter>) -> Result<Arc<Self>, EngineError> {
         let failed = |error: wasmtime::Error| EngineError(format!("{error:#}"));
         let engine = wasmtime::Engine::new(&config(&options)).map_err(failed)?;
         let linker = linking::linker(&engine).map_err(failed)?;
         let ticker = options.tick.map(|tick| Ticker::start(engine.clone(), tick)).transpose()?;
+        let meter = options.tick.map(|_| meter);
         let slots = Semaphore::new(options.concurrent_runs as usize);
         let compiler = Compiler::new(engine.clone(), options.compilation.clone());
-        Ok(Arc::new(Self { core: Arc::new(Core { engine, linker, slots, compiler, ticker, options }) }))
+        Ok(Arc::new(Self { core: Arc::new(Core { engine, linker, slots, compiler, ticker, meter, options }) }))
+    }
+
+    /// Returns why no run is started, or `None` if all is well. An operator's signal: nothing but a restart of the host
+    /// helps if it persists.
+    #[must_use]
+    pub fn stalled(&self) -> Option<String> {
+        self.core.ticker.as_ref().and_then(Ticker::stalled)
     }
 
     /// Checks, compiles and links a component. Takes seconds of processor time on all cores for a large one: call it
@@ -92,6 +106,8 @@ pub(super) struct Core {
     pub(super) slots: Semaphore,
     pub(super) compiler: Compiler,
     ticker: Option<Ticker>,
+    /// None in a simulation.
+    pub(super) meter: Option<Arc<dyn Meter>>,
     pub(super) options: EngineOptions,
 }
 
@@ -102,9 +118,12 @@ impl std::fmt::Debug for Core {
 }
 
 impl Core {
-    /// Keeps the epoch ticking while it lives.
-    pub(super) fn ticking(&self) -> Option<Ticking<'_>> {
-        self.ticker.as_ref().map(Ticker::ticking)
+    /// Keeps the epoch ticking while it lives. Waits while there are no ticks.
+    pub(super) async fn ticking(&self) -> Option<Ticking<'_>> {
+        match &self.ticker {
+            Some(ticker) => Some(ticker.ticking().await),
+            None => None,
+        }
     }
 }
 
@@ -154,102 +173,4 @@ pub(super) fn code_config() -> Config {
         // A stack is reused by another tenant's run.
         .async_stack_zeroing(true);
     config
-}
-
-/// Moves the epoch, on a thread of its own: a task would starve with the guests that it is there to interrupt. Rests
-/// while nothing runs.
-struct Ticker {
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
-}
-
-#[derive(Default)]
-struct Shared {
-    running: AtomicU32,
-    resting: AtomicBool,
-    stop: AtomicBool,
-}
-
-/// Ticks without a run before the ticker rests: a wake-up costs a system call, a busy host should not pay it per run.
-const IDLE_TICKS: u32 = 100;
-
-impl Ticker {
-    fn start(engine: wasmtime::Engine, tick: Duration) -> Result<Self, EngineError> {
-        let shared = Arc::new(Shared::default());
-        let seen = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("podium-epoch".into())
-            .spawn(move || seen.tick(&engine, tick))
-            .map_err(|error| EngineError(format!("no thread for the epoch: {error}")))?;
-        Ok(Self { shared, thread: Some(thread) })
-    }
-
-    fn ticking(&self) -> Ticking<'_> {
-        self.shared.running.fetch_add(1, Ordering::SeqCst);
-        // Either this sees that the ticker rests, or the ticker, which looks again after saying so, sees this run.
-        if self.shared.resting.load(Ordering::SeqCst) {
-            self.wake();
-        }
-        Ticking(&self.shared)
-    }
-
-    fn wake(&self) {
-        if let Some(thread) = &self.thread {
-            thread.thread().unpark();
-        }
-    }
-}
-
-impl Shared {
-    fn tick(&self, engine: &wasmtime::Engine, tick: Duration) {
-        let mut idle = 0;
-        while !self.stop.load(Ordering::SeqCst) {
-            idle = if self.running.load(Ordering::SeqCst) == 0 { idle + 1 } else { 0 };
-            if idle < IDLE_TICKS {
-                std::thread::park_timeout(tick);
-                engine.increment_epoch();
-                continue;
-            }
-            self.resting.store(true, Ordering::SeqCst);
-            if self.running.load(Ordering::SeqCst) == 0 && !self.stop.load(Ordering::SeqCst) {
-                std::thread::park();
-            }
-            self.resting.store(false, Ordering::SeqCst);
-            idle = 0;
-        }
-    }
-}
-
-impl Drop for Ticker {
-    fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::SeqCst);
-        self.wake();
-        if let Some(thread) = self.thread.take() {
-            // It cannot have panicked, and a drop could do nothing about it.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// One run in progress.
-#[must_use]
-pub(super) struct Ticking<'a>(&'a Shared);
-
-impl Drop for Ticking<'_> {
-    fn drop(&mut self) {
-        self.0.running.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dropping_the_engine_joins_its_thread_also_while_it_rests() {
-        let engine = Engine::new(EngineOptions { concurrent_runs: 1, ..EngineOptions::default() }).unwrap();
-        let shared = Arc::clone(&engine.core.ticker.as_ref().unwrap().shared);
-        drop(engine);
-        assert_eq!(Arc::strong_count(&shared), 1, "the thread has let go of it");
-    }
 }

@@ -40,8 +40,10 @@ pub(super) fn of_error(error: &wasmtime::Error, last_words: Option<String>) -> F
 fn kind_of(error: &wasmtime::Error) -> FailureKind {
     match error.downcast_ref::<Cut>() {
         Some(Cut::Memory { .. } | Cut::Tables { .. }) => return FailureKind::Memory,
-        Some(Cut::Backstop { .. }) => return FailureKind::Cpu,
-        Some(Cut::Calls { .. } | Cut::Exit(_) | Cut::Random(_)) => return FailureKind::Trap,
+        Some(Cut::Time { .. }) => return FailureKind::Cpu,
+        Some(Cut::Calls { .. } | Cut::Refusals { .. } | Cut::Arguments { .. } | Cut::Exit(_) | Cut::Random(_)) => {
+            return FailureKind::Trap;
+        }
         None => {}
     }
     match error.downcast_ref::<Trap>() {
@@ -59,6 +61,12 @@ fn kind_of(error: &wasmtime::Error) -> FailureKind {
     }
     // What is left is the guest breaking the component model's rules, such as text that is no UTF-8.
     FailureKind::Trap
+}
+
+/// Whether a call was cut because its arguments are larger than the allowance of a call. The error of
+/// wasmtime has no type.
+pub(super) fn is_argument_too_large(error: &wasmtime::Error) -> bool {
+    error.chain().any(|cause| cause.to_string().contains("fuel allocated for hostcalls has been exhausted"))
 }
 
 /// Names of the guest's functions, innermost first; nothing where the component was stripped of them.

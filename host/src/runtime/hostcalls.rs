@@ -1,4 +1,5 @@
-//! The one choke point: every host call of both worlds is authorised, accounted, done and recorded here, in this order.
+//! The one choke point: every host call of both worlds is authorised, accounted, done and recorded here, in this order,
+//! and paid for when it returns to the guest.
 //!
 //! Reads are in [`reads`](super::reads), staging is in [`staging`](super::staging), and both come through here; calls
 //! of WASI are accounted here, and what a WASI guest prints joins the log.
@@ -7,9 +8,15 @@ use std::{sync::Arc, time::Duration};
 
 use podium_engine::ports::{LogLevel, StateEntry, StateError};
 use podium_pods::model::{Refused, WriteReport};
-use tokio::time::Instant;
+use wasmtime::{CallHook, StoreContextMut, Trap};
 
-use super::{function::Function, run::Run, text::at_most};
+use super::{
+    function::Function,
+    limits::{self, Cut},
+    meter::{Size, price},
+    run::Run,
+    text::at_most,
+};
 
 /// The host may send for so long before a run can commit no more: the run's wall clock stands still meanwhile.
 const SENDING: Duration = Duration::from_secs(30);
@@ -24,10 +31,63 @@ pub(super) enum Admission {
     Withheld,
 }
 
+/// Called by wasmtime at each change between guest and host. The guest pays when a host call returns to it, also for a
+/// call that was refused: for all that was copied, done and returned. The next call may copy as much as the rest of the
+/// fuel pays for.
+///
+/// # Errors
+/// When the run may not go on: it has used up its fuel or its time, or calls on although it is refused.
+pub(super) fn hook(mut store: StoreContextMut<'_, Run>, hook: CallHook) -> wasmtime::Result<()> {
+    match hook {
+        CallHook::CallingHost => {
+            let fuel = store.get_fuel()?;
+            store.data_mut().bill.open(fuel);
+            Ok(())
+        }
+        CallHook::ReturningFromHost => {
+            let run = store.data_mut();
+            // Nothing is owed for wasmtime's own functions, such as growing a memory. Fuel cannot be set in them,
+            // because the guest's code has a part of it in a register.
+            let Some(owed) = run.bill.close() else { return Ok(()) };
+            let limit = run.terms.limits.host_calls;
+            if run.ledger.host_calls > limit.saturating_mul(2) {
+                return Err(Cut::Refusals { limit }.into());
+            }
+            run.spent.check()?;
+            pay(store, owed)
+        }
+        CallHook::CallingWasm | CallHook::ReturningFromWasm => Ok(()),
+    }
+}
+
+/// Takes fuel from the run, and sets what the next host call may copy.
+///
+/// # Errors
+/// When the run has not as much.
+pub(super) fn pay(mut store: StoreContextMut<'_, Run>, fuel: u64) -> wasmtime::Result<()> {
+    let left = store.get_fuel()?.saturating_sub(fuel);
+    store.set_fuel(left)?;
+    if left == 0 {
+        return Err(Trap::OutOfFuel.into());
+    }
+    let affordable = usize::try_from(left / price::COPIED_BYTE).unwrap_or(usize::MAX);
+    let run = store.data_mut();
+    run.allowance = run.call_bytes().min(affordable);
+    let allowance = run.allowance;
+    store.set_hostcall_fuel(allowance);
+    Ok(())
+}
+
 impl Run {
+    /// The most bytes that a call may pass.
+    pub(super) fn call_bytes(&self) -> usize {
+        limits::call_bytes(!self.terms.grants.write.objects.is_empty())
+    }
+
     /// Counts a call of the contract or of WASI. One that is refused counts as well, so that refusals cannot be had for
     /// nothing.
     pub(super) fn account_call(&mut self) -> Result<(), Refused> {
+        self.bill.add(price::CALL);
         self.ledger.host_calls = self.ledger.host_calls.saturating_add(1);
         if self.ledger.host_calls > self.terms.limits.host_calls {
             return Err(Refused::OverBudget);
@@ -35,8 +95,9 @@ impl Run {
         Ok(())
     }
 
-    /// Authorises and accounts.
-    pub(super) fn admit(&mut self, function: Function) -> Result<Admission, Refused> {
+    /// Authorises and accounts a call with arguments of this size.
+    pub(super) fn admit(&mut self, function: Function, arguments: Size) -> Result<Admission, Refused> {
+        self.bill.add(arguments.copied());
         self.drain_output();
         let granted = function.need().is_met(&self.terms.grants);
         self.account_call()?;
@@ -62,22 +123,22 @@ impl Run {
     pub(super) fn call<T: Default>(
         &mut self,
         function: Function,
+        arguments: Size,
         work: impl FnOnce(&mut Self) -> Result<T, Refused>,
     ) -> Result<T, Refused> {
-        let began = Instant::now();
-        let answer = match self.admit(function) {
+        let answer = match self.admit(function, arguments) {
             Ok(Admission::Admitted) => work(self),
             Ok(Admission::Withheld) => Ok(T::default()),
             Err(refused) => Err(refused),
         };
-        self.computed += began.elapsed();
         self.record(function, answer.as_ref().err());
         answer
     }
 
-    /// Sends the staged writes, while the wall clock is paused. An empty commit does not reach the world.
+    /// Sends the staged writes, while the wall clock is paused and without a limit of processor time. An empty commit
+    /// does not reach the world.
     pub(super) async fn commit_staged(&mut self) -> Result<Vec<WriteReport>, Refused> {
-        let admitted = self.admit(Function::Commit);
+        let admitted = self.admit(Function::Commit, Size::default());
         self.record(Function::Commit, admitted.as_ref().err());
         admitted?;
         if self.staged.writes.is_empty() && self.staged.events.is_empty() {
@@ -87,43 +148,74 @@ impl Run {
             return Err(Refused::OverBudget);
         }
         let staged = std::mem::take(&mut self.staged);
-        let wall = Arc::clone(&self.wall);
-        let _stopped = wall.stop();
-        Ok(self.world.commit(staged).await)
+        let (wall, spent) = (Arc::clone(&self.wall), Arc::clone(&self.spent));
+        let stopped = wall.stop();
+        let before = spent.now();
+        let reports = self.world.commit(staged).await;
+        spent.allow_since(before);
+        drop(stopped);
+        let bytes = reports.iter().map(|report| report.description.len()).sum();
+        self.bill.add(Size { bytes, values: reports.len() }.rendered());
+        Ok(reports)
     }
 
     pub(super) fn get_state(&mut self, key: &str) -> Result<Option<StateEntry>, Refused> {
-        self.call(Function::StateGet, |run| {
+        self.call(Function::StateGet, Size::of_texts(&[key]), |run| {
             at_most("key", key, STATE_KEY_BYTES)?;
-            Ok(run.world.state_get(key))
+            let entry = run.world.state_get(key);
+            run.bill.add(size_of_entry(entry.as_ref()).rendered());
+            Ok(entry)
         })
     }
 
     pub(super) fn put_state(&mut self, key: &str, value: Vec<u8>, expected: Option<u64>) -> Result<u64, StateError> {
         let mut conflict = None;
-        let version = self.call(Function::StatePut, |run| {
+        let arguments = Size::of_texts(&[key]).and(Size { bytes: value.len(), values: 1 });
+        let version = self.call(Function::StatePut, arguments, |run| {
             at_most("key", key, STATE_KEY_BYTES)?;
             if value.len() > STATE_VALUE_BYTES {
                 let length = value.len();
                 return Err(Refused::Invalid(format!("value: {length} bytes, at most {STATE_VALUE_BYTES}")));
             }
-            settle(run.world.state_put(key, value, expected), &mut conflict)
+            let put = run.world.state_put(key, value, expected);
+            run.settle(put, &mut conflict)
         })?;
         conflict.map_or(Ok(version), Err)
     }
 
     pub(super) fn remove_state(&mut self, key: &str, expected: Option<u64>) -> Result<(), StateError> {
         let mut conflict = None;
-        self.call(Function::StateRemove, |run| {
+        self.call(Function::StateRemove, Size::of_texts(&[key]), |run| {
             at_most("key", key, STATE_KEY_BYTES)?;
-            settle(run.world.state_remove(key, expected), &mut conflict)
+            let removed = run.world.state_remove(key, expected);
+            run.settle(removed, &mut conflict)
         })?;
         conflict.map_or(Ok(()), Err)
     }
 
+    /// A conflict is an answer, not a refusal: it goes around the choke point's result.
+    fn settle<T: Default>(
+        &mut self,
+        result: Result<T, StateError>,
+        conflict: &mut Option<StateError>,
+    ) -> Result<T, Refused> {
+        match result {
+            Ok(value) => Ok(value),
+            Err(StateError::Refused(refused)) => Err(refused),
+            Err(StateError::Conflict(entry)) => {
+                self.bill.add(size_of_entry(entry.as_ref()).rendered());
+                *conflict = Some(StateError::Conflict(entry));
+                Ok(T::default())
+            }
+        }
+    }
+
     /// Says nothing when over budget: the function has no answer.
     pub(super) fn write_log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]) {
-        let written = self.call(Function::Log, |run| {
+        let bytes = fields.iter().fold(message.len(), |sum, (key, value)| sum + key.len() + value.len());
+        // A list of tuples of two texts.
+        let arguments = Size { bytes, values: 2 + 3 * fields.len() };
+        let written = self.call(Function::Log, arguments, |run| {
             run.log(level, message, fields);
             Ok(())
         });
@@ -133,14 +225,6 @@ impl Run {
     }
 }
 
-/// A conflict is an answer, not a refusal: it goes around the choke point's result.
-fn settle<T: Default>(result: Result<T, StateError>, conflict: &mut Option<StateError>) -> Result<T, Refused> {
-    match result {
-        Ok(value) => Ok(value),
-        Err(StateError::Refused(refused)) => Err(refused),
-        Err(error @ StateError::Conflict(_)) => {
-            *conflict = Some(error);
-            Ok(T::default())
-        }
-    }
+fn size_of_entry(entry: Option<&StateEntry>) -> Size {
+    entry.map_or(Size::default(), |entry| Size { bytes: entry.value.len(), values: 1 })
 }

@@ -6,22 +6,22 @@ use futures::FutureExt;
 use podium_engine::ports::{Failure, FailureKind, Outcome, Request, RunReport, Staged, Subject, Usage, World};
 use podium_pods::model::Refused;
 use tokio::time::Instant;
-use wasmtime::{Store, UpdateDeadline};
+use wasmtime::{AsContextMut, Store, Trap, UpdateDeadline};
 
 use super::{
     bindings::{
         json::exports::podium::reconcile::reconciler_json, native::exports::podium::reconcile::reconciler, types,
     },
-    failure::{failure, of_error, of_panic},
+    failure::{failure, is_argument_too_large, of_error, of_panic},
+    hostcalls,
     limits::{self, Cut},
     linking::{Json, Records},
+    meter::Size,
     plugin::{Linked, Plugin},
     reads::Format,
     run::{Run, Terms},
 };
 
-/// What the host copies for one host call, arguments and all: an object to apply is 1 MiB at most.
-const HOSTCALL_BYTES: usize = 4 << 20;
 /// Handles that a guest can hold at once; none but WASI guests hold any.
 const COMPONENT_HANDLES: usize = 256;
 /// A longer wait than a month is a month: timers further away overflow.
@@ -37,17 +37,18 @@ impl Plugin {
         let Ok(_slot) = self.core.slots.acquire().await else {
             return failed(failure(FailureKind::Host, "the engine is shut down"));
         };
-        let _ticking = self.core.ticking();
+        let _ticking = self.core.ticking().await;
         let limits = self.terms.limits;
         let started = Instant::now();
         let mut store = match self.store(&request, world) {
             Ok(store) => store,
             Err(error) => return failed(failure(FailureKind::Host, &format!("no sandbox: {error:#}"))),
         };
-        let wall = Arc::clone(&store.data().wall);
+        let (wall, spent) = (Arc::clone(&store.data().wall), Arc::clone(&store.data().spent));
         let call = AssertUnwindSafe(self.call(&mut store, request)).catch_unwind();
-        let ended = wall.within(call).await;
+        let ended = wall.within(spent.within(call)).await;
         let fuel = limits::fuel(limits.cpu).saturating_sub(store.get_fuel().unwrap_or_default());
+        let cpu = spent.cpu().unwrap_or_else(|| limits::time(fuel));
         let mut run = store.into_data();
         // The world may be what panicked.
         let logged = std::panic::catch_unwind(AssertUnwindSafe(|| run.close_log()));
@@ -58,30 +59,25 @@ impl Plugin {
             Some(Ok(Ok(answer))) => settle(answer, &run),
         };
         let result = logged.map_err(|panic| of_panic(&*panic)).and(result);
-        let usage = Usage { fuel, host_calls: run.ledger.host_calls, wall: started.elapsed() };
+        let usage = Usage { fuel, cpu, host_calls: run.ledger.host_calls, wall: started.elapsed() };
         let staged = if result.is_ok() { run.staged } else { Staged::default() };
         RunReport { result, staged, usage }
     }
 
     fn store(&self, request: &Request, world: Box<dyn World>) -> wasmtime::Result<Store<Run>> {
         let limits = self.terms.limits;
-        let run = Run::new(Arc::clone(&self.terms), world, request.now_millis, request.seed);
+        let meter = self.core.meter.clone();
+        let run = Run::new(Arc::clone(&self.terms), world, meter, request.now_millis, request.seed);
         let mut store = Store::try_new(&self.core.engine, run)?;
         store.limiter(|run| &mut run.limiter);
         store.set_fuel(limits::fuel(limits.cpu))?;
-        store.set_hostcall_fuel(HOSTCALL_BYTES);
+        hostcalls::pay(store.as_context_mut(), 0)?;
+        store.call_hook(hostcalls::hook);
         store.set_max_component_handles(COMPONENT_HANDLES);
         // Without a ticker the epoch never moves, and this never fires.
-        let tick = self.core.options.tick.unwrap_or(Duration::from_millis(1));
-        let most = limits::backstop_ticks(limits.cpu, tick);
         store.set_epoch_deadline(1);
-        store.epoch_deadline_callback(move |mut store| {
-            let run = store.data_mut();
-            run.ticks += 1;
-            let ticks = run.ticks.saturating_add(limits::ticks(run.computed, tick));
-            if ticks > most {
-                return Err(Cut::Backstop { ticks }.into());
-            }
+        store.epoch_deadline_callback(|store| {
+            store.data().spent.check()?;
             Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
         });
         Ok(store)
@@ -92,6 +88,13 @@ impl Plugin {
         Ok(match &self.linked {
             Linked::Native(linked) => {
                 let request = native_request(&self.terms, request)?;
+                let bytes = match &request.subject {
+                    reconciler::Subject::Present(pod) => pod.len(),
+                    reconciler::Subject::Deleted(pod) => pod.as_ref().map_or(0, Vec::len),
+                };
+                if let Err(error) = self.charge(store, bytes) {
+                    return Ok(Err(error));
+                }
                 match linked.instantiate_async(&mut *store).await {
                     Ok(plugin) => plugin.podium_reconcile_reconciler().call_reconcile(store, &request).await,
                     Err(error) => Err(error),
@@ -99,12 +102,25 @@ impl Plugin {
             }
             Linked::Json(linked) => {
                 let request = json_request(&self.terms, request)?;
+                let bytes = match &request.subject {
+                    reconciler_json::Subject::Present(pod) => pod.len(),
+                    reconciler_json::Subject::Deleted(pod) => pod.as_ref().map_or(0, String::len),
+                };
+                if let Err(error) = self.charge(store, bytes) {
+                    return Ok(Err(error));
+                }
                 match linked.instantiate_async(&mut *store).await {
                     Ok(plugin) => plugin.podium_reconcile_reconciler_json().call_reconcile(store, &request).await,
                     Err(error) => Err(error),
                 }
             }
         })
+    }
+
+    /// The run pays for its request, with a Pod of so many bytes.
+    fn charge(&self, store: &mut Store<Run>, bytes: usize) -> wasmtime::Result<()> {
+        let size = Size { bytes: bytes.saturating_add(self.terms.config.len()), values: 1 };
+        hostcalls::pay(store.as_context_mut(), size.rendered())
     }
 }
 
@@ -150,6 +166,14 @@ fn settle(answer: Answer, run: &Run) -> Result<Outcome, Failure> {
         Err(error) if run.shut.is_some() => {
             let cut = Cut::Calls { limit: run.terms.limits.host_calls };
             Err(of_error(&error.context(cut), run.ledger.last_words()))
+        }
+        Err(error) if is_argument_too_large(&error) => {
+            let limit = run.call_bytes();
+            let error = match run.allowance < limit {
+                true => error.context(Trap::OutOfFuel),
+                false => error.context(Cut::Arguments { limit }),
+            };
+            Err(of_error(&error, run.ledger.last_words()))
         }
         Err(error) => Err(of_error(&error, run.ledger.last_words())),
     }

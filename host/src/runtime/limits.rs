@@ -5,16 +5,14 @@ use std::time::Duration;
 use podium_pods::model::LimitClass;
 use wasmtime::ResourceLimiter;
 
-/// Fuel for a millisecond of processor time. One unit is one WebAssembly instruction, or one byte of a bulk copy.
+/// Fuel for a millisecond of processor time. One unit is one WebAssembly instruction, or one byte of a bulk copy; the
+/// host's work for the run has [prices](super::meter::price).
 ///
-/// Rough: measured on a 2-core x86-64 cloud machine, a tight loop burns 8 million units in a millisecond; code that
-/// allocates, compares and misses the cache burns 1 to 2 million. So the limit is exact in instructions (the same run
-/// always ends at the same one), and cuts between two thirds and five times the time it names; the epoch stands behind.
-const FUEL_PER_MILLISECOND: u64 = 5_000_000;
-
-/// How much more time than its limit of processor time a run may spend before the epoch ends it: cache misses, host
-/// calls and a busy machine make fuel slow, and must not fail a run that fuel would let through.
-const BACKSTOP: u32 = 10;
+/// Rough: measured on a 2-core x86-64 cloud machine, a tight loop of arithmetic burns 8 to 16 million units in a
+/// millisecond, code that allocates, compares and misses the cache 1 to 2 million, and a loop of nothing but its branch
+/// 0.6 to 0.9 million, because each branch looks at fuel and epoch. So fuel is exact in instructions, and alone would
+/// cut between a third and eight times the time it names. Outside simulations [`most_time`] cuts where fuel is slow.
+pub(super) const FUEL_PER_MILLISECOND: u64 = 5_000_000;
 
 /// Fuel for this much time on the processor; at least one millisecond's.
 pub(super) fn fuel(cpu: Duration) -> u64 {
@@ -22,15 +20,32 @@ pub(super) fn fuel(cpu: Duration) -> u64 {
     microseconds.saturating_mul(FUEL_PER_MILLISECOND / 1_000).max(FUEL_PER_MILLISECOND)
 }
 
-/// Ticks of the epoch, each at most `tick` of running, after which a run is cut.
-pub(super) fn backstop_ticks(cpu: Duration, tick: Duration) -> u32 {
-    ticks(cpu.saturating_mul(BACKSTOP), tick).max(BACKSTOP)
+/// The time that fuel stands for.
+pub(super) fn time(fuel: u64) -> Duration {
+    Duration::from_micros(fuel / (FUEL_PER_MILLISECOND / 1_000))
 }
 
-/// Whole ticks in a time.
-pub(super) fn ticks(time: Duration, tick: Duration) -> u32 {
-    u32::try_from(time.as_micros() / tick.as_micros().max(1)).unwrap_or(u32::MAX)
+/// The measured processor time with which a run is cut: its limit and a quarter, because the same code takes longer
+/// where neighbours fill caches and share a core, and a millisecond for cold pages and the time between two ticks.
+pub(super) fn most_time(cpu: Duration) -> Duration {
+    cpu.saturating_add(cpu / 4).saturating_add(Duration::from_millis(1))
 }
+
+/// The most bytes that the host copies for one call of a guest: texts byte by byte, and the elements of lists by their
+/// size in the host. Labels, annotations, Events and values of the plugin's state are all smaller.
+const CALL_BYTES: usize = 256 << 10;
+/// Of the other arguments of a call with a large object.
+const MARGIN_BYTES: usize = 64 << 10;
+
+/// The most bytes that one call may pass, for a plugin that may apply objects or may not. wasmtime does not know which
+/// function will be called when it begins to copy, so the allowance for objects holds for all calls of such a plugin.
+/// Every copied byte is paid for in any case.
+pub(super) fn call_bytes(objects: bool) -> usize {
+    if objects { OBJECT_BYTES + MARGIN_BYTES } else { CALL_BYTES }
+}
+
+/// Below what etcd takes (1.5 MiB), as JSON.
+pub(super) const OBJECT_BYTES: usize = 1 << 20;
 
 /// What a class of plugins may be.
 #[derive(Debug, Clone, Copy)]
@@ -72,10 +87,14 @@ pub(super) enum Cut {
     Memory { asked: usize, limit: usize },
     #[error("asked for {asked} table elements, may have {limit}")]
     Tables { asked: usize, limit: usize },
-    #[error("ran for {ticks} ticks of the epoch, the limit of processor time {BACKSTOP} times over")]
-    Backstop { ticks: u32 },
+    #[error("used {spent:?} of processor time, and is cut at {limit:?}")]
+    Time { spent: Duration, limit: Duration },
     #[error("made more than {limit} host calls")]
     Calls { limit: u32 },
+    #[error("made more than {limit} host calls, and went on as often after they were refused")]
+    Refusals { limit: u32 },
+    #[error("passed more than {limit} bytes to the host at once")]
+    Arguments { limit: usize },
     #[error("called wasi:cli/exit with status {0}")]
     Exit(u8),
     #[error("asked for {0} random bytes at once")]
@@ -160,11 +179,12 @@ mod tests {
     }
 
     #[test]
-    fn fuel_and_backstop_follow_the_limit_and_never_vanish() {
+    fn fuel_and_time_follow_the_limit_and_never_vanish() {
         assert_eq!(fuel(Duration::from_millis(20)), 100_000_000);
         assert_eq!(fuel(Duration::ZERO), FUEL_PER_MILLISECOND);
         assert_eq!(fuel(Duration::MAX), u64::MAX);
-        assert_eq!(backstop_ticks(Duration::from_millis(20), Duration::from_millis(1)), 200);
-        assert_eq!(backstop_ticks(Duration::ZERO, Duration::from_millis(1)), 10);
+        assert_eq!(time(fuel(Duration::from_millis(20))), Duration::from_millis(20));
+        assert_eq!(most_time(Duration::from_millis(20)), Duration::from_millis(26));
+        assert_eq!(most_time(Duration::MAX), Duration::MAX);
     }
 }

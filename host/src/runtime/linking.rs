@@ -37,17 +37,17 @@ impl pods::Host for Run {
     fn get(&mut self, namespace: String, name: String) -> Result<Option<Vec<u8>>, types::CallError> {
         self.get_pod::<Records>(&namespace, &name).map_err(Into::into)
     }
-    fn find(
+    async fn find(
         &mut self,
         query: types::PodQuery,
         limit: u32,
         after: Option<String>,
     ) -> Result<pods::Page, types::CallError> {
-        let (pods, next) = self.find_pods::<Records>(query, limit, after)?;
+        let (pods, next) = self.find_pods::<Records>(query, limit, after).await?;
         Ok(pods::Page { pods, next })
     }
-    fn count(&mut self, query: types::PodQuery) -> Result<u64, types::CallError> {
-        self.count_pods(query).map_err(Into::into)
+    async fn count(&mut self, query: types::PodQuery) -> Result<u64, types::CallError> {
+        self.count_pods(query).await.map_err(Into::into)
     }
     async fn get_live(&mut self, namespace: String, name: String) -> Result<Option<Vec<u8>>, types::CallError> {
         self.get_live_pod::<Records>(&namespace, &name).await.map_err(Into::into)
@@ -58,19 +58,19 @@ impl pods_json::Host for Run {
     fn get(&mut self, namespace: String, name: String) -> Result<Option<String>, types::CallError> {
         self.get_pod::<Json>(&namespace, &name).map_err(Into::into)
     }
-    fn find(
+    async fn find(
         &mut self,
         query: types::PodQuery,
         limit: u32,
         after: Option<String>,
     ) -> Result<pods_json::Page, types::CallError> {
-        let (pods, next) = self.find_pods::<Json>(query, limit, after)?;
+        let (pods, next) = self.find_pods::<Json>(query, limit, after).await?;
         // A page of a withheld read is empty text, which is no array.
         let pods = if pods.is_empty() { Json::page(Vec::new()) } else { pods };
         Ok(pods_json::Page { pods, next })
     }
-    fn count(&mut self, query: types::PodQuery) -> Result<u64, types::CallError> {
-        self.count_pods(query).map_err(Into::into)
+    async fn count(&mut self, query: types::PodQuery) -> Result<u64, types::CallError> {
+        self.count_pods(query).await.map_err(Into::into)
     }
     async fn get_live(&mut self, namespace: String, name: String) -> Result<Option<String>, types::CallError> {
         self.get_live_pod::<Json>(&namespace, &name).await.map_err(Into::into)

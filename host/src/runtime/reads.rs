@@ -5,7 +5,7 @@ use std::sync::Arc;
 use podium_engine::authz::authorize_query;
 use podium_pods::{
     model::{Cursor, LabelOperator, LabelSelector, PodQuery, Refused, Scope},
-    pod::CachedPod,
+    pod::{CachedPod, Slice},
 };
 use podium_wire::{Record, Section, SectionSet};
 
@@ -14,6 +14,7 @@ use super::{
     function::Function,
     hostcalls::Admission,
     linking::{Json, Records},
+    meter::{Size, price},
     run::Run,
     text::at_most,
 };
@@ -24,6 +25,9 @@ const PAGE_PODS: u32 = 500;
 const PAGE_BYTES: usize = 1 << 20;
 const NAME_BYTES: usize = 253;
 const KEY_BYTES: usize = 317;
+/// Fuel that one slice of a search may cost; other tasks of the thread run between two slices. About a millisecond, and
+/// a thousand Pods for a short selector.
+const SLICE_FUEL: u64 = 5_000_000;
 
 /// How a world wants to see Pods.
 pub(super) trait Format {
@@ -82,13 +86,19 @@ impl Format for Json {
 
 impl Run {
     pub(super) fn get_pod<F: Format>(&mut self, namespace: &str, name: &str) -> Result<Option<F::Pod>, Refused> {
-        self.call(Function::Get, |run| {
+        self.call(Function::Get, Size::of_texts(&[namespace, name]), |run| {
             if !run.terms.scope.contains(namespace) {
                 return Ok(None);
             }
             let pod = run.world.view().get(namespace, name);
-            pod.map(|pod| F::pod(&pod, run.terms.sections)).transpose()
+            pod.map(|pod| run.rendered::<F>(&pod)).transpose()
         })
+    }
+
+    fn rendered<F: Format>(&mut self, pod: &CachedPod) -> Result<F::Pod, Refused> {
+        let rendered = F::pod(pod, self.terms.sections)?;
+        self.bill.add(Size { bytes: F::size(&rendered), values: 1 }.rendered());
+        Ok(rendered)
     }
 
     pub(super) async fn get_live_pod<F: Format>(
@@ -96,14 +106,15 @@ impl Run {
         namespace: &str,
         name: &str,
     ) -> Result<Option<F::Pod>, Refused> {
-        let admission = self.admit(Function::GetLive).and_then(|admission| self.account_live(admission));
+        let admission = self.admit(Function::GetLive, Size::of_texts(&[namespace, name]));
+        let admission = admission.and_then(|admission| self.account_live(admission));
         let answer = match admission {
             Ok(Admission::Admitted) if self.terms.scope.contains(namespace) => self.world.live(namespace, name).await,
             Ok(_) => Ok(None),
             Err(refused) => Err(refused),
         };
         self.record(Function::GetLive, answer.as_ref().err());
-        answer?.map(|pod| F::pod(&pod, self.terms.sections)).transpose()
+        answer?.map(|pod| self.rendered::<F>(&pod)).transpose()
     }
 
     fn account_live(&mut self, admission: Admission) -> Result<Admission, Refused> {
@@ -112,48 +123,108 @@ impl Run {
     }
 
     /// A page, and the text that continues behind it.
-    pub(super) fn find_pods<F: Format>(
+    pub(super) async fn find_pods<F: Format>(
         &mut self,
         query: types::PodQuery,
         limit: u32,
         after: Option<String>,
     ) -> Result<(F::Page, Option<String>), Refused> {
-        self.call(Function::Find, |run| {
-            if limit == 0 {
-                return Err(Refused::Invalid("limit: must be at least 1".to_owned()));
-            }
-            let not_one = || Refused::Invalid("after: not the `next` of a page".to_owned());
-            let after = after.as_deref().map(|text| Cursor::parse(text).ok_or_else(not_one)).transpose()?;
-            let Some(query) = run.query(query)? else { return Ok((F::page(Vec::new()), None)) };
-            run.ledger.may_search()?;
-            let page = run.world.view().find(&query, limit.min(PAGE_PODS) as usize, after.as_ref());
-            run.ledger.searched(page.examined);
-            let (mut pods, mut bytes, mut last) = (Vec::with_capacity(page.pods.len()), 0, None);
-            for pod in &page.pods {
-                let rendered = F::pod(pod, run.terms.sections)?;
-                bytes += F::size(&rendered);
-                if bytes > PAGE_BYTES && last.is_some() {
-                    return Ok((F::page(pods), last));
-                }
-                pods.push(rendered);
-                last = Some(pod.cursor().to_string());
-            }
-            Ok((F::page(pods), page.next.map(|next| next.to_string())))
-        })
+        let query = PodQuery::from(query);
+        let arguments = size_of(&query).and(Size::of_texts(&[after.as_deref().unwrap_or_default()]));
+        let answer = match self.admit(Function::Find, arguments) {
+            Ok(Admission::Admitted) => self.page::<F>(query, limit, after).await,
+            Ok(Admission::Withheld) => Ok(Default::default()),
+            Err(refused) => Err(refused),
+        };
+        self.record(Function::Find, answer.as_ref().err());
+        answer
     }
 
-    pub(super) fn count_pods(&mut self, query: types::PodQuery) -> Result<u64, Refused> {
-        self.call(Function::Count, |run| {
-            let Some(query) = run.query(query)? else { return Ok(0) };
-            run.ledger.may_search()?;
-            run.ledger.searched(run.world.view().candidates(&query));
-            Ok(run.world.view().count(&query))
-        })
+    async fn page<F: Format>(
+        &mut self,
+        query: PodQuery,
+        limit: u32,
+        after: Option<String>,
+    ) -> Result<(F::Page, Option<String>), Refused> {
+        if limit == 0 {
+            return Err(Refused::Invalid("limit: must be at least 1".to_owned()));
+        }
+        let not_one = || Refused::Invalid("after: not the `next` of a page".to_owned());
+        let after = after.as_deref().map(|text| Cursor::parse(text).ok_or_else(not_one)).transpose()?;
+        let Some(query) = self.within_scope(query)? else { return Ok((F::page(Vec::new()), None)) };
+        let limit = limit.min(PAGE_PODS) as usize;
+        // One more, to see whether more follow.
+        let mut found = Vec::new();
+        self.search(&query, limit + 1, after, |pods| found.extend(pods)).await?;
+        let (mut pods, mut bytes, mut last) = (Vec::with_capacity(limit), 0, None);
+        for pod in found.iter().take(limit) {
+            let rendered = self.rendered::<F>(pod)?;
+            bytes += F::size(&rendered);
+            if bytes > PAGE_BYTES && last.is_some() {
+                return Ok((F::page(pods), last));
+            }
+            pods.push(rendered);
+            last = Some(pod.cursor().to_string());
+        }
+        Ok((F::page(pods), last.filter(|_| found.len() > limit)))
+    }
+
+    pub(super) async fn count_pods(&mut self, query: types::PodQuery) -> Result<u64, Refused> {
+        let query = PodQuery::from(query);
+        let answer = match self.admit(Function::Count, size_of(&query)) {
+            Ok(Admission::Admitted) => self.count(query).await,
+            Ok(Admission::Withheld) => Ok(0),
+            Err(refused) => Err(refused),
+        };
+        self.record(Function::Count, answer.as_ref().err());
+        answer
+    }
+
+    async fn count(&mut self, query: PodQuery) -> Result<u64, Refused> {
+        let Some(query) = self.within_scope(query)? else { return Ok(0) };
+        if let Some(count) = self.world.view().known_count(&query) {
+            return Ok(count);
+        }
+        Ok(self.search(&query, usize::MAX, None, drop).await? as u64)
+    }
+
+    /// Passes up to `limit` matching Pods to `take`, in slices, and returns how many there were. The most that a slice
+    /// may cost is known before it begins, and a slice is paid also when the search is refused after it.
+    async fn search(
+        &mut self,
+        query: &PodQuery,
+        limit: usize,
+        mut after: Option<Cursor>,
+        mut take: impl FnMut(Vec<Arc<CachedPod>>),
+    ) -> Result<usize, Refused> {
+        self.ledger.may_search()?;
+        let (lookups, pod) = (cost_of_lookups(query), cost_of_pod(query));
+        let mut found = 0;
+        loop {
+            self.bill.add(lookups);
+            let affordable = usize::try_from(self.bill.rest().min(SLICE_FUEL) / pod).unwrap_or(usize::MAX);
+            if affordable == 0 {
+                return Err(Refused::OverBudget);
+            }
+            let slice = self.world.view().search(query, limit - found, affordable, after.as_ref());
+            let Slice { pods, examined, next } = slice;
+            self.bill.add(pod.saturating_mul(examined as u64));
+            self.ledger.searched(examined);
+            found += pods.len();
+            take(pods);
+            after = next;
+            if found >= limit || after.is_none() {
+                return Ok(found);
+            }
+            if self.spent.check().is_err() {
+                return Err(Refused::OverBudget);
+            }
+            tokio::task::yield_now().await;
+        }
     }
 
     /// The query within the plugin's scope; none when nothing can match.
-    fn query(&self, query: types::PodQuery) -> Result<Option<PodQuery>, Refused> {
-        let mut query = PodQuery::from(query);
+    fn within_scope(&self, mut query: PodQuery) -> Result<Option<PodQuery>, Refused> {
         check_query(&query)?;
         authorize_query(&self.terms.grants, &query)?;
         if let Scope::Namespace(own) = &self.terms.scope {
@@ -164,6 +235,31 @@ impl Run {
         }
         Ok(Some(query))
     }
+}
+
+fn size_of(query: &PodQuery) -> Size {
+    let PodQuery { namespace, node, owner_uid, phase, labels } = query;
+    let texts = [namespace, node, owner_uid, phase].map(|text| text.as_deref().unwrap_or_default());
+    labels.0.iter().fold(Size::of_texts(&texts), |size, requirement| {
+        let bytes = requirement.key.len() + requirement.values.iter().map(String::len).sum::<usize>();
+        // The requirement, its key and its values, of which each is converted once.
+        size.and(Size { bytes, values: 2 + requirement.values.len() })
+    })
+}
+
+/// Of finding the index with the fewest candidates, which each slice does again.
+fn cost_of_lookups(query: &PodQuery) -> u64 {
+    let PodQuery { namespace: _, node, owner_uid, phase, labels } = query;
+    let fields = [node, owner_uid, phase].into_iter().flatten().count();
+    let by_value = labels.0.iter().filter(|requirement| requirement.operator == LabelOperator::In);
+    let values: usize = by_value.map(|requirement| requirement.values.len()).sum();
+    (1 + fields + values) as u64 * price::LOOKUP
+}
+
+/// Of examining one Pod: that its labels are decoded, and compared with all values.
+fn cost_of_pod(query: &PodQuery) -> u64 {
+    let comparisons: usize = query.labels.0.iter().map(|requirement| requirement.values.len().max(1)).sum();
+    price::EXAMINED_POD + comparisons as u64 * price::COMPARISON
 }
 
 fn check_query(query: &PodQuery) -> Result<(), Refused> {

@@ -1,16 +1,17 @@
 //! The state of one run: who runs, what the run may still use, what it has staged. It is the store's data, and dies
 //! with the sandbox.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc};
 
 use parking_lot::Mutex;
-use podium_engine::ports::{LogLevel, Staged, World};
+use podium_engine::ports::{LogLevel, Meter, Staged, World};
 use podium_pods::model::{Grants, Limits, PluginId, Refused, Scope};
 use podium_wire::SectionSet;
 use wasmtime::component::ResourceTable;
 
 use super::{
     limits::Limiter,
+    meter::{Bill, Spent},
     object,
     text::{cut, escape},
     wall::Wall,
@@ -34,10 +35,10 @@ pub(super) struct Run {
     pub(super) ledger: Ledger,
     pub(super) staged: Staged,
     pub(super) limiter: Limiter,
-    /// Callbacks of the epoch so far.
-    pub(super) ticks: u32,
-    /// Time that the host has computed for the run. No callback of the epoch comes meanwhile.
-    pub(super) computed: Duration,
+    pub(super) bill: Bill,
+    /// Bytes that the next host call may copy.
+    pub(super) allowance: usize,
+    pub(super) spent: Arc<Spent>,
     pub(super) wall: Arc<Wall>,
     pub(super) table: ResourceTable,
     /// What WASI finds in place of `table` once the run has made too many calls: nothing, so that it traps.
@@ -81,7 +82,13 @@ pub(super) struct Ledger {
 }
 
 impl Run {
-    pub(super) fn new(terms: Arc<Terms>, world: Box<dyn World>, now_millis: u64, seed: u64) -> Self {
+    pub(super) fn new(
+        terms: Arc<Terms>,
+        world: Box<dyn World>,
+        meter: Option<Arc<dyn Meter>>,
+        now_millis: u64,
+        seed: u64,
+    ) -> Self {
         let limits = terms.limits;
         let mut table = ResourceTable::new();
         table.set_max_capacity(RESOURCES);
@@ -101,8 +108,9 @@ impl Run {
             },
             staged: Staged::default(),
             limiter: Limiter::new(limits.memory_bytes, limits.class),
-            ticks: 0,
-            computed: Duration::ZERO,
+            bill: Bill::default(),
+            allowance: 0,
+            spent: Arc::new(Spent::new(meter, limits.cpu)),
             wall: Arc::new(Wall::new(limits.wall)),
             table,
             shut: None,

@@ -4,16 +4,16 @@
 use podium_engine::authz::authorize;
 use podium_pods::model::{Action, Event, ObjectRef, PodKey, Refused, Write};
 
-use super::{function::Function, object, run::Run, text::at_most};
+use super::{function::Function, limits::OBJECT_BYTES, meter::Size, object, run::Run, text::at_most};
 
-/// Below what etcd takes (1.5 MiB), as JSON.
-const OBJECT_BYTES: usize = 1 << 20;
+/// Texts of a write at the most: three of its target and four others. Not counted one by one.
+const TEXTS: usize = 7;
 
 impl Run {
     /// Stages a write and returns its id.
     pub(super) fn stage(&mut self, action: Action) -> Result<u32, Refused> {
-        self.call(function_of(&action), |run| {
-            let bytes = text_of(&action);
+        let bytes = text_of(&action);
+        self.call(function_of(&action), Size { bytes, values: TEXTS }, |run| {
             let id = run.ledger.next_write;
             let write = authorize(&run.terms.scope, &run.terms.grants, Write { id, action })?;
             run.ledger.take_write(bytes, run.terms.limits.writes)?;
@@ -39,10 +39,15 @@ impl Run {
     /// Stages the apply of an object given as JSON. Parsing costs the host more than the guest, so it is accounted
     /// before, and what does not parse or is not granted has cost a write as well.
     pub(super) fn stage_object(&mut self, text: &str, owner: Option<PodKey>) -> Result<u32, Refused> {
-        self.call(Function::ApplyObject, |run| {
+        let bytes = text.len() + owner.as_ref().map_or(0, pod_of);
+        self.call(Function::ApplyObject, Size { bytes, values: 4 }, |run| {
             at_most("object", text, OBJECT_BYTES)?;
             run.ledger.take_write(text.len(), run.terms.limits.writes)?;
-            run.ledger.take_values(object::count_values(text)?)?;
+            // The text is read twice, and what is no JSON at least in part.
+            run.bill.add(Size { bytes: 2 * text.len(), values: 0 }.rendered());
+            let values = object::count_values(text)?;
+            run.ledger.take_values(values)?;
+            run.bill.add(Size { bytes: 0, values }.rendered());
             let (object, body) = object::parse(text)?;
             let id = run.ledger.next_write;
             let action = Action::ApplyObject { object: run.resolved(object), body, owner };
@@ -54,8 +59,8 @@ impl Run {
     }
 
     pub(super) fn emit_event(&mut self, event: Event) -> Result<(), Refused> {
-        self.call(Function::Emit, |run| {
-            let bytes = pod_of(&event.target) + event.reason.len() + event.action.len() + event.note.len();
+        let bytes = pod_of(&event.target) + event.reason.len() + event.action.len() + event.note.len();
+        self.call(Function::Emit, Size { bytes, values: TEXTS }, |run| {
             let event = authorize(&run.terms.scope, &run.terms.grants, event)?;
             run.ledger.take_write(bytes, run.terms.limits.writes)?;
             run.staged.events.push(event);

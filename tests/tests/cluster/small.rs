@@ -13,7 +13,7 @@ use podium_engine::{
 use podium_host::writeback::Writeback;
 use podium_pods::{
     model::{Action, Cursor, Grants, KeyPattern, PodKey, PodQuery, Revision, Scope, Write, WriteGrants, WriteResult},
-    pod::{CachedPod, Page, PodView},
+    pod::{CachedPod, PodView, Slice},
 };
 use podium_tests::{
     process::{Host, HostOptions},
@@ -168,16 +168,11 @@ impl PodView for Stale {
         (&*self.0.key.uid == uid).then(|| Arc::clone(&self.0))
     }
 
-    fn find(&self, _: &PodQuery, _: usize, _: Option<&Cursor>) -> Page {
-        Page::default()
+    fn search(&self, _: &PodQuery, _: usize, _: usize, _: Option<&Cursor>) -> Slice {
+        Slice::default()
     }
-
-    fn count(&self, _: &PodQuery) -> u64 {
-        0
-    }
-
-    fn candidates(&self, _: &PodQuery) -> usize {
-        0
+    fn known_count(&self, _: &PodQuery) -> Option<u64> {
+        Some(0)
     }
 
     fn revision(&self) -> Revision {

@@ -1,10 +1,12 @@
-//! The traits between the engine and its environment: runs of plugins, writes, live reads, jobs that block, and storing
-//! a write's answer in the cache. Implementations know nothing of each other.
+//! The traits between the engine and its environment: runs of plugins and their cost, writes, live reads, jobs that
+//! block, and storing a write's answer in the cache. Implementations know nothing of each other.
 
+mod meter;
 mod run;
 
 use std::{sync::Arc, time::Duration};
 
+pub use meter::Meter;
 use podium_pods::{
     model::{BoxFuture, Event, EventResult, PodKey, Refused, Revision, Write, WriteReport},
     pod::{CachedPod, PodView},

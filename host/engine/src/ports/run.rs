@@ -116,8 +116,12 @@ pub struct RunReport<Staged> {
 /// What a run used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Instructions, in units of wasmtime's fuel.
+    /// Instructions of the guest and the fixed prices of the host's work for it, in units of wasmtime's fuel. The same
+    /// run always uses the same fuel.
     pub fuel: u64,
+    /// The cost of the run: processor time of guest and host, without waiting. Measured, except in a simulation, where
+    /// it is the time that the fuel stands for.
+    pub cpu: Duration,
     /// Calls of the host's functions.
     pub host_calls: u32,
     /// From start to end, waiting included.

@@ -7,7 +7,7 @@
 //! their search budget, so it must not depend on Pods that they may not see. Only the time can differ: a binary search
 //! over the whole set of an index finds the start of the namespace, in a few microseconds at most.
 
-use std::{cell::Cell, cmp::Ordering, iter::Peekable, ops::Bound, sync::Arc};
+use std::{cmp::Ordering, iter::Peekable, ops::Bound, sync::Arc};
 
 use super::{
     index::labels,
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     model::{Cursor, LabelOperator, LabelRequirement, PodQuery},
-    pod::{CachedPod, Page},
+    pod::{CachedPod, Slice},
 };
 
 /// The set that candidates are taken from.
@@ -41,55 +41,38 @@ enum Satisfied {
 type Slots<'a> = Box<dyn Iterator<Item = Slot> + 'a>;
 
 impl Snapshot {
-    pub(super) fn find_page(&self, query: &PodQuery, limit: usize, after: Option<&Cursor>) -> Page {
-        if limit == 0 {
-            return Page::default();
-        }
-        let examined = Cell::new(0);
-        let mut matching = self.matching(query, after, &examined);
-        let pods: Vec<_> = matching.by_ref().take(limit).collect();
-        let next = if matching.next().is_some() { pods.last() } else { None };
-        let next = next.map(|last| last.cursor());
-        Page { pods, next, examined: examined.get() }
-    }
-
-    pub(super) fn count_all(&self, query: &PodQuery) -> usize {
-        if is_count_known(query) {
-            return match &query.namespace {
-                Some(namespace) => self.namespaces.get(namespace).map_or(0, SlotSet::len),
-                None => self.len(),
-            };
-        }
-        self.matching(query, None, &Cell::new(0)).count()
-    }
-
-    pub(super) fn candidates_of_count(&self, query: &PodQuery) -> usize {
-        if is_count_known(query) {
-            return 0;
-        }
-        match self.source(query).0 {
-            Source::Everything => self.len(),
-            Source::Namespace(set) => set.len(),
-            Source::Index(sets) => self.count_candidates(&sets, query),
-        }
-    }
-
-    /// Returns the matching Pods, and counts all candidates that it examines in `examined`.
-    fn matching<'a>(
-        &'a self,
-        query: &'a PodQuery,
-        after: Option<&'a Cursor>,
-        examined: &'a Cell<usize>,
-    ) -> impl Iterator<Item = Arc<CachedPod>> + 'a {
+    pub(super) fn slice_of(&self, query: &PodQuery, limit: usize, most: usize, after: Option<&Cursor>) -> Slice {
         let (source, satisfied) = self.source(query);
         let candidates = match source {
             Source::Everything => self.walk(after),
             Source::Namespace(set) => self.walk_namespace(set, query.namespace.as_ref(), after),
             Source::Index(sets) => self.walk_index(&sets, query.namespace.as_deref(), after),
         };
-        let candidates = candidates.inspect(|_| examined.set(examined.get() + 1));
-        let pods = candidates.filter_map(|slot| self.pods.get(slot)).map(|pod| pod.pod());
-        pods.filter(move |pod| matches(query, satisfied, pod))
+        let (mut slice, mut last) = (Slice::default(), None);
+        for slot in candidates {
+            if slice.pods.len() == limit || slice.examined == most {
+                slice.next = last.map(|last: Arc<CachedPod>| last.cursor()).or_else(|| after.cloned());
+                break;
+            }
+            slice.examined += 1;
+            let Some(pod) = self.pods.get(slot).map(|pod| pod.pod()) else { continue };
+            if matches(query, satisfied, &pod) {
+                slice.pods.push(Arc::clone(&pod));
+            }
+            last = Some(pod);
+        }
+        slice
+    }
+
+    pub(super) fn count_without_search(&self, query: &PodQuery) -> Option<usize> {
+        let PodQuery { namespace, node, owner_uid, phase, labels } = query;
+        if node.is_some() || owner_uid.is_some() || phase.is_some() || !labels.0.is_empty() {
+            return None;
+        }
+        Some(match namespace {
+            Some(namespace) => self.namespaces.get(namespace).map_or(0, SlotSet::len),
+            None => self.len(),
+        })
     }
 
     fn source<'a>(&'a self, query: &PodQuery) -> (Source<'a>, Satisfied) {
@@ -188,12 +171,6 @@ fn is_after(pods: &Pods, slot: Slot, after: &Cursor) -> bool {
     pods.compare(slot, &after.namespace, &after.name) == Ordering::Greater
 }
 
-/// Returns true if the number of matching Pods is known without examining any.
-fn is_count_known(query: &PodQuery) -> bool {
-    let PodQuery { namespace: _, node, owner_uid, phase, labels } = query;
-    node.is_none() && owner_uid.is_none() && phase.is_none() && labels.0.is_empty()
-}
-
 fn matches(query: &PodQuery, satisfied: Satisfied, pod: &CachedPod) -> bool {
     let PodQuery { namespace, node, owner_uid, phase, labels: selector } = query;
     namespace.as_ref().is_none_or(|namespace| pod.key.namespace == *namespace)
@@ -262,7 +239,8 @@ mod tests {
         let owned = PodQuery { owner_uid, ..node.clone() };
         let phased = PodQuery { phase, ..owned.clone() };
         let labelled = PodQuery { labels, ..phased.clone() };
-        let cost = |query: &PodQuery| (snapshot.candidates(query), snapshot.count(query));
+        let examined = |query: &PodQuery| snapshot.search(query, usize::MAX, usize::MAX, None).examined;
+        let cost = |query: &PodQuery| (examined(query), snapshot.count(query));
         assert_eq!([node, owned, phased, labelled].map(|query| cost(&query)), [(8, 8), (4, 4), (2, 2), (1, 1)]);
         let nowhere = PodQuery { phase: Some("Running".into()), node: Some("true".into()), ..PodQuery::default() };
         assert_eq!(cost(&nowhere), (0, 0), "in a phase that no Pod is in");
@@ -301,10 +279,11 @@ mod tests {
             let labels = LabelSelector(vec![LabelRequirement { key: key.clone(), operator, values }]);
             PodQuery { labels, ..PodQuery::default() }
         };
-        let cost = |query: &PodQuery| (snapshot.candidates(query), snapshot.find(query, 100, None).examined);
-        assert_eq!(cost(&by(LabelOperator::In, &["rare"])), (1, 1), "by index");
-        assert_eq!(cost(&by(LabelOperator::NotIn, &["usual"])), (10, 10), "no index excludes");
-        assert_eq!(cost(&PodQuery::default()), (0, 10), "the number is known");
+        let cost = |query: &PodQuery| snapshot.find(query, 100, None).examined;
+        assert_eq!(cost(&by(LabelOperator::In, &["rare"])), 1, "by index");
+        assert_eq!(cost(&by(LabelOperator::NotIn, &["usual"])), 10, "no index excludes");
+        assert_eq!((snapshot.known_count(&PodQuery::default()), cost(&PodQuery::default())), (Some(10), 10));
+        assert_eq!(snapshot.known_count(&by(LabelOperator::In, &["rare"])), None);
         assert_eq!(snapshot.find(&PodQuery::default(), 3, None).examined, 4, "one more, to see whether more follow");
     }
 }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     model::{Cursor, PodKey, PodQuery, Revision},
-    pod::{CachedPod, Page as FoundPage, PodView, Record, RecordRef, Staleness},
+    pod::{CachedPod, PodView, Record, RecordRef, Slice, Staleness},
 };
 
 /// All Pods at one revision, with their indexes; immutable. Cloning is cheap and shares everything.
@@ -195,16 +195,12 @@ impl PodView for Snapshot {
         self.pods.get(slot).map(|pod| pod.pod())
     }
 
-    fn find(&self, query: &PodQuery, limit: usize, after: Option<&Cursor>) -> FoundPage {
-        self.find_page(query, limit, after)
+    fn search(&self, query: &PodQuery, limit: usize, most: usize, after: Option<&Cursor>) -> Slice {
+        self.slice_of(query, limit, most, after)
     }
 
-    fn count(&self, query: &PodQuery) -> u64 {
-        self.count_all(query) as u64
-    }
-
-    fn candidates(&self, query: &PodQuery) -> usize {
-        self.candidates_of_count(query)
+    fn known_count(&self, query: &PodQuery) -> Option<u64> {
+        self.count_without_search(query).map(|count| count as u64)
     }
 
     fn revision(&self) -> Revision {

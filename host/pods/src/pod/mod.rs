@@ -15,7 +15,7 @@ use podium_wire::{
 };
 pub(crate) use record::RecordRef;
 pub use record::{Record, RecordArena, uuid_of};
-pub use view::{Page, PodView};
+pub use view::{Page, PodView, Slice};
 
 use crate::{
     encoding::{EncodeError, Identity, Packed, Scratch, SkeletonPool},

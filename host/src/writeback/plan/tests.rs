@@ -3,7 +3,7 @@ use std::sync::Arc;
 use podium_engine::authz::authorize;
 use podium_pods::{
     model::{Cursor, Grants, KeyPattern, PodQuery, Revision, Scope, WriteGrants},
-    pod::Page,
+    pod::Slice,
 };
 use proptest::prelude::*;
 
@@ -18,14 +18,11 @@ impl PodView for View {
     fn by_uid(&self, uid: &str) -> Option<Arc<CachedPod>> {
         self.0.iter().find(|pod| &*pod.key.uid == uid).cloned()
     }
-    fn find(&self, _: &PodQuery, _: usize, _: Option<&Cursor>) -> Page {
-        Page::default()
+    fn search(&self, _: &PodQuery, _: usize, _: usize, _: Option<&Cursor>) -> Slice {
+        Slice::default()
     }
-    fn count(&self, _: &PodQuery) -> u64 {
-        0
-    }
-    fn candidates(&self, _: &PodQuery) -> usize {
-        0
+    fn known_count(&self, _: &PodQuery) -> Option<u64> {
+        Some(0)
     }
     fn revision(&self) -> Revision {
         Revision(0)

@@ -9,7 +9,7 @@ use proptest::{prelude::*, test_runner::TestCaseError};
 use crate::{
     cache::{self, Reader, Snapshot, Writer},
     model::{Cursor, LabelOperator, LabelRequirement, LabelSelector, PodQuery, Revision},
-    pod::{CachedPod, Known, PodEvent, PodList, PodView},
+    pod::{CachedPod, Known, PodEvent, PodList, PodView, Slice},
     testing::{ChangeChecker, Pods, cached, pod, same_sections},
 };
 
@@ -225,7 +225,7 @@ proptest! {
     fn find_and_count_equal_a_filter_over_all_pods(
         pods in prop::collection::vec((0..3u8, 0..8u8, 0..4u8), 0..40),
         query in queries(),
-        limit in 1..5usize,
+        (limit, most) in (1..5usize, 1..5usize),
     ) {
         let (mut writer, reader) = cache::new(7);
         for (at, (namespace, name, label)) in pods.into_iter().enumerate() {
@@ -238,14 +238,26 @@ proptest! {
         prop_assert_eq!(snapshot.count(&query), expected.len() as u64);
         let page = snapshot.find(&query, limit, None);
         prop_assert!(page.pods.len() <= limit && page.pods.len() <= page.examined);
-        prop_assert_eq!(all_pages(&query, limit, || Arc::clone(&snapshot)), expected);
+        prop_assert_eq!(all_pages(&query, limit, || Arc::clone(&snapshot)), expected.clone());
+        let (mut sliced, mut examined, mut after) = (Vec::new(), 0, None);
+        loop {
+            let slice = snapshot.search(&query, usize::MAX, most, after.as_ref());
+            prop_assert!(slice.examined <= most && slice.pods.len() <= slice.examined);
+            (examined, after) = (examined + slice.examined, slice.next);
+            sliced.extend(slice.pods);
+            if after.is_none() {
+                break;
+            }
+        }
+        prop_assert_eq!(sliced, expected);
+        prop_assert_eq!(examined, snapshot.search(&query, usize::MAX, usize::MAX, None).examined);
     }
 
     #[test]
     fn a_query_of_one_namespace_does_not_depend_on_pods_of_others(
         pods in prop::collection::btree_map((0..3u8, 0..20u8), [0..4u8, 0..4, 0..4, 0..4], 0..60),
         query in queries(),
-        (listed, limit) in (any::<bool>(), 1..5usize),
+        (listed, limit, most) in (any::<bool>(), 1..5usize, 1..5usize),
         forged in prop::option::of((0..4u8, 0..20u8)),
     ) {
         let query = PodQuery { namespace: Some("ns-1".into()), ..query };
@@ -272,7 +284,17 @@ proptest! {
                 pods.into_iter().for_each(|pod| _ = writer.apply(vec![PodEvent::applied(pod)]).publish());
             }
             let snapshot = reader.snapshot();
-            let mut seen = vec![format!("{} {}", snapshot.candidates(&query), snapshot.count(&query))];
+            let mut seen = vec![format!("{:?} {}", snapshot.known_count(&query), snapshot.count(&query))];
+            let mut after = None;
+            loop {
+                let Slice { pods, examined, next } = snapshot.search(&query, limit, most, after.as_ref());
+                let keys: Vec<_> = pods.iter().map(|pod| pod.key.to_string()).collect();
+                seen.push(format!("{examined} {keys:?} {next:?}"));
+                after = next;
+                if after.is_none() {
+                    break;
+                }
+            }
             let mut after = forged.clone();
             loop {
                 let page = snapshot.find(&query, limit, after.as_ref());

@@ -1,0 +1,317 @@
+//! What a run costs, and when it has cost too much.
+//!
+//! The host's work for a run has fixed prices in fuel, which the run pays after each host call, also after a refused
+//! one: so the same run always ends at the same instruction. Prices are averages and fuel is not exact, so outside
+//! simulations the processor time of the run is measured as well. It decides where fuel is too slow: a run ends at
+//! whichever comes first.
+
+use std::{future::poll_fn, pin::pin, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use podium_engine::ports::Meter;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::limits::{self, Cut};
+
+/// Prices in fuel, of which 5,000 stand for a microsecond. Rounded figures of a release build on a 2-core x86-64 cloud
+/// machine, rather too high than too low.
+pub(super) mod price {
+    /// A host call: the way to the host and back, the checks of grants and budgets, the record.
+    pub(in crate::runtime) const CALL: u64 = 2_500;
+    /// A byte of an argument: copied and checked to be UTF-8. Several times the time of ASCII, a fifth of that of
+    /// UTF-16.
+    pub(in crate::runtime) const COPIED_BYTE: u64 = 2;
+    /// A text, list or tuple among the arguments: an allocation.
+    pub(in crate::runtime) const COPIED_VALUE: u64 = 300;
+    /// A byte that the host renders or returns, or of an object that it parses.
+    pub(in crate::runtime) const RENDERED_BYTE: u64 = 5;
+    /// A Pod rendered, or a value of an object parsed.
+    pub(in crate::runtime) const RENDERED_VALUE: u64 = 500;
+    /// A Pod that a search examines, without its selector.
+    pub(in crate::runtime) const EXAMINED_POD: u64 = 2_500;
+    /// A comparison of a value of a selector with a Pod's label.
+    pub(in crate::runtime) const COMPARISON: u64 = 25;
+    /// A value of a selector or a field of a query for which an index is looked up: binary searches.
+    pub(in crate::runtime) const LOOKUP: u64 = 5_000;
+}
+
+/// The most of a poll that is counted without a reading of the thread's clock, as if the run had the processor to
+/// itself meanwhile. A reading costs 0.4 us and a short run takes 40, so a short run is read for once.
+const UNREAD: Duration = Duration::from_micros(100);
+
+/// The size of what a guest passed to a host call, or of what the host parsed or rendered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) bytes: usize,
+    /// Texts, lists and tuples; Pods; values of JSON.
+    pub(super) values: usize,
+}
+
+impl Size {
+    pub(super) fn of_texts(texts: &[&str]) -> Self {
+        Self { bytes: texts.iter().map(|text| text.len()).sum(), values: texts.len() }
+    }
+
+    pub(super) fn and(self, other: Self) -> Self {
+        Self { bytes: self.bytes.saturating_add(other.bytes), values: self.values.saturating_add(other.values) }
+    }
+
+    pub(super) fn copied(self) -> u64 {
+        self.priced(price::COPIED_BYTE, price::COPIED_VALUE)
+    }
+
+    pub(super) fn rendered(self) -> u64 {
+        self.priced(price::RENDERED_BYTE, price::RENDERED_VALUE)
+    }
+
+    fn priced(self, byte: u64, value: u64) -> u64 {
+        let bytes = (self.bytes as u64).saturating_mul(byte);
+        bytes.saturating_add((self.values as u64).saturating_mul(value))
+    }
+}
+
+/// The fuel of a run as far as the host is concerned: what the guest has left, and what it owes for the host's work.
+#[derive(Debug, Default)]
+pub(super) struct Bill {
+    /// At the beginning of the host call under way.
+    left: u64,
+    owed: u64,
+}
+
+impl Bill {
+    /// A host call begins.
+    pub(super) fn open(&mut self, left: u64) {
+        self.left = left;
+    }
+
+    pub(super) fn add(&mut self, fuel: u64) {
+        self.owed = self.owed.saturating_add(fuel);
+    }
+
+    /// What the run can still pay in this call.
+    pub(super) fn rest(&self) -> u64 {
+        self.left.saturating_sub(self.owed)
+    }
+
+    /// Ends the call and returns the price. `None` if no function of the contract was called.
+    pub(super) fn close(&mut self) -> Option<u64> {
+        let owed = std::mem::take(&mut self.owed);
+        (owed > 0).then_some(owed)
+    }
+}
+
+/// The clocks of the system.
+#[derive(Debug)]
+pub(super) struct SystemMeter;
+
+impl Meter for SystemMeter {
+    fn thread_time(&self) -> Duration {
+        read(ClockId::ThreadCPUTime)
+    }
+
+    fn time(&self) -> Duration {
+        read(ClockId::Monotonic)
+    }
+}
+
+/// Both clocks begin at zero, so no part of them is negative.
+fn read(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or_default(), u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
+/// The processor time of one run. A run may be polled by several threads, one after another: what counts is the sum
+/// over its polls. Shared by the run's future, which says when a poll begins and ends, and by the sandbox within.
+pub(super) struct Spent {
+    /// None in a simulation: nothing is measured, and nothing is cut by time.
+    meter: Option<Arc<dyn Meter>>,
+    limit: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// In the polls that ended.
+    earlier: Duration,
+    /// A part of the cost that does not count against the limit.
+    allowed: Duration,
+    poll: Option<Poll>,
+}
+
+impl State {
+    /// Returns the processor time until now. `unread` is passed the time that is known to be spent, and returns how
+    /// much more may be estimated by the time that passed.
+    fn spent(&mut self, meter: &dyn Meter, unread: impl FnOnce(Duration) -> Duration) -> Duration {
+        let Some(poll) = &mut self.poll else { return self.earlier };
+        let unread = unread(self.earlier + poll.known());
+        self.earlier + poll.spent(meter, unread)
+    }
+}
+
+/// Both clocks at one moment.
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    thread: Duration,
+    time: Duration,
+}
+
+#[derive(Debug)]
+struct Poll {
+    began: Duration,
+    last: Reading,
+}
+
+impl Poll {
+    fn known(&self) -> Duration {
+        self.last.thread.saturating_sub(self.began)
+    }
+
+    /// The processor time of this poll at the most, with at most `unread` of it estimated by the time that passed.
+    fn spent(&mut self, meter: &dyn Meter, unread: Duration) -> Duration {
+        let mut passed = meter.time().saturating_sub(self.last.time);
+        if passed > unread {
+            self.last = reading(meter);
+            passed = Duration::ZERO;
+        }
+        self.known() + passed
+    }
+}
+
+fn reading(meter: &dyn Meter) -> Reading {
+    Reading { thread: meter.thread_time(), time: meter.time() }
+}
+
+impl Spent {
+    pub(super) fn new(meter: Option<Arc<dyn Meter>>, cpu: Duration) -> Self {
+        Self { meter, limit: limits::most_time(cpu), state: Mutex::default() }
+    }
+
+    /// Polls a future, and counts the processor time of each poll.
+    pub(super) async fn within<F: Future>(&self, run: F) -> F::Output {
+        let Some(meter) = self.meter.as_deref() else { return run.await };
+        let mut run = pin!(run);
+        poll_fn(|context| {
+            let last = reading(meter);
+            self.state.lock().poll = Some(Poll { began: last.thread, last });
+            let polled = run.as_mut().poll(context);
+            let mut state = self.state.lock();
+            if let Some(mut poll) = state.poll.take() {
+                state.earlier += poll.spent(meter, UNREAD);
+            }
+            polled
+        })
+        .await
+    }
+
+    /// # Errors
+    /// When the run has cost more than it may.
+    pub(super) fn check(&self) -> Result<(), Cut> {
+        let Some(meter) = self.meter.as_deref() else { return Ok(()) };
+        let mut state = self.state.lock();
+        let limit = self.limit.saturating_add(state.allowed);
+        // While the limit is not reached by the time that passed, the thread's clock need not be read.
+        let spent = state.spent(meter, |known| limit.saturating_sub(known));
+        if spent > limit { Err(Cut::Time { spent, limit }) } else { Ok(()) }
+    }
+
+    /// The processor time until now. Zero in a simulation.
+    pub(super) fn now(&self) -> Duration {
+        self.meter.as_deref().map_or(Duration::ZERO, |meter| self.state.lock().spent(meter, |_| Duration::ZERO))
+    }
+
+    /// Leaves what was spent since then out of the limit.
+    pub(super) fn allow_since(&self, before: Duration) {
+        let spent = self.now().saturating_sub(before);
+        self.state.lock().allowed += spent;
+    }
+
+    /// None in a simulation.
+    pub(super) fn cpu(&self) -> Option<Duration> {
+        self.meter.as_ref().map(|_| self.state.lock().earlier)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll as Polled;
+
+    use super::*;
+
+    /// Clocks that a test sets, in milliseconds.
+    #[derive(Default)]
+    struct Set(Mutex<(u64, u64)>);
+
+    impl Set {
+        fn advance(&self, thread: u64, time: u64) {
+            let mut clocks = self.0.lock();
+            *clocks = (clocks.0 + thread, clocks.1 + time);
+        }
+    }
+
+    impl Meter for Set {
+        fn thread_time(&self) -> Duration {
+            Duration::from_millis(self.0.lock().0)
+        }
+        fn time(&self) -> Duration {
+            Duration::from_millis(self.0.lock().1)
+        }
+    }
+
+    fn spent(cpu: u64) -> (Arc<Set>, Spent) {
+        let meter = Arc::<Set>::default();
+        (meter.clone(), Spent::new(Some(meter), Duration::from_millis(cpu)))
+    }
+
+    #[tokio::test]
+    async fn the_sum_over_polls_counts_whatever_the_clock_of_the_thread_shows_between_them() {
+        let (meter, spent) = spent(100);
+        let mut polls = 0;
+        let run = poll_fn(|context| {
+            polls += 1;
+            meter.advance(2, 3);
+            context.waker().wake_by_ref();
+            if polls < 3 { Polled::Pending } else { Polled::Ready(()) }
+        });
+        // Another thread's clock, or another run's time on this one.
+        let others = async {
+            for _ in 0..2 {
+                meter.advance(900, 900);
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::join!(spent.within(run), others);
+        assert_eq!(spent.cpu(), Some(Duration::from_millis(6)));
+    }
+
+    #[tokio::test]
+    async fn only_time_on_the_processor_beyond_the_limit_cuts_and_allowed_time_does_not() {
+        let (meter, spent) = spent(20);
+        let run = async {
+            meter.advance(0, 1_000);
+            assert_eq!(spent.check(), Ok(()), "off the processor");
+            meter.advance(26, 26);
+            assert_eq!(spent.check(), Ok(()), "20 ms, a quarter more and 1 ms");
+            let before = spent.now();
+            meter.advance(50, 50);
+            spent.allow_since(before);
+            assert_eq!(spent.check(), Ok(()));
+            meter.advance(1, 1);
+            let [spent_in_all, limit] = [77, 76].map(Duration::from_millis);
+            assert_eq!(spent.check(), Err(Cut::Time { spent: spent_in_all, limit }));
+        };
+        spent.within(run).await;
+        assert_eq!(spent.cpu(), Some(Duration::from_millis(77)), "all of it is a part of the cost");
+    }
+
+    #[test]
+    fn a_call_is_paid_once_and_the_rest_is_known_meanwhile() {
+        let mut bill = Bill::default();
+        bill.open(10_000);
+        bill.add(price::CALL);
+        bill.add(Size { bytes: 100, values: 2 }.copied());
+        assert_eq!(bill.rest(), 10_000 - 2_500 - 200 - 600);
+        bill.add(u64::MAX);
+        assert_eq!(bill.rest(), 0);
+        assert_eq!((bill.close(), bill.close()), (Some(u64::MAX), None));
+    }
+}

@@ -1,0 +1,221 @@
+//! The thread that moves the epoch, and the watch over it.
+//!
+//! Only a tick of the epoch interrupts a guest that calls nothing. So if the thread ends, or gets no processor, no run
+//! is started: a run waits for the next tick. Runs in progress end at the latest when their fuel does.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use podium_engine::ports::Meter;
+
+use super::{EngineError, meter::SystemMeter};
+
+/// Ticks without a run before the ticker rests: a wake-up costs a system call, a busy host should not pay it per run.
+const IDLE_TICKS: u32 = 100;
+/// Without a tick for so long, or for ten ticks that are longer, no run is started. A hundred ticks of the default.
+const STALL: Duration = Duration::from_millis(100);
+/// How often a run that waits for a tick looks for one.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Moves the epoch, on a thread of its own: a task would starve with the guests that it is there to interrupt. Rests
+/// while nothing runs.
+pub(super) struct Ticker {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    stall: Duration,
+}
+
+#[derive(Default)]
+struct Shared {
+    running: AtomicU32,
+    resting: AtomicBool,
+    stop: AtomicBool,
+    /// When the last tick was, or when the ticker was woken, in microseconds of the clock.
+    last: AtomicU64,
+    /// Set by whoever finds that there were no ticks, cleared by the next tick.
+    stalled: AtomicBool,
+}
+
+impl Ticker {
+    pub(super) fn start(engine: wasmtime::Engine, tick: Duration) -> Result<Self, EngineError> {
+        let shared = Arc::new(Shared::default());
+        shared.last.store(now(), Ordering::SeqCst);
+        let seen = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("podium-epoch".into())
+            .spawn(move || seen.tick(&engine, tick))
+            .map_err(|error| EngineError(format!("no thread for the epoch: {error}")))?;
+        Ok(Self { shared, thread: Some(thread), stall: STALL.max(tick.saturating_mul(10)) })
+    }
+
+    /// Starts a run: keeps the epoch ticking while the result lives. Waits while there are no ticks.
+    pub(super) async fn ticking(&self) -> Ticking<'_> {
+        let ticking = self.begin();
+        while self.stalled().is_some() {
+            tokio::time::sleep(LOOK).await;
+        }
+        ticking
+    }
+
+    fn begin(&self) -> Ticking<'_> {
+        self.shared.running.fetch_add(1, Ordering::SeqCst);
+        // Either this sees that the ticker rests, or the ticker, which looks again after saying so, sees this run. Only
+        // one run wakes it: a ticker that does not come back is not given more time by each further run.
+        if self.shared.resting.load(Ordering::SeqCst) {
+            self.shared.last.store(now(), Ordering::SeqCst);
+            if self.shared.resting.swap(false, Ordering::SeqCst) {
+                self.wake();
+            }
+        }
+        Ticking(&self.shared)
+    }
+
+    /// Why no run is started; none when all is well.
+    pub(super) fn stalled(&self) -> Option<String> {
+        let since = Duration::from_micros(now().saturating_sub(self.shared.last.load(Ordering::SeqCst)));
+        let silent = since > self.stall && !self.shared.resting.load(Ordering::SeqCst);
+        if silent && !self.shared.stalled.swap(true, Ordering::SeqCst) {
+            tracing::error!(
+                millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+                "the epoch does not advance, so guests cannot be interrupted; starting no run"
+            );
+        }
+        let stalled = self.shared.stalled.load(Ordering::SeqCst);
+        stalled.then(|| format!("no run is started: the epoch has not advanced for {since:.1?}"))
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+}
+
+/// Microseconds since a fixed point.
+fn now() -> u64 {
+    u64::try_from(SystemMeter.time().as_micros()).unwrap_or(u64::MAX)
+}
+
+impl Shared {
+    fn tick(&self, engine: &wasmtime::Engine, tick: Duration) {
+        let mut idle = 0;
+        while !self.stop.load(Ordering::SeqCst) {
+            idle = if self.running.load(Ordering::SeqCst) == 0 { idle + 1 } else { 0 };
+            if idle < IDLE_TICKS {
+                std::thread::park_timeout(tick);
+                engine.increment_epoch();
+                self.last.store(now(), Ordering::SeqCst);
+                if self.stalled.swap(false, Ordering::SeqCst) {
+                    tracing::info!("the epoch advances again; starting runs");
+                }
+                continue;
+            }
+            self.resting.store(true, Ordering::SeqCst);
+            if self.running.load(Ordering::SeqCst) == 0 && !self.stop.load(Ordering::SeqCst) {
+                std::thread::park();
+            }
+            self.last.store(now(), Ordering::SeqCst);
+            self.resting.store(false, Ordering::SeqCst);
+            idle = 0;
+        }
+    }
+}
+
+impl Drop for Ticker {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.wake();
+        if let Some(thread) = self.thread.take() {
+            // It cannot have panicked, and a drop could do nothing about it.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One run in progress.
+#[must_use]
+pub(super) struct Ticking<'a>(&'a Shared);
+
+impl Drop for Ticking<'_> {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    fn ticker() -> Ticker {
+        Ticker::start(wasmtime::Engine::default(), Duration::from_millis(1)).unwrap()
+    }
+
+    #[test]
+    fn dropping_the_ticker_joins_its_thread_also_while_it_rests() {
+        let ticker = ticker();
+        let shared = Arc::clone(&ticker.shared);
+        drop(ticker);
+        assert_eq!(Arc::strong_count(&shared), 1, "the thread has let go of it");
+    }
+
+    #[tokio::test]
+    async fn a_ticker_that_died_is_found_out_within_100_ms_and_then_no_run_starts_until_it_ticks_again() {
+        let mut ticker = ticker();
+        drop(ticker.ticking().await);
+        assert_eq!(ticker.stalled(), None);
+        // It ends as if it had panicked: nobody is told.
+        ticker.shared.stop.store(true, Ordering::SeqCst);
+        ticker.thread.take().unwrap().join().unwrap();
+        let in_progress = ticker.begin();
+        // Runs that try do not make the ticker look alive.
+        let try_for_ever = async {
+            loop {
+                drop(ticker.ticking().await);
+                tokio::task::yield_now().await;
+            }
+        };
+        let tried: Result<(), _> = timeout(STALL * 3, try_for_ever).await;
+        assert!(tried.is_err() && timeout(STALL * 2, ticker.ticking()).await.is_err(), "no run starts");
+        drop(in_progress);
+        assert!(timeout(STALL * 2, ticker.ticking()).await.is_err(), "nor when nothing runs any more");
+        assert!(ticker.stalled().unwrap().starts_with("no run is started: the epoch has not advanced for "));
+
+        ticker.shared.last.store(now(), Ordering::SeqCst);
+        ticker.shared.stalled.store(false, Ordering::SeqCst);
+        assert!(timeout(STALL, ticker.ticking()).await.is_ok(), "after a tick");
+    }
+
+    #[tokio::test]
+    async fn a_ticker_that_rests_is_not_late() {
+        let ticker = ticker();
+        while !ticker.shared.resting.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        ticker.shared.last.store(0, Ordering::SeqCst);
+        assert_eq!(ticker.stalled(), None);
+        assert!(timeout(STALL, ticker.ticking()).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_ticker_that_died_while_it_rested_is_found_out_too() {
+        let mut ticker = ticker();
+        ticker.shared.stop.store(true, Ordering::SeqCst);
+        ticker.thread.take().unwrap().join().unwrap();
+        ticker.shared.resting.store(true, Ordering::SeqCst);
+        drop(ticker.ticking().await);
+        let refused = timeout(STALL * 10, async {
+            while ticker.stalled().is_none() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        assert!(refused.await.is_ok());
+    }
+}

@@ -1,0 +1,336 @@
+//! The limit of processor time, against guests that make the host work: whatever a run does, it costs at most one and a
+//! half times its limit. The cost is what the host says, and what the thread's own clock says.
+//!
+//! The host checks the time at each tick and after each host call, and one host call copies and does a bounded amount.
+//! In a debug build such a step takes up to 10 ms, ten times as long as in a release build, and a busy machine delays
+//! ticks by some milliseconds. So the limit is 100 ms in a debug build, and the default of 20 ms otherwise.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use podium_engine::ports::{FailureKind, Meter, Outcome, RunReport, Staged};
+use podium_host::runtime::{Engine, EngineOptions};
+use podium_pods::{
+    cache::{self, Snapshot},
+    model::PluginSpec,
+    pod::PodEvent,
+    testing,
+};
+use podium_tests::{
+    modules::{Module, StringEncoding},
+    sandbox::*,
+};
+
+const LIMIT: Duration = Duration::from_millis(if cfg!(debug_assertions) { 100 } else { 20 });
+
+const SPIN: &str = "(loop $spin (br $spin))";
+const LOG: &str = r#"(import "podium:reconcile/log@0.1.0" "write" (func $log (param i32 i32 i32 i32 i32)))"#;
+const COUNT: &str = r#"(import "podium:reconcile/pods@0.1.0" "count"
+    (func $count (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32)))"#;
+/// Fills memory from an address on with so many texts: pointers to byte 65,536, and a length.
+const TEXTS: &str = r#"(func $texts (param $at i32) (param $count i32) (param $length i32)
+    (loop $next
+        (i32.store (local.get $at) (i32.const 65536))
+        (i32.store offset=4 (local.get $at) (local.get $length))
+        (local.set $at (i32.add (local.get $at) (i32.const 8)))
+        (local.set $count (i32.sub (local.get $count) (i32.const 1)))
+        (br_if $next (local.get $count))))"#;
+
+fn limited() -> PluginSpec {
+    let mut spec = spec("module");
+    spec.limits.cpu = LIMIT;
+    spec.grants = everything();
+    spec.grants.write.objects = Vec::new();
+    spec
+}
+
+/// Runs the module on this thread alone, and checks the cost.
+fn run_module(
+    name: &str,
+    spec: &PluginSpec,
+    module: &Module<'_>,
+    snapshot: Option<Arc<Snapshot>>,
+) -> RunReport<Staged> {
+    let engine = engine();
+    let plugin = engine.compile(spec, &module.component().unwrap()).unwrap();
+    let mut world = FakeWorld::default();
+    world.snapshot = snapshot;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let before = thread_time();
+    let (report, _) = runtime.block_on(run_in(&plugin, request(), world));
+    let spent = thread_time() - before;
+    let said = report.usage.cpu;
+    eprintln!("{name}: {spent:?}, of which the host counted {said:?}; {:?}", report.result);
+    assert!(spent <= LIMIT * 3 / 2, "{name}: {spent:?}");
+    assert!(said <= spent, "{name}: {said:?} of {spent:?}");
+    assert!(spent - said <= LIMIT / 10, "{name}: {said:?} of {spent:?}");
+    report
+}
+
+/// As [`run_module`]. The module must be cut for its processor time.
+fn cut(name: &str, module: &Module<'_>) {
+    let report = run_module(name, &limited(), module, None);
+    let used = report.usage;
+    failed(report, FailureKind::Cpu);
+    let full = 5_000 * u64::try_from(LIMIT.as_micros()).unwrap();
+    // A call whose arguments cost more than the rest of the fuel is not done.
+    let rest = full - used.fuel;
+    assert!(
+        rest < 1_000_000 || used.cpu > LIMIT * 5 / 4,
+        "{name}: neither its fuel nor its time was used up: {used:?}"
+    );
+}
+
+#[test]
+fn a_loop_of_one_instruction_is_cut_wherever_it_is() {
+    let initialize = format!(r#"(func (export "_initialize") {SPIN})"#);
+    let start = format!("(func $start {SPIN}) (start $start)");
+    for (name, module) in [
+        ("reconcile", Module { reconcile: SPIN, ..Module::default() }),
+        ("start", Module { fields: &start, ..Module::default() }),
+        ("_initialize", Module { fields: &initialize, ..Module::default() }),
+        ("realloc", Module { realloc: SPIN, ..Module::default() }),
+        ("post-return", Module { post_return: SPIN, ..Module::default() }),
+    ] {
+        cut(name, &module);
+    }
+}
+
+#[test]
+fn bulk_operations_are_cut() {
+    let table = Module {
+        fields: "(table $table 19000 funcref)",
+        reconcile: "(loop $again
+            (table.fill $table (i32.const 0) (ref.null func) (i32.const 19000))
+            (br $again))",
+        ..Module::default()
+    };
+    cut("table.fill", &table);
+    let fill = Module {
+        pages: 450,
+        reconcile: "(loop $again
+            (memory.fill (i32.const 8192) (i32.const 1) (i32.const 29360128))
+            (br $again))",
+        ..Module::default()
+    };
+    cut("memory.fill", &fill);
+    let copy = Module {
+        pages: 450,
+        reconcile: "(loop $again
+            (memory.copy (i32.const 14680064) (i32.const 8192) (i32.const 14680064))
+            (br $again))",
+        ..Module::default()
+    };
+    cut("memory.copy", &copy);
+}
+
+#[test]
+fn a_call_that_passes_too_much_traps_before_it_is_copied() {
+    let megabytes = "(loop $again
+        (call $log (i32.const 1) (i32.const 65536) (i32.const 4000000) (i32.const 0) (i32.const 0))
+        (br $again))";
+    let fields = "(call $texts (i32.const 131072) (i32.const 160000) (i32.const 1))
+        (loop $again
+            (call $log (i32.const 1) (i32.const 65536) (i32.const 1) (i32.const 131072) (i32.const 80000))
+            (br $again))";
+    let values = format!(
+        "(call $texts (i32.const 131072) (i32.const 100000) (i32.const 1)) {}",
+        count_with("(i32.const 1)", "(i32.const 100000)")
+    );
+    let list = "(call $count
+        (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)
+        (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)
+        (i32.const 65536) (i32.const 1400000) (i32.const 2048))";
+    for (name, imports, reconcile) in [
+        ("log.write of 4 MB", LOG, megabytes),
+        ("log.write with 80,000 fields", LOG, fields),
+        ("pods.count with 100,000 values", COUNT, &values),
+        ("pods.count with 1,400,000 requirements", COUNT, list),
+    ] {
+        let module = Module { pages: 450, imports, fields: TEXTS, reconcile, ..Module::default() };
+        let report = run_module(name, &limited(), &module, None);
+        assert!(report.usage.host_calls == 0 && report.usage.cpu < LIMIT / 4, "{name}: {:?}", report.usage);
+        let failure = failed(report, FailureKind::Trap);
+        assert!(failure.message.contains("passed more than 262144 bytes"), "{name}: {}", failure.message);
+    }
+}
+
+/// Calls `count` for ever and forgets its answers. The requirements are at byte 8,192, and all have the values at byte
+/// 131,072.
+fn count_with(requirements: &str, values: &str) -> String {
+    format!(
+        "(local.set $at (i32.const 8192))
+        (local.set $end (i32.add (i32.const 8192) (i32.mul {requirements} (i32.const 20))))
+        (loop $next
+            (i32.store (local.get $at) (i32.const 65536))
+            (i32.store offset=4 (local.get $at) (i32.const 3))
+            (i32.store8 offset=8 (local.get $at) (i32.const 3))
+            (i32.store offset=12 (local.get $at) (i32.const 131072))
+            (i32.store offset=16 (local.get $at) {values})
+            (local.set $at (i32.add (local.get $at) (i32.const 20)))
+            (br_if $next (i32.lt_u (local.get $at) (local.get $end))))
+        (loop $again
+            (global.set $heap (i32.const 4096))
+            (call $count
+                (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)
+                (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)
+                (i32.const 8192) {requirements} (i32.const 2048))
+            (br $again))"
+    )
+}
+
+#[test]
+fn what_calls_copy_is_cut_also_when_they_are_refused() {
+    let line = "(loop $again
+        (call $log (i32.const 1) (i32.const 65536) (i32.const 200000) (i32.const 0) (i32.const 0))
+        (br $again))";
+    let utf16 = "(loop $again
+        (call $log (i32.const 1) (i32.const 65536) (i32.const 100000) (i32.const 0) (i32.const 0))
+        (br $again))";
+    let fields = "(call $texts (i32.const 131072) (i32.const 10000) (i32.const 1))
+        (loop $again
+            (call $log (i32.const 1) (i32.const 65536) (i32.const 1) (i32.const 131072) (i32.const 5000))
+            (br $again))";
+    let requeued = "(call $texts (i32.const 131072) (i32.const 10000) (i32.const 1))
+        (local.set $end (i32.const 200))
+        (loop $again
+            (call $log (i32.const 1) (i32.const 65536) (i32.const 1) (i32.const 131072) (i32.const 5000))
+            (local.set $end (i32.sub (local.get $end) (i32.const 1)))
+            (br_if $again (local.get $end)))
+        (i32.store (i32.const 1032) (i32.const 1))
+        (i64.store (i32.const 1040) (i64.const 100))";
+    let values = format!(
+        "(call $texts (i32.const 131072) (i32.const 10000) (i32.const 1)) {}",
+        count_with("(i32.const 1)", "(i32.const 10000)")
+    );
+    for (name, imports, reconcile, encoding) in [
+        ("log.write of 200 KB", LOG, line, StringEncoding::UTF8),
+        ("log.write of 200 KB of UTF-16", LOG, utf16, StringEncoding::UTF16),
+        ("log.write with 5,000 fields", LOG, fields, StringEncoding::UTF8),
+        ("log.write with 5,000 fields, 200 times", LOG, requeued, StringEncoding::UTF8),
+        ("pods.count with 10,000 values", COUNT, &values, StringEncoding::UTF8),
+    ] {
+        cut(name, &Module { pages: 20, imports, fields: TEXTS, reconcile, encoding, ..Module::default() });
+    }
+}
+
+/// Pods whose label has many values almost in common with what the plugin compares it with.
+fn many_pods() -> Arc<Snapshot> {
+    let (mut writer, reader) = cache::new(7);
+    let value = format!("{}w", "v".repeat(59));
+    let pods = (1..=5_000).map(|at| testing::pod(&format!("cart-{at:05}"), &format!("u{at}"), at, &value));
+    writer.apply(pods.map(|pod| PodEvent::applied(testing::cached(&pod))).collect()).publish();
+    reader.snapshot()
+}
+
+#[test]
+fn a_search_that_compares_much_is_refused_within_the_limit_and_the_run_is_cut() {
+    let texts = format!(r#"{TEXTS} (data (i32.const 65536) "app") (data (i32.const 65600) "{}")"#, "v".repeat(60));
+    // The values are texts at 65,600.
+    let search = format!(
+        "(call $texts (i32.const 131072) (i32.const 64) (i32.const 60))
+        (local.set $at (i32.const 131072))
+        (loop $values
+            (i32.store (local.get $at) (i32.const 65600))
+            (local.set $at (i32.add (local.get $at) (i32.const 8)))
+            (br_if $values (i32.lt_u (local.get $at) (i32.const 131584))))
+        {}",
+        count_with("(i32.const 32)", "(i32.const 64)")
+    );
+    let module = Module { pages: 4, imports: COUNT, fields: &texts, reconcile: &search, ..Module::default() };
+    // Kept here, so that the run does not free the Pods when it ends.
+    let pods = many_pods();
+    let report = run_module("pods.count of 32 x 64", &limited(), &module, Some(Arc::clone(&pods)));
+    assert!(report.usage.host_calls <= 2, "{:?}", report.usage);
+    failed(report, FailureKind::Cpu);
+}
+
+/// Clocks that advance by so much with each reading.
+struct Advancing {
+    thread: Duration,
+    time: Duration,
+    readings: AtomicU32,
+}
+
+impl Meter for Advancing {
+    fn thread_time(&self) -> Duration {
+        self.thread * self.readings.fetch_add(1, Ordering::Relaxed)
+    }
+    fn time(&self) -> Duration {
+        self.time * self.readings.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// Runs `flood`, which calls the host a thousand times, with a limit of 2 ms.
+async fn flood(thread: Duration, time: Duration) -> RunReport<Staged> {
+    let meter = Arc::new(Advancing { thread, time, readings: AtomicU32::new(0) });
+    let options =
+        EngineOptions { concurrent_runs: 1, tick: Some(Duration::from_secs(3_600)), ..EngineOptions::default() };
+    let engine = Engine::with_meter(options, meter).unwrap();
+    let mut spec = spec("flood");
+    spec.limits.cpu = Duration::from_millis(2);
+    let plugin = load(&engine, &spec).unwrap();
+    run_in(&plugin, request(), FakeWorld::default()).await.0
+}
+
+#[tokio::test]
+async fn time_off_the_processor_does_not_count() {
+    let report = flood(Duration::from_nanos(500), Duration::from_millis(1)).await;
+    assert!(report.usage.cpu < Duration::from_millis(3), "{:?}", report.usage);
+    assert_eq!(failed(report, FailureKind::Terminal).message, "refused after 1000 calls");
+}
+
+#[tokio::test]
+async fn processor_time_is_looked_at_after_each_host_call_and_a_run_beyond_its_limit_is_cut() {
+    let report = flood(Duration::from_micros(100), Duration::from_micros(100)).await;
+    // 2 ms, a quarter more and 1 ms: 35 readings, of which a call takes one, and three near the limit.
+    assert!((15..=40).contains(&report.usage.host_calls), "{:?}", report.usage);
+    assert!(report.usage.cpu > Duration::from_micros(3_500), "{:?}", report.usage);
+    assert!(report.usage.fuel < 5_000_000, "most of its fuel is left: {:?}", report.usage);
+    let failure = failed(report, FailureKind::Cpu);
+    assert!(failure.message.starts_with("used 3.") && failure.message.contains("cut at 3.5ms"), "{}", failure.message);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_simulation_reads_no_clock_and_ends_the_same_run_at_the_same_instruction() {
+    let options = EngineOptions { concurrent_runs: 1, tick: None, ..EngineOptions::default() };
+    let meter = Arc::new(Advancing { thread: LIMIT, time: LIMIT, readings: AtomicU32::new(0) });
+    let engine = Engine::with_meter(options, meter.clone()).unwrap();
+    let fields = "(call $texts (i32.const 131072) (i32.const 4000) (i32.const 1))
+        (loop $again
+            (call $log (i32.const 1) (i32.const 65536) (i32.const 1) (i32.const 131072) (i32.const 2000))
+            (br $again))";
+    let module = Module { pages: 20, imports: LOG, fields: TEXTS, reconcile: fields, ..Module::default() };
+    let mut spec = limited();
+    spec.limits.cpu = Duration::from_millis(20);
+    let plugin = engine.compile(&spec, &module.component().unwrap()).unwrap();
+    let mut ends = Vec::new();
+    for _ in 0..2 {
+        let (report, _) = run_in(&plugin, request(), FakeWorld::default()).await;
+        ends.push(report.usage);
+        failed(report, FailureKind::Cpu);
+    }
+    assert_eq!(meter.readings.load(Ordering::Relaxed), 0);
+    assert_eq!(ends[0], ends[1]);
+    assert_eq!((ends[0].fuel, ends[0].cpu), (100_000_000, Duration::from_millis(20)), "prices alone");
+    // 6,000 allocations of 300 and 4,001 bytes of 2 a call.
+    assert!((50..=60).contains(&ends[0].host_calls), "{:?}", ends[0]);
+}
+
+#[tokio::test]
+async fn a_commit_is_a_part_of_the_cost_and_not_of_the_limit() {
+    let mut probe = probe(&["label guests.example/a 1", "commit", "label guests.example/b 2"]);
+    probe.limits.cpu = LIMIT;
+    let engine = engine();
+    let plugin = load(&engine, &probe).unwrap();
+    let mut world = FakeWorld::default();
+    world.commit_computes = LIMIT * 2;
+    let (report, notes) = run_in(&plugin, request(), world).await;
+    assert_eq!((report.result, notes.committed), (Ok(Outcome::Settled), vec![0]));
+    assert!(report.usage.cpu >= LIMIT * 2, "{:?}", report.usage.cpu);
+}
