@@ -334,3 +334,38 @@ async fn a_commit_is_a_part_of_the_cost_and_not_of_the_limit() {
     assert_eq!((report.result, notes.committed), (Ok(Outcome::Settled), vec![0]));
     assert!(report.usage.cpu >= LIMIT * 2, "{:?}", report.usage.cpu);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_long_search_lets_other_tasks_run_and_is_paid_by_the_pod() {
+    let options = EngineOptions { concurrent_runs: 1, tick: None, ..EngineOptions::default() };
+    let engine = Engine::new(options).unwrap();
+    // Pods without the label `x`, of which there are 5,000.
+    let count = "(i32.store8 (i32.const 65536) (i32.const 120))
+        (i32.store (i32.const 8192) (i32.const 65536))
+        (i32.store (i32.const 8196) (i32.const 1))
+        (i32.store8 (i32.const 8200) (i32.const 1))
+        (call $count
+            (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)
+            (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)
+            (i32.const 8192) (i32.const 1) (i32.const 2048))
+        (if (i64.ne (i64.load (i32.const 2056)) (i64.const 5000)) (then unreachable))";
+    let module = Module { imports: COUNT, reconcile: count, ..Module::default() };
+    let plugin = engine.compile(&limited(), &module.component().unwrap()).unwrap();
+    let mut world = FakeWorld::default();
+    world.snapshot = Some(many_pods());
+    let mut turns = 0;
+    let others = async {
+        loop {
+            turns += 1;
+            tokio::task::yield_now().await;
+        }
+    };
+    let report = tokio::select! {
+        biased;
+        (report, _) = run_in(&plugin, request(), world) => report,
+        () = others => unreachable!("it never ends"),
+    };
+    assert_eq!(report.result, Ok(Outcome::Settled));
+    assert_eq!(turns, 2, "5,000 Pods in slices of 1,980");
+    assert!((5_000 * 2_525..5_000 * 2_600).contains(&report.usage.fuel), "{}", report.usage.fuel);
+}
