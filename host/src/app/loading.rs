@@ -4,7 +4,7 @@
 //! Nothing here decides what a component may be; that is `runtime`'s. Every plugin is compared with the platform's
 //! policy here, before its component is read.
 
-use std::{collections::BTreeMap, sync::Arc, thread::available_parallelism, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use podium_config::Problem;
@@ -37,12 +37,7 @@ const RETRIES: Backoff = Backoff { first: Duration::from_secs(1), most: Duration
 
 /// Components that are read and compiled at the same time, so that a slow one does not delay the others. Each may take
 /// 1 or 2 GiB in the compiler's process.
-const CONCURRENT_LOADS: usize = 2;
-
-/// Returns how many plugins can be prepared at the same time without waiting for each other.
-pub(super) fn concurrent_loads() -> usize {
-    available_parallelism().map_or(1, usize::from).min(CONCURRENT_LOADS)
-}
+pub(super) const CONCURRENT_LOADS: usize = 2;
 
 /// A plugin that was found good and does not run yet.
 #[must_use]
@@ -136,7 +131,7 @@ impl Loader {
         policy: Option<Policy>,
     ) -> Self {
         let (retries, retries_changed, changing) = <_>::default();
-        let turns = Semaphore::new(concurrent_loads());
+        let turns = Semaphore::new(CONCURRENT_LOADS);
         Self { engine, dispatch, status, ingest_handle, journal, policy, retries, retries_changed, changing, turns }
     }
 

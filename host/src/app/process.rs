@@ -27,7 +27,7 @@ use super::{
     App, Operator, Options, RUN_MEMORY,
     compile::{self, Compile},
     disk,
-    loading::concurrent_loads,
+    loading::CONCURRENT_LOADS,
     memory_limit,
 };
 use crate::{
@@ -424,7 +424,7 @@ async fn load(app: &App, plugins: Vec<config::Defined>, strict: bool) -> bool {
         let id = spec.id.clone();
         (file, id, app.prepare(spec).await)
     });
-    let mut preparing = std::pin::pin!(preparing.buffer_unordered(concurrent_loads()));
+    let mut preparing = std::pin::pin!(preparing.buffer_unordered(CONCURRENT_LOADS));
     while let Some((file, id, attempt)) = preparing.next().await {
         match attempt {
             Ok(plugin) => {

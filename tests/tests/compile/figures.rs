@@ -63,7 +63,7 @@ async fn a_host_with_500_plugins_of_50_components() {
         let component = path(&format!("{}.wasm", number % 50));
         fs::write(&component, bombs::marked(&good, &(number % 50).to_string())).unwrap();
         let name = format!("good-{number}");
-        fs::write(path(&format!("plugins/{name}.yaml")), configuration(&name, &component)).unwrap();
+        fs::write(path(&format!("plugins/{name}.yaml")), configuration(&name, &component, "")).unwrap();
     }
     let options = HostOptions {
         kubeconfig: path("kubeconfig"),

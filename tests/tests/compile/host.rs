@@ -12,9 +12,9 @@ use podium_tests::{
 
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// The configuration of the guest `good` with another component.
-pub(super) fn configuration(name: &str, component: &Path) -> String {
-    let yaml = plugins::guest_yaml("good", name, "").unwrap();
+/// The configuration of the guest `good` with another component, and further lines of `spec`.
+pub(super) fn configuration(name: &str, component: &Path, more: &str) -> String {
+    let yaml = plugins::guest_yaml("good", name, more).unwrap();
     let built = guests::path("good").unwrap();
     let (found, other) = (built.display().to_string(), component.display().to_string());
     assert!(yaml.contains(&found), "{yaml}");
@@ -38,41 +38,38 @@ fn is_alive(pid: u32) -> bool {
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
 }
 
-fn signal(signal: &str, pid: u32) {
-    assert!(Command::new("kill").args([&format!("-{signal}"), &pid.to_string()]).status().unwrap().success());
-}
-
 #[tokio::test]
-async fn a_host_that_is_killed_leaves_no_compiler_not_even_a_stopped_one() -> Result<()> {
+async fn a_slow_compilation_is_logged_delays_no_other_plugin_and_ends_with_a_host_that_is_killed() -> Result<()> {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() })?;
     let server = cluster.listen((Ipv4Addr::LOCALHOST, 0).into()).await?;
     let place = tempfile::tempdir()?;
     let path = |name: &str| place.path().join(name);
     fs::write(path("kubeconfig"), server.kubeconfig())?;
-    // Seconds to compile.
-    fs::write(path("slow.wasm"), bombs::slowed(&guests::component("good")?, 700))?;
-    fs::write(path("slow.yaml"), configuration("slow", &path("slow.wasm")))?;
+    // It takes 40 s of processor time to compile.
+    fs::write(path("slow.wasm"), bombs::slowed(&guests::component("good")?, 2_000))?;
+    let class = "  limits: { class: interpreter }\n";
+    fs::write(path("slow.yaml"), configuration("slow", &path("slow.wasm"), class))?;
+    fs::write(path("quick.wasm"), &*guests::component("good")?)?;
+    fs::write(path("zquick.yaml"), configuration("quick", &path("quick.wasm"), ""))?;
     let mut command = Command::new(host_binary()?);
-    command.arg("--kubeconfig").arg(path("kubeconfig")).arg("--plugins").arg(path("slow.yaml"));
+    command.arg("--kubeconfig").arg(path("kubeconfig")).arg("--plugins").args([path("slow.yaml"), path("zquick.yaml")]);
     command.args(["--health-probe-bind-address", "0", "--metrics-bind-address", "0"]);
     let mut host = Process::spawn("podium-host", &mut command, path("host.log"))?;
-    let compiler = until("the compiler", WITHIN, async || {
-        host.check_running()?;
-        children(host.id()).pop().context("no child")
-    })
-    .await?;
-    // It is at work, and cannot end by itself.
-    signal("STOP", compiler);
-    assert!(is_alive(compiler));
     until("the log line about it", WITHIN, async || {
-        ensure!(host.log().contains("still compiling after 2 s"), "{}", host.log());
+        host.check_running()?;
+        let log = host.log();
+        let is_logged = |text: &str| log.contains(text);
+        ensure!(is_logged("still compiling after 2 s") && is_logged("plugin loaded plugin=quick"), "{log}");
         Ok(())
     })
     .await?;
+    let compilers = children(host.id());
+    let [compiler] = compilers[..] else { anyhow::bail!("{compilers:?}") };
     assert!(is_alive(compiler));
     host.signal("KILL")?;
     host.ended(WITHIN).await?;
-    until("the end of the compiler", WITHIN, async || {
+    // By itself it would go on for longer.
+    until("the end of the compiler", Duration::from_secs(5), async || {
         ensure!(!is_alive(compiler));
         Ok(())
     })
@@ -92,7 +89,7 @@ async fn a_host_that_is_started_again_in_its_state_directory_compiles_nothing() 
         let component = path(&format!("{}.wasm", number % 2));
         fs::write(&component, bombs::marked(&guests::component("good")?, &(number % 2).to_string()))?;
         let name = format!("good-{number}");
-        fs::write(path(&format!("plugins/{name}.yaml")), configuration(&name, &component))?;
+        fs::write(path(&format!("plugins/{name}.yaml")), configuration(&name, &component, ""))?;
     }
     let options = HostOptions {
         kubeconfig: path("kubeconfig"),

@@ -96,7 +96,7 @@ fn states(loader: &Loader) -> Vec<LoadState> {
 impl Loader {
     /// Keeps components from being read.
     async fn all_turns(&self) -> tokio::sync::SemaphorePermit<'_> {
-        self.turns.acquire_many(u32::try_from(concurrent_loads()).unwrap()).await.unwrap()
+        self.turns.acquire_many(u32::try_from(CONCURRENT_LOADS).unwrap()).await.unwrap()
     }
 }
 

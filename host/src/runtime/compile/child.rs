@@ -12,7 +12,6 @@ use std::{
 
 use podium_pods::model::LimitClass;
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use rustix::process::{Pid, Signal};
 
 use super::{
     super::{engine, limits},
@@ -78,9 +77,11 @@ fn threads() -> Result<ThreadPool, String> {
 /// Makes the kernel end this process when its parent ends.
 #[cfg(target_os = "linux")]
 fn end_with(parent: u32) -> Result<(), String> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| error.to_string())?;
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+        .map_err(|error| error.to_string())?;
     // The parent may have ended before the call.
-    let is_parent = rustix::process::getppid().is_some_and(|pid| u32::try_from(Pid::as_raw(Some(pid))) == Ok(parent));
+    let is_parent = rustix::process::getppid()
+        .is_some_and(|pid| u32::try_from(rustix::process::Pid::as_raw(Some(pid))) == Ok(parent));
     if is_parent {
         Ok(())
     } else {
