@@ -1,6 +1,6 @@
-//! Requests to the API server with a deadline, and its answers as errors that say what to do.
+//! Requests to the API server with a deadline, and its answers as errors that a caller can act on.
 //!
-//! One request is one attempt: what may be sent again, and when, is known to the rooms that send it alone.
+//! One call is one attempt. Only the modules that send a request decide whether and when to repeat it.
 
 mod backpressure;
 mod client;
@@ -22,66 +22,69 @@ use podium_pods::model::text;
 use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
 
-/// The most bytes of one answer, 128 MiB: a page of 500 of the largest Pods seen is a fifth of it.
+/// The most bytes of one response, 128 MiB: five times a page of 500 of the largest Pods seen.
 const MAX_ANSWER_BYTES: usize = 128 << 20;
-/// The most bytes that are read of a refusal: the API server quotes the value that it refuses, which may be megabytes.
+/// The most bytes that are read of an error response. The API server quotes the value that it refuses, which may be
+/// megabytes long.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
-/// The most bytes that are kept of a refusal's message. It goes to logs, reports and guests.
+/// The most bytes that are stored of an error's message, because it goes to logs, reports and guests.
 const MAX_MESSAGE_BYTES: usize = 1 << 10;
-/// The most bytes that are kept of each text of a cause.
+/// The most bytes that are stored of each field of a cause.
 const MAX_CAUSE_BYTES: usize = 256;
-/// Causes that are kept: the API server names each wrong field of an object.
+/// The most causes that are stored. The API server names each wrong field of an object.
 const MAX_CAUSES: usize = 16;
-/// How much of an answer that is no Status is quoted.
+/// The most bytes that are quoted of a response that is not a Status.
 const MAX_QUOTE_BYTES: usize = 200;
 
-/// The bytes of a stream, as they come. Ends for good after an error.
+/// The bytes of a stream as they arrive. The stream ends after an error.
 pub type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, ApiError>> + Send>>;
 
-/// The API server and how long one request to it may take.
+/// A client of the API server with a deadline for each request.
 #[derive(Clone)]
 pub struct Api {
     client: kube::Client,
     deadline: Duration,
-    /// When all requests have ended, whatever the deadline of each.
+    /// The time at which all requests end, regardless of their own deadlines.
     end: Option<Instant>,
-    /// None: whoever sends keeps to Retry-After by itself, as the watch does.
+    /// `None` if the caller observes Retry-After itself, as the watch does.
     backpressure: Option<Arc<Backpressure>>,
 }
 
-/// When a request has ended.
+/// The time at which a request ends.
 #[derive(Clone, Copy)]
 struct Due {
     at: Instant,
     within: Duration,
 }
 
-/// Why a request brought no good answer.
+/// Why a request did not return a usable response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ApiError {
-    /// The API server refused, or something before it did.
+    /// The API server, or a proxy before it, returned an error status.
     #[error("{code}{}: {message}", .reason.as_ref().map(|reason| format!(" {reason}")).unwrap_or_default())]
     Status {
         /// The HTTP status code.
         code: u16,
-        /// Such as "Conflict"; `None` if the answer was no Status, or a Status without a reason.
+        /// The Status' reason, such as "Conflict"; `None` if the response was not a Status, or a Status without a
+        /// reason.
         reason: Option<String>,
-        /// The name of the object that the Status is about; `None` if there is none, as where no such path is served.
+        /// The name of the object that the Status is about; `None` if it names none, as when the path is not served.
         object: Option<String>,
-        /// Escaped, at most 1 KiB.
+        /// The Status' message, escaped, at most 1 KiB.
         message: String,
-        /// The first 16.
+        /// The first 16 causes.
         causes: Vec<Cause>,
-        /// How long the server asks to be left alone.
+        /// The Retry-After of the response.
         retry_after: Option<Duration>,
     },
-    /// Nothing was sent: the API server asked to wait this long.
+    /// Nothing was sent, because the API server had asked to wait. The value is the remaining time.
     #[error("not sent, the API server asked to wait {} s", .0.as_secs_f32())]
     Held(Duration),
-    /// No answer within the deadline. What was asked for may have been done.
+    /// No response arrived within this deadline. The request may have been executed.
     #[error("no answer within {} s", .0.as_secs_f32())]
     Timeout(Duration),
-    /// The connection failed. With `sent` false nothing has reached the API server; else it may have been done.
+    /// The connection failed. If `sent` is false, nothing reached the API server; otherwise the request may have been
+    /// executed.
     #[error("{message}")]
     Transport {
         /// Whether the request may have reached the API server.
@@ -89,7 +92,7 @@ pub enum ApiError {
         /// The error and its causes.
         message: String,
     },
-    /// An answer that is not what was asked for. If it was a write, it was done.
+    /// The response has an unexpected form. A write was executed.
     #[error("malformed answer: {0}")]
     Malformed(String),
 }
@@ -98,11 +101,11 @@ pub enum ApiError {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Cause {
-    /// Such as "metadata.uid".
+    /// The field at fault, such as "metadata.uid".
     pub field: String,
-    /// Such as "DisruptionBudget".
+    /// The machine-readable reason, such as "DisruptionBudget".
     pub reason: String,
-    /// For people.
+    /// The explanation for people.
     pub message: String,
 }
 
@@ -114,7 +117,7 @@ impl Cause {
     }
 }
 
-/// A `metav1.Status`, as far as errors need it.
+/// The fields of a `metav1.Status` that errors need.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Status {
@@ -134,40 +137,40 @@ struct Details {
 }
 
 impl Api {
-    /// Returns the API server behind `client`. Each request ends after `deadline` at the latest.
+    /// Returns a client that sends through `client`. Each request ends after `deadline` at the latest.
     #[must_use]
     pub fn new(client: kube::Client, deadline: Duration) -> Self {
         Self { client, deadline, end: None, backpressure: None }
     }
 
-    /// The same API server, to which nothing is sent before a Retry-After of an earlier answer is over. Clones share
-    /// what they were answered; see [`Backpressure`].
+    /// Returns a client that sends nothing until the Retry-After of an earlier response has passed. Clones share this
+    /// state; see [`Backpressure`].
     #[must_use]
     pub fn with_backpressure(&self) -> Self {
         Self { backpressure: Some(Arc::default()), ..self.clone() }
     }
 
-    /// How long requests of the account are to wait; none: they may be sent. Without an account it is about the host's
-    /// own.
+    /// Returns how long requests of the account have to wait, or `None` if they may be sent. Without an account the
+    /// answer is for the host's own account.
     #[must_use]
     pub fn held(&self, account: Option<&str>) -> Option<Duration> {
         self.backpressure.as_ref()?.wait(account, Instant::now())
     }
 
-    /// The same API server with another deadline.
+    /// Returns the same client with another deadline.
     #[must_use]
     pub fn with_deadline(&self, deadline: Duration) -> Self {
         Self { deadline, ..self.clone() }
     }
 
-    /// The same API server for a piece of work that must have ended by then: a request that is under way is given up,
-    /// one that has not begun is not sent.
+    /// Returns the same client for work that must end by `end`: a request under way is cancelled then, and a later
+    /// one is not sent.
     #[must_use]
     pub fn until(&self, end: Instant) -> Self {
         Self { end: Some(end), ..self.clone() }
     }
 
-    /// The body of a 2xx answer.
+    /// Returns the body of a 2xx response.
     ///
     /// # Errors
     /// See [`ApiError`].
@@ -189,7 +192,7 @@ impl Api {
         })
     }
 
-    /// The body of a 2xx answer as JSON.
+    /// Returns the body of a 2xx response as JSON.
     ///
     /// # Errors
     /// See [`ApiError`].
@@ -198,11 +201,11 @@ impl Api {
         serde_json::from_slice(&bytes).map_err(|error| ApiError::Malformed(error.to_string()))
     }
 
-    /// The body of a 2xx answer as it comes. The deadline is for the head of the answer; how long the body may be
-    /// silent is the caller's to say.
+    /// Returns the body of a 2xx response as a stream. The deadline covers the head of the response; the caller
+    /// limits how long the body may pause.
     ///
     /// # Errors
-    /// See [`ApiError`]; the items of the stream are `Transport` or nothing.
+    /// See [`ApiError`]. The stream itself only returns `Transport` errors.
     pub async fn stream(&self, request: Request<Vec<u8>>) -> Result<Chunks, ApiError> {
         let response = self.send(request, self.due()?).await?;
         let chunks = response.into_body().into_data_stream();
@@ -247,13 +250,13 @@ impl Api {
 }
 
 impl ApiError {
-    /// From the Status in an ERROR event of a watch.
+    /// Returns the error for the Status in an ERROR event of a watch.
     #[must_use]
     pub fn from_status(json: &[u8]) -> Self {
         refusal(0, None, json)
     }
 
-    /// For a guest: what went wrong, without the addresses and names of the way to the API server.
+    /// Returns the message for a guest, without addresses and host names of the connection to the API server.
     #[must_use]
     pub fn for_guests(&self) -> String {
         match self {
@@ -267,7 +270,7 @@ impl ApiError {
         }
     }
 
-    /// The status code of a refusal.
+    /// Returns the status code of an error response.
     #[must_use]
     pub fn code(&self) -> Option<u16> {
         match self {
@@ -276,13 +279,13 @@ impl ApiError {
         }
     }
 
-    /// True when a cause names this reason.
+    /// Returns true if a cause has this reason.
     #[must_use]
     pub fn has_cause(&self, name: &str) -> bool {
         matches!(self, Self::Status { causes, .. } if causes.iter().any(|cause| cause.reason == name))
     }
 
-    /// True for a refusal that is about what was asked for and not about how busy the API server is: a disruption
+    /// Returns true if the error concerns the object of the request instead of the API server's load: a disruption
     /// budget forbids the eviction, or an admission webhook, which may be a tenant's, answered.
     #[must_use]
     pub fn is_about_the_object(&self) -> bool {
@@ -290,7 +293,7 @@ impl ApiError {
         self.has_cause("DisruptionBudget") || matches!(self, Self::Status { message, .. } if webhook(message))
     }
 
-    /// Returns the Retry-After of the answer, or `None` if it has none or if there was no answer.
+    /// Returns the Retry-After of the response, or `None` if there was none or no response.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -300,15 +303,15 @@ impl ApiError {
     }
 }
 
-/// Percent-encodes a value of a query, such as a continue token, which may have any characters. A slash may stay as it
-/// is in a query (RFC 3986, section 3.4).
+/// Percent-encodes a value of a query, such as a continue token, which may contain any character. A slash stays as it
+/// is, because a query may contain it (RFC 3986, section 3.4).
 pub(crate) fn in_query(value: &str) -> PercentEncode<'_> {
     const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
     utf8_percent_encode(value, ENCODED)
 }
 
-/// The first [`MAX_REFUSAL_BYTES`] of a refusal's body, or what came of it: it stays one when its body cannot be read
-/// to the end.
+/// Returns the first [`MAX_REFUSAL_BYTES`] of an error response's body. If the body cannot be read to its end, it
+/// returns the bytes that arrived, so the error keeps its status code.
 async fn beginning(mut body: Body, due: Due) -> Vec<u8> {
     let mut read = Vec::new();
     while read.len() < MAX_REFUSAL_BYTES {
@@ -319,7 +322,7 @@ async fn beginning(mut body: Body, due: Due) -> Vec<u8> {
     read
 }
 
-/// `code` 0: the Status has its own.
+/// Makes the error of a response. With a `code` of 0 the Status' own code is used.
 fn refusal(code: u16, retry_after: Option<Duration>, body: &[u8]) -> ApiError {
     let status = serde_json::from_slice::<Status>(body).ok().filter(|status| status.kind == "Status");
     let Some(status) = status else {
@@ -344,7 +347,7 @@ fn transport(error: &(dyn StdError + 'static)) -> ApiError {
     let mut sent = true;
     let mut next = Some(error);
     while let Some(error) = next {
-        // Found no credentials, or no connection: nothing went out.
+        // There were no credentials or no connection: nothing was sent.
         sent &= !error.downcast_ref().is_some_and(legacy::Error::is_connect);
         sent &= !matches!(error.downcast_ref(), Some(kube::Error::Auth(_)));
         let text = error.to_string();
@@ -398,7 +401,7 @@ mod tests {
         assert_eq!(error.to_string(), "503: upstream is away");
     }
 
-    /// As the API server refuses a ConfigMap whose key is too long: with the key, twice.
+    /// Answers as the API server does when a ConfigMap's key is too long: it quotes the key twice.
     fn quoting(bytes: usize) -> Api {
         let service = service_fn(move |_: Request<Body>| async move {
             let value = "\u{1b}k".repeat(bytes / 2);
@@ -413,7 +416,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_refusal_is_kept_within_bounds_and_escaped_whatever_it_quotes() {
-        // The last exceeds what is read of a body, so that it is quoted instead of parsed.
+        // The last body is longer than the bytes that are read, so it is quoted instead of parsed.
         for (bytes, reason) in [(20, "Invalid"), (300, "Invalid"), (900_000, "")] {
             let error = quoting(bytes).json(get()).await.unwrap_err();
             let ApiError::Status { code: 422, reason: kept, message, causes, .. } = error else { panic!("{error}") };

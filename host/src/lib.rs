@@ -1,6 +1,6 @@
 //! Podium's host: one watch, one Pod cache, many tenants' reconcilers in sandboxes.
 //!
-//! ARCHITECTURE.md has the map: which room may know which. `tests/tests/architecture.rs` holds the code to it.
+//! ARCHITECTURE.md lists the modules and which of them each may use. `tests/tests/architecture.rs` checks it.
 
 #![warn(missing_docs)]
 

@@ -1,7 +1,7 @@
-//! Reads that ask the API server itself, one Pod at a time.
+//! Reads of single Pods from the API server.
 //!
-//! The result goes to the run that asked and nowhere else: the cache is fed by the watch alone. A read that a plugin
-//! asked for is sent as the plugin's account, as its writes are; the host's own reads are sent as the host.
+//! The result is only returned to the caller: the cache is updated by the watch and by write-through. A read that a
+//! plugin requests is sent as the plugin's account, like its writes; the host's own reads are sent as the host.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use podium_pods::{
 
 use crate::api::{Api, ApiError, LiveReadOf, plugin_user_agent};
 
-/// Pods by GET.
+/// Reads Pods with GET.
 #[derive(Clone)]
 pub(crate) struct LivePods {
     api: Api,
@@ -25,8 +25,8 @@ pub(crate) struct LivePods {
 }
 
 impl LivePods {
-    /// Each read takes at most the deadline of `api`. `prune` is the cache's: what the cache does not store is not read
-    /// here either.
+    /// Returns a reader of Pods. Each read takes at most the deadline of `api`. `prune` is the cache's, so fields
+    /// that the cache does not store are not read here either.
     #[must_use]
     pub(crate) fn new(api: Api, prune: Prune) -> Self {
         Self { api, prune }
@@ -39,7 +39,7 @@ impl LivePods {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Arc<CachedPod>>, Refused> {
-        // Guests choose both, and both become part of a path.
+        // Guests choose both values, and both become part of a path.
         let invalid = |what: &str, text: &str, reason| Refused::Invalid(format!("{what} {} {reason}", quoted(text)));
         dns_label(namespace).map_err(|reason| invalid("namespace", namespace, reason))?;
         dns_subdomain(name).map_err(|reason| invalid("pod name", name, reason))?;
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(live.api.held(None), None, "every plugin without an account is held for what shop/hello reads");
         assert_eq!(live.get(Asker::Plugin, &other, "shop", "cart-0").await, answered);
         assert_eq!(live.get(Asker::Host, &sender(), "shop", "cart-0").await, answered);
-        // What the host reads is of its account, like the writes of plugins that have none.
+        // The host's own reads belong to its account, like the writes of plugins without an account.
         assert_eq!(live.api.held(None), Some(Duration::from_secs(60)));
         assert_eq!(live.get(Asker::Host, &other, "shop", "cart-0").await, held);
     }

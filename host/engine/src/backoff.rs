@@ -1,8 +1,7 @@
-//! How long to wait after failures in a row: twice as long after each, up to a bound, with jitter from the caller's
-//! seed.
+//! Waits after consecutive failures: doubled after each one, up to a bound, with jitter from the caller's seed.
 //!
-//! Pure. Callers count the failures and wait; a Retry-After of the API server is theirs too. No crate is used for this,
-//! because randomness comes from a seed: a simulation repeats its waits.
+//! Pure. Callers count the failures, wait, and handle the API server's Retry-After. No crate is used, because
+//! randomness comes from a seed: a simulation repeats its waits.
 
 use std::time::Duration;
 
@@ -18,8 +17,8 @@ pub struct Backoff {
 }
 
 impl Default for Backoff {
-    /// Of runs: from 30 ms, of which the shortest jitter leaves the watch 15 ms to catch up with a conflict, to 5 min.
-    /// Whatever the jitter, a key that always fails has at most 10 runs in its first 10 s.
+    /// Returns the bounds for runs: from 30 ms, whose shortest jitter leaves the watch 15 ms to catch up after a
+    /// conflict, to 5 min. Whatever the jitter, a key that always fails has at most 10 runs in its first 10 s.
     fn default() -> Self {
         Self { first: Duration::from_millis(30), most: Duration::from_secs(300) }
     }
@@ -33,8 +32,8 @@ impl Backoff {
         self.first.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1))).min(self.most)
     }
 
-    /// Returns a wait between half of [`Self::doubled`] and all of it. Clients that failed in one moment do not return
-    /// in one moment, also once all of them wait the longest.
+    /// Returns a wait between half of [`Self::doubled`] and all of it, so that clients that failed at the same moment
+    /// do not retry at the same moment, even at the longest wait.
     pub fn delay(&self, failures: u32, random: &mut impl Rng) -> Duration {
         let doubled = self.doubled(failures);
         random.random_range(doubled / 2..=doubled)

@@ -1,7 +1,7 @@
-//! The time of day for everything below `app`: a start in epoch milliseconds, tokio's clock since, and what `app` has
-//! set since because the system's clock went another way.
+//! The time of day for all modules below `app`: the start in epoch milliseconds, plus tokio's clock, plus the
+//! corrections that `app` sets when the system clock was set.
 //!
-//! Under paused time the whole host stands still with it.
+//! Under paused time this clock is paused too.
 
 use std::sync::{
     Arc,
@@ -10,16 +10,16 @@ use std::sync::{
 
 use tokio::time::Instant;
 
-/// What the system's clock may differ from this one before this one follows: reading both takes a moment, and
-/// conditions and Events have whole seconds.
+/// The difference from the system clock that is ignored. Reading both clocks takes a moment, and conditions and
+/// Events have whole seconds.
 const TOLERANCE_MILLIS: i64 = 100;
 
-/// Every clone shows the same time.
+/// A clock. All clones show the same time.
 #[derive(Debug, Clone)]
 pub struct Clock {
     start_millis: u64,
     start: Instant,
-    /// Added to both, in milliseconds.
+    /// Added to both, in milliseconds. Shared by all clones.
     correction: Arc<AtomicI64>,
 }
 
@@ -36,11 +36,11 @@ impl Clock {
         self.uncorrected().saturating_add_signed(self.correction.load(Relaxed))
     }
 
-    /// Sets every clone to the time that the system's clock shows now. Returns by how many milliseconds that changed
-    /// the time, which is 0 for a difference of up to 100 ms.
+    /// Sets all clones to the present time of the system clock. Returns the change in milliseconds, which is 0 for a
+    /// difference of up to 100 ms.
     ///
-    /// The system's clock and tokio's differ where the former was set, or where the machine was suspended: tokio's
-    /// clock stands still meanwhile.
+    /// The system clock and tokio's differ after the former was set, and after the machine was suspended, when
+    /// tokio's clock stops.
     pub fn set(&self, now_millis: u64) -> i64 {
         let difference = |one: u64, other: u64| i64::try_from(i128::from(one) - i128::from(other)).unwrap_or_default();
         let change = difference(now_millis, self.now_millis());
@@ -52,7 +52,7 @@ impl Clock {
     }
 
     fn uncorrected(&self) -> u64 {
-        // A host that runs for 584 million years may overflow.
+        // This overflows after 584 million years.
         self.start_millis.saturating_add(u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 }

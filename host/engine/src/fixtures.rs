@@ -1,5 +1,5 @@
-//! What tests of this crate and of podium-host put behind the traits of [`ports`](crate::ports), and a count of
-//! warnings. No other code uses it.
+//! Implementations of the traits of [`ports`](crate::ports) for tests of this crate and of podium-host, and a counter
+//! of warnings. No other code uses it.
 
 use std::{
     sync::{
@@ -58,7 +58,7 @@ impl WriteThrough for Nowhere {
     }
 }
 
-/// A subscriber of the log that counts warnings.
+/// A subscriber that counts warnings.
 #[derive(Debug, Clone, Default)]
 pub struct Warnings(Arc<AtomicUsize>);
 

@@ -1,17 +1,18 @@
-//! How the host's own files lie on the disk: a header that says what the file is, then frames. Bytes in, payloads out,
-//! and back; no IO but the reader's.
+//! The format of the host's own files: a header that identifies the file, followed by frames. Converts payloads to
+//! bytes and back; does no IO itself.
 //!
-//! A frame is its payload's length and the checksum of length and payload, both u32 little endian, and the payload.
+//! A frame consists of the payload's length and the checksum of length and payload, both u32 little endian, and the
+//! payload.
 
 use std::io::{self, ErrorKind, Read};
 
 /// Length of the header that [`Format::header`] returns: magic and version.
 pub const HEADER_BYTES: usize = 10;
 const MAGIC_BYTES: usize = 6;
-/// Length and checksum.
+/// The length and the checksum before each payload.
 const FRAME_BYTES: usize = 8;
 
-/// One kind of file.
+/// The format of one kind of file.
 #[derive(Debug, Clone, Copy)]
 pub struct Format {
     /// The first bytes of each file of this kind.
@@ -22,12 +23,12 @@ pub struct Format {
     pub max_payload: usize,
 }
 
-/// What the beginning of a file says.
+/// The result of reading a file's header.
 #[derive(Debug, PartialEq, Eq)]
 pub enum HeaderState {
-    /// As this host writes it.
+    /// A file of this kind and version.
     Ours,
-    /// Nothing is there, or a header that was begun and not written.
+    /// The file is empty, or ends within the header.
     Short,
     /// A file of this kind in another version, which this host cannot read.
     OtherVersion(u32),
@@ -35,15 +36,15 @@ pub enum HeaderState {
     Foreign,
 }
 
-/// A payload is longer than any payload of its file may be.
+/// A payload exceeds the format's limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the payload is longer than an entry of this file may be")]
 pub struct TooLong;
 
-/// Why reading ended before the end.
+/// Why a frame could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The bytes from the reader's offset on are no frame, or not one that belongs there.
+    /// The bytes at the reader's offset are not a frame, or not one that is valid there.
     #[error("{0}")]
     Damaged(String),
     /// The file cannot be read.
@@ -52,7 +53,7 @@ pub enum ReadError {
 }
 
 impl Format {
-    /// What this host writes at the beginning of the file.
+    /// Returns the header of a file of this kind.
     pub const fn header(&self) -> [u8; HEADER_BYTES] {
         let ([a, b, c, d, e, f], [g, h, i, j]) = (self.magic, self.version.to_le_bytes());
         [a, b, c, d, e, f, g, h, i, j]
@@ -78,7 +79,7 @@ impl Format {
     /// Appends a frame.
     ///
     /// # Errors
-    /// When the payload is longer than any payload may be. Nothing is appended then.
+    /// Returns an error if the payload exceeds the format's limit. Then nothing is appended.
     pub fn append(&self, payload: &[u8], bytes: &mut Vec<u8>) -> Result<(), TooLong> {
         let length = u32::try_from(payload.len()).ok().filter(|_| payload.len() <= self.max_payload).ok_or(TooLong)?;
         let length = length.to_le_bytes();
@@ -105,17 +106,17 @@ pub struct Frames<R> {
 }
 
 impl<R: Read> Frames<R> {
-    /// `source` stands behind the header.
+    /// Returns a reader of frames. `source` must be positioned after the header.
     pub fn new(source: R, format: &Format) -> Self {
         Self { source, max_payload: format.max_payload, offset: HEADER_BYTES as u64, payload: Vec::new() }
     }
 
-    /// Where the frame begins that [`Self::next`] reads next.
+    /// Returns the offset of the next frame.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The payload of the next frame; none at the end.
+    /// Returns the payload of the next frame, or `None` at the end.
     pub fn read(&mut self) -> Result<Option<&[u8]>, ReadError> {
         let mut frame = [0; FRAME_BYTES];
         match read_full(&mut self.source, &mut frame)? {

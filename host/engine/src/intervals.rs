@@ -1,8 +1,8 @@
-//! When a log line about something that keeps happening is due: at once, then after 10 s, 30 s, 1 min, 2 min, and every
-//! 5 min from then on, each line with the number of occurrences that it stands for.
+//! Intervals of repeated log lines: at once, then after 10 s, 30 s, 1 min, 2 min, and every 5 min. Each line has the
+//! number of occurrences since the previous one.
 //!
 //! Pure: the caller passes the time and writes the line. One [`Intervals`] is for one message about one subject; a
-//! caller with many subjects keeps one for each, and bounds how many it keeps.
+//! caller with many subjects keeps one for each, and bounds their number.
 //!
 //! ```
 //! # use podium_engine::intervals::Intervals;
@@ -25,7 +25,7 @@ const PAUSES: [Duration; 5] = [
     Duration::from_secs(120),
     Duration::from_secs(300),
 ];
-/// An occurrence after so long without one starts a new series, which is logged at once.
+/// The time without an occurrence after which a new series starts, which is logged at once.
 const QUIET: Duration = Duration::from_secs(300);
 
 /// One series of equal log lines.
@@ -51,11 +51,11 @@ impl Intervals {
         Self { series: None }
     }
 
-    /// Records an occurrence. Returns how many occurrences a line that is logged now stands for, this one included: all
-    /// since the last line. Returns `None` while no line is due.
+    /// Records an occurrence. Returns the number of occurrences since the last line, including this one, if a line is
+    /// due, and otherwise `None`.
     pub fn occurred(&mut self, now: Instant) -> Option<u64> {
         let Some(series) = self.series.as_mut().filter(|series| now < series.last_occurrence + QUIET) else {
-            // What was left unlogged of a series that ended long ago is counted by the first line of the next one.
+            // Occurrences of an earlier series that were not logged are counted by the first line of the next one.
             let unlogged = self.end() + 1;
             self.series = Some(Series { last_occurrence: now, last_line: now, pause: 0, unlogged: 0 });
             return Some(unlogged);
@@ -81,7 +81,8 @@ impl Intervals {
 mod tests {
     use super::*;
 
-    /// The seconds at which a line is due, with its count, of one occurrence each `every` seconds until `until`.
+    /// Returns the seconds at which a line is due and its count, for an occurrence every `every` seconds until
+    /// `until`.
     fn lines(intervals: &mut Intervals, begun: Instant, every: u64, until: u64) -> Vec<(u64, u64)> {
         let seconds = (0..=until).step_by(usize::try_from(every).unwrap());
         let due = |second| Some((second, intervals.occurred(begun + Duration::from_secs(second))?));

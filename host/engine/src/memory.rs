@@ -1,37 +1,37 @@
-//! Returns free heap memory to the kernel after a list, and after many changes. glibc returns only the top of the heap
-//! by itself; blocks that were freed between live ones stay resident until `malloc_trim`. Does nothing with other
-//! allocators.
+//! Returns free heap memory to the kernel after a list, and after many changes. glibc only returns the top of the
+//! heap by itself; blocks that were freed between live ones stay resident until `malloc_trim`. Does nothing with
+//! other allocators.
 
 use std::{collections::VecDeque, time::Duration};
 
 use tokio::time::Instant;
 
-/// How long after a list: when its Pods are in their pages, and when most plugins have run on them.
+/// The delays after a list: when its Pods are in their pages, and when most plugins have run on them.
 const AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
-/// How long after as many changes as there are Pods: pages that were replaced by larger ones leave gaps. The work is
-/// then a small part of the work for these changes.
+/// The delay after as many changes as there are Pods, because replaced pages leave gaps. The cost is small compared
+/// with that of the changes.
 const AFTER_CHANGES: Duration = Duration::from_secs(1);
-/// With fewer changes there is little to return.
+/// The number of changes below which there is little to return.
 const LEAST_CHANGES: usize = 5_000;
 
-/// When memory is to be returned.
+/// The times at which memory is returned.
 #[derive(Debug, Default)]
 pub struct TrimSchedule {
-    /// In order.
+    /// The times, in order.
     due: VecDeque<Instant>,
-    /// Changes since memory was last returned, or since it was planned.
+    /// Changes since memory was last returned, or since a return was scheduled.
     changes: usize,
 }
 
 impl TrimSchedule {
-    /// A list was read, and most of its memory is free soon.
+    /// Schedules returns after a list, most of whose memory is free soon.
     pub fn plan(&mut self) {
         let now = Instant::now();
         self.due = AFTER.map(|after| now + after).into();
         self.changes = 0;
     }
 
-    /// The cache of so many Pods was changed so many times.
+    /// Records that a cache of `pods` Pods was changed `changes` times.
     pub fn changed(&mut self, changes: usize, pods: usize) {
         self.changes += changes;
         if self.changes < pods.max(LEAST_CHANGES) {
@@ -82,7 +82,7 @@ mod tests {
         trims.changed(1_000, pods);
         tokio::time::timeout(HOUR, trims.due()).await.unwrap();
         assert_eq!(start.elapsed(), Duration::from_secs(3_601));
-        // Once for each time, and not beside an earlier one.
+        // Once for each time, and not while another return is scheduled.
         trims.plan();
         trims.changed(30_000, pods);
         tokio::time::timeout(HOUR, trims.due()).await.unwrap();

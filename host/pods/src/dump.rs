@@ -84,7 +84,7 @@ impl Encoder {
 }
 
 fn next_number(numbers: &mut BTreeMap<usize, u32>, address: usize) -> u32 {
-    // No process has memory for so many.
+    // A process cannot have this many.
     let number = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
     numbers.insert(address, number);
     number
@@ -95,14 +95,14 @@ fn next_number(numbers: &mut BTreeMap<usize, u32>, address: usize) -> u32 {
 pub struct Decoder<'a> {
     pool: &'a SkeletonPool,
     skeletons: Vec<Vec<u8>>,
-    /// With the shape itself once a Pod has verified it.
+    /// The skeletons of each shape, and the shape itself once a Pod has verified it.
     shapes: Vec<([usize; FRAGMENTS], Option<Arc<Shape>>)>,
     pods: Vec<Record>,
     arena: RecordArena,
 }
 
 impl<'a> Decoder<'a> {
-    /// Returns a decoder whose skeletons join those of the pool.
+    /// Returns a decoder that adds its skeletons to the pool.
     #[must_use]
     pub fn new(pool: &'a SkeletonPool) -> Self {
         Self { pool, skeletons: Vec::new(), shapes: Vec::new(), pods: Vec::new(), arena: RecordArena::default() }

@@ -14,7 +14,7 @@ pub enum ListenAddress {
     One(SocketAddr),
 }
 
-/// The text of a flag is no [`ListenAddress`].
+/// The value of a flag is not a valid [`ListenAddress`].
 #[derive(Debug, thiserror::Error)]
 #[error("not an address to listen on; use :PORT for all addresses, IP:PORT for one, or 0 for none")]
 pub struct AddressError;

@@ -1,7 +1,7 @@
 //! The host's own HTTP endpoints: probes (`/healthz`, `/readyz`) on one port, `/metrics` on another.
 //!
-//! Neither port authenticates its clients. The kubelet must reach the probes, so they say nothing of any Pod; metrics
-//! are for the loopback interface unless the operator decides otherwise.
+//! Neither port authenticates its clients. The kubelet must reach the probes, so their responses name no Pod. Metrics
+//! are served on the loopback interface unless a flag says otherwise.
 
 mod address;
 mod readiness;
@@ -26,12 +26,12 @@ use crate::telemetry::Metrics;
 /// Returns the readiness of the host now.
 pub type ReadinessNow = Arc<dyn Fn() -> Readiness + Send + Sync>;
 
-/// Connections to the probe port. The kubelet uses one for each probe.
+/// The most concurrent connections to the probe port. The kubelet uses one for each probe.
 const PROBE_CONNECTIONS: usize = 64;
-/// Connections to the metrics port, each of which may hold a response of some megabytes.
+/// The most concurrent connections to the metrics port. Each may hold a response of several megabytes.
 const METRICS_CONNECTIONS: usize = 16;
 
-/// A port's routes and the most connections that it serves at a time.
+/// A port's routes and its limit of concurrent connections.
 pub struct Endpoints {
     router: Router,
     connections: usize,

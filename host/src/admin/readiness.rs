@@ -5,40 +5,40 @@ use std::fmt::Write;
 /// One line of `/readyz?verbose`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
-    /// Such as `watch` or `plugin/shop/tidy`.
+    /// The name of the check, such as `watch` or `plugin/shop/tidy`.
     pub name: String,
-    /// Why the check failed; none when it passed.
+    /// Why the check failed; `None` if it passed.
     pub failure: Option<String>,
-    /// False: a failure is listed and leaves the host ready.
+    /// Whether a failure makes the host unready. Other failures are only listed.
     pub required: bool,
-    /// What the line of a check that passed adds.
+    /// A note after the result of a check that passed.
     pub note: Option<&'static str>,
 }
 
 impl Check {
-    /// A check without which the host is not ready.
+    /// Returns a check without which the host is not ready.
     #[must_use]
     pub fn required(name: impl Into<String>, failure: Option<String>) -> Self {
         Self { name: name.into(), failure, required: true, note: None }
     }
 
-    /// A check that is only listed.
+    /// Returns a check that is listed and does not affect readiness.
     #[must_use]
     pub fn listed(name: impl Into<String>, failure: Option<String>) -> Self {
         Self { name: name.into(), failure, required: false, note: None }
     }
 
-    /// A check that passed, with a note.
+    /// Returns a check that passed, with a note.
     #[must_use]
     pub fn passed(name: impl Into<String>, note: &'static str) -> Self {
         Self { name: name.into(), failure: None, required: false, note: Some(note) }
     }
 }
 
-/// The state of all checks.
+/// The results of all checks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Readiness {
-    /// In the order in which they are listed.
+    /// Checks in the order in which `/readyz?verbose` lists them.
     pub checks: Vec<Check>,
 }
 
@@ -49,7 +49,7 @@ impl Readiness {
         self.checks.iter().all(|check| !check.required || check.failure.is_none())
     }
 
-    /// Returns the response's body: `ok`, or with `verbose` and whenever the host is not ready one line for each check.
+    /// Returns the response body: `ok`, or one line per check if `verbose` is set or the host is not ready.
     #[must_use]
     pub fn render(&self, verbose: bool) -> String {
         let ready = self.is_ready();

@@ -1,10 +1,10 @@
-//! [`Bound`]: a port that slow, silent or many clients cannot block, and that takes a bounded number of the process's
-//! file descriptors, so that the watch can always connect.
+//! [`Bound`]: a port that slow, silent or numerous clients cannot block. It uses a bounded number of file
+//! descriptors, so that the watch can always connect.
 //!
-//! A connection serves one request and has 5 s to send its head and 10 s to take the answer. When the port serves as
-//! many connections as it may, the oldest one is closed in favour of the newest: a probe is answered in well under a
-//! millisecond, so the oldest connection is the one that is slow. Waiting for a free place instead would let whoever
-//! opens connections and sends nothing keep the kubelet out until it restarts the host.
+//! A connection serves one request. It has 5 s to send the request's head and 10 s to read the response. At the limit
+//! of concurrent connections the oldest one is closed in favour of the newest: a probe is answered in well under a
+//! millisecond, so the oldest connection is the slow one. With a queue instead, a client that opens connections and
+//! sends nothing could block the kubelet until it restarts the host.
 
 use std::{collections::VecDeque, io, net::SocketAddr, time::Duration};
 
@@ -22,16 +22,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Endpoints, ListenAddress};
 
-/// How long a client may take to send a request's head. The kubelet's probes time out after 1 s by default.
+/// The time in which a client must send a request's head. The kubelet's probes time out after 1 s by default.
 const HEAD_WITHIN: Duration = Duration::from_secs(5);
-/// How long a connection may last. A scrape by Prometheus times out after 10 s by default.
+/// The longest lifetime of a connection. A scrape by Prometheus times out after 10 s by default.
 const DONE_WITHIN: Duration = Duration::from_secs(10);
-/// The most bytes of a request's head, and of the write buffer beside the body: 16 KiB.
+/// The most bytes of a request's head, and of the write buffer: 16 KiB.
 const BUFFER: usize = 16 << 10;
-/// The pause after `accept` failed for want of descriptors or memory.
+/// The pause after `accept` failed because the process had no descriptors or memory left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(250);
 
-/// A port that is bound and not yet served.
+/// A port that is bound and not served yet.
 #[must_use]
 #[derive(Debug)]
 pub struct Bound {
@@ -39,15 +39,15 @@ pub struct Bound {
     address: SocketAddr,
 }
 
-/// Binds a port; port 0 picks a free one. Returns none for [`ListenAddress::Off`].
+/// Binds a port; port 0 picks a free one. Returns `None` for [`ListenAddress::Off`].
 ///
 /// # Errors
-/// When the address cannot be bound.
+/// Returns the error of the operating system if the address cannot be bound.
 pub async fn bind(address: ListenAddress) -> io::Result<Option<Bound>> {
     let listener = match address {
         ListenAddress::Off => return Ok(None),
         ListenAddress::One(address) => TcpListener::bind(address).await?,
-        // The IPv6 wildcard takes IPv4 too. Where the kernel has no IPv6 there is only the IPv4 one.
+        // The IPv6 wildcard address also accepts IPv4. Without IPv6 in the kernel the IPv4 wildcard is used.
         ListenAddress::All(port) => match TcpListener::bind(("::", port)).await {
             Err(error) if error.kind() != io::ErrorKind::AddrInUse => TcpListener::bind(("0.0.0.0", port)).await?,
             bound => bound?,
@@ -58,13 +58,13 @@ pub async fn bind(address: ListenAddress) -> io::Result<Option<Bound>> {
 }
 
 impl Bound {
-    /// Returns the address with the port that was bound, also where port 0 was asked for.
+    /// Returns the bound address. Its port is the one that the kernel chose if port 0 was requested.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until the token is cancelled; connections that are open then are closed.
+    /// Serves until the token is cancelled, then closes the connections that are still open.
     pub async fn serve(self, endpoints: Endpoints, stop: CancellationToken) {
         let mut connections =
             Connections { most: endpoints.connections, oldest: VecDeque::new(), tasks: JoinSet::new() };
@@ -121,11 +121,11 @@ async fn serve_one(socket: TcpStream, router: axum::Router) {
         .keep_alive(false)
         .max_buf_size(BUFFER)
         .serve_connection(TokioIo::new(socket), service);
-    // A client that is too slow, or that went, concerns no other.
+    // A client that is too slow or has disconnected affects no other client.
     let _ = timeout(DONE_WITHIN, connection).await;
 }
 
-/// Returns true when the next connection may well be accepted.
+/// Returns true if the error concerns one connection, so that `accept` can be called again at once.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
     use crate::admin::{Check, Readiness, probes};
 
-    /// Serves probes that are ready on a free port of the loopback interface.
+    /// Serves probes of a ready host on a free port of the loopback interface.
     async fn serving() -> (SocketAddr, JoinSet<()>) {
         let loopback = ListenAddress::One(([127, 0, 0, 1], 0).into());
         let bound = bind(loopback).await.unwrap().unwrap();
@@ -188,7 +188,7 @@ mod tests {
             }
         }
         assert!(get(address, "/readyz?verbose").await.ends_with("[+]watch ok\nreadyz check passed\n"));
-        // All but the youngest were closed.
+        // All connections except the newest were closed.
         let mut closed = 0;
         for socket in &mut slow {
             closed += usize::from(timeout(Duration::ZERO, socket.read(&mut [0])).await.is_ok());
@@ -205,7 +205,7 @@ mod tests {
         let (address, _server) = serving().await;
         let mut socket = half_sent(address).await;
         let mut silent = TcpStream::connect(address).await.unwrap();
-        // Let the server see both before time is let run.
+        // The server must accept both before the clock advances.
         while accepted(address) < 2 {
             tokio::task::yield_now().await;
         }

@@ -1,4 +1,4 @@
-//! What the API server asked for with Retry-After, kept in the scope that the answer is about:
+//! The Retry-After of earlier responses, stored in the scope that the response is about:
 //!
 //! | answer | scope | at most |
 //! |---|---|---|
@@ -10,9 +10,10 @@
 //! for a budget that another client keeps changing the API server answers 504 with Retry-After, and no cause
 //! distinguishes that from a 504 for all requests.
 //!
-//! When the time is over, one request is let through as a probe, and another one each second until one is answered: a
-//! probe may be a write that hangs in the webhook of its tenant. The first answer ends the hold, unless it asks to wait
-//! again. Without an answer the hold ends a second after its time, where that was less than 5 s, after 6.
+//! When the time is over, one request is sent as a probe, and another one each second until one is answered, because
+//! a probe may be a write that hangs in its tenant's webhook. The first response ends the hold, unless it asks to
+//! wait again. Without a response the hold ends one second after its time; a hold shorter than 5 s ends after 6 s in
+//! all.
 //!
 //! The header `x-kubernetes-pf-prioritylevel-uid` does not distinguish the first row from the last: the API server sets
 //! it on every answer that went through priority and fairness, also on those of evictions and webhooks.
@@ -25,19 +26,19 @@ use tokio::time::Instant;
 
 use super::ApiError;
 
-/// The longest hold of one account. Longer ones are probed.
+/// The longest hold of one account. Longer ones are cut to this and then probed.
 const LONGEST: Duration = Duration::from_secs(60);
-/// The longest hold of all requests: a wrong one stops every tenant, so it is probed soon.
+/// The longest hold of all requests. A wrong one stops every tenant, so it is probed early.
 const LONGEST_OF_ALL: Duration = Duration::from_secs(5);
-/// How long a probe keeps the others waiting before another one is let through.
+/// How long other requests wait for a probe before another probe is sent.
 const PROBE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Marks a request as a live read that this plugin asks for. A plugin may read as fast as it can; what comes of that is
-/// its own to wait for, and not for the writes and reads that the host's account sends for others.
+/// Marks a request as a live read of this plugin. A plugin may read as fast as it can, so a Retry-After on such a
+/// read only delays this plugin's reads, and not what the host's account sends for others.
 #[derive(Debug, Clone)]
 pub struct LiveReadOf(pub String);
 
-/// The holds of one API server, shared by those who send to it.
+/// The holds of one API server, shared by all clones of a client.
 #[derive(Debug, Default)]
 pub struct Backpressure {
     holds: Mutex<BTreeMap<Scope, Hold>>,
@@ -46,47 +47,47 @@ pub struct Backpressure {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Scope {
     All,
-    /// None: the host's own account.
+    /// An account; `None` is the host's own.
     Account(Option<String>),
-    /// What a plugin asks for.
+    /// The live reads of one plugin.
     LiveReads(String),
 }
 
-/// Stays until a probe was answered, and not beyond `end`.
+/// A scope to which nothing is sent. It lasts until a probe was answered, and not beyond `end`.
 #[derive(Debug)]
 struct Hold {
-    /// When the last answer came that asked for it.
+    /// When the latest response asked for it.
     asked: Instant,
     until: Instant,
     end: Instant,
-    /// When the last probe went out.
+    /// When the latest probe was sent.
     probed: Option<Instant>,
 }
 
-/// A request that may be sent. If it was a probe and is dropped without [`Pass::answered`], the next request is a
+/// Permission to send a request. If it was a probe and is dropped without [`Pass::answered`], the next request is a
 /// probe.
 #[must_use]
 pub(super) struct Pass<'a> {
     backpressure: &'a Backpressure,
     began: Instant,
-    /// Of the request, beside [`Scope::All`].
+    /// The request's own scope, beside [`Scope::All`].
     scope: Scope,
-    /// It asks for an eviction.
+    /// True if the request is an eviction.
     evicts: bool,
-    /// Holds for which this request is the probe.
+    /// The holds for which this request is the probe.
     probes: Vec<Scope>,
 }
 
-/// The meaning of an answer for later requests.
+/// The effect of a response on later requests.
 enum Advice {
-    /// It takes requests.
+    /// The API server accepts requests.
     Ready,
     Nothing,
     Wait(Scope, Duration),
 }
 
 impl Backpressure {
-    /// How long requests of the account are to wait. None: they may be sent.
+    /// Returns how long requests of the account have to wait, or `None` if they may be sent.
     #[must_use]
     pub fn wait(&self, account: Option<&str>, now: Instant) -> Option<Duration> {
         let holds = self.holds.lock();
@@ -95,7 +96,7 @@ impl Backpressure {
     }
 
     /// # Errors
-    /// How long to wait, where the request may not be sent.
+    /// Returns a pass for the request, or how long it has to wait.
     pub(super) fn admit<B>(&self, request: &Request<B>, now: Instant) -> Result<Pass<'_>, Duration> {
         let account = || request.headers().get("impersonate-user").and_then(|user| user.to_str().ok());
         let scope = match request.extensions().get() {
@@ -136,18 +137,18 @@ impl Hold {
 }
 
 impl Pass<'_> {
-    /// Takes what came of the request.
+    /// Records the result of the request.
     pub(super) fn answered(mut self, error: Option<&ApiError>, now: Instant) {
         let advice = self.advice(error);
         let mut holds = self.backpressure.holds.lock();
         for scope in self.probes.drain(..) {
-            // A refusal of all requests says nothing about the account or plugin.
+            // An overload of the whole API server says nothing about the account or plugin.
             let is_over = match &advice {
                 Advice::Ready => true,
                 Advice::Nothing => false,
                 Advice::Wait(of, _) => *of != Scope::All && scope == Scope::All,
             };
-            // One that was asked for since is not what this was the probe for.
+            // A hold that was renewed after this probe began does not end with it.
             if is_over && holds.get(&scope).is_some_and(|hold| hold.asked <= self.began) {
                 let (name, account, plugin) = (scope.name(), scope.account(), scope.plugin());
                 tracing::info!(scope = name, account, plugin, "the API server takes requests again");
@@ -287,7 +288,7 @@ mod tests {
         probe.answered(Some(&busy(503, 2)), now);
         assert_eq!(of.wait(None, now), Some(2 * SECOND));
         now += 2 * SECOND;
-        // A probe that was cut off gives its turn to another, one without an answer is repeated a second later.
+        // A probe that is dropped lets another request probe; a probe without a response is repeated after a second.
         drop(of.admit(&request(None), now));
         observe(&of, None, Some(&ApiError::Timeout(SECOND)), now);
         assert_eq!(of.wait(None, now), Some(PROBE_PAUSE));
@@ -327,7 +328,8 @@ mod tests {
         let (of, mut now) = (Backpressure::default(), Instant::now());
         observe(&of, Some("b"), Some(&busy(503, 5)), now);
         let mut held = 0;
-        // The API server is well again. Writes of account a hang in its webhook, each for the 8 s of a request.
+        // The API server has recovered. Writes of account a hang in its webhook, each for the request deadline of 8
+        // s.
         for _ in 0..5 {
             now += 5 * SECOND;
             while of.wait(None, now).is_some() {
@@ -353,7 +355,7 @@ mod tests {
         now += SECOND;
         let second = of.admit(&request(Some("b")), now).ok().unwrap();
         assert_eq!(of.wait(None, now), Some(SECOND));
-        // Without an answer it is over 6 s after it was asked for; with one at once.
+        // Without a response the hold ends after 6 s; with one it ends at once.
         assert_eq!(of.wait(None, begin + 6 * SECOND), None);
         second.answered(None, now);
         assert_eq!(of.wait(None, now), None);

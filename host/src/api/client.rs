@@ -1,7 +1,7 @@
-//! The client of the API server: how it connects, and how it detects that the peer is gone.
+//! The client of the API server: how it connects, and how it detects a lost peer.
 //!
-//! The client repeats no request and has no read timeout, because a watch is silent for as long as nothing happens. TCP
-//! detects a peer that went away silently: by its keepalive, and by bytes that are not acknowledged.
+//! The client never retries and has no read timeout, because a watch is silent while nothing changes. TCP detects a
+//! lost peer, by keepalive probes and by unacknowledged bytes.
 
 use std::time::Duration;
 
@@ -17,37 +17,39 @@ use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn, util::Map
 
 use super::identity::Identity;
 
-/// Shorter than any deadline here: a peer that cannot be reached is reported as such, and not as one that is silent.
+/// Timeout of a connection attempt. It is shorter than any deadline of the host, so that an unreachable peer is
+/// reported as such and not as a timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// A SYN packet is lost like any other, and TCP repeats it after 1, 3 and 7 s: a network that is back would be noticed
-/// that late.
+/// Pause between parallel connection attempts. TCP repeats a lost SYN packet only after 1, 3 and 7 s, so a recovered
+/// network would be noticed that late.
 const ASK_AGAIN: Duration = Duration::from_millis(300);
 
-/// How often the peer of a silent connection is asked whether it is there.
+/// Interval of TCP keepalive probes on an idle connection.
 const PROBE: Duration = Duration::from_secs(1);
-/// A peer that has acknowledged nothing for so long is gone. With the probes this is detected 3 s after its last
-/// packet, which leaves a second to reconnect before readers are marked stale, and another within the promised 5 s.
+/// Time without an acknowledgement after which a peer is lost. Together with the probes a loss is detected 3 s after
+/// the last packet, which leaves one second to reconnect before readers are marked stale, and another within the
+/// promised 5 s.
 const PEER_TIMEOUT: Duration = Duration::from_millis(2_500);
-/// Idle connections are closed before a load balancer forgets them.
+/// Idle time after which a pooled connection is closed, before a load balancer drops it.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Marks, as an extension, a request that is to go over a connection of its own: where one was lost without a word the
-/// others are lost too, and it takes a while until that is found of each.
+/// A request extension: the request uses a new connection. After one connection was lost silently, the other pooled
+/// ones are lost too, and each takes time to be detected.
 #[derive(Debug, Clone, Copy)]
 pub struct NewConnection;
 
-/// A client without retries of its own: by default kube's repeats POSTs too, for up to 1,000 s.
+/// Returns a client that never retries. By default kube's also repeats POSTs, for up to 1,000 s.
 ///
 /// A request without a User-Agent gets the host's. A request without impersonation gets the user and the groups that
 /// the configuration impersonates; a request with impersonation is sent as it is.
 ///
 /// # Errors
-/// When the configuration has no usable certificates, credentials or proxy.
+/// Returns an error if the configuration has no usable certificates, credentials or proxy.
 pub fn client(mut config: kube::Config) -> Result<kube::Client, Box<kube::Error>> {
     let identity = Identity::take(&mut config)?;
     let complete = MapRequestLayer::new(move |request: Request<Body>| identity.complete(request));
     if config.proxy_url.is_some() {
-        // kube connects through the proxy, over HTTP, HTTPS or SOCKS5.
+        // kube connects through a proxy over HTTP, HTTPS or SOCKS5.
         config.default_retry = false;
         config.connect_timeout = Some(CONNECT_TIMEOUT);
         config.read_timeout = None;
@@ -88,7 +90,8 @@ fn connector() -> HttpConnector {
     connector
 }
 
-/// The first connection that comes about. Whoever is refused is not asked again. No end of its own.
+/// Returns the first connection that is established. An attempt that is refused is not repeated. The caller sets the
+/// timeout.
 async fn connected<C: Service<Uri>>(mut tcp: C, uri: Uri) -> Result<C::Response, C::Error> {
     let mut attempts = FuturesUnordered::new();
     loop {
@@ -146,7 +149,7 @@ mod tests {
         let api = Api::new(client(kube::Config::new(uri)).unwrap(), Duration::from_secs(60));
         let silent = tokio::spawn(async move { api.bytes(get()).await });
         let (_held, peer) = listener.accept().await.unwrap();
-        // Of the kernel's table: addresses as hexadecimal, and 02 with hundredths of a second where a keepalive is due.
+        // The kernel's table has addresses in hexadecimal, and 02 with hundredths of a second if a keepalive is due.
         let (peer, port) = (format!(":{:04X}", peer.port()), format!(":{:04X}", address.port()));
         let timer = || {
             let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
@@ -197,7 +200,7 @@ mod tests {
         server.abort();
     }
 
-    /// The head of the request that the API server gets, line by line and in small letters.
+    /// Returns the head of the request that the API server receives, line by line in lower case.
     async fn head(config: impl FnOnce(&mut kube::Config), request: Request<Vec<u8>>) -> Vec<String> {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let uri: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
@@ -286,7 +289,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_connection_is_asked_for_again_until_one_comes_about_and_not_where_it_is_refused() {
         let asked = AtomicU32::new(0);
-        // The first two are lost.
+        // The first two attempts are lost.
         let tcp = service_fn(async |_: Uri| match asked.fetch_add(1, Relaxed) {
             0 | 1 => std::future::pending().await,
             third => Ok::<_, String>(third),

@@ -1,4 +1,4 @@
-//! Who a request is from: its User-Agent, and the user whom it impersonates.
+//! The sender of a request: its User-Agent, and the user that it impersonates.
 //!
 //! An API server takes the first `Impersonate-User` of a request and every `Impersonate-Group`. A request in the name
 //! of a plugin's ServiceAccount must therefore carry nothing of the user that the kubeconfig impersonates: kube's own
@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, Request, header::USER_AGENT};
 use kube::{client::ConfigExt, config::AuthInfo};
 use tower::{Layer, Service, service_fn};
 
-/// What impersonates; with it the request's headers say all.
+/// The header that impersonates a user. If a request has it, the host adds no identity of its own.
 const USER: &str = "impersonate-user";
 /// The most bytes of a plugin's name in a User-Agent. An audit log keeps all of it.
 const MAX_PLUGIN_BYTES: usize = 128;
@@ -20,7 +20,7 @@ const MAX_PLUGIN_BYTES: usize = 128;
 /// Returns the User-Agent of the host's own requests: `podium-host/0.1.0 (linux/amd64)`, as client-go writes it.
 #[must_use]
 pub fn user_agent() -> String {
-    // Go's names, which audit logs have for every other client.
+    // Go's name of the architecture, as audit logs have it for all other clients.
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -29,8 +29,8 @@ pub fn user_agent() -> String {
     format!("podium-host/{} ({}/{architecture})", env!("CARGO_PKG_VERSION"), std::env::consts::OS)
 }
 
-/// Returns the User-Agent of requests that the host makes for a plugin: its own, and `plugin/` with the plugin's name.
-/// Bytes that no header may hold become `_`, and a name of more than 128 bytes is cut.
+/// Returns the User-Agent of requests that the host sends for a plugin: its own, followed by `plugin/` and the
+/// plugin's name. Bytes that are invalid in a header become `_`, and a name of more than 128 bytes is cut.
 #[must_use]
 pub fn plugin_user_agent(plugin: &str) -> String {
     let safe = |byte: u8| if byte.is_ascii_graphic() { char::from(byte) } else { '_' };
@@ -38,7 +38,7 @@ pub fn plugin_user_agent(plugin: &str) -> String {
     format!("{} plugin/{plugin}", user_agent())
 }
 
-/// The headers of requests that do not say themselves who they are from.
+/// The identity headers of requests that have none of their own.
 #[derive(Debug, Clone)]
 pub(super) struct Identity {
     user_agent: HeaderValue,
@@ -46,11 +46,11 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Takes the impersonated user out of the configuration: a client that is made of the rest adds nothing to a
-    /// request.
+    /// Removes the impersonated user from the configuration, so that a client made of it adds no such headers, and
+    /// returns it.
     ///
     /// # Errors
-    /// When a name cannot stand in a header.
+    /// Returns an error if a name cannot be in a header.
     pub(super) fn take(config: &mut kube::Config) -> Result<Self, kube::Error> {
         let configured = &mut config.auth_info;
         let mut impersonating = kube::Config::new(config.cluster_url.clone());
@@ -69,7 +69,7 @@ impl Identity {
         Ok(Self { user_agent, impersonation: impersonation.unwrap_or_default() })
     }
 
-    /// Adds to a request what it does not have.
+    /// Adds the headers that the request lacks.
     pub(super) fn complete<B>(&self, mut request: Request<B>) -> Request<B> {
         let headers = request.headers_mut();
         if !headers.contains_key(USER_AGENT) {

@@ -1,12 +1,12 @@
-//! Runs jobs that block, such as reading the journal, on threads of the runtime that are meant for it; in a simulation,
-//! where no result may depend on how long a job takes, in the caller.
+//! Runs blocking jobs, such as reading the journal, on the runtime's blocking threads. A simulation runs them in the
+//! caller, because no result may depend on how long a job takes.
 
 use podium_engine::ports::Blocking;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
 pub(super) struct BlockingJobs {
-    /// None in a simulation.
+    /// `None` in a simulation.
     runtime: Option<Handle>,
     jobs: TaskTracker,
 }
@@ -16,7 +16,8 @@ impl BlockingJobs {
         Self { runtime, jobs: TaskTracker::new() }
     }
 
-    /// Returns when all jobs have ended. Put a deadline around it: a job waits for a disk that does not answer.
+    /// Returns when all jobs have ended. The caller should set a deadline, because a job waits for as long as the
+    /// disk does not answer.
     pub(super) async fn join(&self) {
         self.jobs.close();
         self.jobs.wait().await;

@@ -1,5 +1,5 @@
-//! Saves the cache now and then and at the end, for a warm start. The disk's calls block and are made on threads of
-//! their own; but in a simulation in this task.
+//! Saves the cache periodically and at shutdown, for a warm start. Disk calls block and run on blocking threads; in a
+//! simulation they run in this task.
 
 use std::{
     io,
@@ -26,10 +26,10 @@ use crate::{
     telemetry::CheckpointFigures,
 };
 
-/// Where and how often the cache is saved.
+/// The directory and the interval of checkpoints.
 #[derive(Debug, Clone)]
 pub struct CheckpointOptions {
-    /// The host's own, and there.
+    /// An existing directory that only this host uses.
     pub directory: PathBuf,
     /// The time between two checkpoints. One more is written at shutdown.
     pub every: Duration,
@@ -37,10 +37,10 @@ pub struct CheckpointOptions {
 
 pub(super) struct CheckpointTask {
     reader: Reader,
-    /// While the cache lacks Pods that the journal knows, the checkpoint before it is the better one.
+    /// True while the cache lacks Pods of the journal. The previous checkpoint is kept during that time.
     incomplete: Arc<AtomicBool>,
     every: Duration,
-    /// None while a thread has it.
+    /// `None` while a blocking thread uses it.
     saver: Option<Saver>,
     simulated: bool,
     cluster: Cluster,
@@ -51,7 +51,7 @@ pub(super) struct CheckpointTask {
 /// When the checkpoint was last written, for metrics.
 #[derive(Debug, Default)]
 pub(super) struct Saved {
-    /// Epoch milliseconds; 0 before the first time.
+    /// Epoch milliseconds; 0 before the first checkpoint.
     at_millis: AtomicU64,
     failing: AtomicBool,
 }
@@ -82,7 +82,7 @@ impl CheckpointTask {
         self.saved.clone()
     }
 
-    /// Runs until `stop`, and saves a last time.
+    /// Runs until `stop`, and then saves one last checkpoint.
     pub(super) async fn run(mut self, stop: CancellationToken) -> anyhow::Result<()> {
         loop {
             let stopped = tokio::time::timeout(self.every, stop.cancelled()).await.is_ok();
@@ -123,7 +123,7 @@ impl CheckpointTask {
     }
 }
 
-/// What an earlier host saved.
+/// Loads the checkpoint that an earlier host saved.
 pub(super) async fn load(
     options: &CheckpointOptions,
     scope: Scope,

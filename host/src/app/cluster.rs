@@ -1,5 +1,6 @@
 //! The identity of the cluster: the uid of its namespace kube-system, which no two clusters share and which never
-//! changes. The files of the state directory are of one cluster; in another cluster all their Pods would look deleted.
+//! changes. The files of the state directory belong to one cluster; in another cluster all their Pods would look
+//! deleted.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,8 +18,8 @@ const NAMESPACE: &str = "/api/v1/namespaces/kube-system";
 /// The uid, once it is known.
 pub(super) type Cluster = Arc<OnceLock<Arc<str>>>;
 
-/// Asks the API server until it answers. Returns `None` where the host may not read the namespace, which is no error:
-/// it needs no right but those on Pods.
+/// Reads the uid and retries until the API server answers. Returns `None` if the host may not read the namespace.
+/// This is not an error, because the host only needs rights on Pods.
 pub(super) async fn identify(api: &Api, observed: &mpsc::Sender<Observation>, seed: u64) -> Option<Arc<str>> {
     let (mut retries, mut failures) = (Retries::new(seed), Intervals::new());
     loop {
@@ -37,7 +38,7 @@ pub(super) async fn identify(api: &Api, observed: &mpsc::Sender<Observation>, se
             return None;
         }
         if matches!(error, ApiError::Transport { sent: false, .. }) {
-            // A server that cannot be reached is not spared by longer waits.
+            // The API server cannot be reached, so longer waits would not reduce its load.
             retries.reset();
         }
         let wait = retries.wait(error.retry_after());

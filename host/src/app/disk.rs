@@ -1,5 +1,5 @@
-//! What a start reads from disks before anything runs: the kubeconfig with its certificates, the state directory.
-//! Everything here blocks.
+//! Reads the files that a start needs: the kubeconfig with its certificates, and the state directory. All calls
+//! block.
 
 use std::{
     fmt, io,
@@ -15,13 +15,13 @@ use tokio::runtime::Handle;
 use super::{CheckpointOptions, compile};
 use crate::{api, checkpoint, runtime::Cache};
 
-/// Why there is no client of the API server.
+/// Why no client of the API server could be made.
 pub(super) enum NoClient {
     Misconfigured(anyhow::Error),
     Failed(kube::Error),
 }
 
-/// Why the state directory cannot be used. Displayed, it follows the flag.
+/// Why the state directory cannot be used. The message follows the flag's name.
 pub(super) enum NoState {
     Journal(journal::Error),
     Checkpoint(io::Error),
@@ -36,7 +36,8 @@ impl fmt::Display for NoState {
     }
 }
 
-/// Makes two clients of one API server: for all but the watch, and for the watch. Within a runtime.
+/// Returns two clients of one API server: one for all requests except the watch, and one for the watch. Must be
+/// called within a runtime.
 pub(super) fn clients(kubeconfig: Option<&Path>) -> Result<(kube::Client, kube::Client), NoClient> {
     let config = Handle::current().block_on(kube_config(kubeconfig)).map_err(NoClient::Misconfigured)?;
     if config.accept_invalid_certs {
@@ -45,7 +46,7 @@ pub(super) fn clients(kubeconfig: Option<&Path>) -> Result<(kube::Client, kube::
              on the way can read and change everything"
         );
     }
-    // It reads the client's certificate.
+    // This reads the client certificate.
     let client = |config| api::client(config).map_err(|error| NoClient::Failed(*error));
     let watch_client = client(config.clone())?;
     Ok((client(config)?, watch_client))
@@ -68,7 +69,7 @@ pub(super) fn state(directory: Option<PathBuf>, checkpoint_seconds: u32, now_mil
     Ok(State { journal, checkpoint, code })
 }
 
-/// The journal of the directory, if one is given.
+/// Opens the directory's journal, if a directory is configured.
 fn journal(directory: Option<&Path>, now_millis: u64) -> Result<Option<journal::Opened>, journal::Error> {
     let Some(directory) = directory else {
         tracing::info!(
@@ -82,7 +83,8 @@ fn journal(directory: Option<&Path>, now_millis: u64) -> Result<Option<journal::
     Ok(Some(opened))
 }
 
-/// Where the cache is saved. One that an earlier host left goes where none is wanted: it has whole Pods.
+/// Returns the checkpoint's options. If checkpoints are disabled, one of an earlier host is deleted, because it
+/// contains whole Pods.
 fn checkpoints(directory: Option<PathBuf>, seconds: u32) -> io::Result<Option<CheckpointOptions>> {
     let Some(directory) = directory else { return Ok(None) };
     if seconds == 0 {
@@ -92,7 +94,7 @@ fn checkpoints(directory: Option<PathBuf>, seconds: u32) -> io::Result<Option<Ch
     Ok(Some(CheckpointOptions { directory, every: Duration::from_secs(seconds.into()) }))
 }
 
-/// The errors' texts contain their causes, so these are not repeated.
+/// The messages of these errors contain their causes, so the chain is not printed again.
 async fn kube_config(file: Option<&Path>) -> anyhow::Result<kube::Config> {
     match file {
         Some(file) => {

@@ -1,5 +1,5 @@
-//! The journal's task: writes what runs note, in batches, and syncs it once a second. The disk's calls block and are
-//! made on threads of their own; but in a simulation, where nothing may depend on how long they take, in this task.
+//! The journal's task: writes recorded entries in batches and syncs the file once a second. Disk calls block and run
+//! on blocking threads; in a simulation, where nothing may depend on their duration, they run in this task.
 
 use std::{fs::File, io, sync::Arc, time::Duration};
 
@@ -8,17 +8,17 @@ use podium_engine::journal::{Journal, Store};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// What a crash of the machine, not of the process, may cost at most.
+/// Interval of syncs: the most that a crash of the machine, as opposed to the process, may lose.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
-/// After a failure.
+/// Pause after a failed write or sync.
 const RETRY: Duration = Duration::from_secs(1);
 
 pub(super) struct JournalTask {
     journal: Arc<Journal>,
-    /// None while a thread has it.
+    /// `None` while a blocking thread uses it.
     store: Option<Store>,
     simulated: bool,
-    /// A sync failed: what was written since the one before it may be lost, and is to be written again.
+    /// A sync failed: entries written since the previous sync may be lost and have to be written again.
     rewrite: bool,
     /// Syncs a file's data.
     sync_data: fn(&File) -> io::Result<()>,
@@ -46,7 +46,7 @@ impl JournalTask {
                         retry = retry.or(Some(Instant::now()));
                     }
                 }
-                // Before writes, which under load are due all the time.
+                // Polled before writes, which under load are always due.
                 () = at(sync_due) => {
                     dirty = None;
                     sync = Some(self.sync());
@@ -66,7 +66,7 @@ impl JournalTask {
         Ok(())
     }
 
-    /// Returns when it is time to write.
+    /// Returns when the next write is due.
     async fn due(&self, retry: Option<Instant>) {
         match retry {
             Some(_) => at(retry).await,
@@ -74,7 +74,7 @@ impl JournalTask {
         }
     }
 
-    /// False when the disk takes nothing.
+    /// Writes the pending entries. Returns false if the disk accepts nothing.
     async fn write(&mut self) -> anyhow::Result<bool> {
         let Some(mut store) = self.store.take() else { anyhow::bail!("the journal was lost by a panic") };
         let (journal, rewrite) = (self.journal.clone(), self.rewrite);
@@ -92,7 +92,7 @@ impl JournalTask {
         Ok(written.is_ok())
     }
 
-    /// Beside further writes: a sync may take long.
+    /// Syncs the file. Writes continue meanwhile, because a sync may take long.
     fn sync(&self) -> BoxFuture<'static, io::Result<()>> {
         let handle = self.store.as_ref().map(Store::handle);
         let sync_data = self.sync_data;
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     thread_local! {
-        /// Syncs that fail from now on.
+        /// How many of the next syncs fail.
         static FAILING: Cell<u32> = const { Cell::new(0) };
     }
 

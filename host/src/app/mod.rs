@@ -1,7 +1,7 @@
-//! Builds the rooms, spawns their tasks, joins them, shuts down. The only room that knows them all.
+//! Builds the modules, spawns and joins their tasks, and shuts them down. The only module that uses all others.
 //!
-//! The clock's start, the seed and the API server's client come in from outside, so that a host can be run in a
-//! simulation as well as in a process ([`process`]).
+//! The caller passes the time, the seed and the API server's client, so that a host can run in a simulation as well
+//! as in a process ([`process`]).
 
 mod blocking;
 mod checkpoint;
@@ -61,54 +61,55 @@ use crate::{
     writeback::Writeback,
 };
 
-/// For one answer of the API server; a page of a list has longer.
+/// Deadline of one request. A page of a list has a longer one.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
-/// Observations that wait for the ingest loop. A relist is one; events come in batches.
+/// Capacity of the channel of observations to the ingest loop. A relist is one observation; events come in batches.
 const OBSERVATIONS: usize = 16;
-/// How long runs that are under way may take to end at shutdown, before they are dropped. With the time to stop the
-/// rest it stays below the 10 s that are promised, and far below Kubernetes' usual 30 s of grace.
+/// Time for runs under way to end at shutdown; after it they are dropped. Together with the rest of the shutdown it
+/// stays below the promised 10 s, and far below Kubernetes' default grace period of 30 s.
 const DRAIN: Duration = Duration::from_secs(8);
-/// How long the journal's last entries and the last checkpoint may take, of the time that is left after that.
+/// Time for the journal's last entries and the last checkpoint, after [`DRAIN`].
 const LAST_ENTRIES: Duration = Duration::from_secs(1);
-/// How long the watch's thread and jobs that read the disk may take to end after that.
+/// Time for the watch's thread and jobs that read the disk to end, after [`LAST_ENTRIES`].
 const LAST_JOBS: Duration = Duration::from_millis(500);
-/// Keys worked on at the same time, unless the caller says otherwise.
+/// Default number of keys that are worked on concurrently.
 const WORKERS: usize = 4;
 /// Bytes of memory of all runs under way, where nothing limits the host's own. A tenant's half is enough for two runs
 /// with the most memory that a configuration may ask for.
 const RUN_MEMORY: u64 = 1 << 30;
 
-/// What a host is made of.
+/// The parts and settings of a host.
 pub struct Options {
-    /// Made by [`crate::api::client`], or over a service in the process.
+    /// The API server's client, made by [`crate::api::client`] or over a service in the process.
     pub client: kube::Client,
-    /// For the watch alone. Where it has connections of its own they belong to the watch's thread.
+    /// The client of the watch. If it has its own connections, they belong to the watch's thread.
     pub watch_client: kube::Client,
-    /// None: all namespaces.
+    /// `None` for all namespaces.
     pub namespace: Option<String>,
-    /// Keys worked on at the same time, of which one plugin gets at most half. The tokio runtime should have one thread
-    /// more, so that probes are answered while every guest computes.
+    /// The number of keys that are worked on concurrently. One plugin uses at most half of it. The tokio runtime
+    /// should have one thread more, so that probes are answered while every guest computes.
     pub workers: usize,
     /// Bytes that all runs under way may use together, as the limits of their plugins declare, of which one tenant gets
     /// at most half. A key waits in the queue until its run's memory is free.
     pub run_memory: u64,
     /// Where the host is observed from outside.
     pub operator: Operator,
-    /// Opened by [`podium_engine::journal::open`]; none: deletions while the host is down are not delivered.
+    /// The journal, opened by [`podium_engine::journal::open`]. With `None`, deletions while the host is down are not
+    /// delivered.
     pub journal: Option<Opened>,
-    /// Beside the journal; none: each start lists all Pods.
+    /// The checkpoint's settings. With `None`, each start lists all Pods.
     pub checkpoint: Option<CheckpointOptions>,
-    /// What of a Pod is not kept.
+    /// The fields of a Pod that are not stored.
     pub prune: Prune,
     /// Where components are compiled. The default is this process, without limits: for simulations and benches.
     pub compilation: Compilation,
     /// What plugins may ask for; none: everything that a configuration can have.
     pub policy: Option<Policy>,
-    /// Of jitter, and of the random numbers of WASI guests: different in every host.
+    /// The seed of jitter and of the random numbers of WASI guests. It must differ between hosts.
     pub seed: u64,
-    /// Epoch milliseconds now.
+    /// The time at the start in epoch milliseconds.
     pub now_millis: u64,
-    /// Reads epoch milliseconds again, so that the host follows a clock that is set. None: time goes on from
+    /// Reads the system clock, so that the host follows when it is set. With `None`, the time advances from
     /// `now_millis`, as in a simulation.
     pub wall_clock: Option<WallClock>,
 }
@@ -137,7 +138,7 @@ impl Options {
     }
 }
 
-/// A host at work. Dropping it ends its tasks without draining; [`App::shutdown`] drains.
+/// A running host. Dropping it ends its tasks without draining; [`App::shutdown`] drains.
 #[must_use]
 pub struct App {
     loader: Arc<Loader>,
@@ -150,12 +151,12 @@ pub struct App {
     services: JoinSet<anyhow::Result<()>>,
     stop: CancellationToken,
     progress: watch::Sender<Phase>,
-    /// None in a simulation.
+    /// `None` in a simulation.
     thread: Option<Thread>,
     blocking: Arc<BlockingJobs>,
 }
 
-/// The part of /readyz that is not the cache's state.
+/// The conditions of /readyz other than the cache's state.
 #[derive(Debug, Clone, Copy)]
 enum Phase {
     Loading,
@@ -164,19 +165,19 @@ enum Phase {
 }
 
 impl App {
-    /// Starts the watch and the workers; plugins come with [`App::load`]. Does not wait for the API server.
+    /// Starts the watch and the workers. [`App::load`] adds plugins. Does not wait for the API server.
     ///
     /// # Errors
-    /// When the engine cannot be made.
+    /// Returns an error if the WebAssembly engine cannot be created.
     pub async fn start(options: Options) -> anyhow::Result<Self> {
         Self::start_on(options, EngineOptions::default()).await
     }
 
-    /// As [`App::start`], for a simulation on one thread under paused time: fuel alone cuts and interleaves runs, so
-    /// that the machine's own time decides nothing and the same seed leads to the same writes.
+    /// Like [`App::start`], for a simulation on one thread under paused time. Only fuel limits and interleaves runs,
+    /// so results do not depend on the machine's speed: the same seed leads to the same writes.
     ///
     /// # Errors
-    /// As [`App::start`].
+    /// See [`App::start`].
     pub async fn start_simulated(options: Options) -> anyhow::Result<Self> {
         Self::start_on(options, EngineOptions { tick: None, ..EngineOptions::default() }).await
     }
@@ -322,10 +323,10 @@ impl App {
         })
     }
 
-    /// [`App::prepare`] and [`App::install`] in one.
+    /// Calls [`App::prepare`] and [`App::install`].
     ///
     /// # Errors
-    /// As [`App::prepare`].
+    /// See [`App::prepare`].
     pub async fn load(&self, spec: PluginSpec) -> anyhow::Result<()> {
         let prepared = self.prepare(spec).await?;
         self.install(prepared).await;
@@ -334,21 +335,21 @@ impl App {
 
     /// Reads, checks and compiles a plugin. Two plugins are compiled at a time.
     ///
-    /// An earlier version of the plugin goes on meanwhile. When this fails, the earlier version goes on only if `spec`
-    /// permits everything that it may do; otherwise it is stopped, because its permissions are no longer configured.
-    /// A configuration that cannot be read never gets here, and so changes nothing.
+    /// An earlier version of the plugin keeps running meanwhile. If this fails, the earlier version continues only if
+    /// `spec` permits everything that it may do; otherwise it is stopped, because its permissions are no longer
+    /// configured. A configuration that cannot be read is rejected before this call and changes nothing.
     ///
     /// # Errors
-    /// When the policy does not permit the plugin, or the file cannot be read, is no plugin, or wants more than its
-    /// grants. A failure that may pass ([`LoadFailure::is_passing`]) is tried again in the background, first after 1 s
-    /// and then up to every 5 minutes, until it succeeds, is refused, or the plugin is loaded or unloaded by a call.
-    /// [`App::plugins`] shows which.
+    /// Returns an error if the policy does not permit the plugin, or if the file cannot be read, is not a plugin, or
+    /// imports more than its grants. A transient failure ([`LoadFailure::is_passing`]) is retried in the background,
+    /// first after 1 s and then up to every 5 minutes, until it succeeds, is refused, or a call loads or unloads the
+    /// plugin. [`App::plugins`] reports the state.
     pub async fn prepare(&self, spec: PluginSpec) -> Result<Prepared, LoadFailure> {
         self.loader.prepare(spec).await
     }
 
-    /// Sets a plugin to work on every Pod that it watches. One of that name is replaced: its runs under way end as they
-    /// are, its memory and its queue stay.
+    /// Starts running a plugin on every Pod that it watches. It replaces a plugin of the same name: runs under way
+    /// finish on the old version, and its memory and queue are kept.
     pub async fn install(&self, prepared: Prepared) {
         self.loader.install(prepared).await;
     }
@@ -358,14 +359,14 @@ impl App {
         self.loader.expect(id);
     }
 
-    /// The load state of every configured plugin, ordered by namespace, then name: which are loaded, waiting or
-    /// refused, with the reason.
+    /// Returns the load state of every configured plugin, with the reason if it is not loaded, ordered by namespace,
+    /// then name.
     #[must_use]
     pub fn plugins(&self) -> Vec<PluginState> {
         self.loader.plugins()
     }
 
-    /// All plugins that there are at the start are loaded: /readyz may say so.
+    /// Records that all plugins of the start are loaded, which /readyz requires.
     pub fn started(&self) {
         if let Some(journal) = &self.journal {
             let loaded: Vec<_> = self.dispatch.registry.all().iter().map(|loaded| loaded.spec.id.clone()).collect();
@@ -376,36 +377,36 @@ impl App {
         self.progress.send_replace(Phase::Serving);
     }
 
-    /// Takes a plugin out; its runs under way end as they are. Returns false when there was none of that name.
+    /// Removes a plugin; its runs under way finish. Returns false if there was none of that name.
     pub async fn unload(&self, id: &PluginId) -> bool {
         self.loader.unload(id).await
     }
 
-    /// What runs and writes have come to, by plugin.
+    /// Returns the results of runs and writes by plugin.
     #[must_use]
     pub fn status(&self) -> Arc<Status> {
         self.status.clone()
     }
 
-    /// The cache.
+    /// Returns a reader of the cache.
     #[must_use]
     pub fn reader(&self) -> Reader {
         self.dispatch.reader.clone()
     }
 
-    /// Why readers may see old data; none when all is well.
+    /// Returns why readers may see old data; `None` if they see current data.
     #[must_use]
     pub fn unready(&self) -> Option<String> {
         stale(&self.dispatch.reader)
     }
 
-    /// True when nothing is due and nothing runs; what waits for a delay or a back-off does not count.
+    /// Returns true if nothing is due and nothing runs. Keys that wait for a delay or a back-off do not count.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.dispatch.queue.is_idle()
     }
 
-    /// Waits until a task ends that never should, and says why it did. Cancel safe.
+    /// Waits until a task ends that should run forever, and returns the reason. Cancel safe.
     pub async fn failed(&mut self) -> anyhow::Error {
         let ended = tokio::select! {
             biased;
@@ -421,7 +422,8 @@ impl App {
         }
     }
 
-    /// No new runs; those under way finish and send what they staged, or are dropped after 8 s. Then the rest stops.
+    /// Starts no new runs. Runs under way finish and send what they staged; after 8 s they are dropped. Then the
+    /// other tasks stop.
     pub async fn shutdown(mut self) {
         self.progress.send_replace(Phase::Draining);
         self.dispatch.queue.close();
@@ -431,7 +433,8 @@ impl App {
             self.workers.shutdown().await;
         }
         self.stop.cancel();
-        // The journal's last entries and the last checkpoint; a disk that does not answer is not waited for.
+        // The journal's last entries and the last checkpoint. The timeout bounds the wait for a disk that does not
+        // answer.
         let kept = async { while self.state_tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(LAST_ENTRIES, kept).await.is_err() {
             tracing::warn!("the journal's last entries or the checkpoint were not written: the disk does not answer");
@@ -455,7 +458,7 @@ impl App {
 
 type StartedJournal = (Option<Arc<Journal>>, Option<Reopened>, JoinSet<anyhow::Result<()>>);
 
-/// Sets the journal's task to work, if there is a journal.
+/// Spawns the journal's task, if there is a journal.
 fn start_journal(
     opened: Option<Opened>,
     namespace: Option<String>,

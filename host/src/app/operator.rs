@@ -1,4 +1,4 @@
-//! What operators see of a host: readiness and metrics, served on the ports that the process has bound.
+//! Readiness and metrics, served on the ports that the process has bound.
 
 use std::sync::Arc;
 
@@ -17,18 +17,18 @@ use crate::{
     telemetry::{CacheFigures, Dropped, JournalFigures, Metrics, Sources},
 };
 
-/// Where a host is observed from outside. By default nowhere.
+/// The ports that serve probes and metrics. By default there are none.
 #[derive(Debug, Default)]
 pub struct Operator {
-    /// `/healthz` and `/readyz`.
+    /// The port of `/healthz` and `/readyz`.
     pub probes: Option<Bound>,
-    /// `/metrics`.
+    /// The port of `/metrics`.
     pub metrics: Option<Bound>,
-    /// The log's losses, for metrics.
+    /// The number of dropped log lines, for metrics.
     pub dropped: Arc<Dropped>,
 }
 
-/// The rooms that readiness and metrics are read from.
+/// The modules from which readiness and metrics are read.
 pub(super) struct Observed {
     pub(super) status: Arc<Status>,
     pub(super) registry: Arc<Registry>,
@@ -43,7 +43,7 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    /// Spawns the servers of the ports that are bound.
+    /// Spawns the servers of the bound ports.
     pub(super) fn serve(
         self,
         operator: Operator,
@@ -68,8 +68,8 @@ impl Observed {
         }
     }
 
-    /// A plugin that could not be loaded is listed and leaves the host ready: one tenant's component must not take the
-    /// others' host out of service.
+    /// A plugin that could not be loaded is listed and does not make the host unready: one tenant's component must
+    /// not take the host out of service for others.
     fn readiness(&self) -> Readiness {
         let (phase, plugins) = (*self.phase.borrow(), self.status.loads());
         let draining = matches!(phase, Phase::Draining).then(|| "draining".to_owned());
@@ -127,7 +127,7 @@ impl Observed {
     }
 }
 
-/// Why readers may see old data.
+/// Returns why readers may see old data.
 pub(super) fn stale(reader: &Reader) -> Option<String> {
     reader.staleness().map(|staleness| format!("the cache is stale: {}", staleness.reason))
 }

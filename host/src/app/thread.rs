@@ -1,11 +1,12 @@
-//! A thread only for the watch and the ingest loop.
+//! A thread for the watch and the ingest loop only.
 //!
-//! On the workers' threads each step of an event, from the socket to the queue, could have to wait for a guest or to
-//! wake another thread. Here one thread handles an event from the socket to the queue, and the kernel schedules it
-//! however many guests compute.
+//! On the workers' threads each step of an event, from the socket to the queue, might wait for a guest or wake
+//! another thread. On its own thread an event is handled without a switch, and the kernel schedules the thread no
+//! matter how many guests compute.
 //!
-//! Waking a thread costs more than handling an event. Therefore the thread sleeps before it waits for more events while
-//! they come fast, and handles the events of that time as one batch; slow events are handled at once.
+//! Waking a thread costs more than handling an event. Therefore the thread sleeps shortly before it waits for more
+//! events at a high rate, and handles the events of that time as one batch. At a low rate each event is handled at
+//! once.
 
 use std::{
     convert::Infallible,
@@ -25,14 +26,14 @@ use tokio::{
 
 use crate::watch::Counters;
 
-/// Events are fast from so many in a second on.
+/// Events per second from which the rate is high.
 const FAST: u64 = 5_000;
-/// What an event may have to wait for then, before it is taken.
+/// The sleep at a high rate, which is the most that it delays an event.
 const REST: Duration = Duration::from_millis(1);
-/// Their number is looked at after this, so that a fast burst which ends costs a few rests.
+/// Interval in which the rate is measured. It is short, so that a burst that has ended costs only a few sleeps.
 const WINDOW: Duration = Duration::from_millis(2);
 
-/// How fast events come.
+/// Measures the rate of events.
 #[derive(Debug)]
 struct Pace {
     since: Instant,
@@ -41,7 +42,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// `events` so far. True: rest before you wait for more.
+    /// Records that there were `events` so far. Returns true if the thread should sleep before it waits for more.
     fn is_fast(&mut self, now: Instant, events: u64) -> bool {
         let passed = now.saturating_duration_since(self.since);
         if passed >= WINDOW {
@@ -53,13 +54,14 @@ impl Pace {
     }
 }
 
-/// What a watch and what takes its observations run on, in one thread. Those are the watch's counters.
+/// Returns a runtime with one thread for a watch and the receiver of its observations. `counters` are those of the
+/// watch.
 ///
 /// # Errors
-/// When the process may have no more files.
+/// Returns an error if the process has no file descriptors left.
 pub fn ingest_runtime(counters: Arc<Counters>) -> io::Result<Runtime> {
     let pace = Mutex::new(Pace { since: Instant::now(), events: 0, is_fast: false });
-    // Called when there is nothing left to do but to wait.
+    // Called when the thread has nothing left to do except wait.
     #[expect(clippy::disallowed_methods, reason = "the thread has nothing else to do, which is why this is called")]
     let park = move || {
         if pace.lock().is_fast(Instant::now(), counters.events()) {
@@ -71,7 +73,7 @@ pub fn ingest_runtime(counters: Arc<Counters>) -> io::Result<Runtime> {
 
 pub(super) struct Thread {
     runtime: Handle,
-    /// Ends the thread, and all tasks on it, when it is dropped.
+    /// Ends the thread and all its tasks when dropped.
     wanted: oneshot::Sender<Infallible>,
     /// Closed when the thread has dropped its tasks.
     ended: oneshot::Receiver<Infallible>,
@@ -80,27 +82,27 @@ pub(super) struct Thread {
 
 impl Thread {
     /// # Errors
-    /// When the process may have no more threads or files.
+    /// Returns an error if the process can create no more threads or files.
     pub(super) fn start(counters: Arc<Counters>) -> io::Result<Self> {
         let runtime = ingest_runtime(counters)?;
         let handle = runtime.handle().clone();
         let (wanted, unwanted) = oneshot::channel::<Infallible>();
         let (ends, ended) = oneshot::channel::<Infallible>();
         let thread = thread::Builder::new().name("podium-ingest".to_owned()).spawn(move || {
-            // Nothing is ever sent: the wait ends when the other side is dropped.
+            // Nothing is ever sent: the wait ends when the sender is dropped.
             let _ = runtime.block_on(unwanted);
-            // Drops the tasks. Does not wait for a name that is being resolved.
+            // Drops the tasks. Does not wait for a DNS lookup.
             runtime.shutdown_background();
             drop(ends);
         })?;
         Ok(Self { runtime: handle, wanted, ended, thread })
     }
 
-    /// Ends the thread and joins it. Put a deadline around it: a task that blocks holds the thread up. Dropped instead
-    /// of joined, the thread ends as soon, but without a report of a panic.
+    /// Ends the thread and joins it. The caller should set a deadline, because a task that blocks delays the thread's
+    /// end. Dropping it instead also ends the thread, but does not report a panic.
     pub(super) async fn join(self) {
         drop(self.wanted);
-        // Nothing is ever sent: the wait ends when the thread has only to return, or has panicked.
+        // Nothing is ever sent: the wait ends when the thread is about to return, or has panicked.
         let _ = self.ended.await;
         if let Err(panic) = self.thread.join() {
             tracing::error!(panic = panic_message(&*panic), "the thread of the watch panicked");
@@ -133,7 +135,7 @@ mod tests {
         assert!(task.await.unwrap_err().is_cancelled());
     }
 
-    /// What it says at each of these times, in microseconds, with so many events.
+    /// Returns the results of `is_fast` at these times in microseconds, with these numbers of events.
     fn said(looks: &[(u64, u64)]) -> Vec<bool> {
         let begun = Instant::now();
         let mut pace = Pace { since: begun, events: 0, is_fast: false };

@@ -1,13 +1,13 @@
-//! Keeps the host's clock by the system's. What dates conditions and Events counts on from a start by a clock that
-//! knows nothing of a system clock that is set later, and that stands still while the machine is suspended.
+//! Keeps the host's clock in step with the system's. The dates of conditions and Events advance with the monotonic
+//! clock, which does not follow when the system clock is set, and which stops while the machine is suspended.
 
 use std::{sync::Arc, time::Duration};
 
 use podium_engine::clock::Clock;
 
-/// How often the system's clock is read: times are wrong for so long after it was set.
+/// How often the system clock is read, and so how long dates are wrong after it was set.
 const EVERY: Duration = Duration::from_secs(5);
-/// A change of the time by less than this is not logged, in milliseconds: NTP makes such changes all day.
+/// The smallest change in milliseconds that is logged. NTP makes smaller ones all day.
 const LOGGED_CHANGE: i64 = 2_000;
 
 /// Returns epoch milliseconds.

@@ -1,4 +1,4 @@
-//! Entries of a checkpoint: each the payload of a frame, in `podium-wire`'s encoding.
+//! The entries of a checkpoint. Each is the payload of a frame, in `podium-wire`'s encoding.
 
 use std::fmt;
 
@@ -8,28 +8,29 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Visitor};
 
 pub(super) const FORMAT: Format = Format {
     magic: *b"podchk",
-    // With every change of what keys and own values mean, too; a test knows what a checkpoint of this version looks
-    // like.
+    // To be increased when the meaning of skeletons or values changes; a test compares a checkpoint of this version.
     version: 5,
-    // Larger texts are written in pieces.
+    // Longer texts are written in pieces.
     max_payload: 2 << 20,
 };
 
-/// The most bytes of one text in one entry.
+/// The most bytes of a text in one entry.
 pub(super) const PIECE: usize = 1 << 20;
-/// The most bytes of one text: larger than any Pod that the watch takes.
+/// The most bytes of one text: more than any Pod that the watch accepts.
 pub(super) const MAX_TEXT: usize = 128 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Entry {
-    /// The first entry. `cluster` is the uid of the namespace kube-system, or `None` if the host could not read it.
+    /// The first entry: what the checkpoint covers. `cluster` is the uid of the namespace kube-system, or `None` if
+    /// the host could not read it.
     Of {
         scope: Scope,
         cluster: Option<String>,
     },
-    /// The JSON of a part, with marks for the own values of each Pod. Numbered in order from 0, as are pool.
+    /// The JSON of a fragment with placeholders for each Pod's values. Entries of each type are numbered from 0 in
+    /// order.
     Key(Bytes),
-    /// The keys of its three parts.
+    /// A shape: the numbers of its three skeletons.
     Shape([u32; 3]),
     Pod {
         shape: u32,
@@ -38,36 +39,35 @@ pub(super) enum Entry {
         revision: u64,
         own: Bytes,
     },
-    /// A Pod that shares nothing with others, as JSON.
+    /// An unshared Pod, as JSON.
     Alone(Bytes),
-    /// The beginning of a text that is too long for one entry: of the key, own values or JSON of the next entry that is
-    /// no piece.
+    /// The beginning of a text that is too long for one entry. It belongs to the next entry that is not a piece.
     Piece(Bytes),
-    /// The last one: how many Pods there are, and of which state of the cache they are.
+    /// The last entry: the number of Pods and the state of the cache that they are.
     End {
         pods: u64,
         revision: u64,
     },
 }
 
-/// What a checkpoint is of. One of anything else is of no use.
+/// What a checkpoint covers. A host ignores a checkpoint of another scope.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scope {
-    /// None: all of them.
+    /// `None` for all namespaces.
     namespace: Option<String>,
-    /// Annotations that were cut away.
+    /// Annotations that were pruned.
     pruned: Vec<String>,
 }
 
 impl Scope {
-    /// Returns the scope of a host that watches this namespace, or all, and cuts these annotations away.
+    /// Returns the scope of a host that watches this namespace, or all, and prunes these annotations.
     #[must_use]
     pub fn new(namespace: Option<&str>, prune: &Prune) -> Self {
         Self { namespace: namespace.map(str::to_owned), pruned: prune.keys().map(str::to_owned).collect() }
     }
 }
 
-/// Written in one piece.
+/// Encoded in one piece.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Bytes(pub(super) Vec<u8>);
 

@@ -1,12 +1,12 @@
-//! The cache on the disk, for a warm start: Pods, and the revision from which a watch resumes.
+//! The cache on disk, for a warm start: Pods, and the revision at which a watch resumes.
 //!
-//! A file is one complete state of the cache, and the revisions up to which it stayed unchanged. A new file is written
-//! beside the old one and then replaces it. A file that is damaged or of another version is ignored, because a list is
-//! always possible. The shared text of Pods is stored once, as in memory, so the file is as large as the cache. Pods of
-//! the file are built and verified as Pods from the API server are. Whether the API server still has the history since
-//! the checkpoint is determined by the watch.
+//! A file is one complete state of the cache, and the revisions up to which it stayed unchanged. A new file is
+//! written beside the old one and then replaces it. A file that is damaged or of another version is ignored, because
+//! a list is always possible. Shared text is stored once, as in memory, so the file is as large as the cache. Pods of
+//! the file are built and verified like Pods from the API server. The watch determines whether the API server still
+//! has the history since the checkpoint.
 //!
-//! Everything here blocks.
+//! All calls block.
 
 mod entry;
 #[cfg(test)]
@@ -31,17 +31,17 @@ use podium_pods::{
 };
 
 const FILE: &str = "checkpoint";
-/// Written beside it, and then put in its place.
+/// The file that is being written; it is renamed to [`FILE`].
 const NEXT: &str = "checkpoint.next";
-/// Of the file, read at once.
+/// Bytes of the file that are read at once.
 const BUFFER: usize = 256 << 10;
-/// What a checkpoint leaves free on the disk for the journal: twice what the journal keeps in memory while the disk
-/// takes nothing.
+/// Bytes of disk space that a checkpoint leaves free for the journal: twice what the journal buffers in memory while
+/// the disk accepts nothing.
 const RESERVE: u64 = 16 << 20;
-/// Free space is asked for again each time so much was written.
+/// Bytes written between two checks of the free space.
 const LOOK_EVERY: u64 = 4 << 20;
 
-/// Returns the bytes that are free for this process on the disk of a directory.
+/// Returns the bytes that are available to this process on a directory's disk.
 type Free = fn(&Path) -> io::Result<u64>;
 
 /// Writes the checkpoints of one host.
@@ -63,26 +63,26 @@ struct Saved {
 }
 
 impl Saver {
-    /// The directory is the host's own, and there.
+    /// Returns a saver for an existing directory that only this host uses.
     #[must_use]
     pub fn new(directory: PathBuf, scope: Scope) -> Self {
         Self { directory, scope, last: None, free }
     }
 
-    /// As if the disk had so much space.
+    /// Returns the saver with another source for the free space.
     #[cfg(test)]
     fn with_free(self, free: Free) -> Self {
         Self { free, ..self }
     }
 
     /// Saves these Pods at this revision of the cache. `cluster` is the uid of the namespace kube-system. `edits`
-    /// counts up with every change of them: where none was since the last time the new revision is all that is written.
+    /// grows with every change of the Pods: if it is the same as at the last call, only the new revision is written.
     ///
-    /// It is not synced: what a crash of the machine leaves of it is passed over.
+    /// The file is not synced. A file that is incomplete after a crash of the machine is ignored.
     ///
     /// # Errors
-    /// Those of the disk, also where it has not enough free space for the checkpoint and the journal beside it. The
-    /// checkpoint before this one stays then, and nothing of this one.
+    /// Returns the errors of the disk, also if it has too little free space for the checkpoint and the journal. The
+    /// previous checkpoint stays then.
     pub fn save(
         &mut self,
         pods: impl Iterator<Item = Arc<CachedPod>>,
@@ -99,7 +99,7 @@ impl Saver {
                 Saved { revision, ..last }
             }
             _ => self.write(pods, revision, edits, cluster).inspect_err(|_| {
-                // It would take the journal's space until the next attempt.
+                // Otherwise it would occupy the journal's space until the next attempt.
                 let _ = fs::remove_file(self.directory.join(NEXT));
             })?,
         };
@@ -107,7 +107,7 @@ impl Saver {
         Ok(())
     }
 
-    /// A new file, which takes the place of the old one when it is whole.
+    /// Writes a new file, which replaces the old one when it is complete.
     fn write(
         &self,
         pods: impl Iterator<Item = Arc<CachedPod>>,
@@ -115,12 +115,12 @@ impl Saver {
         edits: u64,
         cluster: Option<&str>,
     ) -> io::Result<Saved> {
-        // The old one stays beside the new one until that is whole.
+        // The old file stays until the new one is complete.
         let likely = fs::metadata(self.directory.join(FILE)).map_or(0, |last| last.len());
         let space = Space { directory: &self.directory, free: self.free };
         space.is_enough_for(likely.saturating_mul(2))?;
         let next = self.directory.join(NEXT);
-        // Pods have values of environment variables: for the host's own user alone.
+        // Pods contain values of environment variables, so only the host's user may read the file.
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
         let mut saving = Saving {
             file: BufWriter::with_capacity(BUFFER, file),
@@ -149,7 +149,7 @@ fn free(directory: &Path) -> io::Result<u64> {
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// How much a checkpoint may take of the disk.
+/// The disk space that a checkpoint may use.
 struct Space<'a> {
     directory: &'a Path,
     free: Free,
@@ -174,7 +174,7 @@ struct Saving<'a> {
     frame: Vec<u8>,
     encoder: dump::Encoder,
     space: Space<'a>,
-    /// Bytes written since free space was asked for.
+    /// Bytes written since the free space was last checked.
     since_look: u64,
 }
 
@@ -194,7 +194,7 @@ impl Saving<'_> {
         Ok(())
     }
 
-    /// Writes a long text in pieces. Returns the last one, for the entry that it belongs to.
+    /// Writes a long text in pieces. Returns the last piece, which the entry itself contains.
     fn pieces(&mut self, text: Vec<u8>) -> io::Result<Bytes> {
         let mut rest = &*text;
         while rest.len() > PIECE {
@@ -222,8 +222,8 @@ fn frame(entry: &Entry, bytes: &mut Vec<u8>) -> io::Result<()> {
     FORMAT.append(&payload, bytes).map_err(io::Error::other)
 }
 
-/// Reads the checkpoint of the host's directory. Returns `None` if there is none, or none that can be used; the log
-/// says why.
+/// Reads the checkpoint of the host's directory. Returns `None` and logs the reason if there is none, or none that
+/// can be used.
 #[must_use]
 pub fn load(directory: &Path, scope: &Scope, pool: &SkeletonPool) -> Option<Checkpoint> {
     let path = directory.join(FILE);
@@ -247,10 +247,10 @@ pub fn load(directory: &Path, scope: &Scope, pool: &SkeletonPool) -> Option<Chec
     }
 }
 
-/// Removes it, and one that was begun, for a host that is to keep none.
+/// Removes the checkpoint and an unfinished one, for a host that keeps none.
 ///
 /// # Errors
-/// Those of the disk, but where there is none.
+/// Returns the errors of the disk; a missing file is not an error.
 pub fn remove(directory: &Path) -> io::Result<()> {
     for file in [FILE, NEXT] {
         match fs::remove_file(directory.join(file)) {
@@ -305,10 +305,10 @@ fn damaged(reason: impl Into<String>) -> ReadError {
     ReadError::Damaged(reason.into())
 }
 
-/// What was read of a file.
+/// The contents of a file so far.
 struct Loading<'a> {
     decoder: dump::Decoder<'a>,
-    /// The beginning of the next entry's text.
+    /// The pieces of the next entry's text.
     pieces: Vec<u8>,
 }
 
@@ -317,7 +317,7 @@ impl<'a> Loading<'a> {
         Self { decoder: dump::Decoder::new(pool), pieces: Vec::new() }
     }
 
-    /// A text whose last piece this is.
+    /// Returns the text of which this is the last piece.
     fn whole(&mut self, last: Vec<u8>) -> Vec<u8> {
         if self.pieces.is_empty() {
             return last;
@@ -327,7 +327,7 @@ impl<'a> Loading<'a> {
         text
     }
 
-    /// Returns `None` if the entry does not fit.
+    /// Adds an entry. Returns `None` if it is not valid here.
     fn take(&mut self, entry: Entry) -> Option<()> {
         let entry = match entry {
             Entry::Piece(Bytes(piece)) => {

@@ -15,7 +15,7 @@ use super::*;
 
 const REVISION: Revision = Revision(9_000);
 
-/// Pods of three workloads, in the order of their names, and one in no form of an API server's.
+/// Pods of three workloads in the order of their names, and one unshared Pod.
 fn pods(pool: &SkeletonPool) -> Vec<Arc<CachedPod>> {
     let mut scratch = Scratch::default();
     let mut json: Vec<String> =
@@ -75,7 +75,7 @@ fn the_file_is_for_the_hosts_own_user_and_is_as_large_as_what_pods_do_not_share(
     let directory = saved(&pods(&SkeletonPool::new(1)));
     let file = fs::metadata(directory.path().join(FILE)).unwrap();
     assert_eq!(file.permissions().mode() & 0o777, 0o600);
-    // As JSON they are 3 kB each.
+    // As JSON each Pod has 3 kB.
     assert!(file.len() < 90 * 600, "{} bytes", file.len());
 }
 
@@ -196,8 +196,8 @@ fn a_checkpoint_of_other_pods_is_passed_over() {
     assert!(load(directory.path(), &scope(), &pool).is_none());
 }
 
-/// Pods with up to 12 MB of JSON each, as `<` in an environment variable makes them: one that shares all but its name
-/// with others, one with a large value of its own, and one that shares nothing.
+/// Pods with up to 12 MB of JSON each, as `<` in an environment variable makes them: one that only differs in its
+/// name, one with a large value of its own, and an unshared one.
 fn giants(pool: &SkeletonPool) -> Vec<Arc<CachedPod>> {
     let escaped = r"\u003c".repeat(2 << 20);
     let of = |name: &str, prefix: &str, note: &str| {
@@ -237,7 +237,7 @@ fn the_cluster_is_saved_where_it_is_known() {
 fn a_checkpoint_that_cannot_be_written_leaves_the_old_one_and_nothing_else() {
     let pool = SkeletonPool::new(1);
     let directory = saved(&pods(&pool));
-    // Something in the way: the new file is written, and cannot take the place of the old one.
+    // A directory at the target's path: the new file is written and cannot replace it.
     fs::remove_file(directory.path().join(FILE)).unwrap();
     fs::create_dir(directory.path().join(FILE)).unwrap();
     fs::write(directory.path().join(FILE).join("in the way"), "").unwrap();
@@ -254,7 +254,7 @@ fn a_checkpoint_is_skipped_where_it_would_leave_no_room_for_the_journal() {
     let save = |free: Free, pods: &[Arc<CachedPod>]| {
         saver(&directory).with_free(free).save(pods.iter().cloned(), REVISION, 2, None)
     };
-    // Less than the reserve from the beginning, and after some of it was written.
+    // Less than the reserve at the beginning, and after a part was written.
     let filling = |_: &Path| Ok(if NOT_YET_FULL.replace(false) { RESERVE } else { RESERVE - 1 });
     let frees: [(Free, &[_]); 2] = [(|_| Ok(RESERVE - 1), &small), (filling, &large)];
     for (free, pods) in frees {
@@ -267,7 +267,7 @@ fn a_checkpoint_is_skipped_where_it_would_leave_no_room_for_the_journal() {
             (vec![FILE.to_owned()], before.clone())
         );
     }
-    // Twice the last one, where that is more than the reserve.
+    // Twice the last file, if that is more than the reserve.
     saver(&directory).save(large.iter().cloned(), REVISION, 2, None).unwrap();
     save(|_| Ok(RESERVE * 2), &small).unwrap_err();
     save(|_| Ok(1 << 30), &small).unwrap();
@@ -282,8 +282,7 @@ fn names(directory: &TempDir) -> Vec<String> {
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// Where this fails, keys, own values or entries mean something else than before: count [`FORMAT`]'s version up with
-/// it.
+/// If this fails, skeletons, values or entries have another meaning than before: increase [`FORMAT`]'s version.
 #[test]
 fn a_checkpoint_of_this_version_looks_like_this() {
     let directory = saved(&pods(&SkeletonPool::new(1)));

@@ -1,4 +1,4 @@
-//! Reads a file that somebody else may have put there: regular files only, never more than a limit, never blocking on a
+//! Reads files that another process may have put there: only regular files, up to a limit, without blocking on a
 //! pipe.
 
 use std::{
@@ -8,21 +8,21 @@ use std::{
     path::Path,
 };
 
-/// Why a file was not read. The text follows the file's path.
+/// Why a file was not read. The message follows the file's path.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The operating system refused.
+    /// The operating system's error.
     #[error("cannot be read: {0}")]
     Io(#[from] io::Error),
     /// A directory, a device or a pipe, or a symbolic link to one.
     #[error("is not a regular file")]
     NotRegular,
-    /// Longer than the caller reads.
+    /// Longer than the caller's limit.
     #[error("is {bytes} bytes long; at most {limit} are read")]
     TooLarge {
         /// The file's length.
         bytes: u64,
-        /// The most that the caller reads.
+        /// The caller's limit.
         limit: u64,
     },
 }
@@ -69,7 +69,7 @@ mod tests {
         symlink(path("file"), path("link")).unwrap();
         symlink("/dev/zero", path("endless")).unwrap();
         assert!(Command::new("mkfifo").arg(path("pipe")).status().unwrap().success());
-        // More than there is memory: it would not go unnoticed if it were read, or if room were made for it.
+        // More than the machine's memory, so a test would notice if it were read or allocated.
         const SPARSE: u64 = 8 << 40;
         File::create(path("sparse")).unwrap().set_len(SPARSE).unwrap();
 
@@ -79,7 +79,7 @@ mod tests {
         assert!(matches!(read(&path("sparse"), 1 << 20), Err(FileError::TooLarge { bytes: SPARSE, .. })));
         for special in ["endless", "pipe", ""] {
             let (path, (sender, answer)) = (path(special), mpsc::channel());
-            // On a thread of its own: opening a pipe waits for a writer that never comes.
+            // In a thread of its own, because opening a pipe waits for a writer that never comes.
             thread::spawn(move || sender.send(read(&path, 5)));
             let answer = answer.recv_timeout(Duration::from_secs(30));
             assert!(matches!(answer, Ok(Err(FileError::NotRegular))), "{special:?}: {answer:?}");

@@ -1,8 +1,8 @@
 //! Plugin configuration and the platform's policy from files, with errors that name file, line and field.
 //!
-//! A plugin that is wrong is left out and reported; the others load. The fields and their rules are those of
-//! [`podium_config`]; here are files, and how plugins go with each other. Whether a component's imports fit its grants
-//! is checked by `runtime`.
+//! A plugin with a mistake is skipped and reported; the others load. [`podium_config`] defines the fields and their
+//! rules; this module reads files and compares plugins with each other. `runtime` checks whether a component's
+//! imports match its grants.
 
 pub mod file;
 mod order;
@@ -22,35 +22,35 @@ use podium_config::{Document, Lines, Problem};
 use podium_pods::model::{PluginId, PluginSpec, text};
 pub use policy::Policy;
 
-/// Far above any configuration that people write.
+/// The largest configuration file, far above any that people write.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// What the files say.
+/// The contents of the files.
 #[derive(Debug, Default)]
 pub struct Loaded {
-    /// In the order of the files and of the documents in them.
+    /// Plugins in the order of the files and of the documents in them.
     pub plugins: Vec<Defined>,
-    /// Each left a plugin or a file out.
+    /// Mistakes because of which a plugin or a file was skipped.
     pub errors: Vec<ConfigError>,
-    /// These left nothing out.
+    /// Mistakes that did not cause anything to be skipped.
     pub warnings: Vec<ConfigError>,
 }
 
-/// One thing that is wrong in one file.
+/// One mistake in one file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
     /// The file, as it was named or found in a named directory.
     pub file: PathBuf,
     /// Counted from 1; `None` if the mistake is about the whole file.
     pub line: Option<u64>,
-    /// Such as `spec.limits.memoryMiB`; empty where it is about the file.
+    /// The field, such as `spec.limits.memoryMiB`; empty if the mistake is about the file.
     pub field: String,
     /// The mistake, and how to correct it.
     pub message: String,
 }
 
 impl fmt::Display for ConfigError {
-    /// One line, whatever the file contains.
+    /// Writes one line, whatever the file contains.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&text::path(&self.file))?;
         if let Some(line) = self.line {
@@ -74,26 +74,26 @@ impl ConfigError {
     }
 }
 
-/// A plugin, and where its file defines it.
+/// A plugin and the place of its definition.
 #[derive(Debug, Clone)]
 pub struct Defined {
     /// The file, as it was named or found in a named directory.
     pub file: PathBuf,
-    /// Where its fields are in the file.
+    /// The lines of its fields in the file.
     pub lines: Lines,
     /// The plugin.
     pub spec: PluginSpec,
 }
 
-/// Reads files and, of directories, every `*.yaml` and `*.yml` in the order of their names. A file may hold several
-/// documents.
+/// Reads files and, in directories, every `*.yaml` and `*.yml` in the order of their names. A file may contain
+/// several documents.
 #[must_use]
 pub fn load(paths: &[PathBuf]) -> Loaded {
     load_built(paths, None)
 }
 
-/// As [`load`], with every `source.file` looked for in the folder `components`, not beside its configuration: where
-/// plugins are built and run in one go, components are with what cargo makes.
+/// Like [`load`], but looks for every `source.file` in the folder `components` instead of beside the configuration:
+/// `podium dev` builds components into cargo's target directory.
 #[must_use]
 pub fn load_built(paths: &[PathBuf], components: Option<&Path>) -> Loaded {
     let mut loaded = Loaded::default();
@@ -133,7 +133,7 @@ fn read(file: &Path) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|error| format!("is not UTF-8: {error}"))
 }
 
-/// One file's documents.
+/// Parses the documents of one file.
 fn parse(
     file: &Path,
     components: Option<&Path>,

@@ -1,5 +1,4 @@
-//! `spec.after` among all plugins: names of plugins that do not exist are warned of, cycles are errors that name the
-//! cycle.
+//! `spec.after` across all plugins: an unknown name causes a warning, and a cycle an error that names its plugins.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +6,7 @@ use podium_pods::model::PluginId;
 
 use super::{ConfigError, Defined};
 
-/// Leaves out the plugins that stand on a cycle.
+/// Skips the plugins that are part of a cycle.
 pub(super) fn check(
     defined: Vec<Defined>,
     errors: &mut Vec<ConfigError>,
@@ -45,7 +44,7 @@ pub(super) fn check(
     kept
 }
 
-/// The shortest way from a plugin back to itself.
+/// Returns the shortest path from a plugin back to itself.
 fn cycle(start: &PluginId, before: &BTreeMap<PluginId, Vec<PluginId>>) -> Option<Vec<PluginId>> {
     let mut came_from: BTreeMap<&PluginId, &PluginId> = BTreeMap::new();
     let mut frontier = vec![start];
@@ -60,7 +59,7 @@ fn cycle(start: &PluginId, before: &BTreeMap<PluginId, Vec<PluginId>>) -> Option
                         step = came_from.get(step)?;
                         way.push(step.clone());
                     }
-                    // It was found from its end.
+                    // The path was found from its end.
                     way.reverse();
                     return Some(way);
                 }

@@ -1,4 +1,4 @@
-//! A configuration as [`podium_config`] reads it, to the model's [`PluginSpec`].
+//! Converts a configuration of [`podium_config`] into the model's [`PluginSpec`].
 
 use std::{path::Path, time::Duration};
 
@@ -12,13 +12,13 @@ use podium_pods::model::{
 };
 use podium_wire::SectionSet;
 
-// What the host sets aside and looks up is as much as a configuration may ask for.
+// The host reserves as much as a configuration may request.
 const _: () = assert!((MOST_MEMORY_MIB as usize) << 20 == Limits::MOST_MEMORY_BYTES);
 const _: () = assert!(MOST_REQUIREMENTS == LabelSelector::MOST_REQUIREMENTS);
 const _: () = assert!(MOST_VALUES == LabelSelector::MOST_VALUES);
 
-/// `directory` is where a relative path of a component begins. Whether the component is there is looked at when it is
-/// loaded, because it may come later.
+/// Converts a plugin. `directory` is the base of relative paths of components. Whether the component exists is
+/// checked when it is loaded, because it may be created later.
 pub(super) fn spec(plugin: Plugin, directory: &Path) -> PluginSpec {
     let Plugin { api_version: _, kind, metadata, spec } = plugin;
     let namespace = match kind {
@@ -115,7 +115,7 @@ fn limits(limits: &plugin::Limits) -> Limits {
         wall: Duration::from_millis(limits.wall_millis.into()),
         host_calls: limits.host_calls,
         writes: limits.writes,
-        // The schema bounds it far below what the shift could lose.
+        // The schema's bound is far below the overflow of this shift.
         log_bytes: (limits.log_kib as usize) << 10,
     }
 }

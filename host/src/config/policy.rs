@@ -18,7 +18,7 @@ pub struct Policy {
     spec: Spec,
 }
 
-/// One of [`Limits`], as a configuration has it and as a policy bounds it.
+/// One of [`Limits`], in the form of a configuration and of a policy.
 struct Limit {
     field: &'static str,
     value: fn(&Limits) -> u64,
@@ -55,10 +55,10 @@ const LIMITS: [Limit; 6] = [
 ];
 
 impl Policy {
-    /// Reads the policy of a file, which is a regular file of at most 1 MiB.
+    /// Reads the policy from a regular file of at most 1 MiB.
     ///
     /// # Errors
-    /// Every mistake in the file, or the one reason why it cannot be read.
+    /// Returns every mistake in the file, or the reason why it cannot be read.
     pub fn read(file: &Path) -> Result<Self, Vec<ConfigError>> {
         let yaml = super::read(file).map_err(|message| vec![ConfigError::file(file, message)])?;
         let policy = podium_config::policy(&yaml).map_err(|problems| -> Vec<ConfigError> {
@@ -67,8 +67,8 @@ impl Policy {
         Ok(Self { file: file.to_owned(), spec: policy.spec })
     }
 
-    /// Returns everything that the plugin asks for and the policy does not permit, with the plugin's fields. The plugin
-    /// must be loaded only if there is nothing.
+    /// Returns everything that the plugin requests and the policy does not permit, with the plugin's fields. A plugin
+    /// may be loaded only if this is empty.
     #[must_use]
     pub fn problems(&self, plugin: &PluginSpec) -> Vec<Problem> {
         let tenant = plugin.tenant();
@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// Rules that a namespace has of its own, of the cluster, and those of everybody.
+    /// Rules of one namespace, of the cluster, and the defaults.
     const POLICY: &str = "
 apiVersion: podium.dev/v1alpha1
 kind: Policy

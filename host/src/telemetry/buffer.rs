@@ -1,8 +1,8 @@
-//! [`Buffer`]: log lines between those who log and the thread that writes them, bounded in bytes.
+//! [`Buffer`]: log lines on their way to the thread that writes them, bounded in bytes.
 //!
-//! A caller never waits: a line that finds no room is dropped and counted. The host and its plugins have room of their
-//! own, so that a plugin that floods the log loses its own lines and those of other plugins, never the host's. Order is
-//! kept, and every line is one line: line breaks and other control characters are escaped, whoever they come from.
+//! A caller never waits: a line that does not fit is dropped and counted. The host and its plugins have separate
+//! limits, so a plugin that floods the log loses its own lines and those of other plugins, never the host's. Order is
+//! kept, and every entry is one line: line breaks and other control characters are escaped.
 
 use std::{
     collections::VecDeque,
@@ -21,16 +21,16 @@ use tracing_subscriber::fmt::MakeWriter;
 
 /// Targets of lines that plugins cause: their own, and those about their runs and writes.
 const OF_PLUGINS: [&str; 3] = [PLUGIN_TARGET, "podium_engine::dispatch", "podium_host::writeback"];
-/// Room for the host's lines: 2 MiB, at least 8,000 of them.
+/// The limit of the host's lines: 2 MiB, at least 8,000 lines.
 const HOST_BYTES: usize = 2 << 20;
-/// Room for the lines that plugins cause: 6 MiB.
+/// The limit of the lines that plugins cause: 6 MiB.
 const PLUGIN_BYTES: usize = 6 << 20;
-/// What a line costs beside its bytes: its place in the queue and the allocator's rounding.
+/// Overhead of a line in bytes: its place in the queue and the allocator's rounding.
 const LINE_COST: usize = 64;
-/// How many bytes are written at once.
+/// The most bytes of one write.
 const BATCH: usize = 64 << 10;
 
-/// Who caused a line.
+/// The source of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// The host itself.
@@ -40,7 +40,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Both, in the order of their numbers.
+    /// Both, in the order of their indexes.
     pub const ALL: [Self; 2] = [Self::Host, Self::Plugin];
 
     /// Returns the value of the metrics' label `source`.
@@ -65,7 +65,7 @@ impl Source {
 pub struct Dropped([AtomicU64; 2]);
 
 impl Dropped {
-    /// Returns how many lines of the source were dropped because the reader of the logs was too slow.
+    /// Returns how many lines of the source were dropped because standard error was read too slowly.
     #[must_use]
     pub fn lines(&self, source: Source) -> u64 {
         self.0[source as usize].load(Relaxed)
@@ -87,11 +87,11 @@ pub(super) struct Buffer {
 #[derive(Debug, Default)]
 struct State {
     lines: VecDeque<(Source, Box<[u8]>)>,
-    /// Bytes by source, those that are being written included.
+    /// Bytes by source, including those that are being written.
     held: [usize; 2],
-    /// No more lines will come.
+    /// No more lines are accepted.
     closed: bool,
-    /// Everything is written, or cannot be.
+    /// Everything is written, or writing failed.
     written: bool,
 }
 
@@ -124,8 +124,8 @@ impl Buffer {
         self.changed.notify_all();
     }
 
-    /// Writes lines until the buffer is closed and empty, or writing fails. Logs how many lines were dropped whenever
-    /// at least half of the room is free again.
+    /// Writes lines until the buffer is closed and empty, or writing fails. Logs the number of dropped lines whenever
+    /// at least half of the limit is free again.
     pub(super) fn write_to(&self, mut out: impl Write) {
         let (mut batch, mut reported) = (Vec::new(), [0; 2]);
         loop {
@@ -165,7 +165,7 @@ impl Buffer {
         }
     }
 
-    /// Takes no more lines and waits until those that are held are written, for at most so long.
+    /// Accepts no more lines and waits until the buffered ones are written, at most this long.
     pub(super) fn close(&self, within: Duration) {
         let mut state = self.state.lock();
         state.closed = true;
@@ -174,7 +174,7 @@ impl Buffer {
     }
 }
 
-/// Escapes what would end the line or act on a terminal. JSON has none of it.
+/// Escapes characters that would end the line or control a terminal. JSON contains none.
 fn one_line(line: &str) -> String {
     let line = line.strip_suffix('\n').unwrap_or(line);
     let mut one = String::with_capacity(line.len() + 1);
@@ -193,7 +193,7 @@ fn one_line(line: &str) -> String {
 #[derive(Debug, Clone)]
 pub(super) struct Lines(pub(super) Arc<Buffer>);
 
-/// A [`Lines`] for lines of one source.
+/// The writer of [`Lines`] for one source.
 #[derive(Debug)]
 pub(super) struct LinesOf<'a>(&'a Buffer, Source);
 
@@ -244,7 +244,7 @@ mod tests {
         }
     }
 
-    /// A buffer whose lines are written to a pipe that is not read before the sender is dropped.
+    /// Returns a buffer whose lines go to a pipe that is not read before the sender is dropped.
     fn stalled(limits: [usize; 2]) -> (Arc<Buffer>, mpsc::Sender<()>, Arc<Mutex<Vec<u8>>>) {
         let buffer = Buffer::holding(limits);
         let (open, opened) = mpsc::channel();

@@ -1,4 +1,4 @@
-//! Logs: text for people or JSON, a line each, through a [`Buffer`] to a thread that writes them.
+//! Logs as text or JSON, one line per event, through a [`Buffer`] to a thread that writes them.
 
 use std::{fmt, io, str::FromStr, sync::Arc, time::Duration};
 
@@ -16,10 +16,10 @@ use super::{
     plugin_fields::{JsonLine, TextFields},
 };
 
-/// What lines are written from: events and spans that passed the filter.
+/// The subscriber below the formatters: events and spans that passed the filter.
 type Filtered = Layered<EnvFilter, Registry>;
 
-/// How long the process waits at its end for the last lines to be written.
+/// The longest wait for the last lines at the end of the process.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// The format of a log line.
@@ -28,7 +28,7 @@ pub enum LogFormat {
     /// For people: fields as `name=value`.
     #[default]
     Text,
-    /// An object in each line, for programs.
+    /// One object per line, for programs.
     Json,
 }
 
@@ -56,25 +56,24 @@ impl fmt::Display for LogFormat {
 /// Why logs cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum LogsError {
-    /// The format has another name.
+    /// The format is unknown.
     #[error("{0:?} is no log format; use text or json")]
     Format(String),
     /// The filter cannot be parsed.
     #[error("{0:?} is no log level; use error, warn, info, debug, trace, or directives such as info,podium=debug")]
     Level(String),
-    /// The process has logs.
+    /// The process has already set up its logs.
     #[error("logs are set up already")]
     Already,
 }
 
-/// The process's logs. Dropping it writes the buffered lines, for which it waits a second at most; later lines are
-/// lost.
+/// The process's logs. Dropping it writes the buffered lines, which takes at most one second; later lines are lost.
 #[must_use]
 #[derive(Debug)]
 pub struct Logs(Arc<Buffer>);
 
 impl Logs {
-    /// How many lines found no room in the buffer.
+    /// Returns the counters of lines that did not fit into the buffer.
     #[must_use]
     pub fn dropped(&self) -> Arc<Dropped> {
         self.0.dropped().clone()
@@ -87,7 +86,7 @@ impl Drop for Logs {
     }
 }
 
-/// What has to be run on a thread of its own for lines to be written.
+/// The writer of the lines; the caller runs it in a thread of its own.
 #[must_use]
 #[derive(Debug)]
 pub struct LogWriter(Arc<Buffer>);
@@ -102,7 +101,7 @@ impl LogWriter {
 /// Sets up the process's logs. `level` is a level or a list of directives.
 ///
 /// # Errors
-/// When the level cannot be read, or logs were set up before.
+/// Returns an error if the level cannot be parsed, or if logs were set up before.
 pub fn init(level: &str, format: LogFormat) -> Result<(Logs, LogWriter), LogsError> {
     let filter = filter(level)?;
     let buffer = Buffer::new();
@@ -110,10 +109,10 @@ pub fn init(level: &str, format: LogFormat) -> Result<(Logs, LogWriter), LogsErr
     Ok((Logs(buffer.clone()), LogWriter(buffer)))
 }
 
-/// Sets up logs for a person at a terminal: text on standard error, unbuffered, in colour where `ansi` is set.
+/// Sets up logs for a terminal: text on standard error, unbuffered, in colour if `ansi` is set.
 ///
 /// # Errors
-/// As [`init`].
+/// See [`init`].
 pub fn init_terminal(level: &str, ansi: bool) -> Result<(), LogsError> {
     install(filter(level)?, lines(io::stderr, LogFormat::Text, ansi))
 }
@@ -142,7 +141,7 @@ const QUIET: &str = "kube_client::client::tls=error";
 
 /// Reads a filter. A bare word must be a level: as a directive it would name a target, and a mistyped level would
 /// silence everything. Spans of runs pass every filter except `off`, so that each line of a run names its plugin and
-/// its Pod whatever the filter leaves of it.
+/// its Pod.
 fn filter(level: &str) -> Result<EnvFilter, LogsError> {
     let refused = || LogsError::Level(level.to_owned());
     let directives: Vec<&str> = level.split(',').map(str::trim).collect();
@@ -179,7 +178,7 @@ mod tests {
         }
     }
 
-    /// What a run logs of which the host warns and the plugin speaks.
+    /// Returns the lines of a run with a warning of the host and a line of the plugin.
     fn logged(level: &str, format: LogFormat) -> Vec<String> {
         let written = Memory::default();
         let sink = written.clone();

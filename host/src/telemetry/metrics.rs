@@ -1,8 +1,8 @@
-//! /metrics: the figures of `status` under the names that controller-runtime's dashboards use, with `controller` =
+//! /metrics: the counters of `status` under the names that controller-runtime's dashboards use, with `controller` =
 //! plugin.
 //!
-//! Nothing is counted here; a scrape reads what the rooms count. Labels are plugins and results, never a Pod's name, so
-//! the number of series is bounded by the configuration.
+//! Nothing is counted here; a scrape reads the other modules' counters. Labels are plugins and results, never a Pod's
+//! name, so the configuration bounds the number of series.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -17,25 +17,25 @@ use prometheus_client::{
 
 use super::{Dropped, Source, process::Process};
 
-/// Upper ends in seconds, in steps of 2 or 2.5: from a warm run's 50 us to a minute, about where
+/// Upper bounds of the buckets in seconds, in steps of 2 or 2.5, from 50 us (a warm run) to a minute, about where
 /// [`Histogram`] ends.
 const BOUNDS: [f64; 19] = [
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
     25.0, 60.0,
 ];
 
-/// What the cache shows of itself.
+/// The figures of the cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheFigures {
     /// Pods in the cache.
     pub pods: usize,
     /// True while the watch is interrupted, so that the cache may lag behind.
     pub stale: bool,
-    /// The newest revision seen; how fast it grows shows that the watch is alive.
+    /// The newest observed revision; its growth shows that the watch works.
     pub revision: u64,
 }
 
-/// What the journal shows of itself.
+/// The figures of the journal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct JournalFigures {
     /// Pairs of a plugin and a Pod that it ran on.
@@ -50,31 +50,31 @@ pub struct JournalFigures {
     pub dropped_entries: u64,
 }
 
-/// What the checkpoint shows of itself.
+/// The figures of the checkpoint.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CheckpointFigures {
-    /// Epoch milliseconds at which it was last written; none before the first time.
+    /// Epoch milliseconds of the last successful write; `None` before the first.
     pub saved_millis: Option<u64>,
     /// True if the latest attempt to write it failed.
     pub failing: bool,
 }
 
-/// What metrics are read from at each scrape.
+/// The sources that are read at each scrape.
 #[derive(Clone)]
 pub struct Sources {
     /// The plugins' counters.
     pub status: Arc<Status>,
-    /// How many keys of a plugin wait to be run.
+    /// Returns how many keys of a plugin are queued.
     pub depth: Arc<dyn Fn(&PluginId) -> usize + Send + Sync>,
-    /// How many deletions are kept for a plugin because its runs on them did not settle.
+    /// Returns how many deletions are kept for a plugin because its runs on them have not settled.
     pub deletions: Arc<dyn Fn(&PluginId) -> usize + Send + Sync>,
-    /// Returns the figures of the cache now.
+    /// Returns the current figures of the cache.
     pub cache: Arc<dyn Fn() -> CacheFigures + Send + Sync>,
     /// Returns `None` if the host keeps no journal.
     pub journal: Arc<dyn Fn() -> Option<JournalFigures> + Send + Sync>,
     /// Returns `None` if the host keeps no checkpoint.
     pub checkpoint: Arc<dyn Fn() -> Option<CheckpointFigures> + Send + Sync>,
-    /// Log lines that were dropped.
+    /// The number of dropped log lines.
     pub dropped: Arc<Dropped>,
 }
 
@@ -92,10 +92,10 @@ impl Metrics {
         Self { registry }
     }
 
-    /// In the OpenMetrics text format.
+    /// Returns the metrics in the OpenMetrics text format.
     ///
     /// # Errors
-    /// Never while memory lasts.
+    /// Never in practice: writing to a String does not fail.
     pub fn render(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
@@ -269,7 +269,7 @@ fn gauge(
     Ok(())
 }
 
-/// A gauge of every configured plugin, also of one that was never loaded.
+/// Encodes a gauge of every configured plugin, also of one that was never loaded.
 fn by_load(
     encoder: &mut DescriptorEncoder<'_>,
     plugins: &[PluginState],
@@ -346,7 +346,7 @@ mod tests {
         Metrics::new(sources).render().unwrap()
     }
 
-    /// The value of a sample without labels.
+    /// Returns the value of a sample without labels.
     fn sample(text: &str, name: &str) -> f64 {
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         value.unwrap_or_else(|| panic!("{name} is not in\n{text}")).parse().unwrap()
@@ -443,7 +443,7 @@ mod tests {
             ("process_virtual_memory_bytes", 1e6),
             ("process_open_fds", 3.0),
             ("process_max_fds", 3.0),
-            // 2020: the metric is the time of the start, not how long ago it was.
+            // 2020: the metric is the time of the start, not the uptime.
             ("process_start_time_seconds", 1.577e9),
         ] {
             assert!(sample(&text, name) >= least, "{name} is {}", sample(&text, name));

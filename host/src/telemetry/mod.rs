@@ -1,4 +1,4 @@
-//! Logs and metrics, in the forms that operators' tools already read.
+//! Logs and metrics, in the formats that operators' tools read.
 
 mod buffer;
 mod logs;

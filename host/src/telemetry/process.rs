@@ -13,16 +13,16 @@ use rustix::{
     process::{Resource, getrlimit},
 };
 
-/// What does not change while the process lives.
+/// Values that do not change while the process lives.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Process {
     ticks_per_second: f64,
     page_bytes: u64,
-    /// Seconds since the epoch at which the machine was booted; `None` if /proc does not have it.
+    /// Seconds from the epoch to the boot of the machine; `None` if /proc does not have it.
     booted: Option<f64>,
 }
 
-/// Of `/proc/self/stat`.
+/// Fields of `/proc/self/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stat {
     /// User and system time, in clock ticks.
@@ -56,7 +56,7 @@ impl Process {
             gauge(encoder, "process_virtual_memory_bytes", "Address space of the process", stat.virtual_bytes)?;
         }
         if let Ok(files) = fs::read_dir("/proc/self/fd") {
-            // But for the one that the directory is read through.
+            // Except the descriptor through which the directory is read.
             let open = files.count().saturating_sub(1);
             gauge(encoder, "process_open_fds", "Open file descriptors", open as u64)?;
         }
@@ -70,8 +70,8 @@ fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64
     gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
 }
 
-/// Parses `/proc/self/stat`. The second field is the program's name in parentheses and may hold anything, so fields are
-/// counted from the last parenthesis: the third field is the first behind it. See proc_pid_stat(5).
+/// Parses `/proc/self/stat`. The second field is the program's name in parentheses and may hold anything, so fields
+/// are counted from the last parenthesis: the third field is the first one after it. See proc_pid_stat(5).
 fn stat(text: &str) -> Option<Stat> {
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();

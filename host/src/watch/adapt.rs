@@ -1,24 +1,25 @@
-//! What lists learn about the API server and about proxies before it: whether streaming lists work, and how large a
-//! page may be. Pure; the caller passes the time.
+//! Properties of the API server and of proxies before it, learned from lists: whether streaming lists work, and how
+//! large a page may be. Pure; the caller passes the time.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// After so many failures in a row streaming lists are not tried for [`SUSPENSION`].
+/// Consecutive failures after which streaming lists are not tried for [`SUSPENSION`].
 const MAX_STREAMING_FAILURES: u32 = 2;
-/// A proxy that cuts every long answer does so tomorrow too; an API server that was restarted twice does not.
+/// How long streaming lists are suspended. A proxy that cuts every long response will do so tomorrow too; an API
+/// server that was restarted twice will not.
 const SUSPENSION: Duration = Duration::from_secs(3_600);
-/// After so many good pages in a row a page that was made smaller is doubled again.
+/// Consecutive successful pages after which a reduced page size is doubled.
 const GROW_AFTER: u32 = 8;
-/// A page is asked for again at once so often in a row, and then only after a wait: the API server may be down.
+/// How often in a row a failed page is retried at once. Later retries wait, because the API server may be down.
 const MAX_AT_ONCE: u32 = 3;
 
-/// Whether a list is asked for as a stream.
+/// Whether lists are requested as streams.
 #[derive(Debug, Default)]
 pub(super) struct Streaming {
     unsupported: bool,
-    /// In a row.
+    /// Consecutive failures.
     failures: u32,
     suspended_until: Option<Instant>,
 }
@@ -28,7 +29,7 @@ impl Streaming {
         !self.unsupported && self.suspended_until.is_none_or(|until| now >= until)
     }
 
-    /// The API server does not know streaming lists.
+    /// Records that the API server does not support streaming lists.
     pub(super) fn unsupported(&mut self) {
         self.unsupported = true;
     }
@@ -45,14 +46,14 @@ impl Streaming {
     }
 }
 
-/// How many Pods one page of a list is asked to have.
+/// The page size of paged lists.
 #[derive(Debug)]
 pub(super) struct PageSize {
     usual: u32,
     now: u32,
-    /// Pages in a row, of this size.
+    /// Consecutive successful pages of this size.
     good: u32,
-    /// Failures in a row.
+    /// Consecutive failures.
     bad: u32,
 }
 
@@ -65,12 +66,13 @@ impl PageSize {
         self.now
     }
 
-    /// The last page came to nothing.
+    /// Returns true if the last page failed.
     pub(super) fn is_failing(&self) -> bool {
         self.bad > 0
     }
 
-    /// The page took too long or was cut. Halves the size. Returns true when the page is to be asked for again at once.
+    /// Records that a page took too long or was cut, and halves the size. Returns true if the page should be retried
+    /// at once.
     pub(super) fn failed(&mut self) -> bool {
         self.good = 0;
         self.bad += 1;

@@ -1,9 +1,9 @@
-//! Log lines about failing lists and watches: each new reason at once, and a reason that repeats in growing intervals.
+//! Log lines about failing lists and watches: each new reason at once, and a repeated reason in growing intervals.
 
 use podium_engine::intervals::Intervals;
 use tokio::time::Instant;
 
-/// So many reasons are distinguished; further ones are logged together.
+/// The most reasons that are distinguished; further ones are logged together.
 const MAX_REASONS: usize = 8;
 
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ impl Failures {
         self.intervals.occurred(now).map(|count| count + unlogged)
     }
 
-    /// A watch works. Returns false when nothing had failed.
+    /// Records that a watch works. Returns false if there was no failure before.
     pub(super) fn end(&mut self) -> bool {
         self.intervals.end();
         !std::mem::take(&mut self.reasons).is_empty()

@@ -1,7 +1,7 @@
-//! The items of a list, each as soon as its last byte has arrived: what a list takes in memory is bounded by its
-//! largest item and not by its length.
+//! The items of a list, each as soon as its last byte has arrived, so the memory for a list is bounded by its largest
+//! item and not by its length.
 //!
-//! Items are separated by brackets and quotes only; whether an item is JSON is checked when it is decoded.
+//! Items are separated by brackets and quotes only. The decoder checks whether an item is valid JSON.
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
@@ -9,7 +9,7 @@ use futures::StreamExt;
 use super::lines::MAX_LINE;
 use crate::api::Chunks;
 
-/// The most bytes outside of the items: kind, version, revision, and the token of the next page.
+/// The most bytes outside the items: kind, version, revision, and the token of the next page.
 const MAX_ENVELOPE: usize = 1 << 20;
 
 pub(super) struct Items {
@@ -17,31 +17,31 @@ pub(super) struct Items {
     split: Split,
 }
 
-/// What a list brought next.
+/// The next part of a list.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// At least one item, each whole.
+    /// At least one complete item.
     Items(Vec<Bytes>),
-    /// The list is complete: the JSON of it without its items.
+    /// The end of the list, with its JSON without the items.
     End(Vec<u8>),
-    /// The connection broke, or the answer ended within the list.
+    /// The connection was lost, or the response ended within the list.
     Cut(String),
-    /// An item that is larger than any object, or text that is no list.
+    /// An item that is larger than any object, or a response that is not a list.
     TooLong,
 }
 
-/// A list that is being taken apart.
+/// The state of splitting a list into items.
 #[derive(Default)]
 struct Split {
-    /// Open brackets.
+    /// The number of open brackets.
     depth: u32,
     in_string: bool,
-    /// The next byte of the string stands for itself.
+    /// The next byte of the string is escaped.
     escaped: bool,
-    /// Within the array of the list's items.
+    /// Within the list's array of items.
     in_items: bool,
     in_item: bool,
-    /// The beginning of an item.
+    /// The beginning of the current item.
     item: BytesMut,
     envelope: Vec<u8>,
 }
@@ -51,7 +51,7 @@ impl Items {
         Self { chunks, split: Split::default() }
     }
 
-    /// Cancel safe: what was read stays for the next call.
+    /// Returns the next part. Cancel safe: bytes that were read stay for the next call.
     pub(super) async fn next(&mut self) -> Part {
         loop {
             match self.chunks.next().await {
@@ -76,7 +76,7 @@ impl Items {
 impl Split {
     /// Appends the items that end in this chunk.
     fn take(&mut self, chunk: &Bytes, items: &mut Vec<Bytes>) {
-        // Where what was not taken yet begins, and what is looked at.
+        // `from` is the start of the bytes that were not handled yet; `at` is the current position.
         let (mut from, mut at) = (0, 0);
         while at < chunk.len() {
             if self.in_string {
@@ -103,7 +103,7 @@ impl Split {
                     }
                     self.in_items &= self.depth >= 2;
                 }
-                // Between items: what is left in the envelope is an empty array.
+                // Between items: the envelope keeps an empty array.
                 b',' if self.in_items && self.depth == 2 => {
                     self.envelope.extend_from_slice(&chunk[from..at]);
                     from = at + 1;
@@ -118,7 +118,7 @@ impl Split {
         }
     }
 
-    /// Returns where the string ends, or the chunk.
+    /// Returns the end of the string, or of the chunk.
     fn skip_string(&mut self, chunk: &[u8], from: usize) -> usize {
         if std::mem::take(&mut self.escaped) {
             return from + 1;
@@ -131,7 +131,7 @@ impl Split {
         from + found + 1
     }
 
-    /// An item that ends with `rest`. Items that are whole in a chunk are not copied.
+    /// Returns an item that ends with `rest`. An item within one chunk is not copied.
     fn item(&mut self, rest: Bytes) -> Bytes {
         if self.item.is_empty() {
             return rest;

@@ -1,32 +1,33 @@
-//! The bytes of a watch as lines, one event each.
+//! The bytes of a watch as lines. Each line is one event.
 
 use bytes::{Bytes, BytesMut};
 use futures::{FutureExt, StreamExt};
 
 use crate::api::Chunks;
 
-/// An event is one Pod. etcd takes 1.5 MiB by default and 10 MiB at most by its own advice; JSON writes `<` in 6 bytes.
+/// The longest line. An event contains one Pod; etcd stores objects of up to 1.5 MiB by default and recommends 10 MiB
+/// at most, and JSON may write a byte as 6 (`<`).
 pub(super) const MAX_LINE: usize = 64 << 20;
-/// How many bytes are taken at once from what has already arrived: what a processor's own cache holds until they are
-/// read.
+/// The most bytes that are taken at once from what has arrived. They fit into a processor's cache until they are
+/// decoded.
 const MAX_BATCH: usize = 256 << 10;
 
 pub(super) struct Lines {
     chunks: Chunks,
-    /// Whole, and not given yet.
+    /// Complete lines that were not returned yet.
     lines: Vec<Bytes>,
     /// The beginning of a line.
     buffer: BytesMut,
 }
 
-/// What a stream gave.
+/// The next lines of a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Batch {
-    /// At least one, without their ends.
+    /// At least one line, without line ends.
     Lines(Vec<Bytes>),
-    /// The server ended the stream after a whole line.
+    /// The server ended the stream after a complete line.
     End,
-    /// The connection broke, or the stream ended within a line.
+    /// The connection was lost, or the stream ended within a line.
     Cut(String),
     /// A line that is too long to be an event.
     TooLong,
@@ -37,7 +38,8 @@ impl Lines {
         Self { chunks, lines: Vec::new(), buffer: BytesMut::new() }
     }
 
-    /// All whole lines that have arrived, or the next one. Cancel safe: what was read stays for the next call.
+    /// Returns all complete lines that have arrived, or waits for the next one. Cancel safe: bytes that were read
+    /// stay for the next call.
     pub(super) async fn batch(&mut self) -> Batch {
         let mut taken = 0;
         let mut waited = false;
@@ -49,7 +51,7 @@ impl Lines {
             } else {
                 match self.chunks.next().now_or_never() {
                     Some(Some(Ok(chunk))) => Some(Ok(chunk)),
-                    // The next call reports an end again: a stream that has ended stays so, and an error is kept.
+                    // The next call reports the end again, because the stream stays ended and the error is kept.
                     Some(Some(Err(error))) => {
                         self.chunks = Box::pin(futures::stream::iter([Err(error)]));
                         return self.whole();
@@ -59,8 +61,8 @@ impl Lines {
                         return self.whole();
                     }
                     None if waited => return self.whole(),
-                    // The task that reads the socket holds no more than one chunk ready. It gets one turn to bring the
-                    // next: to publish a batch costs less than to publish each of its events.
+                    // The task that reads the socket buffers one chunk at most. It is polled once more to fetch the
+                    // next chunk, because publishing a batch costs less than publishing each event.
                     None => {
                         waited = true;
                         tokio::task::yield_now().await;
@@ -88,7 +90,7 @@ impl Lines {
         Batch::Lines(std::mem::take(&mut self.lines))
     }
 
-    /// Lines that are whole in a chunk are not copied.
+    /// Splits a chunk. Lines within one chunk are not copied.
     fn take_lines(&mut self, mut chunk: Bytes) {
         while let Some(end) = memchr::memchr(b'\n', &chunk) {
             let mut line = chunk.split_to(end + 1);

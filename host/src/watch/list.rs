@@ -1,4 +1,4 @@
-//! A complete list: by a watch that begins with all there is, or page by page where the server has no such watch.
+//! A complete list: a streaming list, or pages if the API server does not support streaming.
 
 use std::{
     collections::BTreeMap,
@@ -21,31 +21,33 @@ use super::{
 };
 use crate::api::{ApiError, NewConnection, in_query};
 
-/// A server that has nothing to say for so long has no streaming lists, or something before it swallows their end.
+/// The longest silence of a streaming list. After it the server is taken not to support streaming lists, or a proxy
+/// to buffer their end.
 const STREAMING_SILENCE: Duration = Duration::from_secs(15);
-/// For the whole of a streaming list.
+/// Deadline of a whole streaming list.
 const STREAMING_DEADLINE: Duration = Duration::from_secs(60);
-/// How often a paged list begins again because the revision of its pages was compacted; then it is asked for in one.
+/// How often a paged list is restarted because the revision of its pages was compacted; the next attempt requests one
+/// page.
 const MAX_PAGED_RESTARTS: u32 = 2;
 
 type Listed = (PodList, Revision);
 
-/// The last event of each namespace and name after a streaming list's initial events.
+/// The last event of each name after a streaming list's initial events.
 type Later = BTreeMap<(String, String), PodEvent>;
 
-/// Why there is no list.
+/// Why a list failed.
 enum Failed {
     Api(ApiError),
     Malformed(Malformed),
-    /// The next list begins at once.
+    /// The next attempt begins at once.
     Again {
         reason: String,
     },
-    /// No streaming list; the pages of a list may be had.
+    /// The streaming list failed; pages may succeed.
     Unstreamed {
         reason: String,
     },
-    /// The API server does not know streaming lists.
+    /// The API server does not support streaming lists.
     Unsupported {
         reason: String,
     },
@@ -65,7 +67,7 @@ impl From<Malformed> for Failed {
 
 impl Watch {
     pub(super) async fn list(&mut self, sender: &mut ObservationSender) -> Result<Next, Closed> {
-        // Until the server was too often behind, no list is taken that is older than what was seen.
+        // Unless the server was behind too often, no list is accepted that is older than the observed revision.
         let floor = (self.seen > Revision(0) && self.behind < super::MAX_BEHIND).then_some(self.seen);
         let (mut pods, revision) = match self.listed(floor).await {
             Ok(listed) => listed,
@@ -94,7 +96,7 @@ impl Watch {
 
     async fn listed(&mut self, floor: Option<Revision>) -> Result<Listed, Failed> {
         self.counters.lists.fetch_add(1, Relaxed);
-        // Revisions of a history that was set back do not compare: then everything is decoded.
+        // Revisions of a history that was rolled back do not compare, so everything is decoded.
         let compare = floor.is_some() || self.seen == Revision(0);
         if self.streaming.is_on(Instant::now()) {
             let failed = match self.stream_list(floor, compare).await {
@@ -140,7 +142,7 @@ impl Watch {
         let unstreamed = |reason: &str| Failed::Unstreamed { reason: reason.to_owned() };
         let chunks = match self.api.stream(self.get(&query)?).await {
             Ok(chunks) => chunks,
-            // What else a list could be refused for, it is refused for page by page as well.
+            // For any other reason the API server would refuse a paged list as well.
             Err(error @ ApiError::Status { code: 400..500, .. })
                 if !matches!(error.code(), Some(401 | 403 | 408 | 410 | 429)) =>
             {
@@ -181,8 +183,8 @@ impl Watch {
         }
     }
 
-    /// Takes an event that comes after the initial events and before the bookmark that ends them, as an API server
-    /// sends where its bookmark is late.
+    /// Applies an event between the initial events and the bookmark that ends them. An API server sends such events
+    /// if its bookmark is late.
     fn list_later(
         &mut self,
         object: Object<'_>,
@@ -196,13 +198,13 @@ impl Watch {
                 later.insert(name, PodEvent { pod: Arc::new(pod), deleted, before: None });
             }
             Seen::Unreadable { key, error, .. } if deleted => {
-                // The next list lacks it.
+                // The next list will not contain it.
                 self.unreadable(&key, &error);
                 return Err(Failed::Again { reason: format!("the deletion of {key} cannot be decoded") });
             }
             Seen::Unreadable { key, error, .. } => {
                 self.unreadable(&key, &error);
-                // The Pod exists: the state that the cache holds stays.
+                // The Pod exists: the cache keeps its state.
                 pods.held.insert(&key.uid);
             }
         }
@@ -240,7 +242,7 @@ impl Watch {
                 };
                 self.pages.succeeded();
                 pods.append(page);
-                // All pages are of the first one's revision.
+                // All pages have the revision of the first.
                 let revision = *first.get_or_insert(metadata.revision()?);
                 token = metadata.next();
                 if token.is_none() {
@@ -250,7 +252,7 @@ impl Watch {
         }
     }
 
-    /// Reads one page. Its bytes may take as long as they come: a page is given up after a silence.
+    /// Reads one page. It may take any time while bytes arrive: only silence ends it.
     async fn page(&mut self, query: &str, compare: bool, pods: &mut PodList) -> Result<ListMetadata, Failed> {
         let silence = self.options.page_deadline;
         let mut request = self.get(query)?;
@@ -285,7 +287,7 @@ impl Watch {
     }
 }
 
-/// Whether a streaming list may have failed because it is one: pages are tried after some of these in a row.
+/// Returns true if the failure may be specific to streaming lists. After several of these in a row pages are tried.
 fn may_be_of_streams(error: &ApiError) -> bool {
     match error {
         ApiError::Timeout(_) | ApiError::Transport { sent: true, .. } | ApiError::Malformed(_) => true,
@@ -294,7 +296,7 @@ fn may_be_of_streams(error: &ApiError) -> bool {
     }
 }
 
-/// Whether a smaller page may succeed: the answer took too long, or was cut by something between.
+/// Returns true if a smaller page may succeed: the response took too long, or a proxy cut it.
 fn may_be_of_size(error: &ApiError) -> bool {
     match error {
         ApiError::Timeout(_) | ApiError::Transport { sent: true, .. } => true,

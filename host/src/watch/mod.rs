@@ -47,21 +47,22 @@ use self::{
 };
 use crate::api::{Api, ApiError};
 
-/// How often in a row an API server may say that it has not reached what was seen already, before it is asked for its
-/// newest state whatever that is. It waits 3 s itself each time; a replica is not behind for so long, a restored etcd
-/// is.
+/// How often in a row an API server may report that it has not reached the observed revision. After that its newest
+/// state is used, whatever its revision. The server waits 3 s each time; a replica is not behind for that long, but a
+/// restored etcd is.
 const MAX_BEHIND: u32 = 4;
 
-/// The Pods to watch, and how long requests may take.
+/// Which Pods to watch, and the timeouts of requests.
 #[derive(Debug, Clone)]
 pub struct WatchOptions {
-    /// None: all namespaces.
+    /// `None` for all namespaces.
     pub namespace: Option<String>,
-    /// The most Pods in one page of a paged list: 5 MB of usual ones, one of the API server's own chunks.
+    /// The most Pods in one page of a paged list: about 5 MB, the chunk size of client-go.
     pub page_limit: u32,
-    /// How long one page of a paged list may be silent, before its answer begins and while it comes.
+    /// The longest silence of one page of a paged list, before the response begins and within it.
     pub page_deadline: Duration,
-    /// After this the API server ends a watch, with a bookmark; so a dead connection is known for one soon after.
+    /// The timeout after which the API server ends a watch with a bookmark. A dead connection is detected soon after
+    /// it.
     pub watch_timeout: Duration,
 }
 
@@ -76,7 +77,7 @@ impl Default for WatchOptions {
     }
 }
 
-/// What a watch has done, counted from its start.
+/// Counters of a watch.
 #[derive(Debug, Default)]
 pub struct Counters {
     lists: AtomicU64,
@@ -86,19 +87,19 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Lists begun, of either kind.
+    /// Returns the number of lists, of either kind.
     pub fn lists(&self) -> u64 {
         self.lists.load(Relaxed)
     }
-    /// Watches begun.
+    /// Returns the number of watches.
     pub fn watches(&self) -> u64 {
         self.watches.load(Relaxed)
     }
-    /// Lines of watches.
+    /// Returns the number of lines of watches.
     pub fn events(&self) -> u64 {
         self.events.load(Relaxed)
     }
-    /// States of Pods that could not be decoded; the states before them were kept.
+    /// Returns how many states of Pods could not be decoded. The cache kept the previous states.
     pub fn unreadable(&self) -> u64 {
         self.unreadable.load(Relaxed)
     }
@@ -112,42 +113,43 @@ pub struct Watch {
     decoder: Decoder,
     retries: Retries,
     counters: Arc<Counters>,
-    /// Where the next watch begins; none: a list comes first.
+    /// The revision at which the next watch begins; `None` if a list comes first.
     position: Option<Revision>,
-    /// The newest revision that was observed. No older list is used, unless history was set back.
+    /// The newest observed revision. No older list is used, unless the history was rolled back.
     seen: Revision,
     /// How often in a row the API server had not reached `seen`.
     behind: u32,
-    /// Whether the API server still has the history that was observed.
+    /// Detects whether the API server has lost the observed history.
     rollback: RollbackDetector,
     streaming: Streaming,
     pages: PageSize,
-    /// Of watches.
+    /// Refused watches.
     refusals: Refusals,
     failures: Failures,
-    /// In the place of the first list, if it is of use.
+    /// Used instead of the first list, if possible.
     checkpoint: Option<Checkpoint>,
-    /// The uid of the namespace kube-system, where it is known.
+    /// The uid of the namespace kube-system, if it is known.
     cluster: Option<Arc<str>>,
-    /// How often the API server answered and the checkpoint could still not be brought up to date.
+    /// How often the API server answered but the checkpoint could not be brought up to date.
     warm_failures: u32,
 }
 
-/// What comes after a request.
+/// The next request after this one.
 #[derive(Debug)]
 enum Next {
-    /// The next request at once.
+    /// The next request follows at once.
     Continue,
-    /// The same again, later. Readers are marked stale if that takes long.
+    /// The same request, after a wait. Readers are marked stale if that takes long.
     Resume { reason: String },
-    /// The same again, later. Readers are marked stale now.
+    /// The same request, after a wait. Readers are marked stale now.
     Retry { reason: String, after: Option<Duration> },
-    /// A list, because the missed events cannot be had otherwise.
+    /// A list, because the missed events cannot be fetched.
     Relist { reason: String },
 }
 
 impl Watch {
-    /// `seed` is for the jitter of waits: different in every host, or all of them return in one moment.
+    /// Returns a watch. `seed` is for the jitter of waits and must differ between hosts; otherwise all of them
+    /// reconnect at the same moment.
     pub fn new(api: Api, options: WatchOptions, pool: Arc<SkeletonPool>, known: Arc<dyn Known>, seed: u64) -> Self {
         let pages = PageSize::new(options.page_limit);
         Self {
@@ -170,31 +172,30 @@ impl Watch {
         }
     }
 
-    /// Begins with the checkpoint instead of a list, if the API server still has the changes since. Its Pods are
-    /// ordered by namespace, then name, each once.
+    /// Begins with the checkpoint instead of a list, if the API server still has the changes since then. Its Pods
+    /// must be unique and ordered by namespace, then name.
     pub fn from_checkpoint(self, checkpoint: Option<Checkpoint>) -> Self {
         Self { checkpoint, ..self }
     }
 
-    /// Names the cluster that is watched, by the uid of its namespace kube-system: a checkpoint of another one is not
-    /// used.
+    /// Sets the uid of the namespace kube-system of the watched cluster. A checkpoint of another cluster is not used.
     pub fn of_cluster(self, cluster: Option<Arc<str>>) -> Self {
         Self { cluster, ..self }
     }
 
-    /// Counts there, and not in counters of its own.
+    /// Uses these counters instead of new ones.
     pub fn counted_by(self, counters: Arc<Counters>) -> Self {
         Self { counters, ..self }
     }
 
-    /// For metrics; outlives the watch.
+    /// Returns the counters, which outlive the watch.
     #[must_use]
     pub fn counters(&self) -> Arc<Counters> {
         Arc::clone(&self.counters)
     }
 
-    /// Sends observations until the receiver is dropped; retries failures without end. To end it sooner drop the
-    /// future: the observations that were sent are complete. While the receiver is slow the API server waits.
+    /// Sends observations until the receiver is dropped, and retries failures forever. Dropping the future ends it
+    /// earlier; the observations that were sent are complete. A slow receiver slows the API server down.
     pub async fn run(mut self, observations: mpsc::Sender<Observation>) {
         let closed = observations.clone();
         tokio::select! {
@@ -241,7 +242,8 @@ impl Watch {
         }
     }
 
-    /// `count` of a line are the failures since the last one: a server that is away is asked several times a second.
+    /// Logs a failure. `count` is the number of failures since the last line, because a server that is down is tried
+    /// several times a second.
     fn log_failure(&mut self, failed: &'static str, error: &str, wait: Duration) {
         let Some(count) = self.failures.failed(error, Instant::now()) else { return };
         let (retry_in_ms, relist) = (wait.as_millis() as u64, self.position.is_none());
@@ -249,7 +251,7 @@ impl Watch {
         tracing::warn!(resource = "pods", namespace, error, count, retry_in_ms, relist, "{failed}");
     }
 
-    /// The watch has sent an event, or has ended in order.
+    /// Records that the watch sent an event or ended regularly.
     fn succeeded(&mut self) {
         self.retries.reset();
         self.refusals.end();
@@ -258,7 +260,7 @@ impl Watch {
         }
     }
 
-    /// What a watch's error calls for: as [`Self::after_error`], and a list where it is always the same.
+    /// Returns the reaction to an error of a watch: that of [`Self::after_error`], or a list if the error repeats.
     fn after_watch_error(&mut self, error: &ApiError) -> Next {
         if let ApiError::Status { code, .. } = error
             && *code != 410
@@ -270,7 +272,7 @@ impl Watch {
         self.after_error(error)
     }
 
-    /// What an error of the API server calls for, in a list or in a watch.
+    /// Returns the reaction to an error of the API server, in a list or a watch.
     fn after_error(&mut self, error: &ApiError) -> Next {
         if error.code() == Some(410) {
             return Next::Relist { reason: error.to_string() };
@@ -279,7 +281,8 @@ impl Watch {
             return self.after_behind(error.to_string());
         }
         if matches!(error, ApiError::Transport { sent: false, .. }) {
-            // Who cannot be reached is not spared by longer waits, and is to be found soon after it can.
+            // The API server cannot be reached, so longer waits would not reduce its load and would delay the
+            // recovery.
             self.retries.reset();
         }
         Next::Retry { reason: error.to_string(), after: error.retry_after() }
@@ -314,7 +317,7 @@ impl From<Malformed> for Next {
     }
 }
 
-/// The server has not reached the revision that it was asked for. Servers before 1.33 name no cause.
+/// Returns true if the server has not reached the requested revision. Servers before 1.33 name no cause.
 fn is_behind(error: &ApiError) -> bool {
     error.has_cause("ResourceVersionTooLarge")
         || matches!(error, ApiError::Status { message, .. } if message.contains("Too large resource version"))

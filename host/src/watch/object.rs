@@ -1,7 +1,7 @@
-//! Decodes the API server's answers: events, and Pods in events and lists.
+//! Decodes the API server's responses: events, and Pods in events and lists.
 //!
-//! A Pod that has an identity and cannot be decoded causes no new list, because the list has it too: the cache keeps
-//! the state that it has, the Pod is counted and logged, and its next state is decoded again.
+//! A Pod that has an identity and cannot be decoded causes no new list, because the list would contain it too: the
+//! cache keeps its previous state, the Pod is counted and logged, and its next state is decoded again.
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
@@ -26,16 +26,16 @@ struct Line<'a> {
     object: &'a RawValue,
 }
 
-/// The JSON of what should be a Pod.
+/// The JSON of a potential Pod.
 #[derive(Clone, Copy)]
 pub(super) struct Object<'a> {
     json: &'a [u8],
-    /// The event that it is in, where it is taken to reach up to the event's last byte.
+    /// The event that contains it. The object is assumed to reach up to the event's last byte.
     line: Option<&'a [u8]>,
 }
 
 impl<'a> Object<'a> {
-    /// Bytes that were not looked at yet.
+    /// Returns an object whose bytes were not scanned yet.
     pub(super) fn of(json: &'a [u8]) -> Self {
         Self { json, line: None }
     }
@@ -48,7 +48,7 @@ impl<'a> Object<'a> {
         identity(self.json)
     }
 
-    /// The object as a JSON parser finds it. `None` if this is already the case.
+    /// Returns the object with the bounds that a JSON parser finds, or `None` if it has them already.
     fn exact(self) -> Result<Option<Self>, Malformed> {
         let Some(line) = self.line else { return Ok(None) };
         let Line { object, .. } = serde_json::from_slice(line)?;
@@ -57,7 +57,7 @@ impl<'a> Object<'a> {
 }
 
 pub(super) enum Event<'a> {
-    /// The object is a Pod, as in the next two.
+    /// The object is a Pod, as in the next two variants.
     Modified(Object<'a>),
     Added(Object<'a>),
     Deleted(Object<'a>),
@@ -67,11 +67,11 @@ pub(super) enum Event<'a> {
         initial_events_end: bool,
     },
     Error(ApiError),
-    /// Of a type that this version does not know.
+    /// A type that this version does not know.
     Unknown,
 }
 
-/// Bytes that are no event, list or Pod at all.
+/// Bytes that are not an event, a list or a Pod.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("malformed: {0}")]
 pub(super) struct Malformed(pub(super) String);
@@ -134,7 +134,7 @@ impl ListMetadata {
         revision(&self.resource_version)
     }
 
-    /// The token of the next page.
+    /// Returns the token of the next page.
     pub(super) fn next(self) -> Option<String> {
         self.next.filter(|token| !token.is_empty())
     }
@@ -150,8 +150,9 @@ impl<'a> ListPage<'a> {
     }
 }
 
-/// An event of a Pod in the form in which API servers write it. To find out where the object ends would cost as much as
-/// to read it, so it is taken to end with the event; if it is no Pod then, it is looked for in earnest.
+/// Parses an event of a Pod in the form that API servers write. Finding the end of the object would cost as much as
+/// decoding it, so the object is assumed to end with the event. If it does not, the event is parsed again by a JSON
+/// parser.
 fn quick(line: &[u8]) -> Option<Event<'_>> {
     const HEAD: &[u8] = br#"{"type":""#;
     const OBJECT: &[u8] = br#"","object":"#;
@@ -189,21 +190,21 @@ pub(super) fn event(line: &[u8]) -> Result<Event<'_>, Malformed> {
     })
 }
 
-/// A Pod of an event or of a list.
+/// A decoded Pod of an event or of a list.
 #[expect(clippy::large_enum_variant, reason = "nearly every one is the large one; a box would be one more allocation")]
 pub(super) enum Seen {
     /// `before` is the state of the same incarnation in the cache.
     Read { pod: CachedPod, before: Option<Arc<CachedPod>> },
-    /// Only its identity could be decoded.
+    /// Only the identity could be decoded.
     Unreadable { key: PodKey, revision: Revision, error: String },
 }
 
-/// Reads Pods, and nothing twice.
+/// Decodes Pods, and never the same state twice.
 pub(super) struct Decoder {
     pool: Arc<SkeletonPool>,
     known: Arc<dyn Known>,
     scratch: Scratch,
-    /// For the Pods of a list.
+    /// The arena of a list's Pods.
     arena: RecordArena,
 }
 
@@ -212,9 +213,9 @@ impl Decoder {
         Self { pool, known, scratch: Scratch::default(), arena: RecordArena::default() }
     }
 
-    /// Adds a Pod to a list. What the cache holds at this revision is not read into it again, unless `compare` is
-    /// false; an unreadable one is taken for held, so that the list does not seem to lack it, and is given with its
-    /// error.
+    /// Adds a Pod to a list. A state that the cache already holds at this revision is not decoded again, unless
+    /// `compare` is false. An unreadable Pod counts as held, so that the list does not seem to lack it, and is
+    /// returned with its error.
     pub(super) fn list(
         &mut self,
         object: Object<'_>,
@@ -231,8 +232,8 @@ impl Decoder {
         match before.filter(|held| compare && held.revision == pod.revision) {
             Some(held) => list.held.insert(&held.key.uid),
             None => {
-                // Pods that follow the first one of a workload show which of its values no other Pod has. Encoding it
-                // again at once leaves no gaps in the heap; memory that is freed at the end of the list would.
+                // The Pods after the first one of a workload show which values are shared. Encoding the first one
+                // again at once leaves no gaps in the heap; freeing memory at the end of the list would.
                 if let Some(last) = list.read.last_mut() {
                     last.renew(&self.pool, &mut self.scratch, &mut self.arena);
                 }
@@ -242,7 +243,7 @@ impl Decoder {
         Ok(None)
     }
 
-    /// Brings a list up to date with the events after its Pods.
+    /// Applies the events that came after the initial ones to a list.
     pub(super) fn merge(&mut self, list: &mut PodList, later: BTreeMap<(String, String), PodEvent>) {
         if later.is_empty() {
             return;
@@ -259,16 +260,16 @@ impl Decoder {
         }
     }
 
-    /// The list is complete.
+    /// Finishes a list.
     pub(super) fn end_list(&mut self, list: &mut PodList) {
         let Self { pool, scratch, arena, .. } = self;
         list.read.iter_mut().for_each(|record| record.renew(pool, scratch, arena));
-        // The chunk that was begun is freed with the Pods of this list.
+        // The last chunk is freed together with the Pods of this list.
         self.arena = RecordArena::default();
     }
 
     /// # Errors
-    /// When the object has no identity: it is no Pod.
+    /// Returns an error if the object has no identity and so is not a Pod.
     pub(super) fn pod(&mut self, object: Object<'_>) -> Result<Seen, Malformed> {
         let Self { pool, known, scratch, .. } = self;
         let mut read = |json| CachedPod::read(json, pool, scratch, |namespace, name| known.held(namespace, name));

@@ -1,14 +1,14 @@
-//! Sends observations, and remembers the last one about how fresh readers' data is.
+//! Sends observations, and remembers the latest one about the freshness of readers' data.
 
 use std::time::Duration;
 
 use podium_pods::pod::{Observation, Staleness};
 use tokio::{sync::mpsc, time::Instant};
 
-/// A watch that ended in order or was cut is usually back in milliseconds; readers are marked stale after this.
+/// How long an interrupted watch may take to resume before readers are marked stale. It usually takes milliseconds.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The receiver is gone.
+/// The receiver was dropped.
 #[derive(Debug)]
 pub(super) struct Closed;
 
@@ -22,7 +22,7 @@ enum Health {
     /// Nothing was sent yet; a new cache is stale.
     Unknown,
     Live,
-    /// Not watching since the end of a stream; sent when it has lasted too long.
+    /// The stream ended. Sent when this has lasted too long.
     Interrupted {
         stale_at: Instant,
     },
@@ -38,7 +38,7 @@ impl ObservationSender {
         self.sender.send(observation).await.map_err(|_| Closed)
     }
 
-    /// The watch is established.
+    /// Reports that the watch is established.
     pub(super) async fn live(&mut self) -> Result<(), Closed> {
         let before = std::mem::replace(&mut self.health, Health::Live);
         match before {
@@ -47,7 +47,7 @@ impl ObservationSender {
         }
     }
 
-    /// The stream ended and is to be resumed.
+    /// Records that the stream ended and will be resumed.
     pub(super) fn interrupted(&mut self) {
         if self.health == Health::Live {
             self.health = Health::Interrupted { stale_at: Instant::now() + GRACE };
@@ -62,7 +62,7 @@ impl ObservationSender {
         self.send(Observation::Stale(Staleness { reason })).await
     }
 
-    /// Waits for `opening`, and says so when an interruption lasts too long meanwhile.
+    /// Waits for `opening`. Reports an interruption that lasts too long meanwhile.
     pub(super) async fn during<T>(&mut self, opening: impl Future<Output = T>) -> Result<T, Closed> {
         let Health::Interrupted { stale_at } = self.health else { return Ok(opening.await) };
         let mut opening = std::pin::pin!(opening);

@@ -1,16 +1,16 @@
-//! Watches that the API server refuses again and again in the same way: waiting does not end a refusal of this
-//! revision, so a list comes after some of them.
+//! Watches that the API server refuses repeatedly in the same way. Waiting does not help if the revision is the
+//! reason, so a list follows after several refusals.
 
-/// After so many in a row.
+/// Refusals in a row before the first list.
 const FIRST: u32 = 5;
-/// Where lists do not help either, each comes after twice as many refusals as the one before it, up to here.
+/// Upper bound of the limit. If a list does not help either, each further one follows after twice as many refusals.
 const MOST: u32 = 64;
 
 #[derive(Debug)]
 pub(super) struct Refusals {
     code: u16,
     in_a_row: u32,
-    /// Ask for a list after so many.
+    /// Refusals after which a list is requested.
     limit: u32,
 }
 
@@ -21,9 +21,9 @@ impl Default for Refusals {
 }
 
 impl Refusals {
-    /// Counts a refusal with this status code. Returns true when a list is to be tried.
+    /// Counts a refusal with this status code. Returns true if a list should be tried.
     pub(super) fn refused(&mut self, code: u16) -> bool {
-        // The API server, or a proxy before it, has no time or no connection: a list would only cost it more.
+        // The API server, or a proxy before it, is overloaded or unreachable: a list would add load.
         if matches!(code, 408 | 429 | 502..=504) {
             return false;
         }
@@ -36,7 +36,7 @@ impl Refusals {
         list
     }
 
-    /// A watch has sent an event.
+    /// Records that a watch has sent an event.
     pub(super) fn end(&mut self) {
         *self = Self::default();
     }

@@ -1,7 +1,7 @@
-//! Resumes from a checkpoint: asks for the changes since then instead of all Pods.
+//! Resumes from a checkpoint: requests the changes since then instead of all Pods.
 //!
-//! The result is a complete list like any other, made of the checkpoint and the events since, at a revision that the
-//! API server had after the start. Readers see no Pod before that. If the changes cannot be had, all Pods are listed.
+//! The result is a complete list like any other: the checkpoint and the events since, at a revision that the API
+//! server had after the start. Readers see no Pod before that. If the changes are not available, all Pods are listed.
 
 use std::{
     collections::BTreeMap,
@@ -26,22 +26,22 @@ use super::{
 };
 use crate::api::ApiError;
 
-/// How many of the API server's first Pods are looked up in the checkpoint, and how many of the checkpoint's at the API
-/// server, to know that the checkpoint is of this cluster and of its history.
+/// How many of the API server's first Pods are compared with the checkpoint, and how many of the checkpoint's with
+/// the API server, to verify that the checkpoint belongs to this cluster and its history.
 const SAMPLE: usize = 20;
-/// Of these so many are asked for at the same time.
+/// How many of these are requested concurrently.
 const AT_ONCE: usize = 5;
-/// For a watch; at its end comes the bookmark that says that nothing more has changed. See [`super::rollback`] for the
-/// time.
+/// Timeout of the watch of the changes. The bookmark at its end shows that there are no more changes.
+/// [`super::rollback`] explains the value.
 const WATCH_SECONDS: u64 = 3;
-/// After this it is quicker to list.
+/// The time after which a list would be quicker.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// So often the API server may answer and the changes still not be had; then all Pods are listed.
+/// How often the API server may answer without the changes becoming available. After that all Pods are listed.
 const MAX_FAILURES: u32 = 3;
 
 /// Why a checkpoint did not become a list.
 enum Failed {
-    /// It still may.
+    /// A later attempt may succeed.
     Later(Next),
     Useless(String),
 }
@@ -58,11 +58,11 @@ type Name = (String, String);
 /// The last event of each name.
 type Changes = BTreeMap<Name, PodEvent>;
 
-/// What a look at some Pods says.
+/// The result of comparing some Pods.
 struct Sample {
-    /// The API server's, now.
+    /// The API server's current revision.
     revision: Revision,
-    /// Pods of the checkpoint that the API server has no more. The changes must contain a deletion of each.
+    /// Pods of the checkpoint that the API server does not have. The changes must contain a deletion of each.
     gone: Vec<Name>,
 }
 
@@ -128,8 +128,8 @@ impl Watch {
             }
         }
         match gone.into_iter().find(|name| !is_reported(name, checkpoint, &changes)) {
-            // It never was in this history, such as one that was restored to before it and has come past the
-            // checkpoint.
+            // The Pod never existed in this history, as when etcd was restored to an older state and has advanced
+            // past the checkpoint since.
             Some((namespace, name)) => Err(Failed::Useless(format!(
                 "the API server does not have {namespace}/{name} and the watch reported no deletion"
             ))),
@@ -137,8 +137,8 @@ impl Watch {
         }
     }
 
-    /// Compares with the checkpoint Pods that the API server has, its first ones, and of those that the checkpoint has
-    /// some that are spread over all of them.
+    /// Compares the API server's first Pods with the checkpoint, and some Pods of the checkpoint, spread over all of
+    /// them, with the API server.
     async fn sample(&mut self, checkpoint: &Checkpoint) -> Result<Sample, Failed> {
         let is_same_cluster = match (&checkpoint.cluster, &self.cluster) {
             (Some(saved), Some(present)) if saved != present => {
@@ -222,7 +222,7 @@ impl Watch {
     }
 
     fn failed(&mut self, error: &ApiError) -> Failed {
-        // One that cannot be reached, or asks for patience, has not been asked yet.
+        // The API server cannot be reached or asks to wait, so it has not answered.
         let is_away =
             matches!(error, ApiError::Transport { sent: false, .. }) || matches!(error.code(), Some(429 | 503));
         self.warm_failures += u32::from(!is_away);
@@ -233,22 +233,22 @@ impl Watch {
     }
 }
 
-/// True when the checkpoint has this incarnation of the Pod. Not every Pod needs to be in the checkpoint: a newer Pod
-/// may not have existed yet.
+/// Returns true if the checkpoint has this incarnation of the Pod. A Pod may be missing from the checkpoint if it is
+/// newer.
 fn agrees(object: Object<'_>, checkpoint: &Checkpoint) -> Result<bool, Failed> {
     let (key, revision) = object.identity()?;
     let at = place(&checkpoint.pods, &key.namespace, &key.name).ok();
     let held = at.map(|at| &checkpoint.pods[at]).filter(|held| held.has_uid(&key.uid));
     match held.and_then(Record::revision) {
         Some(held) if held == revision => Ok(true),
-        // It has changed since. An older state, or another one from before, is of another history.
+        // The Pod has changed since. An older state, or a different state of that time, belongs to another history.
         Some(held) if revision > held.max(checkpoint.revision) => Ok(true),
         None if revision > checkpoint.revision => Ok(false),
         _ => Err(Failed::Useless(format!("it lacks {key} at revision {revision}"))),
     }
 }
 
-/// True when the changes say that the checkpoint's Pod of this name went.
+/// Returns true if the changes contain the deletion of the checkpoint's Pod of this name.
 fn is_reported(name: &Name, checkpoint: &Checkpoint, changes: &Changes) -> bool {
     let Some(PodEvent { pod, deleted, .. }) = changes.get(name) else { return false };
     let held = place(&checkpoint.pods, &name.0, &name.1).map(|at| &checkpoint.pods[at]);
@@ -267,13 +267,13 @@ fn advance(at: &mut Revision, revision: Revision) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Where the name is, or would be.
+/// Returns the index of the name, or the index at which it would be inserted.
 fn place(pods: &[Record], namespace: &str, name: &str) -> Result<usize, usize> {
     pods.binary_search_by(|pod| pod.compare(namespace, name))
 }
 
-/// Applies the events to the Pods of the checkpoint. A Pod may be newer than the revision of the checkpoint, because of
-/// our own writes; then the event is older than the Pod.
+/// Applies the events to the Pods of the checkpoint. A Pod may be newer than the checkpoint's revision because of a
+/// write-through; then an older event is ignored.
 fn merged(mut pods: Vec<Record>, changes: Changes) -> Vec<Record> {
     let (mut added, mut gone) = (Vec::new(), Vec::new());
     for ((namespace, name), PodEvent { pod, deleted, .. }) in changes {
@@ -287,7 +287,7 @@ fn merged(mut pods: Vec<Record>, changes: Changes) -> Vec<Record> {
             None => added.push(Record::from(pod)),
         }
     }
-    // In the order of names, as changes are.
+    // In the order of names, like the changes.
     let mut gone = gone.into_iter().peekable();
     let mut at = 0..;
     pods.retain(|_| gone.next_if_eq(&at.next().unwrap_or_default()).is_none());

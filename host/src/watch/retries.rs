@@ -6,15 +6,16 @@ use podium_engine::backoff::Backoff;
 use rand::{SeedableRng, rngs::SmallRng};
 
 const BACKOFF: Backoff = Backoff {
-    // Long enough that an API server that restarts is not hit by every host in one moment, short enough not to be felt.
+    // Long enough that a restarting API server is not asked by every host at the same moment, and short enough for
+    // users.
     first: Duration::from_millis(400),
-    // An API server that is back is found within this.
+    // A recovered API server is noticed within this time.
     most: Duration::from_secs(5),
 };
-/// The most that a Retry-After is believed.
+/// The longest Retry-After that is followed.
 const LONGEST_ASKED: Duration = Duration::from_secs(60);
 
-/// The waits of one loop that asks the API server until it answers.
+/// The waits of one retry loop.
 #[derive(Debug)]
 pub struct Retries {
     failures: u32,
@@ -22,18 +23,18 @@ pub struct Retries {
 }
 
 impl Retries {
-    /// `seed` is for the jitter.
+    /// Returns the waits of one loop; `seed` is for the jitter.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { failures: 0, random: SmallRng::seed_from_u64(seed) }
     }
 
-    /// The API server is well: the next wait is a short one.
+    /// Records a success: the next wait is the shortest.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// Returns the next wait: the server's Retry-After, at most a minute of it, and the back-off.
+    /// Returns the next wait: the server's Retry-After, at most one minute of it, plus the back-off.
     pub fn wait(&mut self, retry_after: Option<Duration>) -> Duration {
         self.failures = self.failures.saturating_add(1);
         let wait = BACKOFF.delay(self.failures, &mut self.random);

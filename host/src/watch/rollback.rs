@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 /// Timeout of the first watch after a lost connection; a server that was stopped for a restore looks the same. It is
-/// the shortest timeout at whose end an API server was seen to send a bookmark.
+/// the shortest timeout at whose end API servers were observed to send a bookmark.
 const CHECK: Duration = Duration::from_secs(3);
 /// After so many consecutive watches without an event or a bookmark the server's revision is checked. In an active
 /// cluster each watch has a bookmark; in an idle one the check costs a request in half a minute.
@@ -15,45 +15,45 @@ pub(super) struct RollbackDetector {
     /// How many consecutive watches ended without an event or a bookmark.
     quiet: u32,
     suspected: bool,
-    /// The connection was lost, and no event came since: other connections of that time may be dead too.
+    /// The connection was lost, and no event has arrived since: older connections may be dead too.
     unconnected: bool,
 }
 
 impl RollbackDetector {
-    /// The connection was lost; what answers next may be another server.
+    /// Records that the connection was lost; the next one may reach another server.
     pub(super) fn cut(&mut self) {
         self.quiet = QUIET;
         self.unconnected = true;
     }
 
-    /// A watch did not end though its time was up.
+    /// Records that a watch did not end at its timeout.
     pub(super) fn overdue(&mut self) {
         self.unconnected = true;
     }
 
-    /// Counts a watch that ended in order without an event or a bookmark. Returns true if the server's revision is to
-    /// be checked.
+    /// Counts a watch that ended regularly without an event or a bookmark. Returns true if the server's revision
+    /// should be checked.
     pub(super) fn silence(&mut self) -> bool {
         self.quiet = self.quiet.saturating_add(1);
         self.quiet >= QUIET
     }
 
-    /// The server's revision is older than the observed one.
+    /// Records that the server's revision is older than the observed one.
     pub(super) fn suspect(&mut self) {
         self.suspected = true;
     }
 
-    /// The server has the observed revision.
+    /// Records that the server has the observed revision.
     pub(super) fn confirm(&mut self) {
         *self = Self::default();
     }
 
-    /// The server is asked for its revision until it has caught up or is taken as it is: a watch would be silent.
+    /// Returns true while the server's revision is checked instead of watching: a watch would be silent.
     pub(super) fn suspects(&self) -> bool {
         self.suspected
     }
 
-    /// The next watch is not to trust a connection that stood before.
+    /// Returns true if the next watch must not use a connection that existed before.
     pub(super) fn needs_new_connection(&self) -> bool {
         self.unconnected
     }

@@ -19,10 +19,11 @@ use super::{
 };
 use crate::api::{ApiError, NewConnection};
 
-/// Time that the end of a watch may take to arrive after the server's timeout. Together with that timeout, this is the
-/// longest time until a dead connection is detected.
+/// Time that the end of a watch may take to arrive after the server's timeout. Together with that timeout, it bounds
+/// the time until a dead connection is detected.
 const END_GRACE: Duration = Duration::from_secs(2);
-/// A watch that ends sooner without an event is not resumed at once: a server that ends each watch would be hammered.
+/// A watch that ends sooner without an event is not resumed at once, because a server that ends each watch would be
+/// overloaded.
 const SHORT: Duration = Duration::from_secs(1);
 
 impl Watch {
@@ -54,7 +55,7 @@ impl Watch {
         let deadline = begun + Duration::from_secs(seconds) + END_GRACE;
         let mut silent = true;
         loop {
-            // What has arrived is taken even past the deadline, as when the receiver was slow.
+            // Bytes that have arrived are read even after the deadline, as when the receiver was slow.
             let batch = match timeout_at(deadline, lines.batch()).await {
                 Ok(Batch::Lines(batch)) => batch,
                 Ok(Batch::TooLong) => return Ok(Next::Relist { reason: "an event without end".to_owned() }),
@@ -117,8 +118,8 @@ impl Watch {
         Next::Continue
     }
 
-    /// Handles one event. Returns the revision of a bookmark, or of a Pod that was passed over: it is sent as a
-    /// bookmark after the events of its batch, if none of them is newer.
+    /// Handles one event. Returns the revision of a bookmark, or of a Pod that was skipped: it is sent as a bookmark
+    /// after the events of its batch, if none of them is newer.
     fn observe(&mut self, line: &[u8], events: &mut Vec<PodEvent>) -> Result<Option<Revision>, Next> {
         let (object, deleted) = match object::event(line)? {
             Event::Added(object) | Event::Modified(object) => (object, false),
@@ -137,7 +138,7 @@ impl Watch {
                 Ok(None)
             }
             Seen::Unreadable { key, error, .. } if deleted => {
-                // The list will lack it.
+                // The list will not contain it.
                 self.unreadable(&key, &error);
                 Err(Next::Relist { reason: format!("the deletion of {key} cannot be decoded") })
             }
@@ -149,7 +150,8 @@ impl Watch {
         }
     }
 
-    /// Revisions of a stream grow; otherwise the server has another history than the one that was observed.
+    /// Records a revision. Revisions of a stream must grow; otherwise the server has another history than the
+    /// observed one.
     fn advance(&mut self, revision: Revision) -> Result<(), Next> {
         if revision < self.seen {
             let reason = format!("the watch went back from revision {} to {revision}", self.seen);
@@ -161,8 +163,8 @@ impl Watch {
         Ok(())
     }
 
-    /// A server that ends a watch without a word has nothing newer, or its history was set back to before that watch:
-    /// the revision of a list says which, even of a list of one Pod.
+    /// Requests a list of one Pod for its revision. A server that ends a watch silently has nothing newer, or its
+    /// history was rolled back to before that watch; the revision of a list tells these cases apart.
     async fn compare_revisions(&mut self, sender: &mut ObservationSender) -> Next {
         if !self.rollback.suspects() {
             self.retries.reset();

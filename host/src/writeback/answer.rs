@@ -1,4 +1,4 @@
-//! What an answer of the API server means for a write. Pure.
+//! The meaning of the API server's response to a write. Pure.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,23 +12,23 @@ use serde_json::Value;
 use super::plan::{MetaPatch, Request};
 use crate::api::ApiError;
 
-/// What an error says.
+/// The meaning of an error for its write.
 #[derive(Debug, PartialEq)]
 pub(super) enum Verdict {
-    /// With how long the API server asks to wait before the same is tried again.
+    /// The result, and how long the API server asks to wait before the next attempt.
     Final(WriteResult, Option<Duration>),
-    /// Nothing went out, and for the rest of the run nothing will.
+    /// Nothing was sent, and nothing more will be sent in this run.
     Unreachable,
-    /// The API server is overloaded and turned it away before anything was done, and asks to wait so long.
+    /// The API server is overloaded, rejected the request before executing it, and asks to wait this long.
     Busy(Option<Duration>),
-    /// A removal was refused. Either the Pod or object is another one by now, or something that the removal depends on,
-    /// such as a PodDisruptionBudget, was changed meanwhile: a read decides.
+    /// A removal was refused. Either the target was replaced, or something that the removal depends on, such as a
+    /// PodDisruptionBudget, has changed meanwhile. A read decides.
     Contested,
-    /// It may have been done: read, never repeat.
+    /// The write may have been executed: it is read back and never repeated.
     Ambiguous,
 }
 
-/// Where the meanings are from: the API server's own answers, tried on 1.36.
+/// Returns the meaning of an error. The cases follow the API server's responses, verified with 1.36.
 pub(super) fn judge(request: &Request, error: &ApiError) -> Verdict {
     let ApiError::Status { code, reason: _, object, message, causes, retry_after } = error else {
         return match error {
@@ -38,7 +38,7 @@ pub(super) fn judge(request: &Request, error: &ApiError) -> Verdict {
         };
     };
     let shown = || message.clone();
-    // An answer that names no object: the path is missing and not the object. In a built-in group it is a Status too.
+    // The response names no object: the path is missing and not the object. In a built-in group it is a Status too.
     if let Some(written) = request.object().filter(|_| *code == 404 && object.is_none()) {
         return Verdict::Final(WriteResult::Invalid(unserved(written)), *retry_after);
     }
@@ -49,18 +49,18 @@ pub(super) fn judge(request: &Request, error: &ApiError) -> Verdict {
         409 if removal => return Verdict::Contested,
         409 if error.has_cause("FieldManagerConflict") => WriteResult::OwnedByOther(shown()),
         409 => WriteResult::Conflict,
-        // An apply creates, so what is missing is the namespace.
+        // An apply creates the object, so the namespace is missing.
         404 if matches!(request, Request::Apply { .. }) => WriteResult::Invalid(shown()),
         404 => WriteResult::Gone,
-        // The server gave up on reading the request, or so it says.
+        // The server gave up reading the request, or claims so.
         408 => return Verdict::Ambiguous,
         429 if error.has_cause("DisruptionBudget") => WriteResult::Blocked(shown()),
         429 if error.is_about_the_object() => WriteResult::Forbidden(shown()),
         429 => return Verdict::Busy(*retry_after),
         401 | 403 => WriteResult::Forbidden(shown()),
         400..=499 => WriteResult::Invalid(shown()),
-        // Two budgets for one Pod, or one that could not be counted down: found before the deletion, and no cause says
-        // so.
+        // Two budgets match the Pod, or its budget could not be decremented. This is checked before the deletion, and
+        // no cause names it.
         500.. if matches!(request, Request::Evict { .. }) && message.contains("PodDisruptionBudget") => {
             WriteResult::Blocked(shown())
         }
@@ -80,10 +80,10 @@ fn unserved(object: &ObjectRef) -> String {
 
 pub(super) type Annotations = BTreeMap<String, String>;
 
-/// The annotations of a Pod as the API server wrote it.
+/// Returns the annotations of a Pod in the API server's response.
 ///
 /// # Errors
-/// When it is no object with annotations.
+/// Returns an error if the JSON is not an object with annotations.
 pub(super) fn annotations(pod: &[u8]) -> serde_json::Result<Annotations> {
     #[derive(Deserialize)]
     struct Pod {
@@ -96,14 +96,15 @@ pub(super) fn annotations(pod: &[u8]) -> serde_json::Result<Annotations> {
     serde_json::from_slice::<Pod>(pod).map(|pod| pod.metadata.annotations.unwrap_or_default())
 }
 
-/// The result of a read after a contested removal: `uid` is of the present object, `wanted` of the one to be removed.
+/// Returns the result after a contested removal: `uid` is that of the present object, `wanted` that of the removed
+/// one.
 pub(super) fn contested(uid: Option<&str>, wanted: &str) -> WriteResult {
     if uid == Some(wanted) { WriteResult::Conflict } else { WriteResult::Gone }
 }
 
-/// What a read after a lost answer says of a write to a Pod: `Applied` where the Pod shows it, `Gone` where there is
-/// another or none, else it cannot be known. `now` is the Pod of the same name as it is, with its annotations before
-/// any were pruned.
+/// Returns the result of a write to a Pod after its response was lost: `Applied` if the Pod shows it, `Gone` if the
+/// Pod is gone or was replaced, otherwise unknown. `now` is the present Pod of that name, with its annotations before
+/// pruning.
 pub(super) fn resolve(request: &Request, now: Option<(&CachedPod, &Annotations)>) -> WriteResult {
     let (Request::PatchMeta { key, .. }
     | Request::PatchStatus { key, .. }
@@ -143,7 +144,7 @@ fn shows(pod: &CachedPod, annotations: &Annotations, patch: &MetaPatch) -> bool 
         && !patch.remove_finalizers.iter().any(|name| lifecycle.finalizers.contains(name))
 }
 
-/// True where `live` holds all that `wanted` says: objects by key, lists of the same length entry by entry.
+/// Returns true if `live` contains all of `wanted`: objects by key, lists of the same length entry by entry.
 pub(super) fn holds(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => {

@@ -1,8 +1,8 @@
-//! Objects that plugins applied: each is remembered only while no other write of the host can have changed it.
+//! Objects that plugins applied. Each is remembered only while no other write of the host can have changed it.
 //!
-//! A write is remembered when it is the only one under way on its object from its start to its end, and when no answer
-//! to an earlier one was lost: the API server may have taken overlapping writes in either order, and may still take one
-//! whose answer was lost.
+//! A write is remembered if it was the only one on its object from its start to its end, and if no response to an
+//! earlier one was lost: the API server may execute overlapping writes in either order, and may still execute one
+//! whose response was lost.
 
 use std::{collections::HashMap, num::NonZeroUsize, time::Duration};
 
@@ -13,15 +13,15 @@ use tokio::time::Instant;
 
 use super::digest::Digest;
 
-/// How long an object is taken to be as applied without a read: somebody may have deleted or changed it.
+/// How long an object is assumed to be as applied without a read; another client may have deleted or changed it.
 const TRUSTED: Duration = Duration::from_secs(600);
-/// How long the API server may still take a write whose answer was lost. It ends one after its own timeout, of 60 s at
-/// most.
+/// How long the API server may still execute a write whose response was lost. It ends a write after its own timeout,
+/// of at most 60 s.
 const LOST: Duration = Duration::from_secs(60);
-/// Objects remembered, of all plugins; some 200 bytes each.
+/// The most remembered objects, of all plugins; some 200 bytes each.
 const MAX_OBJECTS: NonZeroUsize = NonZeroUsize::new(16_384).unwrap(); // not 0: the compiler evaluates it
 
-/// Manager and object.
+/// A field manager and an object.
 pub(super) type Name = (String, ObjectRef);
 
 /// The memory of all plugins.
@@ -31,7 +31,7 @@ pub(super) struct Applied {
 
 struct Objects {
     remembered: LruCache<Name, Remembered>,
-    /// Bounded by the deliveries under way.
+    /// Writes under way, bounded by the concurrent deliveries.
     sending: HashMap<Name, Count>,
 }
 
@@ -41,36 +41,36 @@ enum Remembered {
         digest: Digest,
         at: Instant,
     },
-    /// A write that may still be done was sent at this time.
+    /// A write whose response was lost was sent at this time.
     Lost {
         at: Instant,
     },
 }
 
-/// Writes under way on one object.
+/// The number of writes under way on one object.
 struct Count {
     now: u32,
-    /// There were two at one time.
+    /// Two of them overlapped.
     overlapped: bool,
 }
 
 /// The known state of an object before an apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Known {
-    /// It is as the body says.
+    /// The object equals the body.
     Same,
-    /// It differs from the body, or a write that may still be done makes it differ.
+    /// The object differs from the body, or a lost write may still change it.
     Other,
     /// Unknown; a read determines it.
     Nothing,
 }
 
-/// How a write ended.
+/// The end of a write.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum End {
-    /// The object is as the body of this digest says.
+    /// The object equals the body with this digest.
     Applied(Digest, Instant),
-    /// The answer was lost.
+    /// The response was lost.
     Lost(Instant),
     Other,
 }
@@ -101,7 +101,7 @@ impl Applied {
         }
     }
 
-    /// A write to the object begins: what was remembered of it is forgotten.
+    /// Begins a write to the object and forgets its remembered state.
     pub(super) fn begin(&self, name: &Name) -> Sending<'_> {
         let mut objects = self.objects.lock();
         if matches!(objects.remembered.peek(name), Some(Remembered::Applied { .. })) {

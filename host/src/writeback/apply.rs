@@ -1,4 +1,4 @@
-//! Sends the requests of one plan: thin. What to send is `http`'s, what an answer means is `answer`'s.
+//! Sends the requests of one plan. `http` makes the requests, and `answer` interprets the responses.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -17,16 +17,16 @@ use super::{
 };
 use crate::api::{Api, ApiError};
 
-/// The API server's word on how long to wait is taken up to here.
+/// The longest Retry-After that is followed.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// The requests of one run's plan, and what already went wrong among them.
+/// The requests of one run's plan, and the failures so far.
 pub(super) struct Delivery<'a> {
     api: &'a Api,
     objects: &'a Objects,
     pool: &'a SkeletonPool,
     sender: &'a Sender,
-    /// What later requests on a subject become without being sent.
+    /// Subjects with the result that later requests on them get without being sent.
     closed: BTreeMap<Subject, WriteResult>,
     cut_off: bool,
 }
@@ -36,7 +36,7 @@ impl<'a> Delivery<'a> {
         Self { api, objects, pool, sender, closed: BTreeMap::new(), cut_off: false }
     }
 
-    /// True once nothing more is to be sent.
+    /// Returns true if nothing more may be sent.
     pub(super) fn is_cut_off(&self) -> bool {
         self.cut_off
     }
@@ -103,7 +103,7 @@ impl<'a> Delivery<'a> {
         sent.requests += 1;
         let removal = matches!(request, Request::Delete { .. } | Request::Evict { .. });
         let result = match self.api.bytes(wire).await {
-            // The answer of a deletion is never written through: it may carry the very revision of the deletion.
+            // The response to a deletion is never written through: it may have the revision of the deletion itself.
             Ok(_) if removal => WriteResult::Applied,
             Ok(answer) => {
                 written(self.pod(&answer), key, sent);
@@ -124,7 +124,7 @@ impl<'a> Delivery<'a> {
         result
     }
 
-    /// The one read after a contested removal. Where it fails, the removal still was refused.
+    /// The read after a contested removal. If it fails, the result is the refusal.
     async fn who(&self, key: &PodKey) -> WriteResult {
         let Ok(wire) = http::get_pod(key) else { return WriteResult::Conflict };
         match self.api.json(wire).await {
@@ -138,7 +138,7 @@ impl<'a> Delivery<'a> {
         CachedPod::read(answer, self.pool, &mut Scratch::default(), |_, _| None).ok().map(|(pod, _)| pod)
     }
 
-    /// The one read after a lost answer.
+    /// The read after a lost response.
     async fn look(&mut self, key: &PodKey, request: &Request, sent: &mut Sent) -> WriteResult {
         let Ok(wire) = http::get_pod(key) else { return self.failed(Verdict::Ambiguous, sent) };
         let result = match self.api.bytes(wire).await {
@@ -166,8 +166,8 @@ fn wait(sent: &mut Sent, retry_after: Option<Duration>) {
     sent.retry_after = sent.retry_after.max(retry_after.map(|wait| wait.min(MAX_RETRY_AFTER)));
 }
 
-/// Notes the Pod as the API server answered a patch, or read after a lost answer: for the write-through, except one
-/// that is gone with its last finalizer, and as what the cache has to show. None: the answer cannot be read.
+/// Records the Pod of a patch's response, or of the read after a lost response: for the write-through, unless it is
+/// gone with its last finalizer, and as the expectation. `None` means that the response could not be decoded.
 fn written(pod: Option<CachedPod>, key: &PodKey, sent: &mut Sent) {
     let shown = match pod.filter(|pod| pod.key == *key).map(|pod| (pod.is_removed(), pod)) {
         Some((Ok(false), pod)) => {

@@ -7,7 +7,8 @@ use sha2::{Digest as _, Sha256};
 pub(super) struct Digest(u128);
 
 impl Digest {
-    /// Of the parts, each ended by a byte that UTF-8 does not have, so that ("a", "bc") differs from ("ab", "c").
+    /// Returns the digest of the parts, each ended by a byte that is invalid in UTF-8, so that ("a", "bc") differs
+    /// from ("ab", "c").
     pub(super) fn of(parts: &[&str]) -> Self {
         let mut hasher = Sha256::new();
         for part in parts {
@@ -18,7 +19,7 @@ impl Digest {
         Self(bytes.iter().take(16).fold(0, |digest, byte| digest << 8 | u128::from(*byte)))
     }
 
-    /// 32 hexadecimal digits.
+    /// Returns 32 hexadecimal digits.
     pub(super) fn hex(self) -> String {
         format!("{:032x}", self.0)
     }

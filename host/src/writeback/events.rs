@@ -1,22 +1,22 @@
 //! Events for people, in the API `events.k8s.io/v1`.
 //!
-//! **Quiet means quiet, also after a restart.** Two rules:
-//! - Events go with changes: an Event staged together with writes is sent when at least one of them was applied. Where
-//!   all were unchanged it is a repeat; where none could be done the run is repeated, and says it then. An Event staged
-//!   without writes is sent by the next rule.
-//! - What was said is not said again: an Event's name is made of a digest of who says what about which Pod. One that
-//!   this process has not said is looked up by that name before it is created, and one that is there was said before
-//!   the restart. (The API server forgets Events, after an hour by default; then it may be said once more.)
+//! **Repeats are suppressed, also after a restart.** Two rules:
+//! - An Event that is staged together with writes is sent if at least one of them was applied. If all were unchanged,
+//!   the Event is a repeat; if none could be done, the run is repeated and emits it again. An Event that is staged
+//!   without writes is subject to the next rule.
+//! - An Event that was sent is not sent again: its name is a digest of sender, Pod and text. An Event that this
+//!   process has not sent is looked up by that name before it is created; if it exists, it was sent before the
+//!   restart. (The API server deletes Events, after an hour by default; then it may be sent once more.)
 //!
 //! Repeats are counted in memory and patched into the Event's series at most every [`memories::SERIES`]. As in
-//! client-go, a plugin has a bucket of Events for each Pod, and many Events that differ in their note alone become one;
-//! and it has a bucket for all its Events. All memories are bounded and each plugin has its own, so that none can push
-//! out what another has said. An Event that fails never fails a run.
+//! client-go, a plugin has a bucket of Events for each Pod, and many Events that only differ in their note become
+//! one; and it has a bucket for all its Events. All memories are bounded and each plugin has its own, so that no
+//! plugin can evict another's entries. An Event that fails never fails a run.
 //!
-//! **An Event is sent at least once,** except in the cases that `docs/operating.md` lists. One that exceeds the
-//! plugin's rate, that the account may not create yet, or that meets an API server that is away waits in a bounded
-//! queue ([`super::waiting`]) and is sent from there by [`Events::send_waiting`]. Sending one again makes no second
-//! Event, because its name is the same. Beyond the rate of a Pod Events are dropped, as client-go drops them.
+//! **An Event is sent at least once,** except in the cases that `docs/operating.md` lists. An Event waits in a
+//! bounded queue ([`super::waiting`]) if it exceeds the plugin's rate, if the account may not create it yet, or if
+//! the API server is unreachable; [`Events::send_waiting`] sends it from there. Sending it again does not create a
+//! second Event, because its name is the same. Events beyond the rate of a Pod are dropped, as client-go drops them.
 
 mod memories;
 mod rate;
@@ -36,15 +36,15 @@ use tokio::{sync::Notify, time::Instant};
 use super::waiting::Entry;
 use crate::api::Api;
 
-/// Plugins that have said something; of more, those that said nothing for the longest time are forgotten.
+/// The most plugins with remembered Events; the least recently active are forgotten.
 const MAX_PLUGINS: NonZeroUsize = NonZeroUsize::new(1_024).unwrap(); // not 0: the compiler evaluates it
-/// Events that wait, of all plugins: some 15 MiB.
+/// The most waiting Events of all plugins: some 15 MiB.
 const MAX_WAITING: usize = 10_000;
 
 pub(super) struct Events {
-    /// By manager.
+    /// Memories by field manager.
     memories: Mutex<LruCache<String, Memories>>,
-    /// Events began to wait.
+    /// Notified when an Event begins to wait.
     arrived: Notify,
 }
 
@@ -57,7 +57,7 @@ impl Events {
         f(self.memories.lock().get_or_insert_mut_ref(&sender.manager, || Memories::new(now)))
     }
 
-    /// Sends Events of a run, or has them wait; nothing is sent where the API server is not `reachable`.
+    /// Sends the Events of a run, or queues them. Nothing is sent if the API server is not `reachable`.
     pub(super) async fn send(
         &self,
         api: &Api,
@@ -96,7 +96,7 @@ impl Events {
                         }
                     }
                 }
-                // The count goes with the next repeat.
+                // The next repeat sends the count.
                 Step::Repeat { .. } if !reachable => continue,
                 Step::Repeat { digest, count } => {
                     sent.requests += 1;
@@ -106,7 +106,7 @@ impl Events {
                             self.with(sender, now, |memories| memories.said(digest, count, now));
                             continue;
                         }
-                        // The API server has forgotten it: it is said again.
+                        // The API server has deleted the Event: it is created again.
                         Ok(false) => {
                             self.with(sender, now, |memories| memories.said.pop(&digest));
                             self.wait(entry, now)
@@ -123,8 +123,8 @@ impl Events {
         }
     }
 
-    /// Has an Event wait. Where [`MAX_WAITING`] wait, the plugin that has the most makes room for one that has less, so
-    /// that no plugin's Events are kept out by others'.
+    /// Queues an Event. If [`MAX_WAITING`] Events wait, the plugin with the most drops one in favour of a plugin with
+    /// fewer, so that no plugin's Events are kept out by others'.
     fn wait(&self, entry: Entry, now: Instant) -> EventResult {
         let manager = entry.sender.manager.clone();
         let mut all = self.memories.lock();
@@ -153,7 +153,7 @@ impl Events {
         self.with(&entry.sender, now, |memories| memories.drop_one(&entry.sender.manager))
     }
 
-    /// How many Events wait.
+    /// Returns the number of waiting Events.
     pub(super) fn waiting(&self) -> usize {
         self.memories.lock().iter().map(|(_, memories)| memories.waiting.len()).sum()
     }

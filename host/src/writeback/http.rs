@@ -1,5 +1,5 @@
-//! Requests of the plan as HTTP requests: paths, queries, headers and bodies in the shapes that are right for the API
-//! server. Pure; what cannot be a request is an error with its reason.
+//! Requests of the plan as HTTP requests: paths, queries, headers and bodies in the form that the API server expects.
+//! Pure; a request that cannot be encoded returns an error with its reason.
 
 use http::Method;
 use podium_engine::ports::Sender;
@@ -16,7 +16,7 @@ const JSON: &str = "application/json";
 
 pub(super) type Request = http::Request<Vec<u8>>;
 
-/// `path` holds nothing but names that `authz` let through.
+/// Returns a request. `path` consists of names that `authz` accepted.
 fn request(method: Method, path: String, content: &str, body: &Value, sender: &Sender) -> Result<Request, http::Error> {
     let body = if body.is_null() { String::new() } else { body.to_string() };
     let mut request = http::Request::builder().method(method).uri(path);
@@ -28,9 +28,9 @@ fn request(method: Method, path: String, content: &str, body: &Value, sender: &S
     request.header(http::header::CONTENT_TYPE, content).body(body.into_bytes())
 }
 
-/// JSON that the API server's YAML reader takes as the JSON that it is. Outside ASCII it refuses some characters and
-/// changes others, such as U+0085, so these are escaped. A character above U+FFFF it always keeps; a pair of
-/// surrogates, as JSON escapes it, it refuses.
+/// Escapes JSON for the API server's YAML reader. Outside ASCII it refuses some characters and changes others, such
+/// as U+0085, so these are escaped. Characters above U+FFFF stay as they are, because it refuses the surrogate pairs
+/// of JSON.
 fn as_yaml(json: &str) -> String {
     let mut yaml = String::with_capacity(json.len());
     for character in json.chars() {
@@ -46,8 +46,8 @@ fn pod_path(key: &PodKey) -> String {
     format!("/api/v1/namespaces/{}/pods/{}", key.namespace, key.name)
 }
 
-/// The path of an object of another kind. Its resource is the grant's: the API server is not asked which path a kind
-/// has, so that a write reaches the resource that was granted, and plugins need no right to discover kinds.
+/// Returns the path of an object of another kind. The resource comes from the grant and not from API discovery, so
+/// that a write reaches the granted resource, and plugins need no right to discover kinds.
 pub(super) fn object_path(object: &ObjectRef) -> String {
     let ObjectRef { api_version, kind: _, resource, namespace, name } = object;
     let root = if api_version.contains('/') { "apis" } else { "api" };
@@ -55,18 +55,19 @@ pub(super) fn object_path(object: &ObjectRef) -> String {
     format!("/{root}/{api_version}/{within}{resource}/{name}")
 }
 
-/// The query of a write. The API server ends a write that takes longer, and says so (504): then it cannot be done any
-/// more, as one that only the client gave up on can.
+/// Returns the query of a write. The API server aborts a write that takes longer and answers 504. A write that only
+/// the client gave up on might still be executed.
 fn timeout() -> String {
     format!("timeout={}s", SERVER_TIMEOUT.as_secs())
 }
 
-/// The query of a write that has a manager of fields.
+/// Returns the query of a write with a field manager.
 fn manager(sender: &Sender) -> String {
     format!("fieldManager={}&{}", in_query(&sender.manager), timeout())
 }
 
-/// As the host itself: what it reads to find out what became of a write is not the plugin's to see.
+/// Returns a read as the host's own account, because the plugin does not see the Pod that is read to determine a
+/// write's result.
 pub(super) fn get_pod(key: &PodKey) -> Result<Request, http::Error> {
     http::Request::get(pod_path(key)).body(Vec::new())
 }
@@ -94,7 +95,7 @@ pub(super) fn patch_meta(key: &PodKey, patch: &MetaPatch, sender: &Sender) -> Re
     request(Method::PATCH, path, MERGE, &json!({ "metadata": metadata }), sender)
 }
 
-/// Carries nothing but the uid and the conditions: through /status labels and finalizers could be changed too.
+/// The body only contains the uid and the conditions, because /status would also change labels and finalizers.
 pub(super) fn patch_status<'a>(
     key: &PodKey,
     conditions: impl IntoIterator<Item = (&'a String, &'a Option<Condition>)>,
@@ -112,7 +113,7 @@ fn condition(condition_type: &str, wanted: &Option<Condition>) -> Value {
         ConditionStatus::False => "False",
         ConditionStatus::Unknown => "Unknown",
     };
-    // Empty texts are sent, because a merge keeps what it does not name.
+    // Empty strings are sent, because a merge patch keeps fields that it does not name.
     json!({
         "type": condition_type,
         "status": status,
@@ -153,12 +154,12 @@ pub(super) fn evict(key: &PodKey, sender: &Sender) -> Result<Request, http::Erro
     request(Method::POST, format!("{}/eviction?{}", pod_path(key), timeout()), JSON, &body, sender)
 }
 
-/// Never with force: fields of another manager stay the other's.
+/// Returns an apply without force: fields of another manager are kept.
 pub(super) fn apply(path: &str, body: &Value, sender: &Sender) -> Result<Request, http::Error> {
     request(Method::PATCH, format!("{path}?{}&force=false", manager(sender)), APPLY, body, sender)
 }
 
-/// Without `Background` some kinds would leave behind what they own.
+/// Without `Background` some kinds would orphan their dependents.
 pub(super) fn delete_object(path: &str, uid: Option<&str>, sender: &Sender) -> Result<Request, http::Error> {
     let mut options = delete_options(uid, None);
     options["propagationPolicy"] = json!("Background");

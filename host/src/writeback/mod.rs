@@ -1,16 +1,14 @@
-//! From authorised writes to the fewest API requests (plan, pure) and back with reports (apply, IO); Events beside
-//! them.
+//! Sends authorised writes as few API requests (plan, pure) and returns their reports (apply, IO). Also sends Events.
 //!
-//! Of one delivery, requests go out one after the other, in the order of the plan. After one that did not do what it
-//! should:
-//! - later requests on the same object are `not-sent`, for they were staged on the belief that it would; where the
-//!   incarnation is gone, they are `gone`;
-//! - requests on other objects go on, as each is right by itself;
-//! - where the API server cannot be reached, is overloaded or lost an answer, everything after it is `not-sent`, and
-//!   Events wait. So it is with what has not been tried when the time for the whole delivery has passed.
+//! The requests of one delivery are sent one after the other, in the order of the plan. After a failed request:
+//! - later requests on the same object are `not-sent`, because they were staged under the assumption that it
+//!   succeeds; if the incarnation is gone, they are `gone`;
+//! - requests on other objects are sent, because they are independent;
+//! - if the API server is unreachable or overloaded, or a response was lost, all later requests are `not-sent`, and
+//!   Events wait. The same applies to requests that were not tried within the deadline of the delivery.
 //!
-//! Nothing is ever sent twice. An answer that was lost is looked for by one read, and is `unknown` where that does not
-//! decide; then the plugin is run again on newer data.
+//! No write is sent twice. After a lost response one read determines the result. If it cannot, the result is
+//! `unknown`, and the plugin runs again on newer data.
 
 mod answer;
 mod applied;
@@ -41,20 +39,20 @@ use tokio::time::Instant;
 
 use crate::api::Api;
 
-/// How long one request may take: what an admission webhook or a queue of priority and fairness may take, within a
-/// delivery, and leaving time for the read after a lost answer.
+/// Deadline of one request. It leaves time for admission webhooks and priority queues, and within a delivery for the
+/// read after a lost response.
 const DEADLINE: Duration = Duration::from_secs(8);
-/// When the API server is to end a write itself: before the host's own deadline.
+/// The timeout after which the API server ends a write, shorter than the host's own deadline.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(7);
-/// How long a delivery may take, with all its writes, reads and Events: meanwhile it holds a worker.
+/// Deadline of a delivery, with all its writes, reads and Events. It occupies a worker during that time.
 const DELIVERY_DEADLINE: Duration = Duration::from_secs(10);
-/// What the API server says about the writes of one delivery, in all: writes that were merged share one text.
+/// The most bytes of the API server's messages in the reports of one delivery. Merged writes share one message.
 const MAX_REPORTED_BYTES: usize = 64 << 10;
-/// The API server refuses a longer `fieldManager`.
+/// The longest `fieldManager` that the API server accepts.
 const MAX_MANAGER_BYTES: usize = 128;
 
-/// The manager's name of a plugin, for [`Sender::manager`]: `podium/` and the plugin, readable; a name that is longer
-/// than the API server accepts is cut, with a digest of the whole at its end.
+/// Returns a plugin's name as a field manager, for [`Sender::manager`]: `podium/` and the plugin. A name that is
+/// longer than the API server accepts is cut, with a digest of the whole name at its end.
 #[must_use]
 pub fn manager_name(plugin: &PluginId) -> String {
     let mut name = format!("podium/{plugin}");
@@ -76,8 +74,9 @@ pub struct Writeback {
 }
 
 impl Writeback {
-    /// Each request gets 8 s and each delivery 10 s, whatever the deadline of `api`, which is to keep to Retry-After
-    /// ([`Api::with_backpressure`]). `pool` is the cache's: the Pods that come back go there.
+    /// Returns a writeback. Each request gets 8 s and each delivery 10 s, regardless of the deadline of `api`, which
+    /// should observe Retry-After ([`Api::with_backpressure`]). `pool` is the cache's and encodes the Pods of
+    /// responses.
     #[must_use]
     pub fn new(api: &Api, pool: Arc<SkeletonPool>) -> Self {
         let (objects, events) = (objects::Objects::new(), events::Events::new());
@@ -86,7 +85,7 @@ impl Writeback {
 
     /// Sends Events that could not be sent when they were emitted, for as long as it is polled. `report` receives the
     /// result of each and the manager of its sender. `senders` returns the senders that may send Events now: Events
-    /// of others, such as a plugin that was taken out or has another account now, are dropped.
+    /// of others, such as an unloaded plugin or one with a new account, are dropped.
     pub async fn send_waiting_events(
         &self,
         senders: impl Fn() -> Vec<Sender> + Send + Sync,
@@ -95,7 +94,7 @@ impl Writeback {
         self.events.send_waiting(&self.api, senders, report).await
     }
 
-    /// How many Events wait.
+    /// Returns the number of waiting Events.
     #[must_use]
     pub fn waiting_events(&self) -> usize {
         self.events.waiting()
@@ -122,14 +121,14 @@ impl Writeback {
             let result = delivery.send(planned.request, &mut sent).await;
             results.extend(planned.ids.into_iter().map(|id| (id, result.clone())));
         }
-        // Events go with changes; see `events`.
+        // Events depend on changes; see `events`.
         let changed = results.values().any(|result| *result == WriteResult::Applied);
         if !events.is_empty() && (changed || described.is_empty()) {
-            // Behind what could not be sent they wait: the change is made, and the next run will not emit them again.
+            // After a failed request Events wait: the change is made, and the next run will not emit them again.
             let reachable = !delivery.is_cut_off();
             self.events.send(&api, sender, &events, reachable, now_millis, &mut sent).await;
         }
-        // Whoever was turned away, or got no answer, comes back when requests of the sender may be sent.
+        // A request that was refused or lost is retried when the sender may send again.
         sent.retry_after = sent.retry_after.max(self.held(sender));
         let mut texts = Budget::new(MAX_REPORTED_BYTES);
         sent.reports = described
@@ -147,8 +146,8 @@ impl Writeback {
     }
 }
 
-/// A plugin names the targets of its Events freely; an Event about no existing Pod would fill the memory that is kept
-/// for each Pod.
+/// Returns true if the target exists. A plugin chooses the targets of its Events freely, and Events about missing
+/// Pods would fill the memory of Events by Pod.
 fn is_known(target: &PodKey, subject: &PodKey, view: &dyn PodView) -> bool {
     let known = target == subject || view.get(&target.namespace, &target.name).is_some_and(|pod| pod.key == *target);
     if !known {

@@ -1,9 +1,9 @@
 //! Objects of other kinds: server-side apply of the complete object, sent when it differs from what was applied last.
 //!
-//! They are not cached. What a plugin applied is remembered by digest ([`Applied`]); afterwards, and after a restart,
-//! one read shows whether the object still is as applied, so that an unchanged cluster sees no write. The digest of the
-//! body is in an annotation of the object, one per manager, because a live object that holds all of the body may
-//! also hold a field that the body has lost since.
+//! Objects are not cached. An applied object is remembered by its digest ([`Applied`]); later, and after a restart,
+//! one read shows whether it is still as applied, so an unchanged cluster causes no writes. The digest of the body is
+//! in an annotation of the object, one per manager, because an object that contains all of the body may also contain
+//! a field that was removed from the body since.
 
 use podium_engine::ports::Sender;
 use podium_pods::model::{PodKey, WriteResult};
@@ -28,8 +28,8 @@ impl Objects {
         Self { applied: Applied::default() }
     }
 
-    /// Sends a request of the plan for an object that is no Pod, and takes the body out of it. The flag is true if a
-    /// write was sent.
+    /// Sends a planned request for an object that is not a Pod, and takes its body. The flag is true if a write was
+    /// sent.
     pub(super) async fn send(
         &self,
         api: &Api,
@@ -94,7 +94,7 @@ impl Objects {
     }
 }
 
-/// The body as it is sent: with the owner, and with the digest of all that.
+/// Returns the complete body, with the owner and the digest of both.
 fn complete(mut body: Value, owner: Option<&PodKey>, sender: &Sender) -> (Value, Digest) {
     if let Some(owner) = owner {
         body["metadata"]["ownerReferences"] = json!([{
@@ -110,7 +110,7 @@ fn complete(mut body: Value, owner: Option<&PodKey>, sender: &Sender) -> (Value,
     (body, digest)
 }
 
-/// The one read after a contested deletion of the object with this uid.
+/// The read after a contested deletion of the object with this uid.
 async fn who(api: &Api, sender: &Sender, path: &str, uid: &str) -> WriteResult {
     let Ok(request) = http::get(path, sender) else { return WriteResult::Conflict };
     match api.json(request).await {
@@ -120,7 +120,7 @@ async fn who(api: &Api, sender: &Sender, path: &str, uid: &str) -> WriteResult {
     }
 }
 
-/// Whether the object is there as the body says; when it cannot be read, it is not known to be.
+/// Returns true if the object exists as the body specifies, and false if it cannot be read.
 async fn is_live(api: &Api, sender: &Sender, path: &str, body: &Value) -> bool {
     let Ok(request) = http::get(path, sender) else { return false };
     api.json(request)

@@ -1,17 +1,17 @@
-//! From staged writes to the fewest requests. Pure: the same writes on the same view at the same time make the same
-//! plan.
+//! Computes the fewest requests for the staged writes. Pure: the same writes on the same view at the same time make
+//! the same plan.
 //!
-//! - Writes to one Pod become at most one patch of its metadata and one of its status; the last one wins per key. A
-//!   write that depends on order keeps it: nothing moves across a deletion, an eviction, or the removal of a finalizer
+//! - Writes to one Pod become at most one patch of its metadata and one of its status; the last one wins per key. The
+//!   order is kept where it matters: no write moves across a deletion, an eviction, or the removal of a finalizer
 //!   that was staged after a condition.
-//! - What would change nothing on the Pod as cached is reported `unchanged` and dropped. Later requests are compared
-//!   with the Pod as the earlier ones of the same plan leave it.
+//! - A write that would not change the cached Pod is reported `unchanged` and dropped. Later requests are compared
+//!   with the Pod as changed by the earlier requests of the same plan.
 //! - A pruned annotation is not in the cache, so its value is unknown: setting or removing it is always sent.
-//! - A target that the cache does not hold, or holds with another uid, is `gone`: a plugin learns of Pods from the
-//!   cache alone, so what it names and the cache lacks is no more.
+//! - A target that the cache does not hold, or holds with another uid, is `gone`: plugins learn of Pods only from the
+//!   cache, so a Pod that it lacks no longer exists.
 //!
-//! Objects of other kinds are not cached, so whether an apply would change something is `apply`'s question. One that is
-//! to be owned by a Pod that the cache does not hold, or that is being deleted, is `gone`.
+//! Objects of other kinds are not cached, so `apply` determines whether they would change. An object whose owner is a
+//! Pod that the cache does not hold, or that is being deleted, is `gone`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ pub(super) enum Request {
         key: PodKey,
         patch: MetaPatch,
     },
-    /// None removes the condition.
+    /// A condition of `None` is removed.
     PatchStatus {
         key: PodKey,
         conditions: BTreeMap<String, Option<Condition>>,
@@ -53,7 +53,7 @@ pub(super) enum Request {
     },
 }
 
-/// None removes the key.
+/// A key with `None` is removed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct MetaPatch {
     pub labels: BTreeMap<String, Option<String>>,
@@ -71,7 +71,7 @@ impl MetaPatch {
     }
 }
 
-/// What a request is about: requests on one subject depend on each other.
+/// The subject of a request. Requests on one subject depend on each other.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Subject {
     Pod(PodKey),
@@ -79,7 +79,7 @@ pub(super) enum Subject {
 }
 
 impl Request {
-    /// The object of another kind that the request writes to.
+    /// Returns the object of another kind that the request writes to.
     pub(super) fn object(&self) -> Option<&ObjectRef> {
         match self {
             Self::Apply { object, .. } | Self::DeleteObject { object, .. } => Some(object),
@@ -112,7 +112,7 @@ pub(super) struct Plan {
     pub results: BTreeMap<u32, WriteResult>,
 }
 
-/// A value that several writes may have set, the last one winning.
+/// A field's value, and the ids of the writes that set it. The last write determines the value.
 type Slot<T> = (T, Vec<u32>);
 
 fn put<T>(slots: &mut BTreeMap<String, Slot<T>>, key: String, value: T, id: u32) {
@@ -121,13 +121,13 @@ fn put<T>(slots: &mut BTreeMap<String, Slot<T>>, key: String, value: T, id: u32)
     slots.insert(key, (value, ids));
 }
 
-/// A request while writes still join it.
+/// A request that later writes may still join.
 enum Draft {
     Meta {
         key: PodKey,
         labels: BTreeMap<String, Slot<Option<String>>>,
         annotations: BTreeMap<String, Slot<Option<String>>>,
-        /// True adds.
+        /// True adds the finalizer, false removes it.
         finalizers: BTreeMap<String, Slot<bool>>,
     },
     Status {
@@ -143,7 +143,7 @@ struct Wanted {
     message: String,
 }
 
-/// Drafts in the order of sending, and where writes to a Pod may still join.
+/// Drafts in the order of sending, and for each Pod those that later writes may still join.
 #[derive(Default)]
 struct Drafts {
     drafts: Vec<Draft>,
@@ -182,7 +182,7 @@ impl Drafts {
     }
 
     fn finalizer(&mut self, target: &PodKey, name: String, add: bool, id: u32) {
-        // The Pod may go with its last finalizer, so a condition staged before goes out before.
+        // The Pod may be deleted with its last finalizer, so a condition that was staged before must be sent before.
         let behind = self.status.get(target) > self.meta.get(target) && self.meta.contains_key(target);
         if !add && behind {
             self.meta.remove(target);
@@ -198,8 +198,8 @@ impl Drafts {
         }
     }
 
-    /// A request that nothing joins, save the very same one staged right after it, and that no later write to the Pod
-    /// passes.
+    /// Adds a request of one write. Only an equal request that directly follows joins it, and no later write to the
+    /// Pod is moved before it.
     fn whole(&mut self, request: Request, id: u32) {
         if let Subject::Pod(key) = request.subject() {
             self.meta.remove(&key);
@@ -239,20 +239,20 @@ impl Drafts {
     }
 }
 
-/// What of a Pod can be written, as cached, then as the plan leaves it.
+/// The writable fields of a Pod, first as cached, then as changed by the plan.
 struct Present {
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
     finalizers: Vec<String>,
     conditions: BTreeMap<String, Condition>,
-    /// Being deleted, with this grace in seconds.
+    /// The grace period in seconds if the Pod is being deleted.
     going: Option<i64>,
 }
 
 impl Present {
     fn of(pod: &CachedPod) -> Self {
-        // What cannot be decoded, which never happens to what the cache encoded, counts as absent: then too much is
-        // sent, not too little.
+        // A section that cannot be decoded counts as absent, so that too much is sent and not too little. This never
+        // happens to a Pod that the cache encoded.
         let lifecycle = pod.lifecycle().unwrap_or_default();
         let conditions = pod.status().unwrap_or_default().conditions;
         Self {
@@ -264,13 +264,14 @@ impl Present {
         }
     }
 
-    /// True when the deletion asked for is under way already, and no slower.
+    /// Returns true if the Pod is already being deleted, within the requested grace period.
     fn goes_within(&self, grace_seconds: Option<u32>) -> bool {
         self.going.is_some_and(|going| grace_seconds.is_none_or(|asked| going <= i64::from(asked)))
     }
 }
 
-/// Keeps what differs from `held` or is not `known` from it, and takes it over there; the rest goes to `unchanged`.
+/// Returns the fields that differ from `held`, or whose cached value is not `known`, and applies them to `held`. The
+/// ids of the others are added to `unchanged`.
 fn differing(
     slots: BTreeMap<String, Slot<Option<String>>>,
     held: &mut BTreeMap<String, String>,
@@ -294,8 +295,8 @@ fn differing(
     patch
 }
 
-/// The fewest requests for the writes, in the order in which they may be sent. What they hold is moved, as an object's
-/// body may be large.
+/// Returns the fewest requests for the writes, in the order in which they may be sent. Takes the writes by value,
+/// because an object's body may be large.
 pub(super) fn plan(writes: Vec<Authorized<Write>>, view: &dyn PodView, prune: &Prune, now_millis: u64) -> Plan {
     let mut drafts = Drafts::default();
     for write in writes {
@@ -334,7 +335,8 @@ pub(super) fn plan(writes: Vec<Authorized<Write>>, view: &dyn PodView, prune: &P
     plan
 }
 
-/// The garbage collector removes an object whose owner is not there or is being deleted, whoever made the object.
+/// Returns true if the Pod may own an object. The garbage collector deletes an object whose owner is missing or being
+/// deleted.
 fn may_own(owner: &PodKey, view: &dyn PodView) -> bool {
     let pod = view.get(&owner.namespace, &owner.name).filter(|pod| pod.key == *owner);
     pod.is_some_and(|pod| pod.lifecycle().is_ok_and(|lifecycle| lifecycle.deletion_timestamp.is_none()))
@@ -365,7 +367,7 @@ impl Plan {
         self.requests.push(Planned { request, ids });
     }
 
-    /// Compares a draft with the Pod and makes of it a request, or none.
+    /// Compares a draft with the Pod and turns it into a request, or none if nothing changes.
     fn settle(&mut self, draft: Draft, present: &mut Present, prune: &Prune, now: Timestamp) {
         let (mut changed, mut unchanged) = (Vec::new(), Vec::new());
         match draft {
@@ -432,14 +434,15 @@ impl Plan {
     }
 }
 
-/// An empty text and none are one to the API server.
+/// Replaces an empty text by none: they are equal to the API server.
 fn normal(condition: &Condition) -> Condition {
     let filled = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     Condition { reason: filled(&condition.reason), message: filled(&condition.message), ..condition.clone() }
 }
 
 impl Wanted {
-    /// The server sets no transition time: it is kept while the status is the same, and else is now.
+    /// Returns the condition with its transition time, which the server does not set: it is kept while the status
+    /// stays the same, and is `now` otherwise.
     fn condition(self, condition_type: &str, present: &Present, now: Timestamp) -> Condition {
         let held = present.conditions.get(condition_type).filter(|held| held.status == self.status);
         let whole_second = Timestamp(now.0 - now.0.rem_euclid(1_000));

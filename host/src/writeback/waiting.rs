@@ -1,7 +1,7 @@
-//! Events of one plugin that could not be sent yet. Pure.
+//! The waiting Events of one plugin. Pure.
 //!
-//! Each namespace has a lane, oldest first, and the lanes take turns: what keeps an Event, such as a right that is
-//! missing there or a webhook that is slow, is mostly its namespace's, and must not keep those of others.
+//! Each namespace has a queue, oldest first, and the queues take turns: the reason why an Event waits, such as a
+//! missing right or a slow webhook, usually concerns only its namespace and must not delay others.
 
 use std::{
     collections::{BTreeMap, HashSet, VecDeque},
@@ -16,33 +16,33 @@ use tokio::time::Instant;
 
 use super::digest::Digest;
 
-/// Events that wait for one plugin; some 1.5 KiB each.
+/// The most waiting Events of one plugin; some 1.5 KiB each.
 pub(super) const CAPACITY: usize = 1_000;
-/// The API server keeps an Event for an hour by default: one that has waited as long is no longer of use.
+/// The API server keeps an Event for an hour by default, so an Event that has waited that long is dropped.
 const LONGEST: Duration = Duration::from_secs(3_600);
-/// How soon Events of a namespace are tried again after a failure. Doubled by each further one.
+/// The pause of a namespace after a failed Event. Each further failure doubles it.
 const PAUSE: Backoff = Backoff { first: Duration::from_secs(5), most: Duration::from_secs(300) };
 
-/// An Event with the note and the name that it is sent with.
+/// An Event with its final note and name.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub sender: Sender,
     pub event: Event,
     pub note: String,
     pub digest: Digest,
-    /// The time of day at which it was emitted: for people.
+    /// The wall-clock time of emission, for people.
     pub at_millis: u64,
-    /// The same on the monotonic clock.
+    /// The same time on the monotonic clock.
     pub since: Instant,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    /// By namespace; none is empty.
+    /// Queues by namespace; none is empty.
     lanes: BTreeMap<Arc<str>, Lane>,
-    /// Of all entries.
+    /// The digests of all entries.
     digests: HashSet<Digest>,
-    /// The lane that had its turn last.
+    /// The namespace of the latest turn.
     last: Option<Arc<str>>,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Waiting {
 struct Lane {
     entries: VecDeque<Entry>,
     failures: u32,
-    /// When a pause after a failure ends.
+    /// The end of the pause after a failure.
     retry_at: Option<Instant>,
 }
 
@@ -73,13 +73,13 @@ impl Waiting {
         self.digests.contains(digest)
     }
 
-    /// Returns true where an Event of the namespace may be sent before those that wait: each of them is in a pause
-    /// after a failure, in another namespace.
+    /// Returns true if an Event of the namespace may be sent before the waiting ones, because each of them is in
+    /// another namespace that pauses after a failure.
     pub(super) fn lets_pass(&self, namespace: &str, now: Instant) -> bool {
         !self.lanes.contains_key(namespace) && !self.lanes.values().any(|lane| lane.is_open(now))
     }
 
-    /// Adds an Event. Returns false where there is no room.
+    /// Adds an Event. Returns false if the queue is full.
     pub(super) fn push(&mut self, entry: Entry) -> bool {
         if self.len() >= CAPACITY {
             return false;
@@ -90,7 +90,7 @@ impl Waiting {
         true
     }
 
-    /// Takes out the Events that meet the condition.
+    /// Removes and returns the Events that meet the condition.
     pub(super) fn take(&mut self, condition: impl Fn(&Entry) -> bool) -> Vec<Entry> {
         let mut taken = Vec::new();
         for lane in self.lanes.values_mut() {
@@ -107,13 +107,12 @@ impl Waiting {
         taken
     }
 
-    /// Takes out the Events that have waited too long.
+    /// Removes and returns the Events that have waited too long.
     pub(super) fn expired(&mut self, now: Instant) -> Vec<Entry> {
         self.take(|entry| now.saturating_duration_since(entry.since) >= LONGEST)
     }
 
-    /// Returns the oldest Event of the namespace whose turn it is, where no pause is under way. It waits until
-    /// [`Self::done`].
+    /// Returns the oldest Event of the next namespace that is not pausing. It stays queued until [`Self::done`].
     pub(super) fn next(&mut self, now: Instant) -> Option<Entry> {
         let after = self.last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let mut all = self.lanes.range::<str, _>((after, Bound::Unbounded)).chain(&self.lanes);
@@ -142,8 +141,8 @@ impl Waiting {
         }
     }
 
-    /// Takes out an Event that was sent, or never will be, and ends the pause of its namespace. Returns false where it
-    /// does not wait any more.
+    /// Removes an Event that was sent or never will be, and ends the pause of its namespace. Returns false if it was
+    /// not queued any more.
     pub(super) fn done(&mut self, entry: &Entry) -> bool {
         if let Some(lane) = self.lanes.get_mut(&entry.event.target.namespace) {
             (lane.failures, lane.retry_at) = (0, None);
@@ -151,8 +150,8 @@ impl Waiting {
         self.remove(entry).is_some()
     }
 
-    /// Puts an Event that is to be tried again behind the others of its namespace, because what keeps it need not keep
-    /// them, and has all of them pause.
+    /// Moves an Event that will be retried to the end of its namespace's queue, because its obstacle may not affect
+    /// the others, and pauses the namespace.
     pub(super) fn failed(&mut self, entry: &Entry, now: Instant) {
         let Some(lane) = self.lanes.get_mut(&entry.event.target.namespace) else { return };
         lane.failures = lane.failures.saturating_add(1);

@@ -1,4 +1,4 @@
-//! The requests of other tasks to the ingest loop. Each waits until the loop has handled it.
+//! Requests of other tasks to the ingest loop. Each call waits until the loop has handled it.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::{dispatch::Lane, ports::WriteThrough};
 
-/// Requests that wait for the loop. Each comes from a worker that waits for its answer.
+/// Capacity of the channel of requests. Each comes from a worker that waits for its answer.
 const REQUESTS: usize = 64;
 
 pub(super) enum Request {
@@ -25,13 +25,13 @@ pub(super) fn channel() -> (IngestHandle, mpsc::Receiver<Request>) {
 }
 
 impl IngestHandle {
-    /// Reads the registry again, which has changed, and queues every Pod that the plugin `fresh` watches. Returns when
-    /// all are queued.
+    /// Reports that the registry has changed, and queues every Pod that the plugin `fresh` watches. Returns when all
+    /// are queued.
     pub async fn plugins_changed(&self, fresh: Option<Lane>) {
         self.request(|done| Request::Plugins { fresh, done }).await;
     }
 
-    /// Returns when the request was handled, or when the loop has ended.
+    /// Sends a request. Returns when it was handled, or when the loop has ended.
     async fn request(&self, request: impl FnOnce(oneshot::Sender<()>) -> Request) {
         let (done, handled) = oneshot::channel();
         if self.0.send(request(done)).await.is_ok() {

@@ -11,7 +11,7 @@ use crate::{
     journal::{Journal, Number},
 };
 
-/// Changes that readers see, and the keys to queue for them.
+/// The changes that were published, and the keys to queue for them.
 pub(super) struct Published {
     pub(super) changes: Vec<Change>,
     pub(super) plan: Plan<Lane>,
@@ -35,8 +35,8 @@ impl Interests {
         self.lanes = plugins.iter().filter_map(number).collect();
     }
 
-    /// The plugins that watch the Pod. A deletion also concerns the plugins that ran on the Pod while it matched them
-    /// or before a restart.
+    /// Returns the plugins that watch the Pod. A deletion also concerns plugins that ran on the Pod while it matched
+    /// them, or before a restart.
     fn concerned(&self, change: &Change) -> Vec<Lane> {
         let mut lanes = self.wake.concerned(change);
         if let (Some(last), None) = (&change.old, &change.new) {
@@ -46,7 +46,7 @@ impl Interests {
         lanes
     }
 
-    /// Records in the journal that the Pod is gone, and returns the loaded plugins that ran on it.
+    /// Records in the journal that the Pod is gone. Returns the loaded plugins that ran on it.
     pub(super) fn ran_on(&self, key: &PodKey) -> Vec<Lane> {
         let numbers = self.journal.iter().flat_map(|journal| journal.gone(key));
         numbers.filter_map(|number| self.lanes.get(&number).copied()).collect()

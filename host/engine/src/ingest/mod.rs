@@ -1,7 +1,7 @@
-//! The ingest loop: watch -> cache -> wake -> queue, and our own writes back into the cache. The loop owns the cache's
-//! writer, so all changes of the cache happen here, one after the other.
+//! The ingest loop: watch -> cache -> wake -> queue, and write-through. The loop owns the cache's writer, so all
+//! changes of the cache happen here, one after the other.
 //!
-//! The loop never waits for a plugin, and nothing that blocks runs on its thread: free memory is returned to the kernel
+//! The loop never waits for a plugin, and no blocking call runs on its thread: free memory is returned to the kernel
 //! and the journal is read through [`Blocking`].
 
 mod handle;
@@ -40,23 +40,23 @@ use crate::{
     ports::Blocking,
 };
 
-/// What the ingest loop shares with other tasks.
+/// The channels and shared state of the ingest loop.
 pub struct IngestOptions {
-    /// Events, lists and the state of the watch, from the watch's task.
+    /// Events, lists and the state of the watch, sent by the watch's task.
     pub observations: mpsc::Receiver<Observation>,
-    /// The plugins that changes are compared with.
+    /// The loaded plugins, whose selectors are matched against changes.
     pub registry: Arc<Registry>,
-    /// The queue that keys are added to.
+    /// The queue to which keys are added.
     pub queue: Arc<PodQueue>,
-    /// The tombstones and gates that the loop keeps up to date with the cache.
+    /// The tombstones and gates, which the loop keeps up to date with the cache.
     pub expectations: Arc<Expectations>,
-    /// None without a journal.
+    /// The journal of an earlier process; `None` without a journal.
     pub reopened: Option<Reopened>,
-    /// Runs the reading of the journal and the trimming of the heap.
+    /// Runs blocking jobs: reading the journal and trimming the heap.
     pub blocking: Arc<dyn Blocking>,
 }
 
-/// The loop's state: the cache's writer and everything that has to follow its changes in order.
+/// The state of the loop: the cache's writer and everything that follows its changes in order.
 pub struct Ingest {
     writer: Writer,
     reader: Reader,
@@ -68,14 +68,14 @@ pub struct Ingest {
     blocking: Arc<dyn Blocking>,
     interests: Interests,
     replay: Replay,
-    /// Pods that plugins ran on before a restart, that the API server has and the cache does not have: they cannot be
-    /// decoded.
+    /// Pods on which plugins ran before a restart, and which the API server has and the cache lacks because they
+    /// cannot be decoded.
     undecoded: BTreeMap<Arc<str>, PodKey>,
-    /// The cache lacks Pods that the journal knows: a checkpoint of it would make them look deleted.
+    /// True while the cache lacks Pods of the journal: in a checkpoint of it they would look deleted.
     incomplete: Arc<AtomicBool>,
-    /// When a plugin is to be run on all its Pods again, and how often.
+    /// The next resync of each plugin, and its interval.
     resyncs: BTreeMap<(Instant, Lane), Duration>,
-    /// Plugins that are being run on all their Pods.
+    /// Plugins whose Pods are being queued.
     sweeps: VecDeque<Sweep>,
     trims: TrimSchedule,
 }
@@ -107,7 +107,7 @@ impl Ingest {
         (ingest, handle)
     }
 
-    /// True while the cache lacks Pods that the journal knows and the API server has.
+    /// Returns a flag that is true while the cache lacks Pods that the journal knows and the API server has.
     pub fn incomplete(&self) -> Arc<AtomicBool> {
         self.incomplete.clone()
     }
@@ -171,7 +171,7 @@ impl Ingest {
         let first = matches!(self.replay, Replay::AwaitingFirstList(_));
         let is_needed = !matches!(self.replay, Replay::Done) || !self.undecoded.is_empty();
         let held = if is_needed { pods.held.clone() } else { Uids::default() };
-        // Before a checkpoint of the publication can be written.
+        // Set before a checkpoint of this publication can be written.
         self.incomplete.fetch_or(first && !held.is_empty(), Relaxed);
         let update = self.writer.relist(pods, revision);
         let published = self.interests.publish(update, &self.expectations, &self.queue);
@@ -192,7 +192,7 @@ impl Ingest {
     }
 
     fn handle(&mut self, request: Request) {
-        // The sender of the request may have reached its deadline and be gone.
+        // The sender of the request may have timed out.
         match request {
             Request::Written { pods, done } => {
                 let update = self.writer.write_through(pods);
@@ -204,8 +204,8 @@ impl Ingest {
         }
     }
 
-    /// Queues the keys of published changes, all in one step. While the journal is being read, only the keys of deleted
-    /// Pods are kept, for later: afterwards each plugin is run on all its Pods.
+    /// Queues the keys of published changes in one step. While the journal is being read, only the keys of deleted
+    /// Pods are kept for later, because afterwards each plugin runs on all its Pods.
     fn wake(&mut self, Published { changes, mut plan }: Published) {
         self.trims.changed(changes.len(), self.reader.snapshot().len());
         for gone in changes.iter().filter(|change| change.new.is_none()).filter_map(Change::key) {
@@ -230,7 +230,7 @@ impl Ingest {
         }
     }
 
-    /// Queues deletions of Pods that the cache does not have, so that its changes do not contain them.
+    /// Queues deletions of Pods that the cache does not have and that its changes therefore lack.
     fn wake_unknown(&mut self, changes: Vec<Change>) {
         if !changes.is_empty() {
             let plan = self.interests.record(&changes, &self.expectations, &self.queue);
@@ -238,8 +238,8 @@ impl Ingest {
         }
     }
 
-    /// The journal was read: queues the deletions of Pods that are gone since the process before, then those that were
-    /// observed meanwhile, and then all Pods.
+    /// Handles the end of reading the journal: queues the deletions of Pods that were deleted while the host was
+    /// down, then the deletions that were observed meanwhile, and then all Pods.
     fn replayed(&mut self, undecoded: Vec<PodKey>, meanwhile: Meanwhile) {
         let Meanwhile { held, plans, deletions } = meanwhile;
         self.undecoded = undecoded.into_iter().map(|key| (key.uid.clone(), key)).collect();
@@ -257,7 +257,7 @@ impl Ingest {
         }
     }
 
-    /// Queues the deletions of Pods that could not be decoded and that this list does not have any more.
+    /// Queues the deletions of undecodable Pods that are not in this list.
     fn queue_undecoded(&mut self, held: &SortedUids) {
         let snapshot = self.reader.snapshot();
         self.undecoded.retain(|uid, _| snapshot.by_uid(uid).is_none());
@@ -268,7 +268,7 @@ impl Ingest {
         self.incomplete.store(!self.undecoded.is_empty(), Relaxed);
     }
 
-    /// Returns the events that delete Pods that could not be decoded, as changes.
+    /// Returns, as changes, the events that delete undecodable Pods.
     fn undecoded_deletions(&mut self, events: &[PodEvent]) -> Vec<Change> {
         if let Replay::Reading(reading) = &mut self.replay {
             reading.meanwhile.observe(events);
@@ -310,7 +310,7 @@ impl Ingest {
         match fresh {
             Some(lane) => {
                 self.plan_resync(lane);
-                // Otherwise all plugins' deletions are queued when the journal was read.
+                // While the journal is being read nothing is queued: all plugins' deletions follow at its end.
                 if matches!(self.replay, Replay::Done) {
                     self.queue_pending_deletions(lane);
                 }
@@ -339,7 +339,7 @@ impl Ingest {
         }
     }
 
-    /// Begins to queue every Pod that the plugin watches. `done` is dropped when all are queued.
+    /// Starts queueing every Pod that the plugin watches. `done` is dropped when all are queued.
     fn run_on_all(&mut self, lane: Lane, done: Option<oneshot::Sender<()>>) {
         let under_way = self.sweeps.iter().any(|sweep| sweep.lane == lane);
         if let Some(loaded) = self.registry.get(lane).filter(|_| !under_way) {
@@ -351,7 +351,7 @@ impl Ingest {
         !self.sweeps.is_empty() && !matches!(self.replay, Replay::Reading(_))
     }
 
-    /// Queues a slice of the Pods that a plugin is to be run on.
+    /// Queues a slice of a plugin's Pods.
     fn sweep(&mut self) {
         if !self.is_sweeping() {
             return;

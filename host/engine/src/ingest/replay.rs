@@ -1,6 +1,6 @@
-//! The deletions of the time before this process. After the first list the journal's file is read again, on a thread
-//! where blocking is allowed; until that is done no key is queued, because the deletion of a Pod comes before another
-//! Pod that took its name. The cache goes on meanwhile.
+//! Deletions before this process started. After the first list the journal's file is read again on a blocking thread.
+//! No key is queued meanwhile, because the deletion of a Pod must come before a new Pod of its name. The cache
+//! continues to be updated.
 
 use std::sync::Arc;
 
@@ -17,17 +17,17 @@ use crate::{
     ports::Blocking,
 };
 
-/// A journal that was opened, whose former entries are to be compared with the first list.
+/// A journal whose entries of an earlier process have to be compared with the first list.
 pub struct Reopened {
     /// The open journal.
     pub journal: Arc<Journal>,
     /// The names in the file as it was found.
     pub recovery: Recovery,
-    /// The only namespace that is listed; none: all.
+    /// The only listed namespace; `None` for all.
     pub namespace: Option<String>,
 }
 
-/// How far the comparison has come.
+/// The progress of the comparison.
 pub(super) enum Replay {
     /// There is no journal, or its deletions are queued.
     Done,
@@ -37,14 +37,14 @@ pub(super) enum Replay {
 
 /// The journal is being read.
 pub(super) struct Reading {
-    /// Pods that the journal knows, that the API server has and that the cache does not have.
+    /// Pods that the journal knows, that the API server has and that the cache lacks.
     undecoded: oneshot::Receiver<Vec<PodKey>>,
     pub(super) meanwhile: Meanwhile,
 }
 
 /// Observations while the journal is being read.
 pub(super) struct Meanwhile {
-    /// Pods of the newest list that the cache keeps or that cannot be decoded.
+    /// Pods of the latest list that the cache keeps or that cannot be decoded.
     pub(super) held: Arc<SortedUids>,
     /// Keys of deleted Pods.
     pub(super) plans: Vec<Plan<Lane>>,
@@ -95,8 +95,8 @@ impl Replay {
         }
     }
 
-    /// Returns the Pods that could not be decoded and the observations meanwhile when the journal was read, and never
-    /// if it is not being read. Returns none if the thread that reads it has panicked. Cancel safe.
+    /// Returns the undecodable Pods and the observations meanwhile after the journal was read, and waits forever if
+    /// it is not being read. Returns `None` if the thread that reads it panicked. Cancel safe.
     pub(super) async fn read(&mut self) -> Option<(Vec<PodKey>, Meanwhile)> {
         let Self::Reading(reading) = self else { return std::future::pending().await };
         let undecoded = (&mut reading.undecoded).await;

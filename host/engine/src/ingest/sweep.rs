@@ -1,5 +1,5 @@
-//! Runs a plugin on every Pod that it watches, after a load and at each resync. The Pods are taken in slices, between
-//! which the ingest loop does what else is due.
+//! Queues every Pod that a plugin watches, after a load and at each resync. The Pods are queued in slices, between
+//! which the ingest loop handles other work.
 
 use std::sync::Arc;
 
@@ -13,29 +13,29 @@ use tokio::sync::oneshot;
 
 use crate::dispatch::{Lane, Loaded};
 
-/// Pods of one slice, which takes about a millisecond.
+/// The number of Pods of one slice, which takes about a millisecond.
 pub(super) const SLICE: usize = 1_000;
 
 pub(super) struct Sweep {
     pub(super) lane: Lane,
-    /// The plugin's interest alone.
+    /// The interest of this plugin only.
     wake: Wake<Lane>,
     /// All Pods, or those of the plugin's namespace.
     query: PodQuery,
-    /// The last Pod of the slice before.
+    /// The last Pod of the previous slice.
     after: Option<Cursor>,
-    /// Dropped at the end.
+    /// Dropped at the end of the sweep.
     _done: Option<oneshot::Sender<()>>,
 }
 
 impl Sweep {
-    /// `done` is dropped when the last slice was taken.
+    /// Returns a sweep. `done` is dropped after the last slice.
     pub(super) fn new(loaded: &Loaded, done: Option<oneshot::Sender<()>>) -> Self {
         let query = PodQuery { namespace: loaded.spec.id.namespace.clone(), ..PodQuery::default() };
         Self { lane: loaded.lane, wake: Wake::new([(loaded.lane, &loaded.spec)]), query, after: None, _done: done }
     }
 
-    /// The Pods of the next slice that the plugin watches, and whether it was the last slice.
+    /// Returns the watched Pods of the next slice, and whether it was the last one.
     pub(super) fn slice(&mut self, snapshot: &Snapshot) -> (Vec<PodKey>, bool) {
         let Page { pods, next, .. } = snapshot.find(&self.query, SLICE, self.after.as_ref());
         let watched = pods.into_iter().filter(|pod| {

@@ -1,5 +1,4 @@
-//! Claims about deletions between the ingest loop, the queue and the workers, all as they are, with closures for
-//! plugins.
+//! Deletions in the real ingest loop, queue and workers, with closures as plugins.
 
 mod stress;
 
@@ -30,7 +29,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Delivered {
     Present,
-    /// The revision of the last state.
+    /// A deletion with the revision of the last state.
     Deleted(Option<u64>),
 }
 
@@ -56,7 +55,7 @@ pub(super) fn failure() -> Verdict {
     Err(Failure { kind: FailureKind::Retry, message: "later".into() })
 }
 
-/// A plugin that watches Pods whose label `app` is as given, or all.
+/// Returns a plugin that watches Pods with this value of the label `app`, or all Pods.
 fn spec(app: Option<&str>) -> PluginSpec {
     let selector = app.map(|app| testing::selector("app", app)).unwrap_or_default();
     let watch = WatchSpec { selector, ..WatchSpec::default() };
@@ -71,11 +70,11 @@ pub(super) fn pod(name: &str, uid: &str, app: &str, revision: u64) -> Arc<Cached
     Arc::new(CachedPod::new(&pod).unwrap())
 }
 
-/// Jobs that block, run when the test says so.
+/// Blocking jobs, which run when the test says so.
 #[derive(Default)]
 pub(super) struct Jobs {
     waiting: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
-    /// The disk does not answer.
+    /// Simulates a disk that does not answer.
     stuck: AtomicBool,
 }
 
@@ -94,7 +93,7 @@ impl Jobs {
     }
 }
 
-/// An ingest loop that is called step by step, and workers.
+/// An ingest loop that is called step by step, with workers.
 pub(super) struct Rig {
     pub(super) ingest: Ingest,
     pub(super) observed: mpsc::Sender<Observation>,
@@ -141,12 +140,12 @@ impl Rig {
         Self { ingest, observed, dispatch, status, journal, jobs: blocking, lane: Lane(0), workers }
     }
 
-    /// Without a journal.
+    /// Returns a rig without a journal.
     pub(super) fn plain(backoff: Backoff) -> Self {
         Self::new(backoff, Bounds::default(), None)
     }
 
-    /// Loads a plugin and queues what it watches.
+    /// Loads a plugin and queues the Pods that it watches.
     pub(super) fn load<R>(&mut self, app: Option<&str>, body: impl Fn(Request, Delivered) -> R + Send + Sync + 'static)
     where
         R: Future<Output = Verdict> + Send + 'static,
@@ -161,7 +160,7 @@ impl Rig {
         self.turn();
     }
 
-    /// What the loop does before it waits for the next observation.
+    /// Runs one iteration of the loop.
     fn turn(&mut self) {
         self.jobs.run_all();
         if let Some(Some((undecoded, meanwhile))) = self.ingest.replay.read().now_or_never() {
@@ -177,7 +176,7 @@ impl Rig {
         self.turn();
     }
 
-    /// As `App::unload` of podium-host.
+    /// Unloads the plugin as podium-host does.
     fn unload(&mut self) {
         assert_eq!(self.dispatch.registry.remove(&spec(None).id), Some(self.lane));
         let (done, _) = oneshot::channel();
@@ -202,7 +201,7 @@ impl Rig {
         self.observe(Observation::Relisted { pods, revision: Revision(revision) });
     }
 
-    /// Lets the workers run all due keys, without any time passing.
+    /// Runs all due keys without advancing the time.
     async fn settle(&self) {
         for _ in 0..20 {
             tokio::task::yield_now().await;
@@ -214,7 +213,7 @@ impl Rig {
 /// The subjects of a plugin's runs, in order.
 type Notes = Arc<Mutex<Vec<Delivered>>>;
 
-/// A plugin that notes its subjects, and answers by `verdict`.
+/// Returns a plugin that records its subjects and answers with `verdict`.
 fn noting(verdict: fn(&Delivered) -> Verdict) -> (Notes, impl Fn(Request, Delivered) -> std::future::Ready<Verdict>) {
     let delivered = Notes::default();
     let noted = delivered.clone();
@@ -228,7 +227,7 @@ fn noting(verdict: fn(&Delivered) -> Verdict) -> (Notes, impl Fn(Request, Delive
 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_waits_when_its_pod_has_left_the_selector_and_goes_is_given_the_last_state() {
-    // It backs off, it asked to be run again later, it waits for a worker.
+    // The key is in back-off, is requeued after a delay, or waits for a worker.
     let verdicts: [fn(&Delivered) -> Verdict; 3] = [
         |delivered| if *delivered == Delivered::Present { failure() } else { Ok(Outcome::Settled) },
         |delivered| match delivered {
@@ -275,7 +274,7 @@ async fn a_pod_that_leaves_the_selector_with_the_write_that_ends_it_is_delivered
     assert_eq!(*delivered.lock(), [Delivered::Present, Delivered::Deleted(Some(7))]);
 }
 
-/// A journal that knows that the plugin ran on the Pod.
+/// Returns a journal with an entry for the plugin and the Pod.
 fn noted(directory: &Path, key: &PodKey) -> Opened {
     let mut opened = journal::open(directory, 0).unwrap();
     let account = opened.journal.account(&spec(None).id);
@@ -334,7 +333,7 @@ async fn events_are_applied_while_the_journal_is_read_and_runs_begin_with_the_de
         std::future::ready(Ok(Outcome::Settled))
     });
     rig.jobs.stuck.store(true, SeqCst);
-    // Another Pod took the name, one goes while the journal is read, one comes.
+    // Another Pod has the name; one Pod is deleted while the journal is read; one is created.
     let listed = [pod("cart-0", "u2", "web", 7), pod("cart-1", "u3", "web", 8)];
     rig.list(listed.into_iter().map(Record::from).collect(), 9);
     rig.delete(pod("cart-1", "u3", "web", 10));
@@ -347,12 +346,12 @@ async fn events_are_applied_while_the_journal_is_read_and_runs_begin_with_the_de
     rig.jobs.stuck.store(false, SeqCst);
     rig.turn();
     for _ in 0..10 {
-        // A first run on a Pod waits for its entry in the journal.
+        // The first run on a Pod waits for its entry in the journal.
         tokio::task::yield_now().await;
         store.write(&journal).unwrap();
     }
     rig.settle().await;
-    // The present Pods have no order: u2 has the name of u1, whose run it waits for.
+    // The order of present Pods is not defined: u2 has the name of u1 and waits for its run.
     ran.lock()[2..].sort_by(|(one, _), (other, _)| one.cmp(other));
     let expected = [
         ("u1", Delivered::Deleted(None)),
@@ -475,7 +474,7 @@ async fn events_are_taken_while_a_plugin_is_set_to_work_on_many_pods() {
     let Rig { mut ingest, observed, .. } = rig;
     let (done, mut queued) = oneshot::channel();
     ingest.plugins_changed(Some(lane), done);
-    // More than the loop could do at once: it takes turns.
+    // More observations than one iteration handles, so the loop yields.
     observed.try_send(Observation::Events(vec![PodEvent::applied(pod("cart-x", "ux", "web", 10))])).unwrap();
     let mut running = Box::pin(ingest.run());
     let mut slices = 0;

@@ -1,4 +1,4 @@
-//! Entries of the journal: each the payload of a frame, in `podium-wire`'s encoding.
+//! The entries of the journal. Each is the payload of a frame, in `podium-wire`'s encoding.
 
 use std::{borrow::Cow, io::Read};
 
@@ -9,19 +9,20 @@ use crate::frames::{Format, Frames, ReadError, TooLong};
 pub(super) const FORMAT: Format = Format {
     magic: *b"podium",
     version: 2,
-    // An entry holds four names, each of at most 253 bytes where Kubernetes made them.
+    // An entry contains four names. Kubernetes limits each to 253 bytes.
     max_payload: 64 << 10,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Entry<'a> {
-    /// Numbers are given in order from 0. A number that gets another plugin forgets what its old one ran on.
+    /// Assigns a number to a plugin. Numbers are assigned in order from 0. Entries of the number's previous plugin
+    /// are forgotten.
     Plugin { number: u32, plugin: Option<Plugin<'a>> },
     /// The plugin is about to run on this incarnation for the first time.
     Runs { plugin: u32, namespace: Cow<'a, str>, name: Cow<'a, str>, uid: Cow<'a, str> },
-    /// The plugin is done with its deletion.
+    /// The deletion has settled for the plugin.
     Settled { plugin: u32, uid: Cow<'a, str> },
-    /// What all entries are of: the uid of the cluster's namespace kube-system.
+    /// The cluster of all entries: the uid of its namespace kube-system.
     Cluster { uid: Cow<'a, str> },
 }
 
@@ -29,7 +30,7 @@ pub(super) enum Entry<'a> {
 pub(super) struct Plugin<'a> {
     pub(super) namespace: Option<Cow<'a, str>>,
     pub(super) name: Cow<'a, str>,
-    /// Since when the host does without it, in epoch milliseconds.
+    /// Since when the plugin is not loaded, in epoch milliseconds.
     pub(super) absent_since: Option<u64>,
 }
 
@@ -37,7 +38,7 @@ impl Entry<'_> {
     /// Appends the entry.
     ///
     /// # Errors
-    /// When the entry is longer than any entry of a Kubernetes object. Nothing is appended then.
+    /// Returns an error if the entry is longer than any entry of a Kubernetes object. Then nothing is appended.
     pub(super) fn append_to(&self, bytes: &mut Vec<u8>) -> Result<(), TooLong> {
         let payload = podium_wire::encode(self).map_err(|_| TooLong)?;
         FORMAT.append(&payload, bytes)
@@ -47,23 +48,23 @@ impl Entry<'_> {
 /// Reads entries one after another.
 pub(super) struct Entries<R> {
     frames: Frames<R>,
-    /// Where the good entries end.
+    /// The end of the valid entries.
     offset: u64,
 }
 
 impl<R: Read> Entries<R> {
-    /// `source` stands behind the header.
+    /// Returns a reader of entries. `source` must be positioned after the header.
     pub(super) fn new(source: R) -> Self {
         let frames = Frames::new(source, &FORMAT);
         Self { offset: frames.offset(), frames }
     }
 
-    /// Where the entry begins that [`Self::next`] reads next, and where the good ones end once it fails.
+    /// Returns the offset of the next entry. After an error it is the end of the valid entries.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The next entry; none at the end.
+    /// Returns the next entry, or `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<Entry<'static>>, ReadError> {
         let Some(payload) = self.frames.read()? else { return Ok(None) };
         let entry = podium_wire::decode(payload).map_err(|error| ReadError::Damaged(error.to_string()))?;

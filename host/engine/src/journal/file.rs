@@ -1,7 +1,6 @@
-//! The one door to the disk: the directory, its lock, the file's tail, compaction.
+//! The journal's file: its directory, lock, tail and compaction. The only module that accesses the journal on disk.
 //!
-//! Everything here blocks. A write that fails leaves the file's end where it was, so that the next one overwrites what
-//! it left.
+//! All calls block. A failed write does not advance the file's end, so the next write overwrites its bytes.
 
 use std::{
     borrow::Cow,
@@ -23,15 +22,15 @@ use crate::frames::{HEADER_BYTES, HeaderState, ReadError};
 
 const JOURNAL: &str = "journal";
 const LOCK: &str = "lock";
-/// Written beside the journal, and then put in its place.
+/// The file that is written during compaction and then renamed to the journal.
 const NEXT: &str = "journal.next";
-/// Entries that a file may have besides twice those that count: 8,192 are about 1 MiB.
+/// The number of entries that a file may have beside twice the needed ones: 8,192 are about 1 MiB.
 const SLACK: u64 = 8_192;
-/// How long the entries of a plugin are kept while the plugin is not loaded: a wrong configuration is corrected, or a
-/// plugin that was taken out for a test comes back. A plugin that is missing for a week is assumed to be gone.
+/// How long the entries of an unloaded plugin are kept, so that a configuration can be corrected, or a plugin returns
+/// that was removed for a test. After a week the plugin is assumed to be gone.
 const KEEP_ABSENT_MILLIS: u64 = 7 * 24 * 3_600 * 1_000;
 
-/// Why the host cannot have a journal there.
+/// Why the journal cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Another process has the lock of this file.
@@ -42,40 +41,41 @@ pub enum Error {
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What the operating system answered.
+        /// The error of the operating system.
         error: io::Error,
     },
 }
 
-/// A journal that was opened, and what it takes to use it.
+/// An opened journal: its state in memory, its file, and its previous entries.
 #[derive(Debug)]
 pub struct Opened {
-    /// The entries in memory, shared by all.
+    /// The entries in memory, shared by all users.
     pub journal: Arc<Journal>,
-    /// The file, for the one task that writes.
+    /// The file, for the only task that writes it.
     pub store: Store,
-    /// The names in the file as it was found, to be compared with the first list.
+    /// The names in the file, to be compared with the first list.
     pub recovery: Recovery,
 }
 
-/// The file, its end, and what could not be written yet.
+/// The file, its end, and the entries that could not be written yet.
 #[derive(Debug)]
 pub struct Store {
     directory: PathBuf,
     file: File,
-    /// Locked until it is closed, also by a killed process.
+    /// Locked until it is closed. The kernel also closes it if the process is killed.
     _lock: File,
     end: u64,
     entries: u64,
     stuck: Batch,
-    /// Compaction is not tried below this number of entries, because it failed there.
+    /// The number of entries below which compaction is not tried again, because it failed there.
     compact_above: u64,
 }
 
-/// Opens the journal of a directory, which is made where it is missing.
+/// Opens the journal of a directory, and creates the directory if it is missing.
 ///
 /// # Errors
-/// When another host has it, or it cannot be read or written. Damage is none: it is cut off, and the log says where.
+/// Returns an error if another host uses the journal, or if it cannot be read or written. Damage is not an error: it
+/// is truncated, and the log says where.
 pub fn open(directory: &Path, now_millis: u64) -> Result<Opened, Error> {
     let path = directory.join(JOURNAL);
     let unusable = |path: &Path| {
@@ -110,7 +110,7 @@ pub fn open(directory: &Path, now_millis: u64) -> Result<Opened, Error> {
             file = %path.display(), offset = end, bytes = length - end.min(length), damage,
             "the journal is damaged and cut there; runs noted behind it are forgotten"
         );
-        // What is left behind the end would be overwritten too, but never be read as more than it is.
+        // Bytes after the end would be overwritten too, but could be read as entries until then.
         file.set_len(end).map_err(unusable(&path))?;
     }
     expire(&mut state, now_millis);
@@ -125,7 +125,7 @@ pub fn open(directory: &Path, now_millis: u64) -> Result<Opened, Error> {
         compact_above: 0,
     };
     if length < HEADER_BYTES as u64 {
-        // With the first batch, so that a full disk does not keep the host from starting.
+        // The header is written with the first batch, so that the host also starts on a full disk.
         (store.end, store.stuck.bytes) = (0, FORMAT.header().to_vec());
     }
     let journal = Journal::new(state);
@@ -144,8 +144,8 @@ fn lock(directory: &Path) -> Result<File, Error> {
     }
 }
 
-/// The suffix under which a file is set aside that is no journal of this version. One that ends within the header was
-/// begun and not written.
+/// Returns the suffix under which a file is renamed that is not a journal of this version. A file that ends within
+/// the header was never completed.
 fn foreign(file: &File) -> io::Result<Option<String>> {
     Ok(match FORMAT.read_header(&mut &*file)? {
         HeaderState::Ours | HeaderState::Short => None,
@@ -154,7 +154,7 @@ fn foreign(file: &File) -> io::Result<Option<String>> {
     })
 }
 
-/// Forgets plugins that the host has done without for too long.
+/// Forgets plugins that were not loaded for too long.
 fn expire(state: &mut State, now_millis: u64) {
     for number in state.numbers() {
         let Some(known) = state.known(number) else { continue };
@@ -167,10 +167,10 @@ fn expire(state: &mut State, now_millis: u64) {
 }
 
 impl Store {
-    /// Writes what waits, in one piece. What could not be written stays for the next time.
+    /// Writes all pending entries at once. Entries that could not be written stay pending.
     ///
     /// # Errors
-    /// Those of the disk.
+    /// Returns the errors of the disk.
     pub fn write(&mut self, journal: &Journal) -> io::Result<()> {
         let Batch { bytes, entries, upto } = journal.take_unwritten();
         self.stuck.bytes.extend_from_slice(&bytes);
@@ -191,33 +191,33 @@ impl Store {
         Ok(())
     }
 
-    /// A second handle on the file, to sync it while this one writes on.
+    /// Returns a second handle on the file, to sync it while entries are written.
     ///
     /// # Errors
-    /// When the process has no more handles.
+    /// Returns an error if the process has no file descriptors left.
     pub fn handle(&self) -> io::Result<File> {
         self.file.try_clone()
     }
 
-    /// Writes what counts to a new file, syncs that, and puts it in the place of the old one: after a sync that failed,
-    /// the kernel may have dropped what it did not write, and another sync of the same file would succeed and say
-    /// nothing of it.
+    /// Writes the needed entries to a new file, syncs it, and replaces the old one with it. After a failed sync the
+    /// kernel may have dropped the unwritten pages, and another sync of the same file would succeed without writing
+    /// them.
     ///
     /// # Errors
-    /// Those of the disk, also where the old file cannot be read any more. It stays then.
+    /// Returns the errors of the disk, also if the old file can no longer be read. The old file stays then.
     pub fn rewrite(&mut self, journal: &Journal) -> io::Result<()> {
         self.compact(journal)?;
         journal.wrote(0, self.end);
         Ok(())
     }
 
-    /// For tests: as if the file had grown too long.
+    /// For tests: compacts as if the file had grown too long.
     #[cfg(test)]
     pub(super) fn compact_now(&mut self, journal: &Journal) {
         self.compact(journal).unwrap();
     }
 
-    /// For tests: replaces the file, and returns the former one.
+    /// For tests: replaces the file, and returns the previous one.
     #[cfg(test)]
     pub(super) fn replace_file(&mut self, file: File) -> File {
         std::mem::replace(&mut self.file, file)
@@ -240,11 +240,11 @@ impl Store {
         }
     }
 
-    /// Copies the entries that count to a new file, which replaces the old one. Entries that are noted meanwhile are
+    /// Copies the needed entries to a new file, which replaces the old one. Entries that are recorded meanwhile are
     /// appended to the new file.
     fn compact(&mut self, journal: &Journal) -> io::Result<()> {
         if self.end == 0 {
-            // Not even the header is written.
+            // The header is not written yet.
             return Ok(());
         }
         let next = self.directory.join(NEXT);
@@ -283,7 +283,7 @@ impl Store {
         let end = file.metadata()?.len();
         fs::rename(&next, self.directory.join(JOURNAL))?;
         (self.file, self.end, self.entries) = (file, end, kept);
-        // Without this a crash of the machine may bring the old file back.
+        // Without this sync a crash of the machine may restore the old file.
         File::open(&self.directory)?.sync_all()
     }
 }

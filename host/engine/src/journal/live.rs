@@ -1,7 +1,7 @@
-//! Which plugins have run on which Pods, small: asked at every run.
+//! The set of pairs of a plugin and a Pod on which it ran. It is small, and is asked at every run.
 //!
-//! 64 plugins share a page, in which a Pod takes 24 bytes for its uid and one bit for each of them, and with the
-//! table's free places 28 to 57 bytes, however many of the 64 ran on it. Names are in the file alone.
+//! 64 plugins share a page. A Pod in a page takes 24 bytes, for its uid and one bit per plugin; including the free
+//! places of the table 28 to 57 bytes, however many of the 64 ran on it. Names are only in the file.
 
 use std::{
     collections::HashMap,
@@ -12,20 +12,20 @@ use podium_pods::pod::uuid_of;
 
 use super::Number;
 
-/// Plugins of one page: the bits of its masks.
+/// The plugins of one page, which is the number of bits of a mask.
 const PAGE: usize = 64;
-/// Below this many places a table is not made smaller.
+/// The number of places below which a table is not shrunk.
 const SMALL: usize = 1_024;
 
 #[derive(Debug, Default)]
 pub(super) struct Live {
     pages: Vec<HashMap<Uid, u64>>,
-    /// Pairs of plugin and Pod.
+    /// The number of pairs.
     pairs: usize,
 }
 
-/// A uid in 16 bytes: the UUID itself, which is what API servers give, or 128 bits of a hash of any other text.
-/// Bytes, because a u128 would be aligned to 16 and cost 8 bytes more in each place of the table.
+/// A uid in 16 bytes: the UUID that API servers assign, or 128 bits of a hash of any other text. An array, because a
+/// u128 would be aligned to 16 bytes and cost 8 bytes more in each place of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Uid([u8; 16]);
 
@@ -45,7 +45,7 @@ fn hashed(text: &str) -> [u8; 16] {
 }
 
 impl Live {
-    /// False when it was there already.
+    /// Adds a pair. Returns false if it was present.
     pub(super) fn insert(&mut self, plugin: Number, uid: Uid) -> bool {
         let (page, bit) = place(plugin);
         if self.pages.len() <= page {
@@ -58,7 +58,7 @@ impl Live {
         fresh
     }
 
-    /// False when it was not there.
+    /// Removes a pair. Returns false if it was absent.
     pub(super) fn remove(&mut self, plugin: Number, uid: Uid) -> bool {
         let (page, bit) = place(plugin);
         let Some(page) = self.pages.get_mut(page) else { return false };
@@ -79,7 +79,7 @@ impl Live {
         self.pages.get(page).and_then(|page| page.get(&uid)).is_some_and(|mask| mask & bit != 0)
     }
 
-    /// The plugins that ran on the Pod, in the order of their numbers.
+    /// Returns the plugins that ran on the Pod, in the order of their numbers.
     pub(super) fn plugins_of(&self, uid: Uid) -> Vec<Number> {
         let masks = self.pages.iter().map(|page| page.get(&uid).copied().unwrap_or_default());
         let bits = |(page, mask): (usize, u64)| {
@@ -88,13 +88,13 @@ impl Live {
         masks.enumerate().flat_map(bits).filter_map(|number| u32::try_from(number).ok().map(Number)).collect()
     }
 
-    /// How many Pods the plugin ran on. Looks at all.
+    /// Returns the number of Pods on which the plugin ran, in time linear in all Pods.
     pub(super) fn count_of(&self, plugin: Number) -> usize {
         let (page, bit) = place(plugin);
         self.pages.get(page).map_or(0, |page| page.values().filter(|mask| **mask & bit != 0).count())
     }
 
-    /// Forgets what the plugin ran on. Looks at all.
+    /// Removes all pairs of the plugin, in time linear in all Pods.
     pub(super) fn remove_plugin(&mut self, plugin: Number) {
         let (page, bit) = place(plugin);
         let Some(page) = self.pages.get_mut(page) else { return };
@@ -106,13 +106,13 @@ impl Live {
         });
     }
 
-    /// Pairs of plugin and Pod.
+    /// Returns the number of pairs.
     pub(super) fn len(&self) -> usize {
         self.pairs
     }
 }
 
-/// The page and the bit.
+/// Returns the page and the bit of a plugin.
 fn place(plugin: Number) -> (usize, u64) {
     let number = plugin.0 as usize;
     (number / PAGE, 1 << (number % PAGE))

@@ -1,10 +1,10 @@
-//! The journal outlives the process: it holds which plugin ran on which Pod, until the Pod's deletion has settled for
-//! the plugin. With it every deletion is delivered, also of Pods that were deleted while the host was down.
+//! The journal outlives the process: it stores which plugin ran on which Pod until the Pod's deletion has settled for
+//! the plugin. Thus every deletion is delivered, also of Pods that were deleted while the host was down.
 //!
-//! An append-only file in a directory of its own ([`open`]). Before a plugin's first run on a Pod its entry is written;
-//! later runs on that Pod ask a set in memory and do no IO. Entries are written in batches, by the caller of
-//! [`Store::write`] when [`Journal::due`] returns; nothing here spawns. The journal keeps no state of Pods: after a
-//! restart a deletion is delivered with only the key.
+//! An append-only file in a directory of its own ([`open`]). Before a plugin's first run on a Pod its entry is
+//! written; later runs on that Pod look it up in memory and do no IO. The caller writes entries in batches: it calls
+//! [`Store::write`] when [`Journal::due`] returns. The journal stores no states of Pods: after a restart a deletion
+//! is delivered with only the key.
 
 mod entry;
 mod file;
@@ -31,55 +31,55 @@ use tokio::sync::Notify;
 
 use crate::frames::TooLong;
 
-/// For how long a first run waits for a disk that does not answer. Longer than a disk that works takes to sync, and
-/// short enough that a host with a broken one goes on.
+/// How long a first run waits for a disk that does not answer. A working disk syncs sooner, and a host with a broken
+/// disk continues.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes that wait for a disk that takes none: about 60,000 entries. What comes on top is not noted; a later run on the
-/// same Pod tries again.
+/// The most bytes that are buffered while the disk accepts nothing: about 60,000 entries. Further entries are
+/// dropped; a later run on the same Pod records them.
 const MAX_UNWRITTEN: usize = 8 << 20;
 
-/// A plugin's place in the journal, kept across restarts.
+/// A plugin's number in the journal, kept across restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Number(u32);
 
-/// What the journal knows, shared by all.
+/// The journal's state in memory, shared by all users.
 #[derive(Debug)]
 pub struct Journal {
     state: Mutex<State>,
-    /// There is something to write.
+    /// Notified when there are entries to write.
     due: Notify,
-    /// Something was written, or cannot be.
+    /// Notified when entries were written, or writing failed.
     progress: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// The uid of its namespace kube-system, where it was ever known.
+    /// The uid of the cluster's namespace kube-system, if it was ever known.
     cluster: Option<Arc<str>>,
     live: Live,
-    /// By number.
+    /// The plugins by their number.
     plugins: Vec<Option<Known>>,
-    /// Pods that are gone and whose deletion has not settled. In order, because they are queued in this order.
+    /// Gone Pods whose deletion has not settled, in the order in which they are queued.
     pending_deletions: BTreeMap<Number, BTreeSet<PodKey>>,
-    /// Not yet given to the disk.
+    /// Entries that were not passed to the store yet.
     unwritten: Batch,
-    /// Bytes that the store holds and could not write.
+    /// Bytes in the store that could not be written.
     stuck: usize,
-    /// Counts what was ever put in `unwritten`; the store says how far it has come.
+    /// The number of entries that were ever added to `unwritten`.
     noted: u64,
     written: u64,
-    /// Why writing fails now.
+    /// Why writing fails at present.
     failing: Option<String>,
-    /// Entries that were never noted because too much was waiting.
+    /// Entries that were dropped because the buffer was full.
     dropped_entries: u64,
-    /// Length of the file.
+    /// The file's length in bytes.
     bytes: u64,
 }
 
 #[derive(Debug, Clone)]
 struct Known {
     id: PluginId,
-    /// In epoch milliseconds.
+    /// Since when the plugin is not loaded, in epoch milliseconds.
     absent_since: Option<u64>,
 }
 
@@ -92,7 +92,7 @@ struct Known {
 pub struct OtherCluster {
     /// The uid in the journal.
     pub noted: Arc<str>,
-    /// The uid that the API server answered with.
+    /// The uid that the API server returned.
     pub present: Arc<str>,
 }
 
@@ -101,22 +101,22 @@ pub struct OtherCluster {
 struct Batch {
     bytes: Vec<u8>,
     entries: usize,
-    /// What `noted` was after the last of them.
+    /// The value of `noted` after the last of them.
     upto: u64,
 }
 
-/// The journal's own figures.
+/// The figures of the journal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Pairs of a plugin and a Pod that it ran on.
     pub entries: usize,
-    /// Those whose Pod is gone and whose deletion has not settled.
+    /// Pairs whose Pod is gone and whose deletion has not settled.
     pub pending_deletions: usize,
     /// The file's length.
     pub bytes: u64,
-    /// Runs go on that are not noted.
+    /// True while entries cannot be written. Runs continue.
     pub failing: bool,
-    /// Entries that were not noted since the start, because too many waited for the disk.
+    /// Entries that were dropped since the start because too many waited for the disk.
     pub dropped_entries: u64,
 }
 
@@ -125,10 +125,10 @@ impl Journal {
         Arc::new(Self { state: Mutex::new(state), due: Notify::new(), progress: Notify::new() })
     }
 
-    /// Names the cluster, by the uid of its namespace kube-system. The first name is kept.
+    /// Sets the cluster by the uid of its namespace kube-system. The first one is kept.
     ///
     /// # Errors
-    /// When the journal is of another cluster: nothing of what it knows is true of this one.
+    /// Returns an error if the journal belongs to another cluster, in which its entries have no meaning.
     pub fn of_cluster(&self, uid: &Arc<str>) -> Result<(), OtherCluster> {
         let mut state = self.state.lock();
         match state.cluster.clone() {
@@ -136,14 +136,14 @@ impl Journal {
             Some(noted) => return Err(OtherCluster { noted, present: Arc::clone(uid) }),
             None => state.cluster = Some(Arc::clone(uid)),
         }
-        // A uid and a plugin's name are never too long.
+        // A uid or a plugin's name never exceeds the limit.
         let _ = state.note(&Entry::Cluster { uid: Cow::Borrowed(uid) });
         drop(state);
         self.due.notify_one();
         Ok(())
     }
 
-    /// The account of a plugin that was loaded.
+    /// Returns the entries of a loaded plugin.
     #[must_use]
     pub fn account(self: &Arc<Self>, id: &PluginId) -> Account {
         let mut state = self.state.lock();
@@ -160,7 +160,7 @@ impl Journal {
         Account { journal: self.clone(), number }
     }
 
-    /// The host goes on without this plugin from now on: what it ran on is kept for a while.
+    /// Records that the plugin is not loaded from now on. Its entries are kept for a while.
     pub fn absent(&self, id: &PluginId, now_millis: u64) {
         let mut state = self.state.lock();
         if let Some(number) = state.number_of(id) {
@@ -170,7 +170,8 @@ impl Journal {
         self.due.notify_one();
     }
 
-    /// As [`Self::absent`], for all plugins except the loaded ones. Returns them and on how many Pods they ran.
+    /// Calls [`Self::absent`] for all plugins except the loaded ones. Returns them with the number of Pods on which
+    /// they ran.
     pub fn all_absent_but(&self, loaded: &[PluginId], now_millis: u64) -> Vec<(PluginId, usize)> {
         let mut state = self.state.lock();
         let mut absent = Vec::new();
@@ -186,7 +187,7 @@ impl Journal {
         absent
     }
 
-    /// Records that the Pod is gone. Returns the plugins that its deletion is to be delivered to, loaded or not.
+    /// Records that the Pod is gone. Returns the plugins to which its deletion has to be delivered, loaded or not.
     pub fn gone(&self, key: &PodKey) -> Vec<Number> {
         let mut state = self.state.lock();
         let plugins = state.live.plugins_of(Uid::of(&key.uid));
@@ -209,7 +210,7 @@ impl Journal {
         }
     }
 
-    /// Returns when there is something to write. Cancel safe.
+    /// Returns when there are entries to write. Cancel safe.
     pub async fn due(&self) {
         loop {
             let notified = self.due.notified();
@@ -220,7 +221,8 @@ impl Journal {
         }
     }
 
-    /// Records that writing or syncing failed: no run waits for it until it succeeds again. Logged once.
+    /// Records that writing or syncing failed: until it succeeds again no run waits for its entry. Only the first
+    /// failure is logged.
     pub fn failed(&self, why: &str) {
         let mut state = self.state.lock();
         let before = state.failing.replace(why.to_owned());
@@ -239,7 +241,7 @@ impl Journal {
         std::mem::take(&mut self.state.lock().unwritten)
     }
 
-    /// `bytes`: the file's length.
+    /// Records a successful write. `bytes` is the file's length.
     fn wrote(&self, upto: u64, bytes: u64) {
         let mut state = self.state.lock();
         (state.written, state.bytes, state.stuck) = (state.written.max(upto), bytes, 0);
@@ -256,7 +258,7 @@ impl Journal {
         let written = async {
             loop {
                 let mut notified = std::pin::pin!(self.progress.notified());
-                // From here on no notice is missed.
+                // From here on no notification is missed.
                 notified.as_mut().enable();
                 {
                     let state = self.state.lock();
@@ -290,8 +292,8 @@ impl State {
         position(&self.plugins, |known| known.as_ref().is_some_and(|known| known.id == *id))
     }
 
-    /// Assigns a number to a plugin, or no plugin to a number; without a number the next one. The entries of another
-    /// plugin with that number are forgotten, as when the file is read.
+    /// Assigns a number to a plugin, or frees a number; `None` selects the next number. Entries of another plugin
+    /// with that number are forgotten, as when the file is read.
     fn set_plugin(&mut self, number: Option<Number>, known: Option<Known>) -> Number {
         let number = number.unwrap_or_else(|| Number(u32::try_from(self.plugins.len()).unwrap_or(u32::MAX)));
         let _ = self.note(&plugin_entry(number, known.as_ref()));
@@ -299,7 +301,7 @@ impl State {
         number
     }
 
-    /// As [`Self::set_plugin`], without an entry.
+    /// Like [`Self::set_plugin`], without writing an entry.
     fn put_plugin(&mut self, number: Number, known: Option<Known>) {
         let at = number.0 as usize;
         if self.plugins.len() <= at {
@@ -319,7 +321,7 @@ impl State {
     }
 
     /// # Errors
-    /// When the entry is too long to be written.
+    /// Returns an error if the entry is too long.
     fn note(&mut self, entry: &Entry<'_>) -> Result<(), TooLong> {
         let unwritten = &mut self.unwritten;
         entry.append_to(&mut unwritten.bytes)?;
@@ -348,7 +350,7 @@ fn runs_entry<'a>(plugin: Number, key: &'a PodKey) -> Entry<'a> {
     Entry::Runs { plugin: plugin.0, namespace, name, uid }
 }
 
-/// The journal of one plugin.
+/// The entries of one plugin.
 #[derive(Debug, Clone)]
 pub struct Account {
     journal: Arc<Journal>,
@@ -356,21 +358,21 @@ pub struct Account {
 }
 
 impl Account {
-    /// Returns the plugin's place in the journal.
+    /// Returns the plugin's number in the journal.
     #[must_use]
     pub fn number(&self) -> Number {
         self.number
     }
 
-    /// To be called before the plugin runs on the Pod; returns when the run may start. Does no IO and does not wait,
-    /// except the first time.
+    /// Must be called before the plugin runs on the Pod; returns when the run may start. Does no IO, and waits only
+    /// before the first run.
     pub async fn enter(&self, key: &PodKey) {
         if let Some(note) = self.note(key) {
             self.journal.written(note).await;
         }
     }
 
-    /// Returns the entry to wait for, if this is the first time.
+    /// Returns the number of the entry to wait for if this is the first run.
     fn note(&self, key: &PodKey) -> Option<u64> {
         let uid = Uid::of(&key.uid);
         let mut state = self.journal.state.lock();
@@ -396,7 +398,7 @@ impl Account {
         }
     }
 
-    /// The plugin is done with the Pod's deletion.
+    /// Records that the Pod's deletion has settled for the plugin.
     pub fn settled(&self, key: &PodKey) {
         let mut state = self.journal.state.lock();
         if !state.live.remove(self.number, Uid::of(&key.uid)) {
@@ -405,7 +407,7 @@ impl Account {
         if let Some(pending) = state.pending_deletions.get_mut(&self.number) {
             pending.remove(key);
         }
-        // Were it not written, the deletion would be delivered once more after a restart, which is harmless.
+        // If this entry is lost, the deletion is delivered once more after a restart, which is harmless.
         let entry = Entry::Settled { plugin: self.number.0, uid: Cow::Borrowed(&key.uid) };
         let _ = state.is_full() || state.note(&entry).is_err();
         drop(state);

@@ -1,4 +1,4 @@
-//! Reading the file: the state at the start, and the names of Pods that went while the host was down.
+//! Reads the file: the state at the start, and the names of Pods that were deleted while the host was down.
 
 use std::{collections::BTreeMap, fs::File, io::BufReader};
 
@@ -11,18 +11,18 @@ use super::{
 };
 use crate::frames::ReadError;
 
-/// What reading a file came to.
+/// The result of reading a file.
 #[derive(Debug)]
 pub(super) struct Replayed {
     pub(super) state: State,
-    /// Where the good entries end.
+    /// The end of the valid entries.
     pub(super) end: u64,
     pub(super) entries: u64,
-    /// Why what follows `end` is no entry.
+    /// Why the bytes at `end` are not an entry.
     pub(super) damage: Option<String>,
 }
 
-/// `file` stands behind the header. Of damage all that stands before it is kept.
+/// Reads all entries. `file` must be positioned after the header. The entries before a damaged one are kept.
 pub(super) fn replay(file: &File) -> std::io::Result<Replayed> {
     let mut entries = Entries::new(BufReader::new(file));
     let mut replayed = Replayed { state: State::default(), end: 0, entries: 0, damage: None };
@@ -72,31 +72,31 @@ fn take(state: &mut State, entry: Entry<'static>) -> Result<(), String> {
     Ok(())
 }
 
-/// What the first list says of a Pod.
+/// The result of looking up a Pod in the first list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     /// The cache has it.
     Cached,
-    /// The API server has it, and the cache has not: it cannot be decoded.
+    /// The API server has it and the cache does not, because it cannot be decoded.
     Undecoded,
     /// The list does not contain it: it was deleted.
     Absent,
 }
 
-/// The file as it was found, for the names in it, which memory does not hold. Needed once.
+/// The file as it was opened, for its names, which are not in memory. Used once.
 #[derive(Debug)]
 pub struct Recovery {
-    /// Stands behind the header.
+    /// Positioned after the header.
     pub(super) file: File,
     pub(super) end: u64,
 }
 
 impl Recovery {
-    /// After the first complete list: the Pods that plugins ran on and that are absent from the list were deleted, and
-    /// their deletions are pending. Returns the Pods that are not known to be deleted and that the cache has not.
-    /// `namespace`: the only one that was listed; of others nothing is known.
+    /// Compares the journal with the first complete list: Pods on which plugins ran and that the list lacks were
+    /// deleted, and their deletions become pending. Returns the Pods that are not known to be deleted and that the
+    /// cache lacks. `namespace` is the only listed namespace; Pods of others are left unchanged.
     ///
-    /// Blocks while it reads the file, which was read a moment ago: about 0.2 s for a million entries.
+    /// Blocks while it reads the file from the page cache: about 0.2 s for a million entries.
     #[must_use]
     pub fn record_deletions(
         self,

@@ -22,45 +22,46 @@ use crate::authz::Authorized;
 pub struct Staged {
     /// The writes, which are sent in this order.
     pub writes: Vec<Authorized<Write>>,
-    /// The Events, of which those that report a write go with it.
+    /// The Events. Those that report a write are sent with it.
     pub events: Vec<Authorized<Event>>,
 }
 
-/// What a run may ask of the world. Implemented by dispatch over a snapshot, writeback and live reads; called by the
-/// engine's one choke point for host calls, which has authorised and accounted before.
+/// The interface of a run to its environment. Implemented by dispatch over a snapshot, writeback and live reads. Only
+/// the engine's one choke point for host calls uses it, after authorization and accounting.
 pub trait World: Send + 'static {
-    /// The run's snapshot. Moves only by [`World::commit`].
+    /// Returns the run's snapshot. Only [`World::commit`] advances it.
     fn view(&self) -> &dyn PodView;
-    /// Reads a Pod from the API server itself.
+    /// Reads a Pod from the API server.
     fn live<'a>(
         &'a mut self,
         namespace: &'a str,
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>>;
-    /// Sends, waits until the cache shows what was written, and moves the snapshot there. Reports in staging order.
+    /// Sends the staged writes, waits until the cache shows them, and advances the snapshot. Returns the reports in
+    /// staging order.
     fn commit(&mut self, staged: Staged) -> BoxFuture<'_, Vec<WriteReport>>;
     /// Returns the value of a key of the plugin's own state, or `None` if there is none.
     fn state_get(&mut self, key: &str) -> Option<StateEntry>;
-    /// Returns the new version.
+    /// Stores a value and returns its new version.
     ///
     /// # Errors
-    /// When another version is there, or the plugin's share is used up.
+    /// Returns an error if the version is not `expected`, or if the plugin's quota is used up.
     fn state_put(&mut self, key: &str, value: Vec<u8>, expected: Option<u64>) -> Result<u64, StateError>;
     /// # Errors
-    /// As [`World::state_put`].
+    /// See [`World::state_put`].
     fn state_remove(&mut self, key: &str, expected: Option<u64>) -> Result<(), StateError>;
-    /// One line of the plugin's log; `fields` in the plugin's order. Control characters are already escaped.
+    /// Logs one line of the plugin, with `fields` in the plugin's order. Control characters are already escaped.
     fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]);
 }
 
-/// The severity of a plugin's log line, as the contract has it.
+/// The severity of a plugin's log line, as in the contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogLevel {
     /// For the plugin's author.
     Debug,
     /// Normal operation.
     Info,
-    /// A problem that the plugin copes with.
+    /// A problem that the plugin handles itself.
     Warn,
     /// A problem that needs attention.
     Error,
@@ -78,9 +79,9 @@ pub struct StateEntry {
 /// Why a write to the plugin's state was not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StateError {
-    /// The version expected is not the one there.
+    /// The stored version is not the expected one.
     Conflict(Option<StateEntry>),
-    /// The plugin's share is used up, or the key or the value is too long.
+    /// The plugin's quota is used up, or the key or the value is too long.
     Refused(Refused),
 }
 
@@ -92,14 +93,14 @@ impl From<Refused> for StateError {
 
 /// One plugin that can be run. Implemented by `runtime` for a wasm component, and by closures in tests.
 pub trait Reconcile: Send + Sync {
-    /// One run. The world is owned by the run, because an engine's store outlives no borrow.
+    /// Performs one run. The run owns the world, because a wasmtime store cannot borrow.
     fn reconcile(&self, request: Request, world: Box<dyn World>) -> BoxFuture<'_, RunReport<Staged>>;
 }
 
 /// Sends authorised writes. Implemented by `writeback`, called by dispatch.
 pub trait Deliver: Send + Sync {
-    /// Plans against `view` and sends; `now_millis` dates conditions and Events. `subject` is the Pod of the run, which
-    /// may be gone; the other Pods that Events are about must be in the view.
+    /// Plans the writes against `view` and sends them; `now_millis` dates conditions and Events. `subject` is the Pod
+    /// of the run, which may be gone; the other Pods that Events are about must be in the view.
     fn deliver<'a>(
         &'a self,
         sender: &'a Sender,
@@ -109,81 +110,81 @@ pub trait Deliver: Send + Sync {
         now_millis: u64,
     ) -> BoxFuture<'a, Sent>;
 
-    /// How long the API server asked this sender to wait; until then [`Self::deliver`] sends nothing. None: it may
-    /// send.
+    /// Returns how long the API server asked this sender to wait, during which [`Self::deliver`] sends nothing, or
+    /// `None` if the sender may send.
     fn held(&self, sender: &Sender) -> Option<Duration>;
 }
 
-/// In whose name writes are sent.
+/// The identity under which writes are sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sender {
     /// `fieldManager`, at most 128 bytes.
     pub manager: String,
-    /// `Impersonate-User`, where the plugin has a ServiceAccount.
+    /// `Impersonate-User`, if the plugin has a ServiceAccount.
     pub impersonate: Option<String>,
 }
 
 impl Sender {
-    /// Returns the plugin's name, as far as the manager's has room for it: `shop/hello`.
+    /// Returns the plugin's name, cut to the limit of the manager's name: `shop/hello`.
     #[must_use]
     pub fn plugin(&self) -> &str {
         self.manager.strip_prefix("podium/").unwrap_or(&self.manager)
     }
 }
 
-/// What came of sending.
+/// The result of sending.
 #[derive(Debug, Default)]
 pub struct Sent {
-    /// In staging order.
+    /// The reports, in staging order.
     pub reports: Vec<WriteReport>,
-    /// The Pods as the API server answered, for the write-through.
+    /// The Pods of the API server's responses, for the write-through.
     pub pods: Vec<Arc<CachedPod>>,
-    /// What the cache has to show before the plugin is run again on the Pods that it wrote to.
+    /// The states that the cache must show before the plugin's next run on the Pods that it wrote to.
     pub expected: Vec<Expectation>,
-    /// Requests sent.
+    /// The number of requests that were sent.
     pub requests: u32,
-    /// What became of the run's Events, except repeats of what was said.
+    /// The results of the run's Events, except suppressed repeats.
     pub events: Vec<EventResult>,
-    /// How long to wait before writes that did not settle are tried again, where the API server asked for it; at most
-    /// 60 s.
+    /// How long to wait before unsettled writes are retried, if the API server sent a Retry-After; at most 60 s.
     pub retry_after: Option<Duration>,
 }
 
-/// What a cache that has caught up with a write shows of the Pod. A Pod that is gone fulfils every expectation.
+/// The state of a Pod that the cache shows once it has caught up with a write. A Pod that is gone meets every
+/// expectation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expectation {
     /// The Pod that was written to.
     pub key: PodKey,
-    /// What the cache has to show of it.
+    /// The state that the cache must show.
     pub shown: Shown,
 }
 
 /// How a write becomes visible in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
-    /// The Pod at this revision or a newer one: that of the API server's answer to a patch.
+    /// The Pod at this revision or a newer one: the revision of the API server's response to a patch.
     Revision(Revision),
     /// A deletionTimestamp: the API server accepted a deletion or an eviction.
     Deletion,
-    /// No Pod of this uid: the patch removed the last finalizer of a Pod that nothing else kept.
+    /// No Pod of this uid: the patch removed the last finalizer of a Pod whose deletion nothing else prevents.
     Gone,
-    /// The answer was lost or cannot be read. A live read determines the revision to expect.
+    /// The response was lost or cannot be decoded. A live read determines the revision to expect.
     Unknown,
 }
 
-/// Who wants a live read. One that the plugin asks for must not hold up those of others.
+/// The requester of a live read. A Retry-After on a plugin's own reads must not delay other reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asker {
-    /// The plugin, in a run.
+    /// The plugin, during a run.
     Plugin,
-    /// The host, to know whether a run may start.
+    /// The host, to decide whether a run may start.
     Host,
 }
 
 /// Reads one Pod from the API server. Implemented by `live`, called by dispatch.
 pub trait Live: Send + Sync {
-    /// `sender` is the plugin that the Pod is read for. A read that the plugin asks for has the rights of its account,
-    /// one that the host asks for has the host's own.
+    /// Reads a Pod. `sender` is the plugin for which the Pod is read. A read that the plugin requests has the rights
+    /// of its account; one that the host requests has the host's own.
     fn get<'a>(
         &'a self,
         asker: Asker,
@@ -193,15 +194,15 @@ pub trait Live: Send + Sync {
     ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>>;
 }
 
-/// Runs jobs that block. Implemented by app; called by the ingest loop, on whose thread nothing may block.
+/// Runs blocking jobs. Implemented by app; called by the ingest loop, whose thread must not block.
 pub trait Blocking: Send + Sync {
-    /// Starts the job on a thread where blocking is allowed. Does not wait for it.
+    /// Starts the job on a blocking thread and does not wait for it.
     fn run(&self, job: Box<dyn FnOnce() + Send>);
 }
 
-/// Puts Pods as the API server answered with them into the cache. Implemented by `ingest`, which owns the cache's
-/// writer; called by dispatch.
+/// Stores Pods of the API server's responses in the cache. Implemented by `ingest`, which owns the cache's writer;
+/// called by dispatch.
 pub trait WriteThrough: Send + Sync {
-    /// Returns when readers see these states or newer ones.
+    /// Stores the Pods. Returns when readers see these states or newer ones.
     fn write_through(&self, pods: Vec<Arc<CachedPod>>) -> BoxFuture<'_, ()>;
 }

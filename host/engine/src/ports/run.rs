@@ -7,13 +7,13 @@ use podium_pods::{
     pod::CachedPod,
 };
 
-/// The `tracing` target of the span of a run. It has only spans, so that a log filter can keep them whatever lines it
-/// drops.
+/// The `tracing` target of the span of a run. It only has spans, so that a log filter can keep them independently of
+/// log lines.
 pub const RUN_TARGET: &str = "podium::run";
 /// The `tracing` target of a plugin's own log lines.
 pub const PLUGIN_TARGET: &str = "podium::plugin";
 
-/// What a run is about, and everything that it does not read through its [`World`](super::World).
+/// The subject of a run, and all its other inputs that are not read through its [`World`](super::World).
 #[derive(Debug, Clone)]
 pub struct Request {
     /// The Pod; its uid distinguishes it from later Pods of the name.
@@ -24,29 +24,29 @@ pub struct Request {
     pub now_millis: u64,
     /// 1 for a first attempt, and one more for each failure in a row.
     pub attempt: u32,
-    /// What became of writes sent after the run before this one, where it did not settle.
+    /// The results of the writes that the previous run staged, if it did not settle.
     pub unsettled: Vec<WriteReport>,
-    /// Seeds a WASI guest's random numbers; from the host's seed and the run's number.
+    /// The seed of a WASI guest's random numbers, derived from the host's seed and the run's number.
     pub seed: u64,
 }
 
-/// The state of the Pod that a run begins with.
+/// The state of the Pod at the start of a run.
 #[derive(Debug, Clone)]
 pub enum Subject {
-    /// The Pod as the run's snapshot has it.
+    /// The Pod in the run's snapshot.
     Present(Arc<CachedPod>),
     /// The last known state, if there is one.
     Deleted(Option<Arc<CachedPod>>),
 }
 
-/// How a run that did not fail ended.
+/// The outcome of a run that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing is left to do until the next change.
     Settled,
-    /// The plugin is to be run again after this time, or at the next change.
+    /// The plugin should run again after this time, or at the next change.
     RequeueAfter(Duration),
-    /// As [`Self::Settled`], and plugins that are ordered after this one may skip this revision. Runs of different
+    /// Like [`Self::Settled`], and plugins that are ordered after this one may skip this revision. Runs of different
     /// plugins are not ordered yet.
     Stop,
 }
@@ -56,31 +56,31 @@ pub enum Outcome {
 pub struct Failure {
     /// Whether and how the run is retried.
     pub kind: FailureKind,
-    /// One line; escaped and bounded.
+    /// One line, escaped and bounded.
     pub message: String,
 }
 
-/// Retried with back-off, all but `Terminal`.
+/// The kind of a failure. All kinds except `Terminal` are retried with back-off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FailureKind {
-    /// The plugin asked to be run again.
+    /// The plugin asked for a retry.
     Retry,
-    /// The plugin said that running again on the same data will not help.
+    /// The plugin reported that a retry on the same data will not help.
     Terminal,
     /// The guest trapped: unreachable, out of bounds, a panic.
     Trap,
-    /// Cut at its limit of processor time.
+    /// The run exceeded its limit of processor time.
     Cpu,
-    /// Cut at its limit of wall time.
+    /// The run exceeded its limit of wall time.
     Deadline,
-    /// Cut at its limit of memory, tables or instances.
+    /// The run exceeded its limit of memory, tables or instances.
     Memory,
-    /// Something in the host went wrong.
+    /// An error in the host.
     Host,
 }
 
 impl FailureKind {
-    /// The value of the metrics' label `reason`.
+    /// Returns the value of the metrics' label `reason`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -94,18 +94,18 @@ impl FailureKind {
         }
     }
 
-    /// What controller-runtime would count as a panic: the plugin's code did not return.
+    /// Returns true for failures that controller-runtime would count as a panic: the plugin's code did not return.
     #[must_use]
     pub const fn is_panic(self) -> bool {
         matches!(self, Self::Trap | Self::Cpu | Self::Deadline | Self::Memory)
     }
 }
 
-/// How a run ended, as the engine saw it. What was staged is sent by whoever ran it, and only when `result` is well.
+/// The end of a run, as the engine saw it. The caller sends the staged writes only if `result` is `Ok`.
 #[derive(Debug)]
 #[must_use]
 pub struct RunReport<Staged> {
-    /// The plugin's answer, or why there is none.
+    /// The plugin's answer, or the reason why there is none.
     pub result: Result<Outcome, Failure>,
     /// The writes and Events that were staged and not sent by a commit.
     pub staged: Staged,
@@ -124,11 +124,11 @@ pub struct Usage {
     pub cpu: Duration,
     /// Calls of the host's functions.
     pub host_calls: u32,
-    /// From start to end, waiting included.
+    /// Time from start to end, including waits.
     pub wall: Duration,
 }
 
-/// The message of a panic that was caught.
+/// Returns the message of a caught panic.
 #[must_use]
 pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();

@@ -1,4 +1,5 @@
-//! Times, counted in buckets of at most an eighth of their value: quantiles without keeping the times.
+//! Durations, counted in buckets whose width is at most an eighth of their value: quantiles without storing each
+//! duration.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -7,10 +8,10 @@ use std::{
 
 /// Buckets per doubling.
 const STEPS: usize = 8;
-/// From 1 us to 2^26 us, 67 s; longer times count as that.
+/// The range is 1 us to 2^26 us (67 s); longer durations count as the last value.
 const DOUBLINGS: usize = 26;
 
-/// Lock-free; recording is two additions.
+/// A lock-free histogram. Recording costs two additions.
 #[derive(Debug)]
 pub struct Histogram {
     buckets: Box<[AtomicU64]>,
@@ -24,38 +25,39 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts one time.
+    /// Counts one duration.
     pub fn record(&self, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.buckets[bucket(micros)].fetch_add(1, Relaxed);
         self.micros.fetch_add(micros, Relaxed);
     }
 
-    /// Returns how many times were counted.
+    /// Returns the number of recorded durations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|bucket| bucket.load(Relaxed)).sum()
     }
 
-    /// Returns the sum of all times, each cut to whole microseconds.
+    /// Returns the sum of all durations, each truncated to microseconds.
     #[must_use]
     pub fn sum(&self) -> Duration {
         Duration::from_micros(self.micros.load(Relaxed))
     }
 
-    /// The upper end of the bucket in which the quantile lies, so at most an eighth too high; none without times.
+    /// Returns the upper bound of the bucket that contains the quantile, which is at most an eighth too high; `None`
+    /// without durations.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Option<Duration> {
         self.quantile_since(&[], quantile)
     }
 
-    /// What was counted so far, for [`Histogram::quantile_since`].
+    /// Returns the present counts, for [`Histogram::quantile_since`].
     #[must_use]
     pub fn counts(&self) -> Vec<u64> {
         self.buckets.iter().map(|bucket| bucket.load(Relaxed)).collect()
     }
 
-    /// As [`Histogram::quantile`], of the times that came after `earlier` was counted.
+    /// Like [`Histogram::quantile`], for the durations that were recorded after `earlier`.
     #[must_use]
     pub fn quantile_since(&self, earlier: &[u64], quantile: f64) -> Option<Duration> {
         let mut counts = self.counts();
@@ -68,7 +70,7 @@ impl Histogram {
         })
     }
 
-    /// How many times lie at or below each bound; a time counts at the upper end of its bucket.
+    /// Returns the number of durations at or below each bound; a duration counts at the upper bound of its bucket.
     #[must_use]
     pub fn cumulative(&self, bounds: &[Duration]) -> Vec<u64> {
         let below = |bound: &Duration| {
@@ -83,12 +85,12 @@ impl Histogram {
 fn bucket(micros: u64) -> usize {
     let micros = micros.max(1);
     let doubling = micros.ilog2() as usize;
-    // The three bits behind the first.
+    // The three bits after the highest one.
     let step = if doubling >= 3 { (micros >> (doubling - 3)) & 7 } else { (micros << (3 - doubling)) & 7 };
     (doubling * STEPS + step as usize).min(STEPS * DOUBLINGS - 1)
 }
 
-/// The first value above the bucket.
+/// Returns the first value above the bucket.
 fn upper(bucket: usize) -> u64 {
     let (doubling, step) = (bucket / STEPS, (bucket % STEPS) as u64);
     ((STEPS as u64 + step + 1) << doubling).div_ceil(STEPS as u64)

@@ -12,15 +12,15 @@ pub enum LoadState {
     Loaded,
     /// The plugin's configuration suspends it: no version of it runs.
     Suspended,
-    /// The attempt failed for a reason that may pass, such as a component file that cannot be read. The host tries
-    /// again with back-off.
+    /// The attempt failed for a reason that may pass, such as a component file that cannot be read. The host retries
+    /// with back-off.
     Waiting {
         /// One line, escaped and bounded.
         reason: String,
         /// Attempts that failed in a row.
         attempts: u32,
     },
-    /// The component or its configuration was refused. The host does not try again until it is given another.
+    /// The component or its configuration was refused. The host does not retry until one of them changes.
     Refused {
         /// One line, escaped and bounded.
         reason: String,
@@ -28,7 +28,7 @@ pub enum LoadState {
 }
 
 impl LoadState {
-    /// `loading`, `loaded`, `suspended`, `waiting` or `refused`.
+    /// Returns `loading`, `loaded`, `suspended`, `waiting` or `refused`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -40,7 +40,7 @@ impl LoadState {
         }
     }
 
-    /// Why the latest attempt failed.
+    /// Returns why the latest attempt failed.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         match self {
@@ -50,14 +50,15 @@ impl LoadState {
     }
 }
 
-/// One configured plugin.
+/// The state of one configured plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginState {
     /// The plugin's namespace and name.
     pub id: PluginId,
     /// The result of the latest attempt.
     pub load: LoadState,
-    /// True while a version of the plugin runs. It may be true when `load` is not [`LoadState::Loaded`]: an earlier
-    /// version goes on while a new one is compiled, and after a new one failed to load that may do no less.
+    /// True while a version of the plugin runs. It may be true although `load` is not [`LoadState::Loaded`]: an
+    /// earlier version keeps running while a new one is compiled, and after a new one with at least its permissions
+    /// failed to load.
     pub runs: bool,
 }

@@ -19,7 +19,7 @@ use podium_pods::model::{EventResult, PluginId, WriteReport, WriteResult};
 
 use crate::ports::{Failure, FailureKind, Outcome};
 
-/// All plugins that are loaded or were.
+/// The figures of all plugins that are or were loaded.
 #[derive(Debug, Default)]
 pub struct Status {
     plugins: RwLock<BTreeMap<PluginId, Arc<PluginStatus>>>,
@@ -34,7 +34,7 @@ struct Load {
 }
 
 impl Status {
-    /// The plugin's entry, made at first sight: zeros from the start, so that a rate has a beginning.
+    /// Returns the plugin's figures, and creates them at the first call, so that counters start at zero.
     pub fn plugin(&self, id: &PluginId) -> Arc<PluginStatus> {
         if let Some(status) = self.plugins.read().get(id) {
             return status.clone();
@@ -42,7 +42,7 @@ impl Status {
         self.plugins.write().entry(id.clone()).or_default().clone()
     }
 
-    /// Forgets a plugin that was unloaded: its figures and its load state.
+    /// Removes the figures and the load state of an unloaded plugin.
     pub fn remove(&self, id: &PluginId) {
         self.plugins.write().remove(id);
         self.loads.write().remove(id);
@@ -53,7 +53,7 @@ impl Status {
         self.loads.write().insert(id.clone(), Load { state, runs });
     }
 
-    /// The load state of every configured plugin, ordered by namespace, then name.
+    /// Returns the load state of every configured plugin, ordered by namespace, then name.
     #[must_use]
     pub fn loads(&self) -> Vec<PluginState> {
         let loads = self.loads.read();
@@ -62,23 +62,23 @@ impl Status {
         loads.iter().map(state).collect()
     }
 
-    /// Ordered by namespace, then name.
+    /// Returns all plugins, ordered by namespace, then name.
     #[must_use]
     pub fn plugins(&self) -> Vec<(PluginId, Arc<PluginStatus>)> {
         self.plugins.read().iter().map(|(id, status)| (id.clone(), status.clone())).collect()
     }
 }
 
-/// The results of a run, as controller-runtime names them.
+/// The results of a run, named as in controller-runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunResult {
-    /// Settled.
+    /// The run settled.
     Success,
-    /// Failed.
+    /// The run failed.
     Error,
-    /// Settled, and to be run again after a time.
+    /// The run settled and asked for another run after a time.
     RequeueAfter,
-    /// Ended well, but a write did not settle.
+    /// The run did not fail, but a write did not settle.
     Requeue,
 }
 
@@ -98,7 +98,7 @@ impl RunResult {
     }
 }
 
-/// One plugin's figures since the host started. All of them only grow, but `active`.
+/// One plugin's figures since the host started. All of them only grow, except `active`.
 #[derive(Debug, Default)]
 pub struct PluginStatus {
     results: [AtomicU64; RunResult::ALL.len()],
@@ -114,21 +114,22 @@ pub struct PluginStatus {
     given_up: AtomicU64,
     log_lines_dropped: AtomicU64,
     last_failure: Mutex<Option<String>>,
-    /// From start to end of a run, waiting and writes included.
+    /// Time from start to end of a run, including waits and writes.
     pub run_time: Histogram,
-    /// From the oldest event that a run answers to the run's start.
+    /// Time from the oldest event that a run handles to the run's start.
     pub queue_time: Histogram,
-    /// From the oldest event that a run answers to the API server's answer to its last write; runs that wrote only.
+    /// Time from the oldest event that a run handles to the API server's response to its last write; only for runs
+    /// that wrote.
     pub event_to_write: Histogram,
 }
 
 impl PluginStatus {
-    /// The plugin was woken for so many Pods.
+    /// Records that this many Pods woke the plugin.
     pub fn added(&self, items: u64) {
         self.adds.fetch_add(items, Relaxed);
     }
 
-    /// A run begins; `waited` since the event.
+    /// Records the start of a run; `waited` is the time since the event.
     pub fn begin(&self, waited: Duration, attempt: u32) {
         self.active.fetch_add(1, Relaxed);
         self.queue_time.record(waited);
@@ -156,7 +157,7 @@ impl PluginStatus {
         counted
     }
 
-    /// Writes of a run were sent with so many requests.
+    /// Records the results of a run's writes and the number of requests.
     pub fn wrote(&self, reports: &[WriteReport], requests: u32) {
         self.requests.fetch_add(requests.into(), Relaxed);
         let mut writes = self.writes.lock();
@@ -165,18 +166,18 @@ impl PluginStatus {
         }
     }
 
-    /// An Event was sent, put off or dropped.
+    /// Records the result of an Event.
     pub fn event(&self, result: EventResult) {
         *self.events.lock().entry(result.name()).or_default() += 1;
     }
 
-    /// Last states of deleted Pods were dropped. Returns the total where it has reached another power of two: often
-    /// enough for a log line, and seldom enough.
+    /// Records dropped last states of deleted Pods. Returns the total if it has passed a power of two, so that the
+    /// number of log lines stays small.
     pub fn dropped_states(&self, states: u64) -> Option<u64> {
         grown(&self.dropped_states, states)
     }
 
-    /// Deletions were given up. Returns as [`Self::dropped_states`] does.
+    /// Records deletions that were given up. Returns the total as [`Self::dropped_states`] does.
     pub fn gave_up(&self, deletions: u64) -> Option<u64> {
         grown(&self.given_up, deletions)
     }
@@ -192,7 +193,7 @@ impl PluginStatus {
         self.given_up.load(Relaxed)
     }
 
-    /// A line of the plugin's log was dropped because of the rate.
+    /// Records that a line of the plugin's log was dropped because of the rate.
     pub fn dropped_log_line(&self) {
         self.log_lines_dropped.fetch_add(1, Relaxed);
     }
@@ -202,7 +203,7 @@ impl PluginStatus {
         self.log_lines_dropped.load(Relaxed)
     }
 
-    /// The result is a `RunResult` of [`Self::end`].
+    /// Returns the number of runs with this result.
     #[must_use]
     pub fn runs_by(&self, result: RunResult) -> u64 {
         self.results[result as usize].load(Relaxed)
@@ -212,27 +213,27 @@ impl PluginStatus {
     pub fn runs(&self) -> u64 {
         self.results.iter().map(|count| count.load(Relaxed)).sum()
     }
-    /// Failed runs by [`FailureKind::name`]; kinds that never happened are not in it.
+    /// Returns the number of failed runs by [`FailureKind::name`], without kinds that never occurred.
     #[must_use]
     pub fn failures(&self) -> BTreeMap<&'static str, u64> {
         self.failures.lock().clone()
     }
-    /// Failed runs of one kind.
+    /// Returns the number of failed runs of one kind.
     #[must_use]
     pub fn failures_by(&self, kind: FailureKind) -> u64 {
         self.failures.lock().get(kind.name()).copied().unwrap_or_default()
     }
-    /// Runs whose code did not return.
+    /// Returns the number of runs whose code did not return.
     #[must_use]
     pub fn panics(&self) -> u64 {
         self.panics.load(Relaxed)
     }
-    /// Runs that were not a first attempt.
+    /// Returns the number of runs that were not a first attempt.
     #[must_use]
     pub fn retries(&self) -> u64 {
         self.retries.load(Relaxed)
     }
-    /// Wake-ups, those that collapsed into one run included.
+    /// Returns the number of wake-ups, including those that were merged into one run.
     #[must_use]
     pub fn adds(&self) -> u64 {
         self.adds.load(Relaxed)
@@ -242,34 +243,34 @@ impl PluginStatus {
     pub fn active(&self) -> i64 {
         self.active.load(Relaxed)
     }
-    /// Writes by [`WriteResult::name`].
+    /// Returns the number of writes by [`WriteResult::name`].
     #[must_use]
     pub fn writes(&self) -> BTreeMap<&'static str, u64> {
         self.writes.lock().clone()
     }
-    /// Events by [`EventResult::name`].
+    /// Returns the number of Events by [`EventResult::name`].
     #[must_use]
     pub fn events(&self) -> BTreeMap<&'static str, u64> {
         self.events.lock().clone()
     }
-    /// Writes that the API server took.
+    /// Returns the number of writes that the API server applied.
     #[must_use]
     pub fn writes_applied(&self) -> u64 {
         self.writes.lock().get(WriteResult::Applied.name()).copied().unwrap_or_default()
     }
-    /// Requests sent to the API server for this plugin's writes.
+    /// Returns the number of requests that were sent for this plugin's writes.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.requests.load(Relaxed)
     }
-    /// What the latest failed run said.
+    /// Returns the message of the latest failed run.
     #[must_use]
     pub fn last_failure(&self) -> Option<String> {
         self.last_failure.lock().clone()
     }
 }
 
-/// Adds, and returns the sum if it has reached another power of two.
+/// Adds to a counter. Returns the sum if it has passed a power of two.
 fn grown(counter: &AtomicU64, by: u64) -> Option<u64> {
     let before = counter.fetch_add(by, Relaxed);
     (before.checked_ilog2() < (before + by).checked_ilog2()).then_some(before + by)

@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn the_index_with_the_fewest_candidates_is_used() {
         let (mut writer, reader) = crate::cache::new(7);
-        // Of each field, half as many Pods have the value "true" as of the field before it.
+        // Each field has the value "true" in half as many Pods as the field before it.
         for at in 0..16 {
             let (mut pod, word) =
                 (pod(&format!("p{at:02}"), &format!("u{at}"), at + 1, "x"), |of| (at < of).to_string());

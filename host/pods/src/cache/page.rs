@@ -14,8 +14,8 @@ use crate::{
     sync::Mutex,
 };
 
-/// The capacity of a page is a multiple of this, in bytes. Records grow and shrink by a few bytes from event to event:
-/// with few sizes, an allocation reuses the block that was freed last, and with any size it would leave a gap.
+/// The capacity of a page is a multiple of this, in bytes. Records grow and shrink by a few bytes with each event:
+/// with few sizes, an allocation reuses the block that was freed last; with arbitrary sizes it would leave gaps.
 const STEP: usize = 256;
 /// Pods in a page.
 pub(super) const PODS: usize = 16;
@@ -164,7 +164,7 @@ impl Page {
             *number = shape.map_or(VACANT, |shape| shape_number(&mut shapes, shape));
         }
         for other_end in &mut ends[at..] {
-            // Sixteen records that are not long have at most 64 KiB.
+            // The sum of sixteen short records is at most 64 KiB.
             *other_end = u32::try_from(*other_end as usize - end + start + record.len()).unwrap_or(u32::MAX);
         }
         Self { shapes, numbers, ends, bytes, long, buffers: Arc::clone(&self.buffers) }
@@ -213,7 +213,7 @@ mod tests {
             let json = podium_wire::json::render(&json.unwrap()).unwrap().to_string();
             let shapes = crate::encoding::SkeletonPool::new(1);
             let mut scratch = crate::encoding::Scratch::default();
-            // With three Pods of one workload the text is a value of each.
+            // The text becomes a value after three Pods of one workload.
             let mut last = None;
             for own in ["a", "b", ""] {
                 let json = json.replace(&"x".repeat(length), &format!("{own}{}", "x".repeat(length)));

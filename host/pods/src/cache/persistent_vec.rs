@@ -1,6 +1,6 @@
 //! A persistent vector: a clone shares everything, and a change copies one path of nodes of 16.
 //!
-//! Within a batch, nodes without another owner are changed in place. Elements are replaced, and never removed.
+//! Within a batch, nodes that are not shared are changed in place. Elements are replaced and never removed.
 
 use std::sync::Arc;
 

@@ -167,7 +167,7 @@ fn ranges(entries: &[Slot]) -> impl Iterator<Item = Range<Slot>> {
 
 /// Appends ranges to entries. A range that continues the last one is merged with it; empty ranges are skipped.
 fn extended(head: &[Slot], ranges: impl Iterator<Item = Range<Slot>>) -> Vec<Slot> {
-    // A change adds at most three entries: it splits a range in two and puts a slot in between.
+    // A change adds at most three entries: it splits a range in two and inserts a slot between them.
     let mut entries = Vec::with_capacity(MAX_CHUNK + 3);
     entries.extend_from_slice(head);
     for range in ranges.filter(|range| !range.is_empty()) {

@@ -25,7 +25,7 @@ pub(super) struct Store {
     pub(super) next: Snapshot,
     /// Slots below this are in use or were in use.
     end: Slot,
-    /// Slots below `end` that are free again.
+    /// Slots below `end` that are free.
     free: Vec<Slot>,
     /// Buffer for a record before it is copied into its page.
     record: Vec<u8>,
@@ -36,8 +36,8 @@ impl Store {
         Self { next, end: 0, free: Vec::new(), record: Vec::new() }
     }
 
-    /// Returns the Pod with the namespace and name of `key`. If `before` is its cached state, `before` is returned
-    /// instead of a new copy.
+    /// Returns the Pod with the namespace and name of `key`. If `before` is its cached state, the entry contains
+    /// `before` instead of a new copy.
     pub(super) fn entry(&self, key: &PodKey, before: Option<Arc<CachedPod>>) -> Option<Entry> {
         let slot = self.next.pods.by_name(&key.namespace, &key.name)?;
         let record = self.next.pods.get(slot)?;

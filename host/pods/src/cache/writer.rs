@@ -107,7 +107,7 @@ impl Writer {
             let PodKey { namespace, name, .. } = &pods[*at as usize].key;
             (&**namespace, &**name)
         };
-        // Indexes instead of names, of which a large list has megabytes.
+        // Indexes instead of names, because the names of a large list take megabytes.
         let mut present: Vec<u32> = (0..pods.len() as u32).collect();
         present.sort_unstable_by(|one, other| name(one).cmp(&name(other)));
         let next = &self.store.next;
@@ -145,8 +145,8 @@ impl Writer {
         }
     }
 
-    /// Records that the history of the API server was rolled back, as when etcd is restored: revisions begin again with
-    /// the next list, which replaces newer revisions too.
+    /// Records that the history of the API server was rolled back, as when etcd is restored: the next list may
+    /// replace newer revisions.
     pub fn rewind(&mut self) {
         self.rewound = true;
     }

@@ -9,7 +9,7 @@ use std::{collections::HashSet, slice, sync::Arc};
 
 use foldhash::quality::FixedState;
 
-/// The least bytes of a chunk of JSON, except the last: a chunk costs about as much beside its bytes.
+/// The least bytes of a chunk of JSON, except the last. The overhead of a chunk is about as large.
 const LEAST: usize = 64;
 
 /// A byte string, contiguous or in interned chunks. The chunks of JSON depend only on the JSON, so equal JSON has equal
@@ -38,7 +38,7 @@ pub(super) struct Interner {
 }
 
 impl ChunkedBytes {
-    /// The bytes, if they are contiguous.
+    /// Returns the bytes, if they are contiguous.
     pub(super) fn contiguous(&self) -> Option<&[u8]> {
         match self {
             Self::Contiguous(text) => Some(text),
@@ -150,7 +150,7 @@ impl Interner {
         if self.chunks.len() < self.sweep_at.max(FEW) {
             return;
         }
-        // Only this table hands out chunks, so a chunk that only the table has stays unused.
+        // Only this table creates references to chunks, so a chunk with one reference stays unused.
         self.chunks.retain(|chunk| Arc::strong_count(chunk) > 1);
         self.sweep_at = self.chunks.len() + self.chunks.len() / 2;
     }
@@ -218,7 +218,7 @@ mod tests {
         let other = interner.intern_json(text("other").as_bytes());
         assert_eq!(interner.chunks.len(), 22);
         drop(one);
-        // Many that no Pod has.
+        // Many chunks that no Pod uses.
         (0..300).for_each(|at| drop(interner.intern_json(text(&at.to_string()).as_bytes())));
         assert!(interner.chunks.len() < 300, "{}", interner.chunks.len());
         let again = interner.intern_json(text("other").as_bytes());

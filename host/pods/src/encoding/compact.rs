@@ -1,5 +1,5 @@
-//! How a string of a Pod's own is stored: as an address, a UUID or hexadecimal digits in their bytes, else as the JSON
-//! that came. Which of them depends only on the string, so that equal strings are equal bytes.
+//! The stored form of a string that differs between Pods: an address, a UUID or hexadecimal digits in binary,
+//! otherwise the JSON. The form depends only on the string, so that equal strings are equal bytes.
 //!
 //! To add a form: a constant and a branch of [`push`] and [`read`] here, and a [`Value`] that writes it.
 
@@ -10,19 +10,20 @@ use super::{
     placeholder::Value,
 };
 
-// The lowest bit of the header: 0 for JSON, whose length the other bits are; 1 for one of these, in the next 3 bits.
+// The lowest bit of the header is 0 for JSON, followed by its length; 1 for one of these forms, followed by 3 bits of
+// the form.
 const IPV4: u64 = 0;
 const MAC: u64 = 1;
 const IPV6: u64 = 2;
 const UUID: u64 = 3;
-/// The bits above have the number of bytes.
+/// The higher bits are the number of bytes.
 const HEX: u64 = 4;
 
-/// Fewer hexadecimal digits are stored as they are.
+/// Fewer hexadecimal digits are stored as JSON.
 const LEAST_HEX: usize = 12;
 const MOST_HEX: usize = 512;
 
-/// Appends contents of a JSON string.
+/// Appends the contents of a JSON string.
 pub(super) fn push(contents: &str, out: &mut Vec<u8>) {
     let text = contents.as_bytes();
     let mut form = |form: u64, bytes: &[u8]| {
@@ -62,7 +63,7 @@ pub(super) fn push(contents: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(text);
 }
 
-/// Returns the value at the front, and the bytes after it. Returns None for malformed bytes.
+/// Returns the first value and the bytes after it, or `None` for malformed bytes.
 pub(super) fn read(bytes: &[u8]) -> Option<(Value<'_>, &[u8])> {
     let (header, rest) = varint(bytes)?;
     let number = header >> 1;
@@ -130,7 +131,7 @@ mod tests {
             ("0a1b2c3d4e5f6071", 10),
             ("0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9", 17),
             ("no form", 8),
-            // Other texts of the same values.
+            // Other spellings of the same values.
             ("0A:58:0A:80:02:0E", 18),
             ("fd00:10:128:2:0::1a2b", 22),
             ("010.128.2.14", 13),

@@ -154,7 +154,7 @@ pub(super) fn run(name: &[u8]) -> Option<&[u8]> {
     (hyphen && digits.iter().all(u8::is_ascii_digit)).then_some(digits)
 }
 
-/// True for the characters of [`Kind::Suffix`].
+/// Returns true for the characters of [`Kind::Suffix`].
 pub(super) fn is_suffix(text: &[u8]) -> bool {
     text.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
 }
@@ -166,7 +166,7 @@ pub(super) fn own_of_node(name: &[u8]) -> usize {
     dot.unwrap_or(name.len())
 }
 
-/// True for the characters of [`Kind::Text`].
+/// Returns true for the characters of [`Kind::Text`].
 pub(super) fn is_text(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\'))
 }
@@ -194,7 +194,7 @@ pub(super) fn number(text: &[u8]) -> Option<u64> {
 #[inline]
 fn of_form(text: &[u8; 20], at: usize, form: &[u8; 8]) -> Option<u64> {
     let bytes = u64::from_le_bytes(*text.get(at..)?.first_chunk()?) ^ u64::from_le_bytes(*form);
-    // Added to the largest allowed byte it makes 0x7f; a carry comes only from a byte that is not allowed.
+    // Added to the largest allowed byte this makes 0x7f; only a byte that is not allowed causes a carry.
     let room = u64::from_le_bytes(form.map(|byte| if byte == b'0' { 0x7f - 9 } else { 0x7f }));
     ((bytes | bytes.wrapping_add(room)) & 0x8080_8080_8080_8080 == 0).then_some(bytes)
 }
@@ -242,8 +242,8 @@ pub(super) fn time_text(seconds: i64) -> [u8; 20] {
     text
 }
 
-/// Days since 1970-01-01 of a day of the proleptic Gregorian calendar, from the year 1 on; Howard Hinnant's
-/// `days_from_civil`.
+/// Returns the days from 1970-01-01 to a day of the proleptic Gregorian calendar, from the year 1 on; Howard
+/// Hinnant's `days_from_civil`.
 fn days(year: u32, month: u32, day: u32) -> i64 {
     // Years begin in March.
     let (year, month) = if month <= 2 { (year - 1, month + 9) } else { (year, month - 3) };

@@ -15,7 +15,7 @@ pub(crate) enum Fragment {
 }
 
 impl Fragment {
-    /// In the order in which texts and values are stored.
+    /// All fragments, in the order in which texts and values are stored.
     pub(super) const ALL: [Self; FRAGMENTS] = [Self::Object, Self::Spec, Self::Status];
 
     /// The inverse of `as u8`.
@@ -33,7 +33,7 @@ impl<T> PerFragment<T> {
         Self(Fragment::ALL.map(value))
     }
 
-    /// Stops at the first fragment without a value.
+    /// Calls `value` for each fragment. Returns `None` at the first fragment without a value.
     pub(super) fn try_from_fn(value: impl FnMut(Fragment) -> Option<T>) -> Option<Self> {
         let values: Vec<T> = Fragment::ALL.into_iter().map(value).collect::<Option<_>>()?;
         values.try_into().ok().map(Self)

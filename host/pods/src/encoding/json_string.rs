@@ -1,16 +1,15 @@
-//! The contents of a JSON string, between its quotes: whether they are valid, and the text that they stand for.
+//! The contents of a JSON string, between its quotes: whether they are valid, and the text that they encode.
 //!
-//! Contents are stored as they came, with their escapes, so that the object comes back byte for byte; sections hold the
-//! text.
+//! Contents are stored with their escapes, so that the object is restored byte for byte; sections contain the text.
 
 use std::borrow::Cow;
 
 use memchr::{memchr, memchr2};
 
-/// The contents as text, if they are what JSON allows in a string and not empty. Every text has an encoding; an escape
-/// for half of a surrogate pair has no text.
+/// Returns the contents if they are valid in a JSON string and not empty. Every text has an encoding; an escape for
+/// half of a surrogate pair has no text.
 pub(super) fn contents(bytes: &[u8]) -> Option<&str> {
-    // Without an early end, so that many bytes are looked at in one step.
+    // Does not stop early, so that the compiler can examine many bytes per step.
     let has_control = bytes.iter().fold(false, |has_control, byte| has_control | (*byte < b' '));
     if bytes.is_empty() || has_control {
         return None;
@@ -19,7 +18,7 @@ pub(super) fn contents(bytes: &[u8]) -> Option<&str> {
     pieces(contents, |_| {}).then_some(contents)
 }
 
-/// The text, without escapes.
+/// Returns the text without escapes.
 pub(super) fn text(contents: &str) -> Cow<'_, str> {
     if memchr(b'\\', contents.as_bytes()).is_none() {
         return contents.into();
@@ -29,7 +28,7 @@ pub(super) fn text(contents: &str) -> Cow<'_, str> {
     text.into()
 }
 
-/// How many bytes [`text`] has.
+/// Returns the length of [`text`] in bytes.
 pub(super) fn text_length(contents: &str) -> usize {
     let mut length = 0;
     pieces(contents, |piece| length += piece.len());
@@ -41,7 +40,7 @@ pub(super) fn write_text(contents: &str, out: &mut Vec<u8>) {
     pieces(contents, |piece| out.extend_from_slice(piece.as_bytes()));
 }
 
-/// Calls with the text, piece by piece. Returns false at a quote, and at an escape that has no text.
+/// Calls `each` with the text in pieces. Returns false at a quote, and at an escape that has no text.
 fn pieces(mut contents: &str, mut each: impl FnMut(&str)) -> bool {
     while let Some(at) = memchr2(b'\\', b'"', contents.as_bytes()) {
         let (plain, rest) = contents.split_at(at);
@@ -58,7 +57,7 @@ fn pieces(mut contents: &str, mut each: impl FnMut(&str)) -> bool {
     true
 }
 
-/// The character of the escape at the front, and the escape's length.
+/// Returns the character of the escape at the front, and the escape's length.
 pub(super) fn escape(bytes: &[u8]) -> Option<(char, usize)> {
     let character = match *bytes.strip_prefix(b"\\")?.first()? {
         byte @ (b'"' | b'\\' | b'/') => char::from(byte),
@@ -81,7 +80,7 @@ pub(super) fn escape(bytes: &[u8]) -> Option<(char, usize)> {
     Some((character, 2))
 }
 
-/// The number of `\uXXXX`.
+/// Returns the number of `\uXXXX`.
 fn unit(bytes: &[u8]) -> Option<u16> {
     let digits = bytes.strip_prefix(b"\\u")?.get(..4)?;
     digits.iter().try_fold(0, |unit, digit| Some(unit << 4 | u16::try_from(char::from(*digit).to_digit(16)?).ok()?))

@@ -1,16 +1,16 @@
-//! Which positions of which structures are generalised (see `structure.rs`), learned from the Pods that were read.
+//! Learns from the Pods that were read which positions of which structures are generalised (see `structure.rs`).
 //!
 //! A position is generalised when two Pods of one workload differ there, and each of the two values was seen at only
-//! one Pod; or when the last few keys of the workload all differ there. A value that many Pods share, such as the image
-//! that a rollout brings, stays in their key: the second Pod that has it finds the key of the first. Where the strings
-//! differ only in some words, these words are generalised, and more of them when later Pods differ in others; where
-//! they differ in anything else, the whole string is.
+//! one Pod; or when the last few keys of the workload all differ there. A value that many Pods share, such as the new
+//! image of a rollout, stays in their key, because the second Pod with it finds the key of the first. Where the
+//! strings differ only in some words, these words are generalised, and more of them when later Pods differ in others;
+//! where they differ in anything else, the whole string is.
 //!
-//! What was learned of one structure holds for the other structures of the workload's Pods at the same paths, and for
-//! annotations and statuses in the whole namespace. A skeleton that only one Pod has and that a generalised one covers
-//! is superseded: its Pod is encoded again when it is read next, or at the end of the list that has it.
+//! What was learned about one structure applies to the other structures of the workload's Pods at the same paths, and
+//! for annotations and statuses to the whole namespace. A skeleton that only one Pod has and that a generalised one
+//! covers is superseded: its Pod is encoded again when it is next read, or at the end of the list that contains it.
 //!
-//! Each namespace learns separately, so that a tenant's Pods do not change how another's are stored. Keys that exist
+//! Each namespace learns separately, so that a tenant's Pods do not change how another's are stored. Existing keys
 //! stay in use: a generalised key serves Pods that match no other.
 
 use std::{
@@ -28,33 +28,33 @@ use super::{
 };
 use crate::sync::{Weak, downgrade};
 
-/// Keys of a structure that a new one is compared with.
+/// The number of a structure's keys with which a new one is compared.
 const RECENT: usize = 4;
-/// Positions that are generalised of a structure: fewer than a skeleton can have.
+/// The most generalised positions of a structure: fewer than a skeleton can have.
 const MOST_POSITIONS: usize = 2_048;
-/// Paths that are remembered of a workload or a namespace.
+/// The most paths that are remembered of a workload or a namespace.
 const MOST_PATHS: usize = 512;
-/// Sets of words of one string that are tried before the whole string is stored.
+/// The number of sets of words of one string that are tried before the whole string is stored.
 const MOST_VERSIONS: u8 = 8;
 
 #[derive(Debug)]
 pub(super) struct Learned {
     structures: HashMap<u64, Entry, FixedState>,
-    /// By workload, and by namespace.
+    /// What was learned, by workload and by namespace.
     paths: HashMap<u64, Paths, FixedState>,
-    /// Structures and paths that no Pod has are removed when there are so many.
+    /// The number of structures and paths at which unused ones are removed.
     sweep_at: usize,
 }
 
-/// What was generalised of one fragment of the Pods of a workload or a namespace, by path: statuses have many
-/// structures, and an address that is a Pod's own in one of them is in the next one.
+/// The generalised paths of one fragment of a workload's or namespace's Pods. Statuses have many structures, and an
+/// address that differs between Pods in one of them also differs in the next.
 #[derive(Debug, Default)]
 struct Paths {
     own: BTreeMap<u64, Own>,
     last: Weak<Skeleton>,
 }
 
-/// Whose Pods a fragment is of, each with the fragment: hashes.
+/// The workload and the namespace of a fragment, as hashes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Owner {
     pub(super) workload: u64,
@@ -64,7 +64,7 @@ pub(super) struct Owner {
 #[derive(Debug, Default)]
 struct Entry {
     positions: Positions,
-    /// The last parts that were made, and the workload of the Pod that each was made for.
+    /// The latest skeletons, each with the workload of the Pod for which it was made.
     recent: SmallVec<[(u64, Weak<Skeleton>); 1]>,
 }
 
@@ -74,7 +74,7 @@ impl Learned {
         Self { structures: HashMap::with_hasher(hasher), paths, sweep_at: 0 }
     }
 
-    /// The positions that are generalised, and the last parts that were made for Pods of this workload.
+    /// Returns the generalised positions, and the latest skeletons for Pods of this workload.
     pub(super) fn of(
         &self,
         id: u64,
@@ -104,7 +104,7 @@ impl Learned {
         self.structures.entry(structure).or_default().positions.clone_from(positions);
     }
 
-    /// Records a part that was made with these positions generalised.
+    /// Records a skeleton that was made with these positions generalised.
     pub(super) fn made(
         &mut self,
         id: u64,
@@ -143,8 +143,8 @@ impl Learned {
     }
 }
 
-/// Adds the positions at which a key shows that a value is a Pod's own. Returns true if there is one. `hash` makes the
-/// structure of another part's key.
+/// Adds the positions at which a key shows that a value differs between Pods. Returns true if there are any. `hash`
+/// computes the structure of another skeleton's key.
 pub(super) fn learn(
     positions: &mut Positions,
     key: &[u8],
@@ -194,7 +194,7 @@ pub(super) fn learn(
     is_new
 }
 
-/// Returns the part of a string to store, so that it and the others are values of one skeleton.
+/// Returns the part of a string to store, so that this string and the others are values of one skeleton.
 fn widened<'a>(before: Option<Own>, here: &[u8], others: impl Iterator<Item = &'a [u8]>) -> Own {
     let (known, versions) = match before {
         Some(Own::Words { words, versions }) => (words, versions),

@@ -26,7 +26,7 @@ pub(super) struct Matcher<'a, 's> {
     pub(super) json: &'a [u8],
     at: usize,
     head: &'s Head<'a>,
-    /// The last time that was matched.
+    /// The last matched time.
     time: Option<&'a [u8; 20]>,
 }
 
@@ -80,7 +80,7 @@ impl<'a, 's> Matcher<'a, 's> {
     }
 
     /// Matches the end of metadata with managedFields as its last member. Only the skeleton of the whole object
-    /// continues with a spec, so no member of another object can be taken for them.
+    /// continues with a spec, so no member of another object can be mistaken for it.
     fn literal_with_managed_fields(&mut self, literal: &[u8], behind: &Tokens<'_>) -> Option<()> {
         let before = literal.strip_suffix(BEFORE_SPEC)?;
         if !matches!(behind.clone().next()??, Token::Fragment(Fragment::Spec)) {

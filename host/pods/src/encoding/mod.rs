@@ -1,11 +1,12 @@
 //! The compact encoding of Pods: text that Pods share is stored once, and each Pod has the values in which it differs.
 //!
 //! Pods of one workload differ in their name, uid, revision, times, addresses, container ids, node, and in strings of
-//! their own. A Pod's JSON has three fragments (the object around spec and status, the spec, the status). Each fragment
-//! is stored as a reference to a skeleton, the JSON with a placeholder for each of these values, and the values, in
-//! some hundred bytes ([`Packed`]). A skeleton also has the encoded sections with holes for the values, so that the
-//! next Pod with this skeleton is not decoded. A new skeleton is decoded once by `podium_wire::json`, the one decoder,
-//! and its sections are compared with the decoder's output before the first use.
+//! their own. A Pod's JSON has three fragments (the object around spec and status, the spec, the status). Each
+//! fragment is stored as a reference to a skeleton, the JSON with a placeholder for each of these values, and the
+//! values, in a few hundred bytes ([`Packed`]). A skeleton also contains the encoded sections with holes for the
+//! values, so that the next Pod with this skeleton is not decoded. A new skeleton is decoded once by
+//! `podium_wire::json`, the one decoder, and its sections are compared with the decoder's output before the first
+//! use.
 //!
 //! # Invariants
 //! - A fragment reuses a known skeleton only if its own skeleton is byte-identical and has as many placeholders, or if
@@ -16,7 +17,7 @@
 //! - Sections are byte-identical to the output of `podium_wire`; a Pod for which this cannot be proven is stored
 //!   unshared, with its JSON.
 //! - A skeleton is freed with the last Pod that has it.
-//! - Which strings become values is learned for each namespace by itself (`learned.rs`), and only at positions that the
+//! - Each namespace learns separately which strings become values (`learned.rs`), and only at positions that the
 //!   decoder passes on unread (`structure.rs`).
 
 mod chunks;
@@ -78,19 +79,19 @@ impl Shape {
         &self.skeletons[Fragment::Object].namespace
     }
 
-    /// True if reading its Pods again would give them skeletons that they share with more Pods.
+    /// Returns true if reading its Pods again would give them skeletons that they share with more Pods.
     pub(crate) fn is_superseded(&self) -> bool {
         self.skeletons.0.iter().any(|skeleton| skeleton.is_superseded())
     }
 
-    /// A prefix that the names of Pods of this shape may have.
+    /// Returns a prefix that the names of Pods of this shape may have.
     pub(crate) fn name_prefix(&self) -> &str {
         self.skeletons[Fragment::Object].name_prefix()
     }
 }
 
-/// All skeletons and shapes that a Pod has, and the fields that are removed from every Pod. The watch, the answers to
-/// writes and the checkpoint of a process share one.
+/// All skeletons and shapes of Pods, and the fields that are removed from every Pod. The watch, write-through and the
+/// checkpoint of a process share one pool.
 #[derive(Debug)]
 pub struct SkeletonPool {
     table: Mutex<Table>,
@@ -101,13 +102,14 @@ pub struct SkeletonPool {
 
 #[derive(Debug)]
 struct Table {
-    /// By the hash of their text; one table for each fragment, because `{}` and `null` are a spec and a status alike.
+    /// Skeletons by the hash of their text. Each fragment has its own table, because `{}` and `null` are both a valid
+    /// spec and a valid status.
     skeletons: PerFragment<HashMap<u64, Weak<Skeleton>, FixedState>>,
     interner: Interner,
     learned: Learned,
-    /// By namespace: the bytes of skeletons that only one Pod has used.
+    /// The bytes of skeletons with only one user, by namespace.
     accounts: HashMap<Box<str>, Account, FixedState>,
-    /// By the addresses of the skeletons, which live as long as the shape.
+    /// Shapes by the addresses of their skeletons, which live as long as the shape.
     shapes: HashMap<[usize; FRAGMENTS], Weak<Shape>, FixedState>,
     /// The number of entries at which dead ones are removed.
     sweep_at: usize,
@@ -118,7 +120,7 @@ struct Table {
 struct Like {
     /// The previous state of the Pod itself.
     held: Option<Arc<Shape>>,
-    /// Without a previous state: the Pod that was read before this one.
+    /// Without a previous state: the previous Pod that was read.
     recent: Option<Arc<Shape>>,
 }
 
@@ -127,7 +129,7 @@ impl Like {
         self.held.as_ref().or(self.recent.as_ref())
     }
 
-    /// Records the shape that the Pod turned out to have, for the Pods that are read next.
+    /// Records the Pod's shape, for the Pods that are read next.
     fn is_now(&self, shape: &Arc<Shape>) {
         let like = self.shape();
         let keeps_object =
@@ -137,7 +139,7 @@ impl Like {
             if self.held.is_none() || before.is_some() {
                 skeleton.adopted();
             }
-            // In a list, Pods of one workload are neighbours, and differ in their states.
+            // In a list, Pods of one workload are neighbours and differ in their states.
             if let Some(before) =
                 before.filter(|_| self.held.is_some() || (fragment == Fragment::Status && keeps_object))
             {
@@ -147,7 +149,7 @@ impl Like {
     }
 }
 
-/// The fragment that a skeleton is wanted for.
+/// The fragment for which a skeleton is needed.
 struct Of<'a> {
     fragment: Fragment,
     json: &'a [u8],
@@ -175,7 +177,7 @@ pub struct Read<'a> {
     pub uid: &'a str,
     /// The Pod's resourceVersion.
     pub revision: u64,
-    /// The rest of it.
+    /// Its encoded rest.
     pub packed: Packed,
 }
 
@@ -185,14 +187,14 @@ pub enum EncodeError {
     /// It is not a Pod.
     #[error(transparent)]
     Json(#[from] JsonError),
-    /// It is a Pod, but not in the form in which an API server writes one, or its namespace has no room for another
-    /// skeleton. [`Packed::unshared`] stores it.
+    /// It is a Pod, but not in the form that an API server writes, or its namespace's limit of skeletons is reached.
+    /// [`Packed::unshared`] stores it.
     #[error("not in the form of an API server")]
     Unusual(Box<Pod>),
 }
 
 impl SkeletonPool {
-    /// An empty pool that prunes nothing. `seed` should be a secret of the process.
+    /// Returns an empty pool that prunes nothing. `seed` should be a secret of the process.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let hasher = FixedState::with_seed(seed);
@@ -207,7 +209,7 @@ impl SkeletonPool {
         Self { table: Mutex::new(table), hasher, prune: Prune::NOTHING }
     }
 
-    /// Removes these annotations from every Pod before it is stored.
+    /// Returns the pool, which removes these annotations from every Pod before it is stored.
     #[must_use]
     pub fn pruning(self, prune: Prune) -> Self {
         Self { prune, ..self }
@@ -221,8 +223,8 @@ impl SkeletonPool {
 
     /// Reads a Pod's JSON.
     ///
-    /// `held` returns the stored state of the incarnation with this namespace, name and uid, if there is one: the new
-    /// state is matched against its skeletons first. Without one, the skeletons of the Pod read before are tried first.
+    /// `held` returns the stored state of the incarnation with this namespace, name and uid, if there is one. The new
+    /// state is first matched against its skeletons, and otherwise against those of the Pod that was read before.
     ///
     /// # Errors
     /// See [`EncodeError`].
@@ -271,7 +273,7 @@ impl SkeletonPool {
                 self.shape(json, known, scratch, namespace, identity)?
             }
         };
-        // A skeleton was proven with the values of one Pod; those of another one must not make a section too long.
+        // A skeleton was verified with the values of one Pod; those of another one must not make a section too long.
         if scratch.drafts.0.iter().any(|draft| draft.own.bytes.len() > MOST_VALUES) {
             return None;
         }
@@ -348,12 +350,12 @@ impl SkeletonPool {
 
     fn known(&self, fragment: Fragment, key: &[u8], placeholders: usize) -> Option<Arc<Skeleton>> {
         let hash = self.hasher.hash_one(key);
-        // JSON that contains the placeholder byte has fewer placeholders than its skeleton seems to have.
+        // JSON that contains the placeholder byte has fewer placeholders than its skeleton appears to have.
         let known = self.table.lock().known(fragment, hash, key);
         known.filter(|known| known.placeholders() == placeholders && !known.is_superseded())
     }
 
-    /// Builds a skeleton. Returns None if it cannot be proven correct, or if its namespace has no room for it.
+    /// Builds a skeleton. Returns `None` if it cannot be verified, or if its namespace's limit is reached.
     fn make(&self, of: &Of<'_>, key: &[u8], own: &[u8], placeholders: usize) -> Option<Arc<Skeleton>> {
         let account = self.table.lock().account(of.namespace);
         if account.load(Relaxed) > MOST_OF_ONE_USER {
@@ -365,7 +367,7 @@ impl SkeletonPool {
         Some(self.table.lock().add(of.fragment, self.hasher.hash_one(key), made.charged(charge), key))
     }
 
-    /// The number of skeletons in use.
+    /// Returns the number of skeletons in use.
     #[must_use]
     pub fn skeletons(&self) -> usize {
         self.table
@@ -398,9 +400,9 @@ impl Table {
         match entry.upgrade() {
             // Another thread built the same skeleton in the meantime.
             Some(known) if known.text == skeleton.text && !known.is_superseded() => known,
-            // Of two texts with one hash, only the first is shared.
+            // If two texts have the same hash, only the first is shared.
             Some(known) if known.text != skeleton.text => Arc::new(skeleton),
-            // A superseded skeleton is of a namespace that has generalised it, and no other Pod gets it.
+            // A superseded skeleton belongs to a namespace that has generalised it, and no other Pod gets it.
             _ => {
                 let skeleton = Arc::new(skeleton);
                 *entry = downgrade(&skeleton);
@@ -429,7 +431,7 @@ impl Table {
         for skeletons in &mut self.skeletons.0 {
             skeletons.retain(|_, skeleton| skeleton.strong_count() > 0);
         }
-        // Charges are in skeletons, so an account that only this table has is at zero.
+        // Charges are stored in skeletons, so usage that only this table references is zero.
         self.accounts.retain(|_, account| Arc::strong_count(account) > 1);
         self.sweep_at = 2 * self.entries();
     }

@@ -14,8 +14,8 @@ use super::{
     unshared,
 };
 
-/// The values of a Pod with up to three containers fit. A [`Packed`] lives for one event or one run, so unused room
-/// costs less than an allocation.
+/// Enough for the values of a Pod with up to three containers. A [`Packed`] lives for one event or one run, so unused
+/// space costs less than an allocation.
 const USUAL: usize = 208;
 
 /// An encoded Pod: a reference to its shape, and its values. Its identity is stored beside it.
@@ -32,7 +32,7 @@ impl AsRef<Self> for Packed {
     }
 }
 
-/// The values of each fragment. Returns None if the bytes are malformed.
+/// Returns the values of each fragment, or `None` if the bytes are malformed.
 pub(super) fn split(own: &[u8]) -> Option<PerFragment<&[u8]>> {
     let (outer, rest) = varint(own)?;
     let (spec, rest) = varint(rest)?;
@@ -54,7 +54,7 @@ impl Packed {
     /// Encodes a Pod without sharing anything with other Pods. `json` is the JSON that it was decoded from.
     ///
     /// # Errors
-    /// When a section is too large, or `json` is not an object.
+    /// Returns an error if a section is too large, or if `json` is not an object.
     pub fn unshared(mut pod: Pod, json: &[u8], prune: &Prune) -> Result<Self, CodecError> {
         prune.cut(&mut pod.annotations);
         let bytes = SectionBytes::encode(&pod)?;
@@ -81,17 +81,17 @@ impl Packed {
         &self.own
     }
 
-    /// The values of each fragment.
+    /// Returns the values of each fragment.
     fn all_own(&self) -> PerFragment<&[u8]> {
         split(&self.own).unwrap_or_default()
     }
 
-    /// The values of one fragment.
+    /// Returns the values of one fragment.
     pub(super) fn own(&self, fragment: Fragment) -> &[u8] {
         self.all_own()[fragment]
     }
 
-    /// Returns a section in the encoding of `podium_wire`; of the full object its JSON.
+    /// Returns a section in the encoding of `podium_wire`, or the JSON for the full object.
     #[must_use]
     pub fn section(&self, identity: Identity<'_>, section: Section) -> Cow<'_, [u8]> {
         let Some((fragment, place)) = place(section) else { return Cow::Owned(self.full(identity)) };
@@ -109,8 +109,8 @@ impl Packed {
         json.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()).into_bytes()
     }
 
-    /// Returns the sections whose bytes differ from another state of the incarnation `name`, `uid`. A difference in the
-    /// revision is not a difference of the full object.
+    /// Returns the sections whose bytes differ from another state of the incarnation `name`, `uid`. The revision is
+    /// not compared.
     #[must_use]
     pub fn changed_from(&self, old: &Self, name: &str, uid: &str) -> SectionSet {
         // No section contains the Pod's own revision.
@@ -141,7 +141,7 @@ impl Packed {
         changed
     }
 
-    /// True if a section is known to be the same as another Pod's without encoding either.
+    /// Returns true if a section is known to be the same as another Pod's without encoding either.
     pub(crate) fn has_in_common(&self, other: &Self, section: Section) -> bool {
         place(section).is_some_and(|(fragment, place)| {
             let here = self.skeleton(fragment);
@@ -149,7 +149,7 @@ impl Packed {
         })
     }
 
-    /// The creation time in milliseconds since 1970.
+    /// Returns the creation time in milliseconds since 1970.
     #[must_use]
     pub fn created(&self, identity: Identity<'_>) -> i64 {
         self.skeleton(Fragment::Object).created(self.own(Fragment::Object), identity)
@@ -161,20 +161,20 @@ impl Packed {
         self.skeleton(Fragment::Object).generation()
     }
 
-    /// The node's name; None until the Pod is scheduled.
+    /// Returns the node's name, or `None` until the Pod is scheduled.
     #[must_use]
     pub fn node<'a>(&'a self, identity: Identity<'a>) -> Option<Cow<'a, str>> {
         self.skeleton(Fragment::Spec).node(self.own(Fragment::Spec), identity)
     }
 
-    /// The phase; empty if the API server has not set one yet.
+    /// Returns the phase; empty if the API server has not set one yet.
     #[must_use]
     pub fn phase<'a>(&'a self, identity: Identity<'a>) -> &'a str {
         self.skeleton(Fragment::Status).phase(self.own(Fragment::Status), identity)
     }
 
-    /// Returns the whole object as the API server wrote it, without pruned fields. Returns None if the stored values
-    /// are not those of the skeletons.
+    /// Returns the whole object as the API server wrote it, without pruned fields. Returns `None` if the values do
+    /// not match the skeletons.
     #[must_use]
     pub fn json(&self, identity: Identity<'_>) -> Option<Vec<u8>> {
         const HEAD: &[u8] = br#"{"kind":"Pod","apiVersion":"v1","#;

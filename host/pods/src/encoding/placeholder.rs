@@ -63,13 +63,13 @@ impl Kind {
         ALL.get(usize::from(byte).checked_sub(1)?).copied()
     }
 
-    /// True if a value is stored.
+    /// Returns true if a value is stored.
     pub(super) fn is_kept(self) -> bool {
         use Kind::*;
         !matches!(self, Name | Uid | Revision | Ordinal | Run | Same | Fragment)
     }
 
-    /// True if a number follows in the text of the skeleton.
+    /// Returns true if a number follows in the text of the skeleton.
     pub(super) fn has_place(self) -> bool {
         matches!(self, Self::Same | Self::Fragment)
     }
@@ -169,7 +169,7 @@ impl ValueWriter {
                 let since = zigzag(time.wrapping_sub(self.time.unwrap_or(EPOCH)));
                 self.time = Some(time);
                 match u8::try_from(since) {
-                    // Most are equal to the time before.
+                    // Most times are equal to the previous one.
                     Ok(short @ ..0x80) => self.bytes.push(short),
                     _ => put_varint(since, &mut self.bytes),
                 }
@@ -184,7 +184,7 @@ impl ValueWriter {
         }
     }
 
-    /// Appends contents of a JSON string, of [`Kind::String`] or [`Kind::Word`].
+    /// Appends the contents of a JSON string of [`Kind::String`] or [`Kind::Word`].
     pub(super) fn push_string(&mut self, contents: &str) {
         compact::push(contents, &mut self.bytes);
     }
@@ -210,7 +210,7 @@ impl ValueWriter {
 }
 
 impl Value<'_> {
-    /// True if the value may be in JSON: bytes that were stored by another process can be anything.
+    /// Returns true if the value is valid in JSON. Bytes of another process can be anything.
     pub(super) fn is_valid(self) -> bool {
         match self {
             Self::Text(text) => json_string::contents(text.as_bytes()).is_some_and(|text| !text.contains('\\')),
@@ -222,7 +222,7 @@ impl Value<'_> {
         }
     }
 
-    /// True for a time or count that is a sentinel.
+    /// Returns true for a time or count that is a sentinel.
     fn is_sentinel(self) -> bool {
         const NUMBERS: usize = FRAGMENTS * MAX_PLACEHOLDERS;
         match self {
@@ -258,7 +258,7 @@ impl Value<'_> {
         }
     }
 
-    /// Appends the text that the JSON means.
+    /// Appends the text that the JSON encodes.
     pub(super) fn write_text(self, out: &mut Vec<u8>) {
         match self {
             Self::Json(contents) => json_string::write_text(contents, out),
@@ -266,9 +266,9 @@ impl Value<'_> {
         }
     }
 
-    /// True if both mean the same text; `self` and `other` are of one kind.
+    /// Returns true if both encode the same text; `self` and `other` are of one kind.
     pub(super) fn is_same_text(self, other: Self) -> bool {
-        // Two strings of different bytes mean one text only with escapes.
+        // Two strings of different bytes can only encode the same text with escapes.
         let has_escapes = |value| matches!(value, Self::Json(contents) if contents.contains('\\'));
         self == other || (has_escapes(self) || has_escapes(other)) && self.text() == other.text()
     }
@@ -282,7 +282,7 @@ impl Value<'_> {
         text
     }
 
-    /// The number of bytes that [`Self::write_text`] appends.
+    /// Returns the number of bytes that [`Self::write_text`] appends.
     pub(super) fn len(self) -> usize {
         match self {
             Self::Json(contents) => json_string::text_length(contents),
@@ -319,12 +319,12 @@ fn write_number(number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// Parses a time of a Pod: any but the sentinels.
+/// Parses a time of a Pod: any time except the sentinels.
 pub(super) fn time(text: &[u8; 20]) -> Option<i64> {
     forms::time(text).filter(|time| !Value::Time(*time).is_sentinel())
 }
 
-/// Parses a count of a Pod: any but the sentinels.
+/// Parses a count of a Pod: any count except the sentinels.
 pub(super) fn count(text: &[u8]) -> Option<(u32, usize)> {
     forms::count(text).filter(|(count, _)| !Value::Count(*count).is_sentinel())
 }
@@ -332,7 +332,7 @@ pub(super) fn count(text: &[u8]) -> Option<(u32, usize)> {
 /// The beginning of a sentinel in a text.
 pub(super) const SENTINEL: &str = "~placeholder-of-pod~";
 
-/// The sentinel of placeholder `at`: a text that is decoded in place of its value and located in the sections.
+/// Returns the sentinel of placeholder `at`: a text that is decoded instead of its value and located in the sections.
 pub(super) fn sentinel_text(at: usize) -> String {
     let mut text = String::with_capacity(18);
     // Writing to a String cannot fail.
@@ -340,12 +340,12 @@ pub(super) fn sentinel_text(at: usize) -> String {
     text
 }
 
-/// As [`sentinel_text`], for times: seconds since 1970, in the year 2096.
+/// Like [`sentinel_text`], for times: seconds since 1970, in the year 2096.
 pub(super) fn sentinel_time(at: usize) -> i64 {
     4_000_000_000 + at as i64
 }
 
-/// As [`sentinel_text`], for counts.
+/// Like [`sentinel_text`], for counts.
 pub(super) fn sentinel_count(at: usize) -> u32 {
     0x6d5a_0000 + at as u32
 }

@@ -1,4 +1,4 @@
-//! Shapes that leave the process and come back: as the texts of their skeletons, which are proven again with the first
+//! Shapes that leave the process and return, as the texts of their skeletons, which are verified again with the first
 //! Pod that has them.
 
 use std::{hash::BuildHasher, sync::Arc};
@@ -14,8 +14,8 @@ use super::{
 };
 
 impl Shape {
-    /// The texts of the skeletons, each with an address that identifies it while this shape lives. Returns None for an
-    /// unshared Pod.
+    /// Returns the texts of the skeletons, each with an address that identifies it while this shape lives, or `None`
+    /// for an unshared Pod.
     pub(crate) fn keys(&self) -> Option<[(usize, &ChunkedBytes); FRAGMENTS]> {
         if self.skeletons[Fragment::Object].is_unshared {
             return None;
@@ -23,7 +23,7 @@ impl Shape {
         Some(self.skeletons.0.each_ref().map(|skeleton| (Arc::as_ptr(skeleton).addr(), &skeleton.text)))
     }
 
-    /// True if these are values of this shape.
+    /// Returns true if these are values of this shape.
     pub(crate) fn fits(&self, own: &[u8], identity: Identity<'_>) -> bool {
         let Some(own) = split(own) else { return false };
         self.skeletons.iter().all(|(fragment, skeleton)| {
@@ -33,7 +33,8 @@ impl Shape {
     }
 }
 
-/// True if the decoder makes these sections of this Pod: each fragment was proven by itself, but not where it is.
+/// Returns true if the decoder produces these sections from this Pod. Each fragment was verified separately, but not
+/// its position.
 fn is_as_decoded(shape: &Arc<Shape>, own: &[u8], identity: Identity<'_>) -> Option<bool> {
     let packed = Packed::from_parts(Arc::clone(shape), own);
     let decoded = podium_wire::json::decode(&packed.json(identity)?).ok()?;
@@ -46,8 +47,8 @@ fn is_as_decoded(shape: &Arc<Shape>, own: &[u8], identity: Identity<'_>) -> Opti
 }
 
 impl SkeletonPool {
-    /// Returns the shape with skeletons of these texts, proven with the values of one Pod. Returns None if they do not
-    /// make a Pod.
+    /// Returns the shape with skeletons of these texts, verified with the values of one Pod, or `None` if they do not
+    /// form a Pod.
     pub(crate) fn restore(
         &self,
         keys: [&[u8]; FRAGMENTS],

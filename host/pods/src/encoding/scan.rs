@@ -1,8 +1,8 @@
 //! Splits the JSON of a Pod into its three fragments, and each fragment into the text of its skeleton and its values.
 //! A fragment that matches a known skeleton (`matcher.rs`) is not scanned.
 //!
-//! One pass over the bytes, without building anything but texts and values. The scanner knows where the API server puts
-//! members and does not validate: a fragment is JSON because its skeleton is a known one, or because the decoder
+//! One pass over the bytes, which only builds texts and values. The scanner knows where the API server puts members
+//! and does not validate: a fragment is known to be JSON because its skeleton is known, or because the decoder
 //! accepts it afterwards.
 
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use super::{
 };
 use crate::{model::Prune, sync::Weak};
 
-/// A fragment that was scanned, or that matched a known skeleton; then the text is empty.
+/// A fragment that was scanned, or that matched a known skeleton; in the latter case the text is empty.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(super) text: Vec<u8>,
     pub(super) own: ValueWriter,
-    /// The placeholders: their kinds, and where their texts begin and end in the JSON.
+    /// The placeholders: their kinds, and the ranges of their texts in the JSON.
     pub(super) placeholders: Vec<(Kind, usize, usize)>,
     /// The JSON up to this offset is in the skeleton's text.
     copied: usize,
@@ -49,7 +49,7 @@ impl Draft {
 pub struct Scratch {
     pub(super) drafts: PerFragment<Draft>,
     quotes: Quotes,
-    /// The shape of the Pod that was read last.
+    /// The shape of the previous Pod.
     pub(super) recent: Weak<Shape>,
 }
 
@@ -64,17 +64,17 @@ pub(super) struct Scanned<'a> {
     pub(super) known: PerFragment<Option<Arc<Skeleton>>>,
 }
 
-/// Skeletons to match first, in order: those of a shape, then those that other Pods had after these.
+/// Skeletons to match first, in order: those of a shape, then their recorded successors.
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
     shape: Option<Arc<Shape>>,
     next: PerFragment<[Option<Arc<Skeleton>>; TRANSITIONS]>,
-    /// The hash of the Pod's namespace: generalised skeletons of others are not used.
+    /// The hash of the Pod's namespace. Generalised skeletons of other namespaces are not used.
     namespace: u64,
 }
 
 impl Candidates {
-    /// Candidates for a Pod in the namespace with this hash.
+    /// Returns the candidates for a Pod in the namespace with this hash.
     pub(super) fn like(shape: Arc<Shape>, namespace: u64) -> Self {
         if shape.skeletons[Fragment::Object].is_unshared {
             return Self::default();
@@ -113,8 +113,8 @@ pub(super) enum Wanted {
     Identity,
 }
 
-/// Reads the head of a Pod. Returns None if the JSON is not in the form in which an API server writes a Pod, as do the
-/// functions below.
+/// Reads the head of a Pod. Returns `None`, like the functions below, if the JSON is not in the form that an API
+/// server writes.
 pub(super) fn head(json: &[u8]) -> Option<Head<'_>> {
     const OF_EVENTS: &[u8] = br#"{"kind":"Pod","apiVersion":"v1","#;
     const METADATA: &[u8] = br#""metadata":{"#;
@@ -189,7 +189,7 @@ pub(super) fn cut<'a>(
     scanner.fitted().or_else(|| scanner.walked())
 }
 
-/// The contents of a string that are used without unescaping: not empty, and without control characters.
+/// Returns the contents of a string that needs no unescaping: not empty, and without control characters.
 fn text(bytes: &[u8]) -> Option<&str> {
     let plain = !bytes.is_empty() && bytes.iter().fold(u8::MAX, |least, byte| least.min(*byte)) >= b' ';
     if plain { str::from_utf8(bytes).ok() } else { None }
@@ -210,7 +210,7 @@ struct Member<'a> {
     value: usize,
 }
 
-/// The next member of an object, or the offset after the object.
+/// Returns the next member of an object, or the offset after the object.
 #[inline]
 fn member(json: &[u8], mut at: usize) -> Option<Result<Member<'_>, usize>> {
     if json.get(at) == Some(&b',') {
@@ -227,7 +227,7 @@ fn member(json: &[u8], mut at: usize) -> Option<Result<Member<'_>, usize>> {
     }
 }
 
-/// A string value without escapes: where its contents begin and end.
+/// Returns the range of the contents of a string value without escapes.
 fn string(json: &[u8], value: usize) -> Option<(usize, usize)> {
     if json.get(value) != Some(&b'"') {
         return None;
@@ -244,7 +244,7 @@ fn end(json: &[u8], value: usize) -> Option<usize> {
         _ => {
             let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']');
             let length = json[value..].iter().position(ends)?;
-            // An empty fragment would be taken for an absent one.
+            // An empty fragment would be mistaken for an absent one.
             (length > 0).then_some(value + length)
         }
     }
@@ -443,7 +443,7 @@ impl<'a> Scanner<'a, '_> {
 
     /// Matches a spec or status against the candidates, or scans it. Returns the offset after it.
     fn inner(&mut self, fragment: Fragment, value: usize) -> Option<usize> {
-        // A second member of this name would overwrite the first.
+        // A second member of this name would replace the first.
         if self.seen & 1 << fragment as u8 != 0 {
             return None;
         }
@@ -469,7 +469,7 @@ impl<'a> Scanner<'a, '_> {
         Some(end)
     }
 
-    /// Returns None if the JSON has a byte that would be taken for the beginning of a placeholder. No JSON has it.
+    /// Returns `None` if the JSON contains the placeholder byte, which valid JSON never does.
     fn is_free_of_placeholders(&self, from: usize, end: usize) -> Option<()> {
         memchr(PLACEHOLDER, self.json.get(from..end)?).is_none().then_some(())
     }

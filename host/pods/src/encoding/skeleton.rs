@@ -1,10 +1,11 @@
-//! A skeleton: what Pods share of one fragment, its JSON with placeholders and its encoded sections with holes.
+//! A skeleton: the shared part of one fragment, which is its JSON with placeholders and its encoded sections with
+//! holes.
 //!
-//! To find out where values go in the sections, the fragment is rendered with a sentinel for each value, decoded and
-//! encoded as any Pod is, and the sentinels are located in the bytes. This is sound only for values that the decoder
-//! passes on unread, and if nothing else looks like a sentinel: no value is one, and no literal contains one. For
-//! strings that may have any contents, the decoder's own list decides; for the other kinds it is checked with the Pod
-//! at hand, whose sections must be those that the decoder makes of it.
+//! To locate the values in the sections, the fragment is rendered with a sentinel for each value, decoded and encoded
+//! like any Pod, and the sentinels are located in the bytes. This is only sound for values that the decoder passes on
+//! unread, and if nothing else looks like a sentinel: no value is one, and no literal contains one. For strings that
+//! may have any contents, the decoder's own list decides; for the other kinds it is checked with the Pod at hand,
+//! whose sections must be those that the decoder makes of it.
 
 use std::{
     borrow::Cow,
@@ -42,8 +43,7 @@ pub struct Identity<'a> {
 /// The most placeholders of a skeleton: sentinels are numbered through all fragments.
 pub(super) const MAX_PLACEHOLDERS: usize = 10_000;
 
-/// Returns the fragment that a section is part of, and its place among the sections of that fragment. Returns None for
-/// the full object.
+/// Returns the fragment that contains a section, and the section's index within it, or `None` for the full object.
 pub(super) fn place(section: Section) -> Option<(Fragment, usize)> {
     match section {
         Section::Labels => Some((Fragment::Object, 0)),
@@ -56,7 +56,7 @@ pub(super) fn place(section: Section) -> Option<(Fragment, usize)> {
     }
 }
 
-/// The sections of a fragment, and their places.
+/// Returns the sections of a fragment, and their indexes.
 pub(super) fn sections(fragment: Fragment) -> impl Iterator<Item = (Section, usize)> {
     let of_part = move |section| place(section).filter(|(of, _)| *of == fragment).map(|(_, place)| (section, place));
     Section::ALL.into_iter().filter_map(of_part)
@@ -84,21 +84,21 @@ pub(super) struct Skeleton {
     /// Empty for spec and status.
     pub(super) namespace: Arc<str>,
     hot: HotFields,
-    /// The skeletons that Pods with this one had next, the latest first: most Pods go through the same states.
+    /// The skeletons to which Pods with this one changed, the latest first. Most Pods go through the same states.
     next: Mutex<[Weak<Skeleton>; TRANSITIONS]>,
-    /// Set while only one Pod has used the skeleton: its share of the namespace's room.
+    /// Set while only one Pod has used the skeleton: its share of the namespace's limit.
     only_user: Mutex<Option<Charge>>,
     users: AtomicU8,
-    /// A generalised skeleton that was made later serves the Pods with this one too.
+    /// A later generalised skeleton also serves the Pods of this one.
     is_superseded: AtomicBool,
-    /// Of a generalised skeleton: the namespaces that learned it, one bit of each one's hash.
+    /// For a generalised skeleton: the namespaces that learned it, as one bit of each namespace's hash.
     learned_in: AtomicU64,
 }
 
 /// The bytes of a namespace's skeletons that have one user each.
 pub(super) type Account = Arc<AtomicUsize>;
 
-/// Bytes counted in an account until this is dropped.
+/// Bytes that count as used until this is dropped.
 #[derive(Debug)]
 pub(super) struct Charge {
     account: Account,
@@ -106,7 +106,7 @@ pub(super) struct Charge {
 }
 
 impl Charge {
-    /// Returns None if the account would exceed `most`.
+    /// Charges the bytes. Returns `None` if the usage would exceed `most`.
     pub(super) fn new(account: &Account, bytes: usize, most: usize) -> Option<Self> {
         let before = account.fetch_add(bytes, Relaxed);
         let charge = Self { account: Arc::clone(account), bytes };
@@ -120,12 +120,12 @@ impl Drop for Charge {
     }
 }
 
-/// Fields that are read so often that no section is decoded for them.
+/// Fields that are read so often that they are available without decoding a section.
 enum HotFields {
     Outer {
         /// A prefix that the names of its Pods may have.
         name_prefix: Box<str>,
-        /// Milliseconds of the epoch.
+        /// Epoch milliseconds.
         created: Source<i64>,
         generation: i64,
     },
@@ -153,25 +153,27 @@ impl fmt::Debug for Skeleton {
     }
 }
 
-/// The smallest object around a spec and a status.
+/// Returns the smallest object around a spec and a status.
 fn bystander() -> Vec<u8> {
     let fragment = |fragment: Fragment| [PLACEHOLDER, Kind::Fragment as u8, fragment as u8];
     let head = br#"{"metadata":{"namespace":"n","name":"n","uid":"u","resourceVersion":"1"},"spec":"#;
     [&head[..], &fragment(Fragment::Spec), br#","status":"#, &fragment(Fragment::Status), b"}"].concat()
 }
 
-/// Builds the skeleton with this text and proves it with the values of one Pod. Returns None if the proof fails.
+/// Builds the skeleton with this text and verifies it with the values of one Pod. Returns `None` if the verification
+/// fails.
 ///
-/// The Pod's other fragments are left out: the decoder's output for one fragment does not depend on another.
+/// The Pod's other fragments are left out, because the decoder's output for one fragment does not depend on the
+/// others.
 pub(super) fn build(fragment: Fragment, key: &[u8], own: &[u8], identity: Identity<'_>) -> Option<Skeleton> {
     let mut placeholders = tokens::placeholders(key)?;
-    // One Pod cannot prove that any string may be at a position.
+    // One Pod cannot prove that any string is valid at a position.
     let is_generalised = placeholders.iter().any(|placeholder| matches!(placeholder.kind, Kind::String | Kind::Word));
     if is_generalised && !Structure::of(fragment, key, &FixedState::default())?.is_sound(key)? {
         return None;
     }
     let values = resolve(&placeholders, own, identity)?;
-    // A literal like a sentinel would be taken for a hole, and proven if the value is like it too.
+    // A literal like a sentinel would be mistaken for a hole, and pass the verification if the value is equal.
     if !values.iter().all(|value| value.is_valid()) || tokens::has_sentinel(key)? {
         return None;
     }
@@ -326,7 +328,7 @@ pub(super) fn unshared(pod: &Pod, bytes: &SectionBytes, key: &[u8]) -> Option<[S
 impl Skeleton {
     /// Interns the texts that are likely to have chunks in common with other skeletons.
     pub(super) fn share(&mut self, fragment: Fragment, key: &[u8], interner: &mut Interner) {
-        // Objects around spec and status have little in common, and are compared faster in one piece.
+        // Objects around spec and status share little, and are compared faster in one piece.
         if fragment != Fragment::Object {
             self.text = interner.intern_json(key);
         }
@@ -336,7 +338,7 @@ impl Skeleton {
         }
     }
 
-    /// The skeletons that Pods with this one had next.
+    /// Returns the skeletons to which Pods with this one changed.
     pub(super) fn transitions(&self) -> [Option<Arc<Self>>; TRANSITIONS] {
         self.next.lock().each_ref().map(Weak::upgrade)
     }
@@ -357,7 +359,7 @@ impl Skeleton {
 
     /// Counts a Pod that has the skeleton now and did not have it before.
     pub(super) fn adopted(&self) {
-        // Two threads may count one Pod together; then a third Pod makes the difference.
+        // Two threads may count one Pod at the same time; then the third Pod is the second user.
         match self.users.load(Relaxed) {
             0 => self.users.store(1, Relaxed),
             1 => {
@@ -368,7 +370,7 @@ impl Skeleton {
         }
     }
 
-    /// Records that a generalised skeleton serves its Pods too: no Pod that is read gets this one.
+    /// Records that a generalised skeleton also serves its Pods, so that no further Pod gets this one.
     pub(super) fn supersede(&self) {
         self.is_superseded.store(true, Relaxed);
     }
@@ -384,27 +386,27 @@ impl Skeleton {
         }
     }
 
-    /// False if only other namespaces learned to generalise as this skeleton does. True for one of many that did not.
+    /// Returns false if only other namespaces learned to generalise like this skeleton, and true if that is unknown.
     pub(super) fn is_for(&self, namespace: u64) -> bool {
         !self.is_generalised || self.learned_in.load(Relaxed) & 1 << (namespace % 64) != 0
     }
 
-    /// True if only one Pod has ever had it.
+    /// Returns true if only one Pod has ever had it.
     pub(super) fn has_one_user(&self) -> bool {
         self.users.load(Relaxed) < 2
     }
 
-    /// Its size in bytes, approximately.
+    /// Returns its approximate size in bytes.
     pub(super) fn size(&self) -> usize {
         self.text.len() + self.templates.iter().map(|template| template.bytes.len()).sum::<usize>()
     }
 
-    /// Its text as tokens.
+    /// Returns its text as tokens.
     pub(super) fn tokens(&self) -> Tokens<'_> {
         Tokens::from(&self.text).plain(self.before)
     }
 
-    /// The number of its placeholders.
+    /// Returns the number of its placeholders.
     pub(super) fn placeholders(&self) -> usize {
         self.placeholders.len()
     }
@@ -435,14 +437,14 @@ impl Skeleton {
         Some(places)
     }
 
-    /// True if a section is the same for two Pods of this skeleton, whatever their names and uids.
+    /// Returns true if a section is the same for two Pods of this skeleton, whatever their names and uids.
     pub(super) fn is_alike(&self, place: usize, one: &[u8], other: &[u8]) -> bool {
         let is_kept = |hole: &Hole| real(&self.placeholders, usize::from(hole.placeholder)).is_kept();
         self.templates[place].holes.iter().all(is_kept)
             && self.differing(one, other).is_some_and(|places| places & 1 << place == 0)
     }
 
-    /// True if a section has the same bytes with this skeleton and values as with another one.
+    /// Returns true if a section has the same bytes with this skeleton and values as with another one.
     pub(super) fn is_same(&self, place: usize, own: &[u8], other: (&Self, &[u8]), identity: Identity<'_>) -> bool {
         let (here, there) = (&self.templates[place], &other.0.templates[place]);
         if here.holes.is_empty() && there.holes.is_empty() {
@@ -452,7 +454,7 @@ impl Skeleton {
             && self.section(place, own, identity) == other.0.section(place, other.1, identity)
     }
 
-    /// True if the JSON is the same with this skeleton and values as with another one, ignoring the revision.
+    /// Returns true if the JSON is the same with this skeleton and values as with another one, ignoring the revision.
     pub(super) fn is_same_json(&self, own: &[u8], other: (&Self, &[u8]), identity: Identity<'_>) -> bool {
         if own == other.1 && self.text == other.0.text {
             return true;

@@ -154,7 +154,7 @@ pub(super) fn string_end(json: &[u8], from: usize) -> Option<(usize, bool)> {
             return Some((at + quote, escaped));
         }
         if backslash < 16 {
-            // The byte after a backslash belongs to the escape, whatever it is.
+            // The byte after a backslash always belongs to the escape.
             escaped = true;
             at += backslash + 2;
         } else {
@@ -209,7 +209,8 @@ fn walk(
 ) -> Option<usize> {
     let mut at = from;
     let mut depth = 0_i32;
-    // All ones within a string, and one if the last byte was a backslash that escapes the next byte.
+    // `inside` is all ones within a string; `carried` is one if the last byte was a backslash that escapes the next
+    // byte.
     let (mut inside, mut carried) = (0_u64, 0_u64);
     let mut tail = [0; 64];
     while at < json.len() {

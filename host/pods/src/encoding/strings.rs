@@ -9,14 +9,14 @@ use super::{
     scan::{Scanner, Wanted},
 };
 
-/// The highest number of a placeholder that a later one can refer to.
+/// The highest number of a placeholder to which a later one can refer.
 const MAX_PLACE: usize = u8::MAX as usize;
-/// A shorter name is not searched for in longer strings, where it may be by chance.
+/// The length of a name below which longer strings are not searched for it, because it may occur by chance.
 const LEAST_NAME: usize = 5;
 /// The most digits of a StatefulSet's Pod index.
 const MOST_DIGITS: usize = 5;
-/// Longer strings are not searched for names, and at most this many names are found in one string, which bounds the
-/// numbers that are stored for a string with placeholders.
+/// The length above which strings are not searched for names, and the most names that are found in one string. This
+/// bounds the numbers that are stored for a string with placeholders.
 const LONGEST_WITH_NAMES: usize = 32 << 10;
 const MOST_NAMES: usize = 100;
 const GENERATED: &[u8] = b"kube-api-access-";
@@ -42,7 +42,7 @@ impl<'a> Scanner<'a, '_> {
                 }
             }
             7..=18 if text[0].is_ascii_digit() => {
-                // An address, or an address before the length of its network's prefix.
+                // An address, or an address with a prefix length.
                 let address = text.iter().position(|byte| *byte == b'/').unwrap_or(text.len());
                 if let Some((bytes, _)) = forms::ipv4(text).filter(|(_, length)| *length == address) {
                     return self.value_leaf(Kind::Ipv4, from, from + address, Value::Ipv4(bytes));
@@ -73,8 +73,8 @@ impl<'a> Scanner<'a, '_> {
         }
     }
 
-    /// Finds the Pod's name anywhere in a string, and its uid after it, as in the kubelet's messages; or, in Pods of a
-    /// CronJob, the number of the run. Returns false if there is neither.
+    /// Finds the Pod's name anywhere in a string, and its uid after it, as in the kubelet's messages; or, in Pods of
+    /// a CronJob, the number of the run. Returns false if there is neither.
     #[inline]
     fn names(&mut self, from: usize, end: usize) -> bool {
         let json = self.json;

@@ -1,8 +1,8 @@
-//! The structure of a key: all of it but the contents of those strings that the decoder passes on unread.
+//! The structure of a key: the key without the contents of the strings that the decoder passes on unread.
 //!
 //! Keys of one structure have these strings at the same positions, counted from the front. A position may be
-//! generalised: its string, or some words of it, become values of each Pod ([`Kind::String`], [`Kind::Word`]), and keys
-//! that differ only there become one. Which positions are generalised is decided in `learned.rs`.
+//! generalised: its string, or some words of it, become values of each Pod ([`Kind::String`], [`Kind::Word`]), and
+//! keys that differ only there become one. `learned.rs` decides which positions are generalised.
 
 use std::{
     collections::BTreeMap,
@@ -27,7 +27,7 @@ use super::{
 pub(super) struct Structure {
     /// Equal for keys of one structure.
     pub(super) hash: u64,
-    /// By their place in the key.
+    /// The strings by their position in the key.
     pub(super) strings: Vec<Contents>,
 }
 
@@ -35,9 +35,9 @@ pub(super) struct Structure {
 #[derive(Debug, Clone)]
 pub(super) struct Contents {
     pub(super) range: Range<usize>,
-    /// A hash of the member names and the places in lists that lead to it.
+    /// A hash of the member names and list indexes that lead to it.
     pub(super) path: u64,
-    /// What was learned of this path holds for all workloads of the namespace.
+    /// Whether what is learned about this path applies to all workloads of the namespace.
     pub(super) is_of_namespace: bool,
     /// The placeholders in it.
     placeholders: Range<usize>,
@@ -52,7 +52,7 @@ pub(super) struct Positions(BTreeMap<usize, Own>);
 pub(super) enum Own {
     /// The whole string.
     Whole,
-    /// These words; `versions` counts the sets of words that there were.
+    /// These words; `versions` counts the sets of words so far.
     Words { words: WordSet, versions: u8 },
 }
 
@@ -78,40 +78,40 @@ impl Positions {
     }
 }
 
-/// True if the value of a string at this path of the whole object may be stored apart from the key.
+/// Returns true if the string at this path of the whole object may be stored as a value.
 fn may_be_own(path: &[&str]) -> bool {
     let is_shared = match path {
-        // The cache asks for these by themselves.
+        // The cache reads these fields by themselves.
         ["metadata", "generateName"] | ["spec", "nodeName"] | ["status", "phase"] => true,
-        // One word of few, by the API's conventions.
+        // One of a few words, by the API's conventions.
         ["status", .., "reason" | "type"] => true,
         _ => false,
     };
     !is_shared && podium_wire::json::is_opaque(path)
 }
 
-/// The most objects and arrays that are open at once.
+/// The maximum nesting depth.
 const DEEPEST: usize = 128;
 
 impl Structure {
-    /// Returns `None` if these bytes are not a key.
+    /// Parses a key. Returns `None` if the bytes are not a key.
     pub(super) fn of(fragment: Fragment, key: &[u8], hashers: &FixedState) -> Option<Self> {
         let (mut strings, mut hasher) = (Vec::new(), hashers.build_hasher());
-        // Member names that lead here, and how many lead to each object or array that is open; of an array with the
-        // number of the present element.
+        // The member names of the present path, and for each open object or array the number of names that lead to
+        // it; for an array also the index of the present element.
         let mut path: Vec<&str> = match fragment {
             Fragment::Object => Vec::new(),
             Fragment::Spec => vec!["spec"],
             Fragment::Status => vec!["status"],
         };
         let mut open: Vec<(usize, Option<usize>)> = Vec::new();
-        // Names with escapes may be any name.
+        // A name with escapes may be any name.
         const ESCAPED: &str = "\\";
         let (mut at, mut placeholder, mut hashed) = (0, 0, 0);
         let kinds = real_kinds(key)?;
         while let Some(byte) = key.get(at) {
             match *byte {
-                // Each string costs the time of its depth. No API has objects so deep.
+                // Each string costs time proportional to its depth. No API has objects this deep.
                 b'{' | b'[' if open.len() == DEEPEST => return None,
                 byte @ (b'{' | b'[') => {
                     open.push((path.len(), (byte == b'[').then_some(0)));
@@ -130,7 +130,7 @@ impl Structure {
                 PLACEHOLDER => {
                     let (kind, length) = mark(&key[at..])?;
                     if kind != Kind::Fragment {
-                        // The place of its like depends on the strings before it.
+                        // The position of an equal string depends on the strings before it.
                         hasher.write(&key[hashed..at]);
                         hasher.write(&[PLACEHOLDER, *kinds.get(placeholder)? as u8]);
                         hashed = at + length;
@@ -144,7 +144,7 @@ impl Structure {
                     loop {
                         match *key.get(end)? {
                             b'"' => break,
-                            // Or the placeholder's bytes would be taken for others here than in the tokens.
+                            // Otherwise the placeholder's bytes would be parsed differently here than in the tokens.
                             b'\\' if key.get(end + 1) == Some(&PLACEHOLDER) => return None,
                             b'\\' => {
                                 is_escaped = true;
@@ -172,8 +172,8 @@ impl Structure {
                         hasher.write(&key[hashed..from]);
                         hashed = end;
                         let elements: SmallVec<[_; 8]> = open.iter().map(|(_, element)| *element).collect();
-                        // What a workload's annotations and statuses are for is the same in a whole namespace; its
-                        // containers are its own.
+                        // Annotations and statuses have the same meaning in a whole namespace; containers belong to
+                        // their workload.
                         let is_of_namespace = matches!(path[..], ["metadata", "annotations", ..] | ["status", ..]);
                         strings.push(Contents {
                             range: from..end,
@@ -186,9 +186,9 @@ impl Structure {
                         hashed = at;
                     }
                 }
-                // A number, a word, or the colon after a name.
+                // A number, a literal name, or the colon after a member name.
                 b'0'..=b'9' | b'a'..=b'z' | b'E' | b'+' | b'-' | b'.' | b':' => at += 1,
-                // With spaces, a name would be taken for a value.
+                // With spaces, a member name would be mistaken for a value.
                 _ => return None,
             }
         }
@@ -197,8 +197,8 @@ impl Structure {
         open.is_empty().then(|| Self { hash: hasher.finish(), strings })
     }
 
-    /// True if every [`Kind::String`] of the key is all contents of a string that may be generalised, and every
-    /// [`Kind::Word`] is in such a string.
+    /// Returns true if every [`Kind::String`] of the key is the whole contents of a string that may be generalised,
+    /// and every [`Kind::Word`] is in such a string.
     pub(super) fn is_sound(&self, key: &[u8]) -> Option<bool> {
         let kinds = real_kinds(key)?;
         let count = |kinds: &[Kind], kind| kinds.iter().filter(|other| **other == kind).count();
@@ -208,7 +208,7 @@ impl Structure {
         Some((strings, words) == (count(&kinds, Kind::String), count(&kinds, Kind::Word)))
     }
 
-    /// The ranges of the key that are stored for each Pod, in order.
+    /// Returns the ranges of the key that become values, in order.
     fn chosen(&self, key: &[u8], positions: &Positions) -> Vec<Chosen> {
         let mut chosen = Vec::new();
         for (at, string) in self.strings.iter().enumerate() {
@@ -232,8 +232,8 @@ impl Structure {
         chosen
     }
 
-    /// The key with these positions generalised, and the values of its placeholders. `placeholders` are those of the
-    /// key as it is, with the places of their texts in `json`.
+    /// Returns the key with these positions generalised, and the values of its placeholders. `placeholders` are those
+    /// of the present key, with the ranges of their texts in `json`.
     pub(super) fn generalised(
         &self,
         key: &[u8],
@@ -243,7 +243,7 @@ impl Structure {
     ) -> Option<Generalised> {
         let kinds = real_kinds(key)?;
         let (mut out, mut own) = (Vec::with_capacity(key.len()), ValueWriter::default());
-        // The number that each placeholder has now.
+        // The new number of each placeholder.
         let mut numbers: Vec<Option<usize>> = Vec::with_capacity(placeholders.len());
         let mut now = Vec::with_capacity(placeholders.len());
         let mut chosen = self.chosen(key, positions).into_iter().peekable();
@@ -287,7 +287,7 @@ impl Structure {
                     out.extend([PLACEHOLDER, Kind::Same as u8, like]);
                     now.push((Kind::Same, from, end));
                 }
-                // The first of those that are left.
+                // The first of the remaining ones.
                 _ => {
                     let kind = *kinds.get(numbers.len())?;
                     out.extend([PLACEHOLDER, kind as u8]);
@@ -311,7 +311,7 @@ struct Chosen {
     kind: Kind,
 }
 
-/// A key of which some strings or words are values.
+/// A key in which some strings or words are values.
 #[derive(Debug)]
 pub(super) struct Generalised {
     pub(super) text: Vec<u8>,
@@ -319,18 +319,18 @@ pub(super) struct Generalised {
     pub(super) placeholders: usize,
 }
 
-/// True if these contents of a string in a key are a value.
+/// Returns true if these contents of a string in a key are a value.
 pub(super) fn is_generalised(contents: &[u8]) -> bool {
     *contents == [PLACEHOLDER, Kind::String as u8]
 }
 
-/// True if these contents of a string in a key are a value, or have one for a word.
+/// Returns true if these contents of a string in a key are a value, or contain one as a word.
 pub(super) fn has_values(contents: &[u8]) -> bool {
     let is_own = |at: usize| mark(&contents[at..]).is_some_and(|(kind, _)| matches!(kind, Kind::String | Kind::Word));
     memchr::memchr_iter(PLACEHOLDER, contents).any(is_own)
 }
 
-/// A mark's kind and its length.
+/// Returns the kind and the length of a placeholder.
 pub(super) fn mark(key: &[u8]) -> Option<(Kind, usize)> {
     let kind = Kind::from_byte(*key.get(1)?)?;
     let length = if kind.has_place() { 3 } else { 2 };
@@ -358,7 +358,7 @@ fn hash_text(piece: &[u8], kinds: &[Kind], hasher: &mut impl Hasher) -> Option<(
     Some(())
 }
 
-/// Adds the value of a placeholder, if there is one to store.
+/// Adds the value of a placeholder, if its kind has one.
 fn put(kind: Kind, text: &[u8], own: &mut ValueWriter) -> Option<()> {
     match kind {
         Kind::Time => own.push(Value::Time(placeholder::time(text.first_chunk()?)?)),

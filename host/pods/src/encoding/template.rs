@@ -17,7 +17,7 @@ const SENTINEL_MILLIS: i64 = (FRAGMENTS * MAX_PLACEHOLDERS) as i64 * 1_000;
 #[derive(Debug)]
 pub(super) struct Template {
     pub(super) bytes: ChunkedBytes,
-    /// In the order of their offsets.
+    /// The holes in the order of their offsets.
     pub(super) holes: Box<[Hole]>,
 }
 
@@ -83,7 +83,7 @@ impl Template {
             };
             if let Some((placeholder, length)) = text {
                 match placeholders[placeholder].text {
-                    // A string with its length before it.
+                    // A string after its length.
                     Some(InText { before, all, placeholders }) if due.is_none() => {
                         let others = usize::from(placeholders.get()) - 1;
                         let start = bytes.len().checked_sub(before as usize + 8)?;
@@ -98,7 +98,7 @@ impl Template {
                     None if due.is_some_and(|(next, _)| next == placeholder) => {
                         due = due.map(|(next, last)| (next + 1, last)).filter(|(next, last)| next <= last);
                     }
-                    // A chunk of a string whose length is somewhere else.
+                    // A chunk of a string whose length is elsewhere.
                     _ => return None,
                 }
                 hole(bytes.len(), placeholder, What::Text)?;
@@ -106,7 +106,7 @@ impl Template {
                 continue;
             }
             let millis = rest.first_chunk().map(|bytes| i64::from_le_bytes(*bytes));
-            // Few other numbers are in this range.
+            // Other numbers are rarely in this range.
             let since = millis.and_then(|millis| millis.checked_sub(placeholder::sentinel_time(0) * 1_000));
             let since = since.filter(|since| (0..SENTINEL_MILLIS).contains(since) && since % 1_000 == 0);
             let timed = since.and_then(|since| usize::try_from(since / 1_000).ok()).and_then(here);
@@ -146,7 +146,7 @@ impl Template {
         self.bytes = interner.intern_chunks(chunks.into_iter());
     }
 
-    /// True if the sections differ for all values. If it is false, they may still differ.
+    /// Returns true if the sections differ for all values. If it is false, they may still differ.
     ///
     /// Before the first byte that differs, both templates have the same holes at the same offsets. Different values in
     /// these holes make different sections: times and counts have one size, and a string has its length before it.
@@ -178,7 +178,7 @@ impl Template {
         false
     }
 
-    /// The length of [`Self::fill`]'s result.
+    /// Returns the length of the result of [`Self::fill`].
     fn len(&self, placeholders: &[Placeholder], values: &[Value<'_>]) -> usize {
         let hole = |hole: &Hole| match (hole.what, values.get(usize::from(hole.placeholder))) {
             (What::Text, Some(value)) => value.len(),
@@ -223,16 +223,16 @@ mod tests {
     use super::*;
     use crate::encoding::{placeholder::PLACEHOLDER, tokens};
 
-    /// Interner of placeholders with something before, between and behind them.
+    /// Texts of placeholders with literals before, between and after them.
     type TextsOfLeaves = Vec<(Vec<String>, String)>;
 
     fn texts() -> impl Strategy<Value = TextsOfLeaves> {
-        // Of the length of a chunk, or not.
+        // Long enough for a chunk, or not.
         let literal = || ("[ab]{0,2}", prop::sample::select(&[1, 20])).prop_map(|(text, times)| text.repeat(times));
         prop::collection::vec((prop::collection::vec(literal(), 1..3), literal()), 1..3)
     }
 
-    /// As a section has them, each with its length before it, and a number at the end.
+    /// Returns a template as a section has it: strings with their lengths, and a number at the end.
     fn template(texts: &TextsOfLeaves, last: u8) -> (Template, Box<[Placeholder]>) {
         let (mut key, mut bytes, mut holes) = (Vec::new(), Vec::new(), Vec::new());
         let mut placeholder = 0;
@@ -272,7 +272,7 @@ mod tests {
             let (here, there) = (fill(&one, &placeholders, &values), fill(&other, &other_leaves, &others));
             let differs = one.differs_always(&placeholders, &other, &other_leaves);
             prop_assert!(!differs || here != there);
-            // It is all the same in chunks.
+            // The result is the same with interned chunks.
             let (mut one, mut other) = (one, other);
             let mut known = Interner::new(foldhash::quality::FixedState::with_seed(1));
             [&mut one, &mut other].into_iter().for_each(|template| template.share(&mut known));

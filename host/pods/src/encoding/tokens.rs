@@ -1,7 +1,7 @@
 //! The text of a skeleton as a sequence of tokens: literal JSON and placeholders.
 //!
 //! A placeholder is the byte [`PLACEHOLDER`], which JSON never contains, and the byte of its kind; [`Kind::Same`] and
-//! [`Kind::Fragment`] have one byte more, a number.
+//! [`Kind::Fragment`] are followed by a number of one byte.
 
 use std::{num::NonZeroU8, slice};
 
@@ -24,7 +24,7 @@ pub(super) struct Placeholder {
     pub(super) place: u8,
     /// One bit for each section of the fragment that contains the value.
     pub(super) sections: u8,
-    /// The number of literal bytes that follow, at least.
+    /// The least number of literal bytes that follow.
     behind: u16,
     /// The string around it, if it is the first placeholder in it.
     pub(super) text: Option<InText>,
@@ -59,7 +59,7 @@ pub(super) fn placeholders(key: &[u8]) -> Option<Box<[Placeholder]>> {
     let mut placeholders: Vec<Placeholder> = Vec::new();
     let mut tokens = Tokens::from(key);
     let mut strings = Strings::default();
-    // The last token was a placeholder.
+    // True if the last token was a placeholder.
     let mut follows = false;
     while let Some(token) = tokens.next()? {
         match token {
@@ -87,17 +87,17 @@ pub(super) fn placeholders(key: &[u8]) -> Option<Box<[Placeholder]>> {
 /// Follows the literals of a skeleton, and counts the bytes of the text that each string means.
 #[derive(Default)]
 struct Strings {
-    /// The present string.
+    /// The present string, if any.
     open: Option<OpenString>,
 }
 
 #[derive(Default)]
 struct OpenString {
-    /// Bytes of its literals, without escapes.
+    /// The number of bytes of its literals, without escapes.
     length: usize,
     /// The number of its first placeholder.
     first: Option<usize>,
-    /// It has an escape without a text, which is allowed where the decoder ignores it.
+    /// True if it has an escape without a text, which is allowed where the decoder ignores the string.
     is_malformed: bool,
 }
 
@@ -130,8 +130,8 @@ impl Strings {
         }
     }
 
-    /// Records that a placeholder follows, whose number is the number of those before it. Returns what it is to the
-    /// string that it is in.
+    /// Records that a placeholder follows; its number is the number of placeholders before it. Returns its position
+    /// in its string.
     fn placeholder(&mut self, placeholders: &mut [Placeholder]) -> Option<Option<InText>> {
         let Some(string) = &mut self.open else { return Some(None) };
         if let Some(first) = string.first {
@@ -167,7 +167,7 @@ pub(super) enum Token<'a> {
 pub(super) struct Tokens<'a> {
     /// No chunk ends within a placeholder.
     text: Cursor<'a>,
-    /// This many bytes are known to be literal.
+    /// The number of following bytes that are known to be literal.
     plain: usize,
 }
 
@@ -190,7 +190,7 @@ impl<'a> Tokens<'a> {
         self.plain = placeholder.behind as usize;
     }
 
-    /// This many bytes are known to be literal.
+    /// Returns the tokens; the first `plain` bytes are known to be literal.
     pub(super) fn plain(self, plain: u32) -> Self {
         Self { plain: plain as usize, ..self }
     }
@@ -216,7 +216,7 @@ impl<'a> Tokens<'a> {
         self.text.clone().map(<[u8]>::len).sum()
     }
 
-    /// The outer None is a malformed text, the inner None its end.
+    /// Returns the next token. The outer `None` means that the text is malformed, the inner one that it ends.
     #[inline]
     pub(super) fn next(&mut self) -> Option<Option<Token<'a>>> {
         let Some(chunk) = self.text.next() else { return Some(None) };
@@ -254,8 +254,8 @@ pub(super) fn real_kinds(key: &[u8]) -> Option<Vec<Kind>> {
     Some(kinds)
 }
 
-/// True if the literals of a skeleton, without escapes, contain what a sentinel begins with. Returns None if the bytes
-/// are not a skeleton.
+/// Returns true if the literals of a skeleton, without escapes, contain the beginning of a sentinel, or `None` if the
+/// bytes are not a skeleton.
 pub(super) fn has_sentinel(key: &[u8]) -> Option<bool> {
     let mut text = Vec::with_capacity(key.len());
     let mut tokens = Tokens::from(key);
@@ -275,7 +275,7 @@ pub(super) fn has_sentinel(key: &[u8]) -> Option<bool> {
     Some(memmem::find(&text, placeholder::SENTINEL.as_bytes()).is_some())
 }
 
-/// Room for the values of most skeletons.
+/// Sized for the values of most skeletons.
 pub(super) type Resolved<'a> = SmallVec<[Value<'a>; 40]>;
 
 /// Returns the values of all placeholders. Returns None if `own` are not values of these placeholders.
@@ -296,12 +296,12 @@ pub(super) fn resolve<'a>(placeholders: &[Placeholder], own: &'a [u8], identity:
     values.is_empty().then_some(resolved)
 }
 
-/// Digits of a Pod's name.
+/// Returns the digits of a Pod's name as text.
 fn named(digits: Option<&[u8]>) -> Option<&str> {
     str::from_utf8(digits?).ok()
 }
 
-/// Returns the JSON of the object with spec and status in it. Returns None if a skeleton or its values are malformed.
+/// Returns the JSON of the object with its spec and status, or `None` if a skeleton or its values are malformed.
 pub(super) fn render(
     texts: PerFragment<Tokens<'_>>,
     mut write: impl FnMut(Fragment, usize, &mut Vec<u8>) -> Option<()>,
@@ -329,7 +329,7 @@ pub(super) fn render(
     Some(out)
 }
 
-/// The JSON of one fragment, rendered piece by piece. Two states of a Pod mostly differ near the front.
+/// The JSON of one fragment, rendered in pieces. Two states of a Pod mostly differ near the front.
 pub(super) struct Json<'a> {
     tokens: Tokens<'a>,
     values: slice::Iter<'a, Value<'a>>,
@@ -344,7 +344,7 @@ impl<'a> Json<'a> {
         Self { tokens, values: values.iter(), literal: &[], buffer: Vec::new(), at: 0 }
     }
 
-    /// True if both are the same bytes. Returns None if a skeleton or its values are malformed.
+    /// Returns true if both are the same bytes, or `None` if a skeleton or its values are malformed.
     pub(super) fn equals(mut self, mut other: Self) -> Option<bool> {
         loop {
             let (here, there) = (self.piece()?, other.piece()?);
@@ -357,7 +357,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// The rest of the present piece, or the next one; empty at the end.
+    /// Returns the rest of the present piece, or the next one; empty at the end.
     fn piece(&mut self) -> Option<&[u8]> {
         while self.literal.is_empty() && self.at == self.buffer.len() {
             self.buffer.clear();
@@ -382,7 +382,7 @@ impl<'a> Json<'a> {
     }
 }
 
-/// Appends the sentinel of a placeholder: a value that can be found again in the encoded sections.
+/// Appends the sentinel of a placeholder: a value that can be located in the encoded sections.
 pub(super) fn write_sentinel(kind: Kind, at: usize, out: &mut Vec<u8>) {
     match kind {
         Kind::Time => out.extend_from_slice(&forms::time_text(placeholder::sentinel_time(at))),

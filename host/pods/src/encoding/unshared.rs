@@ -16,7 +16,7 @@ use super::{
     placeholder::{Kind, PLACEHOLDER},
 };
 
-/// Returns None if the JSON or its metadata is not an object.
+/// Returns the text, or `None` if the JSON or its metadata is not an object.
 pub(super) fn key(json: &[u8], prune: &Prune) -> Option<Vec<u8>> {
     // The decoder accepts any bytes in strings that it ignores; readers of this rely on UTF-8.
     let json = String::from_utf8_lossy(json);
@@ -41,7 +41,7 @@ fn metadata(json: &str, prune: &Prune, out: &mut Vec<u8>) -> Option<()> {
         let text = value.get().strip_prefix('"').and_then(|text| text.strip_suffix('"'));
         match &*key {
             "managedFields" => {}
-            // A placeholder, so that comparisons ignore it as they do for other Pods.
+            // A placeholder, so that comparisons ignore the revision as they do for other Pods.
             "resourceVersion" if text.is_some_and(|text| forms::number(text.as_bytes()).is_some()) => {
                 begin(&key, out)?;
                 out.extend([b'"', PLACEHOLDER, Kind::Revision as u8, b'"']);

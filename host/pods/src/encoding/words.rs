@@ -1,9 +1,9 @@
-//! The words of a string. Where only some words differ from Pod to Pod, as in an annotation with JSON that contains an
+//! The words of a string. If only some words differ between Pods, as in an annotation with JSON that contains an
 //! address, the rest of the string is shared.
 //!
-//! A word begins with a letter or digit and goes on as long as possible with those, `.`, `-`, `_` and `:`, so that
-//! addresses are one word each. Everything else separates words: other characters, escapes, and placeholders. A letter
-//! that touches a placeholder is not part of a word.
+//! A word begins with a letter or digit and continues as long as possible with letters, digits, `.`, `-`, `_` and
+//! `:`, so that an address is one word. All other characters, escapes and placeholders separate words. A letter next
+//! to a placeholder is not part of a word.
 
 use std::ops::Range;
 
@@ -11,11 +11,12 @@ use super::{json_string, placeholder::Kind, structure::mark};
 
 /// The most words of a string that is split.
 pub(super) const MOST_WORDS: usize = 128;
-/// Longer strings are not split into words, so that the numbers stored for a string stay small.
+/// The length above which strings are not split into words, so that the numbers that are stored for a string stay
+/// small.
 const LONGEST: usize = 16 << 10;
-/// The least bytes around the words that differ. With fewer, the whole string is stored.
+/// The least shared bytes around the words. With fewer, the whole string is stored.
 const LEAST_SHARED: usize = 16;
-/// The most words of a string that are stored; with more, the whole string is.
+/// The most words of a string that become values. With more, the whole string is stored.
 const MOST_OWN: u32 = 32;
 
 /// A set of words of a string, by their number.
@@ -58,7 +59,7 @@ pub(super) fn split(contents: &[u8]) -> Option<Vec<Piece>> {
         let (length, is_own) = match rest[0] {
             b'\\' => {
                 let (character, length) = json_string::escape(rest)?;
-                // Two words with a letter between them could be other words with the same text.
+                // Two words with a letter between them could be parsed as other words with the same text.
                 if u8::try_from(character).is_ok_and(|byte| continues(&byte)) {
                     return None;
                 }
@@ -96,8 +97,8 @@ pub(super) fn split(contents: &[u8]) -> Option<Vec<Piece>> {
     (words <= MOST_WORDS).then_some(pieces)
 }
 
-/// Returns the words in which two strings differ, or which are a placeholder in one of them. Returns None if they
-/// differ in anything else, or if storing the whole string costs little more.
+/// Returns the words in which two strings differ, or which are a placeholder in one of them. Returns `None` if the
+/// strings differ in anything else, or if storing the whole string costs little more.
 pub(super) fn differing(one: &[u8], other: &[u8]) -> Option<WordSet> {
     let (pieces, others) = (split(one)?, split(other)?);
     if pieces.len() != others.len() {
@@ -164,7 +165,7 @@ mod tests {
         assert_eq!(differ(&of("10.0.0.1", "0a:58"), &of("10.0.0.2", "0a:59")), Some(0b1010));
         assert_eq!(differ(&of("10.0.0.1", "0a:58"), &of("\0\x10", "0a:58")), Some(0b10));
         assert_eq!(differ(&of("10.0.0.1", "0a:58"), &of("10.0.0.1 ", "0a:58")), None);
-        // Little is shared.
+        // Too little is shared.
         assert_eq!(differ("token-a", "token-b"), None);
     }
 }

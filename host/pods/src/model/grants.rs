@@ -24,12 +24,12 @@ impl Scope {
     }
 }
 
-/// What a plugin's configuration permits.
+/// The permissions in a plugin's configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grants {
-    /// `None`: the plugin sees only the Pod that it runs for, with only its lifecycle.
+    /// Read access to Pods. With `None` the plugin sees only the Pod of the run, with only its lifecycle.
     pub read: Option<ReadGrants>,
-    /// What it may write.
+    /// Write access.
     pub write: WriteGrants,
 }
 
@@ -41,7 +41,7 @@ impl Grants {
         granted.with(podium_wire::Section::Lifecycle)
     }
 
-    /// Returns true when everything that `other` grants is granted here too.
+    /// Returns true if everything that `other` grants is granted here too.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         let read = match (&self.read, &other.read) {
@@ -53,33 +53,33 @@ impl Grants {
     }
 }
 
-/// What a plugin may read of the Pods in its scope.
+/// The permissions to read Pods in a plugin's scope.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReadGrants {
-    /// The sections that it finds in a Pod; others are absent.
+    /// The sections that a plugin receives; others are absent.
     pub sections: SectionSet,
-    /// `pods.get-live`.
+    /// Permits `pods.get-live`.
     pub live: bool,
 }
 
-/// What a plugin may write; nothing by default.
+/// The permissions to write. Nothing is granted by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WriteGrants {
-    /// Keys of labels of Pods that it may set and remove.
+    /// Keys of labels of Pods that may be set and removed.
     pub labels: Vec<KeyPattern>,
-    /// Keys of annotations of Pods that it may set and remove.
+    /// Keys of annotations of Pods that may be set and removed.
     pub annotations: Vec<KeyPattern>,
-    /// Finalizers of Pods that it may add and remove.
+    /// Finalizers of Pods that may be added and removed.
     pub finalizers: Vec<KeyPattern>,
-    /// Types of conditions of Pods that it may set and remove.
+    /// Types of conditions of Pods that may be set and removed.
     pub conditions: Vec<KeyPattern>,
-    /// It may emit Events.
+    /// Permits emitting Events.
     pub events: bool,
-    /// It may delete Pods.
+    /// Permits deleting Pods.
     pub delete: bool,
-    /// It may evict Pods.
+    /// Permits evicting Pods.
     pub evict: bool,
-    /// Kinds of other objects that it may apply and delete.
+    /// Kinds of other objects that may be applied and deleted.
     pub objects: Vec<ObjectGrant>,
 }
 
@@ -125,7 +125,7 @@ impl KeyPattern {
         }
     }
 
-    /// Returns true when every key that `other` matches is matched here too.
+    /// Returns true if every key that `other` matches is matched here too.
     fn covers(&self, other: &Self) -> bool {
         match other.0.strip_suffix('*') {
             Some(prefix) => self.0.strip_suffix('*').is_some_and(|own| prefix.starts_with(own)),

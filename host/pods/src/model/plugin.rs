@@ -13,16 +13,16 @@ pub struct PluginSpec {
     pub id: PluginId,
     /// The component's file.
     pub source: PathBuf,
-    /// The plugin is not run.
+    /// True if the plugin is configured and not run.
     pub suspend: bool,
     /// The account `system:serviceaccount:<namespace>:<name>` that the plugin's writes are sent as; `None` for the
     /// host's own.
     pub impersonate: Option<String>,
     /// The Pods and the changes that wake it.
     pub watch: WatchSpec,
-    /// What it may read and write.
+    /// Its permissions.
     pub grants: Grants,
-    /// What a run of it may use.
+    /// The limits of each of its runs.
     pub limits: Limits,
     /// Its place among the plugins that one change wakes.
     pub phase: Phase,
@@ -48,8 +48,9 @@ impl PluginSpec {
         }
     }
 
-    /// Returns true when this configuration permits everything that `other` permits: scope, grants, the account that
-    /// writes are sent as, and limits. Selectors and order are no permissions. A suspended plugin is permitted nothing.
+    /// Returns true if this configuration permits everything that `other` permits: scope, grants, the account that
+    /// writes are sent as, and limits. Selectors and order are not permissions. A suspended plugin is permitted
+    /// nothing.
     #[must_use]
     pub fn permits(&self, other: &Self) -> bool {
         !self.suspend
@@ -113,7 +114,7 @@ pub struct Limits {
     pub memory_bytes: usize,
     /// Processor time; enforced by fuel, and by the epoch as a second bound.
     pub cpu: Duration,
-    /// From start to end, including waiting, except while the host sends writes.
+    /// Time from start to end, including waits, except while the host sends writes.
     pub wall: Duration,
     /// Calls of the contract and of WASI.
     pub host_calls: u32,
@@ -124,10 +125,10 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The most that a configuration may ask for, and therefore the address space that an engine reserves.
+    /// The most that a configuration may request, and therefore the address space that an engine reserves.
     pub const MOST_MEMORY_BYTES: usize = 256 << 20;
 
-    /// Returns true when no limit is lower than the `other`'s.
+    /// Returns true if no limit is lower than the `other`'s.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         let Self { class, memory_bytes, cpu, wall, host_calls, writes, log_bytes } = self;

@@ -2,11 +2,11 @@
 
 use podium_wire::Annotations;
 
-/// The Pod once more, as it was passed to `kubectl apply`: half of the size of many Pods, with the values of
-/// environment variables, which the sections leave out.
+/// The previous manifest of `kubectl apply`: half of the size of many Pods, with the values of environment variables,
+/// which the sections leave out.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Annotations to remove, by their keys. Readers do not see them, and a change of one is not a change of the Pod.
+/// The keys of annotations to remove. Readers do not see them, and a change of one is not a change of the Pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prune {
     annotations: Vec<Box<str>>,
@@ -22,7 +22,7 @@ impl Prune {
     /// Removes only managedFields.
     pub const NOTHING: Self = Self { annotations: Vec::new() };
 
-    /// Removes the annotations with these keys.
+    /// Returns a value that removes the annotations with these keys.
     pub fn annotations(keys: impl IntoIterator<Item = impl Into<Box<str>>>) -> Self {
         Self { annotations: keys.into_iter().map(Into::into).collect() }
     }

@@ -75,7 +75,7 @@ pub struct PodQuery {
     pub labels: LabelSelector,
 }
 
-/// The last Pod of a page, by (namespace, name): the next page begins after it, whatever changed in between.
+/// The last Pod of a page, by (namespace, name). The next page begins after it, regardless of changes in between.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
     /// The Pod's namespace.
@@ -88,7 +88,8 @@ impl Cursor {
     /// The most bytes of a namespace or a name.
     const NAME_BYTES: usize = 253;
 
-    /// Parses the text of a cursor. A guest stores this text, so it can be anything; returns `None` for other text.
+    /// Parses the text of a cursor. A guest stores this text, so it can be anything; returns `None` if it is not a
+    /// cursor.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let is_name = |part: &str| {

@@ -39,7 +39,7 @@ pub fn escape(text: &str) -> String {
 #[must_use]
 pub fn bounded(text: &str, limit: usize) -> String {
     const MARK: &str = "...";
-    // No character becomes shorter by escaping.
+    // Escaping never shortens a character.
     let mut escaped = escape(cut(text, limit));
     if text.len() > limit || escaped.len() > limit {
         escaped.truncate(cut(&escaped, limit.saturating_sub(MARK.len())).len());
@@ -84,7 +84,7 @@ pub fn names<T: AsRef<str>>(names: &[T]) -> String {
 pub struct Budget(usize);
 
 impl Budget {
-    /// Returns a budget of so many bytes.
+    /// Returns a budget of this many bytes.
     #[must_use]
     pub const fn new(bytes: usize) -> Self {
         Self(bytes)

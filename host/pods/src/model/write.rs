@@ -84,7 +84,7 @@ pub enum Action {
     DeletePod {
         /// The Pod.
         target: PodKey,
-        /// Seconds that its containers get to end; `None` for the Pod's own.
+        /// The grace period in seconds; `None` for the Pod's own.
         grace_seconds: Option<u32>,
     },
     /// Evicts a Pod, which respects PodDisruptionBudgets.
@@ -92,7 +92,8 @@ pub enum Action {
         /// The Pod.
         target: PodKey,
     },
-    /// `body` is the complete object; `object` identifies it, and was read from the body once.
+    /// Applies an object that is not a Pod. `body` is the complete object; `object` identifies it and was parsed from
+    /// the body once.
     ApplyObject {
         /// The object.
         object: ObjectRef,
@@ -158,9 +159,9 @@ impl Action {
 pub enum ConditionStatus {
     /// The condition holds.
     True,
-    /// It does not hold.
+    /// The condition does not hold.
     False,
-    /// It is not known whether it holds.
+    /// Whether the condition holds is not known.
     Unknown,
 }
 
@@ -235,7 +236,7 @@ pub enum EventResult {
 }
 
 impl EventResult {
-    /// The value of the metrics' label `result`.
+    /// Returns the value of the metrics' label `result`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -252,10 +253,10 @@ pub enum Refused {
     /// The plugin's grants do not permit it.
     #[error("not granted")]
     NotGranted,
-    /// The run has used up what it may use.
+    /// The run has used up its budget.
     #[error("over budget")]
     OverBudget,
-    /// An argument cannot be used; the text says which and why.
+    /// An argument is invalid; the text says which and why.
     #[error("invalid: {0}")]
     Invalid(String),
     /// The API server did not answer, or not as expected.
@@ -287,7 +288,7 @@ pub enum WriteResult {
     OwnedByOther(String),
     /// A PodDisruptionBudget or a webhook does not permit it now; the API server's message.
     Blocked(String),
-    /// The object does not exist any more, or is another one of the name.
+    /// The object no longer exists, or was replaced by another one of its name.
     Gone,
     /// The account has no right to do this; the API server's message.
     Forbidden(String),
@@ -295,7 +296,7 @@ pub enum WriteResult {
     Invalid(String),
     /// It was not sent, for example because of a Retry-After.
     NotSent,
-    /// It is not known whether it was done: no answer came, or none that can be read.
+    /// The result is not known: no response came, or one that cannot be decoded.
     Unknown,
 }
 
@@ -322,7 +323,7 @@ impl WriteResult {
         }
     }
 
-    /// The value of the metrics' label `result`.
+    /// Returns the value of the metrics' label `result`.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {

@@ -94,7 +94,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// Returns `None` if neither state is present, or if only the revision differs.
+    /// Returns the change between two states, or `None` if neither is present or only the revision differs.
     #[must_use]
     pub fn between(old: Option<Arc<CachedPod>>, new: Option<Arc<CachedPod>>) -> Option<Self> {
         let sections = match (&old, &new) {

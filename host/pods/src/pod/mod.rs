@@ -57,7 +57,7 @@ impl CachedPod {
     /// from its sections.
     ///
     /// # Errors
-    /// As [`Self::unshared`].
+    /// See [`Self::unshared`].
     pub fn new(pod: &podium_wire::Pod) -> Result<Self, PodError> {
         if !pod.full.is_empty() {
             return Self::pack_unshared(pod.clone(), pod.full.as_bytes(), &Prune::NOTHING);
@@ -71,7 +71,7 @@ impl CachedPod {
     /// Reads the JSON of a Pod without sharing anything with other Pods, for a Pod that is not stored for long.
     ///
     /// # Errors
-    /// When the JSON is not a Pod, its revision cannot be compared, or a section is too large.
+    /// Returns an error if the JSON is not a Pod, its revision cannot be compared, or a section is too large.
     pub fn unshared(json: &[u8], prune: &Prune) -> Result<Self, PodError> {
         Self::pack_unshared(podium_wire::json::decode(json)?, json, prune)
     }
@@ -88,7 +88,7 @@ impl CachedPod {
     /// changed since are not read again. Also returns the cached state, if it is of the same incarnation.
     ///
     /// # Errors
-    /// When the JSON is not a Pod, or cannot be cached.
+    /// Returns an error if the JSON is not a Pod, or cannot be cached.
     pub fn read(
         json: &[u8],
         pool: &SkeletonPool,
@@ -157,11 +157,11 @@ impl CachedPod {
         self.packed.generation()
     }
     /// Returns true if nothing prevents the API server from removing the Pod: it is being deleted, has no finalizer,
-    /// and its grace period is over. The answer to a patch that leads to this state is the last message about the Pod,
-    /// and has the revision from before the patch. During the grace period, a patch is an ordinary one.
+    /// and its grace period is over. The response to a patch that leads to this state is the last message about the
+    /// Pod, and has the revision from before the patch. A patch during the grace period is an ordinary one.
     ///
     /// # Errors
-    /// When the lifecycle cannot be decoded.
+    /// Returns an error if the lifecycle cannot be decoded.
     pub fn is_removed(&self) -> Result<bool, CodecError> {
         let lifecycle = self.lifecycle()?;
         let grace_seconds = lifecycle.deletion_grace_period_seconds.unwrap_or(0);
@@ -200,7 +200,7 @@ impl CachedPod {
     /// Returns the bytes of a record with the sections in `wanted`.
     ///
     /// # Errors
-    /// When the Pod does not fit into a record; a Pod of a real API server does.
+    /// Returns an error if the Pod does not fit into a record; Pods of a real API server do.
     pub fn record(&self, wanted: SectionSet) -> Result<Vec<u8>, CodecError> {
         let bytes =
             |section| if wanted.contains(section) { self.section_bytes(section) } else { Cow::Borrowed(&[][..]) };
@@ -215,39 +215,39 @@ impl CachedPod {
         podium_wire::decode(&self.section_bytes(section))
     }
     /// # Errors
-    /// Never for sections that `podium_wire` encoded; the same holds for all methods below.
+    /// Never for sections that `podium_wire` encoded. The same applies to all methods below.
     pub fn labels(&self) -> Result<Labels, CodecError> {
         self.section(Section::Labels)
     }
     /// # Errors
-    /// As [`Self::labels`].
+    /// See [`Self::labels`].
     pub fn annotations(&self) -> Result<podium_wire::Annotations, CodecError> {
         self.section(Section::Annotations)
     }
     /// # Errors
-    /// As [`Self::labels`].
+    /// See [`Self::labels`].
     pub fn owners(&self) -> Result<Owners, CodecError> {
         self.section(Section::Owners)
     }
     /// # Errors
-    /// As [`Self::labels`].
+    /// See [`Self::labels`].
     pub fn lifecycle(&self) -> Result<Lifecycle, CodecError> {
         self.section(Section::Lifecycle)
     }
     /// # Errors
-    /// As [`Self::labels`].
+    /// See [`Self::labels`].
     pub fn spec(&self) -> Result<Spec, CodecError> {
         self.section(Section::Spec)
     }
     /// # Errors
-    /// As [`Self::labels`].
+    /// See [`Self::labels`].
     pub fn status(&self) -> Result<Status, CodecError> {
         self.section(Section::Status)
     }
 }
 
 impl PartialEq for CachedPod {
-    /// Compares the states, whatever their encoding.
+    /// Compares the states regardless of their encoding.
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key && self.revision == other.revision && self.changed_from(other).is_empty()
     }

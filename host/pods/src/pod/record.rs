@@ -60,7 +60,7 @@ impl Record {
         }
         let again = self.pod().and_then(|pod| {
             let json = pod.packed().json(pod.identity())?;
-            // With its former state, or it would count as another user of what it keeps.
+            // With its previous state; otherwise it would count as another user of the skeletons that it keeps.
             Some(CachedPod::read(&json, pool, scratch, |_, _| Some(pod)).ok()?.0)
         });
         if let Some(again) = again {
@@ -74,14 +74,14 @@ impl Record {
         Some(self.record_ref()?.pod())
     }
 
-    /// Returns the namespace and the name. Never `None`, as [`Self::pod`].
+    /// Returns the namespace and the name. Never `None`, like [`Self::pod`].
     #[must_use]
     pub fn names(&self) -> Option<(String, String)> {
         let record = self.record_ref()?;
         Some((record.namespace().to_string(), record.name().to_string()))
     }
 
-    /// Returns the revision. Never `None`, as [`Self::pod`].
+    /// Returns the revision. Never `None`, like [`Self::pod`].
     #[must_use]
     pub fn revision(&self) -> Option<Revision> {
         Some(self.record_ref()?.revision)
@@ -99,7 +99,7 @@ impl Record {
         self.record_ref().map_or(Ordering::Less, |record| record.compare(namespace, name))
     }
 
-    /// Returns the parsed record. Never `None`, as [`Self::pod`].
+    /// Returns the parsed record. Never `None`, like [`Self::pod`].
     pub(crate) fn record_ref(&self) -> Option<RecordRef<'_>> {
         RecordRef::parse(&self.shape, &self.bytes)
     }
@@ -131,7 +131,8 @@ pub(crate) struct RecordRef<'a> {
     own: &'a [u8],
 }
 
-/// A bit in the number before a name: the name is stored whole, because it does not begin with the prefix of its shape.
+/// A bit in the number before a name: the name is stored whole, because it does not begin with the prefix of its
+/// shape.
 const WHOLE: u64 = 1;
 /// Stored instead of the length of a uid plus one: the uid is a UUID, in 16 bytes.
 const UUID: u64 = 0;

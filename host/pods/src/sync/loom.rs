@@ -14,7 +14,7 @@ pub use super::watch;
 #[derive(Debug)]
 pub struct ArcSwap<T> {
     present: AtomicUsize,
-    /// All values that were ever stored. Loom does not see this lock, and no step happens under it.
+    /// All values that were ever stored. Loom does not see this lock, and no step happens while it is held.
     stored: Mutex<Vec<Arc<T>>>,
 }
 

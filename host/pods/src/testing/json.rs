@@ -46,7 +46,7 @@ pub fn pod_json(workload: usize, own: u64, phase: &str) -> Value {
                 "volumeMounts": [{"name": volume, "mountPath": "/var/run"}],
             }],
             "restartPolicy": "Always", "nodeName": node, "hostname": name,
-            // After nodeName, as affinity is in the order of an API server.
+            // After nodeName, because affinity follows it in the order of an API server.
             "zone": {"nodeAffinity": {"values": [node]}},
             "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}],
         },

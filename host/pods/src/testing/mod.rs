@@ -84,11 +84,11 @@ pub type Pods = BTreeMap<Arc<str>, Arc<CachedPod>>;
 /// too late, does not begin at the state where the last one ended, or goes back in time.
 #[derive(Default)]
 pub struct ChangeChecker {
-    /// The Pods that the changes so far leave, by name.
+    /// The Pods after the changes so far, by name.
     pub present: Pods,
     /// The uids of deleted Pods.
     deleted: BTreeSet<Arc<str>>,
-    /// The next changes begin an epoch.
+    /// True if the next changes begin an epoch.
     rewound: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Pods in the form in which an API server writes them: ten of this project's own in `pods/`, with invented names, and
-//! those of a corpus of real clusters where it is beside the checkout.
+//! Pods in the form that an API server writes: ten of this project in `pods/`, with invented names, and those of a
+//! corpus of real clusters if it is beside the checkout.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ pub fn real_pods() -> Vec<(String, Vec<u8>)> {
     own.into_iter().chain(read(&corpus)).collect()
 }
 
-/// The files of a folder in the order of their names; none if there is no such folder.
+/// Returns the files of a folder in the order of their names; none if there is no such folder.
 fn read(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let entries = fs::read_dir(folder).into_iter().flatten();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();

@@ -1,5 +1,5 @@
-//! A fake API server with a history for tests: two servers that lag behind it each by itself, lists in pages and as
-//! streams, and connections that do whatever connections do.
+//! A fake API server with a history: two servers that lag independently, paged and streaming lists, and faulty
+//! connections.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -23,25 +23,25 @@ use tokio::{
 use super::wire::{bookmark, end_of_list, event, page, status};
 use crate::api::Api;
 
-/// What befalls one request.
+/// The fault of one request.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Fault {
     None,
-    /// The connection is not made.
+    /// The connection is refused.
     Down,
     Refused(u16),
-    /// No answer, or no end of one.
+    /// No response, or a response without an end.
     Silent,
-    /// It breaks in the middle of a line.
+    /// The response is cut in the middle of a line.
     Cut,
-    /// It ends in order and too soon.
+    /// The response ends regularly and too early.
     Short,
     Malformed,
-    /// Every event comes twice.
+    /// Every event is sent twice.
     Repeated,
-    /// Two events change places.
+    /// Two events are swapped.
     Swapped,
-    /// The server lists what it has seen, though it was asked for something newer.
+    /// The list is older than requested.
     Late,
 }
 
@@ -66,7 +66,7 @@ fn pod(name: &str, uid: &str, revision: u64) -> String {
     )
 }
 
-/// By name: uid and revision.
+/// Uid and revision by name.
 pub(super) type Pods = BTreeMap<String, (String, u64)>;
 
 fn pods(events: &[Happened]) -> Pods {
@@ -86,9 +86,9 @@ fn revision(events: &[Happened]) -> u64 {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Of the present epoch.
+    /// Events of the present epoch.
     events: Vec<Happened>,
-    /// Histories that were set back.
+    /// Histories that were rolled back.
     earlier: Vec<Vec<Happened>>,
     /// How many events each server has seen.
     servers: [usize; 2],
@@ -96,11 +96,11 @@ struct State {
     compacted: u64,
     faults: VecDeque<Fault>,
     uids: u64,
-    /// The newest of events that changed places, until a list shows it.
+    /// The newest of the swapped events, until a list contains it.
     disordered: Option<u64>,
 }
 
-/// Clones are of one cluster.
+/// A handle; clones share the cluster.
 #[derive(Clone)]
 pub(super) struct Cluster {
     state: Arc<Mutex<State>>,
@@ -121,7 +121,7 @@ impl Cluster {
         changed
     }
 
-    /// Deletes a Pod that exists, or creates or changes it. A server must see the event before it is sent to a watch.
+    /// Deletes a Pod that exists, or creates or changes it. A server must see the event before a watch can send it.
     pub(super) fn happen(&self, name: &str, delete: bool) {
         self.change(|state| {
             let held = pods(&state.events).remove(name);
@@ -147,7 +147,7 @@ impl Cluster {
         self.change(|state| state.faults.clear());
     }
 
-    /// What happened until now can no longer be watched.
+    /// Makes the history until now unavailable to watches.
     pub(super) fn compact(&self) {
         self.change(|state| state.compacted = revision(&state.events));
     }
@@ -168,7 +168,7 @@ impl Cluster {
         pods(&self.state.lock().events)
     }
 
-    /// What there was at a revision, in an epoch counted from the first; none after the present one.
+    /// Returns the Pods at a revision in an epoch counted from the first; `None` after the present one.
     pub(super) fn at(&self, epoch: usize, revision: u64) -> Option<Pods> {
         let state = self.state.lock();
         let events = state.earlier.iter().chain([&state.events]).nth(epoch)?;
@@ -179,7 +179,7 @@ impl Cluster {
         self.state.lock().disordered.is_some()
     }
 
-    /// A list of this revision was taken: what came in a wrong order before it matters no more.
+    /// Records that a list of this revision was read: a wrong order of earlier events is corrected by it.
     pub(super) fn was_listed(&self, revision: u64) {
         self.change(|state| state.disordered = state.disordered.filter(|newest| *newest > revision));
     }
@@ -230,7 +230,7 @@ impl Cluster {
         Ok(self.watch(from, server, fault, end))
     }
 
-    /// One Pod, as etcd has it.
+    /// Returns one Pod from etcd, as a GET does.
     async fn get(&self, name: &str) -> io::Result<Answer> {
         let fault = {
             let mut state = self.state.lock();
@@ -249,7 +249,8 @@ impl Cluster {
         Ok(there.map_or_else(|| refused(404, "NotFound", ""), |(uid, revision)| whole(&pod(name, &uid, revision))))
     }
 
-    /// How many events a list shows: with no revision asked for, all. `None` if the server has not seen so much.
+    /// Returns how many events a list contains: without a requested revision, all. `None` if the server has not seen
+    /// enough.
     fn listed(&self, from: Option<u64>, server: usize, fault: Fault) -> Option<usize> {
         let state = self.state.lock();
         let Some(from) = from else { return Some(state.events.len()) };
@@ -302,7 +303,7 @@ impl Cluster {
         };
         let state = self.state.lock();
         let events = &state.events[..count];
-        // Some servers begin with an older state and send the changes since before the bookmark.
+        // Some servers begin with an older state and send the later changes before the bookmark.
         let first = if matches!(fault, Fault::Repeated) { count.saturating_sub(3) } else { count };
         let pods = pods(&events[..first]);
         let mut lines: Vec<_> =
@@ -354,12 +355,12 @@ fn refused(code: u16, reason: &str, cause: &str) -> Answer {
     answer
 }
 
-/// One watch.
+/// The state of one watch.
 struct Watching {
     cluster: Cluster,
     epoch: usize,
     server: usize,
-    /// The next event, and where the watch began.
+    /// The index of the next event.
     at: usize,
     from: u64,
     fault: Fault,
@@ -384,13 +385,13 @@ impl Watching {
                 self.over = true;
                 let state = self.cluster.state.lock();
                 let present = revision(&state.events[..state.servers[self.server]]);
-                // A server that is behind what it was asked for says nothing.
+                // A server that is behind the requested revision sends nothing.
                 return (present >= self.from).then(|| data(&(bookmark(present) + "\n")));
             }
         }
     }
 
-    /// The events that are left to send.
+    /// Returns the events that were not sent yet.
     fn look(&mut self) -> Option<io::Result<Frame<Bytes>>> {
         let mut state = self.cluster.state.lock();
         if state.earlier.len() != self.epoch {

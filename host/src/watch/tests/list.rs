@@ -1,5 +1,5 @@
-//! Lists and warm starts against scripted answers: every one of them ends, whatever cuts it. Under paused time, with a
-//! real cache behind the watch.
+//! Lists and warm starts against scripted responses: each of them ends, wherever the response is cut. Under paused
+//! time, with a real cache behind the watch.
 
 use std::time::Duration;
 
@@ -131,7 +131,7 @@ async fn pages_that_are_cut_or_late_become_smaller_until_they_arrive_and_none_is
     let mut rig = rig(vec![
         answer(400),
         first(),
-        // The second page comes when it is a quarter.
+        // The second page is requested with a quarter of the size.
         answer(200).bytes(r#"{"kind":"PodList","items":[{"#).wait(14).cut(),
         answer(200).head_after(Duration::from_secs(20)),
         answer(200).bytes(&page(10, "", &[pod("b", 6)])),

@@ -1,4 +1,4 @@
-//! Tests of lists and watches against an API server that is scripted (`wire`) or modelled (`cluster`).
+//! Tests of lists and watches against a scripted API server (`wire`) or a model of one (`cluster`).
 
 mod cluster;
 mod list;

@@ -1,9 +1,10 @@
-//! The watch and the cache behind it against a cluster whose servers lag, lose connections, repeat and mix up events,
-//! forget history and are set back, while Pods come, go and come again under their names.
+//! The watch and the cache behind it against a cluster whose servers lag, lose connections, repeat and reorder
+//! events, compact and are rolled back, while Pods are created, changed, deleted and created again under the same
+//! names.
 //!
-//! The model is the cluster's own list of events. Whatever happens, readers see at a revision the Pods of the cluster
-//! at this revision; no observation contradicts an earlier one, except in an epoch that was announced; and when the
-//! cluster is well again, the cache equals the cluster.
+//! The model is the cluster's own list of events. At each revision readers must see the Pods of the cluster at this
+//! revision; no observation may contradict an earlier one, except in an announced epoch; and when the cluster has
+//! recovered, the cache must equal the cluster.
 
 use std::{sync::Arc, time::Duration};
 
@@ -39,12 +40,11 @@ enum Step {
     },
     Wait(u64),
     Fault(Fault),
-    /// Histories until now are forgotten.
+    /// All history until now is compacted.
     Compact,
-    /// As when etcd is restored from a snapshot.
+    /// etcd is restored from a snapshot.
     Restore(usize),
-    /// Of the host.
-    /// From a checkpoint of what was seen, if there is one.
+    /// The host is restarted, from a checkpoint if there is one.
     Restart {
         warm: bool,
     },
@@ -82,13 +82,13 @@ struct Rig {
     observations: mpsc::Receiver<Observation>,
     task: JoinHandle<()>,
     checker: ChangeChecker,
-    /// What readers saw last.
+    /// The revision that readers saw last.
     revision: Revision,
-    /// Not an older one than they saw.
+    /// Readers never see an older epoch.
     epoch: usize,
-    /// Something was, since the host began or an epoch was announced.
+    /// True if a list was observed since the host's start or the last epoch.
     listed: bool,
-    /// The host, since something was seen.
+    /// The host was restarted since the last observation.
     restarted: bool,
 }
 
@@ -123,7 +123,7 @@ impl Rig {
         }
     }
 
-    /// Applies observations for so long.
+    /// Applies observations for this long.
     async fn observe(&mut self, time: Duration) -> Result<(), TestCaseError> {
         let end = Instant::now() + time;
         while let Ok(observation) = timeout_at(end, self.observations.recv()).await {
@@ -137,12 +137,12 @@ impl Rig {
             Observation::Rewound => {
                 self.checker.rewind();
                 self.revision = Revision(0);
-                // Who announces an epoch is not in the one that was seen.
+                // An announced epoch is later than the observed one.
                 self.epoch += 1;
                 self.listed = false;
             }
             Observation::Relisted { revision, .. } => {
-                // The first one begins again, whatever came before it.
+                // The first list begins again, regardless of earlier observations.
                 self.cluster.was_listed(if self.listed { revision.0 } else { u64::MAX });
                 self.listed = true;
             }
@@ -160,7 +160,7 @@ impl Rig {
         let revision = snapshot.revision();
         let first = std::mem::take(&mut self.restarted);
         if first && revision < self.revision {
-            // An epoch that began while the host was down is announced to no host.
+            // An epoch that began while the host was down is not announced.
             self.epoch += 1;
         } else {
             prop_assert!(self.revision <= revision, "back from {} to {revision}", self.revision);
@@ -188,7 +188,7 @@ impl Rig {
             Step::Fault(fault) => self.cluster.fault(fault),
             Step::Compact => self.cluster.compact(),
             Step::Restore(back) => {
-                // Were it to go on at once and pass what was seen, no client could know.
+                // If the history advanced past the observed revision at once, no client could detect the rollback.
                 self.cluster.restore(back);
                 return self.observe(Duration::from_secs(60)).await;
             }
@@ -201,7 +201,7 @@ impl Rig {
                     cluster: None,
                 };
                 let checkpoint = (warm && self.listed).then(saved);
-                // Of what it did not see go meanwhile the journal knows.
+                // The journal knows the Pods that were deleted meanwhile.
                 self.checker = ChangeChecker::default();
                 (self.listed, self.restarted) = (false, true);
                 (self.writer, self.reader, self.observations, self.task) = begin(&self.cluster, checkpoint);
@@ -222,7 +222,7 @@ async fn run(steps: &[Step], streaming_lists: bool) -> Result<(), TestCaseError>
     }
     rig.cluster.heal();
     (0..2).for_each(|server| rig.cluster.catch_up(server, usize::MAX));
-    // A streaming list that was silent and a server that failed often are both waited for.
+    // Long enough for the timeout of a silent streaming list and for the longest back-off.
     rig.observe(Duration::from_secs(60)).await?;
     prop_assert_eq!(pods(&rig.reader.snapshot()), rig.cluster.present());
     prop_assert_eq!(rig.reader.staleness(), None);

@@ -1,4 +1,4 @@
-//! Starts from a checkpoint against scripted answers, under paused time, with a real cache behind the watch.
+//! Starts from a checkpoint against scripted responses, under paused time, with a real cache behind the watch.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use super::{
 };
 use crate::watch::WatchOptions;
 
-/// Of Pods a@5, b@6 and c@9, at revision 10. As [`pod`] has them.
+/// Returns a checkpoint of the Pods a@5, b@6 and c@9 at revision 10, in the form of [`pod`].
 fn checkpoint() -> Checkpoint {
     let pods = [("a", 5), ("b", 6), ("c", 9)];
     let pods = pods.map(|(name, revision)| cached(&testing::pod(name, &format!("{name}-uid"), revision, "x")).into());
     Checkpoint { pods: pods.into(), revision: Revision(10), cluster: None }
 }
 
-/// The Pods of the checkpoint as the API server has them, each asked for by its name.
+/// Returns the responses to the reads of the checkpoint's Pods by name.
 fn spread(pods: [Option<String>; 3]) -> Vec<Answer> {
     pods.map(|pod| pod.map_or(answer(404), |pod| answer(200).bytes(&pod))).into()
 }
@@ -30,7 +30,7 @@ fn unchanged() -> Vec<Answer> {
     spread([Some(pod("a", 5)), Some(pod("b", 6)), Some(pod("c", 9))])
 }
 
-/// From a checkpoint, on a server whose first Pods are these, and then what it answers.
+/// Starts from a checkpoint on a server with these first Pods and these further responses.
 fn warm(revision: u64, sample: &[String], answers: Vec<Answer>) -> Rig {
     let sample = answer(200).bytes(&page(revision, "more", sample));
     rig_from([vec![sample], answers].concat(), WatchOptions::default(), Some(checkpoint()))
@@ -117,12 +117,13 @@ async fn a_write_of_our_own_that_is_newer_than_the_checkpoint_stays_until_someth
 async fn a_checkpoint_of_another_cluster_or_another_history_is_passed_over_for_a_list() {
     let [other, gone] = [Some(pod("b", 6).replace("b-uid", "other")), None];
     let of_others: [(u64, Vec<String>, [Option<String>; 3]); 8] = [
-        // The first Pods: another incarnation, another revision, a Pod that the checkpoint lacks, an older server.
+        // Mismatches of the first Pods: another incarnation, another revision, a Pod that the checkpoint lacks, an
+        // older server.
         (20, vec![pod("a", 5).replace("a-uid", "other")], [const { None }; 3]),
         (20, vec![pod("a", 5), pod("b", 7)], [const { None }; 3]),
         (20, vec![pod("a", 5), pod("aa", 4)], [const { None }; 3]),
         (9, vec![pod("a", 5)], [const { None }; 3]),
-        // Others: another incarnation, another revision, an older one, none of them all.
+        // Mismatches of the other Pods: another incarnation, another revision, an older one, no Pod at all.
         (20, vec![pod("a", 5)], [Some(pod("a", 5)), other, gone]),
         (20, vec![pod("a", 5)], [Some(pod("a", 5)), Some(pod("b", 6)), Some(pod("c", 10))]),
         (20, vec![pod("a", 5)], [Some(pod("a", 5)), Some(pod("b", 6)), Some(pod("c", 8))]),
@@ -240,8 +241,8 @@ async fn a_server_that_cannot_be_reached_yet_does_not_cost_the_checkpoint() {
 
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_of_a_history_that_was_set_back_leaves_no_pod_that_the_api_server_never_reports() {
-    // etcd was restored to before revision 5 and came past 10 since: a, b and c never were, and no watch from 10 says
-    // so.
+    // etcd was restored to before revision 5 and has advanced past 10 since: a, b and c never existed, and a watch
+    // from 10 does not show it.
     let saved = Checkpoint { cluster: Some("this".into()), ..checkpoint() };
     let sample = answer(200).bytes(&page(20, "", &[pod("new", 18)]));
     let events = watching().line(&event("ADDED", &pod("new", 18))).line(&bookmark(20));

@@ -1,4 +1,4 @@
-//! The watch against scripted answers, under paused time, with a real cache behind it.
+//! The watch against scripted responses, under paused time, with a real cache behind it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -53,7 +53,7 @@ pub(super) fn rig_of(
     Rig { observations, writer, reader, requests, counters, task }
 }
 
-/// Brings what was observed into the cache.
+/// Applies an observation to the cache.
 pub(super) fn take(writer: &mut Writer, observation: Observation) -> Vec<Change> {
     match observation {
         Observation::Relisted { pods, revision } => return writer.relist(pods, revision).publish(),
@@ -67,7 +67,7 @@ pub(super) fn take(writer: &mut Writer, observation: Observation) -> Vec<Change>
 }
 
 impl Rig {
-    /// What was observed next, and what it changed in the cache.
+    /// Returns the next observation and its changes of the cache.
     pub(super) async fn next(&mut self) -> String {
         let observed = tokio::time::timeout(Duration::from_secs(120), self.observations.recv()).await;
         let observation = observed.expect("nothing more was observed").expect("the watch ended");
@@ -89,7 +89,7 @@ impl Rig {
         }
     }
 
-    /// Queries of the requests so far, and when they were made.
+    /// Returns the queries of the requests so far with their times.
     pub(super) fn requests(&self) -> Vec<(Duration, String)> {
         self.requests.lock().clone()
     }
@@ -99,7 +99,7 @@ impl Rig {
     }
 }
 
-/// A streaming list of these Pods.
+/// Returns a streaming list of these Pods.
 pub(super) fn listing(revision: u64, pods: &[String]) -> Answer {
     let answer = pods.iter().fold(answer(200), |answer, pod| answer.line(&event("ADDED", pod)));
     answer.line(&end_of_list(revision)).hang()

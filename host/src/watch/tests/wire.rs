@@ -1,4 +1,4 @@
-//! A fake of the wire for tests: scripted HTTP answers whose bodies take their time, and the requests that were made.
+//! A fake of the wire: scripted HTTP responses with timed bodies, and the recorded requests.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ enum Step {
     Hang,
 }
 
-/// One answer; its body ends in order after its last step.
+/// One response; its body ends regularly after the last step.
 #[derive(Clone)]
 pub(super) struct Answer {
     status: u16,
@@ -48,11 +48,11 @@ impl Answer {
     pub(super) fn wait(self, seconds: u64) -> Self {
         self.step(Step::Wait(Duration::from_secs(seconds)))
     }
-    /// The connection breaks here.
+    /// Breaks the connection here.
     pub(super) fn cut(self) -> Self {
         self.step(Step::Cut)
     }
-    /// Nothing more, and no end.
+    /// Sends nothing more and does not end.
     pub(super) fn hang(self) -> Self {
         self.step(Step::Hang)
     }
@@ -66,11 +66,11 @@ impl Answer {
     }
 }
 
-/// When since the start, in tokio's time, and what: the query of a request for all Pods, or the whole of another's
-/// target.
+/// Times since the start, in tokio's time, and requests: the query of a request for all Pods, or the target of any
+/// other.
 pub(super) type Requests = Arc<Mutex<Vec<(Duration, String)>>>;
 
-/// An API server that sends these answers in turn and then none at all.
+/// Returns an API server that sends these responses in turn and then none.
 pub(super) fn wire(answers: Vec<Answer>) -> (Api, Requests) {
     let requests = Requests::default();
     let answers = Arc::new(Mutex::new(VecDeque::from(answers)));
@@ -105,7 +105,7 @@ pub(super) fn wire(answers: Vec<Answer>) -> (Api, Requests) {
     (Api::new(kube::Client::new(service, "default"), Duration::from_secs(5)), requests)
 }
 
-/// A Pod "shop/<name>" with uid "<name>-uid" as JSON.
+/// Returns a Pod "shop/<name>" with uid "<name>-uid" as JSON.
 pub(super) fn pod(name: &str, revision: u64) -> String {
     format!(
         r#"{{"metadata":{{"namespace":"shop","name":"{name}","uid":"{name}-uid","resourceVersion":"{revision}","annotations":{{"at":"{revision}"}}}}}}"#

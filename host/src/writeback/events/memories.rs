@@ -1,4 +1,4 @@
-//! What one plugin has said, and what follows from it for its next Event.
+//! The Events that one plugin has sent, and the next step for a new one.
 
 use std::{collections::BTreeSet, num::NonZeroUsize, time::Duration};
 
@@ -14,18 +14,17 @@ use crate::writeback::{digest::Digest, waiting::Waiting};
 
 /// The bounds of client-go's spam filter: 25 at once, then one every 5 minutes, for each source and object.
 const POD_RATE: Rate = Rate { burst: 25, refill: Duration::from_secs(300) };
-/// All Events of a plugin: a restart after which there is much to say, then two a second.
+/// The rate of all Events of a plugin: a burst after a restart, then two a second.
 const PLUGIN_RATE: Rate = Rate { burst: 500, refill: Duration::from_millis(500) };
-/// More than this many notes within the window for one reason become one Event, as in client-go.
+/// The most notes for one reason within the window that stay separate Events, as in client-go.
 const SIMILAR: usize = 10;
 const SIMILAR_WINDOW: Duration = Duration::from_secs(600);
-/// How often a series is sent to the API server: client-go ends a series after 6 minutes of silence.
+/// How often a series is updated on the API server. client-go ends a series after 6 minutes of silence.
 pub(super) const SERIES: Duration = Duration::from_secs(360);
-/// The size of client-go's caches, which forget what was not used for the longest time too; at most some 2 MiB a
-/// plugin.
+/// The size of client-go's caches, which are LRU too; at most some 2 MiB per plugin.
 pub(super) const CAPACITY: NonZeroUsize = NonZeroUsize::new(4_096).unwrap(); // not 0: the compiler evaluates it
 
-/// What one plugin has said.
+/// The Events of one plugin.
 pub(super) struct Memories {
     pub(super) all: Bucket,
     pub(super) said: LruCache<Digest, Said>,
@@ -33,7 +32,7 @@ pub(super) struct Memories {
     similar: LruCache<Digest, Similar>,
     pub(super) waiting: Waiting,
     dropped: u64,
-    /// Events that were dropped in favour of other plugins' and are still to be reported.
+    /// Events that were dropped in favour of other plugins' and are not reported yet.
     pub(super) made_room: usize,
 }
 
@@ -50,19 +49,19 @@ struct Similar {
     since: Instant,
 }
 
-/// What to do about an Event.
+/// The next step for an Event.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
-    /// It was said, or waits to be.
+    /// It was sent, or is queued.
     Nothing,
-    /// Too many about one Pod.
+    /// Too many Events about one Pod.
     Drop,
-    /// Too many of one plugin, or others wait already.
+    /// Too many Events of one plugin, or others wait already.
     Wait {
         digest: Digest,
         note: String,
     },
-    /// It may have been said before this process began.
+    /// It may have been sent before this process began.
     Say {
         digest: Digest,
         note: String,
@@ -88,7 +87,7 @@ impl Memories {
         let mut digest = Digest::of(&[about.as_slice(), &[note.as_str()]].concat());
         if !self.said.contains(&digest) && self.is_one_of_many(Digest::of(&about), digest, now) {
             note = combined(&note);
-            // Without the note: all of them are one Event.
+            // Without the note: all of them become one Event.
             digest = Digest::of(&about);
         }
         if self.waiting.has(&digest) {
@@ -122,7 +121,7 @@ impl Memories {
         EventResult::Dropped
     }
 
-    /// Drops the newest Event that waits, for one of another plugin.
+    /// Drops the newest waiting Event in favour of another plugin's.
     pub(super) fn make_room(&mut self, manager: &str) {
         self.waiting.shed();
         self.made_room += 1;
@@ -147,7 +146,7 @@ impl Memories {
     }
 }
 
-/// At most 1 KiB, the API server's bound.
+/// Returns the note of a combined Event, at most 1 KiB, which is the API server's bound.
 fn combined(note: &str) -> String {
     let mut combined = format!("(combined from similar events): {note}");
     combined.truncate(combined.floor_char_boundary(1 << 10));
@@ -168,7 +167,7 @@ pub(super) mod tests {
         Event { target, event_type: EventType::Warning, reason, action, note: note.to_owned() }
     }
 
-    /// Takes the step and lets it succeed.
+    /// Performs the step successfully.
     pub(in super::super) fn done(memories: &mut Memories, event: &Event, now: Instant) -> Step {
         let step = memories.step("podium/shop/a", event, now);
         match &step {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many at once, then one in each time to refill.
+/// A rate: `burst` at once, then one per `refill`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rate {
     pub(super) burst: u64,

@@ -1,4 +1,4 @@
-//! Requests about one Event, and what their answers mean.
+//! Requests about one Event, and the meaning of their responses.
 
 use podium_pods::model::Event;
 use podium_wire::{Timestamp, json::format_timestamp};
@@ -10,23 +10,23 @@ use crate::{
     writeback::{digest::Digest, http, waiting::Entry},
 };
 
-/// `reportingController`.
+/// The `reportingController` of Events.
 const CONTROLLER: &str = "podium.dev/host";
 
 /// Why an Event was not sent.
 pub(super) enum Failure {
-    /// The account may not create it; that may change.
+    /// The account may not create it; this may change.
     Denied(String),
-    /// It will not be taken, others may be.
+    /// This Event is invalid; others may be accepted.
     Refused(String),
-    /// The API server, or a webhook behind it, is not to be reached or overloaded.
+    /// The API server, or a webhook behind it, is unreachable or overloaded.
     Away(String),
     /// Nothing was sent: the API server asked the account to wait.
     Held(String),
 }
 
 impl Failure {
-    /// Returns true where the next request of the same run would fail as well.
+    /// Returns true if the next request of the same run would fail as well.
     pub(super) fn is_away(&self) -> bool {
         matches!(self, Self::Away(_) | Self::Held(_))
     }
@@ -41,7 +41,7 @@ impl From<ApiError> for Failure {
     fn from(error: ApiError) -> Self {
         match error.code() {
             None if matches!(error, ApiError::Held(_)) => Self::Held(error.to_string()),
-            // The namespace is being deleted: no right brings it back.
+            // The namespace is being deleted, so no new grant can help.
             Some(403) if error.has_cause("NamespaceTerminating") => Self::Refused(error.to_string()),
             Some(401 | 403) => Self::Denied(error.to_string()),
             Some(408 | 429 | 500..) | None => Self::Away(error.to_string()),
@@ -60,14 +60,14 @@ fn collection(event: &Event) -> String {
     format!("/apis/events.k8s.io/v1/namespaces/{}/events", event.target.namespace)
 }
 
-/// The Pod's name, cut so that a subdomain remains, and the digest.
+/// Returns the Pod's name, cut so that the result is a valid subdomain, and the digest.
 pub(super) fn name(event: &Event, digest: Digest) -> String {
     const MAX_POD_BYTES: usize = 253 - 33;
     let pod: String = event.target.name.chars().take(MAX_POD_BYTES).collect();
     format!("{}.{}", pod.trim_end_matches(['.', '-']), digest.hex())
 }
 
-/// With microseconds, as the API server insists.
+/// Returns the time with microseconds, which the API server requires.
 pub(super) fn micro_time(now_millis: u64) -> String {
     let millis = i64::try_from(now_millis).unwrap_or(i64::MAX);
     let second = format_timestamp(Timestamp(millis - millis.rem_euclid(1_000)));
@@ -78,8 +78,7 @@ pub(super) fn micro_time(now_millis: u64) -> String {
 pub(super) async fn say(api: &Api, entry: &Entry) -> (Result<(), Failure>, bool) {
     let Entry { sender, event, .. } = entry;
     let (collection, name) = (collection(event), name(event, entry.digest));
-    // A look that fails for another reason than absence, such as a right to create without a right to read, leaves it
-    // to the creation, whose answer shows it too.
+    // If the lookup fails, as with a right to create and none to read, the creation decides.
     if let Ok(look) = http::get(&format!("{collection}/{name}"), sender) {
         match api.bytes(look).await.map_err(Failure::from) {
             Ok(_) => return (Ok(()), false),
@@ -119,7 +118,7 @@ fn body(entry: &Entry, name: &str) -> Value {
     })
 }
 
-/// Sends the count of an Event. Returns false where the API server does not have it any more.
+/// Updates the count of an Event. Returns false if the API server no longer has it.
 pub(super) async fn repeat(api: &Api, entry: &Entry, count: u64) -> Result<bool, Failure> {
     let path = format!("{}/{}", collection(&entry.event), name(&entry.event, entry.digest));
     let series = json!({ "series": { "count": count, "lastObservedTime": micro_time(entry.at_millis) } });

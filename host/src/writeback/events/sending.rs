@@ -1,5 +1,5 @@
-//! Events that wait, on their way: plugins take turns with one Event each, so that a plugin whose Events take long, or
-//! are many, has others wait for one of its requests at most.
+//! Sends waiting Events: plugins take turns with one Event each, so that a plugin with slow or numerous Events delays
+//! another by at most one of its requests.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,23 +23,23 @@ use crate::{
     writeback::{DEADLINE, waiting::Entry},
 };
 
-/// How often Events that wait are looked at.
+/// How often waiting Events are checked.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Events under way at one time, each of another plugin.
+/// The most Events that are sent concurrently, each of another plugin.
 const PARALLEL: usize = 8;
 
-/// The order of the plugins.
+/// The round robin of the plugins.
 #[derive(Default)]
 struct Turns {
-    /// Managers that have an Event under way.
+    /// Managers whose Event is being sent.
     under_way: BTreeSet<String>,
-    /// The manager that had its turn last.
+    /// The manager of the latest turn.
     last: String,
 }
 
 impl Events {
-    /// Sends Events that wait, at their plugin's rate, for as long as it is polled. `senders` returns the senders
-    /// that may send Events now; Events of others are dropped.
+    /// Sends waiting Events at their plugin's rate, for as long as it is polled. `senders` returns the senders that
+    /// may send Events now; Events of others are dropped.
     pub(in super::super) async fn send_waiting(
         &self,
         api: &Api,
@@ -66,7 +66,8 @@ impl Events {
             }
             while turns.under_way.len() < PARALLEL {
                 let Some(entry) = self.next(api, &mut turns) else { break };
-                // The look and the creation together: a slow one is found by the look of the next attempt.
+                // One deadline for lookup and creation: the lookup of the next attempt finds an Event whose creation
+                // was slow.
                 let api = api.until(Instant::now() + DEADLINE);
                 sending.push(async move {
                     let (result, _) = say(&api, &entry).await;
@@ -76,7 +77,7 @@ impl Events {
         }
     }
 
-    /// Drops Events that have waited too long and those of senders that are no more.
+    /// Drops Events that have waited too long and those of unknown senders.
     fn sort_out(&self, senders: Vec<Sender>, report: &impl Fn(&str, EventResult)) {
         let senders: BTreeMap<String, Sender> =
             senders.into_iter().map(|sender| (sender.manager.clone(), sender)).collect();
@@ -104,8 +105,8 @@ impl Events {
         }
     }
 
-    /// Returns an Event of the plugin whose turn it is: at its rate, and unless the API server asked its account to
-    /// wait.
+    /// Returns an Event of the plugin whose turn it is, if its rate permits and the API server did not ask its
+    /// account to wait.
     fn next(&self, api: &Api, turns: &mut Turns) -> Option<Entry> {
         let (now, mut all) = (Instant::now(), self.memories.lock());
         let waits = |manager: &String, of: &Memories| !of.waiting.is_empty() && !turns.under_way.contains(manager);
@@ -121,7 +122,7 @@ impl Events {
             }
             let next = memories.waiting.next(now);
             if let Some(entry) = next.filter(|entry| api.held(entry.sender.impersonate.as_deref()).is_none()) {
-                // Each attempt counts: namespaces that refuse are as many requests.
+                // Each attempt counts, because refused requests are requests too.
                 memories.all.take(now);
                 turns.last.clone_from(&manager);
                 turns.under_way.insert(manager);
@@ -136,7 +137,7 @@ impl Events {
         let was_sent = result.is_ok();
         if let Err(failure) = result {
             match failure {
-                // It keeps its place: the hold is looked at before the next attempt.
+                // The Event keeps its place: the hold is checked before the next attempt.
                 Failure::Held(_) => return,
                 Failure::Refused(message) => warn(entry, &message, "Event was refused"),
                 Failure::Denied(message) | Failure::Away(message) => {
@@ -150,7 +151,7 @@ impl Events {
             if was_sent {
                 memories.said(entry.digest, 1, now);
             }
-            // One that was taken out meanwhile was counted then.
+            // An Event that was removed meanwhile is already counted.
             waited.then(|| if was_sent { EventResult::Sent } else { memories.drop_one(manager) })
         });
         if let Some(result) = result {

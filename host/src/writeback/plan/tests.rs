@@ -245,7 +245,8 @@ fn the_later_of_two_patches_is_compared_with_what_the_earlier_leaves() {
 }
 
 proptest! {
-    /// Sent one by one or as planned, labels and finalizers end up the same; every write is accounted for once.
+    /// Sending the writes one by one and as planned must lead to the same labels and finalizers, and every write must
+    /// be reported once.
     #[test]
     fn a_plan_does_what_its_writes_would_do_one_by_one(steps in proptest::collection::vec((0..5_u8, 0..3_usize, 0..2_u8), 0..12)) {
         let view = cached(|_| ());

@@ -1,4 +1,4 @@
-//! Against a fake of the wire: every request is recorded, every answer is scripted.
+//! Delivery against a fake of the wire: every request is recorded, every response is scripted.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -29,7 +29,7 @@ struct Seen {
     body: Value,
 }
 
-/// None: no answer ever.
+/// `None`: no response.
 type Answer = Option<(u16, Value)>;
 
 #[derive(Clone, Default)]
@@ -241,7 +241,7 @@ async fn an_overloaded_server_is_left_alone_for_as_long_as_it_asks() {
     assert_eq!(deliver(&wire, [evict()]).await.retry_after, None);
 }
 
-/// Everything about objects of its own, so that nothing depends on anything.
+/// Returns applies of independent objects.
 fn objects(count: usize) -> Vec<Action> {
     let object = |index| match apply(&[]) {
         Action::ApplyObject { mut object, mut body, owner } => {
@@ -256,7 +256,7 @@ fn objects(count: usize) -> Vec<Action> {
 
 #[tokio::test(start_paused = true)]
 async fn a_delivery_takes_ten_seconds_at_most_and_what_was_not_tried_then_is_not_sent() {
-    // The first object is looked for in vain for 8 s and then applied, the second for the 2 s that are left.
+    // The lookup of the first object takes 8 s, and its apply succeeds; the second object gets the remaining 2 s.
     let applied = || Some((201, json!({})));
     let wire = Wire::answering([None, applied(), None]);
     let started = Instant::now();
@@ -321,7 +321,7 @@ async fn a_resource_that_is_not_served_is_invalid_with_the_reason_and_no_object_
     };
     let about =
         |name: &str| json!({ "kind": "Status", "code": 404, "reason": "NotFound", "details": { "name": name } });
-    // Of a group that nothing serves, and of a built-in group that lacks the resource.
+    // A group that is not served, and a built-in group without the resource.
     for absent in [json!("404 page not found"), about("")] {
         let absent = || Some((404, absent.clone()));
         let wire = Wire::answering([absent(), absent()]);
@@ -417,7 +417,7 @@ async fn an_object_is_applied_when_it_changes_and_after_a_restart_not_again() {
 
     let restarted = Wire::answering([Some((200, seen[2].body.clone()))]);
     assert_eq!(apply_with(&restarted.writeback(), &[("k", "2")], 3).await, (WriteResult::Unchanged, 0));
-    // A field that the body has lost is taken away, though the live object holds all that is left.
+    // A field that was removed from the body is removed, although the live object contains all of the remaining body.
     let shrunk = Wire::answering([Some((200, seen[2].body.clone())), Some((200, json!({})))]);
     assert_eq!(apply_with(&shrunk.writeback(), &[], 3).await, (WriteResult::Applied, 1));
 }
@@ -442,7 +442,8 @@ async fn after_an_apply_whose_answer_was_lost_the_state_before_it_is_applied_aga
         Some((200, body))
     };
     let applied = || Some((200, json!({})));
-    // The first apply; the second, lost, of which a look shows nothing; the first once more, in vain, and once more.
+    // The first body is applied; the response to the second is lost and the read shows nothing; the first body fails
+    // once more, and is applied.
     let wire = Wire::answering([status(404, "", ""), applied(), None, found("1"), applied(), applied()]);
     let writeback = wire.writeback();
     assert_eq!(apply_with(&writeback, &[("k", "1")], 0).await.0, WriteResult::Applied);
@@ -496,11 +497,11 @@ async fn an_event_goes_with_a_change_and_a_restart_does_not_say_it_again() {
         (&event.body["action"], &event.body["reportingController"]),
         (&json!("Diagnose"), &json!("podium.dev/host"))
     );
-    // All unchanged: a repeat, without so much as a read.
+    // All writes are unchanged: the Event is a repeat, and nothing is read.
     assert_eq!(say(&Wire::default(), vec![label("a", "1")]).await, 0);
-    // Not done: the run is repeated and says it then.
+    // The write failed: the run is repeated and emits the Event again.
     assert_eq!(say(&Wire::answering([status(403, "", "")]), vec![label("a", "2")]).await, 1);
-    // Without writes it is looked for first.
+    // Without writes the Event is looked up first.
     let name = event.body["metadata"]["name"].as_str().unwrap();
     let found = Wire::answering([Some((200, json!({})))]);
     assert_eq!(say(&found, Vec::new()).await, 0);
@@ -548,12 +549,12 @@ async fn events_end_at_the_first_that_the_server_does_not_answer() {
         assert_eq!(sent.events, [EventResult::Delayed; 3]);
         wire.seen();
     }
-    // One that is refused says nothing of the others.
+    // A refused Event says nothing about the others.
     let refused = || [status(404, "", ""), status(422, "", "")];
     let wire = Wire::answering([refused(), refused(), refused()].into_iter().flatten());
     let staged = Staged { writes: Vec::new(), events: events() };
     assert_eq!(wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await.requests, 3);
-    // After a write that was turned away, none is tried, though another was applied.
+    // After an overloaded response no Event is tried, although another write was applied.
     let wire = Wire::answering([pod("u1", "2"), status(404, "", ""), status(429, "", "")]);
     let staged = staged_event(vec![label("a", "2"), apply(&[])]);
     let answer = wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await;

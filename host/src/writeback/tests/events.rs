@@ -22,18 +22,18 @@ use crate::writeback::{
 
 #[derive(Clone)]
 struct Wire {
-    /// What an Event's creation is answered, and a patch of a Pod.
+    /// The status of an Event's creation, and of a patch of a Pod.
     create: Arc<AtomicU16>,
     patch: Arc<AtomicU16>,
-    /// How Events in the namespace `odd` are answered, and after how long.
+    /// The response to Events in the namespace `odd`, and its delay.
     odd: Arc<Mutex<(u16, Value, Duration)>>,
     /// Namespace and name.
     made: Arc<Mutex<BTreeSet<(String, String)>>>,
     requests: Arc<Mutex<u32>>,
     began: Instant,
-    /// The senders of the plugins that are loaded.
+    /// The senders of the loaded plugins.
     loaded: Arc<Mutex<Vec<Sender>>>,
-    /// What the time of day differs by from the time since the start.
+    /// The difference between the time of day and the time since the start.
     set_millis: Arc<AtomicU64>,
 }
 
@@ -82,7 +82,7 @@ impl Wire {
         u64::try_from(self.began.elapsed().as_millis()).unwrap() + self.set_millis.load(SeqCst)
     }
 
-    /// Loads a plugin, in the place of one of that name.
+    /// Loads a plugin, replacing one of that name.
     fn load(&self, manager: &str, account: Option<&str>) {
         self.unload(manager);
         self.loaded.lock().push(Sender { manager: manager.into(), impersonate: account.map(Into::into) });
@@ -92,7 +92,7 @@ impl Wire {
         self.loaded.lock().retain(|sender| sender.manager != manager);
     }
 
-    /// Has an Event of the plugin wait.
+    /// Queues an Event of the plugin.
     async fn delay(&self, writeback: &Writeback, manager: &str, namespace: &str, pod: usize) -> Vec<EventResult> {
         let target = PodKey::new(namespace, &format!("cart-{pod}"), &format!("{namespace}-{pod}"));
         let loaded = self.loaded.lock().iter().find(|sender| sender.manager == manager).cloned();
@@ -103,7 +103,7 @@ impl Wire {
         sent.events
     }
 
-    /// Lets waiting Events be sent for so many seconds. Returns the results of a plugin's Events and their seconds.
+    /// Sends waiting Events for this many seconds. Returns the results of a plugin's Events and their seconds.
     async fn sent(&self, writeback: &Writeback, of: &str, seconds: u64) -> Vec<(EventResult, u64)> {
         let (results, began) = (Mutex::new(Vec::new()), Instant::now());
         let sending = writeback.send_waiting_events(
@@ -122,14 +122,14 @@ impl Wire {
         self.made.lock().len()
     }
 
-    /// An Event about one of many Pods, alone.
+    /// Emits one Event about one of many Pods.
     async fn emit(&self, writeback: &Writeback, pod: usize) -> Vec<EventResult> {
         let target = PodKey::new("shop", &format!("cart-{pod}"), &format!("u{pod}"));
         let staged = Staged { writes: Vec::new(), events: vec![event(&target)] };
         writeback.deliver(&sender(), &target, &View(Vec::new()), staged, self.now()).await.events
     }
 
-    /// Lets waiting Events be sent for so many seconds. Returns their results.
+    /// Sends waiting Events for this many seconds. Returns their results.
     async fn wait(&self, writeback: &Writeback, seconds: u64) -> Vec<EventResult> {
         let results = Mutex::new(Vec::new());
         let sending = writeback.send_waiting_events(
@@ -212,7 +212,7 @@ async fn what_does_not_fit_or_is_never_taken_is_counted_as_dropped() {
     let (wire, writeback) = Wire::new();
     wire.create.store(422, SeqCst);
     assert_eq!(wire.emit(&writeback, 0).await, [EventResult::Dropped]);
-    // What has waited for an hour has no reader any more.
+    // An Event that has waited for an hour has no readers.
     wire.create.store(403, SeqCst);
     assert_eq!(wire.emit(&writeback, 1).await, [EventResult::Delayed]);
     assert_eq!(wire.wait(&writeback, 4_000).await, [EventResult::Dropped]);
@@ -341,7 +341,7 @@ async fn events_that_wait_are_dropped_with_their_plugin_and_with_the_account_tha
     }
     wire.unload("podium/shop/a");
     assert_eq!(wire.wait(&writeback, 60).await, [EventResult::Dropped; 100]);
-    // Of a run that was under way when its plugin was taken out.
+    // Events of a run that was under way when its plugin was unloaded.
     wire.delay(&writeback, "podium/shop/a", "shop", 600).await;
     assert_eq!(wire.wait(&writeback, 60).await, [EventResult::Dropped]);
     wire.load("podium/shop/a", None);

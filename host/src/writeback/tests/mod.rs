@@ -1,4 +1,4 @@
-//! Tests of delivery to an API server that is scripted, of Events, and of an overloaded API server.
+//! Tests of delivery to a scripted API server, of Events, and of an overloaded API server.
 
 mod delivery;
 mod events;

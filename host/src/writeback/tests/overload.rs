@@ -46,7 +46,8 @@ struct Refusal {
     body: String,
 }
 
-/// As the API server's filter for priority and fairness answers: no Status, and a header that all of its answers have.
+/// The response of the API server's priority and fairness filter: not a Status, with a header that all of its
+/// responses have.
 fn fairness(seconds: u64) -> Refusal {
     Refusal { code: 429, retry_after: seconds, body: "Too many requests, please try again later.\n".into() }
 }
@@ -62,7 +63,7 @@ fn budget(seconds: u64) -> Refusal {
     Refusal { code: 429, retry_after: seconds, body: body.to_string() }
 }
 
-/// As of a budget whose count was changed by somebody else each time that the API server wanted to lower it.
+/// The response for a budget whose count another client changes each time that the API server wants to decrement it.
 fn contested(seconds: u64) -> Refusal {
     let message = "Timeout: couldn't update PodDisruptionBudget \"cart\" due to conflicts";
     let details = json!({ "retryAfterSeconds": seconds });
@@ -112,8 +113,7 @@ fn name(index: u64) -> String {
     format!("cart-{index:04}")
 }
 
-/// A cluster of [`PODS`] Pods, and workers. `rule` says what the server refuses: after so long, to that account, at
-/// that path.
+/// A cluster of [`PODS`] Pods with workers. `rule` returns the server's error by time, account and path.
 fn cluster(rule: impl Fn(Duration, &str, &str) -> Option<Refusal> + Send + Sync + 'static) -> Cluster {
     let (began, requests) = (Instant::now(), Arc::<Mutex<Vec<_>>>::default());
     let (log, rule, revision) = (requests.clone(), Arc::new(rule), Arc::new(AtomicU64::new(9)));
@@ -182,7 +182,7 @@ impl Cluster {
         self.dispatch.registry.put(spec, plugin, sender, Arc::new(PluginStatus::default()), None)
     }
 
-    /// A plugin that sets the label of its account's name to the wave's number.
+    /// A plugin that sets the label named for its account to the number of the wave.
     fn labels(&self, account: &'static str) -> Lane {
         let wave = self.wave.clone();
         self.load(&format!("labels-{account}"), account, move |request| {
@@ -238,7 +238,7 @@ async fn a_busy_api_server_gets_one_request_a_second_from_whom_it_asked_to_wait_
     assert!((1..=24).contains(&cluster.requests(Some("a"), 1, 25)), "{}", cluster.requests(Some("a"), 1, 25));
     assert!(cluster.requests(None, 26, 27) <= WORKERS, "what was under way");
     assert!((1..=18).contains(&cluster.requests(None, 27, 45)), "{}", cluster.requests(None, 27, 45));
-    // For keys whose answer was lost, one live read determines what the next run has to see.
+    // After a lost response one live read determines the expectation of the next run.
     let (writes, reads) = (2 * PODS as usize, 2 * WORKERS);
     assert!((writes..=writes + reads).contains(&cluster.requests(None, 45, 50)));
     assert!(cluster.attempts.load(SeqCst) > 1);
@@ -260,9 +260,9 @@ async fn evictions(refused: fn(u64) -> Refusal) {
     cluster.at(8).await;
     assert_eq!(cluster.labelled("b", "1"), PODS as usize);
     cluster.at(35).await;
-    // Each of its keys by itself: at 0, 10, 20 and 30 s.
+    // Each key by itself: at 0, 10, 20 and 30 s.
     assert_eq!(cluster.requests(Some("a"), 0, 35), 400);
-    // Of one account, evictions that have to wait do not hold what is no eviction.
+    // Evictions that have to wait do not hold other requests of the same account.
     let of_a = cluster.labels("a");
     cluster.add(of_a, 100..200);
     cluster.at(36).await;

@@ -1,4 +1,5 @@
-//! Ingest loop, queue and workers on as many threads, and Pods that come and go while runs on them are under way.
+//! Ingest loop, queue and workers on several threads, with Pods that are created and deleted while runs on them are
+//! under way.
 
 use std::collections::HashMap;
 
@@ -7,17 +8,17 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 
 use super::*;
 
-/// `just test-deletions` has more.
+/// The number of Pods; `just test-deletions` uses more.
 const PODS: usize = 10_000;
-/// Pods that are there at a time.
+/// The number of Pods at a time.
 const ALIVE: usize = 200;
 const WORKERS: usize = 4;
-/// What does not come for so long, while nothing else does, is lost.
+/// Without progress for this long, a delivery is lost.
 const STANDSTILL: Duration = Duration::from_secs(60);
 
-/// Fails now and then.
+/// Returns an outcome that fails sometimes.
 fn verdict(request: &Request) -> Verdict {
-    // Of each run another.
+    // Differs between runs.
     match (request.seed >> 40) % 7 {
         0 => failure(),
         1 => Ok(Outcome::RequeueAfter(Duration::ZERO)),
@@ -25,11 +26,11 @@ fn verdict(request: &Request) -> Verdict {
     }
 }
 
-/// By uid, the last states that runs were given that settled on the deletion.
+/// The last states of settled deletions, by uid.
 type Settled = Mutex<HashMap<Arc<str>, Vec<Option<u64>>>>;
 
-/// Events as a cluster has them: a Pod is made, changes its status and is gone soon after, while others are. Names are
-/// used again.
+/// Returns events as a cluster sends them: Pods are created, change their status and are deleted soon, interleaved.
+/// Names are reused.
 fn history(pods: usize, deleted: &mut HashMap<Arc<str>, u64>) -> Vec<Vec<PodEvent>> {
     let mut random = SmallRng::seed_from_u64(7);
     let mut names: Vec<_> = (0..ALIVE).map(|name| format!("cart-{name}")).collect();
@@ -74,7 +75,7 @@ async fn every_deletion_is_delivered_once_and_with_the_last_state_whatever_runs_
     rig.load(None, move |request, delivered| {
         let noted = noted.clone();
         async move {
-            // A run under way: others go on meanwhile.
+            // Yields, so that other runs continue meanwhile.
             tokio::task::yield_now().await;
             let verdict = verdict(&request);
             if let (Delivered::Deleted(last), Ok(Outcome::Settled)) = (delivered, &verdict) {
@@ -92,7 +93,7 @@ async fn every_deletion_is_delivered_once_and_with_the_last_state_whatever_runs_
     for batch in history {
         observed.send(Observation::Events(batch)).await.unwrap();
     }
-    // It ends when it has taken all.
+    // The loop ends after the last observation.
     drop(observed);
     ingesting.join_next().await.unwrap().unwrap();
     let (mut left, mut since) = (usize::MAX, Instant::now());

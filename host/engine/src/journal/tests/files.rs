@@ -1,4 +1,4 @@
-//! Claims about the journal on a real disk, one directory each.
+//! The journal on a real disk, with a directory per test.
 
 use std::{fs, path::Path};
 
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::{frames::HEADER_BYTES, journal::*};
 
-/// What a restart sees in a directory.
+/// Returns the journal as a restart opens it.
 pub(super) fn reopen(directory: &Path) -> Opened {
     open(directory, 0).unwrap()
 }
@@ -20,7 +20,7 @@ pub(super) fn key(number: usize) -> PodKey {
     PodKey::new("shop", &format!("cart-{number}"), &format!("00000000-0000-4000-8000-{number:012x}"))
 }
 
-/// Notes a first run without waiting for it to be written.
+/// Records a first run without waiting for the write.
 pub(super) fn enter(account: &Account, key: &PodKey) {
     let _ = account.note(key);
 }
@@ -29,14 +29,14 @@ pub(super) fn write(opened: &mut Opened) {
     opened.store.write(&opened.journal).unwrap();
 }
 
-/// The pending deletions of a plugin after a restart, if no Pod is left.
+/// Returns the pending deletions of a plugin after a restart, if no Pod is left.
 pub(super) fn pending_deletions(directory: &Path, plugin: &str) -> Vec<PodKey> {
     let Opened { journal, recovery, .. } = reopen(directory);
     let _ = recovery.record_deletions(&journal, None, |_| Found::Absent);
     journal.account(&id(plugin)).pending_deletions()
 }
 
-/// A journal in which two plugins ran on Pods 0 and 1, and the first settled on 0; closed.
+/// Returns a closed journal in which two plugins ran on Pods 0 and 1, and the first one settled on 0.
 fn used() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let mut opened = reopen(directory.path());
@@ -142,7 +142,7 @@ fn a_journal_much_longer_than_what_counts_is_rewritten_and_keeps_exactly_that() 
         }
     }
     write(&mut opened);
-    // 12,010 entries of 140 bytes would be 1.6 MB; rewritten after 8,222.
+    // 12,010 entries of 140 bytes would be 1.6 MB; the file is rewritten after 8,222.
     let bytes = opened.journal.figures().bytes;
     assert!(bytes < 600_000, "{bytes}");
     assert_eq!(fs::metadata(directory.path().join("journal")).unwrap().len(), bytes);
@@ -166,7 +166,7 @@ fn what_a_plugin_ran_on_is_kept_for_a_week_without_the_plugin_and_no_longer() {
     assert_eq!(start(5 * DAY), [(id("tidy"), 1)], "counted from the first start without it");
     assert_eq!(start(8 * DAY - 1), [(id("tidy"), 1)]);
     assert_eq!(absent(8 * DAY), []);
-    // Entries that were not written are not forgotten; and a plugin that comes back begins again.
+    // Entries that were not written are kept; and a plugin that is loaded again starts from nothing.
     let mut opened = reopen_at(directory.path(), 7 * DAY);
     assert_eq!(opened.journal.account(&id("tidy")).number(), Number(0));
     write(&mut opened);
@@ -177,7 +177,7 @@ fn what_a_plugin_ran_on_is_kept_for_a_week_without_the_plugin_and_no_longer() {
         (pending_deletions(directory.path(), "tidy"), pending_deletions(directory.path(), "count").len()),
         (vec![], 2)
     );
-    // Its number is free for another, which gets nothing of what was its.
+    // The number is reused for another plugin, which gets none of the entries.
     let opened = reopen(directory.path());
     let other = opened.journal.account(&id("other"));
     let _ = opened.recovery.record_deletions(&opened.journal, None, |_| Found::Absent);
@@ -204,7 +204,7 @@ async fn a_disk_that_takes_nothing_is_logged_once_and_what_waited_is_written_whe
     let directory = tempfile::tempdir().unwrap();
     let mut opened = reopen(directory.path());
     let account = opened.journal.account(&id("tidy"));
-    // Stands for a full disk: a handle that cannot be written.
+    // A read-only handle simulates a full disk.
     let good = opened.store.replace_file(fs::File::open(directory.path().join("journal")).unwrap());
     let pod = key(0);
     let mut first = Box::pin(account.enter(&pod));
@@ -264,7 +264,7 @@ fn a_journal_keeps_the_first_cluster_that_it_is_given_and_refuses_another_one() 
     assert_eq!(opened.journal.of_cluster(&one), Ok(()));
     write(&mut opened);
     drop(opened);
-    // It is in the file, also in one that was rewritten: this process was not given it before.
+    // The number is in the file, also after a rewrite, although this process did not assign it.
     let mut opened = reopen(directory.path());
     assert!(opened.journal.of_cluster(&other).is_err());
     opened.store.compact_now(&opened.journal);

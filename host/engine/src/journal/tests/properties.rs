@@ -1,4 +1,5 @@
-//! The journal against a naive model: random steps and restarts, and files cut and flipped at every place.
+//! The journal against a naive model: random steps and restarts, and files that are truncated and corrupted at every
+//! place.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +20,7 @@ enum Step {
     Settle(usize, usize),
     Gone(usize),
     Write,
-    /// The process ends, with or without what waits being written, and another begins.
+    /// The process ends, with or without writing the pending entries, and another one starts.
     Restart {
         written: bool,
     },
@@ -40,7 +41,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 type Pairs = BTreeSet<(usize, usize)>;
 
-/// What a restart reads, were every Pod gone.
+/// Returns the pairs that a restart reads if every Pod is gone.
 fn read(directory: &std::path::Path) -> Pairs {
     let pods: BTreeMap<PodKey, usize> = (0..PODS).map(|number| (key(number), number)).collect();
     let pairs = |(plugin, name)| {
@@ -53,9 +54,9 @@ fn read(directory: &std::path::Path) -> Pairs {
 struct Model {
     live: Pairs,
     gone: Pairs,
-    /// What a restart would find.
+    /// The pairs that a restart would read.
     on_disk: Pairs,
-    /// Of what the file has an entry, whatever came after it.
+    /// Pairs with an entry in the file, regardless of later entries.
     named: Pairs,
     waiting: Pairs,
 }
@@ -66,7 +67,7 @@ impl Model {
         self.on_disk = self.live.clone();
     }
 
-    /// What has settled goes, and what was entered again after that stays, though neither was written yet.
+    /// Removes settled pairs. Pairs that were entered again stay, although neither entry was written yet.
     fn compact(&mut self) {
         self.on_disk = self.live.intersection(&self.named).copied().collect();
         self.named = self.on_disk.clone();
@@ -134,7 +135,7 @@ proptest! {
     }
 }
 
-/// A file of some entries; how long it was after each, and what counted then.
+/// Returns a file with some entries, and for each entry the length of the file and the valid pairs.
 fn grown() -> (tempfile::TempDir, Vec<(usize, Pairs)>) {
     let directory = tempfile::tempdir().unwrap();
     let mut opened = reopen(directory.path());
@@ -157,7 +158,7 @@ fn grown() -> (tempfile::TempDir, Vec<(usize, Pairs)>) {
     (directory, after)
 }
 
-/// What counted when the file was at most so long.
+/// Returns the pairs of the file at this length.
 fn before(after: &[(usize, Pairs)], length: usize) -> Pairs {
     let whole = after.iter().take_while(|(end, _)| *end <= length);
     whole.last().map(|(_, live)| live.clone()).unwrap_or_default()

@@ -64,7 +64,7 @@ fn deliveries() -> impl Strategy<Value = Vec<Delivery>> {
 /// The cluster's events in their order, and the Pods after each.
 struct History {
     events: Vec<PodEvent>,
-    /// One more than events: the first is the state before all events.
+    /// One more than there are events: the first is the state before all events.
     states: Vec<(Revision, Pods)>,
 }
 
@@ -274,7 +274,7 @@ proptest! {
             pod.status.phase = format!("phase-of-l{phase}");
             cached(&pod)
         };
-        // All that a plugin can observe of the answers and of their cost.
+        // All properties of the answers and of their cost that a plugin can observe.
         let seen = |pods: Vec<Arc<CachedPod>>| {
             let (mut writer, reader) = cache::new(7);
             if listed {

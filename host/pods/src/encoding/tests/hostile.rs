@@ -1,5 +1,5 @@
-//! Tests with hostile input: bytes that are no JSON, values that look like what the encoding uses, Pods of another
-//! tenant, and the bytes of another process.
+//! Tests with hostile input: bytes that are not JSON, values that look like placeholders or sentinels, Pods of
+//! another tenant, and the bytes of another process.
 
 use podium_wire::{Section, SectionBytes, SectionSet};
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! The stored sections of a Pod are those of the one decoder, and its JSON is restored.
+//! The stored sections of a Pod must equal those of the decoder, and its JSON must be restored.
 
 mod hostile;
 mod own_values;
@@ -29,7 +29,7 @@ fn of_the_whole_and(section: Section) -> SectionSet {
     SectionSet::EMPTY.with(section).with(Section::Full)
 }
 
-/// Compares a Pod as read with the decoder's output.
+/// Compares a Pod that was read with the decoder's output.
 pub(super) fn same_as_decoded(read: &Read<'_>, json: &[u8]) {
     let decoded = podium_wire::json::decode(json).unwrap();
     let expected = SectionBytes::encode(&decoded).unwrap();
@@ -48,7 +48,7 @@ pub(super) fn same_as_decoded(read: &Read<'_>, json: &[u8]) {
     assert_eq!(read.packed.phase(identity), decoded.status.phase);
 }
 
-/// Returns the object as it is restored.
+/// Returns the expected restored object.
 pub(super) fn without_managed_fields(json: &[u8]) -> String {
     let mut value: Value = serde_json::from_slice(json).unwrap();
     value["metadata"].as_object_mut().unwrap().remove("managedFields");
@@ -101,12 +101,12 @@ fn a_spec_and_a_status_of_one_text_are_two_parts() {
         let json = format!("{identity}{parts}}}");
         let first = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
         same_as_decoded(&first, json.as_bytes());
-        // Now both are known.
+        // Now both skeletons are known.
         same_as_decoded(&pool.read(json.as_bytes(), &mut scratch, none).unwrap(), json.as_bytes());
     }
 }
 
-/// Values that networks, StatefulSets, CronJobs and the kubelet write to only one Pod.
+/// Returns values that networks, StatefulSets, CronJobs and the kubelet write to only one Pod.
 pub(super) fn of_its_own(own: u64) -> Value {
     let mut object = pod(1, own, "Running");
     let name = object["metadata"]["name"].as_str().unwrap().to_owned();
@@ -146,9 +146,9 @@ fn pods_of_a_stateful_set_and_of_a_cron_jobs_runs_share_their_parts() {
         let mut kept = Vec::new();
         for name in names {
             let (owner, last) = name.rsplit_once('-').unwrap();
-            // The last part of a Job's Pod is no number, and no label has it.
+            // The last part of a Job's Pod name is not a number, and no label contains it.
             let index = if last.len() == 5 { "0" } else { last };
-            // In an API server's order.
+            // In the order of an API server.
             let json = format!(
                 concat!(
                     r#"{{"metadata":{{"name":"{name}","generateName":"{owner}-","namespace":"shop","uid":"uid-of-{name}","#,
@@ -181,7 +181,7 @@ fn what_pods_have_in_common_is_what_has_the_same_bytes_for_any_of_them() {
     let owned_by_another = read(&object);
     assert!(one.has_in_common(&owned_by_another, Section::Labels));
     assert!(!one.has_in_common(&owned_by_another, Section::Owners));
-    // The name is in the labels of a StatefulSet's Pods.
+    // The labels of a StatefulSet's Pods contain the name.
     let mut object = pod(1, 1, "Running");
     let mut named = |own: u64| {
         let name = pod(1, own, "Running")["metadata"]["name"].clone();
@@ -201,7 +201,7 @@ fn parts_that_are_empty_null_or_not_there_are_read() {
         let json = format!("{{{metadata}{rest}}}");
         let first = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
         same_as_decoded(&first, json.as_bytes());
-        // Now its fragments are known, and two of them may have the same text.
+        // Its fragments are known now, and two of them may have the same text.
         let read = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
         same_as_decoded(&read, json.as_bytes());
         let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
@@ -349,7 +349,7 @@ fn managed_fields_end_where_they_are_closed_whatever_is_in_them() {
     let object = pod(1, 3, "Running");
     let first = pool.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed;
     let expected = without_managed_fields(written(&object).as_bytes());
-    // Brackets in texts and arrays within, and what looks like the end followed by a spec.
+    // Brackets in strings and nested arrays, and a string that looks like the end followed by a spec.
     for entry in [
         json!({"manager": "a]b"}),
         json!({"manager": "]},\"spec\":{}"}),
@@ -366,7 +366,7 @@ fn managed_fields_end_where_they_are_closed_whatever_is_in_them() {
         let back: Value = serde_json::from_slice(&read.packed.json(identity).unwrap()).unwrap();
         assert_eq!(back.to_string(), expected);
     }
-    // A member after them is not a part of them.
+    // A member after managedFields does not belong to them.
     let later = written(&object).replacen(r#"]},"spec":"#, r#"],"later":[7]},"spec":"#, 1);
     let read = pool.read(later.as_bytes(), &mut scratch, |_, _, _| Some(&first)).unwrap();
     let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
@@ -407,7 +407,7 @@ fn sections_have_changed_where_their_bytes_differ() {
     assert!(seen.len() > 10, "{seen:?}");
 }
 
-/// The same metadata for all.
+/// Returns another object with the same metadata.
 fn states_of_one(object: &Value) -> Value {
     let mut metadata = pod(1, 1, "Running")["metadata"].clone();
     metadata["resourceVersion"] = object["metadata"]["resourceVersion"].clone();

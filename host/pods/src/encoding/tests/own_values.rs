@@ -1,5 +1,5 @@
-//! Tests of Pods with values that no other Pod has: they cost their bytes, share everything else, and come out as
-//! decoded.
+//! Tests of Pods with values that no other Pod has: they add only the bytes of these values, share everything else,
+//! and are restored as decoded.
 
 use podium_wire::{Section, SectionSet};
 use proptest::prelude::*;
@@ -22,7 +22,7 @@ fn read(pool: &SkeletonPool, scratch: &mut Scratch, object: &Value, held: Option
     read.packed
 }
 
-/// Sets a value of the Pod's own, and returns its number of bytes in JSON.
+/// Sets a value that no other Pod has, and returns its length in JSON.
 type Change = fn(&mut Value, u64) -> usize;
 
 fn set(object: &mut Value, pointer: &str, text: String) -> usize {
@@ -72,7 +72,7 @@ fn a_value_of_its_own_costs_its_bytes_and_pods_share_the_rest() {
             let without = own_bytes(&pool.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed);
             let bytes = change(&mut object, own);
             let packed = read(&pool, &mut scratch, &object, None);
-            // The first ones are as they are.
+            // The first ones are stored without generalisation.
             assert!(own < 20 || own_bytes(&packed) <= without + bytes + 8, "{what}: {without} and {bytes}, {packed:?}");
             kept.push(packed);
         }
@@ -91,7 +91,7 @@ fn a_value_of_its_own_costs_its_bytes_and_pods_share_the_rest() {
     }
 }
 
-/// The annotation of OVN-Kubernetes: a gateway for the Pods of a node, and an address of each Pod.
+/// Returns the annotation of OVN-Kubernetes: a gateway that the Pods of a node share, and an address of each Pod.
 fn pod_networks(own: u64) -> String {
     let (node, pod) = (own % 7, own + 2);
     let mac = format!("0a:58:0a:80:{node:02x}:{pod:02x}");
@@ -106,14 +106,14 @@ fn pod_networks(own: u64) -> String {
 #[test]
 fn of_json_in_an_annotation_only_the_words_that_differ_are_stored() {
     let (pool, mut scratch) = pool();
-    // What is learned comes from Pods that are still there.
+    // Only Pods that still exist are learned from.
     let mut kept = Vec::new();
     for own in 0..200 {
         let mut object = pod_json(1, own, "Running");
         let without = pool.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed.own_bytes().len();
         object["metadata"]["annotations"]["k8s.ovn.org/pod-networks"] = pod_networks(own).into();
         let packed = read(&pool, &mut scratch, &object, None);
-        // Two addresses of the Pod, three of its gateway, and a MAC address, each with one byte before it.
+        // Two addresses of the Pod, three of its gateway, and a MAC address, each with a one-byte header.
         let most = without + 5 * 5 + 7 + 2;
         assert!(own < 20 || packed.own_bytes().len() <= most, "{own}: {} bytes", packed.own_bytes().len() - without);
         kept.push(packed);
@@ -138,7 +138,7 @@ fn an_annotation_that_each_event_sets_is_recognised_at_the_next_event() {
             let mut object = pod_json(1, own as u64, "Running");
             object["metadata"]["annotations"]["seen"] = format!("{event} of {own}").into();
             *before = read(&pool, &mut scratch, &object, Some(before));
-            // Two Pods show that the value is one of their own.
+            // After two Pods the value is known to differ between Pods.
             let was_cut = !scratch.drafts[Fragment::Object].text.is_empty();
             assert_eq!(was_cut, own + event < 2, "event {event} of {own}");
         }
@@ -183,7 +183,7 @@ fn what_is_a_pods_own_in_one_status_is_in_the_next_one() {
     let first = read(&pool, &mut scratch, &object(0, "Running", false), Some(&kept[0]));
     let second = read(&pool, &mut scratch, &object(1, "Running", false), Some(&kept[1]));
     assert!(Arc::ptr_eq(first.skeleton(Fragment::Status), second.skeleton(Fragment::Status)));
-    // Nor has a Pod of a workload for which nothing was learned a part of this.
+    // A Pod of a workload for which nothing was learned has no part of this either.
     let mut other = object(0, "Running", true);
     other["metadata"]["generateName"] = "other-".into();
     other["metadata"]["namespace"] = "another".into();
@@ -247,7 +247,7 @@ fn a_namespace_whose_pods_all_differ_in_structure_has_no_more_than_its_room() {
         }
     }
     assert!((100..200).contains(&kept.len()) && undivided == 400 - kept.len(), "{} and {undivided}", kept.len());
-    // Another namespace has its own room, and this one has it again once its Pods are gone.
+    // Another namespace has its own limit, and this one's is free again once its Pods are gone.
     read(&pool, &mut scratch, &pod_json(1, 1, "Running"), None);
     drop(kept);
     let mut object = pod_json(1, 401, "Running");
@@ -277,7 +277,7 @@ fn a_member_name_is_never_generalised_however_it_is_written() {
     let mut kept = Vec::new();
     for own in 0..4 {
         let json = written(&pod_json(1, own, "Running"));
-        // With a space behind it, a name looks like a value; the next Pod could have `nodeName` here.
+        // With a space after it, a member name looks like a value; the next Pod could have `nodeName` here.
         let json = json.replace(r#""hostname":"#, &format!(r#""hostname{own}" :"#));
         let read = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
         same_as_decoded(&read, json.as_bytes());
@@ -329,14 +329,14 @@ fn values_that_are_no_json_are_not_restored() {
     let texts = texts.each_ref().map(|text| &**text);
     assert!(SkeletonPool::new(8).restore(texts, own, identity).is_some());
     assert!(SkeletonPool::new(8).restore(texts, &forged, identity).is_none());
-    // Nor is a text with a placeholder where the decoder reads the string.
+    // A text with a placeholder where the decoder reads the string is refused too.
     let status = String::from_utf8(texts[2].to_vec()).unwrap();
     let forged_status = status.replace("\"status\":\"True\"", "\"status\":\"\u{0}\u{f}\"");
     assert_ne!(status, forged_status);
     assert!(SkeletonPool::new(8).restore([texts[0], texts[1], forged_status.as_bytes()], own, identity).is_none());
 }
 
-/// Texts that often differ in words only, among escapes and placeholders.
+/// Returns texts that often differ only in words, among escapes and placeholders.
 fn words() -> impl Strategy<Value = String> {
     let word =
         prop::sample::select(&["10.0.0.1", "10.0.0.2", "a", "b", "x-1", "web-1-5d9c7b8f-x", "0a:58:0a:80:02:0e"][..]);
@@ -347,7 +347,7 @@ fn words() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    // PROPTEST_CASES makes it more.
+    // PROPTEST_CASES increases it.
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases))]
 
     #[test]

@@ -1,4 +1,4 @@
-//! Tests of Pods that no API server writes so, and of bytes that are no Pods.
+//! Tests of Pods in forms that no API server writes, and of bytes that are not Pods.
 
 use podium_wire::{Section, SectionBytes, SectionSet};
 use proptest::prelude::*;
@@ -76,7 +76,7 @@ fn a_pod_whose_values_look_like_sentinels_is_kept_as_it_is() {
 }
 
 proptest! {
-    // PROPTEST_CASES makes it more.
+    // PROPTEST_CASES increases it.
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(2_000)))]
 
     #[test]
