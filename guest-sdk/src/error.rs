@@ -1,4 +1,4 @@
-//! [`Error`]: how a run fails. Built so that `?` works on every error of the standard kind.
+//! [`Error`]: why a run failed. `?` converts every error of the standard kind.
 
 use std::fmt::{self, Display};
 
@@ -6,13 +6,13 @@ use podium_wire::RecordError;
 
 use crate::host;
 
-/// What a plugin's functions return.
+/// The result of a plugin's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a run failed. Nothing that was still staged is sent.
+/// Why a run failed. None of the writes that are still staged is sent.
 ///
-/// Any `std::error::Error` becomes one by `?`, to be retried with back-off. Where running again on the same data cannot
-/// help, say so: [`Error::terminal`], or [`ResultExt::terminal`] on a result.
+/// `?` converts any `std::error::Error`, and the run is retried with back-off. If a retry on the same data cannot
+/// help, use [`Error::terminal`], or [`ResultExt::terminal`] on a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     terminal: bool,
@@ -21,43 +21,46 @@ pub struct Error {
 }
 
 impl Error {
-    /// Run again, with back-off. The message is shown to people.
+    /// Returns an error after which the run is retried with back-off. The message is shown to people.
     #[must_use]
     pub fn retry(message: impl Display) -> Self {
         Self { terminal: false, message: message.to_string(), call_error: None }
     }
 
-    /// Running again on the same data will not help; wait for a change. The message is shown to people.
+    /// Returns an error after which the run waits for a change, because a retry on the same data will not help. The
+    /// message is shown to people.
     #[must_use]
     pub fn terminal(message: impl Display) -> Self {
         Self { terminal: true, ..Self::retry(message) }
     }
 
-    /// The same error, said more precisely: `context: message`.
+    /// Returns the same error with the message `context: message`.
     #[must_use]
     pub fn context(self, context: impl Display) -> Self {
         Self { message: format!("{context}: {}", self.message), ..self }
     }
 
-    /// Whether waiting for a change is better than running again.
+    /// Returns true if the run waits for a change instead of a retry.
     #[must_use]
     pub fn is_terminal(&self) -> bool {
         self.terminal
     }
 
-    /// The text for people.
+    /// Returns the message for people.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// The error of the host call that caused this error, if one did. For a plugin that can continue without the call.
+    /// Returns the error of the host call that caused this error, if there was one, for a plugin that can continue
+    /// without the call.
     #[must_use]
     pub fn call_error(&self) -> Option<&CallError> {
         self.call_error.as_ref()
     }
 
-    /// `call` names what was asked for, `grant` the key of the configuration that allows it.
+    /// Returns the error of a refused call. `call` describes the call, and `grant` is the key of the configuration
+    /// that permits it.
     pub(crate) fn from_refused(call: impl Display, grant: &str, refused: CallError) -> Self {
         let message = match &refused {
             CallError::NotGranted => match host::why_not_granted() {
@@ -70,7 +73,7 @@ impl Error {
         Self { terminal, message, call_error: Some(refused) }
     }
 
-    /// A record does not heal by being read again: a section that is missing was not granted.
+    /// Returns the error of a record. Reading it again cannot help: a missing section was not granted.
     pub(crate) fn from_record(error: RecordError) -> Self {
         let call_error = matches!(error, RecordError::NotGranted(_)).then_some(CallError::NotGranted);
         Self { call_error, ..Self::terminal(error) }
@@ -89,7 +92,7 @@ impl<E: std::error::Error> From<E> for Error {
     }
 }
 
-/// Why the host did not do a call.
+/// Why the host refused a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CallError {
@@ -115,18 +118,18 @@ impl Display for CallError {
     }
 }
 
-/// Says more about a failure in passing.
+/// Adds context to the error of a result.
 pub trait ResultExt<T> {
-    /// Puts `context: ` before the message.
+    /// Adds `context: ` before the message.
     ///
     /// # Errors
-    /// What the result already was.
+    /// Returns the error of the result.
     fn context(self, context: impl Display) -> Result<T>;
 
-    /// As [`ResultExt::context`], and not to be retried.
+    /// Like [`ResultExt::context`], and the error is not retried.
     ///
     /// # Errors
-    /// What the result already was.
+    /// Returns the error of the result.
     fn terminal(self, context: impl Display) -> Result<T>;
 }
 

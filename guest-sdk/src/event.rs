@@ -1,29 +1,28 @@
-//! [`Event`]: a word to people about a Pod, shown by `kubectl describe` and `kubectl get events`.
+//! [`Event`]: a message for people about a Pod, shown by `kubectl describe` and `kubectl get events`.
 
-/// A Kubernetes Event to be. Staged with [`crate::Pod::emit`] and sent with the run's writes.
+/// A Kubernetes Event. [`crate::Pod::emit`] stages it, and it is sent with the run's writes.
 ///
-/// An Event is a request to the API server like any other. Emit one only where the run also stages a change that can be
-/// seen on the Pod, and let that change show the next run that the Event was emitted; a plugin that emits in every run
-/// never comes to rest.
+/// An Event is a request to the API server like any other. Emit one only if the run also stages a visible change of
+/// the Pod, which shows the next run that the Event was emitted; a plugin that emits in every run never settles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
     /// Normal or warning.
     pub event_type: EventType,
-    /// Why: one UpperCamelCase word, at most 128 bytes.
+    /// The reason: one UpperCamelCase word, at most 128 bytes.
     pub reason: String,
-    /// What was done about it: one UpperCamelCase word, at most 128 bytes.
+    /// The action that was taken: one UpperCamelCase word, at most 128 bytes.
     pub action: String,
-    /// A sentence for people, at most 1 KiB.
+    /// The message for people, at most 1 KiB.
     pub note: String,
 }
 
-/// How serious an [`Event`] is.
+/// The severity of an [`Event`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventType {
-    /// For information.
+    /// Information.
     Normal,
-    /// Somebody should look.
+    /// A problem that people should look at.
     Warning,
 }
 
@@ -40,7 +39,7 @@ impl Event {
         Self { event_type: EventType::Warning, ..Self::normal(reason, note) }
     }
 
-    /// Another action than "Reconcile".
+    /// Sets the action, which is "Reconcile" by default.
     #[must_use]
     pub fn action(self, action: impl Into<String>) -> Self {
         Self { action: action.into(), ..self }

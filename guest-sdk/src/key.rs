@@ -1,4 +1,4 @@
-//! Names of things: one incarnation of a Pod, and an object that is not a Pod.
+//! Identifiers: one incarnation of a Pod, and an object that is not a Pod.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use std::fmt;
 pub struct PodKey {
     /// The namespace.
     pub namespace: String,
-    /// The name, which a later incarnation may bear again.
+    /// The name, which a later incarnation may have again.
     pub name: String,
-    /// Of this incarnation alone.
+    /// The uid, which no other incarnation has.
     pub uid: String,
 }
 
 impl PodKey {
-    /// A key from its three parts.
+    /// Returns a key of its three parts.
     #[must_use]
     pub fn new(namespace: impl Into<String>, name: impl Into<String>, uid: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into(), uid: uid.into() }
@@ -23,7 +23,7 @@ impl PodKey {
 }
 
 impl fmt::Display for PodKey {
-    /// `namespace/name`: for people, who rarely care for the uid.
+    /// Formats `namespace/name`, for people, who rarely need the uid.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}/{}", self.namespace, self.name)
     }
@@ -32,18 +32,18 @@ impl fmt::Display for PodKey {
 /// An object that is not a Pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectRef {
-    /// Such as "v1" or "apps/v1".
+    /// Group and version, such as "v1" or "apps/v1".
     pub api_version: String,
-    /// Such as "ConfigMap".
+    /// The kind, such as "ConfigMap".
     pub kind: String,
-    /// None for a kind without namespaces.
+    /// `None` for a kind without namespaces.
     pub namespace: Option<String>,
     /// The name.
     pub name: String,
 }
 
 impl ObjectRef {
-    /// An object in a namespace: `ObjectRef::new("v1", "ConfigMap", "shop", "summary")`.
+    /// Returns an object in a namespace: `ObjectRef::new("v1", "ConfigMap", "shop", "summary")`.
     #[must_use]
     pub fn new(
         api_version: impl Into<String>,

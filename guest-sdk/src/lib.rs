@@ -14,22 +14,23 @@
 //! }
 //! ```
 //!
-//! That is a whole plugin. The host calls `reconcile` with a Pod when something about it that the plugin's
-//! configuration watches has changed, never with what happened: look at how the Pod is, and say how it should be.
+//! This is a whole plugin. The host calls `reconcile` with a Pod after a change of something that the plugin's
+//! configuration watches, and never passes the change itself: compare the Pod's state with the desired one, and stage
+//! the difference.
 //!
-//! - **Read** the Pod at hand with [`Request::pod`] and the accessors of [`Pod`], others with [`pods`]. All reads of a
-//!   run see one snapshot. A section that the configuration does not grant is an error, never an empty one.
-//! - **Write** by staging: [`Pod::set_label`] and its like, [`writes`] by key, [`Pod::emit`] for an [`Event`]. Staged
-//!   writes are sent after the run returned well; a run that fails or panics sends nothing. Staging a write that
-//!   changes nothing costs no request. [`writes::commit`] sends at once, for a plugin that needs the answer.
-//! - **Return** an [`Outcome`]: settled, or to be run again after a time. Or an [`Error`]: `?` on any error means a
+//! - **Read** the Pod of the run with [`Request::pod`] and the accessors of [`Pod`], others with [`pods`]. All reads
+//!   of a run see one snapshot. A section that the configuration does not grant is an error, never an empty one.
+//! - **Write** by staging: [`Pod::set_label`] and similar methods, [`writes`] by key, [`Pod::emit`] for an [`Event`].
+//!   Staged writes are sent after the run succeeded; a run that fails or panics sends nothing. A staged write that
+//!   would change nothing costs no request. [`writes::commit`] sends at once, for a plugin that needs the response.
+//! - **Return** an [`Outcome`]: settled, or a requeue after a time. Or return an [`Error`]: `?` on any error causes a
 //!   retry with back-off, [`Error::terminal`] waits for a change.
-//! - **Come to rest.** Derive everything from the object, so that a second run on the same Pod stages nothing: no
-//!   timestamps and no counters in annotations, no [`Event`] without a visible change beside it. [`state`] is a memo
-//!   that may vanish, [`Request::now`] the only clock.
+//! - **Settle.** Derive everything from the object, so that a second run on the same Pod stages nothing: no
+//!   timestamps and no counters in annotations, no [`Event`] without a visible change. [`state`] is a cache that may
+//!   be lost, and [`Request::now`] the only clock.
 //! - **Configure** with [`Request::config`], **log** with [`log`].
-//! - **Test** natively: under `cargo test` the same function runs against `testing::Host`, an in-memory stand-in for
-//!   the host that reads the plugin's own configuration file.
+//! - **Test** natively: under `cargo test` the same function runs against `testing::Host`, an in-memory fake of the
+//!   host that reads the plugin's own configuration file.
 //!
 //! ```
 //! # use podium_sdk::{Outcome, Request, Result};
@@ -48,13 +49,13 @@
 //! The crate is of type `["cdylib", "rlib"]`; `podium build` makes the component. The component imports exactly the
 //! host calls that the plugin uses, and the host refuses to load one that can do more than its configuration grants.
 //!
-//! What may gain cases or fields is marked `non_exhaustive`. Structs of a Pod ([`Spec`], [`Status`], [`Lifecycle`]) are
-//! not, so that a test can write one down: end such a literal with `..Spec::default()`, and a new field breaks nothing.
-//! Names ([`PodKey`], [`ObjectRef`]), the structs inside a Pod's lists and Kubernetes' own closed sets of values stay
-//! as they are.
+//! Types that may gain variants or fields are `non_exhaustive`. Structs of a Pod ([`Spec`], [`Status`],
+//! [`Lifecycle`]) are not, so that tests can construct them: end such a literal with `..Spec::default()`, and a new
+//! field breaks nothing. Names ([`PodKey`], [`ObjectRef`]), the structs in a Pod's lists and Kubernetes' own closed
+//! sets of values do not change.
 //!
-//! Left out on purpose: a clock, random numbers, files and the network. A run is a function of its request and of what
-//! the host answers, so it can be recorded and replayed.
+//! The SDK has no clock, random numbers, files or network on purpose. A run is a function of its request and of the
+//! host's answers, so it can be recorded and replayed.
 
 #![warn(missing_docs)]
 
@@ -87,9 +88,9 @@ pub use request::Request;
 pub use serde_json::{Value, json};
 pub use writes::{WriteId, WriteReport, WriteResult};
 
-/// Makes a function the plugin: `reconciler!(reconcile);`, once in a crate.
+/// Exports a function as the plugin: `reconciler!(reconcile);`, once per crate.
 ///
-/// The function is a `fn(&Request) -> Result<Outcome>` and stays what it is, so tests call it like any other.
+/// The function is a `fn(&Request) -> Result<Outcome>` and is not changed, so tests call it like any other.
 #[macro_export]
 macro_rules! reconciler {
     ($function:path) => {
@@ -112,7 +113,7 @@ macro_rules! reconciler {
     };
 }
 
-/// What the expansion of [`reconciler!`] names. Not for authors; may change in any release.
+/// Items that the expansion of [`reconciler!`] names. Not for authors; they may change in any release.
 #[cfg(target_arch = "wasm32")]
 #[doc(hidden)]
 pub mod __private {

@@ -1,7 +1,7 @@
-//! The plugin's log: one line a call, with fields. Acts at once, also where the run fails afterwards.
+//! The plugin's log: one line per call, with fields. Lines are sent at once, also if the run fails later.
 //!
-//! The host adds the plugin, the Pod and the run. Each run has a budget of bytes; what exceeds it is dropped and
-//! counted.
+//! The host adds the plugin, the Pod and the run. Each run has a budget of bytes; lines that exceed it are dropped
+//! and counted.
 //!
 //! ```
 //! # let (node, pods) = ("node-1", 3);
@@ -12,35 +12,35 @@ use std::fmt::Display;
 
 use crate::host;
 
-/// How much a line matters.
+/// The severity of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// For the author.
+    /// For the plugin's author.
     Debug,
-    /// For the curious.
+    /// Normal operation.
     Info,
-    /// Somebody should look some day.
+    /// A problem that the plugin handles itself.
     Warn,
-    /// Somebody should look now.
+    /// A problem that needs attention.
     Error,
 }
 
-/// For the author.
+/// Logs a line for the plugin's author.
 pub fn debug(message: &str, fields: &[(&str, &dyn Display)]) {
     write(Level::Debug, message, fields);
 }
 
-/// For the curious.
+/// Logs normal operation.
 pub fn info(message: &str, fields: &[(&str, &dyn Display)]) {
     write(Level::Info, message, fields);
 }
 
-/// Somebody should look some day.
+/// Logs a problem that the plugin handles itself.
 pub fn warn(message: &str, fields: &[(&str, &dyn Display)]) {
     write(Level::Warn, message, fields);
 }
 
-/// Somebody should look now.
+/// Logs a problem that needs attention.
 pub fn error(message: &str, fields: &[(&str, &dyn Display)]) {
     write(Level::Error, message, fields);
 }

@@ -1,13 +1,14 @@
-//! [`Outcome`]: how a run ended well.
+//! [`Outcome`]: the result of a successful run.
 
 use std::time::Duration;
 
-/// How a run ended well. What was staged is sent after it.
+/// The result of a successful run. Its staged writes are sent afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct Outcome(Rest);
 
-/// What the host does with the key. Apart from [`Outcome`], so that a new kind of rest breaks no author's `match`.
+/// The host's next step for the key. Separate from [`Outcome`], so that a new variant does not break an author's
+/// `match`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rest {
     Settled,
@@ -16,26 +17,25 @@ pub(crate) enum Rest {
 }
 
 impl Outcome {
-    /// Rest until something changes.
+    /// Wait for the next change.
     pub const fn settled() -> Self {
         Self(Rest::Settled)
     }
 
-    /// Run again after this time, or sooner if something changes. Counted in milliseconds, rounded up, so that a run
-    /// never comes before its time.
+    /// Run again after this time, or earlier if something changes. The time is rounded up to milliseconds, so that a
+    /// run is never early.
     pub const fn requeue_after(duration: Duration) -> Self {
         Self(Rest::RequeueAfter(duration))
     }
 
-    /// Like settled; and plugins ordered after this one need not run on this revision of the Pod.
+    /// Like settled, and plugins that are ordered after this one need not run on this revision of the Pod.
     ///
-    /// At present it is treated as settled: the order of plugins is that in which one change queues them, and none
-    /// waits for another's run.
+    /// At present it is treated as settled: plugins are queued in their order, and no plugin waits for another's run.
     pub const fn stop() -> Self {
         Self(Rest::Stop)
     }
 
-    /// When it is to run again, where that was asked for.
+    /// Returns the time after which the run is repeated, if there is one.
     #[must_use]
     pub const fn requeues_after(&self) -> Option<Duration> {
         match self.0 {

@@ -1,6 +1,6 @@
-//! Cached reads. All reads of one run see one consistent snapshot; only [`crate::writes::commit`] moves it forward.
+//! Cached reads. All reads of one run see one consistent snapshot; only [`crate::writes::commit`] advances it.
 //!
-//! Needs the grant `read.pods`. A read of what the plugin may not see answers like a read of nothing.
+//! Needs the grant `read.pods`. Pods that the plugin may not see look as if they did not exist.
 
 use std::{collections::VecDeque, iter::FusedIterator};
 
@@ -8,22 +8,22 @@ use podium_wire::split_page;
 
 use crate::{CallError, Error, Pod, Result, host};
 
-/// How many Pods a page is asked to hold. The host may send fewer; a larger page costs the guest memory, a smaller one
-/// host calls, of which a run has 1,000 unless configured otherwise.
+/// The requested page size. The host may send fewer Pods; a larger page costs the guest memory, and a smaller one
+/// host calls, of which a run has 1,000 by default.
 const PAGE: u32 = 100;
 
-/// The Pod of that name in the snapshot.
+/// Returns the Pod of that name in the snapshot.
 ///
 /// # Errors
-/// Where the run's budget is used up.
+/// Returns an error if the run's budget is used up.
 pub fn get(namespace: &str, name: &str) -> Result<Option<Pod>> {
     host::get(namespace, name).map_err(refused("pods::get"))?.map(Pod::open).transpose()
 }
 
-/// Asks the API server itself, and waits. Needs the grant `read.pods.live`; has a budget of its own.
+/// Reads a Pod from the API server and waits for the response. Needs the grant `read.pods.live`; has its own budget.
 ///
 /// # Errors
-/// Where it is not granted, the budget is used up, or the API server does not answer.
+/// Returns an error if the grant is missing, the budget is used up, or the API server does not answer.
 pub fn get_live(namespace: &str, name: &str) -> Result<Option<Pod>> {
     let live = |refused| Error::from_refused("pods::get_live", "read.pods.live", refused);
     host::get_live(namespace, name).map_err(live)?.map(Pod::open).transpose()
@@ -60,7 +60,7 @@ pub struct Query {
     pub(crate) labels: Vec<LabelRequirement>,
 }
 
-/// As in a Kubernetes label selector.
+/// A requirement of a Kubernetes label selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LabelRequirement {
     pub(crate) key: String,
@@ -77,47 +77,47 @@ pub(crate) enum LabelOperator {
 }
 
 impl Query {
-    /// Of this namespace. A namespaced plugin sees its own alone in any case.
+    /// Selects Pods of this namespace. A namespaced plugin sees only its own namespace.
     pub fn in_namespace(self, namespace: impl Into<String>) -> Self {
         Self { namespace: Some(namespace.into()), ..self }
     }
 
-    /// Bound to this node.
+    /// Selects Pods that are bound to this node.
     pub fn on_node(self, node: impl Into<String>) -> Self {
         Self { node: Some(node.into()), ..self }
     }
 
-    /// With an owner of this uid, such as the uid of [`Pod::controller`].
+    /// Selects Pods with an owner of this uid, such as the uid of [`Pod::controller`].
     pub fn owned_by(self, uid: impl Into<String>) -> Self {
         Self { owner_uid: Some(uid.into()), ..self }
     }
 
-    /// In this phase: "Pending", "Running", "Succeeded", "Failed" or "Unknown".
+    /// Selects Pods in this phase: "Pending", "Running", "Succeeded", "Failed" or "Unknown".
     pub fn in_phase(self, phase: impl Into<String>) -> Self {
         Self { phase: Some(phase.into()), ..self }
     }
 
-    /// Whose label has this value.
+    /// Selects Pods whose label has this value.
     pub fn label(self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.require(key, LabelOperator::In, [value])
     }
 
-    /// Whose label has one of these values.
+    /// Selects Pods whose label has one of these values.
     pub fn label_in(self, key: impl Into<String>, values: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.require(key, LabelOperator::In, values)
     }
 
-    /// Whose label has none of these values, or that lack it.
+    /// Selects Pods whose label has none of these values, or that lack the label.
     pub fn label_not_in(self, key: impl Into<String>, values: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.require(key, LabelOperator::NotIn, values)
     }
 
-    /// That have the label, whatever its value.
+    /// Selects Pods that have the label, with any value.
     pub fn label_exists(self, key: impl Into<String>) -> Self {
         self.require(key, LabelOperator::Exists, [""; 0])
     }
 
-    /// That lack the label.
+    /// Selects Pods that lack the label.
     pub fn label_absent(self, key: impl Into<String>) -> Self {
         self.require(key, LabelOperator::DoesNotExist, [""; 0])
     }
@@ -133,10 +133,10 @@ impl Query {
         self
     }
 
-    /// How many there are, without reading them.
+    /// Returns the number of matching Pods without reading them.
     ///
     /// # Errors
-    /// Where the run's budget is used up.
+    /// Returns an error if the run's budget is used up.
     pub fn count(&self) -> Result<u64> {
         host::count(self).map_err(refused("pods::count"))
     }
@@ -151,7 +151,7 @@ impl IntoIterator for Query {
     }
 }
 
-/// The Pods of a [`Query`]. Asks for a page when the one before is used up; ends after the first error.
+/// The Pods of a [`Query`]. Requests a page when the previous one is used up, and ends after the first error.
 #[derive(Debug)]
 pub struct Pods {
     query: Query,
@@ -184,7 +184,7 @@ impl Iterator for Pods {
     type Item = Result<Pod>;
 
     fn next(&mut self) -> Option<Result<Pod>> {
-        // A page may be empty and yet have a next one.
+        // A page may be empty and still have a next one.
         while self.page.is_empty() && !matches!(self.next, Next::Nothing) {
             if let Err(error) = self.turn() {
                 return Some(Err(error));

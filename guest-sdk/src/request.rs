@@ -1,11 +1,11 @@
-//! [`Request`]: what one run is given.
+//! [`Request`]: the input of one run.
 
 use podium_wire::Timestamp;
 use serde::de::DeserializeOwned;
 
 use crate::{Error, Pod, PodKey, Result, WriteReport};
 
-/// The input of one run. Level triggered: it has the present state of the Pod and never the event.
+/// The input of one run. Level triggered: it contains the present state of the Pod and never the event.
 #[derive(Debug)]
 pub struct Request {
     pub(crate) key: PodKey,
@@ -23,13 +23,13 @@ pub(crate) enum Subject {
 }
 
 impl Request {
-    /// The incarnation of the Pod that this run is for.
+    /// Returns the incarnation of the Pod that this run is for.
     #[must_use]
     pub fn key(&self) -> &PodKey {
         &self.key
     }
 
-    /// The Pod as it is now; none when it is gone.
+    /// Returns the present Pod; `None` if it is gone.
     #[must_use]
     pub fn pod(&self) -> Option<&Pod> {
         match &self.subject {
@@ -38,13 +38,13 @@ impl Request {
         }
     }
 
-    /// The last known state of a Pod that is gone; none when it is present, or when nothing of it is known. This is the
-    /// place to tidy up; [`Request::key`] is always there.
+    /// Returns the last known state of a Pod that is gone; `None` if the Pod is present or no state is known. Clean
+    /// up here; [`Request::key`] is always available.
     ///
-    /// Deletions are delivered at least once. One that happens while the host is down, or that it had still to deliver
-    /// when it went down, is delivered after its restart without a last state, where the host keeps a journal
-    /// (`--state-dir`). Where it does not, or its disk may go with it, set a finalizer ([`Pod::add_finalizer`]) and
-    /// tidy up while the Pod [`is_terminating`](Pod::is_terminating).
+    /// Deletions are delivered at least once. If a Pod is deleted while the host is down, or its deletion was not
+    /// delivered before, it is delivered after the restart without a last state, provided that the host has a journal
+    /// (`--state-dir`). If the host has none, or may lose its disk, set a finalizer ([`Pod::add_finalizer`]) and
+    /// clean up while the Pod [`is_terminating`](Pod::is_terminating).
     #[must_use]
     pub fn deleted(&self) -> Option<&Pod> {
         match &self.subject {
@@ -53,23 +53,23 @@ impl Request {
         }
     }
 
-    /// The host's clock when the run began: the only clock that a plugin has.
+    /// Returns the host's time at the start of the run. A plugin has no other clock.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// 1 for a first attempt, and one more for each failure in a row.
+    /// Returns 1 for a first attempt, and one more for each consecutive failure.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// `spec.config` of the plugin's configuration, `{}` where there is none. Give `T` `#[serde(deny_unknown_fields)]`,
-    /// so that a misspelt field is an error, and `default`, so that a missing one is not.
+    /// Deserializes `spec.config` of the plugin's configuration, `{}` by default. Use `#[serde(deny_unknown_fields)]`
+    /// on `T` so that a misspelt field is an error, and `default` so that a missing one is not.
     ///
     /// # Errors
-    /// Where the configuration is not a `T`; terminal, and the message names the field.
+    /// Returns a terminal error that names the field if the configuration is not a `T`.
     pub fn config<T: DeserializeOwned>(&self) -> Result<T> {
         let mut json = serde_json::Deserializer::from_str(&self.config);
         serde_path_to_error::deserialize(&mut json).map_err(|error| match error.path().to_string().as_str() {
@@ -78,8 +78,8 @@ impl Request {
         })
     }
 
-    /// Writes sent after the previous run returned whose result is not applied, unchanged or gone. A run with such a
-    /// write counts as failed. May be empty after a restart of the host.
+    /// Returns writes of the previous run whose result is not applied, unchanged or gone. A run with such a write
+    /// counts as failed. May be empty after a restart of the host.
     #[must_use]
     pub fn unsettled_writes(&self) -> &[WriteReport] {
         &self.unsettled_writes

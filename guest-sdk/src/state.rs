@@ -1,18 +1,18 @@
-//! A small memory of the plugin, shared by all its runs, with compare-and-swap.
+//! A small key-value store of the plugin, shared by all its runs, with compare-and-swap.
 //!
-//! It acts at once and survives a panic. It is a memo that may vanish (with the host, or when the plugin exceeds its
-//! share, oldest first): what must last belongs on the object. So also a value that cannot be read as `T` any more,
-//! because an older build of the plugin wrote it, counts as vanished.
+//! Puts take effect at once and survive a panic. Values may be lost (with the host, or if the plugin exceeds its
+//! quota, oldest first): data that must last belongs on the object. A value that cannot be deserialized as `T`,
+//! because an older build of the plugin wrote it, counts as lost.
 //!
-//! Values are stored as JSON, which names its fields: a build with another type finds them missing, not their bytes
-//! read as something else. Fields that a new build adds need `#[serde(default)]`, if the value is to outlive the swap;
-//! a field that keeps its name and type but changes its meaning needs a new name, or the value a new key.
+//! Values are stored as JSON, which names its fields: a build with another type finds fields missing instead of
+//! misinterpreting bytes. Fields that a new build adds need `#[serde(default)]` if old values should stay readable; a
+//! field whose meaning changes needs a new name, or the value a new key.
 
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{CallError, Error, Result, ResultExt, host, log};
 
-/// How often [`update`] tries before it leaves the rest to a retry of the run.
+/// The attempts of [`update`] before it leaves the rest to a retry of the run.
 const UPDATE_ATTEMPTS: u32 = 16;
 
 /// A value and its version.
@@ -25,34 +25,34 @@ pub struct Entry<T> {
     pub version: u64,
 }
 
-/// Why the host did not put or remove.
+/// Why the host refused to put or remove a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PutError {
     Conflict(Option<Entry<Vec<u8>>>),
     Other(CallError),
 }
 
-/// The value of a key.
+/// Returns the value of a key.
 ///
 /// # Errors
-/// Where the run's budget is used up; so for all below.
+/// Returns an error if the run's budget is used up. The same applies to all functions below.
 pub fn get<T: DeserializeOwned>(key: &str) -> Result<Option<T>> {
     Ok(entry(key)?.map(|entry| entry.value))
 }
 
-/// The value of a key with its version, for [`put_if`].
+/// Returns the value of a key with its version, for [`put_if`].
 ///
 /// # Errors
-/// As [`get`].
+/// See [`get`].
 pub fn entry<T: DeserializeOwned>(key: &str) -> Result<Option<Entry<T>>> {
     Ok(host::state_get(key).map_err(refused("state::get", key))?.and_then(|entry| typed(key, entry)))
 }
 
-/// Puts a value, whatever was there.
+/// Stores a value regardless of the present one.
 ///
 /// # Errors
-/// As [`get`]; and where the value is none of JSON, such as a map whose keys are structs, or exceeds the plugin's
-/// share.
+/// See [`get`]. Also returns an error if the value has no JSON form, such as a map whose keys are structs, or exceeds
+/// the plugin's quota.
 pub fn put<T: Serialize>(key: &str, value: &T) -> Result<()> {
     match host::state_put(key, &json(value)?, None) {
         Ok(_) => Ok(()),
@@ -60,24 +60,24 @@ pub fn put<T: Serialize>(key: &str, value: &T) -> Result<()> {
     }
 }
 
-/// Puts a value if the version there is still `expected`; 0 stands for an absent key. Returns whether it did; if not,
-/// read the [`entry`] again, or let [`update`] do so.
+/// Stores a value if the present version is `expected`; 0 stands for an absent key. Returns false if it is not; then
+/// read the [`entry`] again, or use [`update`].
 ///
 /// # Errors
-/// As [`put`].
+/// See [`put`].
 pub fn put_if<T: Serialize>(key: &str, value: &T, expected: u64) -> Result<bool> {
     swapped("state::put", key, host::state_put(key, &json(value)?, Some(expected)).map(drop))
 }
 
-/// Makes a new value from the old one, also when other runs do the same at the same time: `change` may be called more
-/// than once. Returns the new value.
+/// Computes a new value from the present one and stores it. `change` may be called more than once, if other runs
+/// change the value at the same time. Returns the new value.
 ///
 /// # Errors
-/// As [`put`]; and where other runs were faster again and again.
+/// See [`put`]. Also returns an error if other runs changed the value at every attempt.
 pub fn update<T: Serialize + DeserializeOwned>(key: &str, mut change: impl FnMut(Option<T>) -> T) -> Result<T> {
     let mut raw = host::state_get(key).map_err(refused("state::get", key))?;
     for _ in 0..UPDATE_ATTEMPTS {
-        // The version is that of the bytes there, also where they are no `T` any more.
+        // The version is that of the stored bytes, also if they are not a `T`.
         let version = raw.as_ref().map_or(0, |entry| entry.version);
         let value = change(raw.and_then(|entry| typed(key, entry)).map(|entry| entry.value));
         match host::state_put(key, &json(&value)?, Some(version)) {
@@ -89,23 +89,23 @@ pub fn update<T: Serialize + DeserializeOwned>(key: &str, mut change: impl FnMut
     Err(Error::retry(format_args!("state::update {key:?}: other runs were faster {UPDATE_ATTEMPTS} times")))
 }
 
-/// Removes a key, whatever is there.
+/// Removes a key regardless of its value.
 ///
 /// # Errors
-/// As [`get`].
+/// See [`get`].
 pub fn remove(key: &str) -> Result<()> {
     host::state_remove(key, None).map_err(|error| failed("state::remove", key, error))
 }
 
-/// Removes a key if the version there is still `expected`. Returns whether it did.
+/// Removes a key if the present version is `expected`. Returns false if it is not.
 ///
 /// # Errors
-/// As [`get`].
+/// See [`get`].
 pub fn remove_if(key: &str, expected: u64) -> Result<bool> {
     swapped("state::remove", key, host::state_remove(key, Some(expected)))
 }
 
-/// A value that cannot be encoded now cannot be by running again on the same data.
+/// Encodes a value. The error is terminal, because a retry on the same data would fail as well.
 fn json<T: Serialize>(value: &T) -> Result<Vec<u8>> {
     serde_json::to_vec(value).terminal("state: the value cannot be stored as JSON")
 }

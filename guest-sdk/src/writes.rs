@@ -1,8 +1,10 @@
-//! Staged writes by key, and their reports. For the Pod at hand, the methods of [`crate::Pod`] are the same functions.
+//! Staged writes by key, and their reports. For the Pod of the run use the methods of [`crate::Pod`], which call
+//! these functions.
 //!
-//! A write is authorised at the call, planned against the cache (what would change nothing is dropped) and sent in
-//! staging order after the run returned well, or by [`commit`]. A run that panics or returns an error sends nothing of
-//! the staged writes. A write never reaches another incarnation than its key's uid, and never creates a Pod.
+//! A write is authorised at the call, planned against the cache (a write that would change nothing is dropped) and
+//! sent in staging order after the run succeeded, or by [`commit`]. A run that panics or returns an error sends none
+//! of its staged writes. A write never reaches another incarnation than that of its key's uid, and never creates a
+//! Pod.
 
 use std::fmt::Display;
 
@@ -36,7 +38,7 @@ pub enum WriteResult {
     Unchanged,
     /// The object changed between the read and the write. A run on newer data can succeed.
     Conflict,
-    /// Another field manager, which the text names, owns the field. A retry alone cannot succeed.
+    /// Another field manager, which the text names, owns the field. A retry cannot succeed by itself.
     OwnedByOther(String),
     /// A PodDisruptionBudget does not allow the eviction now.
     Blocked(String),
@@ -54,17 +56,18 @@ pub enum WriteResult {
 }
 
 impl WriteResult {
-    /// Whether the object has the requested state or is gone, so that no retry is needed.
+    /// Returns true if the object has the requested state or is gone, so that no retry is needed.
     #[must_use]
     pub const fn is_settled(&self) -> bool {
         matches!(self, Self::Applied | Self::Unchanged | Self::Gone)
     }
 }
 
-/// Sets one label, leaves the others alone. Grant: `write.labels`.
+/// Sets one label and leaves the others unchanged. Grant: `write.labels`.
 ///
 /// # Errors
-/// Where it is not granted, or key or value can never be right; so for all below.
+/// Returns an error if the grant is missing, or if the key or value is invalid. The same applies to all functions
+/// below.
 pub fn set_label(target: &PodKey, key: &str, value: &str) -> Result<WriteId> {
     host::set_label(target, key, value).map_err(refused("set label", key, target, "write.labels"))
 }
@@ -72,7 +75,7 @@ pub fn set_label(target: &PodKey, key: &str, value: &str) -> Result<WriteId> {
 /// Removes one label. Grant: `write.labels`.
 ///
 /// # Errors
-/// As [`set_label`].
+/// See [`set_label`].
 pub fn remove_label(target: &PodKey, key: &str) -> Result<WriteId> {
     host::remove_label(target, key).map_err(refused("remove label", key, target, "write.labels"))
 }
@@ -80,7 +83,7 @@ pub fn remove_label(target: &PodKey, key: &str) -> Result<WriteId> {
 /// Sets one annotation. Grant: `write.annotations`.
 ///
 /// # Errors
-/// As [`set_label`].
+/// See [`set_label`].
 pub fn set_annotation(target: &PodKey, key: &str, value: &str) -> Result<WriteId> {
     host::set_annotation(target, key, value).map_err(refused("set annotation", key, target, "write.annotations"))
 }
@@ -88,7 +91,7 @@ pub fn set_annotation(target: &PodKey, key: &str, value: &str) -> Result<WriteId
 /// Removes one annotation. Grant: `write.annotations`.
 ///
 /// # Errors
-/// As [`set_label`].
+/// See [`set_label`].
 pub fn remove_annotation(target: &PodKey, key: &str) -> Result<WriteId> {
     host::remove_annotation(target, key).map_err(refused("remove annotation", key, target, "write.annotations"))
 }
@@ -96,23 +99,24 @@ pub fn remove_annotation(target: &PodKey, key: &str) -> Result<WriteId> {
 /// Adds a finalizer. Grant: `write.finalizers`.
 ///
 /// # Errors
-/// As [`set_label`]. On a Pod that is being deleted the write's report is [`WriteResult::Invalid`].
+/// See [`set_label`]. On a Pod that is being deleted the write's report is [`WriteResult::Invalid`].
 pub fn add_finalizer(target: &PodKey, name: &str) -> Result<WriteId> {
     host::add_finalizer(target, name).map_err(refused("add finalizer", name, target, "write.finalizers"))
 }
 
-/// Removes a finalizer; on the last one of a Pod being deleted, the Pod goes. Grant: `write.finalizers`.
+/// Removes a finalizer. The API server removes a Pod that is being deleted with its last finalizer. Grant:
+/// `write.finalizers`.
 ///
 /// # Errors
-/// As [`set_label`].
+/// See [`set_label`].
 pub fn remove_finalizer(target: &PodKey, name: &str) -> Result<WriteId> {
     host::remove_finalizer(target, name).map_err(refused("remove finalizer", name, target, "write.finalizers"))
 }
 
-/// Sets one condition in the Pod's status; its time of transition is the host's affair. Grant: `write.conditions`.
+/// Sets one condition in the Pod's status; the host sets its transition time. Grant: `write.conditions`.
 ///
 /// # Errors
-/// As [`set_label`].
+/// See [`set_label`].
 pub fn set_condition(target: &PodKey, condition: &Condition) -> Result<WriteId> {
     host::set_condition(target, condition).map_err(refused(
         "set condition",
@@ -125,7 +129,7 @@ pub fn set_condition(target: &PodKey, condition: &Condition) -> Result<WriteId> 
 /// Removes one condition. Grant: `write.conditions`.
 ///
 /// # Errors
-/// As [`set_label`].
+/// See [`set_label`].
 pub fn remove_condition(target: &PodKey, condition_type: &str) -> Result<WriteId> {
     host::remove_condition(target, condition_type).map_err(refused(
         "remove condition",
@@ -135,10 +139,10 @@ pub fn remove_condition(target: &PodKey, condition_type: &str) -> Result<WriteId
     ))
 }
 
-/// Deletes the Pod with its own grace period, or the one given. Grant: `write.delete`.
+/// Deletes the Pod with its own grace period, or with this one. Grant: `write.delete`.
 ///
 /// # Errors
-/// As [`set_label`].
+/// See [`set_label`].
 pub fn delete(target: &PodKey, grace_period_seconds: Option<u32>) -> Result<WriteId> {
     host::delete_pod(target, grace_period_seconds).map_err(refused("delete", "pod", target, "write.delete"))
 }
@@ -146,16 +150,16 @@ pub fn delete(target: &PodKey, grace_period_seconds: Option<u32>) -> Result<Writ
 /// Evicts the Pod, respecting disruption budgets. Grant: `write.evict`.
 ///
 /// # Errors
-/// As [`set_label`].
+/// See [`set_label`].
 pub fn evict(target: &PodKey) -> Result<WriteId> {
     host::evict_pod(target).map_err(refused("evict", "pod", target, "write.evict"))
 }
 
-/// Server-side apply of the complete object of a granted kind, the whole of it each time. With `owner`, an owner
-/// reference to that Pod is added, so that the object goes with it. Grant: `write.objects`.
+/// Applies (server-side) the complete object of a granted kind. With `owner`, an owner reference to that Pod is
+/// added, so that the object is deleted with it. Grant: `write.objects`.
 ///
 /// # Errors
-/// As [`set_label`].
+/// See [`set_label`].
 pub fn apply_object(object: &Value, owner: Option<&PodKey>) -> Result<WriteId> {
     host::apply_object(object, owner).map_err(|refused| Error::from_refused("apply object", "write.objects", refused))
 }
@@ -163,18 +167,18 @@ pub fn apply_object(object: &Value, owner: Option<&PodKey>) -> Result<WriteId> {
 /// Deletes an object of a granted kind; with `uid`, only that incarnation. Grant: `write.objects`.
 ///
 /// # Errors
-/// As [`set_label`].
+/// See [`set_label`].
 pub fn delete_object(object: &ObjectRef, uid: Option<&str>) -> Result<WriteId> {
     host::delete_object(object, uid)
         .map_err(|refused| Error::from_refused(format_args!("delete {object}"), "write.objects", refused))
 }
 
-/// Sends the writes that are staged now, waits, and moves the run's snapshot forward past these writes. Reports come in
-/// staging order; writes that were merged into one request share their result. What was committed stays, whatever
-/// follows.
+/// Sends the writes that are staged now, waits, and advances the run's snapshot past these writes. Reports come in
+/// staging order; writes that were merged into one request share their result. Committed writes stay, even if the run
+/// fails later.
 ///
 /// # Errors
-/// Where the run's budget is used up. A write that failed is no error here: it is in its report.
+/// Returns an error if the run's budget is used up. A failed write is not an error: its report has the result.
 pub fn commit() -> Result<Vec<WriteReport>> {
     host::commit().map_err(|refused| Error::from_refused("commit", "write", refused))
 }

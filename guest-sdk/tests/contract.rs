@@ -1,4 +1,4 @@
-//! What a plugin may rely on, shown against the stand-in for the host.
+//! The guarantees on which a plugin may rely, tested with the fake host.
 
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ fn a_namespaced_plugin_neither_sees_nor_touches_another_namespace() {
     assert!(!error.message().contains("spec.grants"), "the grant is there: {error}");
 }
 
-/// What a call panics with.
+/// Returns the message of a call's panic.
 fn panic_of(call: impl FnOnce()) -> String {
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).err();
     panic.and_then(|panic| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
@@ -428,7 +428,7 @@ fn state_of_another_type_counts_as_vanished_and_an_added_field_does_not_lose_it(
         runs: u32,
         since: i64,
     }
-    /// As many bytes as the old one in an encoding without names.
+    /// A type whose values have as many bytes as the old one's in an encoding without names.
     #[derive(serde::Deserialize)]
     struct Other {
         #[serde(rename = "until")]

@@ -1,8 +1,8 @@
 //! The host calls, one function each, in the SDK's own types: the generated bindings in a component, the fake of
-//! `testing` elsewhere. Nothing else in this crate knows where it runs.
+//! `testing` elsewhere. No other module of this crate depends on where it runs.
 //!
-//! One function for each import, never one for several: a component imports what it can reach, and its imports are the
-//! list of what it can do.
+//! Each import has its own function: a component imports the functions that it can reach, so its imports list what it
+//! can do.
 
 #[cfg(target_arch = "wasm32")]
 pub(crate) mod component;
@@ -18,6 +18,6 @@ pub(crate) use crate::testing::calls::*;
 pub(crate) struct Page {
     /// Each record is preceded by its length.
     pub(crate) pods: Vec<u8>,
-    /// Goes into `after` of the next call.
+    /// The value of `after` for the next call.
     pub(crate) next: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! [`Pod`]: a Pod as a plugin was granted it. Reading stands here, staging writes in `stage`.
+//! [`Pod`]: a Pod with the sections that the plugin was granted. The module `stage` has the writes.
 
 mod stage;
 
@@ -15,8 +15,8 @@ use crate::{Error, PodKey, Result};
 
 /// A Pod in the run's snapshot: its identity, and the sections that the configuration grants.
 ///
-/// A section is decoded when it is first asked for. One that was not granted is an error and never looks empty, hence
-/// every accessor below the identity returns a `Result`:
+/// A section is decoded on first access. A section that was not granted is an error and never looks empty; therefore
+/// every accessor except the identity returns a `Result`:
 ///
 /// | section | accessors |
 /// |---|---|
@@ -28,7 +28,7 @@ use crate::{Error, PodKey, Result};
 /// | `status` | [`phase`](Self::phase), [`is_finished`](Self::is_finished), [`is_ready`](Self::is_ready), [`condition`](Self::condition), [`has_condition`](Self::has_condition), [`container_statuses`](Self::container_statuses), [`status`](Self::status) |
 /// | `full` | [`full_as`](Self::full_as), [`full`](Self::full) |
 ///
-/// These accessors show the snapshot and no staged writes. After [`crate::writes::commit`], read the Pod again with
+/// These accessors show the snapshot without staged writes. After [`crate::writes::commit`], read the Pod again with
 /// [`crate::pods::get`].
 pub struct Pod {
     record: Record,
@@ -58,7 +58,7 @@ impl Pod {
         })
     }
 
-    /// This incarnation.
+    /// Returns the key of this incarnation.
     #[must_use]
     pub fn key(&self) -> &PodKey {
         &self.key
@@ -76,7 +76,7 @@ impl Pod {
         &self.key.name
     }
 
-    /// `metadata.uid`: differs between two Pods of one name.
+    /// `metadata.uid`, which differs between two Pods of one name.
     #[must_use]
     pub fn uid(&self) -> &str {
         &self.key.uid
@@ -91,15 +91,15 @@ impl Pod {
     /// `metadata.labels`
     ///
     /// # Errors
-    /// Where the section was not granted; so for all below, each by its section.
+    /// Returns an error if the section was not granted. The same applies to all methods below, each for its section.
     pub fn labels(&self) -> Result<&Labels> {
         section(&self.labels, || self.record.labels())
     }
 
-    /// The value of one label.
+    /// Returns the value of one label.
     ///
     /// # Errors
-    /// As [`Pod::labels`].
+    /// See [`Pod::labels`].
     pub fn label(&self, key: &str) -> Result<Option<&str>> {
         Ok(self.labels()?.get(key).map(String::as_str))
     }
@@ -107,15 +107,15 @@ impl Pod {
     /// `metadata.annotations`
     ///
     /// # Errors
-    /// As [`Pod::labels`].
+    /// See [`Pod::labels`].
     pub fn annotations(&self) -> Result<&Annotations> {
         section(&self.annotations, || self.record.annotations())
     }
 
-    /// The value of one annotation.
+    /// Returns the value of one annotation.
     ///
     /// # Errors
-    /// As [`Pod::labels`].
+    /// See [`Pod::labels`].
     pub fn annotation(&self, key: &str) -> Result<Option<&str>> {
         Ok(self.annotations()?.get(key).map(String::as_str))
     }
@@ -123,125 +123,126 @@ impl Pod {
     /// `metadata.ownerReferences`
     ///
     /// # Errors
-    /// As [`Pod::labels`].
+    /// See [`Pod::labels`].
     pub fn owners(&self) -> Result<&[Owner]> {
         Ok(section(&self.owners, || self.record.owners())?)
     }
 
-    /// The owner that manages the Pod, such as its ReplicaSet; none for a Pod made by hand.
+    /// Returns the owner that manages the Pod, such as its ReplicaSet; `None` for a Pod without a controller.
     ///
     /// # Errors
-    /// As [`Pod::labels`].
+    /// See [`Pod::labels`].
     pub fn controller(&self) -> Result<Option<&Owner>> {
         Ok(self.owners()?.iter().find(|owner| owner.controller))
     }
 
-    /// Deletion and finalizers.
+    /// Returns deletion and finalizers.
     ///
     /// # Errors
-    /// Never by grants, as this section is always granted.
+    /// Never because of grants, as this section is always granted.
     pub fn lifecycle(&self) -> Result<&Lifecycle> {
         section(&self.lifecycle, || self.record.lifecycle())
     }
 
-    /// Whether it is being deleted.
+    /// Returns true if the Pod is being deleted.
     ///
     /// # Errors
-    /// As [`Pod::lifecycle`].
+    /// See [`Pod::lifecycle`].
     pub fn is_terminating(&self) -> Result<bool> {
         Ok(self.lifecycle()?.deletion_timestamp.is_some())
     }
 
-    /// Of `spec`, what Podium keeps.
+    /// Returns the fields of `spec` that Podium stores.
     ///
     /// # Errors
-    /// As [`Pod::labels`].
+    /// See [`Pod::labels`].
     pub fn spec(&self) -> Result<&Spec> {
         section(&self.spec, || self.record.spec())
     }
 
-    /// The node that it is bound to; none until it is scheduled.
+    /// Returns the node to which it is bound; `None` until it is scheduled.
     ///
     /// # Errors
-    /// As [`Pod::labels`].
+    /// See [`Pod::labels`].
     pub fn node(&self) -> Result<Option<&str>> {
         Ok(self.spec()?.node_name.as_deref())
     }
 
-    /// `spec.containers`: without init and ephemeral containers, which are in [`Pod::spec`].
+    /// `spec.containers`, without init and ephemeral containers, which are in [`Pod::spec`].
     ///
     /// # Errors
-    /// As [`Pod::labels`].
+    /// See [`Pod::labels`].
     pub fn containers(&self) -> Result<&[Container]> {
         Ok(&self.spec()?.containers)
     }
 
-    /// Of `status`, what Podium keeps.
+    /// Returns the fields of `status` that Podium stores.
     ///
     /// # Errors
-    /// As [`Pod::labels`].
+    /// See [`Pod::labels`].
     pub fn status(&self) -> Result<&Status> {
         section(&self.status, || self.record.status())
     }
 
-    /// "Pending", "Running", "Succeeded", "Failed" or "Unknown"; empty where the server has none yet.
+    /// Returns "Pending", "Running", "Succeeded", "Failed" or "Unknown"; empty if the server has set none yet.
     ///
     /// # Errors
-    /// As [`Pod::labels`].
+    /// See [`Pod::labels`].
     pub fn phase(&self) -> Result<&str> {
         Ok(&self.status()?.phase)
     }
 
-    /// Whether it has succeeded or failed, and so will never run again.
+    /// Returns true if it has succeeded or failed, and so will never run again.
     ///
     /// # Errors
-    /// As [`Pod::labels`].
+    /// See [`Pod::labels`].
     pub fn is_finished(&self) -> Result<bool> {
         Ok(matches!(self.phase()?, "Succeeded" | "Failed"))
     }
 
-    /// One condition by its type.
+    /// Returns the condition of a type.
     ///
     /// # Errors
-    /// As [`Pod::labels`].
+    /// See [`Pod::labels`].
     pub fn condition(&self, condition_type: &str) -> Result<Option<&Condition>> {
         Ok(self.status()?.conditions.iter().find(|condition| condition.condition_type == condition_type))
     }
 
-    /// Whether its condition `Ready` is true: a Service may send it requests.
+    /// Returns true if its condition `Ready` is true, so that a Service may send it requests.
     ///
     /// # Errors
-    /// As [`Pod::labels`].
+    /// See [`Pod::labels`].
     pub fn is_ready(&self) -> Result<bool> {
         Ok(self.condition("Ready")?.is_some_and(|ready| ready.status == ConditionStatus::True))
     }
 
-    /// Whether the Pod says this already: the same type, status, reason and message.
+    /// Returns true if the Pod has this condition already: the same type, status, reason and message.
     ///
     /// # Errors
-    /// As [`Pod::labels`].
+    /// See [`Pod::labels`].
     pub fn has_condition(&self, condition: &Condition) -> Result<bool> {
         Ok(self.condition(&condition.condition_type)?.is_some_and(|here| here.says_the_same(condition)))
     }
 
-    /// `status.containerStatuses`: without init and ephemeral containers, which are in [`Pod::status`].
+    /// `status.containerStatuses`, without init and ephemeral containers, which are in [`Pod::status`].
     ///
     /// # Errors
-    /// As [`Pod::labels`].
+    /// See [`Pod::labels`].
     pub fn container_statuses(&self) -> Result<&[ContainerStatus]> {
         Ok(&self.status()?.container_statuses)
     }
 
-    /// The whole object as Kubernetes JSON, with what no other section holds and what this release does not know, but
-    /// without managedFields.
+    /// Returns the whole object as Kubernetes JSON, including fields that no other section contains and that this
+    /// release does not know, but without managedFields.
     ///
     /// # Errors
-    /// As [`Pod::labels`].
+    /// See [`Pod::labels`].
     pub fn full(&self) -> Result<&str> {
         self.record.full().map_err(Error::from_record)
     }
 
-    /// What a type of the plugin's own holds of the whole object; the rest is passed over. With [`crate::Value`] all.
+    /// Deserializes the whole object into a type of the plugin, which may ignore fields; [`crate::Value`] contains
+    /// all.
     ///
     /// ```
     /// # use podium_sdk::{Pod, Result};
@@ -262,7 +263,7 @@ impl Pod {
     /// ```
     ///
     /// # Errors
-    /// As [`Pod::labels`]; terminal where the object is not a `T`, and the message names the field.
+    /// See [`Pod::labels`]. Returns a terminal error that names the field if the object is not a `T`.
     pub fn full_as<T: DeserializeOwned>(&self) -> Result<T> {
         let mut json = serde_json::Deserializer::from_str(self.full()?);
         serde_path_to_error::deserialize(&mut json).map_err(|error| match error.path().to_string().as_str() {
@@ -278,7 +279,7 @@ impl fmt::Debug for Pod {
     }
 }
 
-/// The section in its cell, decoded at the first call.
+/// Returns the section of a cell, decoded at the first call.
 fn section<T>(cell: &OnceCell<T>, decode: impl FnOnce() -> Result<T, RecordError>) -> Result<&T> {
     if let Some(value) = cell.get() {
         return Ok(value);

@@ -5,13 +5,14 @@ use podium_wire::Condition;
 use super::Pod;
 use crate::{Event, Result, WriteId, events, writes};
 
-/// Staging. A write is authorised at the call and sent after the run returned well; what would change nothing is
-/// dropped by the host. Staging a key that is not granted is a terminal error.
+/// Staging. A write is authorised at the call and sent after the run succeeded; the host drops a write that would
+/// change nothing. Staging a key that is not granted is a terminal error.
 impl Pod {
-    /// Sets one label, leaves the others alone. Grant: `write.labels`.
+    /// Sets one label and leaves the others unchanged. Grant: `write.labels`.
     ///
     /// # Errors
-    /// Where it is not granted, or key or value can never be right; so for all below.
+    /// Returns an error if the grant is missing, or if the key or value is invalid. The same applies to all methods
+    /// below.
     pub fn set_label(&self, key: &str, value: &str) -> Result<WriteId> {
         writes::set_label(self.key(), key, value)
     }
@@ -19,7 +20,7 @@ impl Pod {
     /// Removes one label. Grant: `write.labels`.
     ///
     /// # Errors
-    /// As [`Pod::set_label`].
+    /// See [`Pod::set_label`].
     pub fn remove_label(&self, key: &str) -> Result<WriteId> {
         writes::remove_label(self.key(), key)
     }
@@ -27,7 +28,7 @@ impl Pod {
     /// Sets one annotation. Grant: `write.annotations`.
     ///
     /// # Errors
-    /// As [`Pod::set_label`].
+    /// See [`Pod::set_label`].
     pub fn set_annotation(&self, key: &str, value: &str) -> Result<WriteId> {
         writes::set_annotation(self.key(), key, value)
     }
@@ -35,7 +36,7 @@ impl Pod {
     /// Removes one annotation. Grant: `write.annotations`.
     ///
     /// # Errors
-    /// As [`Pod::set_label`].
+    /// See [`Pod::set_label`].
     pub fn remove_annotation(&self, key: &str) -> Result<WriteId> {
         writes::remove_annotation(self.key(), key)
     }
@@ -43,24 +44,25 @@ impl Pod {
     /// Adds a finalizer: the Pod stays until it is removed again. Grant: `write.finalizers`.
     ///
     /// # Errors
-    /// As [`Pod::set_label`]. On a Pod that is being deleted the write's report is [`crate::WriteResult::Invalid`].
+    /// See [`Pod::set_label`]. On a Pod that is being deleted the write's report is [`crate::WriteResult::Invalid`].
     pub fn add_finalizer(&self, name: &str) -> Result<WriteId> {
         writes::add_finalizer(self.key(), name)
     }
 
-    /// Removes a finalizer; on the last one of a Pod being deleted, the Pod goes. Grant: `write.finalizers`.
+    /// Removes a finalizer. The API server removes a Pod that is being deleted with its last finalizer. Grant:
+    /// `write.finalizers`.
     ///
     /// # Errors
-    /// As [`Pod::set_label`].
+    /// See [`Pod::set_label`].
     pub fn remove_finalizer(&self, name: &str) -> Result<WriteId> {
         writes::remove_finalizer(self.key(), name)
     }
 
-    /// Sets one condition in the Pod's status. The host sets the time of transition, and moves it only when the status
-    /// changes. Grant: `write.conditions`.
+    /// Sets one condition in the Pod's status. The host sets the transition time, and changes it only with the
+    /// status. Grant: `write.conditions`.
     ///
     /// # Errors
-    /// As [`Pod::set_label`].
+    /// See [`Pod::set_label`].
     pub fn set_condition(&self, condition: &Condition) -> Result<WriteId> {
         writes::set_condition(self.key(), condition)
     }
@@ -68,7 +70,7 @@ impl Pod {
     /// Removes one condition. Grant: `write.conditions`.
     ///
     /// # Errors
-    /// As [`Pod::set_label`].
+    /// See [`Pod::set_label`].
     pub fn remove_condition(&self, condition_type: &str) -> Result<WriteId> {
         writes::remove_condition(self.key(), condition_type)
     }
@@ -76,7 +78,7 @@ impl Pod {
     /// Deletes this incarnation with its own grace period. Grant: `write.delete`.
     ///
     /// # Errors
-    /// As [`Pod::set_label`].
+    /// See [`Pod::set_label`].
     pub fn delete(&self) -> Result<WriteId> {
         writes::delete(self.key(), None)
     }
@@ -84,7 +86,7 @@ impl Pod {
     /// Evicts this incarnation, respecting disruption budgets. Grant: `write.evict`.
     ///
     /// # Errors
-    /// As [`Pod::set_label`].
+    /// See [`Pod::set_label`].
     pub fn evict(&self) -> Result<WriteId> {
         writes::evict(self.key())
     }
@@ -92,7 +94,7 @@ impl Pod {
     /// Stages an Event about this Pod; see [`Event`] for when. Grant: `write.events`.
     ///
     /// # Errors
-    /// As [`Pod::set_label`].
+    /// See [`Pod::set_label`].
     pub fn emit(&self, event: Event) -> Result<()> {
         events::emit(self.key(), event)
     }

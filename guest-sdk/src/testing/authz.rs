@@ -22,10 +22,10 @@ const MAX_CONDITION_REASON_BYTES: usize = 1 << 10;
 const MAX_CONDITION_MESSAGE_BYTES: usize = 32 << 10;
 const MAX_NOTE_BYTES: usize = 1 << 10;
 
-/// Why a write was not granted although its grant is there.
+/// Why a write was not granted although the configuration has its grant.
 pub(super) enum Denied {
     Refused(CallError),
-    /// The plugin is of another namespace.
+    /// The plugin belongs to another namespace.
     OutOfScope,
 }
 
@@ -35,7 +35,7 @@ impl From<CallError> for Denied {
     }
 }
 
-/// A write to the Pod `target`.
+/// Checks a write to the Pod `target`.
 pub(super) fn check_pod(configuration: &Configuration, target: &PodKey, write: &Write) -> Result<(), Denied> {
     valid_target(target)?;
     match write {
@@ -65,7 +65,7 @@ pub(super) fn check_pod(configuration: &Configuration, target: &PodKey, write: &
     in_scope(configuration, &target.namespace)
 }
 
-/// An Event about a Pod.
+/// Checks an Event about a Pod.
 pub(super) fn check_event(configuration: &Configuration, target: &PodKey, event: &Event) -> Result<(), Denied> {
     valid_target(target)?;
     valid("reason", &event.reason, syntax::upper_camel_case)?;
@@ -78,7 +78,7 @@ pub(super) fn check_event(configuration: &Configuration, target: &PodKey, event:
     in_scope(configuration, &target.namespace)
 }
 
-/// An apply of the complete object.
+/// Checks an apply of the complete object.
 pub(super) fn check_apply(
     configuration: &Configuration,
     object: &ObjectRef,
@@ -89,7 +89,7 @@ pub(super) fn check_apply(
     let carried = object::check(body).map_err(CallError::Invalid)?;
     if let Some(owner) = owner {
         valid_target(owner)?;
-        // Kubernetes collects an object whose owner is in another namespace as an orphan, at once.
+        // Kubernetes deletes an object at once if its owner is in another namespace.
         if object.namespace.as_deref() != Some(&*owner.namespace) {
             Err(CallError::Invalid("the owner must be in the object's namespace".to_owned()))?;
         }
@@ -120,7 +120,7 @@ fn in_scope(configuration: &Configuration, namespace: &str) -> Result<(), Denied
 fn granted_object(configuration: &Configuration, object: &ObjectRef) -> Result<(), Denied> {
     let of = |grant: &ObjectGrant| *grant.api_version == *object.api_version && *grant.kind == *object.kind;
     configuration.granted(|grants| object.kind != "Pod" && grants.objects.iter().any(of))?;
-    // A Pod is no object here, whatever is granted.
+    // Pods cannot be applied, whatever is granted.
     if object.kind == "Pod" {
         Err(CallError::NotGranted)?;
     }
@@ -156,7 +156,7 @@ fn granted_condition(configuration: &Configuration, condition_type: &str) -> Che
     if syntax::is_builtin_condition(condition_type) { Err(CallError::NotGranted) } else { Ok(()) }
 }
 
-/// The reason is empty, or one word for programs; the message has a bound.
+/// Checks a condition: the reason is empty or one word for programs; the message is bounded.
 fn valid_condition(condition: &Condition) -> Check {
     let reason = condition.reason.as_deref().unwrap_or_default();
     at_most("condition reason", reason, MAX_CONDITION_REASON_BYTES)?;
@@ -197,7 +197,7 @@ fn is_covered(carried: &Carried<'_>, grants: &WriteGrants) -> bool {
         && carried.finalizers.iter().all(|name| cover(&grants.finalizers, name))
 }
 
-/// What a complete object calls itself.
+/// Returns the identity in a complete object.
 pub(super) fn object_ref(body: &Value) -> Result<ObjectRef, CallError> {
     let text = |path: &str| match body.pointer(path) {
         Some(Value::String(text)) if !text.is_empty() => Ok(text.clone()),

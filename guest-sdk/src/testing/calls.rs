@@ -1,4 +1,4 @@
-//! The host calls outside a component: they reach the [`Fake`] of the [`super::Host`] that runs a plugin on this
+//! The host calls outside a component. They reach the [`Fake`] of the [`super::Host`] that runs a plugin on this
 //! thread.
 
 use std::{cell::RefCell, rc::Rc};
@@ -18,7 +18,7 @@ use crate::{
     state::{Entry, PutError},
 };
 
-/// The host's bounds of the memo.
+/// The host's limits of state.
 const STATE_KEY_BYTES: usize = 256;
 const STATE_VALUE_BYTES: usize = 64 << 10;
 
@@ -26,7 +26,7 @@ thread_local! {
     static CURRENT: RefCell<Option<Rc<RefCell<Fake>>>> = const { RefCell::new(None) };
 }
 
-/// Makes a fake the one that host calls on this thread reach, until it is dropped; also when a test panics.
+/// Routes host calls of this thread to a fake until it is dropped, also when a test panics.
 pub(super) struct Entered;
 
 impl Entered {
@@ -132,7 +132,7 @@ pub(crate) fn delete_object(object: &ObjectRef, uid: Option<&str>) -> Result<u32
     with(|fake| fake.stage_delete_object(object, uid))
 }
 
-/// Why the call that was refused last was not granted although the configuration has its grant.
+/// Returns why the latest refused call was not granted although the configuration has its grant.
 pub(crate) fn why_not_granted() -> Option<String> {
     CURRENT.with_borrow(Clone::clone)?.borrow_mut().why_not_granted.take()
 }
@@ -175,7 +175,7 @@ fn state_bytes(what: &str, bytes: usize, limit: usize) -> Result<(), CallError> 
 
 pub(crate) fn log(level: Level, message: &str, fields: &[(String, String)]) {
     let line = LogLine { level, message: message.to_owned(), fields: fields.to_vec() };
-    // Outside a run it has no reader.
+    // Logs outside a run are discarded.
     let _ = with(|fake| {
         fake.logs.push(line);
         Ok(())

@@ -1,5 +1,5 @@
-//! A plugin's configuration as its own tests see it: scope, grants, config and the limit of writes. It is read by the
-//! host's own schema, and refused with the same words.
+//! The parts of a plugin's configuration that its tests see: scope, grants, config and the limit of writes. It is
+//! parsed by the host's own schema, with the same errors.
 
 use std::ops::Deref;
 
@@ -14,7 +14,7 @@ use crate::{CallError, pods::Query};
 
 #[derive(Debug)]
 pub(super) struct Configuration {
-    /// `None` for a plugin of the whole cluster.
+    /// `None` for a plugin with the scope of the cluster.
     pub(super) namespace: Option<String>,
     /// `None` grants everything.
     pub(super) grants: Option<Grants>,
@@ -31,7 +31,7 @@ impl Default for Configuration {
 
 impl Configuration {
     /// # Errors
-    /// Everything that is wrong, a line each.
+    /// Parses a configuration. The error has one line per mistake.
     pub(super) fn from_yaml(yaml: &str) -> Result<Self, String> {
         let mut documents = podium_config::plugins(yaml).map_err(|problem| problem.message)?;
         let count = documents.len();
@@ -49,13 +49,13 @@ impl Configuration {
         })
     }
 
-    /// `None` if the plugin may read no Pods except its own.
+    /// Returns the readable sections; `None` if the plugin may read no Pods except the run's own.
     pub(super) fn readable(&self) -> Option<SectionSet> {
         let Some(grants) = &self.grants else { return Some(SectionSet::ALL) };
         grants.read.pods.as_ref().map(|_| self.sections())
     }
 
-    /// The sections of the Pod that a run is for.
+    /// Returns the sections of the run's own Pod.
     pub(super) fn sections(&self) -> SectionSet {
         let Some(grants) = &self.grants else { return SectionSet::ALL };
         let granted = grants.read.pods.iter().flat_map(|pods| &pods.sections);
@@ -80,7 +80,7 @@ impl Configuration {
         self.namespace.as_deref().is_none_or(|own| own == namespace)
     }
 
-    /// Whether a write is granted, as `covered` says of the grants.
+    /// Returns an error if `covered` is false for the grants.
     pub(super) fn granted(&self, covered: impl FnOnce(&WriteGrants) -> bool) -> Result<(), CallError> {
         if self.grants.as_ref().is_none_or(|grants| covered(&grants.write)) {
             Ok(())
@@ -94,7 +94,7 @@ impl Configuration {
     }
 }
 
-/// Whether the patterns cover a valid key. A wildcard covers no key of Kubernetes' own.
+/// Returns true if the patterns cover a valid key. A wildcard covers no reserved key of Kubernetes.
 pub(super) fn cover<T: Deref<Target = str>>(patterns: &[T], key: &str) -> bool {
     patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
         Some(prefix) => {

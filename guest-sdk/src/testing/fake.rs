@@ -1,4 +1,5 @@
-//! The world behind the host calls: Pods, objects and state in memory, and what the present run has staged.
+//! The environment behind the host calls: Pods, objects and state in memory, and the writes that the present run has
+//! staged.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,13 +19,14 @@ use crate::{
     state::{Entry, PutError},
 };
 
-/// The most Pods of a page, whatever is asked for: few, so that tests with a handful of Pods turn pages.
+/// The most Pods of a page, regardless of the requested size. It is small, so that tests with few Pods use several
+/// pages.
 const PAGE: usize = 3;
 
 /// How often the host reports a repeated Event to the API server.
 const SERIES: Duration = Duration::from_secs(360);
 
-/// A Pod by namespace and name.
+/// A Pod's namespace and name.
 pub(super) type Name = (String, String);
 
 #[derive(Debug)]
@@ -35,26 +37,26 @@ pub(super) struct Fake {
     pub(super) gone: BTreeMap<Name, Gone>,
     pub(super) objects: BTreeMap<ObjectRef, Value>,
     pub(super) state: BTreeMap<String, Entry<Vec<u8>>>,
-    /// What becomes of every write, instead of being done.
+    /// The result of every write, which is then not executed.
     pub(super) answer: Option<WriteResult>,
-    /// Set by a call that is refused for another reason than a missing grant.
+    /// Set by a call that is refused although the configuration has its grant.
     pub(super) why_not_granted: Option<String>,
     revision: u64,
     state_version: u64,
     next_id: u32,
-    /// Writes and Events of the run, also those that were refused after they were parsed.
+    /// Writes and Events of the run, including those that were refused after parsing.
     taken_writes: u32,
     /// The Pod of the run.
     subject: Option<PodKey>,
     staged: Vec<Staged>,
     staged_events: Vec<(PodKey, Event)>,
-    /// Events that the API server has, and when this host sent them last; `None` for Events from before a restart.
+    /// Events that the API server has, and when this host last sent them; `None` for Events from before a restart.
     said: BTreeMap<Said, Option<Timestamp>>,
     pub(super) writes: Vec<Write>,
     pub(super) events: Vec<Emitted>,
     pub(super) reports: Vec<WriteReport>,
     pub(super) logs: Vec<LogLine>,
-    /// By cached reads of this run.
+    /// The number of Pods that cached reads of this run returned.
     pub(super) pods_read: usize,
 }
 
@@ -66,13 +68,13 @@ pub(super) struct Gone {
     pub(super) last: Option<Pod>,
 }
 
-/// The Pod's uid, whether it is a warning, reason, action and note.
+/// Identifies an Event: the Pod's uid, whether it is a warning, reason, action and note.
 type Said = (String, bool, String, String, String);
 
 #[derive(Debug)]
 struct Staged {
     id: u32,
-    /// The Pod written to, or the owner of an object applied.
+    /// The written Pod, or the owner of an applied object.
     pod: Option<PodKey>,
     write: Write,
 }
@@ -178,7 +180,7 @@ impl Fake {
         Ok(self.push(Some(target), write))
     }
 
-    /// Stages an apply. One that is refused has used up a write, as the host has parsed it by then.
+    /// Stages an apply. A refused one counts against the limit of writes, because the host has parsed it by then.
     pub(super) fn stage_apply(&mut self, body: &Value, owner: Option<&PodKey>) -> Result<u32, CallError> {
         self.take_write()?;
         let object = object_ref(body)?;
@@ -203,7 +205,7 @@ impl Fake {
         Ok(())
     }
 
-    /// Notes why a call was not granted where its grant is there, for the error's text.
+    /// Records why a call was not granted although its grant exists, for the error's message.
     fn granted(&mut self, checked: Result<(), Denied>, what: impl FnOnce() -> String) -> Result<(), CallError> {
         self.why_not_granted = None;
         match checked {
@@ -238,7 +240,7 @@ impl Fake {
 
     /// Executes the staged writes and returns their results.
     pub(super) fn send(&mut self) -> Vec<WriteReport> {
-        // Before the writes: the Pod of an Event may go with them.
+        // Collected before the writes, because they may delete the Pod of an Event.
         let events = std::mem::take(&mut self.staged_events);
         let events: Vec<_> = events.into_iter().filter(|(target, _)| self.is_known(target)).collect();
         let mut reports = Vec::new();
@@ -252,7 +254,7 @@ impl Fake {
                 self.writes.push(write);
             }
         }
-        // Events go with changes, and alone where nothing was to be changed.
+        // Events are sent with changes, or by themselves if there were no writes.
         if reports.is_empty() || reports.iter().any(|report| report.result == WriteResult::Applied) {
             for (target, event) in events {
                 self.say(&target, event);
@@ -262,19 +264,19 @@ impl Fake {
         reports
     }
 
-    /// Whether an Event may be about it: the Pod of the run, or one that is there. The host drops others.
+    /// Returns true if an Event may be about this Pod: the Pod of the run, or an existing one. The host drops others.
     fn is_known(&self, target: &PodKey) -> bool {
         let name = (target.namespace.clone(), target.name.clone());
         self.subject.as_ref() == Some(target) || self.pods.get(&name).is_some_and(|pod| pod.header.uid == target.uid)
     }
 
-    /// Sends an Event that was not said before; a repeat is counted, and costs a request every 6 minutes.
+    /// Sends a new Event. A repeat is counted, and costs a request every 6 minutes.
     fn say(&mut self, target: &PodKey, event: Event) {
         let warning = event.event_type == EventType::Warning;
         let said = (target.uid.clone(), warning, event.reason.clone(), event.action.clone(), event.note.clone());
         let due = |sent: &Option<Timestamp>| sent.is_some_and(|sent| self.now.since(sent) >= SERIES);
         let sent = self.said.get(&said).is_none_or(due);
-        // After a restart the host finds that the API server has the Event, and begins to count again.
+        // After a restart the host finds that the API server has the Event, and starts a new count.
         if sent || self.said.get(&said) == Some(&None) {
             self.said.insert(said, Some(self.now));
         }
@@ -283,7 +285,7 @@ impl Fake {
         }
     }
 
-    /// Forgets what the run before left here.
+    /// Clears the state of the previous run.
     pub(super) fn begin_run(&mut self, subject: PodKey) {
         self.subject = Some(subject);
         self.next_id = 0;
@@ -297,7 +299,7 @@ impl Fake {
         self.pods_read = 0;
     }
 
-    /// Forgets what a host keeps in memory: state, the last states of Pods that are gone, when an Event was said last.
+    /// Clears what a host keeps in memory: state, the last states of gone Pods, and the times of Events.
     pub(super) fn restart(&mut self) {
         self.state.clear();
         self.gone.values_mut().for_each(|gone| gone.last = None);
@@ -328,7 +330,7 @@ impl Fake {
         let mut object = object.clone();
         if let Some(owner) = owner {
             let there = self.pods.get(&(owner.namespace.clone(), owner.name.clone()));
-            // The garbage collector would remove the object at once.
+            // The garbage collector would delete the object at once.
             if there.is_none_or(|pod| pod.header.uid != owner.uid || pod.lifecycle.deletion_timestamp.is_some()) {
                 return WriteResult::Gone;
             }
@@ -396,7 +398,7 @@ pub(super) fn pod_name(key: &PodKey) -> String {
     key.to_string()
 }
 
-/// The bytes that a guest would get.
+/// Returns the bytes that a guest would receive.
 pub(super) fn record(pod: &Pod, sections: SectionSet) -> Vec<u8> {
     let whole = sections.contains(Section::Full).then(|| Pod { full: full::of(pod), ..pod.clone() });
     encoded(whole.as_ref().unwrap_or(pod), sections)
@@ -417,7 +419,7 @@ fn matches(requirement: &LabelRequirement, pod: &Pod) -> bool {
     }
 }
 
-/// Changes a Pod as the API server would, and returns whether to remove it.
+/// Changes a Pod as the API server would. Returns true if the Pod has to be removed.
 fn change(pod: &mut Pod, write: &Write, now: Timestamp) -> bool {
     match write {
         Write::SetLabel { key, value, .. } => drop(pod.labels.insert(key.clone(), value.clone())),

@@ -1,11 +1,11 @@
-//! The section `full` of a Pod in memory: the JSON that it was made from, if any, and what has become of the Pod since.
+//! The section `full` of a Pod in memory: the JSON that it was made from, if any, with the changes since.
 
 use podium_wire::{Pod, Record, SectionSet, json};
 use serde_json::Value;
 
 use super::fake::encoded;
 
-/// The whole object as it is now.
+/// Returns the whole object in its present state.
 pub(super) fn of(pod: &Pod) -> String {
     let now = rendered(pod);
     let made_from: Option<Value> = serde_json::from_str(&pod.full).ok();
@@ -16,7 +16,7 @@ pub(super) fn of(pod: &Pod) -> String {
     }
 }
 
-/// A Pod's JSON as the section has it.
+/// Returns a Pod's JSON as the section contains it.
 pub(super) fn without_managed_fields(text: &str) -> String {
     let mut value: Value = serde_json::from_str(text).unwrap_or_default();
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -25,14 +25,14 @@ pub(super) fn without_managed_fields(text: &str) -> String {
     value.to_string()
 }
 
-/// What the other sections say.
+/// Returns the JSON of the other sections.
 fn rendered(pod: &Pod) -> Value {
     let record = Record::open(encoded(pod, SectionSet::ALL)).and_then(|record| json::render(&record));
     #[expect(clippy::expect_used, reason = "its sections were encoded just now")]
     record.expect("a Pod that can be rendered")
 }
 
-/// `full` with all that differs between `before` and `now`. What neither of them knows stays.
+/// Returns `full` with all differences between `before` and `now`. Fields that are in neither are kept.
 fn moved(full: Value, before: &Value, now: Value) -> Value {
     match (full, before, now) {
         (full, before, now) if *before == now => full,
@@ -48,7 +48,7 @@ fn moved(full: Value, before: &Value, now: Value) -> Value {
             Value::Object(full)
         }
         (Value::Array(full), Value::Array(before), Value::Array(now)) => {
-            // An item that has not changed is found by what is known of it.
+            // An unchanged item is found by its known fields.
             let item = |now: Value| match before.iter().position(|before| *before == now) {
                 Some(at) => full.get(at).cloned().unwrap_or(now),
                 None => now,

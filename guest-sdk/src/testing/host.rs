@@ -1,4 +1,4 @@
-//! [`Host`]: the stand-in as tests hold it.
+//! [`Host`]: the fake host of a test.
 
 use std::{
     cell::{RefCell, RefMut},
@@ -18,14 +18,14 @@ use super::{
 };
 use crate::{ObjectRef, Outcome, PodKey, Request, Result, WriteReport, WriteResult, request::Subject};
 
-/// The default present of [`Host`]: 2026-01-01T00:00:00Z.
+/// The default time of [`Host`]: 2026-01-01T00:00:00Z.
 pub const NOW: Timestamp = Timestamp(1_767_225_600_000);
 
-/// A host in memory. Without a configuration it grants everything, everywhere, and passes no config.
+/// A host in memory. Without a configuration it grants everything in all namespaces, and passes no config.
 #[derive(Debug)]
 pub struct Host {
     fake: Rc<RefCell<Fake>>,
-    /// Of Pods whose last run failed or left writes unsettled.
+    /// Pods whose last run failed or left writes unsettled.
     failures: BTreeMap<Name, Failure>,
 }
 
@@ -36,7 +36,7 @@ struct Failure {
 }
 
 impl Host {
-    /// A host of a cluster with these Pods.
+    /// Returns a host of a cluster with these Pods.
     #[must_use]
     pub fn with_pods(pods: impl IntoIterator<Item = impl Into<Pod>>) -> Self {
         let mut fake = Fake::new();
@@ -46,12 +46,12 @@ impl Host {
         Self { fake: Rc::new(RefCell::new(fake)), failures: BTreeMap::new() }
     }
 
-    /// Scope, grants, config and limit of writes from the plugin's own configuration file, as in production:
-    /// `host.configured_by(include_str!("../plugin.yaml"))`. What the host would refuse in the file is refused here,
-    /// except that the component is not looked for.
+    /// Sets scope, grants, config and the limit of writes from the plugin's own configuration file, as in production:
+    /// `host.configured_by(include_str!("../plugin.yaml"))`. A file that the host would refuse is refused here too,
+    /// except that the component need not exist.
     ///
     /// # Panics
-    /// Where the text is not the valid configuration of one plugin; the message names every field that is wrong.
+    /// Panics if the text is not the valid configuration of one plugin; the message names every wrong field.
     #[must_use]
     #[track_caller]
     pub fn configured_by(self, yaml: &str) -> Self {
@@ -63,7 +63,7 @@ impl Host {
         self
     }
 
-    /// Another `spec.config`.
+    /// Sets `spec.config`.
     #[must_use]
     #[expect(clippy::needless_pass_by_value, reason = "callers write json!({..})")]
     pub fn config(self, config: Value) -> Self {
@@ -71,14 +71,14 @@ impl Host {
         self
     }
 
-    /// Another present.
+    /// Sets the present time.
     #[must_use]
     pub fn now(self, now: Timestamp) -> Self {
         self.fake().now = now;
         self
     }
 
-    /// Lets time pass. Nothing is woken by it.
+    /// Advances the time. This wakes no plugin.
     pub fn advance(&mut self, time: Duration) {
         let mut fake = self.fake();
         fake.now = fake.now + time;
@@ -89,10 +89,10 @@ impl Host {
         self.fake().put(pod.into());
     }
 
-    /// Removes a Pod, as the cluster would. Reconciling it then is the run for its deletion.
+    /// Removes a Pod, as the cluster would. A later reconcile is the run on its deletion.
     ///
     /// # Panics
-    /// Where there is no such Pod.
+    /// Panics if there is no such Pod.
     #[track_caller]
     pub fn remove_pod(&mut self, namespace: &str, name: &str) {
         let name = (namespace.to_owned(), name.to_owned());
@@ -102,35 +102,35 @@ impl Host {
         self.fake().remove(&name);
     }
 
-    /// What has become of a Pod; none when it is gone.
+    /// Returns the present state of a Pod; `None` if it is gone.
     #[must_use]
     pub fn pod(&self, namespace: &str, name: &str) -> Option<Pod> {
         self.fake().pods.get(&(namespace.to_owned(), name.to_owned())).cloned()
     }
 
-    /// What has become of an object that the plugin applied.
+    /// Returns the present state of an object that the plugin applied.
     #[must_use]
     pub fn object(&self, object: &ObjectRef) -> Option<Value> {
         self.fake().objects.get(object).cloned()
     }
 
-    /// A restart of the host: state, what it knew of failures and the last states of Pods that are gone are lost; the
-    /// cluster is as it was. Reconciling a Pod that was removed before is then a deletion without a last state.
+    /// Simulates a restart of the host: state, failures and the last states of gone Pods are lost; the cluster is
+    /// unchanged. A reconcile of a Pod that was removed before is then a deletion without a last state.
     pub fn restart(&mut self) {
         self.failures.clear();
         self.fake().restart();
     }
 
-    /// From now on no write is done, and this becomes of each instead; with none they are done again.
+    /// Sets the result of every later write, which is then not executed; `None` executes writes again.
     pub fn answer_writes(&mut self, result: Option<WriteResult>) {
         self.fake().answer = result;
     }
 
-    /// Runs a plugin's function for one Pod, as the host would, and does what it staged.
+    /// Runs a plugin's function for one Pod, as the host would, and executes its staged writes.
     ///
     /// # Panics
-    /// Where the function panics; and where the host would never run it: for a Pod that neither is there nor was, or of
-    /// a namespace that is not the plugin's.
+    /// Panics if the function panics, or if the host would never run it: for a Pod that never existed, or one in a
+    /// namespace outside the plugin's scope.
     #[track_caller]
     pub fn reconcile(&mut self, function: fn(&Request) -> Result<Outcome>, namespace: &str, name: &str) -> Run {
         let name = (namespace.to_owned(), name.to_owned());
@@ -192,7 +192,7 @@ impl Host {
 }
 
 /// # Panics
-/// Where the host would never run the plugin on this Pod.
+/// Panics if the host would never run the plugin on this Pod.
 #[track_caller]
 fn check_subject(name: &Name, fake: &Fake) {
     if let Some(own) = fake.configuration.namespace.as_deref().filter(|own| *own != name.0) {
@@ -210,7 +210,7 @@ fn check_subject(name: &Name, fake: &Fake) {
 }
 
 /// # Panics
-/// Always: a misspelt name would be a run for a deletion, in which most plugins do nothing.
+/// Panics always: a misspelt name would otherwise be a run on a deletion, in which most plugins do nothing.
 #[track_caller]
 fn unknown(name: &Name, fake: &Fake) -> ! {
     let listed = |names: Vec<&Name>| match names.as_slice() {

@@ -1,4 +1,4 @@
-//! A stand-in for the host, in memory, for a plugin's own tests under `cargo test`.
+//! An in-memory fake of the host, for a plugin's own tests under `cargo test`.
 //!
 //! ```
 //! use podium_sdk::{Outcome, Request, Result};
@@ -24,11 +24,11 @@
 //! host.reconcile(reconcile, "shop", "cart-0").assert_quiet();
 //! ```
 //!
-//! It keeps the promises that a plugin can see: a consistent snapshot, staged writes that a failure drops, writes that
-//! change nothing and cost nothing, Events that go with changes and are said once, uids, grants, the namespace of a
-//! namespaced plugin, pages, state with versions. It refuses a configuration or a write that the host refuses. It does
-//! not wake plugins, does not send anything, and has no limits except that of writes and the sizes of single values:
-//! a test says which Pod is reconciled and when.
+//! It keeps the guarantees that a plugin can observe: a consistent snapshot, staged writes that a failure drops,
+//! writes that change nothing and cost nothing, Events that accompany changes and are sent once, uids, grants, the
+//! namespace of a namespaced plugin, pages, and state with versions. It refuses a configuration or a write that the
+//! host refuses. It does not wake plugins, sends nothing, and has no limits except that of writes and the sizes of
+//! single values: the test decides which Pod is reconciled and when.
 
 pub(crate) mod calls;
 

@@ -1,4 +1,4 @@
-//! [`PodBuilder`]: Pods for tests, in a line each.
+//! [`PodBuilder`]: builds Pods for tests.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use podium_wire::{Condition, Container, ContainerStatus, Header, Lifecycle, Owne
 
 use super::{NOW, full};
 
-/// A Pod with a uid of its own, created an hour before [`NOW`], and nothing else.
+/// Returns a builder of a Pod with its own uid that was created an hour before [`NOW`].
 pub fn pod(namespace: &str, name: &str) -> PodBuilder {
     let header = Header {
         namespace: namespace.to_owned(),
@@ -18,10 +18,11 @@ pub fn pod(namespace: &str, name: &str) -> PodBuilder {
     PodBuilder { pod: Pod { header, ..Pod::default() } }
 }
 
-/// A Pod as `kubectl get pod -o json` prints it. What the other sections leave out is in the section `full`.
+/// Parses a Pod as `kubectl get pod -o json` prints it. Fields that the other sections leave out are in the section
+/// `full`.
 ///
 /// # Panics
-/// Where the text is no Pod.
+/// Panics if the text is not a Pod.
 #[track_caller]
 pub fn pod_from_json(text: &str) -> PodBuilder {
     match json::decode(text.as_bytes()) {
@@ -31,7 +32,7 @@ pub fn pod_from_json(text: &str) -> PodBuilder {
     }
 }
 
-/// Builds a Pod. What has no method here is set through [`PodBuilder::with`].
+/// Builds a Pod. [`PodBuilder::with`] sets fields that have no method here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct PodBuilder {
@@ -39,27 +40,27 @@ pub struct PodBuilder {
 }
 
 impl PodBuilder {
-    /// Another uid: another incarnation.
+    /// Sets the uid: another uid is another incarnation.
     pub fn uid(self, uid: &str) -> Self {
         self.with(|pod| pod.header.uid = uid.to_owned())
     }
 
-    /// When it was created.
+    /// Sets the creation time.
     pub fn created(self, created: Timestamp) -> Self {
         self.with(|pod| pod.header.created = created)
     }
 
-    /// A label.
+    /// Adds a label.
     pub fn label(self, key: &str, value: &str) -> Self {
         self.with(|pod| drop(pod.labels.insert(key.to_owned(), value.to_owned())))
     }
 
-    /// An annotation.
+    /// Adds an annotation.
     pub fn annotation(self, key: &str, value: &str) -> Self {
         self.with(|pod| drop(pod.annotations.insert(key.to_owned(), value.to_owned())))
     }
 
-    /// The owner that manages it, with the uid `uid-<kind>-<name>`.
+    /// Sets the owner that manages it, with the uid `uid-<kind>-<name>`.
     pub fn owned_by(self, kind: &str, name: &str) -> Self {
         let api_version = match kind {
             "Job" | "CronJob" => "batch/v1",
@@ -77,12 +78,12 @@ impl PodBuilder {
         self.with(|pod| pod.owners.push(owner))
     }
 
-    /// A finalizer.
+    /// Adds a finalizer.
     pub fn finalizer(self, name: &str) -> Self {
         self.with(|pod| pod.lifecycle.finalizers.push(name.to_owned()))
     }
 
-    /// Being deleted, with its grace ending then.
+    /// Marks the Pod as being deleted, with this end of its grace period.
     pub fn terminating(self, grace_ends: Timestamp) -> Self {
         self.with(|pod| {
             let finalizers = std::mem::take(&mut pod.lifecycle.finalizers);
@@ -90,18 +91,18 @@ impl PodBuilder {
         })
     }
 
-    /// The node that it is bound to.
+    /// Binds the Pod to a node.
     pub fn node(self, node: &str) -> Self {
         self.with(|pod| pod.spec.node_name = Some(node.to_owned()))
     }
 
-    /// A container with this image.
+    /// Adds a container with this image.
     pub fn container(self, name: &str, image: &str) -> Self {
         let container = Container { name: name.to_owned(), image: image.to_owned(), ..Container::default() };
         self.with(|pod| pod.spec.containers.push(container))
     }
 
-    /// A limit of the container that was added last.
+    /// Sets a limit of the container that was added last.
     pub fn limit(self, resource: &str, quantity: &str) -> Self {
         self.with(|pod| {
             if let Some(container) = pod.spec.containers.last_mut() {
@@ -110,22 +111,22 @@ impl PodBuilder {
         })
     }
 
-    /// `status.phase`
+    /// Sets `status.phase`.
     pub fn phase(self, phase: &str) -> Self {
         self.with(|pod| pod.status.phase = phase.to_owned())
     }
 
-    /// A condition.
+    /// Adds a condition.
     pub fn condition(self, condition: Condition) -> Self {
         self.with(|pod| pod.status.conditions.push(condition))
     }
 
-    /// How a container is.
+    /// Adds a container's status.
     pub fn container_status(self, status: ContainerStatus) -> Self {
         self.with(|pod| pod.status.container_statuses.push(status))
     }
 
-    /// How it runs: a container's status, running since then, restarted so often.
+    /// Adds the status of a running container with its start time and restarts.
     pub fn running_since(self, container: &str, started_at: Timestamp, restarts: i32) -> Self {
         self.container_status(ContainerStatus {
             name: container.to_owned(),
@@ -136,7 +137,7 @@ impl PodBuilder {
         })
     }
 
-    /// An age at [`NOW`].
+    /// Sets the creation time by the age at [`NOW`].
     pub fn age(self, age: Duration) -> Self {
         let millis = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
         self.created(Timestamp(NOW.0.saturating_sub(millis)))

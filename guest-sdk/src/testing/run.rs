@@ -1,10 +1,10 @@
-//! [`Run`]: what one run did.
+//! [`Run`]: the effects of one run.
 
 use crate::{Event, Outcome, Result, WriteReport, log::Level};
 
 use super::Write;
 
-/// What one run did.
+/// The effects of one run.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use = "a run asserts nothing by itself"]
 pub struct Run {
@@ -30,65 +30,66 @@ pub struct Emitted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogLine {
-    /// How much it matters.
+    /// The severity.
     pub level: Level,
     /// The text.
     pub message: String,
-    /// In the plugin's order.
+    /// Fields in the plugin's order.
     pub fields: Vec<(String, String)>,
 }
 
 impl Run {
-    /// What the function returned.
+    /// Returns the function's result.
     pub fn result(&self) -> &Result<Outcome> {
         &self.result
     }
 
-    /// The writes that the API server would have got, in staging order: without those that would change nothing, and
-    /// without those that a failure dropped.
+    /// Returns the writes that the API server would have received, in staging order, without those that would change
+    /// nothing or were dropped because of a failure.
     #[must_use]
     pub fn writes(&self) -> &[Write] {
         &self.writes
     }
 
-    /// The Events that were sent.
+    /// Returns the Events that were sent.
     #[must_use]
     pub fn events(&self) -> &[Emitted] {
         &self.events
     }
 
-    /// The results of all writes that were not dropped.
+    /// Returns the results of all writes that were not dropped.
     #[must_use]
     pub fn reports(&self) -> &[WriteReport] {
         &self.reports
     }
 
-    /// How many Pods cached reads handed to the plugin, each as often as it was read: what the run costs beside writes.
+    /// Returns how many Pods cached reads returned, each counted as often as it was read: the cost of the run beside
+    /// its writes.
     #[must_use]
     pub fn pods_read(&self) -> usize {
         self.pods_read
     }
 
-    /// The plugin's log.
+    /// Returns the plugin's log.
     #[must_use]
     pub fn logs(&self) -> &[LogLine] {
         &self.logs
     }
 
-    /// The run ended well, and so.
+    /// Asserts that the run succeeded with this outcome.
     ///
     /// # Panics
-    /// Where it did not.
+    /// Panics if it did not.
     #[track_caller]
     pub fn assert_outcome(&self, expected: Outcome) -> &Self {
         assert_eq!(self.result.as_ref(), Ok(&expected), "how the run ended");
         self
     }
 
-    /// The run ended well and these are its writes, in this order.
+    /// Asserts that the run succeeded and that these are its writes, in this order.
     ///
     /// # Panics
-    /// Where they are not.
+    /// Panics if they differ.
     #[track_caller]
     pub fn assert_writes(&self, expected: impl IntoIterator<Item = Write>) -> &Self {
         assert!(self.result.is_ok(), "the run failed: {:?}", self.result);
@@ -97,10 +98,10 @@ impl Run {
         self
     }
 
-    /// The run ended well and these are the reasons of its Events, in this order.
+    /// Asserts that the run succeeded and that these are the reasons of its Events, in this order.
     ///
     /// # Panics
-    /// Where they are not.
+    /// Panics if they differ.
     #[track_caller]
     pub fn assert_events<const N: usize>(&self, reasons: [&str; N]) -> &Self {
         assert!(self.result.is_ok(), "the run failed: {:?}", self.result);
@@ -109,10 +110,10 @@ impl Run {
         self
     }
 
-    /// The run ended well and would have cost the API server nothing.
+    /// Asserts that the run succeeded and would have sent nothing to the API server.
     ///
     /// # Panics
-    /// Where it was not so.
+    /// Panics if it would.
     #[track_caller]
     pub fn assert_quiet(&self) -> &Self {
         self.assert_writes([]).assert_events([])

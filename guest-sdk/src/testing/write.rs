@@ -1,4 +1,4 @@
-//! [`Write`]: a staged write as tests state it.
+//! [`Write`]: a staged write in the form of a test's assertion.
 
 use serde_json::Value;
 
@@ -76,7 +76,7 @@ impl Write {
         Self::Evict { pod: pod.into() }
     }
 
-    /// As a [`crate::WriteReport`] says it.
+    /// Formats the description of a [`crate::WriteReport`].
     pub(super) fn describe(&self) -> String {
         match self {
             Self::SetLabel { pod, key, value } => format!("set label {key}={value} on {pod}"),

@@ -1,6 +1,6 @@
 //! Bytes to values and back: bincode in its legacy configuration, with a limit against hostile lengths.
 //!
-//! bincode 2.0.1 checks the limit before it allocates; without one, ten bytes can ask for exabytes and abort the
+//! bincode 2.0.1 checks the limit before it allocates; without one, ten bytes can request exabytes and abort the
 //! process. It accepts trailing bytes silently, so the consumed length is compared here.
 
 use bincode::config::{Configuration, Fixint, Limit, LittleEndian};
@@ -13,13 +13,13 @@ pub const MAX_ENCODED_BYTES: usize = 4 << 20;
 const CONFIGURATION: Configuration<LittleEndian, Fixint, Limit<MAX_ENCODED_BYTES>> =
     bincode::config::legacy().with_limit::<MAX_ENCODED_BYTES>();
 
-/// Why bytes are not a value of the type asked for.
+/// Why bytes are not a value of the requested type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
-    /// Truncated, malformed, or claims more than [`MAX_ENCODED_BYTES`].
+    /// The bytes are truncated or malformed, or claim more than [`MAX_ENCODED_BYTES`].
     #[error("malformed bytes: {0}")]
     Malformed(String),
-    /// A value was decoded and bytes were left over.
+    /// Bytes are left after a decoded value.
     #[error("{left} bytes left over after a value of {used} bytes")]
     Trailing { used: usize, left: usize },
     /// The value cannot be encoded.
@@ -31,7 +31,7 @@ pub enum CodecError {
 /// describe itself, and they would corrupt it silently.
 ///
 /// # Errors
-/// When a collection of unknown length is serialised; the types of this crate have none.
+/// Returns an error if a collection of unknown length is serialised; the types of this crate have none.
 pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
     bincode::serde::encode_to_vec(value, CONFIGURATION).map_err(|error| CodecError::Encode(error.to_string()))
 }
@@ -39,7 +39,7 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
 /// Decodes a value that fills the slice exactly.
 ///
 /// # Errors
-/// On any other bytes. Hostile bytes never panic and never allocate more than [`MAX_ENCODED_BYTES`].
+/// Returns an error on any other bytes. Hostile bytes never panic and never allocate more than [`MAX_ENCODED_BYTES`].
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
     let (value, used) = decode_front(bytes)?;
     if used != bytes.len() {
@@ -48,15 +48,15 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
     Ok(value)
 }
 
-/// Decodes the value at the front of the slice and passes over what follows: fields that a later release appended.
+/// Decodes the value at the front of the slice and ignores the bytes after it: fields that a later release appended.
 ///
 /// # Errors
-/// As [`decode`]; trailing bytes are no error.
+/// See [`decode`]; trailing bytes are not an error.
 pub(crate) fn decode_prefix<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
     Ok(decode_front(bytes)?.0)
 }
 
-/// The value at the front, and how many bytes it takes.
+/// Returns the value at the front, and its number of bytes.
 fn decode_front<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, usize), CodecError> {
     bincode::serde::decode_from_slice(bytes, CONFIGURATION).map_err(|error| CodecError::Malformed(error.to_string()))
 }

@@ -1,12 +1,12 @@
-//! The Pod record: what Podium's host keeps of a Pod, hands to guests and writes to disk.
+//! The Pod record: the data of a Pod that Podium's host stores, passes to guests and writes to disk.
 //!
-//! A record is a [`Header`] and some sections, each encoded by itself, so that a guest is given exactly the
-//! sections its plugin asked for and was granted, and so that the host can determine by comparing bytes what an event
-//! changed. The structs are Podium's own: they hold what reconcilers ask for, not all of a Pod; all of
-//! it is in the section `full`, as Kubernetes JSON.
+//! A record is a [`Header`] and some sections. Each section is encoded separately, so that a guest receives exactly
+//! the sections that its plugin requested and was granted, and so that the host can determine by comparing bytes what
+//! an event changed. The structs are Podium's own: they contain the fields that reconcilers need; the section `full`
+//! contains the whole Pod as Kubernetes JSON.
 //!
-//! What the other sections leave out on purpose: values of environment variables, commands and arguments, volume
-//! sources, probes, managedFields, which `full` leaves out too. With the feature `json`, [`json`] turns Kubernetes JSON
+//! The other sections leave out on purpose: values of environment variables, commands and arguments, volume sources,
+//! probes, and managedFields, which `full` leaves out too. With the feature `json`, [`json`] converts Kubernetes JSON
 //! into records and back.
 
 #[cfg(feature = "json")]

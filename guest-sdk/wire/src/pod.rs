@@ -1,8 +1,8 @@
-//! The structs of a Pod record. Names follow the Kubernetes API; what a struct lacks is not kept.
+//! The structs of a Pod record. Names follow the Kubernetes API; fields that a struct lacks are not stored.
 //!
-//! [`Header`], [`Lifecycle`], [`Spec`] and [`Status`] may gain fields at their end, the other types stay as they are;
-//! the head of `record.rs` says why. None is `non_exhaustive`, since tests and the host write them down: a literal that
-//! ends in `..Default::default()` takes a new field as it comes.
+//! [`Header`], [`Lifecycle`], [`Spec`] and [`Status`] may gain fields at their end, the other types do not change;
+//! `record.rs` explains why. None is `non_exhaustive`, because tests and the host construct them: a literal that ends
+//! in `..Default::default()` accepts new fields.
 //!
 //! Times are [`Timestamp`]s, quantities are text as Kubernetes writes them ("500m", "1Gi").
 
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// The time from `earlier` to this one; zero where `earlier` is later.
+    /// Returns the time from `earlier` to this one; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or_default())
@@ -29,7 +29,7 @@ impl Timestamp {
 impl Add<Duration> for Timestamp {
     type Output = Self;
 
-    /// Saturates, at a time that no Pod sees.
+    /// Saturates at a time later than that of any Pod.
     fn add(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
     }
@@ -38,31 +38,31 @@ impl Add<Duration> for Timestamp {
 impl Sub<Duration> for Timestamp {
     type Output = Self;
 
-    /// Saturates, at a time before all Pods.
+    /// Saturates at a time earlier than that of any Pod.
     fn sub(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
     }
 }
 
-/// Identity and revision. Not a section: it is always there and never counts as a change.
+/// Identity and revision. This is not a section: it is always present and never counts as a change.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     pub namespace: String,
     pub name: String,
     /// Differs between two Pods of one name.
     pub uid: String,
-    /// Of the whole object, as the API server gave it.
+    /// The resourceVersion of the whole object, as the API server sent it.
     pub resource_version: String,
     /// Grows with changes of the spec; 0 if the server sets none.
     pub generation: i64,
     pub created: Timestamp,
 }
 
-/// Sorted by key.
+/// Labels, sorted by key.
 pub type Labels = BTreeMap<String, String>;
-/// Sorted by key.
+/// Annotations, sorted by key.
 pub type Annotations = BTreeMap<String, String>;
-/// In the order of the object.
+/// Owners, in the order of the object.
 pub type Owners = Vec<Owner>;
 
 /// One entry of `metadata.ownerReferences`.
@@ -72,24 +72,24 @@ pub struct Owner {
     pub kind: String,
     pub name: String,
     pub uid: String,
-    /// True for the one that manages the Pod.
+    /// True for the owner that manages the Pod.
     pub controller: bool,
     pub block_owner_deletion: bool,
 }
 
-/// Whether and how the Pod is going. Always granted and always watched.
+/// Deletion and finalizers. Always granted and always watched.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lifecycle {
-    /// Set: the Pod is being deleted, and this is when its grace ends.
+    /// The end of the grace period if the Pod is being deleted.
     pub deletion_timestamp: Option<Timestamp>,
     pub deletion_grace_period_seconds: Option<i64>,
     pub finalizers: Vec<String>,
 }
 
-/// Of `spec`, what reconcilers ask for.
+/// The fields of `spec` that reconcilers need.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
-    /// None until scheduled.
+    /// `None` until the Pod is scheduled.
     pub node_name: Option<String>,
     pub service_account_name: Option<String>,
     pub restart_policy: RestartPolicy,
@@ -102,7 +102,7 @@ pub struct Spec {
     pub runtime_class_name: Option<String>,
     pub node_selector: BTreeMap<String, String>,
     pub tolerations: Vec<Toleration>,
-    /// Names; the Pod is not scheduled while there is one.
+    /// Names of gates. The Pod is not scheduled while there is one.
     pub scheduling_gates: Vec<String>,
     pub volumes: Vec<Volume>,
     pub init_containers: Vec<Container>,
@@ -120,12 +120,12 @@ pub enum RestartPolicy {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Toleration {
-    /// None tolerates every key.
+    /// `None` tolerates every key.
     pub key: Option<String>,
-    /// "Exists" or "Equal"; none means Equal.
+    /// "Exists" or "Equal"; `None` means Equal.
     pub operator: Option<String>,
     pub value: Option<String>,
-    /// None tolerates every effect.
+    /// `None` tolerates every effect.
     pub effect: Option<String>,
     pub toleration_seconds: Option<i64>,
 }
@@ -133,7 +133,7 @@ pub struct Toleration {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Volume {
     pub name: String,
-    /// The field of the volume that is set, such as "configMap" or "hostPath"; its content is not kept.
+    /// The field of the volume that is set, such as "configMap" or "hostPath". Its content is not stored.
     pub kind: String,
 }
 
@@ -144,12 +144,12 @@ pub struct Container {
     pub image_pull_policy: Option<String>,
     /// "Always" on an init container makes it a sidecar.
     pub restart_policy: Option<String>,
-    /// Resource name to quantity.
+    /// Quantities by resource name.
     pub requests: BTreeMap<String, String>,
-    /// Resource name to quantity.
+    /// Quantities by resource name.
     pub limits: BTreeMap<String, String>,
     pub ports: Vec<Port>,
-    /// Names only: values may be secrets.
+    /// Names only, because values may be secrets.
     pub env_names: Vec<String>,
 }
 
@@ -158,16 +158,16 @@ pub struct Port {
     pub name: Option<String>,
     pub container_port: i32,
     pub host_port: Option<i32>,
-    /// "TCP" where none is given.
+    /// `None` means "TCP".
     pub protocol: Option<String>,
 }
 
-/// Of `status`, what reconcilers ask for.
+/// The fields of `status` that reconcilers need.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// "Pending", "Running", "Succeeded", "Failed", "Unknown"; empty where the server has none yet.
+    /// "Pending", "Running", "Succeeded", "Failed" or "Unknown"; empty if the server has set none yet.
     pub phase: String,
-    /// Such as "Evicted".
+    /// The reason, such as "Evicted".
     pub reason: Option<String>,
     pub message: Option<String>,
     /// "Guaranteed", "Burstable" or "BestEffort".
@@ -197,13 +197,14 @@ impl Condition {
         Self { condition_type: condition_type.into(), status, ..Self::default() }
     }
 
-    /// `reason` is one UpperCamelCase word for programs, `message` a sentence for people.
+    /// Sets `reason`, one UpperCamelCase word for programs, and `message`, a sentence for people.
     #[must_use]
     pub fn because(self, reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self { reason: Some(reason.into()), message: Some(message.into()), ..self }
     }
 
-    /// The same type, status, reason and message; when it came to be so does not matter, and no text is an empty text.
+    /// Returns true if type, status, reason and message are equal. The transition time is ignored, and no text equals
+    /// an empty text.
     #[must_use]
     pub fn says_the_same(&self, other: &Self) -> bool {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
@@ -226,25 +227,25 @@ pub enum ConditionStatus {
 pub struct ContainerStatus {
     pub name: String,
     pub ready: bool,
-    /// None: the kubelet did not say.
+    /// `None` if the kubelet did not report it.
     pub started: Option<bool>,
     pub restart_count: i32,
     pub image: String,
-    /// With the digest, once pulled.
+    /// The image with its digest, once pulled.
     pub image_id: String,
     pub container_id: Option<String>,
     pub state: ContainerState,
-    /// How the run before the present one ended.
+    /// How the previous run of the container ended.
     pub last_state: ContainerState,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ContainerState {
-    /// The kubelet has said nothing yet.
+    /// The kubelet has not reported a state yet.
     #[default]
     Unknown,
     Waiting {
-        /// Such as "CrashLoopBackOff".
+        /// The reason, such as "CrashLoopBackOff".
         reason: Option<String>,
         message: Option<String>,
     },
@@ -254,7 +255,7 @@ pub enum ContainerState {
     Terminated {
         exit_code: i32,
         signal: Option<i32>,
-        /// Such as "OOMKilled".
+        /// The reason, such as "OOMKilled".
         reason: Option<String>,
         message: Option<String>,
         started_at: Option<Timestamp>,

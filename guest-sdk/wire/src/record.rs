@@ -1,26 +1,26 @@
-//! A record as bytes: codec, version, header, a table of sections, the sections.
+//! The bytes of a record: codec, version, header, a table of sections, and the sections.
 //!
 //! ```text
 //! u8 codec (1 = bincode legacy) | u8 version (1) | u8 sections n | u32 header length
 //! n times: u8 section | u32 length            (ascending by section)
 //! header | section bytes in the table's order
 //! ```
-//! Numbers are little endian. Opening a record reads the table and decodes the header; a section is decoded when
-//! somebody asks for it.
+//! Numbers are little endian. Opening a record reads the table and decodes the header; a section is decoded on
+//! access.
 //!
 //! # How a record grows
 //! Components outlive the release that they were built with. So within one version of the WIT package, and of the
 //! record:
-//! - [`Header`], [`Lifecycle`], [`Spec`] and [`Status`] gain fields at their end alone, the other sections gain values
-//!   after the present one; a new section has the next number. A reader passes over the bytes that follow what it
-//!   knows, and over sections that it does not know.
-//! - Nothing is removed, reordered or given another type. The elements of lists and all enums stay unchanged, since
-//!   its bytes have others after them: more about containers, for instance, is a new list at the end of the section.
-//! - `full` is Kubernetes JSON and nothing follows it; it grows as Kubernetes does.
+//! - [`Header`], [`Lifecycle`], [`Spec`] and [`Status`] may only gain fields at their end, and the other sections
+//!   values after the present one; a new section has the next number. A reader ignores bytes after the fields that it
+//!   knows, and sections that it does not know.
+//! - Nothing is removed, reordered or given another type. The elements of lists and all enums do not change, because
+//!   other bytes follow them: new fields of containers, for instance, are a new list at the end of the section.
+//! - `full` is Kubernetes JSON and grows with Kubernetes; no other value follows it.
 //!
-//! The version is raised together with that of the WIT package and never by itself. The rule holds in one direction: a
-//! component that knows a field newer than its host finds the section cut off, so hosts are upgraded first. What the
-//! host decodes it has encoded itself, and exactly: [`crate::decode`]. `tests/golden.rs` holds the layout still.
+//! The version is increased together with that of the WIT package and never by itself. The rule holds in one
+//! direction: a component that knows a field newer than its host finds the section truncated, so hosts are upgraded
+//! first. The host only decodes its own encoding, and exactly: [`crate::decode`]. `tests/golden.rs` pins the layout.
 
 use serde::de::DeserializeOwned;
 
@@ -32,7 +32,7 @@ const VERSION: u8 = 1;
 const PREFIX: usize = 7;
 const TABLE_ENTRY: usize = 5;
 
-/// A part of the record that is granted, watched and compared by itself.
+/// A part of the record that is granted, watched and compared separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Section {
@@ -42,18 +42,18 @@ pub enum Section {
     Lifecycle = 3,
     Spec = 4,
     Status = 5,
-    /// The whole object, as Kubernetes JSON. Not encoded: its bytes are the text.
+    /// The whole object as Kubernetes JSON. It is not encoded: its bytes are the text.
     Full = 6,
 }
 
 impl Section {
-    /// How many there are.
+    /// The number of sections.
     pub const COUNT: usize = 7;
-    /// In the order of the encoding.
+    /// All sections, in the order of the encoding.
     pub const ALL: [Self; Self::COUNT] =
         [Self::Labels, Self::Annotations, Self::Owners, Self::Lifecycle, Self::Spec, Self::Status, Self::Full];
 
-    /// The name in configuration and messages.
+    /// Returns the name in configuration and messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ impl Section {
     }
 }
 
-/// Some of the sections.
+/// A set of sections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct SectionSet(u8);
 
@@ -115,7 +115,8 @@ impl FromIterator<Section> for SectionSet {
     }
 }
 
-/// All of a Pod that Podium keeps, decoded. [`SectionBytes::encode`] and [`Record`] are its two encoded forms.
+/// A decoded Pod with all fields that Podium stores. [`SectionBytes::encode`] and [`Record`] are its two encoded
+/// forms.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pod {
     pub header: Header,
@@ -125,19 +126,18 @@ pub struct Pod {
     pub lifecycle: Lifecycle,
     pub spec: Spec,
     pub status: Status,
-    /// The whole object as Kubernetes JSON, without managedFields, with what the other fields do not hold. Empty where
-    /// it was left out: decoding leaves it out, since the caller has the text.
+    /// The whole object as Kubernetes JSON, without managedFields, including fields that are not in the others. Empty
+    /// if it was left out: decoding leaves it out, because the caller has the text.
     pub full: String,
 }
 
-/// The sections of one Pod, each encoded by itself: the form in which the host keeps and compares them.
+/// The sections of one Pod, each encoded separately: the form in which the host stores and compares them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SectionBytes<B = Vec<u8>>([B; Section::COUNT]);
 
 impl SectionBytes {
     /// # Errors
-    /// When a section is beyond what the codec takes back, [`crate::MAX_ENCODED_BYTES`]; no Pod of a real API server
-    /// is.
+    /// Returns an error if a section exceeds [`crate::MAX_ENCODED_BYTES`]; no Pod of a real API server does.
     pub fn encode(pod: &Pod) -> Result<Self, CodecError> {
         let sections = [
             codec::encode(&pod.labels)?,
@@ -157,7 +157,7 @@ impl SectionBytes {
 }
 
 impl<B: AsRef<[u8]>> SectionBytes<B> {
-    /// Sections that somebody else encoded.
+    /// Returns sections that are already encoded.
     #[must_use]
     pub fn from_fn(section: impl FnMut(Section) -> B) -> Self {
         Self(Section::ALL.map(section))
@@ -168,21 +168,21 @@ impl<B: AsRef<[u8]>> SectionBytes<B> {
         self.0[section as usize].as_ref()
     }
 
-    /// The same sections held in another kind of buffer.
+    /// Returns the same sections in another kind of buffer.
     pub fn map<C>(self, keep: impl FnMut(B) -> C) -> SectionBytes<C> {
         SectionBytes(self.0.map(keep))
     }
 
-    /// The sections whose bytes differ.
+    /// Returns the sections whose bytes differ.
     #[must_use]
     pub fn changed_from<C: AsRef<[u8]>>(&self, old: &SectionBytes<C>) -> SectionSet {
         Section::ALL.into_iter().filter(|section| self.get(*section) != old.get(*section)).collect()
     }
 
-    /// The bytes of a record with these sections of `wanted`.
+    /// Returns the bytes of a record with the sections in `wanted`.
     ///
     /// # Errors
-    /// When the header cannot be encoded; it always can.
+    /// Returns an error if the header cannot be encoded, which does not happen.
     pub fn record(&self, header: &Header, wanted: SectionSet) -> Result<Vec<u8>, CodecError> {
         let header = codec::encode(header)?;
         let body: usize = wanted.iter().map(|section| TABLE_ENTRY + self.get(section).len()).sum();
@@ -214,7 +214,7 @@ pub enum RecordError {
     /// Another codec or version: host and guest were built from different releases.
     #[error("record of codec {codec}, version {version}; this build reads codec 1, version 1")]
     Version { codec: u8, version: u8 },
-    /// The table or its lengths do not fit the bytes.
+    /// The table or its lengths do not match the bytes.
     #[error("malformed record: {0}")]
     Malformed(&'static str),
     /// The section is not in this record: the plugin was not granted it.
@@ -226,7 +226,7 @@ pub enum RecordError {
     Codec(#[from] CodecError),
 }
 
-/// An opened record: its header, and where its sections lie.
+/// An opened record: its header, and the ranges of its sections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     header: Header,
@@ -238,8 +238,8 @@ impl Record {
     /// Opens the bytes of one record.
     ///
     /// # Errors
-    /// On anything that [`SectionBytes::record`] of this or a later release of the same version does not make; never
-    /// panics.
+    /// Returns an error on bytes that [`SectionBytes::record`] of this or a later release of the same version does
+    /// not produce; never panics.
     pub fn open(bytes: Vec<u8>) -> Result<Self, RecordError> {
         let Some((prefix, _)) = bytes.split_first_chunk::<PREFIX>() else {
             return Err(RecordError::Malformed("shorter than its prefix"));
@@ -267,7 +267,7 @@ impl Record {
                 .checked_add(u32::from_le_bytes([a, b, c, d]) as usize)
                 .filter(|end| *end <= bytes.len())
                 .ok_or(RecordError::Malformed("section cut off"))?;
-            // Both fit: end is at most the length of a record, which a u32 counts.
+            // Both fit into a u32, because `end` is at most the length of a record.
             let (Ok(from), Ok(to)) = (u32::try_from(start), u32::try_from(end)) else {
                 return Err(RecordError::Malformed("longer than 4 GiB"));
             };
@@ -287,7 +287,7 @@ impl Record {
         &self.header
     }
 
-    /// The sections that are in this record, as far as this build knows them.
+    /// Returns the sections of this record that this build knows.
     #[must_use]
     pub fn sections(&self) -> SectionSet {
         Section::ALL.into_iter().filter(|section| self.sections[*section as usize].is_some()).collect()
@@ -303,39 +303,40 @@ impl Record {
     }
 
     /// # Errors
-    /// Where the section was not granted or its bytes are malformed; so for all below.
+    /// Returns an error if the section was not granted or its bytes are malformed. The same applies to all methods
+    /// below.
     pub fn labels(&self) -> Result<Labels, RecordError> {
         self.section(Section::Labels)
     }
     /// # Errors
-    /// As [`Self::labels`].
+    /// See [`Self::labels`].
     pub fn annotations(&self) -> Result<Annotations, RecordError> {
         self.section(Section::Annotations)
     }
     /// # Errors
-    /// As [`Self::labels`].
+    /// See [`Self::labels`].
     pub fn owners(&self) -> Result<Owners, RecordError> {
         self.section(Section::Owners)
     }
     /// # Errors
-    /// As [`Self::labels`].
+    /// See [`Self::labels`].
     pub fn lifecycle(&self) -> Result<Lifecycle, RecordError> {
         self.section(Section::Lifecycle)
     }
     /// # Errors
-    /// As [`Self::labels`].
+    /// See [`Self::labels`].
     pub fn spec(&self) -> Result<Spec, RecordError> {
         self.section(Section::Spec)
     }
     /// # Errors
-    /// As [`Self::labels`].
+    /// See [`Self::labels`].
     pub fn status(&self) -> Result<Status, RecordError> {
         self.section(Section::Status)
     }
-    /// The whole object as Kubernetes JSON, without managedFields.
+    /// Returns the whole object as Kubernetes JSON, without managedFields.
     ///
     /// # Errors
-    /// As [`Self::labels`].
+    /// See [`Self::labels`].
     pub fn full(&self) -> Result<&str, RecordError> {
         str::from_utf8(self.bytes(Section::Full)?).map_err(|_| RecordError::Malformed("full object is not UTF-8"))
     }
@@ -344,7 +345,7 @@ impl Record {
 /// Splits a page of `pods.find` into records: each is preceded by its length, u32 little endian.
 ///
 /// # Errors
-/// When a length does not fit the bytes.
+/// Returns an error if a length does not match the bytes.
 pub fn split_page(mut page: &[u8]) -> Result<Vec<&[u8]>, RecordError> {
     let mut records = Vec::new();
     while !page.is_empty() {
@@ -399,8 +400,8 @@ mod tests {
         }
     }
 
-    /// A record with all sections, as a later release might make it: `more` after the header and every encoded section,
-    /// and a section that this build does not know.
+    /// Returns a record with all sections, as a later release might write it: `more` after the header and every
+    /// encoded section, and a section that this build does not know.
     fn grown(more: &[u8]) -> Vec<u8> {
         let grown = |bytes: &[u8]| [bytes, more].concat();
         let sections = SectionBytes::encode(&pod()).unwrap();

@@ -1,13 +1,13 @@
-//! What Kubernetes accepts as a name, a key, a value. The host refuses by it what a guest stages and what a
-//! configuration file says, and the SDK's test host refuses the same. Never looser than the API server, in places
-//! stricter; each function says where.
+//! The syntax of names, keys and values in Kubernetes. The host checks staged writes and configuration files with it,
+//! and the SDK's test host does the same. Never looser than the API server, and in places stricter; each function
+//! documents where.
 //!
 //! Errors are texts that follow a quoted value: `label key "x y" must ...`.
 
 /// The API server allows 256 KiB for all annotations of an object together; one plugin gets a quarter for one key.
 pub const MAX_ANNOTATION_VALUE_BYTES: usize = 64 << 10;
 
-/// Quotes a hostile text for a message: escaped, and cut where it is long.
+/// Quotes a hostile text for a message: escaped, and cut if it is long.
 #[must_use]
 pub fn quoted(text: &str) -> String {
     const SHOWN: usize = 100;
@@ -21,7 +21,7 @@ fn is_lower_alphanumeric(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit()
 }
 
-/// Every byte passes `inside`, the first and the last pass `edge`; an empty text does not.
+/// Returns true if every byte passes `inside`, the first and the last pass `edge`, and the text is not empty.
 fn is_word(text: &str, edge: fn(u8) -> bool, inside: fn(u8) -> bool) -> bool {
     let bytes = text.as_bytes();
     let edges = bytes.first().zip(bytes.last());
@@ -37,7 +37,7 @@ fn is_name_word(text: &str) -> bool {
     is_word(text, |byte| byte.is_ascii_alphanumeric(), inside)
 }
 
-/// A DNS-1123 label: what a namespace is called.
+/// Checks a DNS-1123 label: the name of a namespace.
 ///
 /// # Errors
 /// On anything else.
@@ -50,7 +50,7 @@ pub fn dns_label(text: &str) -> Result<(), &'static str> {
     }
 }
 
-/// A DNS-1123 subdomain: what Pods and other objects are called, and the domain of a key.
+/// Checks a DNS-1123 subdomain: the name of a Pod or another object, and the domain of a key.
 ///
 /// # Errors
 /// On anything else.
@@ -64,8 +64,9 @@ pub fn dns_subdomain(text: &str) -> Result<(), &'static str> {
     }
 }
 
-/// The key of a label or an annotation, the type of a condition: `name` or `domain/name`. The API server takes upper
-/// case letters in the domain of an annotation; here they are refused, so that no spelling evades a reserved domain.
+/// Checks the key of a label or an annotation, or the type of a condition: `name` or `domain/name`. The API server
+/// accepts upper case letters in the domain of an annotation; here they are refused, so that no spelling evades a
+/// reserved domain.
 ///
 /// # Errors
 /// On anything else.
@@ -86,7 +87,7 @@ pub fn qualified_name(text: &str) -> Result<(), &'static str> {
     }
 }
 
-/// The value of a label; it may be empty.
+/// Checks the value of a label, which may be empty.
 ///
 /// # Errors
 /// On anything else.
@@ -99,8 +100,8 @@ pub fn label_value(text: &str) -> Result<(), &'static str> {
     }
 }
 
-/// A uid. The API server makes UUIDs; what others may have made is taken too, but nothing empty: a precondition that is
-/// empty is none.
+/// Checks a uid. The API server assigns UUIDs; other texts are accepted too, but no empty one, because an empty
+/// precondition would be none.
 ///
 /// # Errors
 /// On anything else.
@@ -113,7 +114,7 @@ pub fn uid(text: &str) -> Result<(), &'static str> {
     }
 }
 
-/// `version` or `group/version`.
+/// Checks `version` or `group/version`.
 ///
 /// # Errors
 /// On anything else.
@@ -126,8 +127,8 @@ pub fn api_version(text: &str) -> Result<(), &'static str> {
     }
 }
 
-/// The kind of an object, the reason or the action of an Event: letters and digits that begin with a capital, at most
-/// 128 of them.
+/// Checks the kind of an object, or the reason or the action of an Event: at most 128 letters and digits that begin
+/// with a capital.
 ///
 /// # Errors
 /// On anything else.
@@ -146,7 +147,7 @@ pub fn upper_camel_case(text: &str) -> Result<(), &'static str> {
 pub fn is_reserved_key(key: &str) -> bool {
     match key.split_once('/') {
         Some((domain, _)) => is_reserved_domain(domain),
-        // What controllers wrote before keys had domains.
+        // Keys that controllers wrote before keys had domains.
         None => matches!(
             key,
             "pod-template-hash"
@@ -167,13 +168,15 @@ pub fn is_reserved_domain(domain: &str) -> bool {
     domain == "podium.dev" || ["kubernetes.io", "k8s.io"].iter().any(is_below)
 }
 
-/// Keys that no plugin may write, whatever is granted: `kubectl apply` and the host remember there what they applied.
+/// Returns true for keys that no plugin may write, whatever is granted: `kubectl apply` and the host record there
+/// what they applied.
 #[must_use]
 pub fn is_forbidden_key(key: &str) -> bool {
     key == "kubectl.kubernetes.io/last-applied-configuration" || key.starts_with("podium.dev/applied-")
 }
 
-/// Condition types of a Pod that belong to the kubelet, the scheduler and the controllers: no plugin writes them.
+/// Returns true for condition types of a Pod that belong to the kubelet, the scheduler and the controllers: no plugin
+/// writes them.
 #[must_use]
 pub fn is_builtin_condition(condition_type: &str) -> bool {
     matches!(

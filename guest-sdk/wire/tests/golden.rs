@@ -1,7 +1,7 @@
-//! The layout of a record, held still: bytes of version 1 as they were first released, and what they mean.
+//! The layout of a record: bytes of version 1 as they were first released, and their meaning.
 //!
-//! Built components read these bytes. Where a section grows, its line here grows at its end and the lengths in `TABLE`
-//! with it; any other difference means that plugins must be built again, and is a new version of the WIT package.
+//! Built components read these bytes. If a section grows, its line here grows at its end and the lengths in `TABLE`
+//! with it. Any other difference means that plugins must be rebuilt, and is a new version of the WIT package.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -53,7 +53,7 @@ fn text(text: &str) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// Fields that lie side by side differ, and every variant of every enum is there, except of restart policies.
+/// Adjacent fields differ, and every variant of every enum is present, except of restart policies.
 fn pod() -> Pod {
     Pod {
         header: Header {

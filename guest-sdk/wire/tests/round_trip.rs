@@ -1,6 +1,6 @@
 //! Pod to record to Kubernetes JSON and back, over generated Pods and over a corpus of real ones.
 //!
-//! Generated Pods hold only what JSON can carry; the head of `podium_wire::json` says what it cannot.
+//! Generated Pods only contain what JSON can represent; `podium_wire::json` documents what it cannot.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -18,7 +18,7 @@ use proptest::{
 };
 use serde_json::{Value, json};
 
-/// 9999-12-30T22:00:00Z, the last second that jiff holds.
+/// 9999-12-30T22:00:00Z, the last second that jiff can represent.
 const LAST_SECOND: i64 = 253_402_207_200;
 
 fn open(pod: &Pod, sections: SectionSet) -> Record {
@@ -259,7 +259,7 @@ fn pod() -> impl Strategy<Value = Pod> {
     )
 }
 
-/// What a record with these sections still holds of a Pod.
+/// Returns the part of a Pod that a record with these sections contains.
 fn only(mut pod: Pod, sections: SectionSet) -> Pod {
     for section in Section::ALL.into_iter().filter(|section| !sections.contains(*section)) {
         match section {

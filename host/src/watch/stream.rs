@@ -164,7 +164,7 @@ impl Watch {
     }
 
     /// Requests a list of one Pod for its revision. A server that ends a watch silently has nothing newer, or its
-    /// history was rolled back to before that watch; the revision of a list tells these cases apart.
+    /// history was rolled back to before that watch; the revision of a list distinguishes these cases.
     async fn compare_revisions(&mut self, sender: &mut ObservationSender) -> Next {
         if !self.rollback.suspects() {
             self.retries.reset();

@@ -2,25 +2,25 @@
 
 use podium_sdk::{ContainerState, ContainerStatus};
 
-/// Why a container ended, the more telling the later: a container that ends now so, now so, keeps the later class, and
-/// its diagnosis does not flap.
+/// Why a container ended, in order of severity. A container that ends in different ways keeps the most severe class,
+/// so that its diagnosis is stable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Cause {
-    /// With code 0, though it should go on running.
+    /// The container exited with code 0, although it should keep running.
     Completed,
-    /// With another code of its own.
+    /// The container exited with another code of its own.
     Error,
-    /// By SIGTERM, 143: somebody asked it to.
+    /// SIGTERM, 143: another process asked it to end.
     Terminated,
-    /// By SIGKILL, 137, and not for its memory.
+    /// SIGKILL, 137, for another reason than memory.
     Killed,
-    /// Its command was not found or not executable, 126 to 128, or the runtime could not start it.
+    /// The command was not found or is not executable, 126 to 128, or the runtime could not start it.
     CannotStart,
-    /// By SIGSEGV or SIGBUS.
+    /// SIGSEGV or SIGBUS.
     Segfault,
-    /// By SIGABRT: an assertion, a panic.
+    /// SIGABRT: an assertion or a panic.
     Aborted,
-    /// It used more memory than its limit.
+    /// The container exceeded its memory limit.
     OomKilled,
 }
 
@@ -36,7 +36,7 @@ impl Cause {
         Self::OomKilled,
     ];
 
-    /// Of the latest termination of a container; `None` if it never terminated.
+    /// Returns the cause of a container's latest termination; `None` if it never terminated.
     pub(crate) fn of(container: &ContainerStatus) -> Option<Self> {
         let ends = [&container.state, &container.last_state];
         ends.into_iter().find_map(|state| match state {
@@ -58,7 +58,7 @@ impl Cause {
         }
     }
 
-    /// The class in the annotation.
+    /// Returns the class in the annotation.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Completed => "Completed",
@@ -76,7 +76,7 @@ impl Cause {
         Self::ALL.into_iter().find(|cause| cause.name() == name)
     }
 
-    /// What it means and where to look, for people.
+    /// Returns the meaning of the class and where to look, for people.
     pub(crate) const fn advice(self) -> &'static str {
         match self {
             Self::Completed => "it ends with code 0 though it should go on running; should it be a Job?",

@@ -1,4 +1,4 @@
-//! [`Config`]: when a crash is worth a word.
+//! [`Config`]: when a crash is reported.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use serde::Deserialize;
 pub struct Config {
     /// Restarts from which a container counts as crash-looping.
     pub threshold: i32,
-    /// The same for one that is killed for its memory: the first time says it all.
+    /// The same for a container that is killed because of its memory, which the first time shows.
     pub oom_threshold: i32,
-    /// A container that is up counts by its restarts within this time, in seconds.
+    /// The window in which restarts of a running container count, in seconds.
     pub window_seconds: u64,
-    /// How long a container must run until its diagnosis is taken back, in seconds. Above the longest pause of a crash
-    /// loop, 5 minutes, or the diagnosis comes and goes.
+    /// How long a container must run until its diagnosis is removed, in seconds. It should exceed the longest pause
+    /// of a crash loop, 5 minutes; otherwise the diagnosis appears and disappears.
     pub recovery_seconds: u64,
 }
 

@@ -1,5 +1,5 @@
-//! The annotation's text: `container=class`, by container, separated by commas. Names of containers are DNS labels, so
-//! neither sign can be in one.
+//! The annotation's text: `container=class`, by container, separated by commas. Names of containers are DNS labels,
+//! so they contain neither sign.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub(crate) fn format(found: &BTreeMap<&str, Cause>) -> String {
     parts.join(",")
 }
 
-/// What somebody else wrote there is no diagnosis and is left out.
+/// Parses an annotation. Text of other writers that is not a diagnosis is skipped.
 pub(crate) fn parse(text: &str) -> BTreeMap<&str, Cause> {
     let parts = text.split(',').filter_map(|part| part.split_once('='));
     parts.filter_map(|(container, class)| Some((container, Cause::named(class)?))).collect()

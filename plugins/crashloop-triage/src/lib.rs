@@ -1,8 +1,8 @@
-//! Says on a Pod why it keeps crashing: an annotation such as `web=OOMKilled` and an Event when it is first known or
-//! becomes worse, so that the on-call engineer need not read the status of every container.
+//! Records on a Pod why it keeps crashing: an annotation such as `web=OOMKilled`, and an Event when the cause is
+//! first known or becomes worse, so that an on-call engineer need not read the status of every container.
 //!
-//! The diagnosis names a class, never a count, and only ever becomes worse while a container crashes, so the restarts
-//! of a crash loop cost no writes. It is taken back when the containers have run for a while.
+//! The diagnosis is a class without a count, and can only become worse while a container crashes, so the restarts of
+//! a crash loop cost no writes. It is removed when the containers have run for a while.
 
 mod cause;
 mod config;
@@ -23,7 +23,7 @@ pub const DIAGNOSIS: &str = "triage.podium.dev/diagnosis";
 reconciler!(reconcile);
 
 /// # Errors
-/// Where annotations or status are not granted, or the configuration is not a [`Config`].
+/// Returns an error if annotations or status are not granted, or if the configuration is not a [`Config`].
 pub fn reconcile(request: &Request) -> Result<Outcome> {
     let config: Config = request.config()?;
     let Some(pod) = request.pod() else {
@@ -48,17 +48,17 @@ pub fn reconcile(request: &Request) -> Result<Outcome> {
         }
     }
     say(pod, &said, &found)?;
-    // Nothing changes about a container that just goes on running, so somebody has to come back for its recovery.
+    // A container that keeps running causes no change, so its recovery needs a requeue.
     Ok(recheck.map_or(Outcome::settled(), |recheck| Outcome::requeue_after(recheck.since(request.now()))))
 }
 
-/// Init containers crash as well as others.
+/// Returns the containers, including init containers, which crash as well.
 fn containers(pod: &Pod) -> Result<impl Iterator<Item = &ContainerStatus>> {
     let status = pod.status()?;
     Ok(status.init_container_statuses.iter().chain(&status.container_statuses))
 }
 
-/// When a container that runs now counts as recovered; none for one that does not run.
+/// Returns when a running container counts as recovered; `None` for one that does not run.
 fn well_at(container: &ContainerStatus, config: &Config) -> Option<Timestamp> {
     match container.state {
         ContainerState::Running { started_at } => Some(started_at? + config.recovery()),
@@ -66,7 +66,7 @@ fn well_at(container: &ContainerStatus, config: &Config) -> Option<Timestamp> {
     }
 }
 
-/// Why this container crashes, if it crashes often enough to be worth a word.
+/// Returns why this container crashes, if it crashes often enough to be reported.
 fn cause(container: &ContainerStatus, memo: &Memo, config: &Config) -> Option<Cause> {
     let cause = Cause::of(container)?;
     let restarts = container.restart_count;
@@ -76,22 +76,21 @@ fn cause(container: &ContainerStatus, memo: &Memo, config: &Config) -> Option<Ca
         ContainerState::Terminated { .. } => true,
         _ => false,
     };
-    // A container that is up between two crashes counts by what was seen of it lately: its restarts of last year do
-    // not.
+    // A container that runs between two crashes counts by its restarts within the window, not by older ones.
     let crashes = if down || cause == Cause::OomKilled { restarts } else { memo.restarts_lately(container) };
     (restarts > 0 && crashes >= threshold).then_some(cause)
 }
 
-/// Stages the diagnosis, and an Event where a container's is new or worse.
+/// Stages the diagnosis, and an Event if a container's diagnosis is new or worse.
 fn say(pod: &Pod, said: &BTreeMap<&str, Cause>, found: &BTreeMap<&str, Cause>) -> Result<()> {
     if found.is_empty() {
-        // What stands there may be no diagnosis at all, so its absence is what is asked for.
+        // The present value may not be a diagnosis, so its removal is staged in any case.
         if pod.annotation(DIAGNOSIS)?.is_some() {
             pod.remove_annotation(DIAGNOSIS)?;
         }
         return Ok(());
     }
-    // Where it says so already, the host drops the write, and nothing is worse.
+    // If the value is the same, the host drops the write, and nothing has become worse.
     pod.set_annotation(DIAGNOSIS, &diagnosis::format(found))?;
     let worse = found.iter().filter(|(container, cause)| said.get(*container) < Some(cause));
     let notes: Vec<_> = worse.map(|(container, cause)| format!("container {container}: {}", cause.advice())).collect();

@@ -1,4 +1,4 @@
-//! The plugin under its own configuration.
+//! The plugin with its own configuration.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ fn annotated(value: &str) -> Write {
     Write::set_annotation("shop/web", DIAGNOSIS, value)
 }
 
-/// The Pod's next state, with the annotations that it has.
+/// Replaces the Pod with its next state, and keeps its annotations.
 fn moves_on(host: &mut Host, next: PodBuilder) {
     let annotations = host.pod("shop", "web").map(|pod| pod.annotations).unwrap_or_default();
     host.put_pod(next.with(|pod| pod.annotations = annotations));

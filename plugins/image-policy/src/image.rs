@@ -1,9 +1,9 @@
-//! What a container's image reference pins.
+//! Whether a container's image reference is pinned.
 
-/// `[registry[:port]/]path[:tag][@digest]`, as far as it says what will run.
+/// `[registry[:port]/]path[:tag][@digest]`, as far as it determines what will run.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Image<'a> {
-    /// None means "latest" to every container runtime.
+    /// `None` means "latest" to every container runtime.
     pub(crate) tag: Option<&'a str>,
     pub(crate) has_digest: bool,
 }

@@ -1,7 +1,8 @@
-//! Says on the Pod itself when its images can change under the same name, or its containers have no limits: the
+//! Reports on the Pod itself when its images can change under the same name, or its containers have no limits: the
 //! condition `podium.dev/ImagePolicy`, and one Event when it begins.
 //!
-//! It judges; it stops nothing. A Pod that never broke the policy gets no condition, so a tidy cluster costs no write.
+//! It only reports and prevents nothing. A Pod that never violated the policy gets no condition, so a compliant
+//! cluster costs no writes.
 
 mod image;
 mod policy;
@@ -9,13 +10,13 @@ mod policy;
 use podium_sdk::{Condition, ConditionStatus, Event, Outcome, Request, Result, reconciler};
 pub use policy::Policy;
 
-/// The type of the condition: true means that the Pod keeps the policy.
+/// The type of the condition: true means that the Pod follows the policy.
 pub const CONDITION: &str = "podium.dev/ImagePolicy";
 
 reconciler!(reconcile);
 
 /// # Errors
-/// Where spec or status are not granted, or the configuration is not a [`Policy`].
+/// Returns an error if spec or status are not granted, or if the configuration is not a [`Policy`].
 pub fn reconcile(request: &Request) -> Result<Outcome> {
     let policy: Policy = request.config()?;
     let Some(pod) = request.pod() else { return Ok(Outcome::settled()) };

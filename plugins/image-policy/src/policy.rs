@@ -1,24 +1,24 @@
-//! The policy and what breaks it. Knows no host.
+//! The policy and its violations. Does not use the host.
 
 use podium_sdk::{Container, Spec};
 use serde::Deserialize;
 
 use crate::image::Image;
 
-/// The longest message, in bytes: that of an Event's note.
+/// The longest message in bytes: that of an Event's note.
 const LONGEST: usize = 1024;
 
 /// The plugin's configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Policy {
-    /// Tags that may come to mean another image. An image without a tag means "latest".
+    /// Tags that can be moved to another image. An image without a tag means "latest".
     pub mutable_tags: Vec<String>,
-    /// Every image must name its digest, whatever its tag.
+    /// Every image must have a digest, whatever its tag.
     pub require_digest: bool,
-    /// Resources that every container must have a limit for; none asks for no limits.
+    /// Resources for which every container must have a limit; by default none is required.
     pub required_limits: Vec<String>,
-    /// Names of containers to leave alone, such as those that a mesh injects.
+    /// Names of containers that are not checked, such as those that a mesh injects.
     pub exempt_containers: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ impl Default for Policy {
     }
 }
 
-/// One thing that is wrong with a container.
+/// One violation by a container.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Violation {
     /// Its image can change under the same name.
@@ -44,7 +44,7 @@ pub(crate) enum Violation {
 
 impl Policy {
     /// Returns the violations in the order of the Pod's init containers and containers. Ephemeral containers are for
-    /// debugging and cannot have limits: they are left alone.
+    /// debugging and cannot have limits, so they are not checked.
     pub(crate) fn violations(&self, spec: &Spec) -> Vec<Violation> {
         let containers = spec.init_containers.iter().chain(&spec.containers);
         let judged = containers.filter(|container| !self.exempt_containers.contains(&container.name));
@@ -72,7 +72,7 @@ impl Policy {
     }
 }
 
-/// Reason and message; `None` if the Pod follows the policy.
+/// Returns reason and message; `None` if the Pod follows the policy.
 pub(crate) fn summary(violations: &[Violation]) -> Option<(&'static str, String)> {
     let image = violations.iter().any(|violation| matches!(violation, Violation::Image(_)));
     let limits = violations.iter().any(|violation| matches!(violation, Violation::Limits(_)));

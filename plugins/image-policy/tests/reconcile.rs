@@ -1,4 +1,4 @@
-//! The plugin under its own configuration.
+//! The plugin with its own configuration.
 
 use image_policy::{CONDITION, reconcile};
 use podium_sdk::{

@@ -1,9 +1,9 @@
-//! When a finished Pod finished: Kubernetes keeps no such field.
+//! When a finished Pod finished. Kubernetes has no such field.
 
 use podium_sdk::{ContainerState, Status, Timestamp};
 
-/// The end of its last container; where it has none, because it was evicted or never started, the last move of one of
-/// its conditions; `None` if it has neither.
+/// Returns the end of its last container. Without one, because the Pod was evicted or never started, returns the last
+/// transition of its conditions; `None` if it has neither.
 pub(crate) fn at(status: &Status) -> Option<Timestamp> {
     let containers = status.container_statuses.iter().chain(&status.init_container_statuses);
     let ended = containers.filter_map(|container| match &container.state {

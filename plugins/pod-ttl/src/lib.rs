@@ -1,8 +1,8 @@
-//! Deletes finished Pods some time after they finished, so that they do not pile up until the garbage collector's
+//! Deletes finished Pods some time after they finished, so that they do not accumulate until the garbage collector's
 //! threshold of thousands.
 //!
-//! Nothing is polled: a run on a finished Pod asks to be run again when its time has come. It deletes the very
-//! incarnation that it saw, never a new Pod of the same name.
+//! Nothing is polled: a run on a finished Pod requeues itself until the Pod is due. It deletes exactly the
+//! incarnation that it read, never a new Pod of the same name.
 
 mod finished;
 
@@ -11,13 +11,13 @@ use std::time::Duration;
 use podium_sdk::{Outcome, Request, Result, log, reconciler};
 use serde::Deserialize;
 
-/// The plugin's configuration. None keeps such Pods for ever.
+/// The plugin's configuration. Pods of a phase without a time are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
-    /// How long a Pod that succeeded is kept, in seconds after it finished.
+    /// How long a succeeded Pod is kept, in seconds after it finished.
     pub succeeded_seconds: Option<u64>,
-    /// The same for one that failed; longer, because somebody may want to look.
+    /// The same for a failed Pod; usually longer, because people may want to examine it.
     pub failed_seconds: Option<u64>,
 }
 
@@ -30,7 +30,7 @@ impl Default for Config {
 reconciler!(reconcile);
 
 /// # Errors
-/// Where status is not granted, or the configuration is not a [`Config`].
+/// Returns an error if status is not granted, or if the configuration is not a [`Config`].
 pub fn reconcile(request: &Request) -> Result<Outcome> {
     let config: Config = request.config()?;
     let Some(pod) = request.pod() else { return Ok(Outcome::settled()) };

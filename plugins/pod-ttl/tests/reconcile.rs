@@ -1,4 +1,4 @@
-//! The plugin under its own configuration.
+//! The plugin with its own configuration.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn host(pod: PodBuilder) -> Host {
     Host::with_pods([pod]).configured_by(include_str!("../plugin.yaml")).config(config)
 }
 
-/// Finished at [`NOW`].
+/// Returns a Pod that finished at [`NOW`].
 fn finished(phase: &str) -> PodBuilder {
     pod("shop", "report").phase(phase).container_status(ContainerStatus {
         state: ContainerState::Terminated {

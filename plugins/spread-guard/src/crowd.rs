@@ -1,8 +1,8 @@
-//! [`Crowds`]: how a workload's Pods are spread over nodes. Knows no Pods, only the names of their nodes.
+//! [`Crowds`]: how a workload's Pods are spread over nodes. Uses only the names of the nodes.
 
 use std::collections::BTreeMap;
 
-/// The nodes that hold too many.
+/// The nodes with too many Pods.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Crowds<'a> {
     pods: usize,
@@ -10,7 +10,7 @@ pub(crate) struct Crowds<'a> {
 }
 
 impl<'a> Crowds<'a> {
-    /// `nodes` names the node of each Pod that is bound to one.
+    /// Counts the Pods by node. `nodes` is the node of each bound Pod.
     pub(crate) fn of(nodes: impl Iterator<Item = &'a str>, max_percent: u32, min_pods: usize) -> Self {
         let mut by_node = BTreeMap::new();
         for node in nodes {
@@ -18,17 +18,17 @@ impl<'a> Crowds<'a> {
         }
         let pods: usize = by_node.values().sum();
         let most = pods.saturating_mul(max_percent as usize);
-        // One Pod is no crowd, however small its workload.
+        // One Pod is not a crowd, however small its workload.
         by_node.retain(|_, here: &mut usize| pods >= min_pods && *here > 1 && here.saturating_mul(100) > most);
         Self { pods, by_node }
     }
 
-    /// How many Pods are bound to a node.
+    /// Returns how many Pods are bound to a node.
     pub(crate) fn pods(&self) -> usize {
         self.pods
     }
 
-    /// How many of them are on this node, where those are too many.
+    /// Returns how many of them are on this node, if these are too many.
     pub(crate) fn on(&self, node: &str) -> Option<usize> {
         self.by_node.get(node).copied()
     }

@@ -1,10 +1,10 @@
-//! [`Duty`]: which Pod of a large workload judges it for all, so that a change of many Pods is few readings of them.
+//! [`Duty`]: which Pod of a large workload judges it for all, so that a change of many Pods causes few reads of them.
 //!
-//! The first Pod that changes judges the workload at once and has the duty from then on. While it has, the others only
-//! note that something changed. It judges again every [`PAUSE`] until nothing has changed since the judgement before: a
-//! change that comes while a judgement is under way, and may be missing in its snapshot, is seen by the next one.
+//! The first Pod that changes judges the workload at once and has the duty from then on. Meanwhile the others only
+//! record that there was a change. It judges again every [`PAUSE`] until there was no change since the previous
+//! judgement: a change during a judgement, which its snapshot may lack, is seen by the next one.
 //!
-//! The duty is in the plugin's state, which may vanish: the next Pod that changes then takes it. It does so too when
+//! The duty is in the plugin's state, which may be lost: the next Pod that changes then takes it. The same happens if
 //! the Pod on duty is late, because it was deleted or its runs fail.
 
 use std::time::Duration;
@@ -12,36 +12,36 @@ use std::time::Duration;
 use podium_sdk::{Outcome, Request, Result, Timestamp, state};
 use serde::{Deserialize, Serialize};
 
-/// How often a large workload whose Pods change is judged.
+/// How often a large workload is judged while its Pods change.
 pub(crate) const PAUSE: Duration = Duration::from_secs(10);
 
-/// As it is stored, by the uid of the workload.
+/// The stored form, by the uid of the workload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct OnDuty {
     /// The uid of the Pod that judges.
     uid: String,
-    /// Epoch milliseconds.
+    /// The next judgement in epoch milliseconds.
     due: i64,
-    /// A Pod changed since the last judgement began.
+    /// True if a Pod changed since the last judgement began.
     changed: bool,
 }
 
-/// What a Pod's run has to do.
+/// The task of a Pod's run.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// Judge the workload, then call [`Duty::judged`].
     Judge,
-    /// Nothing, but end so.
+    /// Return this outcome.
     Wait(Outcome),
 }
 
-/// A run's view of the duty for one workload.
+/// The duty for one workload, as seen by a run.
 pub(crate) struct Duty<'a> {
     workload: &'a str,
     uid: &'a str,
     now: Timestamp,
-    /// Something had changed when this run's judgement began.
+    /// True if there was a change when this run's judgement began.
     changed: bool,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Duty<'a> {
         Self { workload, uid: &request.key().uid, now: request.now(), changed: false }
     }
 
-    /// Decides who judges.
+    /// Decides which Pod judges.
     pub(crate) fn turn(&mut self) -> Result<Turn> {
         let mut turn = Turn::Judge;
         let mut changed = true;

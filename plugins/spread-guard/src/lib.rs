@@ -1,7 +1,7 @@
-//! Marks the Pods of a workload that are crowded on one node, where the loss of that node would take most of them.
+//! Marks the Pods of a workload that are crowded on one node, so that the loss of that node would take most of them.
 //!
-//! It marks and moves nothing: what to do about a crowd (evict, add a topology spread constraint) is for people or for
-//! another plugin to say. A workload is what its Pods' controller is: the ReplicaSet, StatefulSet or Job.
+//! It only marks Pods: people or another plugin decide what to do about a crowd (evict, add a topology spread
+//! constraint). A workload is the controller of its Pods: the ReplicaSet, StatefulSet or Job.
 
 mod crowd;
 mod duty;
@@ -14,17 +14,17 @@ use serde::Deserialize;
 use crowd::Crowds;
 use duty::{Duty, Turn};
 
-/// The annotation: the name of the node that the Pod shares with too many of its own.
+/// The annotation: the name of the node that the Pod shares with too many others of its workload.
 pub const CROWDED: &str = "podium.dev/crowded";
 
-/// Writes of one run; the default of `spec.limits.writes`. A larger crowd takes several runs.
+/// The most writes of one run; the default of `spec.limits.writes`. A larger crowd takes several runs.
 const WRITES: usize = 20;
 
 /// How soon the rest of a large crowd is marked.
 const NEXT_BATCH: Duration = Duration::from_secs(1);
 
-/// The Pods of a workload that is judged at every change of one of them: as many as the host returns in one page. A
-/// larger workload is judged by one of its Pods for all, because each of n Pods reading n Pods would be n^2 reads in a
+/// The most Pods of a workload that is judged at every change of one of them: as many as the host returns in one
+/// page. In a larger workload one Pod judges for all, because n Pods that each read n Pods would cause n^2 reads in a
 /// rollout.
 const SMALL: u64 = 100;
 
@@ -34,10 +34,10 @@ const SMALL: u64 = 100;
 pub struct Config {
     /// The largest share of a workload's Pods that one node may hold, in percent.
     pub max_percent: u32,
-    /// Workloads with fewer Pods than this are left alone.
+    /// Workloads with fewer Pods are not judged.
     pub min_pods: usize,
-    /// A workload is judged when its youngest Pod has reached this age, in seconds: while it is being rolled out, its
-    /// Pods are unevenly spread at some time or other.
+    /// The age in seconds of the youngest Pod from which a workload is judged. During a rollout its Pods are unevenly
+    /// spread for some time.
     pub settle_seconds: u64,
 }
 
@@ -50,10 +50,10 @@ impl Default for Config {
 reconciler!(reconcile);
 
 /// # Errors
-/// Where a section is not granted, or the configuration is not a [`Config`].
+/// Returns an error if a section is not granted, or if the configuration is not a [`Config`].
 pub fn reconcile(request: &Request) -> Result<Outcome> {
     let config: Config = request.config()?;
-    // A Pod that is gone leaves the others less or more crowded than before.
+    // A deleted Pod changes how crowded the others are.
     let Some(pod) = request.pod().or(request.deleted()) else { return Ok(Outcome::settled()) };
     let Some(controller) = pod.controller()? else { return Ok(Outcome::settled()) };
     let settle = Duration::from_secs(config.settle_seconds);
@@ -62,7 +62,7 @@ pub fn reconcile(request: &Request) -> Result<Outcome> {
         && let wait = (pod.created() + settle).since(request.now())
         && !wait.is_zero()
     {
-        // The workload's youngest Pod is at least as young: it is not judged yet, and need not be read to know that.
+        // The workload's youngest Pod is at least this young, so the workload is not judged yet and need not be read.
         return Ok(Outcome::requeue_after(wait));
     }
     let siblings = pods::find().in_namespace(pod.namespace()).owned_by(&controller.uid);
@@ -77,7 +77,7 @@ pub fn reconcile(request: &Request) -> Result<Outcome> {
     }
 }
 
-/// Reads the Pods of a workload and marks those that are crowded.
+/// Reads the Pods of a workload and marks the crowded ones.
 fn judge(siblings: pods::Query, config: &Config, workload: &str, now: Timestamp) -> Result<Outcome> {
     let mut members = Vec::new();
     for member in siblings {
@@ -96,12 +96,12 @@ fn judge(siblings: pods::Query, config: &Config, workload: &str, now: Timestamp)
     mark(&members, &crowds, workload)
 }
 
-/// Pods that finished or go are no loss with their node.
+/// Returns true if the loss of the Pod's node would be a loss. Finished and terminating Pods do not count.
 fn counts(pod: &Pod) -> Result<bool> {
     Ok(!pod.is_terminating()? && !pod.is_finished()?)
 }
 
-/// Sets and removes annotations where they differ, and says once for each crowd that it is there.
+/// Sets and removes annotations that differ, and emits one Event for each crowd.
 fn mark(members: &[Pod], crowds: &Crowds<'_>, workload: &str) -> Result<Outcome> {
     let mut announced = Vec::new();
     for member in members {

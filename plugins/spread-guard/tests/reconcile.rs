@@ -1,4 +1,4 @@
-//! The plugin under its own configuration.
+//! The plugin with its own configuration.
 
 use std::time::Duration;
 
@@ -117,8 +117,8 @@ fn pods_without_a_controller_are_left_alone() {
     run(&mut host, "a").assert_quiet();
 }
 
-/// A rollout of 700 Pods of one workload over 20 nodes: runs of each Pod while it is young, when it has settled, and on
-/// a later change. Returns how many Pods were read.
+/// Simulates a rollout of 700 Pods of one workload over 20 nodes: runs of each Pod while it is young, when it has
+/// settled, and on a later change. Returns how many Pods were read.
 fn rollout(host: &mut Host) -> usize {
     let names: Vec<_> = (0..700).map(|number| format!("web-{number:03}")).collect();
     let mut read = 0;
@@ -152,7 +152,8 @@ fn a_large_workload_that_becomes_crowded_is_marked_whichever_pods_change() {
     let mut host = workload(390, 3);
     host.advance(Duration::from_secs(60));
     run(&mut host, "web-000").assert_quiet().assert_outcome(Outcome::requeue_after(Duration::from_secs(10)));
-    // The Pods on two of three nodes go, and with them the one that judges. The others' runs leave it to that one.
+    // The Pods on two of three nodes are deleted, among them the one that judges. The others' runs leave the
+    // judgement to one Pod.
     for number in (0..390).filter(|number| number % 3 != 2) {
         let name = format!("web-{number:03}");
         host.remove_pod("shop", &name);

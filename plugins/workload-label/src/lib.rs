@@ -1,7 +1,7 @@
 //! Labels each Pod with the workload that controls it, so that `kubectl get pods -l podium.dev/workload=cart` and
-//! every dashboard can ask for one, whatever kind it is.
+//! dashboards can select one, whatever kind it is.
 //!
-//! It follows the Pod's controller alone: it removes no label, and leaves Pods without a controller alone.
+//! It follows only the Pod's controller: it removes no label, and ignores Pods without a controller.
 
 mod workload;
 
@@ -13,7 +13,7 @@ pub const LABEL: &str = "podium.dev/workload";
 reconciler!(reconcile);
 
 /// # Errors
-/// Where labels or owners are not granted.
+/// Returns an error if labels or owners are not granted.
 pub fn reconcile(request: &Request) -> Result<Outcome> {
     let Some(pod) = request.pod() else { return Ok(Outcome::settled()) };
     if pod.is_terminating()? {

@@ -1,11 +1,12 @@
-//! Which workload a controller stands for, and its name as the value of a label. Knows no Pod.
+//! The workload of a controller, and its name as the value of a label. Does not use Pods.
 
 use podium_sdk::Owner;
 
 /// The longest value of a label, in bytes.
 const LONGEST: usize = 63;
 
-/// Returns the workload's name, or `None` if the controller is no workload: a static Pod is controlled by its Node.
+/// Returns the workload's name, or `None` if the controller is not a workload: a static Pod is controlled by its
+/// Node.
 pub(crate) fn name<'a>(controller: &'a Owner, pod_template_hash: Option<&str>) -> Option<&'a str> {
     match controller.kind.as_str() {
         "Node" => None,

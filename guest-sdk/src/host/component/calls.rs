@@ -1,4 +1,4 @@
-//! The imports, with the SDK's types on this side.
+//! The imports, in terms of the SDK's types.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use crate::{
     state::{Entry, PutError},
 };
 
-/// A host says no more than that.
+/// Returns no reason, because the host sends none.
 pub(crate) fn why_not_granted() -> Option<String> {
     None
 }

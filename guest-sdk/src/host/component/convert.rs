@@ -1,4 +1,4 @@
-//! Generated types to the SDK's and back. No meaning of its own.
+//! Converts generated types to the SDK's and back, without any logic.
 
 use podium_wire::{ConditionStatus, Timestamp};
 

@@ -1,4 +1,5 @@
-//! A component's side of the contract: the bindings generated from `wit/podium.wit`, the calls out, and the call in.
+//! A component's side of the contract: the bindings that are generated from `wit/podium.wit`, the imports, and the
+//! export.
 
 pub(crate) mod calls;
 mod convert;
@@ -15,10 +16,10 @@ pub mod bindings {
 pub use bindings::exports::podium::reconcile::reconciler::Guest;
 use bindings::{exports::podium::reconcile::reconciler, podium::reconcile::types};
 
-/// What `reconciler!` exports: one run of the author's function.
+/// Performs one run of the author's function; `reconciler!` exports it.
 ///
 /// # Errors
-/// As the function returned.
+/// Returns the error of the function.
 pub fn run(
     function: fn(&Request) -> Result<Outcome>,
     request: reconciler::Request,
@@ -38,7 +39,7 @@ pub fn run(
     }
 }
 
-/// A panic becomes a trap without a text; so the text goes into the log before.
+/// Logs the message of a panic, because the trap that follows has no text.
 fn log_panic(info: &panic::PanicHookInfo<'_>) {
     let message = info.payload_as_str().unwrap_or("a value that is no text");
     let location = info.location().map(ToString::to_string).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Kubernetes JSON to [`Pod`]: structs in the shape of the API, then their conversion.
+//! Kubernetes JSON to [`Pod`]: structs of the API's form, and their conversion.
 //!
 //! Every field is an `Option`, because the API server writes null where Go has a zero time or a nil list. Strings are
 //! owned and moved into the Pod, which needs them owned anyway. Names within lists are not required: the API server
@@ -19,8 +19,8 @@ const SHOWN_CHARACTERS: usize = 64;
 /// Decodes a Pod, either an item of a list or the object of a watch event.
 ///
 /// # Errors
-/// On malformed JSON, on a missing name, namespace, uid or resourceVersion, and on a time or restart policy that is
-/// none; the last two name the field.
+/// Returns an error on malformed JSON, on a missing name, namespace, uid or resourceVersion, and on an invalid time
+/// or restart policy; the error then names the field.
 pub fn decode(json: &[u8]) -> Result<Pod, JsonError> {
     let pod: RawPod = serde_json::from_slice(json).map_err(malformed)?;
     pod.into_pod()
@@ -29,13 +29,13 @@ pub fn decode(json: &[u8]) -> Result<Pod, JsonError> {
 /// Decodes a Pod from parsed JSON.
 ///
 /// # Errors
-/// As [`decode`].
+/// See [`decode`].
 pub fn decode_value(value: &serde_json::Value) -> Result<Pod, JsonError> {
     RawPod::deserialize(value).map_err(malformed)?.into_pod()
 }
 
-/// serde repeats a text of the wrong type in full, so the middle of a long message goes; what was expected and the
-/// position are at its end.
+/// Shortens serde's message: it repeats a text of the wrong type in full, so the middle of a long message is removed;
+/// the expected type and the position are at its end.
 fn malformed(error: serde_json::Error) -> JsonError {
     let message = error.to_string();
     let length = message.chars().count();
@@ -238,7 +238,7 @@ struct RawTerminated {
     finished_at: Text,
 }
 
-/// Its kind is a key, not a value, hence the visitor.
+/// A volume. Its kind is a key and not a value, hence the visitor.
 struct RawVolume(Volume);
 
 impl<'de> Deserialize<'de> for RawVolume {
@@ -331,7 +331,8 @@ impl RawSpec {
     }
 }
 
-/// An unknown policy is an error and not the default: a reconciler would take a Pod that ends for one that restarts.
+/// Parses a restart policy. An unknown one is an error and not the default: a reconciler would mistake a Pod that
+/// ends for one that restarts.
 fn restart_policy(policy: Text) -> Result<RestartPolicy, JsonError> {
     match policy.as_deref() {
         None | Some("" | "Always") => Ok(RestartPolicy::Always),
@@ -378,7 +379,7 @@ impl RawStatus {
     fn into_status(self) -> Result<Status, JsonError> {
         let mut pod_ips = list(self.pod_ips, |ip| text(ip.ip));
         if pod_ips.is_empty() {
-            // Servers before 1.16 give the one address only.
+            // Servers before 1.16 send only one address.
             pod_ips.extend(given(self.pod_ip));
         }
         Ok(Status {
@@ -402,7 +403,7 @@ impl RawCondition {
     fn into_condition(self) -> Result<Condition, JsonError> {
         Ok(Condition {
             condition_type: text(self.r#type),
-            // Anyone may add a condition with any status, so an odd one is no reason to refuse the Pod.
+            // Any client may add a condition with any status, so an unusual one is no reason to refuse the Pod.
             status: match self.status.as_deref() {
                 Some("True") => ConditionStatus::True,
                 Some("False") => ConditionStatus::False,
@@ -456,7 +457,8 @@ fn text(text: Text) -> String {
     text.unwrap_or_default()
 }
 
-/// Kubernetes means the same by an empty text and by none; one of the two keeps comparisons of sections quiet.
+/// Returns `None` for an empty text: Kubernetes does not distinguish them, and one form avoids false changes of
+/// sections.
 fn given(text: Text) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }

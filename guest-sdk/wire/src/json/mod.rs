@@ -1,11 +1,11 @@
-//! Kubernetes JSON to [`Pod`] and back: the host decodes what the API server sends, tests and the command line render
-//! what a guest was given.
+//! Kubernetes JSON to [`Pod`] and back: the host decodes the API server's responses; tests and the command line
+//! render records of guests.
 //!
-//! JSON in the Kubernetes shape cannot carry everything a record can. Left out, because Kubernetes does not tell them
-//! apart from an absent field either: `Some` of an empty text, `Some(0)` for `host_port` and `signal`, a creation time
-//! of 1970-01-01T00:00:00Z. Not carried at all: a volume kind called "name" and times outside the years -9999 to 9999.
-//! [`decode`] never makes such a Pod; [`render`] takes one and what it leaves out is gone. Of a Pod, everything that
-//! [`crate::Pod`] does not hold is dropped unread. `apiVersion` and `kind` are not looked at: list items lack them.
+//! Kubernetes JSON cannot represent everything that a record can. Left out, because Kubernetes does not distinguish
+//! them from an absent field either: `Some` of an empty text, `Some(0)` for `host_port` and `signal`, a creation time
+//! of 1970-01-01T00:00:00Z. Not representable: a volume kind called "name" and times outside the years -9999 to 9999.
+//! [`decode`] never returns such a Pod; [`render`] accepts one and leaves these values out. Fields that
+//! [`crate::Pod`] does not have are ignored. `apiVersion` and `kind` are not read, because list items lack them.
 
 mod decode;
 mod opaque;
@@ -19,28 +19,28 @@ pub use render::render;
 use crate::Pod;
 use crate::Timestamp;
 
-/// Why JSON is not a Pod that Podium can keep.
+/// Why JSON is not a Pod that Podium can store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
     /// Not JSON, or a field of another type than in the Kubernetes API.
     #[error("malformed Pod JSON: {0}")]
     Malformed(String),
-    /// Every object that an API server stores has it.
+    /// A field is missing that every object of an API server has.
     #[error("the Pod has no {0}")]
     Missing(&'static str),
-    /// The right type, but not a value that the field can have. The value is cut after 64 characters.
+    /// The field has the right type and an invalid value. The value is cut after 64 characters.
     #[error("{field} of the Pod cannot be {value:?}")]
     BadValue { field: &'static str, value: String },
 }
 
-/// Reads an RFC 3339 time; fractions of a millisecond are cut off.
+/// Parses an RFC 3339 time; fractions of a millisecond are truncated.
 #[must_use]
 pub fn timestamp(text: &str) -> Option<Timestamp> {
     text.parse::<jiff::Timestamp>().ok().map(|time| Timestamp(time.as_millisecond()))
 }
 
-/// RFC 3339 in UTC, to the second, or to the millisecond where that is not zero. What lies outside the years -9999 to
-/// 9999 becomes the nearest time within, since a record can claim any number.
+/// Formats a time as RFC 3339 in UTC, to the second, or to the millisecond if that is not zero. A time outside the
+/// years -9999 to 9999 becomes the nearest one within, because a record can contain any number.
 #[must_use]
 pub fn format_timestamp(time: Timestamp) -> String {
     let nearest = if time.0 < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };

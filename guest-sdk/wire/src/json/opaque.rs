@@ -1,8 +1,8 @@
-//! Which strings of a Pod's JSON the decoder passes on unread: a Pod that differs from another in such a string alone
-//! differs in nothing else. A cache may therefore keep the string apart from the rest of the Pod.
+//! The strings of a Pod's JSON that the decoder passes on unread: two Pods that differ only in such a string differ
+//! in nothing else. A cache may therefore store the string apart from the rest of the Pod.
 //!
 //! The list belongs to the decoder and changes with it; a test decodes many values at every position. Numbers,
-//! booleans, null, and strings that are empty are never opaque: the decoder treats an empty string as an absent one.
+//! booleans, null and empty strings are never opaque: the decoder treats an empty string as an absent one.
 
 /// Paths at which the decoder reads the value of a string.
 const INTERPRETED: &[&[&str]] = &[
@@ -22,8 +22,8 @@ const CONTAINER_STATUSES: &[&str] = &["initContainerStatuses", "containerStatuse
 
 /// Returns true if [`super::decode`] ignores a string at this path, or passes on any string that is not empty.
 ///
-/// `path` has the names of the members that lead to the string, from the object on; the elements of a list have the
-/// path of the list. The names are compared as they are, so a name with an escape must not be passed.
+/// `path` contains the names of the members that lead to the string, starting at the object; the elements of a list
+/// have the path of the list. Names are compared literally, so a name with an escape must not be passed.
 #[must_use]
 pub fn is_opaque(path: &[&str]) -> bool {
     let is_time = match path {
@@ -92,7 +92,7 @@ mod tests {
         })
     }
 
-    /// Calls with the path and the JSON pointer of each string.
+    /// Calls `found` with the path and the JSON pointer of each string.
     fn each_string(value: &Value, path: &mut Vec<String>, pointer: &str, found: &mut Vec<(Vec<String>, String)>) {
         match value {
             Value::String(_) => found.push((path.clone(), pointer.to_owned())),
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn an_opaque_string_is_passed_on_whatever_it_is_and_another_one_is_read() {
         const SENTINEL: &str = "a sentinel";
-        // What the decoder reads somewhere, and what it reads nowhere.
+        // Values that the decoder interprets at some position, and values that it interprets nowhere.
         let values = ["True", "False", "Always", "Never", "2026-01-02T03:04:05Z", "5", "null", "\u{0}\"\\é", " "];
         let object = object();
         let mut strings = Vec::new();
@@ -146,7 +146,7 @@ mod tests {
                 (Ok(traced), Ok(pod)) => replaced(traced.clone(), SENTINEL, value) == pod,
                 _ => false,
             });
-            // A name or a uid is passed on too; a cache needs them by themselves.
+            // A name or a uid is passed on too, but a cache needs them separately.
             let is_identity = matches!(path[..], ["metadata", "namespace" | "name" | "uid" | "resourceVersion"]);
             assert_eq!(is_opaque(&path), passes_on && !is_identity, "{pointer}");
             *if is_opaque(&path) { &mut opaque } else { &mut others } += 1;

@@ -8,12 +8,12 @@ use crate::{
     RestartPolicy, Section, Spec, Status, Timestamp, Toleration, Volume,
 };
 
-/// Renders the header and exactly the sections in the record as a Pod in the Kubernetes shape. `spec` and `status`
-/// are there when their sections are; an empty section of the metadata leaves no trace, as in Kubernetes. `full` is not
-/// looked at: it is JSON in this shape already, and holds all of this.
+/// Renders the header and exactly the sections of the record as a Pod in Kubernetes JSON. `spec` and `status` are
+/// present if their sections are; an empty section of the metadata is omitted, as in Kubernetes. `full` is not
+/// rendered, because it is such JSON already and contains all of this.
 ///
 /// # Errors
-/// When a section's bytes are malformed.
+/// Returns an error if a section's bytes are malformed.
 pub fn render(record: &Record) -> Result<Value, RecordError> {
     let header = record.header();
     let mut metadata = object([
@@ -37,7 +37,7 @@ pub fn render(record: &Record) -> Result<Value, RecordError> {
                 put(&mut metadata, "deletionGracePeriodSeconds", grace);
                 put(&mut metadata, "finalizers", lifecycle.finalizers.into());
             }
-            // Inserted even when empty: that the section is there is what the caller wants to see.
+            // Inserted even if it is empty, so that the caller sees that the section is present.
             Section::Spec => drop(pod.insert("spec".to_owned(), spec(record.spec()?).into())),
             Section::Status => drop(pod.insert("status".to_owned(), status(record.status()?).into())),
             Section::Full => {}
@@ -57,8 +57,8 @@ fn object<const N: usize>(fields: [(&str, Value); N]) -> Object {
     object
 }
 
-/// Sets a field unless the value is empty. Numbers and booleans are never empty: callers give null instead where
-/// Kubernetes leaves a zero out.
+/// Sets a field unless the value is empty. Numbers and booleans are never empty: callers pass null if Kubernetes
+/// omits a zero.
 fn put(object: &mut Object, name: &str, value: Value) {
     let empty = match &value {
         Value::Null => true,
@@ -240,6 +240,6 @@ fn container_state(state: ContainerState) -> Object {
             ]),
         ),
     };
-    // Kept without fields too: the key alone says which state it is.
+    // Inserted without fields too, because the key itself is the state.
     Object::from_iter([(name.to_owned(), fields.into())])
 }

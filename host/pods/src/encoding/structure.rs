@@ -37,7 +37,7 @@ pub(super) struct Contents {
     pub(super) range: Range<usize>,
     /// A hash of the member names and list indexes that lead to it.
     pub(super) path: u64,
-    /// Whether what is learned about this path applies to all workloads of the namespace.
+    /// Whether knowledge about this path applies to all workloads of the namespace.
     pub(super) is_of_namespace: bool,
     /// The placeholders in it.
     placeholders: Range<usize>,
