@@ -1,4 +1,4 @@
-//! The cluster that `dev` and `demo` bring along: started, listening, with a kubeconfig that kubectl takes.
+//! The cluster of `dev` and `demo`: started, listening, with a kubeconfig for kubectl.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use kube::{
 };
 use podium_devcluster::{Cluster, Options, Server};
 
-/// A cluster in this process, on a port of its own of this machine alone. Gone when dropped.
+/// A cluster in this process on a loopback port. It stops when dropped.
 pub(crate) struct Local {
     cluster: Cluster,
     server: Server,
@@ -30,12 +30,12 @@ impl Local {
         client(Kubeconfig::from_yaml(&self.server.kubeconfig())?).await
     }
 
-    /// The kubeconfig that kubectl takes.
+    /// Returns a kubeconfig for kubectl.
     pub(crate) fn kubeconfig(&self) -> String {
         self.server.kubeconfig()
     }
 
-    /// Writes the kubeconfig, so that kubectl can be pointed at it.
+    /// Writes the kubeconfig to a file for kubectl.
     pub(crate) fn write_kubeconfig(&self, directory: &Path) -> anyhow::Result<PathBuf> {
         let path = directory.join("kubeconfig");
         std::fs::write(&path, self.server.kubeconfig()).with_context(|| format!("cannot write {}", path.display()))?;
@@ -43,9 +43,9 @@ impl Local {
     }
 }
 
-/// A client of the cluster in a kubeconfig, by its current context.
+/// Returns a client of the cluster in a kubeconfig's current context.
 pub(crate) async fn client(kubeconfig: Kubeconfig) -> anyhow::Result<Client> {
-    // The second caller finds it installed already.
+    // For a second caller it is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     podium_host::api::client(config).map_err(|error| *error).context("cannot create a client")

@@ -1,4 +1,4 @@
-//! `podium`: parses, reads the clock, calls the library, and turns the result into an exit code.
+//! `podium`: parses the arguments, reads the clock, calls the library, and turns the result into an exit code.
 
 use std::{
     process::ExitCode,

@@ -12,11 +12,11 @@ use podium_pods::model::PluginSpec;
 /// The name of the configuration beside a plugin's source.
 pub(crate) const FILE: &str = "plugin.yaml";
 
-/// Reads the plugins of a configuration file, each with the file, for messages. Their components are looked for in
-/// `components`, or else beside the file; whether they are there is not looked at.
+/// Reads the plugins of a configuration file, each with the file, for messages. The paths of their components are
+/// relative to `components`, or else to the file; whether they exist is not checked.
 ///
 /// # Errors
-/// Everything that is wrong with the file, one line each.
+/// Returns every mistake in the file, one line each.
 pub(crate) fn read(file: &Path, components: Option<&Path>) -> anyhow::Result<Vec<config::Defined>> {
     let config::Loaded { plugins, errors, .. } = config::load_built(&[file.to_owned()], components);
     if !errors.is_empty() {
@@ -31,7 +31,7 @@ pub(crate) fn read(file: &Path, components: Option<&Path>) -> anyhow::Result<Vec
 /// Reads the policy that a flag names.
 ///
 /// # Errors
-/// Everything that is wrong with the file, one line each.
+/// Returns every mistake in the file, one line each.
 pub(crate) fn policy(file: &Path) -> anyhow::Result<Policy> {
     Policy::read(file).map_err(|errors| {
         let errors: Vec<_> = errors.iter().map(|error| format!("--policy {error}")).collect();
@@ -42,7 +42,7 @@ pub(crate) fn policy(file: &Path) -> anyhow::Result<Policy> {
 /// Reads the plugins of a configuration file whose component was just built.
 ///
 /// # Errors
-/// As [`read`]; and a source that is not this component.
+/// See [`read`]. Also returns an error if the source is not this component.
 pub(crate) fn specs(file: &Path, component: &Path) -> anyhow::Result<Vec<config::Defined>> {
     let plugins = read(file, component.parent())?;
     if let Some(config::Defined { spec, .. }) = plugins.iter().find(|plugin| plugin.spec.source != component) {
@@ -61,10 +61,10 @@ pub(crate) fn specs(file: &Path, component: &Path) -> anyhow::Result<Vec<config:
     Ok(plugins)
 }
 
-/// Checks what can be known without compiling: size, world, and imports against grants.
+/// Checks a component without compiling it: size, world, and imports against grants.
 ///
 /// # Errors
-/// When the component cannot be read, or the host would refuse to load it.
+/// Returns an error if the component cannot be read, or if the host would refuse to load it.
 pub(crate) fn check(spec: &PluginSpec, component: &Path) -> anyhow::Result<Vec<runtime::Import>> {
     let wasm = std::fs::read(component).with_context(|| format!("cannot read {}", component.display()))?;
     Ok(runtime::check(spec, &wasm)?)
@@ -78,7 +78,7 @@ mod tests {
         spec: { source: { file: hello.wasm }, watch: { sections: [labels] }, \
         grants: { read: { pods: { sections: [labels] } } } }\n";
 
-    /// A crate's folder and a target folder with components.
+    /// Returns a crate's folder and a target folder with components.
     fn folders(components: &[&str]) -> (tempfile::TempDir, tempfile::TempDir) {
         let (source, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         std::fs::write(source.path().join("plugin.yaml"), PLUGIN).unwrap();

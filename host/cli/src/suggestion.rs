@@ -1,5 +1,5 @@
-//! A plugin.yaml to begin with, from what a component imports. Which keys a plugin writes is nowhere in a component, so
-//! the author has the last word, and this is printed, never used.
+//! A first plugin.yaml for the imports of a component. A component does not contain the keys that a plugin writes, so
+//! the author has to add them; this is printed and never used.
 
 use podium_pods::model::Grants;
 

@@ -1,4 +1,4 @@
-//! What a terminal is shown: errors, bars, tables. Nothing moves when stderr is not a terminal.
+//! Output on a terminal: errors, progress bars, tables. There is no animation if stderr is not a terminal.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -30,19 +30,19 @@ pub fn error(error: &anyhow::Error) {
     eprintln!("error: {error:#}");
 }
 
-/// An error as `--output json` prints it: programs find the same member `ok` as in a success.
+/// Formats an error for `--output json`, with the same member `ok` as a success.
 #[must_use]
 pub fn error_json(error: &anyhow::Error) -> String {
     serde_json::json!({ "ok": false, "error": format!("{error:#}") }).to_string()
 }
 
-/// Whether people look on.
+/// Returns true if stderr is a terminal.
 #[must_use]
 pub fn interactive() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Waits for Ctrl-C, or for the signal by which other programs ask for an end.
+/// Waits for Ctrl-C or SIGTERM.
 pub(crate) async fn stopped() -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
     tokio::select! {
@@ -52,7 +52,7 @@ pub(crate) async fn stopped() -> anyhow::Result<()> {
     }
 }
 
-/// Runs of plugins at the same time, in `dev` and `demo`.
+/// The number of concurrent runs in `dev` and `demo`.
 pub(crate) const WORKERS: usize = 8;
 
 /// Compiles plugins in processes of this program, as `podium-host` does. There is no state directory to cache them in.
@@ -63,7 +63,7 @@ pub(crate) fn compilation() -> anyhow::Result<Compilation> {
 
 /// Runs `dev` or `demo`. A build that is still under way when it ends is not waited for.
 pub(crate) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    // The host's watch and the cluster go on while every guest computes.
+    // The host's watch and the cluster continue while every guest computes.
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(WORKERS + 2).enable_all().build().context("cannot start threads")?;
     let result = runtime.block_on(future);
@@ -71,12 +71,12 @@ pub(crate) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> an
     result
 }
 
-/// Log lines go to stderr, one line each, filtered as by RUST_LOG.
+/// Sends log lines to stderr, one line each, filtered as by RUST_LOG.
 pub(crate) fn log(filter: &str) -> anyhow::Result<()> {
     podium_host::telemetry::init_terminal(filter, interactive()).context("--log")
 }
 
-/// A table for people, as kubectl prints them: columns two spaces apart, nothing round them.
+/// Formats a table for people as kubectl does: columns two spaces apart, without borders.
 pub(crate) fn table<const COLUMNS: usize>(
     head: [&str; COLUMNS],
     rows: impl IntoIterator<Item = [String; COLUMNS]>,
@@ -90,7 +90,7 @@ pub(crate) fn table<const COLUMNS: usize>(
     table.trim_fmt()
 }
 
-/// A bar of `length` steps on stderr; hidden if stderr is not a terminal.
+/// Returns a progress bar of `length` steps on stderr; hidden if stderr is not a terminal.
 pub(crate) fn bar(length: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(length), draw_target());
     bar.set_style(style("{spinner} [{bar:24}] {pos}/{len} {prefix} {wide_msg:.dim}"));
@@ -106,7 +106,7 @@ fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ")
 }
 
-/// A size for people.
+/// Formats a size for people.
 pub(crate) fn size(bytes: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "one decimal is shown")]
     let bytes_float = bytes as f64;

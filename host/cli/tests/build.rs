@@ -1,5 +1,5 @@
-//! From a crate in an empty folder to a component, and the messages if that fails. Crates here have no dependencies, so
-//! that only they are compiled.
+//! From a crate in an empty folder to a component, and the error messages. These crates have no dependencies, so that
+//! only they are compiled.
 
 #![expect(clippy::unwrap_used, reason = "a test whose set-up fails has failed")]
 
@@ -26,7 +26,7 @@ impl Crate {
         self.0.path()
     }
 
-    /// A missing target is installed, unless the environment says otherwise.
+    /// Returns options that install a missing target, unless the environment forbids it.
     fn options(&self) -> Options {
         let install = Install::from_variable(std::env::var(Install::VARIABLE).ok().as_deref()).unwrap();
         Options { quiet: true, install, ..Options::new(self.path()) }

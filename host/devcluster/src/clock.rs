@@ -1,12 +1,12 @@
-//! The cluster's time: a given start plus tokio's monotonic clock, so that paused time moves it too.
-//! Nothing here reads the wall clock.
+//! The cluster's time: a given start plus tokio's monotonic clock, so that paused time applies to it too. The wall
+//! clock is not read here.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-/// Milliseconds since the epoch as the cluster sees them.
+/// A clock in milliseconds since the epoch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     start_millis: i64,
@@ -23,24 +23,24 @@ impl Clock {
         self.start_millis.saturating_add(elapsed)
     }
 
-    /// The instant at which this clock shows `millis`; at once when that is past.
+    /// Returns the instant at which this clock shows `millis`, or the present one if that is past.
     pub(crate) fn instant_of(&self, millis: i64) -> Instant {
         let offset = u64::try_from(millis.saturating_sub(self.start_millis)).unwrap_or(0);
         self.started + Duration::from_millis(offset)
     }
 
-    /// `metav1.Time`: whole seconds.
+    /// Returns the present time as `metav1.Time`: whole seconds.
     pub(crate) fn now(&self) -> String {
         time(self.now_millis())
     }
 }
 
-/// `metav1.Time` for milliseconds since the epoch.
+/// Formats milliseconds since the epoch as `metav1.Time`.
 pub(crate) fn time(millis: i64) -> String {
     timestamp(millis).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Milliseconds since the epoch of an RFC 3339 time; `None` for anything else.
+/// Parses an RFC 3339 time into milliseconds since the epoch; `None` for any other text.
 pub(crate) fn parse(text: &str) -> Option<i64> {
     text.parse::<Timestamp>().ok().map(Timestamp::as_millisecond)
 }

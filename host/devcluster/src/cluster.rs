@@ -1,4 +1,4 @@
-//! A whole cluster: started, looked at, broken and shut down through one handle.
+//! A cluster that is started, inspected, disturbed and shut down through one handle.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -26,20 +26,20 @@ use crate::{
 /// 2026-01-01T00:00:00Z in milliseconds since the epoch.
 const DEFAULT_START: i64 = 1_767_225_600_000;
 
-/// What a cluster is started with.
+/// The options of a cluster.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Uids, generated names and the simulation's choices follow from it.
+    /// The seed of uids, generated names and the simulation's choices.
     pub seed: u64,
-    /// Nodes that exist from the start, `node-0` and on.
+    /// The number of initial nodes, named from `node-0`.
     pub nodes: usize,
-    /// Whether a simulated scheduler and kubelet run. Without, Pods stay as they are written.
+    /// Whether a simulated scheduler and kubelet run. Without them Pods do not change by themselves.
     pub simulate: bool,
-    /// The cluster's time at the start, in milliseconds since the epoch; from there it moves with tokio's clock.
+    /// The cluster's time at the start, in milliseconds since the epoch; it advances with tokio's clock.
     pub start_millis: i64,
     pub pace: Pace,
-    /// Resources that clients may know of, as in `pods` or `leases.coordination.k8s.io`; empty for all. The others
-    /// answer 404 and are missing from discovery.
+    /// Resources that are served to clients, as in `pods` or `leases.coordination.k8s.io`; empty for all. Requests
+    /// for others are answered with 404, and discovery leaves them out.
     pub only: Vec<String>,
     /// Whether a watch may begin with a streaming list. Servers before 1.34 refuse that with 422.
     pub streaming_lists: bool,
@@ -59,13 +59,13 @@ impl Default for Options {
     }
 }
 
-/// Why a cluster did not start or take an object.
+/// Why a cluster did not start or refused an object.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The cluster's tasks need a runtime.
     #[error("there is no tokio runtime to run on: {0}")]
     NoRuntime(#[from] tokio::runtime::TryCurrentError),
-    /// An object was refused, with the status code and the message that a client would get.
+    /// An object was refused, with the status code and the message that a client would receive.
     #[error("{message} ({code})")]
     Refused { code: u16, message: String },
     /// No resource is served for this object.
@@ -80,7 +80,7 @@ impl From<Failure> for StartError {
     }
 }
 
-/// A running cluster. Dropped, it stops its tasks without waiting for them; [`shutdown`](Self::shutdown) waits.
+/// A running cluster. When dropped, it stops its tasks without waiting for them; [`shutdown`](Self::shutdown) waits.
 #[derive(Debug)]
 #[must_use = "a dropped cluster stops"]
 pub struct Cluster {
@@ -93,7 +93,7 @@ impl Cluster {
     /// Starts a cluster on the current runtime.
     ///
     /// # Errors
-    /// Outside a runtime.
+    /// Returns an error outside a runtime.
     pub fn start(options: Options) -> Result<Self, StartError> {
         let runtime = Handle::try_current()?;
         let offer = Offer { only: options.only, streaming_lists: options.streaming_lists };
@@ -120,23 +120,23 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The API for clients in the process, as `kube::Client::new` takes it.
+    /// Returns the API for clients in the process, for `kube::Client::new`.
     pub fn service(&self) -> Api {
         Api { core: self.core.clone(), stop: self.core.stopping.child_token() }
     }
 
-    /// Serves the API on a socket. Port 0 picks a free one.
+    /// Serves the API on a socket. Port 0 selects a free one.
     ///
     /// # Errors
-    /// When the address cannot be listened on.
+    /// Returns an error if the address cannot be bound.
     pub async fn listen(&self, addr: SocketAddr) -> std::io::Result<Server> {
         Server::bind(self.service(), addr).await
     }
 
-    /// Puts an object into the cluster as its administrator, past the request log. A `status` is stored with it.
+    /// Stores an object as the cluster's administrator, without the request log. A `status` is stored with it.
     ///
     /// # Errors
-    /// When the kind is not served or the API server would refuse the object.
+    /// Returns an error if the kind is not served, or if the API server would refuse the object.
     pub fn create(&self, mut object: Value) -> Result<Value, StartError> {
         let (api_version, kind) = (meta::text(&object, &["apiVersion"]), meta::text(&object, &["kind"]));
         let found = self.core.state.lock().kinds.of_object(api_version, kind);
@@ -178,8 +178,8 @@ impl Cluster {
         Ok(Value::clone(&rules::to_view(&kind, &stored)))
     }
 
-    /// All objects of a resource (`pods`, `leases.coordination.k8s.io`) and the revision that they were read at, as
-    /// the cluster itself sees them: past the request log, and whatever goes wrong between it and its clients.
+    /// Returns all objects of a resource (`pods`, `leases.coordination.k8s.io`) and their revision, as the cluster
+    /// itself sees them: without the request log and unaffected by faults.
     #[must_use]
     pub fn list(&self, resource: &str) -> (u64, Vec<Value>) {
         let state = self.core.state.lock();
@@ -190,28 +190,28 @@ impl Cluster {
         (state.store.revision(), objects.collect())
     }
 
-    /// Makes things go wrong.
+    /// Returns the handle for injecting faults.
     pub fn faults(&self) -> Faults {
         Faults { core: self.core.clone() }
     }
 
-    /// The requests that came in through the API.
+    /// Returns the log of requests through the API.
     pub fn requests(&self) -> RequestLog {
         self.core.log.clone()
     }
 
-    /// Pauses and resumes the simulated scheduler and kubelet.
+    /// Returns the handle that pauses and resumes the simulated scheduler and kubelet.
     pub fn simulation(&self) -> Simulation {
         self.simulation.clone()
     }
 
-    /// The cluster's time, in milliseconds since the epoch.
+    /// Returns the cluster's time in milliseconds since the epoch.
     #[must_use]
     pub fn now_millis(&self) -> i64 {
         self.core.clock.now_millis()
     }
 
-    /// Ends open watches and the cluster's tasks, and waits for these.
+    /// Ends open watches and the cluster's tasks, and waits for the tasks.
     pub async fn shutdown(mut self) {
         self.core.stopping.cancel();
         for task in std::mem::take(&mut self.tasks) {

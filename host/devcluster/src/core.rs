@@ -1,4 +1,4 @@
-//! What every part of the cluster shares: the state under its lock, the clock, the switches of faults, the log.
+//! State that all parts of the cluster share: the locked state, the clock, the fault switches and the log.
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -8,9 +8,9 @@ use crate::{clock::Clock, faults::Switches, kinds::Kinds, requests::RequestLog, 
 
 #[derive(Debug)]
 pub(crate) struct Core {
-    /// Held for a moment at a time and never across an await.
+    /// Held briefly and never across an await.
     pub(crate) state: Mutex<State>,
-    /// The newest revision; watches wait for it to move.
+    /// The newest revision; watches wait for it to change.
     pub(crate) revision: watch::Sender<u64>,
     pub(crate) clock: Clock,
     pub(crate) faults: Switches,
@@ -22,7 +22,7 @@ pub(crate) struct Core {
 /// The parts of the API that clients can use; the cluster itself can use all of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Offer {
-    /// Resources as error messages name them; empty for all.
+    /// Resources by their names in error messages; empty for all.
     pub(crate) only: Vec<String>,
     pub(crate) streaming_lists: bool,
 }
@@ -40,7 +40,7 @@ impl Core {
         }
     }
 
-    /// The kinds that clients may know of.
+    /// Returns the kinds that are served to clients.
     pub(crate) fn offered(&self) -> Kinds {
         let mut kinds = self.state.lock().kinds.clone();
         if !self.offer.only.is_empty() {

@@ -1,4 +1,4 @@
-//! Deletion: preconditions, grace of Pods, finalizers.
+//! Deletion: preconditions, grace periods of Pods, finalizers.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use crate::{
     store::Key,
 };
 
-/// Finalizers by which a deletion asks something of the garbage collector.
+/// Finalizers by which a deletion instructs the garbage collector.
 pub(crate) const ORPHAN: &str = "orphan";
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
-/// `DeleteOptions` as far as they are heeded.
+/// The supported `DeleteOptions`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
     pub(crate) grace_seconds: Option<i64>,
@@ -31,7 +31,7 @@ pub(crate) struct Options {
 
 impl Options {
     /// # Errors
-    /// When a field is of another type, or options are unknown or do not go together.
+    /// Returns an error if a field has another type, or if options are unknown or contradict each other.
     pub(crate) fn read(value: &Value) -> Result<Self, Failure> {
         let word = |path: &[&str]| meta::at(value, path).and_then(Value::as_str).map(str::to_owned);
         let grace_seconds = match &value["gracePeriodSeconds"] {
@@ -73,17 +73,17 @@ impl Options {
     }
 }
 
-/// What a deletion did.
+/// The result of a deletion.
 #[derive(Clone, Debug)]
 pub(crate) enum Deleted {
-    /// It is gone; this was its last state.
+    /// The object is gone; this was its last state.
     Gone(Object),
-    /// It waits for its grace or its finalizers.
+    /// The object waits for its grace period or its finalizers.
     Waiting(Object),
 }
 
 impl Deleted {
-    /// The body of the answer, as JSON.
+    /// Returns the body of the response as JSON.
     pub(crate) fn answer(&self, kind: &Kind) -> String {
         match self {
             Self::Gone(object) if !kind.returns_deleted() => {
@@ -113,7 +113,7 @@ pub(crate) fn delete(
         if current > 0 {
             match options.grace_seconds.map(at_least_one) {
                 Some(seconds) if seconds < current => shorten(&mut new, current, seconds),
-                // Only a shorter grace counts.
+                // Only a shorter grace period has an effect.
                 _ => return Ok(Deleted::Waiting(old)),
             }
         }
@@ -134,7 +134,7 @@ pub(crate) fn delete(
     if gone { Ok(Deleted::Gone(state.remove(kind, key).unwrap_or(last))) } else { Ok(Deleted::Waiting(last)) }
 }
 
-/// Makes the object a terminating one.
+/// Marks the object as being deleted.
 fn mark(kind: &Kind, object: &mut Value, clock: &Clock, grace: i64) {
     let at = clock.now_millis().saturating_add(grace.saturating_mul(1000));
     meta::set(object, &["metadata", "deletionTimestamp"], clock::time(at));
@@ -157,8 +157,7 @@ fn shorten(pod: &mut Value, current: i64, seconds: i64) {
     meta::set(pod, &["metadata", "deletionGracePeriodSeconds"], seconds);
 }
 
-/// What the garbage collector has to do before the end is asked of it by a finalizer; without a policy, what was asked
-/// before stays.
+/// Sets the finalizers for the garbage collector. Without a policy the present ones stay.
 fn for_collector(object: &mut Value, propagation: &str) {
     let asked = match propagation {
         "Orphan" => Some(ORPHAN),
@@ -179,12 +178,12 @@ fn grace_left(object: &Value) -> i64 {
     meta::at(object, &["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_i64).unwrap_or(0)
 }
 
-/// A negative grace counts as one second.
+/// Returns the grace period. A negative one counts as one second.
 fn at_least_one(seconds: i64) -> i64 {
     if seconds < 0 { 1 } else { seconds }
 }
 
-/// Whether an update of a terminating object took away the last thing that held it.
+/// Returns true if an update removed the last finalizer or grace period of an object that is being deleted.
 pub(crate) fn is_due(old: &Value, new: &Value) -> bool {
     let namespace_held = !meta::list(new, &["spec", "finalizers"]).is_empty() && new["kind"] == "Namespace";
     meta::is_terminating(old) && meta::finalizers(new).is_empty() && grace_left(new) == 0 && !namespace_held

@@ -1,4 +1,4 @@
-//! What a client asks before anything else: versions, groups, resources (in the old form and aggregated), health.
+//! Discovery: versions, groups, resources (in the old form and aggregated), and health.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,7 +15,7 @@ use crate::{
 const READ_WRITE: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 const STATUS: [&str; 3] = ["get", "patch", "update"];
 
-/// `None` where nothing is served.
+/// Returns the response, or `None` if the path is not served.
 pub(crate) fn answer(kinds: &Kinds, path: &str, accept: &str) -> Option<Response<Body>> {
     let aggregated = accept.contains("g=apidiscovery.k8s.io") && accept.contains("v=v2;");
     let segments: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
@@ -56,7 +56,7 @@ fn version() -> Value {
     })
 }
 
-/// Groups other than the core one, each with its kinds.
+/// Returns all groups except the core one, each with its kinds.
 fn groups(kinds: &Kinds) -> BTreeMap<String, Vec<Arc<Kind>>> {
     let mut groups: BTreeMap<String, Vec<Arc<Kind>>> = BTreeMap::new();
     for kind in kinds.iter().filter(|kind| !kind.group.is_empty()) {
@@ -72,7 +72,7 @@ fn versions(kinds: &[Arc<Kind>]) -> Vec<String> {
             versions.push(kind.version.clone());
         }
     }
-    // Stable versions before beta before alpha, as kubectl expects of the first.
+    // Stable versions before beta before alpha, because kubectl prefers the first.
     versions.sort_by_key(|v| (v.contains("alpha"), v.contains("beta"), std::cmp::Reverse(v.clone())));
     versions
 }

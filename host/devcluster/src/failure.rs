@@ -1,5 +1,5 @@
-//! What the API server says no with: a `Status` object with code, reason, details and causes.
-//! Only the shapes; when each is due is decided where the rule lives.
+//! Errors of the API server: a `Status` object with code, reason, details and causes. Only their form; the modules
+//! with the rules decide when each is returned.
 
 use serde_json::{Value, json};
 
@@ -9,13 +9,13 @@ use crate::{kinds::Kind, meta};
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u16,
-    /// Empty for none.
+    /// The reason; empty if there is none.
     reason: &'static str,
     message: String,
     details: Value,
 }
 
-/// One field that is wrong.
+/// One invalid field.
 #[derive(Clone, Debug)]
 pub(crate) struct Cause {
     reason: &'static str,
@@ -70,7 +70,7 @@ impl Cause {
         }
     }
 
-    /// A value of another type than its schema says; both types in OpenAPI's words.
+    /// Returns the cause for a value of another type than its schema's; both types in OpenAPI's terms.
     pub(crate) fn of_type(field: &str, found: &str, expected: &str) -> Self {
         Self {
             reason: "FieldValueTypeInvalid",
@@ -126,7 +126,7 @@ impl Failure {
         Self::new(409, "Conflict", message, Self::about(kind, name))
     }
 
-    /// A failed precondition of a deletion; the message has the kind instead of the resource.
+    /// Returns the failure of a deletion's precondition; the message has the kind instead of the resource.
     pub(crate) fn precondition(kind: &Kind, name: &str, why: &str) -> Self {
         let qualified = if kind.group.is_empty() { kind.kind.clone() } else { format!("{}.{}", kind.kind, kind.group) };
         let mut details = Self::about(kind, name);
@@ -143,7 +143,7 @@ impl Failure {
         )
     }
 
-    /// `conflicts`: manager (with its version) and field of each.
+    /// Returns the conflicts of an apply: manager (with its version) and field of each.
     pub(crate) fn apply_conflict(conflicts: &[(String, String)]) -> Self {
         let causes: Vec<Value> = conflicts
             .iter()
@@ -171,7 +171,7 @@ impl Failure {
     }
 
     pub(crate) fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Self {
-        // Errors name both views of an Event as the core group's.
+        // Errors name both versions of an Event as the core group's.
         let group = if kind.resource() == "events" { "" } else { &kind.group };
         Self::invalid_of(group, &kind.kind, name, causes)
     }
@@ -194,13 +194,14 @@ impl Failure {
         Self::new(422, "Invalid", format!("{full} \"{name}\" is invalid: {text}"), details)
     }
 
-    /// An update without a revision, of a kind that requires one; the message has the resource instead of the kind.
+    /// Returns the failure of an update without a revision for a kind that requires one; the message has the resource
+    /// instead of the kind.
     pub(crate) fn unconditional(kind: &Kind, name: &str) -> Self {
         let cause = Cause::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
         Self::invalid_of(&kind.group, &kind.plural, name, &[cause])
     }
 
-    /// A patch whose result is no object of its kind; `patch` as the server shows it.
+    /// Returns the failure of a patch whose result is not an object of its kind; `patch` in the server's format.
     pub(crate) fn unpatchable(patch: &str, why: &str) -> Self {
         let cause = Cause::invalid("patch", &patch.into(), why);
         let mut failure = Self::invalid_of("", "", "", &[cause]);
@@ -209,7 +210,7 @@ impl Failure {
         failure
     }
 
-    /// What a failed JSON-patch operation answers: without any detail.
+    /// Returns the failure of a JSON-patch operation, which has no details.
     pub(crate) fn unprocessable() -> Self {
         let message = "the server rejected our request due to an error in our request";
         Self::new(422, "Invalid", message, json!({}))
@@ -219,12 +220,12 @@ impl Failure {
         Self::new(400, "BadRequest", message, Value::Null)
     }
 
-    /// A body that the kind's types cannot hold.
+    /// Returns the failure of a body that does not match the kind's types.
     pub(crate) fn undecodable(kind: &str, version: &str, why: &str) -> Self {
         Self::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
     }
 
-    /// An applied object that the kind's schema cannot hold.
+    /// Returns the failure of an applied object that does not match the kind's schema.
     pub(crate) fn untyped(kind: &Kind, object: &Value, wrong: &[String]) -> Self {
         let wrong = match wrong {
             [one] => one.clone(),
@@ -234,7 +235,7 @@ impl Failure {
         Self::unexpected(format!("failed to create typed patch object ({place}): {wrong}"))
     }
 
-    /// A merged object that the kind's type cannot hold.
+    /// Returns the failure of a merged object that does not match the kind's type.
     pub(crate) fn unconvertible(kind: &Kind, object: &Value, why: &str) -> Self {
         let (place, kind) = (Self::applied(kind, object), kind.full_name());
         let why = format!("unable to convert unstructured object to {kind}: {why}");
@@ -284,12 +285,12 @@ impl Failure {
         Self::new(413, "RequestEntityTooLarge", message, json!({}))
     }
 
-    /// The revision asked for is no longer in the history.
+    /// Returns the failure of a request for a revision that is no longer in the history.
     pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message, Value::Null)
     }
 
-    /// The revision asked for has not happened yet.
+    /// Returns the failure of a request for a revision that does not exist yet.
     pub(crate) fn future_revision(asked: u64, current: u64) -> Self {
         let cause = json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
         let details = json!({"causes": [cause], "retryAfterSeconds": 1});
@@ -306,13 +307,13 @@ impl Failure {
         Self::new(429, "TooManyRequests", message, json!({"causes": [cause]}))
     }
 
-    /// The server has more to do than it can.
+    /// Returns the failure of an overloaded server.
     pub(crate) fn too_many_requests(retry_after_seconds: u32) -> Self {
         let message = "Too many requests, please try again later.";
         Self::new(429, "TooManyRequests", message, json!({"retryAfterSeconds": retry_after_seconds}))
     }
 
-    /// No container runs here that could have written logs.
+    /// Returns the failure of a request for logs: no container runs in this cluster.
     pub(crate) fn no_logs(pod: &str) -> Self {
         let message = format!("the dev cluster simulates containers and runs none: pod \"{pod}\" has no logs");
         Self::new(501, "", message, Value::Null)
@@ -322,17 +323,17 @@ impl Failure {
         Self::new(503, "ServiceUnavailable", "the server is currently unable to handle the request", Value::Null)
     }
 
-    /// An error of the server that it has no reason for.
+    /// Returns an internal error without a reason.
     pub(crate) fn unexpected(message: impl Into<String>) -> Self {
         Self::new(500, "", message, Value::Null)
     }
 
-    /// Seconds after which trying again makes sense, where the server says so.
+    /// Returns the seconds after which the client should retry, if the failure has them.
     pub(crate) fn retry_after(&self) -> Option<u32> {
         self.details.get("retryAfterSeconds").and_then(Value::as_u64).and_then(|s| u32::try_from(s).ok())
     }
 
-    /// The `Status` object.
+    /// Returns the `Status` object.
     pub(crate) fn to_value(&self) -> Value {
         let mut status = json!({
             "kind": "Status",
@@ -352,7 +353,7 @@ impl Failure {
     }
 }
 
-/// The `Status` of something done that leaves no object to show.
+/// Returns the `Status` of a success that returns no object.
 pub(crate) fn success(details: Option<Value>) -> Value {
     let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
     if let Some(details) = details {

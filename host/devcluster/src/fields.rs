@@ -1,4 +1,4 @@
-//! Field sets: which fields of an object, in the words of managedFields (`FieldsV1`). No ownership is decided here.
+//! Field sets: sets of an object's fields in the format of managedFields (`FieldsV1`). No ownership is decided here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::patch::lists::{Merge, Schema};
 
-/// Steps as `FieldsV1` writes them: `f:name`, `k:{"name":"x"}`, `v:"x"`.
+/// A path of steps in the format of `FieldsV1`: `f:name`, `k:{"name":"x"}`, `v:"x"`.
 pub(crate) type Path = Vec<String>;
 
 /// Fields of metadata that the server sets; they have no field manager.
@@ -72,7 +72,7 @@ impl FieldSet {
         self.0.contains(path)
     }
 
-    /// Whether the set has the path or anything below it.
+    /// Returns true if the set has the path or anything below it.
     pub(crate) fn touches(&self, path: &Path) -> bool {
         self.0.range(path.clone()..).next().is_some_and(|found| found.starts_with(path))
     }
@@ -82,8 +82,8 @@ impl FieldSet {
     }
 }
 
-/// Every leaf of an object that somebody can own, with its value. Entries of keyed lists are members themselves,
-/// with the value null.
+/// Returns every leaf of an object that a manager can own, with its value. Entries of keyed lists are members
+/// themselves, with the value null.
 pub(crate) fn leaves(object: &Value, schema: Schema<'_>) -> BTreeMap<Path, Value> {
     let mut out = BTreeMap::new();
     let mut walk = Walk { schema, plain: Vec::new(), path: Vec::new(), out: &mut out };
@@ -156,13 +156,13 @@ impl Walk<'_> {
     }
 }
 
-/// The step that names an entry of a keyed list.
+/// Returns the step of an entry of a keyed list.
 pub(crate) fn key_step(item: &Value, keys: &[&str]) -> String {
     let mut named = Map::new();
     for key in keys {
         let value = match item.get(*key) {
             Some(value) => value.clone(),
-            // The one key with a default in the Kubernetes types.
+            // The only key with a default in the Kubernetes types.
             None if *key == "protocol" => Value::from("TCP"),
             None => continue,
         };
@@ -171,7 +171,7 @@ pub(crate) fn key_step(item: &Value, keys: &[&str]) -> String {
     format!("k:{}", Value::Object(named))
 }
 
-/// Removes what a path names, if it is there.
+/// Removes the value at a path, if there is one.
 pub(crate) fn remove(value: &mut Value, path: &[String]) {
     let Some((step, rest)) = path.split_first() else { return };
     match (value, step.split_at_checked(2)) {
@@ -204,7 +204,7 @@ pub(crate) fn remove(value: &mut Value, path: &[String]) {
     }
 }
 
-/// A path as error messages show it: `.spec.containers[name="x"].image`.
+/// Formats a path as in error messages: `.spec.containers[name="x"].image`.
 pub(crate) fn display(path: &Path) -> String {
     let mut text = String::new();
     for step in path {

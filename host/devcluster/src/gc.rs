@@ -1,5 +1,6 @@
-//! What the controller manager does for every cluster: objects whose owners are all gone are collected, foreground
-//! deletions wait for dependents, orphans are let go, terminating Namespaces are emptied.
+//! The controllers of the controller manager that every cluster has: objects whose owners are all gone are collected,
+//! foreground deletions wait for dependents, orphaned objects lose their owner reference, terminating Namespaces are
+//! emptied.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -16,7 +17,7 @@ use crate::{
     write::{self, Write},
 };
 
-/// A stored object's place.
+/// The identity of a stored object.
 type Place = (Arc<Kind>, Key);
 
 /// Runs until the cluster stops.
@@ -41,9 +42,9 @@ pub(crate) async fn run(core: Arc<Core>) {
 #[derive(Debug, Default)]
 struct Collector {
     seen: u64,
-    /// Whose history `seen` is of.
+    /// The epoch of `seen`.
     epoch: u64,
-    /// Terminating objects that wait for their dependents or their content.
+    /// Objects that are being deleted and wait for their dependents or their content.
     waiting: BTreeSet<(String, Key)>,
 }
 
@@ -59,7 +60,7 @@ impl Collector {
             let resource = kind.resource();
             let touched: Vec<(Key, Object, bool)> = match state.store.since(&resource, self.seen) {
                 Ok(changes) => changes.into_iter().map(|c| (c.key, c.object, c.deleted)).collect(),
-                // The history is forgotten: everything is checked again.
+                // The history is compacted: everything is checked again.
                 Err(_) => state.store.iter(&resource, None).map(|(k, o)| (k.clone(), o.clone(), false)).collect(),
             };
             for (key, object, deleted) in touched {
@@ -97,7 +98,7 @@ impl Collector {
     }
 }
 
-/// Every Namespace has a ServiceAccount that Pods use when they name none.
+/// Creates the default ServiceAccount of a Namespace, which Pods use when they name none.
 fn default_account(state: &mut State, core: &Core, namespace: &str) {
     let Some(kind) = state.kinds.find("", "v1", "serviceaccounts") else { return };
     if state.store.get("serviceaccounts", &Key::new(namespace, "default")).is_some() {
@@ -152,8 +153,8 @@ fn places(state: &State, kinds: &[Arc<Kind>], fits: impl Fn(&Value) -> bool) -> 
     found
 }
 
-/// Deletes the object if it has owners and all are known to be gone. An owner of a kind that is not served is left
-/// alone, as the real collector leaves it.
+/// Deletes the object if it has owners and all are known to be gone. An owner of a kind that is not served is kept,
+/// as by the real collector.
 fn collect(state: &mut State, core: &Core, kind: &Kind, key: &Key) {
     let Some(object) = state.store.get(&kind.resource(), key).cloned() else { return };
     if meta::is_terminating(&object) {
@@ -181,7 +182,7 @@ fn remove(state: &mut State, core: &Core, kind: &Kind, key: &Key, uid: Option<&s
     }
 }
 
-/// One step towards the end of a terminating object; true when nothing is left to do.
+/// Performs one step of deleting an object. Returns true if no step is left.
 fn finish(state: &mut State, core: &Core, kinds: &[Arc<Kind>], kind: &Kind, key: &Key) -> bool {
     let Some(object) = state.store.get(&kind.resource(), key).cloned() else { return true };
     if !meta::is_terminating(&object) {

@@ -1,4 +1,4 @@
-//! What each verb does with a request that is allowed. No IO: a request and the state in, an answer out.
+//! Executes an authorised request, by verb. No IO: it maps a request and the state to a response.
 
 use serde_json::{Value, json};
 
@@ -20,17 +20,17 @@ use crate::{
     write::{self, Write},
 };
 
-/// An answer that is not a watch.
+/// A response that is not a stream of a watch.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// A code and JSON text.
+    /// A status code and JSON text.
     Json(u16, String),
     NoContent,
 }
 
-/// Everything but watches.
+/// Handles all requests except watches.
 ///
-/// The warnings go to the client with the answer, also with a refusal.
+/// The warnings are added to the response, also to an error.
 pub(crate) fn handle(
     core: &Core,
     request: &Request,
@@ -52,7 +52,7 @@ pub(crate) fn handle(
         }
         Verb::Get => Ok(show(200, &read::get(&core.state.lock(), &target.kind, &key)?)),
         Verb::List | Verb::Watch => {
-            // Without a revision a list is of the newest state, whichever replica is asked.
+            // A list without a revision reads the newest state, whichever replica is asked.
             let page = match core.faults.lagging().filter(|_| !request.query.get("resourceVersion").is_empty()) {
                 Some(replica) => read::list(&replica, request)?,
                 None => read::list(&core.state.lock().store, request)?,
@@ -90,7 +90,7 @@ pub(crate) fn handle(
     }
 }
 
-/// The circumstances of this request's write.
+/// Returns the context of this request's write.
 pub(crate) fn write_of(core: &Core, request: &Request, apply: bool) -> Write {
     let target = &request.target;
     Write {
@@ -138,7 +138,7 @@ fn check_manager(request: &Request) -> Result<(), Failure> {
     if causes.is_empty() { Ok(()) } else { Err(Failure::invalid_of("meta.k8s.io", options, "", &causes)) }
 }
 
-/// The body as the type of its kind or subresource holds it.
+/// Returns the body, decoded as the type of its kind or subresource.
 fn body(request: &Request, warnings: &mut Vec<String>) -> Result<Value, Failure> {
     let Target { kind, subresource, .. } = &request.target;
     let shape = Struct::of_subresource(kind, subresource);
@@ -157,7 +157,7 @@ fn body(request: &Request, warnings: &mut Vec<String>) -> Result<Value, Failure>
     Ok(object)
 }
 
-/// What a strict decoder refuses: `found`, and what the schema of a custom resource does not know.
+/// Returns the errors of a strict decoder: `found`, and fields that the schema of a custom resource does not have.
 pub(crate) fn strict_errors(request: &Request, mut found: Vec<String>, object: &Value) -> Vec<String> {
     let unknown = rules::unknown_fields(&request.target.kind, object);
     found.extend(unknown.iter().map(|field| format!("unknown field \"{field}\"")));
@@ -180,7 +180,7 @@ fn replace(state: &mut State, core: &Core, request: &Request, key: &Key, body: V
     Ok(rules::to_view(kind, &stored))
 }
 
-/// Options in a body make those of the query count for nothing.
+/// Returns the options of a deletion. Options in a body replace those of the query.
 fn delete_options(request: &Request) -> Result<Options, Failure> {
     if !request.body.is_empty() {
         return Options::read(&request.object()?);

@@ -1,5 +1,5 @@
 //! The table of served resources: group, version, kind, resource and behaviour. Custom resource definitions add to it
-//! and remove from it. It has names, not objects.
+//! and remove from it. It contains no objects.
 
 use std::sync::Arc;
 
@@ -18,17 +18,17 @@ pub(crate) struct Kind {
     pub(crate) short_names: Vec<String>,
     pub(crate) categories: Vec<String>,
     pub(crate) namespaced: bool,
-    /// Whether status is written through /status alone.
+    /// Whether only /status can change the status.
     pub(crate) status: bool,
-    /// Subresources other than status, as discovery lists them.
+    /// Subresources other than status, in the order of discovery.
     pub(crate) subresources: Vec<Subresource>,
-    /// From a custom resource definition.
+    /// Whether it comes from a custom resource definition.
     pub(crate) custom: bool,
-    /// The version's OpenAPI schema, of a custom resource alone.
+    /// The version's OpenAPI schema; only for a custom resource.
     pub(crate) schema: Option<Arc<Value>>,
-    /// Extra columns for kubectl, of a custom resource alone.
+    /// Extra columns for kubectl; only for a custom resource.
     pub(crate) columns: Vec<Value>,
-    /// Only answers POST and stores nothing.
+    /// Whether it only answers POST and stores nothing.
     pub(crate) review: bool,
 }
 
@@ -42,12 +42,13 @@ pub(crate) struct Subresource {
 }
 
 impl Kind {
-    /// Where objects are stored: versions of one resource share it, and so do both views of Events.
+    /// Returns the name under which objects are stored. Versions of one resource share it, and so do both versions of
+    /// Events.
     pub(crate) fn resource(&self) -> String {
         if self.group == "events.k8s.io" { "events".into() } else { self.qualified() }
     }
 
-    /// As error messages name it: `leases.coordination.k8s.io`.
+    /// Returns the name in error messages: `leases.coordination.k8s.io`.
     pub(crate) fn qualified(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
@@ -56,12 +57,12 @@ impl Kind {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// As Go prints group, version and kind: `/v1, Kind=Pod`.
+    /// Returns group, version and kind in Go's format: `/v1, Kind=Pod`.
     pub(crate) fn full_name(&self) -> String {
         format!("{}/{}, Kind={}", self.group, self.version, self.kind)
     }
 
-    /// Whether this is the core group's resource of that name.
+    /// Returns true if this is the core group's resource of that name.
     pub(crate) fn is(&self, core_plural: &str) -> bool {
         self.group.is_empty() && self.plural == core_plural
     }
@@ -70,7 +71,7 @@ impl Kind {
         self.group == group && self.plural == plural
     }
 
-    /// Whether metadata.generation counts changes of the spec.
+    /// Returns true if metadata.generation counts changes of the spec.
     pub(crate) fn has_generation(&self) -> bool {
         self.custom
             || self.is("pods")
@@ -78,17 +79,17 @@ impl Kind {
             || self.is_grouped("apiextensions.k8s.io", "customresourcedefinitions")
     }
 
-    /// Whether an update without resourceVersion is taken.
+    /// Returns true if an update without resourceVersion is accepted.
     pub(crate) fn allows_unconditional_update(&self) -> bool {
         !(self.custom || self.group == "coordination.k8s.io" || self.group == "policy")
     }
 
-    /// Whether all of them, or those of a selector, are deleted by one request.
+    /// Returns true if one request can delete all objects, or those of a selector.
     pub(crate) fn has_delete_collection(&self) -> bool {
         !self.is("namespaces")
     }
 
-    /// Whether a deletion that is done at once answers with the object instead of a `Status`.
+    /// Returns true if a deletion that is complete at once returns the object instead of a `Status`.
     pub(crate) fn returns_deleted(&self) -> bool {
         self.is("pods") || self.is("namespaces") || self.is("serviceaccounts")
     }
@@ -176,12 +177,12 @@ impl Kinds {
         self.kinds.iter().find(|k| k.group == group && k.version == version && k.plural == plural).cloned()
     }
 
-    /// The kind that an `apiVersion` and `kind` name.
+    /// Returns the kind of an `apiVersion` and `kind`.
     pub(crate) fn of_object(&self, api_version: &str, kind: &str) -> Option<Arc<Kind>> {
         self.kinds.iter().find(|k| k.kind == kind && k.api_version() == api_version).cloned()
     }
 
-    /// In the order of discovery: the core group first, then groups by name.
+    /// Returns all kinds in the order of discovery: the core group first, then groups by name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Kind>> {
         self.kinds.iter()
     }
@@ -190,13 +191,13 @@ impl Kinds {
         self.kinds.retain(|kind| offered(kind));
     }
 
-    /// Storage names, each with one kind that serves it.
+    /// Returns one kind for each storage name.
     pub(crate) fn stored(&self) -> Vec<Arc<Kind>> {
         let mut seen = std::collections::BTreeSet::new();
         self.kinds.iter().filter(|k| !k.review && seen.insert(k.resource())).cloned().collect()
     }
 
-    /// Serves what the definition names; what it served before is replaced.
+    /// Serves the kinds of a definition, replacing those that it served before.
     pub(crate) fn define(&mut self, definition: &Value) {
         self.undefine(definition);
         let spec = &definition["spec"];

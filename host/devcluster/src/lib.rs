@@ -1,11 +1,9 @@
-//! A Kubernetes API server inside the process, for development, demonstrations and tests: enough of one for kubectl,
-//! kube clients and the Podium host to take it for the real thing. It keeps its state in memory, forgets it at the end,
-//! and is the same again from the same seed.
+//! A Kubernetes API server in the process, for development, demonstrations and tests: complete enough for kubectl,
+//! kube clients and the Podium host. Its state is in memory only, and the same seed leads to the same state.
 //!
-//! It is a tool and no cluster: nothing is encrypted, everyone is the administrator (unless they impersonate somebody),
-//! and no container runs. A small scheduler and kubelet make Pods look alive; how a Pod behaves is said by the
-//! annotation
-//! [`BEHAVIOUR`].
+//! It is a tool and not a cluster: nothing is encrypted, every client is the administrator (unless it impersonates a
+//! user), and no container runs. A small scheduler and kubelet simulate the life of Pods, controlled by the
+//! annotation [`BEHAVIOUR`].
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]

@@ -8,19 +8,19 @@ use crate::{
     patch::lists::Schema,
 };
 
-/// Who writes: one entry of managedFields.
+/// The author of a write: one entry of managedFields.
 #[derive(Clone, Debug)]
 pub(crate) struct Author {
     pub(crate) manager: String,
     pub(crate) apply: bool,
-    /// Empty for the main resource.
+    /// The subresource; empty for the main resource.
     pub(crate) subresource: String,
     pub(crate) api_version: String,
     /// RFC 3339.
     pub(crate) time: String,
 }
 
-/// What one manager owns.
+/// The fields that one manager owns.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) author: Author,
@@ -36,7 +36,7 @@ impl Author {
         self.manager == other.manager && self.apply == other.apply && self.subresource == other.subresource
     }
 
-    /// As conflict messages name it.
+    /// Formats the entry as in conflict messages.
     pub(crate) fn describe(&self) -> String {
         let mut text = format!("\"{}\"", self.manager);
         if !self.subresource.is_empty() {

@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-/// A stored object: never changed in place, shared by store, history and watches.
+/// A stored object. It is never changed in place, and shared by store, history and watches.
 pub(crate) type Object = Arc<Value>;
 
-/// The value at `path`, if every step is an object.
+/// Returns the value at `path`, if every step is an object.
 pub(crate) fn at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Value> {
     path.iter().try_fold(value, |value, key| value.get(key))
 }
 
-/// The text at `path`, empty when there is none.
+/// Returns the text at `path`; empty if there is none.
 pub(crate) fn text<'a>(value: &'a Value, path: &[&str]) -> &'a str {
     at(value, path).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The list at `path`, empty when there is none.
+/// Returns the list at `path`; empty if there is none.
 pub(crate) fn list<'a>(value: &'a Value, path: &[&str]) -> &'a [Value] {
     at(value, path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
@@ -32,7 +32,7 @@ pub(crate) fn set(value: &mut Value, path: &[&str], new: impl Into<Value>) {
     object(place).insert((*last).to_owned(), new.into());
 }
 
-/// Puts `new` at `path` unless something is there.
+/// Sets `new` at `path` if there is no value.
 pub(crate) fn default(value: &mut Value, path: &[&str], new: impl Into<Value>) {
     if at(value, path).is_none_or(Value::is_null) {
         set(value, path, new);
@@ -48,7 +48,7 @@ pub(crate) fn remove(value: &mut Value, path: &[&str]) -> Option<Value> {
     place.as_object_mut()?.remove(*last)
 }
 
-/// Puts what `from` has at `path` into `to`: also its absence.
+/// Sets the value of `from` at `path` in `to`, or removes it if `from` has none.
 pub(crate) fn copy(from: &Value, to: &mut Value, path: &[&str]) {
     match at(from, path) {
         Some(value) => set(to, path, value.clone()),
@@ -58,7 +58,7 @@ pub(crate) fn copy(from: &Value, to: &mut Value, path: &[&str]) {
     }
 }
 
-/// The value as an object, made one if it is none.
+/// Returns the value as an object, replacing any other value.
 pub(crate) fn object(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
@@ -69,7 +69,7 @@ pub(crate) fn object(value: &mut Value) -> &mut Map<String, Value> {
     }
 }
 
-/// The value as a list, made one if it is none.
+/// Returns the value as a list, replacing any other value.
 pub(crate) fn array(value: &mut Value) -> &mut Vec<Value> {
     if !value.is_array() {
         *value = Value::Array(Vec::new());
@@ -112,13 +112,13 @@ pub(crate) fn finalizers(value: &Value) -> &[Value] {
     list(value, &["metadata", "finalizers"])
 }
 
-/// The entry of `status.conditions` with this type.
+/// Returns the entry of `status.conditions` with this type.
 pub(crate) fn condition<'a>(value: &'a Value, condition_type: &str) -> Option<&'a Value> {
     list(value, &["status", "conditions"]).iter().find(|c| text(c, &["type"]) == condition_type)
 }
 
-/// What JSON null stands for in an object that is stored: absence. Also drops emptied metadata maps, as the
-/// API server's types do when they are encoded.
+/// Removes null values from a stored object, where null means absence. Also removes empty metadata maps, as the API
+/// server's types do when they are encoded.
 pub(crate) fn tidy(value: &mut Value) {
     drop_nulls(value);
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {

@@ -1,5 +1,5 @@
-//! OpenAPI documents. Version 3 has the fields and types of the served kinds, without descriptions: kubectl explains
-//! from them, and finds in them that the server validates fields. Version 2 has no definitions: with none, kubectl
+//! OpenAPI documents. Version 3 has the fields and types of the served kinds, without descriptions: kubectl uses it
+//! for `explain`, and to find out that the server validates fields. Version 2 has no definitions, so that kubectl
 //! leaves validation and patches to the server.
 
 use axum::body::Body;
@@ -13,17 +13,17 @@ use crate::{
     types::{Struct, Type},
 };
 
-/// The version of the API that is served.
+/// The served version of the API.
 const VERSION: &str = "v1.36.3";
 const TITLE: &str = "Kubernetes";
 const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-/// Clients ask for the older spelling, which is no valid media type, so no server answers with it.
+/// Clients request the older spelling, which is not a valid media type, so no server answers with it.
 const PROTOBUF_ASKED: [&str; 2] = [PROTOBUF, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"];
 
-/// The document at `/openapi/` and these segments; `None` where there is none.
+/// Returns the document at `/openapi/` and these segments; `None` if there is none.
 pub(crate) fn answer(kinds: &Kinds, segments: &[&str], accept: &str) -> Option<Response<Body>> {
     let document = match segments {
-        // The real server does not say that it is JSON.
+        // The real server does not set the content type of JSON here.
         ["v3"] => return Some(typed(200, "text/plain; charset=utf-8", index(kinds).to_string())),
         ["v2"] if accept.split([',', ';']).any(|offer| PROTOBUF_ASKED.contains(&offer.trim())) => {
             return Some(typed(200, PROTOBUF, v2_protobuf()));
@@ -36,7 +36,7 @@ pub(crate) fn answer(kinds: &Kinds, segments: &[&str], accept: &str) -> Option<R
     Some(json(200, document.to_string()))
 }
 
-/// A `Document` of version 2 in protobuf: `swagger` (field 1) and `info` (field 2).
+/// Returns a `Document` of version 2 in protobuf: `swagger` (field 1) and `info` (field 2).
 fn v2_protobuf() -> Vec<u8> {
     let field = |number: u8, bytes: &[u8]| {
         let length = u8::try_from(bytes.len()).unwrap_or(u8::MAX);
@@ -61,7 +61,7 @@ fn index(kinds: &Kinds) -> Value {
     json!({"paths": paths})
 }
 
-/// The document of one group and version.
+/// Returns the document of one group and version.
 fn document(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
     let (mut paths, mut schemas) = (Map::new(), Schemas::default());
     for kind in kinds.iter().filter(|k| k.group == group && k.version == version) {
@@ -79,7 +79,8 @@ fn document(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
     }))
 }
 
-/// The path of one object. kubectl recognises by the parameter `fieldValidation` that the server validates fields.
+/// Adds the path of one object. kubectl recognises by the parameter `fieldValidation` that the server validates
+/// fields.
 fn path(kind: &Kind, paths: &mut Map<String, Value>) {
     let prefix = if kind.group.is_empty() { "/api" } else { "/apis" };
     let scope = if kind.namespaced { "/namespaces/{namespace}" } else { "" };
@@ -189,7 +190,7 @@ impl Schemas {
     }
 }
 
-/// The name of a Go type in OpenAPI.
+/// Returns the name of a Go type in OpenAPI.
 fn full_name(name: &str) -> String {
     let (group, short) = name.split_once('.').unwrap_or(("", name));
     match group {

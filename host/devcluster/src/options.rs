@@ -1,4 +1,4 @@
-//! Which options of lists and watches go together: `ListOptions` as the API server checks them.
+//! The valid combinations of options of lists and watches: `ListOptions` as checked by the API server.
 
 use crate::{
     failure::{Cause, Failure},

@@ -85,7 +85,7 @@ pub(crate) fn patch(
     Ok((200, rules::to_view(&kind, &stored)))
 }
 
-/// What a strict decoder refuses in the patch itself.
+/// Returns the errors of a strict decoder in the patch itself.
 fn patch_errors(request: &Request) -> Result<Vec<String>, Failure> {
     let of_operations = request.content_type() == JSON;
     let input = &mut serde_json::Deserializer::from_slice(&request.body);
@@ -99,7 +99,7 @@ fn patch_errors(request: &Request) -> Result<Vec<String>, Failure> {
     Ok(strict.into_iter().map(|error| format!("{prefix}{error}")).collect())
 }
 
-/// Makes floats without a fraction integers, as the conversion after a strategic merge does for fields of integers.
+/// Converts floats without a fraction to integers, as the conversion after a strategic merge does for integer fields.
 fn integral(value: &mut Value) {
     match value {
         Value::Number(number) => {
@@ -118,13 +118,13 @@ fn decode_value(kind: &Kind, object: &Value) -> Result<Decoded, Failure> {
     types::decode(Struct::of(kind), object).map_err(|error| Failure::bad_request(error.to_string()))
 }
 
-/// What an apply has made of an object, as its type holds it.
+/// Returns the result of an apply, converted to its type.
 fn converted(kind: &Kind, config: &Value, merged: &Value) -> Result<Value, Failure> {
     let Decoded { object, wrong, .. } = decode_value(kind, merged)?;
     wrong.map_or(Ok(object), |wrong| Err(Failure::unconvertible(kind, config, &wrong.in_merge())))
 }
 
-/// The body of an apply patch, and the keys that it has twice. JSON is YAML, and most clients send JSON.
+/// Returns the body of an apply patch, and its duplicate keys. JSON is YAML, and most clients send JSON.
 fn applied(request: &Request) -> Result<(Value, Vec<String>), Failure> {
     let text = std::str::from_utf8(&request.body)
         .map_err(|_| Failure::bad_request("error decoding YAML: yaml: invalid UTF-8"))?;
@@ -189,7 +189,7 @@ fn server_side_apply(
     if !target.subresource.is_empty() {
         return Err(Failure::not_found(kind, &key.name));
     }
-    // Creating by apply needs the right to create as well.
+    // Creating an object by apply also needs the right to create.
     rbac::authorize(state, request, Verb::Create)?;
     let uid = meta::uid(&config);
     if !uid.is_empty() {

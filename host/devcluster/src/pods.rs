@@ -1,4 +1,4 @@
-//! The subresources of Pods that do something: eviction, held back by disruption budgets, and binding.
+//! The implemented subresources of Pods: eviction, which disruption budgets can refuse, and binding.
 
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ pub(crate) fn evict(
     }
     if !options.dry_run {
         disrupt(state, core, kind, &pod);
-        // The deletion is of what the condition has made of the Pod.
+        // The deletion applies to the Pod with its new condition.
         options.revision = None;
     }
     delete::delete(state, &core.clock, kind, key, &options)?;
@@ -91,7 +91,7 @@ fn check_budgets(state: &State, pod: &Value) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A number, or a percentage of `total` rounded up.
+/// Returns a number, or a percentage of `total` rounded up.
 fn scaled(value: &Value, total: u64) -> Option<u64> {
     match value {
         Value::Number(number) => number.as_u64(),
@@ -103,7 +103,7 @@ fn scaled(value: &Value, total: u64) -> Option<u64> {
     }
 }
 
-/// The logs of a container: none before its Pod has a node, and from then on an error, because no container runs.
+/// Returns the logs of a container: none before its Pod has a node, and an error later, because no container runs.
 pub(crate) fn logs(pod: &Value, container: &str) -> Result<(), Failure> {
     let name = meta::name(pod);
     let lists = ["initContainers", "containers", "ephemeralContainers"];
@@ -135,7 +135,7 @@ pub(crate) fn bind(
     Ok(status)
 }
 
-/// Binds a Pod to a node, which an update may not do.
+/// Binds a Pod to a node, which an update cannot do.
 pub(crate) fn assign(state: &mut State, write: &Write, key: &Key, node: &str) -> Result<(), Failure> {
     let kind = &*write.kind;
     let old = state.store.get("pods", key).cloned().ok_or_else(|| Failure::not_found(kind, &key.name))?;

@@ -1,4 +1,4 @@
-//! In which shape objects are shown: whole, as metadata alone, or as a table for people.
+//! The representations of objects: whole, only metadata, or as a table for people.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
     table,
 };
 
-/// What the Accept header asks for.
+/// The representation that the Accept header requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Whole,
@@ -21,10 +21,10 @@ pub(crate) enum Shape {
 }
 
 impl Shape {
-    /// The first offer that is served; none named means whole objects.
+    /// Returns the first served representation; whole objects if the header is empty.
     ///
     /// # Errors
-    /// When every offer is something else, such as protobuf alone.
+    /// Returns an error if only other representations are accepted, such as protobuf.
     pub(crate) fn of(accept: &str) -> Result<Self, Failure> {
         if accept.trim().is_empty() {
             return Ok(Self::Whole);
@@ -46,7 +46,7 @@ impl Shape {
     }
 }
 
-/// What a table's row has of its object besides the cells.
+/// The object of a table's row, in addition to its cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rows {
     Nothing,
@@ -54,7 +54,7 @@ enum Rows {
     Whole,
 }
 
-/// Shows objects of one kind in one shape.
+/// Renders objects of one kind in one representation.
 #[derive(Debug)]
 pub(crate) struct Presenter {
     kind: Arc<Kind>,
@@ -76,7 +76,7 @@ impl Presenter {
         Self { kind, shape, rows, columns_sent: false, mark_end: false }
     }
 
-    /// One object; a table of one row where tables are asked for.
+    /// Renders one object; as a table of one row if tables are requested.
     pub(crate) fn one(&mut self, object: &Object, now_millis: i64) -> String {
         match self.shape {
             Shape::Whole => object.to_string(),
@@ -109,7 +109,7 @@ impl Presenter {
         }
     }
 
-    /// A bookmark in this shape; `object` has kind and metadata alone.
+    /// Renders a bookmark; `object` only has kind and metadata.
     pub(crate) fn bookmark(&self, object: &Value) -> String {
         match self.shape {
             Shape::Whole => object.to_string(),
@@ -121,7 +121,8 @@ impl Presenter {
         }
     }
 
-    /// Items of a list of a built-in kind do not repeat kind and version; those of a custom resource do.
+    /// Renders an item of a list. Items of a built-in kind do not repeat kind and version; those of a custom resource
+    /// do.
     fn item(&self, object: &Object) -> String {
         let Some(fields) = object.as_object().filter(|_| !self.kind.custom) else { return object.to_string() };
         let said = fields.iter().filter(|(name, _)| *name != "kind" && *name != "apiVersion");
@@ -143,7 +144,7 @@ impl Presenter {
     }
 }
 
-// Text is put together here instead of values: a list of thousands would be copied for every client.
+// Text is concatenated instead of values, because a list of thousands would be copied for every client.
 
 fn join(parts: impl Iterator<Item = String>) -> String {
     let mut joined = String::new();

@@ -1,13 +1,13 @@
-//! Reading the protobuf that Go clients send for the kinds they know: kubectl's `create` and `auth`, leader election,
-//! Events, evictions. Answers are JSON, which those clients take. Pods and Nodes in protobuf are not read: no Go client
-//! that this cluster is meant for creates them so.
+//! Decodes the protobuf that Go clients send for the kinds they know: kubectl's `create` and `auth`, leader election,
+//! Events, evictions. Responses are JSON, which those clients accept. Pods and Nodes in protobuf are not supported,
+//! because no supported Go client creates them so.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-/// What every Kubernetes protobuf body begins with.
+/// The first bytes of every Kubernetes protobuf body.
 const MAGIC: &[u8] = b"k8s\0";
-/// Messages in messages, at most; hostile bytes nest as they like.
+/// The maximum nesting depth of messages; hostile bytes may nest deeper.
 const DEEPEST: usize = 16;
 
 /// Message, then `number name type` of each field; a type is `s` text, `i` integer, `b` boolean, `t` a time, `m` a time
@@ -83,7 +83,7 @@ const MESSAGES: &[(&str, &str)] = &[
     ("EventSeries", "1 count i;2 lastObservedTime m"),
 ];
 
-/// The bytes are no such message, or one of a kind that is not read.
+/// The bytes are not such a message, or one of an unsupported kind.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub(crate) enum Unreadable {
     #[error("the body is no Kubernetes protobuf message")]
@@ -92,7 +92,7 @@ pub(crate) enum Unreadable {
     Kind(String),
 }
 
-/// A whole body to the object that JSON would have said.
+/// Decodes a body into the object that JSON would contain.
 pub(crate) fn decode(body: &[u8]) -> Result<Value, Unreadable> {
     let envelope = body.strip_prefix(MAGIC).ok_or(Unreadable::Malformed)?;
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
@@ -135,7 +135,7 @@ fn message(schema: &str, bytes: &[u8], depth: usize) -> Result<Map<String, Value
             let its: u64 = words.next()?.parse().ok()?;
             (its == number).then_some((words.next()?, words.next()?))
         });
-        // What is not named is newer than this table, or of no use here.
+        // Unnamed fields are newer than this table, or not needed here.
         let Some((name, kind)) = known else { continue };
         if let Some(kind) = kind.strip_prefix('*') {
             let item = value(kind, &wire, depth)?;
@@ -153,7 +153,7 @@ fn message(schema: &str, bytes: &[u8], depth: usize) -> Result<Map<String, Value
             crate::meta::object(object.entry(name).or_insert(Value::Null)).insert(key, entry);
         } else {
             let value = value(kind, &wire, depth)?;
-            // Go's types leave out what is empty.
+            // Go's types omit empty values.
             if !value.is_null() && value != "" {
                 object.insert(name.into(), value);
             }
@@ -189,7 +189,7 @@ fn value(kind: &str, wire: &Wire<'_>, depth: usize) -> Result<Value, Unreadable>
     })
 }
 
-/// Null for Go's zero time, which an empty message stands for.
+/// Returns the time, or null for Go's zero time, which is an empty message.
 fn time(bytes: &[u8], micro: bool) -> Result<Value, Unreadable> {
     let (mut seconds, mut nanos) = (None, 0);
     for field in Fields(bytes) {

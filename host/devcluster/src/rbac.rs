@@ -1,5 +1,5 @@
-//! RBAC, thin: a request that impersonates a user is held to the Roles and ClusterRoles bound to it. One that does not
-//! comes from the administrator. Whether the administrator may impersonate is not asked.
+//! RBAC: a request that impersonates a user is checked against the Roles and ClusterRoles that are bound to the user.
+//! Any other request comes from the administrator. Whether the administrator may impersonate is not checked.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use crate::{
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Who a request is made for.
+/// The user of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct User {
     pub(crate) name: String,
@@ -22,7 +22,7 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// `None` for the administrator.
+    /// Returns the user; `None` for the administrator.
     pub(crate) fn of(request: &Request) -> Option<Self> {
         let name = request.header("impersonate-user");
         if name.is_empty() {
@@ -68,11 +68,11 @@ pub(crate) struct Action<'a> {
     pub(crate) name: &'a str,
 }
 
-/// Refuses what the impersonated user may not do.
+/// Refuses requests that the impersonated user is not permitted to make.
 pub(crate) fn authorize(state: &State, request: &Request, verb: Verb) -> Result<(), Failure> {
     let Some(user) = User::of(request) else { return Ok(()) };
     let Target { kind, namespace, name, subresource, .. } = &request.target;
-    // Everyone may ask what they may do.
+    // Every user may create access reviews.
     if kind.review {
         return Ok(());
     }
@@ -108,7 +108,7 @@ pub(crate) fn authorize(state: &State, request: &Request, verb: Verb) -> Result<
     Err(Failure::forbidden(kind, &request.target.name, &why))
 }
 
-/// Whether a binding grants the user a role with a rule for the action.
+/// Returns true if a binding grants the user a role with a rule for the action.
 pub(crate) fn allows(state: &State, user: &User, action: Action<'_>) -> bool {
     if user.groups.iter().any(|group| group == "system:masters") {
         return true;

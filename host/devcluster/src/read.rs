@@ -1,4 +1,4 @@
-//! Get and list: selectors, pages that show one moment, revisions that are too old or too new.
+//! Get and list: selectors, pages of one revision, revisions that are too old or too new.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use crate::{
     store::{Compacted, Key, Store},
 };
 
-/// Which objects a list or a watch is about.
+/// The objects of a list or a watch.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
     pub(crate) namespace: Option<String>,
@@ -47,7 +47,7 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// metadata of the list.
+    /// Returns the metadata of the list.
     pub(crate) fn metadata(&self) -> Value {
         let mut metadata = json!({"resourceVersion": self.revision.to_string()});
         if let Some(next) = &self.next {
@@ -78,7 +78,7 @@ pub(crate) fn list(store: &Store, request: &Request) -> Result<Page, Failure> {
     let (revision, after) = match (token, asked) {
         ("", Some(asked)) if asked > newest => return Err(Failure::future_revision(asked, newest)),
         ("", Some(asked)) if exact => (asked, None),
-        // Not older than asked: the newest is.
+        // Not older than requested: the newest state.
         ("", _) => (newest, None),
         (token, _) => {
             let (revision, key) = parse_token(token)?;
@@ -100,7 +100,7 @@ pub(crate) fn list(store: &Store, request: &Request) -> Result<Page, Failure> {
     let items: Vec<Object> = matching.by_ref().take(limit).map(|object| rules::to_view(kind, object)).collect();
     let rest = matching.count() as u64;
     let next = items.last().filter(|_| rest > 0).map(|last| write_token(revision, last));
-    // With a selector the API server does not count what it has not looked at.
+    // With a selector the API server does not count objects that it has not examined.
     let selected = query.get("labelSelector").is_empty() && query.get("fieldSelector").is_empty();
     let remaining = (rest > 0 && selected).then_some(rest);
     Ok(Page { items, revision, next, remaining })
@@ -116,7 +116,7 @@ fn too_old(token: &str) -> Failure {
     )
 }
 
-/// Opaque to clients: revision, namespace and name of the last object shown.
+/// Returns a continue token, opaque to clients: revision, namespace and name of the last returned object.
 fn write_token(revision: u64, last: &Value) -> String {
     format!("{revision}/{}/{}", meta::namespace(last), meta::name(last))
 }

@@ -1,4 +1,4 @@
-//! A request taken apart: verb, kind, names and options. It decides nothing about objects.
+//! Parses a request: verb, kind, names and options. It decides nothing about objects.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -29,7 +29,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// As RBAC spells it.
+    /// Returns the verb in RBAC's spelling.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -44,14 +44,14 @@ impl Verb {
         }
     }
 
-    /// Whether it may change the cluster.
+    /// Returns true if it may change the cluster.
     #[must_use]
     pub fn is_write(self) -> bool {
         !matches!(self, Self::Get | Self::List | Self::Watch)
     }
 }
 
-/// What a request is about.
+/// The target of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) verb: Verb,
@@ -61,7 +61,7 @@ pub(crate) struct Target {
     pub(crate) subresource: String,
 }
 
-/// The query part.
+/// The parameters of the query.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Query(BTreeMap<String, String>);
 
@@ -74,7 +74,7 @@ impl Query {
         Self(pairs.collect())
     }
 
-    /// Empty when absent.
+    /// Returns the value; empty if it is absent.
     pub(crate) fn get(&self, key: &str) -> &str {
         self.0.get(key).map(String::as_str).unwrap_or_default()
     }
@@ -119,7 +119,7 @@ fn decode(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// A whole request.
+/// A parsed request.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) target: Target,
@@ -133,12 +133,12 @@ impl Request {
         self.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default()
     }
 
-    /// The media type of the body without its parameters.
+    /// Returns the media type of the body without its parameters.
     pub(crate) fn content_type(&self) -> &str {
         self.header("content-type").split(';').next().unwrap_or_default().trim()
     }
 
-    /// Who fields are recorded for: the parameter, else the first word of the User-Agent.
+    /// Returns the field manager: the parameter, or else the first word of the User-Agent.
     pub(crate) fn field_manager(&self) -> String {
         match self.query.get("fieldManager") {
             "" => {
@@ -149,12 +149,12 @@ impl Request {
         }
     }
 
-    /// The body as one JSON object; YAML where the media type says so.
+    /// Returns the body as one JSON object, parsed as YAML if the media type is YAML.
     pub(crate) fn object(&self) -> Result<Value, Failure> {
         decode_object(&self.body, self.content_type())
     }
 
-    /// The body as an object of the type.
+    /// Returns the body, decoded as the type.
     pub(crate) fn decode(&self, kind: &Struct) -> Result<Decoded, Failure> {
         if !is_json(self.content_type()) {
             return types::decode(kind, &self.object()?).map_err(not_json);
@@ -191,7 +191,7 @@ fn decode_object(body: &[u8], content_type: &str) -> Result<Value, Failure> {
     if value.is_object() { Ok(value) } else { Err(Failure::bad_request("the body of the request is no object")) }
 }
 
-/// The group that a path is about.
+/// Returns the group of a path.
 pub(crate) fn group(path: &str) -> Option<&str> {
     let mut segments = path.split('/').filter(|segment| !segment.is_empty());
     match segments.next()? {
@@ -201,7 +201,7 @@ pub(crate) fn group(path: &str) -> Option<&str> {
     }
 }
 
-/// Takes a path apart. `None` when nothing is served there.
+/// Parses a path. Returns `None` if it is not served.
 pub(crate) fn route(kinds: &Kinds, method: &Method, path: &str, query: &Query) -> Option<Result<Target, Failure>> {
     let segments: Vec<String> = path.split('/').filter(|s| !s.is_empty()).map(decode).collect();
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
@@ -231,7 +231,7 @@ pub(crate) fn route(kinds: &Kinds, method: &Method, path: &str, query: &Query) -
         || (subresource == "status" && kind.status)
         || (subresource == "finalize" && kind.is("namespaces"))
         || kind.subresources.iter().any(|s| s.name == subresource);
-    // An object of a namespaced kind is only found under its namespace.
+    // An object of a namespaced kind is only served under its namespace.
     if !known || (!name.is_empty() && kind.namespaced && namespace.is_none()) {
         return None;
     }

@@ -1,5 +1,5 @@
-//! A log of the requests that came in through the API, so that a test can count them. What the cluster's own kubelet,
-//! scheduler and collector do is not in it.
+//! A log of the requests through the API, so that a test can count them. The cluster's own kubelet, scheduler and
+//! collector are not logged.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -7,35 +7,35 @@ use parking_lot::Mutex;
 
 use crate::request::Verb;
 
-/// Requests kept; the oldest are forgotten. A demonstration makes some thousands.
+/// The most requests in the log; the oldest are dropped. A demonstration makes several thousand.
 const KEPT: usize = 200_000;
 
 /// One request for a resource.
 #[derive(Clone, Debug)]
 pub struct Logged {
-    /// Milliseconds since the epoch by the cluster's clock.
+    /// The cluster's time in milliseconds since the epoch.
     pub at_millis: i64,
     pub verb: Verb,
-    /// With its group, as in `leases.coordination.k8s.io`.
+    /// The resource with its group, as in `leases.coordination.k8s.io`.
     pub resource: String,
-    /// Empty for the main resource.
+    /// The subresource; empty for the main resource.
     pub subresource: String,
     pub namespace: Option<String>,
-    /// Empty for lists, watches and creations.
+    /// The object's name; empty for lists, watches and creations.
     pub name: String,
-    /// The query part as it came.
+    /// The unparsed query.
     pub query: String,
-    /// Media type of the body, which determines the kind of a patch.
+    /// The media type of the body, which determines the kind of a patch.
     pub content_type: String,
     pub user_agent: String,
     /// The user of `Impersonate-User`, if any.
     pub impersonated: Option<String>,
-    /// Status code of the answer.
+    /// The status code of the response.
     pub code: u16,
 }
 
 impl Logged {
-    /// Whether it may have changed the cluster: reviews of access do not.
+    /// Returns true if it may have changed the cluster, which access reviews do not.
     #[must_use]
     pub fn is_write(&self) -> bool {
         self.verb.is_write() && !self.resource.starts_with("selfsubject")
@@ -58,19 +58,19 @@ impl RequestLog {
         entries.push_back(logged);
     }
 
-    /// Everything, oldest first.
+    /// Returns all requests, oldest first.
     #[must_use]
     pub fn all(&self) -> Vec<Logged> {
         self.entries.lock().iter().cloned().collect()
     }
 
-    /// The requests that may have changed the cluster, refused ones among them.
+    /// Returns the requests that may have changed the cluster, including refused ones.
     #[must_use]
     pub fn writes(&self) -> Vec<Logged> {
         self.entries.lock().iter().filter(|logged| logged.is_write()).cloned().collect()
     }
 
-    /// How many the filter takes.
+    /// Returns the number of requests that match the filter.
     pub fn count(&self, filter: impl Fn(&Logged) -> bool) -> usize {
         self.entries.lock().iter().filter(|logged| filter(logged)).count()
     }

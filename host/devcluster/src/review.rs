@@ -1,4 +1,4 @@
-//! Reviews: who am I, and what may I do. Nothing is stored.
+//! Reviews: the client's identity and permissions. Nothing is stored.
 
 use serde_json::{Value, json};
 

@@ -12,12 +12,12 @@ enum Test {
     Absent,
 }
 
-/// All requirements must hold; none selects everything.
+/// A label selector: all requirements must match; an empty one selects everything.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Labels(Vec<(String, Test)>);
 
 impl Labels {
-    /// The query form: `a=b,c!=d,e in (f,g),h notin (i),j,!k`.
+    /// Parses the query form: `a=b,c!=d,e in (f,g),h notin (i),j,!k`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut requirements = Vec::new();
         for part in split(text) {
@@ -30,7 +30,7 @@ impl Labels {
         Ok(Self(requirements))
     }
 
-    /// The object form: `matchLabels` and `matchExpressions`.
+    /// Parses the object form: `matchLabels` and `matchExpressions`.
     pub(crate) fn of_object(selector: &Value) -> Self {
         let mut requirements = Vec::new();
         if let Some(labels) = selector.get("matchLabels").and_then(Value::as_object) {
@@ -114,7 +114,7 @@ fn requirement(part: &str) -> Result<(String, Test), String> {
     }
 }
 
-/// Field selectors: equality only, on the fields that the API server indexes or allows for the kind.
+/// A field selector: equality only, on the fields that the API server indexes or allows for the kind.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Fields(Vec<(String, String, bool)>);
 
@@ -141,7 +141,7 @@ impl Fields {
         self.0.iter().all(|(field, value, equal)| (field_value(object, field) == *value) == *equal)
     }
 
-    /// The one name asked for, if the selector asks for one: RBAC's resourceNames then hold for lists too.
+    /// Returns the only selected name, if there is one: RBAC's resourceNames then also apply to lists.
     pub(crate) fn single_name(&self) -> Option<&str> {
         self.0.iter().find(|(field, _, equal)| field == "metadata.name" && *equal).map(|(_, value, _)| value.as_str())
     }

@@ -38,13 +38,13 @@ impl Server {
         Ok(Self { addr, stop, task: Some(task) })
     }
 
-    /// The address it listens on; the port is a real one also when 0 was asked for.
+    /// Returns the bound address, with the actual port if 0 was requested.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// A kubeconfig (YAML) whose only context is this cluster.
+    /// Returns a kubeconfig (YAML) whose only context is this cluster.
     #[must_use]
     pub fn kubeconfig(&self) -> String {
         format!(

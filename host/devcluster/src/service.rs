@@ -1,5 +1,5 @@
-//! The API as a tower service: the way of a request from bytes to an answer. Works for `kube::Client::new` in the
-//! process and for a socket alike.
+//! The API as a tower service: from a request's bytes to a response, for `kube::Client::new` in the process and for a
+//! socket.
 
 use std::{
     convert::Infallible,
@@ -28,7 +28,7 @@ use crate::{
     watch::Watch,
 };
 
-/// The API server's own limit for a body, in bytes.
+/// The API server's own limit of a body, in bytes.
 const LARGEST_BODY: usize = 3 * 1024 * 1024;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -38,7 +38,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[must_use]
 pub struct Api {
     pub(crate) core: Arc<Core>,
-    /// Ends the watches that came through here.
+    /// Ends the watches that were opened through this service.
     pub(crate) stop: CancellationToken,
 }
 
@@ -81,7 +81,7 @@ async fn respond(core: &Arc<Core>, stop: &CancellationToken, parts: Parts, body:
         let accept = parts.headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
         let found = discovery::answer(&kinds, parts.uri.path(), accept);
         return found.unwrap_or_else(|| {
-            // Within a built-in group its own router answers; no router is responsible for the rest.
+            // The router of a built-in group answers within it; other paths have no router.
             let group = request::group(parts.uri.path());
             let known = group.is_some_and(|group| kinds.iter().any(|kind| !kind.custom && kind.group == group));
             if known { failed(&Failure::no_route()) } else { typed(404, "text/plain", "404 page not found\n") }
@@ -114,7 +114,7 @@ async fn respond(core: &Arc<Core>, stop: &CancellationToken, parts: Parts, body:
     response
 }
 
-/// As faults distinguish requests.
+/// Returns the kind of a request as faults distinguish them.
 fn asked_for(request: &Request) -> Requests {
     match request.target.verb {
         Verb::List => Requests::Lists,
@@ -125,7 +125,7 @@ fn asked_for(request: &Request) -> Requests {
     }
 }
 
-/// An answer that never comes: over a connection its head is not sent either.
+/// Returns a response that never arrives: over a connection its head is not sent either.
 fn cut() -> Response<Body> {
     let broken = std::io::Error::new(std::io::ErrorKind::ConnectionReset, "disconnected on request");
     Response::new(Body::from_stream(futures::stream::iter([Err::<Bytes, _>(broken)])))
@@ -175,7 +175,7 @@ fn failed(failure: &Failure) -> Response<Body> {
     response
 }
 
-/// Adds each warning once, as RFC 7234 writes them; 299 is a miscellaneous persistent warning.
+/// Adds each warning once in the format of RFC 7234; 299 is a miscellaneous persistent warning.
 fn warn(response: &mut Response<Body>, warnings: &[String]) {
     for (index, warning) in warnings.iter().enumerate().filter(|(index, w)| !warnings[..*index].contains(w)) {
         let mut header = "299 - \"".to_owned();
@@ -209,7 +209,7 @@ pub(crate) fn text_plain(text: String) -> Response<Body> {
     typed(200, "text/plain", text)
 }
 
-/// A whole answer of some media type.
+/// Returns a complete response of a media type.
 pub(crate) fn typed(code: u16, media: &'static str, body: impl Into<Body>) -> Response<Body> {
     let mut response = Response::new(body.into());
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

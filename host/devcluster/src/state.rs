@@ -1,4 +1,4 @@
-//! What the lock guards: the store, the kinds and the source of uids and names.
+//! The state under the lock: the store, the kinds and the source of uids and names.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
     store::{Key, Store},
 };
 
-/// Letters of generated names: no vowels and no 0, 1, 3, as Kubernetes has them, so that they spell nothing.
+/// Characters of generated names: no vowels and no 0, 1, 3, as in Kubernetes, so that they form no words.
 pub(crate) const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
@@ -27,7 +27,7 @@ impl State {
         Self { store: Store::new(), kinds: Kinds::default(), random: SmallRng::seed_from_u64(seed) }
     }
 
-    /// A version 4 UUID from the seed.
+    /// Returns a version 4 UUID from the seed.
     pub(crate) fn uid(&mut self) -> String {
         let bits = self.random.random::<u128>() & !(0xf000_u128 << 64) & !(0xc000_u128 << 48)
             | 0x4000_u128 << 64
@@ -36,17 +36,17 @@ impl State {
         format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
     }
 
-    /// Five characters for `generateName`.
+    /// Returns five characters for `generateName`.
     pub(crate) fn suffix(&mut self) -> String {
         (0..5).map(|_| char::from(ALPHABET[self.random.random_range(0..ALPHABET.len())])).collect()
     }
 
-    /// A number below `bound`, which must not be 0.
+    /// Returns a number below `bound`, which must not be 0.
     pub(crate) fn random_below(&mut self, bound: u64) -> u64 {
         self.random.random_range(0..bound)
     }
 
-    /// Stores; a definition's kinds are served from here on.
+    /// Stores an object. The kinds of a definition are served from here on.
     pub(crate) fn put(&mut self, kind: &Kind, object: Value) -> Object {
         let resource = kind.resource();
         if resource == DEFINITIONS {
@@ -55,7 +55,7 @@ impl State {
         self.store.put(&resource, object)
     }
 
-    /// Deletes; with a definition go its kinds and their objects.
+    /// Deletes an object. With a definition its kinds and their objects are removed.
     pub(crate) fn remove(&mut self, kind: &Kind, key: &Key) -> Option<Object> {
         let resource = kind.resource();
         let removed = self.store.delete(&resource, key)?;

@@ -1,5 +1,5 @@
-//! What the cluster holds: objects by resource, one revision counter for all of them and the history that watches
-//! read. It checks nothing: rules live with whoever writes.
+//! The stored objects by resource, one revision counter for all of them, and the history for watches. It checks
+//! nothing: the callers apply the rules.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::meta::{self, Object};
 
-/// Changes kept per resource before the oldest are forgotten (and watches from before them answered with 410). The
-/// real API server keeps five minutes; this is some minutes of a busy demonstration.
+/// The number of changes per resource after which the oldest are dropped, and watches from before them are answered
+/// with 410. The real API server keeps five minutes; this is several minutes of a busy demonstration.
 const HISTORY: usize = 20_000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,22 +30,22 @@ impl Key {
     }
 }
 
-/// One change of one object. `before` is missing for what was created, `after` for what was deleted; `object` is what
-/// a watch shows.
+/// One change of one object. A creation has no `before`, a deletion no `after`; `object` is the object in the event
+/// of a watch.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     pub(crate) revision: u64,
     pub(crate) key: Key,
     pub(crate) before: Option<Object>,
-    /// The new state; of a deletion the last state under the deletion's revision.
+    /// The new state; for a deletion the last state with the revision of the deletion.
     pub(crate) object: Object,
     pub(crate) deleted: bool,
 }
 
-/// The revision asked for is older than the history.
+/// The requested revision is older than the history.
 #[derive(Debug)]
 pub(crate) struct Compacted {
-    /// The oldest revision still answered.
+    /// The oldest available revision.
     pub(crate) oldest: u64,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Compacted {
 struct Table {
     objects: BTreeMap<Key, Object>,
     history: VecDeque<Change>,
-    /// Everything after this revision is in `history`.
+    /// The revision after which `history` is complete.
     floor: u64,
 }
 
@@ -61,7 +61,7 @@ struct Table {
 pub(crate) struct Store {
     revision: u64,
     compacted: u64,
-    /// How often it was set back: revisions from before do not compare with those after.
+    /// The number of rollbacks: revisions of different epochs do not compare.
     epoch: u64,
     tables: BTreeMap<String, Table>,
 }
@@ -71,7 +71,7 @@ impl Store {
         Self { revision: 1, compacted: 0, epoch: 0, tables: BTreeMap::new() }
     }
 
-    /// The newest revision, of whatever resource.
+    /// Returns the newest revision of all resources.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
     }
@@ -84,7 +84,7 @@ impl Store {
         self.tables.get(resource)?.objects.get(key)
     }
 
-    /// In the order of namespace and name; of one namespace when given.
+    /// Returns the objects in the order of namespace and name; only of one namespace if it is given.
     pub(crate) fn iter<'a>(
         &'a self,
         resource: &str,
@@ -98,7 +98,7 @@ impl Store {
             .take_while(move |(key, _)| namespace.is_none_or(|n| key.namespace == n))
     }
 
-    /// Stores under a new revision, which is written into the object.
+    /// Stores an object with a new revision, which is set in the object.
     pub(crate) fn put(&mut self, resource: &str, mut object: Value) -> Object {
         self.revision += 1;
         meta::set(&mut object, &["metadata", "resourceVersion"], self.revision.to_string());
@@ -110,7 +110,7 @@ impl Store {
         object
     }
 
-    /// Deletes under a new revision; the answer is the last state with that revision.
+    /// Deletes an object with a new revision. Returns the last state with that revision.
     pub(crate) fn delete(&mut self, resource: &str, key: &Key) -> Option<Object> {
         let before = self.tables.get_mut(resource)?.objects.remove(key)?;
         self.revision += 1;
@@ -128,7 +128,7 @@ impl Store {
         Some(object)
     }
 
-    /// Changes after `revision`, oldest first.
+    /// Returns the changes after `revision`, oldest first.
     pub(crate) fn since(&self, resource: &str, revision: u64) -> Result<Vec<Change>, Compacted> {
         let floor = self.tables.get(resource).map_or(self.compacted, |t| t.floor);
         if revision < floor {
@@ -139,7 +139,7 @@ impl Store {
         Ok(table.history.range(start..).cloned().collect())
     }
 
-    /// The objects as they were at `revision`.
+    /// Returns the objects at `revision`.
     pub(crate) fn at(&self, resource: &str, revision: u64) -> Result<BTreeMap<Key, Object>, Compacted> {
         let later = self.since(resource, revision)?;
         let mut objects = self.tables.get(resource).map(|t| t.objects.clone()).unwrap_or_default();
@@ -152,7 +152,7 @@ impl Store {
         Ok(objects)
     }
 
-    /// Forgets the whole history: watches and pages from before now are answered with 410.
+    /// Drops the whole history: watches and pages from earlier revisions are answered with 410.
     pub(crate) fn compact(&mut self) {
         self.compacted = self.revision;
         for table in self.tables.values_mut() {
@@ -161,7 +161,7 @@ impl Store {
         }
     }
 
-    /// Becomes what was saved, and forgets the history.
+    /// Replaces the state by the saved one, and drops the history.
     pub(crate) fn restore(&mut self, saved: &Self) {
         *self = Self { epoch: self.epoch + 1, ..saved.clone() };
         self.compact();

@@ -14,7 +14,7 @@ pub(crate) enum FieldValidation {
 }
 
 impl FieldValidation {
-    /// The API server warns unless it is asked for something else.
+    /// Returns the validation that the query requests; the API server warns by default.
     pub(crate) fn of(query: &Query) -> Self {
         match query.get("fieldValidation") {
             "Ignore" => Self::Ignore,

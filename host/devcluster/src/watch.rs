@@ -1,5 +1,5 @@
-//! Watches: history, bookmarks, streaming lists, and how they end. A watch only remembers the revision it has shown; it
-//! reads what came after from the store's history, so nothing is queued for a slow client and nothing is lost.
+//! Watches: history, bookmarks, streaming lists, and how they end. A watch only stores the revision that it has sent;
+//! it reads later changes from the store's history, so nothing is queued for a slow client and nothing is lost.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -23,12 +23,12 @@ use crate::{
     store::{Change, Compacted, Store},
 };
 
-/// As the API server sends them to who allows them.
+/// Interval of bookmarks for clients that allow them, as in the API server.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// How long a watch lives when the client says nothing; the API server picks 30 to 60 minutes.
+/// Lifetime of a watch if the client sets none; the API server picks 30 to 60 minutes.
 const LIFETIME: Duration = Duration::from_secs(30 * 60);
 
-/// What the request asked for, checked.
+/// The checked options of a watch.
 #[derive(Debug)]
 pub(crate) struct Watch {
     kind: Arc<Kind>,
@@ -38,16 +38,16 @@ pub(crate) struct Watch {
     presenter: Presenter,
     revision: u64,
     ends: Instant,
-    /// What it is answered from instead of the cluster.
+    /// The state that answers instead of the cluster.
     replica: Option<Arc<Store>>,
     refusal: Option<Refusal>,
 }
 
-/// One lot of bytes; the flag says that the stream ends after it.
+/// Bytes of the stream; the flag means that the stream ends after them.
 type Step = (Bytes, bool);
 
 impl Watch {
-    /// Checks the request; the revision is the one it starts after.
+    /// Checks the request. The watch starts after the requested revision.
     pub(crate) fn new(core: &Core, request: &Request, shape: Shape, refusal: Option<Refusal>) -> Result<Self, Failure> {
         let query = &request.query;
         let kind = request.target.kind.clone();
@@ -72,7 +72,7 @@ impl Watch {
             scope: Scope::of(request)?,
             bookmarks: query.flag("allowWatchBookmarks"),
             initial: synthetic,
-            // A streaming list without a revision is of the newest state, whichever replica is asked.
+            // A streaming list without a revision has the newest state, whichever replica is asked.
             revision: asked.filter(|r| *r > 0).unwrap_or(if initial && asked.is_none() { present } else { newest }),
             ends: Instant::now() + lifetime.min(Duration::from_secs(365 * 24 * 3600)),
             replica,
@@ -82,7 +82,7 @@ impl Watch {
     }
 
     fn with_end_bookmark(mut self, core: &Core, initial: bool) -> Self {
-        // Only a streaming list marks the end of its initial events, and only for who allows bookmarks.
+        // Only a streaming list marks the end of its initial events, and only for clients that allow bookmarks.
         self.presenter.mark_end = initial && self.bookmarks && !core.faults.take_endless_list();
         self
     }
@@ -94,7 +94,7 @@ impl Watch {
         }
     }
 
-    /// The body of the answer: one JSON object a line.
+    /// Returns the body of the response: one JSON object per line.
     pub(crate) fn stream(
         self,
         core: Arc<Core>,
@@ -115,7 +115,7 @@ impl Watch {
         })
     }
 
-    /// What can be said at once: initial events or a refusal.
+    /// Returns what can be sent at once: initial events or an error.
     fn first(&self, core: &Core) -> First {
         if let Some(refusal) = self.refusal {
             return First::Refused(refusal.failure());
@@ -142,7 +142,7 @@ impl Watch {
         line(event, &shown)
     }
 
-    /// Empty where the server has not come to what the client has seen: it has nothing to say about that.
+    /// Returns a bookmark; empty if the server has not reached the revision that the client has seen.
     fn bookmark(&mut self, core: &Core, end_of_initial: bool) -> Vec<u8> {
         if !self.bookmarks || self.with_store(core, Store::revision) < self.revision {
             return Vec::new();
@@ -155,7 +155,7 @@ impl Watch {
         line("BOOKMARK", &self.presenter.bookmark(&object))
     }
 
-    /// The lines of everything after the revision shown so far, one for each event.
+    /// Returns the lines of all changes after the last sent revision, one for each event.
     fn after(&mut self, core: &Core) -> Result<Vec<Vec<u8>>, Failure> {
         let (changes, newest) = self.with_store(core, |store| {
             let changes = store.since(&self.kind.resource(), self.revision).map_err(|Compacted { oldest }| {
@@ -173,7 +173,8 @@ impl Watch {
         Ok(lines)
     }
 
-    /// What a change is for this watch: an object that no longer fits its selectors is gone for it.
+    /// Returns the event of a change for this watch: an object that no longer matches its selectors is deleted for
+    /// it.
     fn judge(&self, change: &Change) -> Option<(&'static str, Object)> {
         let before = change.before.as_ref().filter(|object| self.scope.holds(object));
         let after = (!change.deleted && self.scope.holds(&change.object)).then_some(&change.object);
@@ -183,7 +184,7 @@ impl Watch {
             (Some(_), Some(object)) => Some(("MODIFIED", object.clone())),
             (Some(_), None) if change.deleted => Some(("DELETED", change.object.clone())),
             (Some(before), None) => {
-                // Its last fitting state, under the revision of the change.
+                // Its last matching state with the revision of the change.
                 let mut last = Value::clone(before);
                 meta::set(&mut last, &["metadata", "resourceVersion"], change.revision.to_string());
                 Some(("DELETED", Arc::new(last)))
@@ -204,7 +205,7 @@ struct Running {
     core: Arc<Core>,
     stop: CancellationToken,
     signals: tokio::sync::watch::Receiver<Signals>,
-    /// What had been done to watches when this one was opened.
+    /// The counts of faults when this watch was opened.
     began: Signals,
     garbler: Garbler,
     changed: tokio::sync::watch::Receiver<u64>,
@@ -300,7 +301,7 @@ impl Running {
         }
     }
 
-    /// The bytes of the events as they arrive, and whether the stream ends with them.
+    /// Returns the bytes of the events as they arrive, and whether the stream ends with them.
     fn garbled(&mut self, events: Vec<Vec<u8>>) -> (Vec<u8>, bool) {
         let mut lines = Vec::new();
         for event in events {

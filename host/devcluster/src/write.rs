@@ -1,5 +1,5 @@
-//! Create and update, for every kind: the order of checks is the API server's, so that answers are its answers too.
-//! Deletion has a room of its own.
+//! Create and update for every kind. The order of checks is the API server's, so that the errors are its errors too.
+//! The module `delete` has the deletion.
 
 use std::sync::Arc;
 
@@ -18,17 +18,17 @@ use crate::{
     store::Key,
 };
 
-/// How lists of this kind's objects merge.
+/// Returns how lists of this kind's objects merge.
 pub(crate) fn schema(kind: &Kind) -> Schema<'_> {
     if kind.custom { Schema::Custom(kind.schema.as_deref()) } else { Schema::BuiltIn(&kind.kind) }
 }
 
-/// One write's circumstances.
+/// The context of one write.
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
     pub(crate) kind: Arc<Kind>,
     pub(crate) author: Author,
-    /// Checked and answered, but not stored.
+    /// Whether the write is checked and answered, but not stored.
     pub(crate) dry_run: bool,
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn create(
     Ok(state.put(kind, object))
 }
 
-/// Changes an object: `change` gets it as the kind's version shows it. What changes nothing is not stored, and the
+/// Changes an object: `change` receives it in the kind's version. If nothing changes, nothing is stored, and the
 /// revision stays.
 pub(crate) fn update(
     state: &mut State,
@@ -131,7 +131,7 @@ pub(crate) fn update(
     if !causes.is_empty() {
         return Err(Failure::invalid(kind, &key.name, &causes));
     }
-    // Who applies what is in the object already, put there by the merge.
+    // For an apply, the merge has already recorded the author in the object.
     if !write.author.apply {
         managed::record(Some(&old), &mut new, schema(kind), &write.author);
     }
@@ -146,7 +146,7 @@ pub(crate) fn update(
         return Ok(Arc::new(new));
     }
     if delete::is_due(&old, &new) {
-        // The answer is the object as it was changed, under its old revision; the deletion gets one of its own.
+        // The response is the changed object with its old revision; the deletion gets a new one.
         state.remove(kind, key);
         return Ok(Arc::new(new));
     }
@@ -168,7 +168,7 @@ fn spec_differs(kind: &Kind, old: &Value, new: &Value) -> bool {
     rest(old) != rest(new)
 }
 
-/// Puts the request's namespace into the object, or refuses another one.
+/// Sets the request's namespace in the object, or refuses another one.
 fn place(kind: &Kind, namespace: Option<&str>, object: &mut Value) -> Result<(), Failure> {
     let said = meta::namespace(object).to_owned();
     match namespace {
@@ -195,7 +195,7 @@ fn check_namespace(state: &State, kind: &Kind, name: &str, namespace: &str) -> R
     if meta::is_terminating(found) { Err(Failure::terminating(kind, name, namespace)) } else { Ok(()) }
 }
 
-/// Refuses an object of another kind than the request's path is about.
+/// Refuses an object of another kind than that of the request's path.
 pub(crate) fn check_kind(kind: &Kind, object: &Value) -> Result<(), Failure> {
     let (version, own) = (meta::text(object, &["apiVersion"]), kind.api_version());
     if (!version.is_empty() && version != own) || object.get("kind").is_some_and(|k| k != kind.kind.as_str()) {
@@ -210,7 +210,7 @@ pub(crate) fn check_kind(kind: &Kind, object: &Value) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Refuses an object of another name than the request's path has.
+/// Refuses an object of another name than that of the request's path.
 pub(crate) fn check_name(name: &str, object: &Value) -> Result<(), Failure> {
     let said = meta::name(object);
     if !name.is_empty() && !said.is_empty() && said != name {
@@ -226,12 +226,12 @@ fn storage_key(kind: &Kind, object: &Value) -> String {
     format!("/registry/{resource}/{place}{}", meta::name(object))
 }
 
-/// PUT: the whole object.
+/// PUT: replaces the whole object.
 pub(crate) fn replace(kind: &Kind, old: &Value, mut new: Value) -> Result<Value, Failure> {
     let name = meta::name(old);
     let uid = meta::uid(&new);
     if !uid.is_empty() && uid != meta::uid(old) {
-        // The storage layer's own words, which name its key.
+        // The message of the storage layer, which names its key.
         let why = format!(
             "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: \
              UID in precondition: {uid}, UID in object meta: {}",
@@ -247,7 +247,7 @@ pub(crate) fn replace(kind: &Kind, old: &Value, mut new: Value) -> Result<Value,
     Ok(new)
 }
 
-/// What a manager may not apply through this endpoint is taken out of what it says.
+/// Removes fields from an applied configuration that this endpoint does not permit.
 pub(crate) fn applicable(kind: &Kind, subresource: &str, config: &mut Value) {
     if !kind.status {
         return;

@@ -1,18 +1,18 @@
-//! How the API server reads the body of an apply patch. It reads YAML also where a client sends JSON, and its parser
-//! (go-yaml 2) is not one of JSON: it refuses some characters and escapes, and takes U+0085, U+2028 and U+2029 inside a
-//! string for line breaks, which it folds.
+//! The API server's reader of the body of an apply patch. It parses YAML even if a client sends JSON, and its parser
+//! (go-yaml 2) does not accept all JSON: it refuses some characters and escapes, and treats U+0085, U+2028 and U+2029
+//! inside a string as line breaks, which it folds.
 
 use std::borrow::Cow;
 
 use serde_json::json;
 
-/// Keys of a flow mapping end within so many bytes.
+/// The most bytes within which a key of a flow mapping must end.
 const LONGEST_KEY: usize = 1024;
 
-/// The JSON text that says what the API server reads in this JSON text.
+/// Returns the JSON that the API server reads from this JSON text.
 ///
 /// # Errors
-/// In the parser's words, when it refuses the text.
+/// Returns the parser's message if it refuses the text.
 pub(crate) fn reread(text: &str) -> Result<Cow<'_, str>, &'static str> {
     if !text.chars().all(is_allowed) {
         return Err("yaml: control characters are not allowed");
@@ -49,7 +49,7 @@ pub(crate) fn reread(text: &str) -> Result<Cow<'_, str>, &'static str> {
     Ok(if folded { Cow::Owned(out) } else { Cow::Borrowed(text) })
 }
 
-/// The parser's words for each key that occurs twice in one map of a text of one line.
+/// Returns the parser's message for each key that occurs twice in one map of a text of one line.
 pub(crate) fn duplicates(keys: &[String]) -> Vec<String> {
     keys.iter().map(|key| format!("line 1: key {} already set in map", json!(key))).collect()
 }
@@ -62,7 +62,7 @@ fn is_break(letter: char) -> bool {
     matches!(letter, '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// The place of the quote that ends a string, from after the one that begins it.
+/// Returns the index of the closing quote of a string; `text` begins after the opening one.
 fn closing_quote(text: &str) -> Option<usize> {
     let mut escaped = false;
     text.bytes().position(|byte| {
@@ -90,8 +90,8 @@ fn check_escapes(string: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Folds line breaks: blanks around them go, one U+0085 is a space, of several each but the first is a line feed, and
-/// the other two stay.
+/// Folds line breaks: blanks around them are removed, a single U+0085 becomes a space, several become a line feed
+/// each except the first, and the other two stay.
 fn fold(string: &str, out: &mut String) {
     let is_blank = |letter: char| letter == ' ' || is_break(letter);
     let mut rest = string;

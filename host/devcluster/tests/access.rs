@@ -1,4 +1,4 @@
-//! Who may do what, and what was done: impersonation, Roles and the log of requests.
+//! Impersonation, Roles and the log of requests.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic is how a test fails")]
 

@@ -1,4 +1,4 @@
-//! Refusals have the codes, reasons, fields and words of the API server.
+//! Errors have the codes, reasons, fields and messages of the API server.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic is how a test fails")]
 

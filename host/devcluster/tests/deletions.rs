@@ -1,4 +1,4 @@
-//! Deletions respond, wait and are watched as with the API server.
+//! Deletions are answered, wait and appear in watches as in the API server.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic is how a test fails")]
 

@@ -1,4 +1,4 @@
-//! What goes wrong on request, as a plain client meets it.
+//! Injected faults as a plain client sees them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic is how a test fails")]
 
@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 
 const STREAM: &str = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
 
-/// A watch from now on, of 8 s.
+/// Opens a watch of 8 s from now on.
 async fn watching(client: &Client) -> common::Watching {
     let (_, list) = client.get(PODS).await;
     client.watch(&format!("{PODS}?{}", resume(revision(&list)))).await
@@ -29,7 +29,7 @@ fn create(cluster: &Cluster, names: &[&str]) {
     }
 }
 
-/// The events until the end of the watch: type and name of each, and complete lines that are not events.
+/// Returns the events until the end of the watch: type and name of each, and complete lines that are not events.
 async fn received(watch: &mut common::Watching) -> Vec<String> {
     let mut received = Vec::new();
     while let Some(line) = watch.line().await {
@@ -196,7 +196,8 @@ async fn a_lagging_replica_answers_from_the_past_until_it_has_caught_up() {
     assert_eq!(revision(&client.get(PODS).await.1), revision(&now), "a list of the newest state is one");
     let mut list = client.watch(&format!("{PODS}?{STREAM}")).await;
     assert_eq!(list.event().await.1["code"], 504);
-    // Of a watch from what it has not seen it knows nothing; one from before it shows all that it has.
+    // A watch from a revision ahead of the replica receives nothing; a watch from an older revision receives all that
+    // the replica has.
     let mut ahead = client.watch(&format!("{PODS}?{}", resume(revision(&now)))).await;
     assert_eq!(received(&mut ahead).await, [""; 0]);
     let mut behind = client.watch(&format!("{PODS}?{}", resume(revision(&past)))).await;
@@ -211,7 +212,7 @@ async fn a_lagging_replica_answers_from_the_past_until_it_has_caught_up() {
 async fn a_restored_cluster_is_as_it_was_and_assigns_its_revisions_a_second_time() {
     let cluster = still();
     let client = Client::new(&cluster);
-    // What the cluster does for itself at its start is done.
+    // Waits until the cluster's own work at its start is done.
     client.until("/api/v1/namespaces/default/serviceaccounts/default", |code, _| code == 200).await;
     create(&cluster, &["a"]);
     let then = cluster.faults().save();
@@ -225,7 +226,7 @@ async fn a_restored_cluster_is_as_it_was_and_assigns_its_revisions_a_second_time
     assert!(revision(&list) < revision(&lost));
     assert_eq!(list["items"].as_array().unwrap().len(), 1);
     assert_eq!(list["items"][0]["metadata"]["labels"]["app"], "web");
-    // Nothing is sent of lost events, and the end comes without a bookmark.
+    // Lost events are not sent, and the watch ends without a bookmark.
     let mut watch = client.watch(&format!("{PODS}?{}", resume(revision(&lost)))).await;
     let began = Instant::now();
     assert_eq!(received(&mut watch).await, [""; 0]);

@@ -1,4 +1,4 @@
-//! No body, however strange, makes the server panic or answer that it is at fault.
+//! No body causes the server to panic or to answer with a server error.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic is how a test fails")]
 
@@ -8,7 +8,7 @@ use common::{APPLY, Client, JSON, MERGE, PODS, STRATEGIC, alive, pod, uid};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 use serde_json::{Map, Value, json};
 
-/// Keys that mean something somewhere, so that strange values reach far.
+/// Keys with a meaning somewhere, so that strange values reach far.
 const KEYS: &[&str] = &[
     "metadata",
     "labels",
@@ -89,7 +89,7 @@ fn object(random: &mut SmallRng, depth: usize) -> Map<String, Value> {
     map
 }
 
-/// A body with strange things where the server looks.
+/// Returns a body with strange values in places that the server reads.
 fn body(random: &mut SmallRng, kind: &str, api_version: &str) -> Value {
     let mut body = object(random, 4);
     for part in ["metadata", "spec", "status"] {
@@ -149,7 +149,7 @@ async fn strange_bodies_are_refused_or_taken_and_never_the_servers_fault() {
                 for sub in ["", "/status"] {
                     let path = format!("{one}{sub}?fieldManager=m&force={}", media == APPLY);
                     let (code, status) = client.patch(&path, media, body(&mut random, kind, api_version)).await;
-                    // The API server answers so to an applied object that its schema does not hold.
+                    // The API server's response to an applied object that does not match its schema.
                     let message = status["message"].as_str().unwrap_or_default();
                     let untyped = media == APPLY && message.starts_with("failed to create typed patch object");
                     codes.push(if untyped { 422 } else { code });
@@ -163,7 +163,7 @@ async fn strange_bodies_are_refused_or_taken_and_never_the_servers_fault() {
             codes.push(client.delete(&one, body(&mut random, "DeleteOptions", "v1")).await.0);
             assert!(codes.iter().all(|code| *code < 500), "round {round} {kind}: {codes:?}");
         }
-        // Scheduler, kubelet and collector meet what was let in.
+        // Scheduler, kubelet and collector process the accepted objects.
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     }
     let fresh = cluster.create(pod("after")).unwrap();

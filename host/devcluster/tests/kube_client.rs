@@ -1,4 +1,4 @@
-//! kube clients take the cluster for a real one: typed calls and watchers, in the process and on a socket.
+//! kube clients work against the cluster: typed calls and watchers, in the process and on a socket.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic is how a test fails")]
 

@@ -1,4 +1,4 @@
-//! kubectl takes the cluster for a real one. Skipped, and loudly, where there is no kubectl.
+//! kubectl works against the cluster. Skipped with a message if there is no kubectl.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic is how a test fails")]
 
@@ -22,7 +22,7 @@ struct Kubectl {
 }
 
 impl Kubectl {
-    /// `None` where kubectl is missing.
+    /// Returns `None` if kubectl is missing.
     async fn new() -> Option<Self> {
         let found = Command::new("kubectl").args(["version", "--client"]).stdout(Stdio::null()).status().await;
         if found.is_err() {
@@ -50,7 +50,7 @@ impl Kubectl {
         command
     }
 
-    /// Output and error output; whether it went well is the flag.
+    /// Runs kubectl. Returns whether it succeeded, and its stdout and stderr.
     async fn run(&self, line: &str) -> (bool, String) {
         let running = self.command(line).output();
         let output = tokio::time::timeout(Duration::from_secs(60), running).await.expect("kubectl hangs").unwrap();
@@ -74,7 +74,7 @@ impl Kubectl {
     }
 }
 
-/// The line that begins with the word, as words.
+/// Returns the words of the line that begins with the name.
 fn row<'a>(table: &'a str, name: &str) -> Vec<&'a str> {
     let line = table.lines().find(|line| line.split_whitespace().next() == Some(name));
     line.unwrap_or_else(|| panic!("no row {name} in {table}")).split_whitespace().collect()

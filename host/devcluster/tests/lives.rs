@@ -1,4 +1,4 @@
-//! Pods live, owners take what they own with them, Namespaces empty, and all of it is the same again from one seed.
+//! The simulation of Pods, garbage collection and the deletion of Namespaces, all reproducible from one seed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic is how a test fails")]
 
@@ -49,7 +49,7 @@ async fn pods_of_one_controller_are_not_crowded_on_a_node_whatever_comes_between
     let client = Client::new(&cluster);
     let count = cluster.list("nodes").1.len();
     let mut nodes = Vec::new();
-    // Each Pod of the controller comes when the same node is at its turn.
+    // Each Pod of the controller is created when it is the same node's turn.
     for at in 0..2 * count {
         let mut pod = pod(&format!("p-{at}"));
         if at % count == 0 {

@@ -1,4 +1,4 @@
-//! Writes to Pods answer as a real API server was seen to answer: codes, reasons, causes and revisions.
+//! Writes to Pods are answered as a real API server was observed to answer: codes, reasons, causes and revisions.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic is how a test fails")]
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 const A: &str = "/api/v1/namespaces/default/pods/a";
 const STATUS: &str = "/api/v1/namespaces/default/pods/a/status";
 
-/// A still cluster with Pod `a`, bound to a node and running.
+/// Returns a cluster without a simulation with the running Pod `a`.
 async fn with_pod() -> (podium_devcluster::Cluster, Client, Value) {
     let cluster = still();
     let client = Client::new(&cluster);
@@ -57,7 +57,7 @@ async fn a_condition_goes_through_status_and_is_ignored_elsewhere() {
     let condition = |entry: Value| json!({"metadata": {"uid": uid(&pod)}, "status": {"conditions": [entry]}});
     let (code, ignored) = client.patch(A, STRATEGIC, condition(json!({"type": "x/Mine", "status": "True"}))).await;
     assert_eq!((code, revision(&ignored)), (200, revision(&pod)));
-    // An entry without status is taken, and the server sets no time.
+    // An entry without status is accepted, and the server sets no time.
     let (code, set) = client.patch(STATUS, STRATEGIC, condition(json!({"type": "x/Mine"}))).await;
     assert_eq!(code, 200);
     let conditions = set["status"]["conditions"].as_array().unwrap();

@@ -1,5 +1,4 @@
-//! Fields that a kind does not have and values of another type are refused, warned of or passed over, as the API server
-//! does.
+//! Unknown fields and values of another type are refused, warned about or ignored, as by the API server.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic is how a test fails")]
 
@@ -19,7 +18,7 @@ fn message(status: &Value) -> &str {
     status["message"].as_str().unwrap_or_default()
 }
 
-/// Two typing errors, one of them in a list.
+/// Returns a Pod with two misspelt fields, one of them in a list.
 fn misspelt() -> Value {
     let mut misspelt = pod("a");
     misspelt["spec"]["contaners"] = json!([]);

@@ -1,4 +1,4 @@
-//! Lists and watches keep the promises that a cache is built on.
+//! Lists and watches keep the guarantees that a cache depends on.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic is how a test fails")]
 

@@ -1,7 +1,7 @@
-//! What `cargo demo` and `cargo podium` run: checks that the compilation target of plugins is there, installs it where
-//! it is missing, then becomes `cargo run --bin podium`.
+//! The program behind `cargo demo` and `cargo podium`: checks that the compilation target of plugins is installed,
+//! installs it if it is missing, then becomes `cargo run --bin podium`.
 //!
-//! The order is the purpose: podium takes minutes to build the first time, and a missing target has to be known before.
+//! The target is checked first because the first build of podium takes minutes.
 
 use std::{
     env,
@@ -13,7 +13,7 @@ use std::{
 
 use podium_toolchain::{Install, Toolchain, forget_package};
 
-/// The targets by the names that `podium build --target` takes.
+/// The targets by their names in `podium build --target`.
 const TARGETS: [&str; 2] = ["wasm32-unknown-unknown", "wasm32-wasip2"];
 
 fn main() -> ExitCode {
@@ -41,8 +41,8 @@ fn launch(arguments: &[OsString]) -> Result<std::convert::Infallible, String> {
     Err(format!("cannot run cargo ({error}): is Rust installed? see https://rustup.rs"))
 }
 
-/// `cargo run` of podium, in whatever directory of the workspace. No package is named, so that each dependency has the
-/// features that the whole workspace asks of it, as in `cargo test --workspace`: nothing is built twice.
+/// Returns `cargo run` of podium, in any directory of the workspace. No package is named, so that each dependency has
+/// the features of the whole workspace, as in `cargo test --workspace`: nothing is built twice.
 fn cargo(arguments: &[OsString]) -> Command {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     forget_package(&mut cargo);
@@ -74,7 +74,7 @@ fn install(arguments: &[OsString]) -> Result<Install, String> {
     }
 }
 
-/// The value of a flag, given as `--flag value` or `--flag=value`.
+/// Returns the value of a flag, in the form `--flag value` or `--flag=value`.
 fn value<'a>(arguments: &'a [OsString], flag: &str) -> Option<&'a str> {
     let mut texts = arguments.iter().map(|argument| argument.to_str().unwrap_or_default());
     while let Some(text) = texts.next() {
@@ -87,7 +87,7 @@ fn value<'a>(arguments: &'a [OsString], flag: &str) -> Option<&'a str> {
     None
 }
 
-/// Whether podium is not there yet. Cargo puts it beside this program.
+/// Returns true if podium is not built yet. Cargo puts it beside this program.
 fn first_build() -> bool {
     env::current_exe().is_ok_and(|this| !this.with_file_name("podium").exists())
 }

@@ -1,4 +1,4 @@
-//! The launcher as a process, with programs that stand for rustc, rustup and cargo on its PATH.
+//! The launcher as a process, with fakes of rustc, rustup and cargo on its PATH.
 
 #![expect(clippy::unwrap_used, reason = "a test whose set-up fails has failed")]
 
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 const COMMAND: &str = "rustup target add wasm32-unknown-unknown --toolchain 1.95.0";
 
-/// A directory that is the whole PATH, and the toolchain in it.
+/// A directory that is the whole PATH, and its toolchain.
 struct Fake(TempDir);
 
 impl Fake {
@@ -21,7 +21,8 @@ impl Fake {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir_all(directory.path().join("sysroot/lib/rustlib")).unwrap();
         for program in programs {
-            // A link and no copy: a file that was just written cannot always be executed while other threads fork.
+            // A link instead of a copy: a file that was just written cannot always be executed while other threads
+            // fork.
             let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../toolchain/tests/fake").join(program);
             symlink(source, directory.path().join(program)).unwrap();
         }
@@ -51,13 +52,13 @@ impl Fake {
         self.spawn(arguments, environment).wait_with_output().unwrap()
     }
 
-    /// What a program was called with, a line for each call.
+    /// Returns the arguments of a program's calls, one line per call.
     fn calls(&self, program: &str) -> Vec<String> {
         let calls = fs::read_to_string(self.0.path().join(format!("{program}.calls"))).unwrap_or_default();
         calls.lines().map(str::to_owned).collect()
     }
 
-    /// The arguments of the podium that cargo had to build and run.
+    /// Returns the arguments of podium, which cargo had to build and run.
     fn podium(&self) -> Option<String> {
         let [call] = &self.calls("cargo")[..] else { return None };
         let call = call.strip_prefix("run --bin podium --manifest-path ")?;
@@ -65,7 +66,7 @@ impl Fake {
     }
 }
 
-/// The lines of stderr that speak of the installation.
+/// Returns the lines of stderr about the installation.
 fn lines(output: &Output) -> Vec<String> {
     let stderr = String::from_utf8_lossy(&output.stderr);
     stderr.lines().filter(|line| line.contains("installing the compilation target")).map(str::to_owned).collect()

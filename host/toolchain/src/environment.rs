@@ -1,4 +1,4 @@
-//! Environment variables that cargo sets for the programs it runs, and that must not reach a cargo that they start.
+//! Environment variables that cargo sets for the programs it runs, and that must not reach a nested cargo.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ const PACKAGE: [&str; 6] =
     ["CARGO", "CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH", "CARGO_CRATE_NAME", "CARGO_PRIMARY_PACKAGE", "OUT_DIR"];
 const PACKAGE_PREFIXES: [&str; 4] = ["CARGO_PKG_", "CARGO_BIN_", "CARGO_CFG_", "CARGO_FEATURE_"];
 
-/// Variables that say how to compile for the machine's own architecture.
+/// Variables with compiler settings for the machine's own architecture.
 const SETTINGS: [&str; 6] = [
     "RUSTFLAGS",
     "CARGO_ENCODED_RUSTFLAGS",
@@ -19,14 +19,14 @@ const SETTINGS: [&str; 6] = [
 ];
 const SETTINGS_PREFIXES: [&str; 1] = ["CARGO_PROFILE_"];
 
-/// Keeps from `command` what an outer cargo says about its own package. Settings such as `RUSTFLAGS` stay, so that the
-/// inner build is the one that the user's own `cargo build` makes.
+/// Removes from `command` the variables about an outer cargo's package. Settings such as `RUSTFLAGS` stay, so that
+/// the inner build equals the user's own `cargo build`.
 pub fn forget_package(command: &mut Command) {
     remove(command, &PACKAGE, &PACKAGE_PREFIXES);
 }
 
-/// Keeps from `command` the flags, target and profile settings of an outer build: they are for another architecture
-/// than a plugin's.
+/// Removes from `command` the flags, target and profile settings of an outer build, which are for another
+/// architecture than a plugin's.
 pub fn forget_build_settings(command: &mut Command) {
     remove(command, &SETTINGS, &SETTINGS_PREFIXES);
 }

@@ -1,8 +1,8 @@
-//! Why a compilation target is not there. Each message ends with the command to type.
+//! Why a compilation target is not installed. Each message ends with the command to run.
 
 use std::{fmt, io, path::PathBuf};
 
-/// Why a target is missing and stays missing.
+/// Why a target is missing and could not be installed.
 #[derive(Debug)]
 pub enum Error {
     /// rustc cannot be started.
@@ -13,7 +13,7 @@ pub enum Error {
     NoRustup { triple: String, command: String },
     /// rustup cannot be started.
     Rustup(io::Error),
-    /// rustup failed as often as it was tried.
+    /// rustup failed at every attempt.
     Failed { triple: String, command: String, attempts: usize, output: String },
     /// rustup installed the target, but into another toolchain than the one that compiles.
     OtherToolchain { triple: String, sysroot: PathBuf },

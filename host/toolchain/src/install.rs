@@ -2,20 +2,20 @@
 
 use std::{fmt, str::FromStr};
 
-/// The switch of the user: `--install-targets`, or the environment variable [`Install::VARIABLE`].
+/// The user's setting: `--install-targets`, or the environment variable [`Install::VARIABLE`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Install {
     /// A missing target is installed through rustup.
     #[default]
     Auto,
-    /// A missing target is an error that names the command to type.
+    /// A missing target is an error that names the command to run.
     Never,
 }
 
 impl Install {
-    /// The environment variable of the switch.
+    /// The environment variable of the setting.
     pub const VARIABLE: &str = "PODIUM_INSTALL_TARGETS";
-    /// The flag of the switch.
+    /// The flag of the setting.
     pub const FLAG: &str = "--install-targets";
     /// The values of flag and variable.
     pub const VALUES: [&str; 2] = ["auto", "never"];
@@ -23,7 +23,7 @@ impl Install {
     /// Parses the value of [`Install::VARIABLE`]. An unset variable is the default.
     ///
     /// # Errors
-    /// When the value is not one of [`Install::VALUES`], with a message for the user.
+    /// Returns a message for the user if the value is not one of [`Install::VALUES`].
     pub fn from_variable(value: Option<&str>) -> Result<Self, String> {
         match value {
             None => Ok(Self::default()),

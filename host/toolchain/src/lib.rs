@@ -1,7 +1,7 @@
-//! The Rust toolchain that compiles plugins: whether it has a compilation target, and the installation of a missing one
-//! through rustup.
+//! The Rust toolchain that compiles plugins: whether it has a compilation target, and the installation of a missing
+//! one through rustup.
 //!
-//! This crate has no dependencies and reads no environment variable on its own behalf: callers pass [`Install`].
+//! This crate has no dependencies and does not read its own setting from the environment: callers pass [`Install`].
 
 mod environment;
 mod error;

@@ -1,4 +1,4 @@
-//! The toolchain that rustc of one directory belongs to.
+//! The toolchain of the rustc in one directory.
 
 use std::{
     ffi::OsString,
@@ -12,12 +12,12 @@ use std::{
 
 use crate::{Error, Install};
 
-/// Waits before the second attempt and those after it. rustup retries single downloads on its own; this is for a
-/// network or proxy that is away for some seconds.
+/// Waits before the second and later attempts. rustup retries single downloads by itself; these waits are for a
+/// network or proxy that is unavailable for several seconds.
 const PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 
-/// The toolchain that compiles the crates of one directory: rustup chooses it by `RUSTUP_TOOLCHAIN`, which its proxies
-/// set for the programs they run, and else by the directory's `rust-toolchain.toml`.
+/// The toolchain that compiles the crates of one directory. rustup selects it by `RUSTUP_TOOLCHAIN`, which its
+/// proxies set for the programs they run, or else by the directory's `rust-toolchain.toml`.
 #[derive(Debug, Clone)]
 pub struct Toolchain {
     directory: PathBuf,
@@ -28,15 +28,15 @@ pub struct Toolchain {
     pauses: Vec<Duration>,
 }
 
-/// Where rustc looks for a target's standard library.
+/// The location of a target's standard library.
 struct Location {
     sysroot: PathBuf,
-    /// None: rustc does not know the target.
+    /// `None` if rustc does not know the target.
     libraries: Option<PathBuf>,
 }
 
 impl Toolchain {
-    /// The toolchain of a directory, with `rustc` and `rustup` as they are on the PATH. `name` is the value of
+    /// Returns the toolchain of a directory, with the `rustc` and `rustup` of the PATH. `name` is the value of
     /// `RUSTUP_TOOLCHAIN`.
     #[must_use]
     pub fn of(directory: impl Into<PathBuf>, name: Option<String>) -> Self {
@@ -50,16 +50,16 @@ impl Toolchain {
         Self { rustc: rustc.into(), ..self }
     }
 
-    /// The command that installs a target, as a user would type it.
+    /// Returns the command with which a user would install a target.
     #[must_use]
     pub fn command(&self, triple: &str) -> String {
         format!("rustup {}", self.arguments(triple).join(" "))
     }
 
-    /// Whether there is a rustup on the PATH.
+    /// Returns true if there is a rustup on the PATH.
     ///
     /// # Errors
-    /// When there is one that cannot be started.
+    /// Returns an error if it exists and cannot be started.
     pub fn has_rustup(&self) -> Result<bool, Error> {
         match self.run(&self.rustup, &["--version".to_owned()]) {
             Ok(_) => Ok(true),
@@ -68,11 +68,11 @@ impl Toolchain {
         }
     }
 
-    /// Returns the directory of a target's standard library, and whether it is installed there. `None` if rustc does
-    /// not know the target.
+    /// Returns the directory of a target's standard library, and whether it is installed there, or `None` if rustc
+    /// does not know the target.
     ///
     /// # Errors
-    /// When there is no rustc.
+    /// Returns an error if there is no rustc.
     pub fn libraries(&self, triple: &str) -> Result<Option<(PathBuf, bool)>, Error> {
         let libraries = self.locate(triple)?.libraries;
         Ok(libraries.map(|libraries| {
@@ -81,14 +81,14 @@ impl Toolchain {
         }))
     }
 
-    /// Returns when the target is installed. Installs a missing one with `rustup target add`, and passes one line about
-    /// it to `report` first. Of processes that do so at the same time one installs and the others wait.
+    /// Returns when the target is installed. Installs a missing one with `rustup target add`, and passes one line
+    /// about it to `report` first. Of several processes one installs and the others wait.
     ///
     /// # Errors
-    /// When the target is missing and cannot or must not be installed. The message names the command to type.
+    /// Returns an error with the command to run if the target is missing and cannot or must not be installed.
     pub fn require(&self, triple: &str, install: Install, report: &mut dyn FnMut(&str)) -> Result<(), Error> {
         let location = self.locate(triple)?;
-        // While another process installs the target, its directory is there and not complete.
+        // While another process installs the target, its directory exists and is incomplete.
         let shared = lock(&location.sysroot, File::lock_shared);
         if location.has_standard_library() {
             return Ok(());
@@ -150,7 +150,7 @@ impl Toolchain {
             Ok((output.status.success() && !path.as_os_str().is_empty()).then_some(path))
         };
         let libraries = print("target-libdir", &["--target", triple])?;
-        // `<sysroot>/lib/rustlib/<triple>/lib`; rustc is asked for the sysroot where it does not know the target.
+        // `<sysroot>/lib/rustlib/<triple>/lib`; if rustc does not know the target, it is asked for the sysroot.
         let sysroot = match libraries.as_deref().and_then(|libraries| libraries.ancestors().nth(4)) {
             Some(sysroot) => sysroot.to_owned(),
             None => print("sysroot", &[])?.unwrap_or_default(),
@@ -169,7 +169,7 @@ impl Location {
     }
 }
 
-/// rustup may leave the directory of a target that it removed.
+/// Returns true if the directory contains the library. rustup may leave the directory of a target that it removed.
 fn has_standard_library(libraries: &Path) -> bool {
     let is_standard_library = |name: OsString| name.to_string_lossy().starts_with("libstd-");
     fs::read_dir(libraries).is_ok_and(|entries| entries.flatten().any(|entry| is_standard_library(entry.file_name())))

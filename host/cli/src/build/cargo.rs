@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::{Options, Target};
 
-/// The crate to build, as cargo sees it.
+/// A package in cargo's metadata.
 #[derive(Debug)]
 pub(super) struct Package {
     pub(super) name: String,
@@ -56,7 +56,8 @@ struct MessageTarget {
     crate_types: Vec<String>,
 }
 
-/// How a guest is compiled where its workspace has no profile `guest`: small, and quick to make machine code of.
+/// The compiler settings of a guest whose workspace has no profile `guest`: small, and quick to compile to machine
+/// code.
 const PROFILE: [&str; 6] = [
     "profile.guest.inherits=\"release\"",
     "profile.guest.opt-level=\"s\"",
@@ -66,7 +67,7 @@ const PROFILE: [&str; 6] = [
     "profile.guest.strip=true",
 ];
 
-/// Finds the package of a directory or manifest, and checks that it makes a `cdylib`.
+/// Finds the package of a directory or manifest, and checks that its crate type is `cdylib`.
 pub(super) fn package(path: &Path) -> anyhow::Result<Package> {
     let manifest = if path.is_dir() { path.join("Cargo.toml") } else { path.to_owned() };
     if !manifest.is_file() {
@@ -108,7 +109,7 @@ pub(super) fn package(path: &Path) -> anyhow::Result<Package> {
 /// it. Without this check cargo compiles first and then names a missing crate `core`.
 pub(super) fn require_target(package: &Package, target: Target, install: Install) -> anyhow::Result<()> {
     let toolchain = Toolchain::of(&package.directory, std::env::var("RUSTUP_TOOLCHAIN").ok());
-    // Written and not printed: the test harness keeps back what is printed.
+    // Written directly, because the test harness captures printed output.
     let mut report = |line: &str| drop(writeln!(std::io::stderr(), "{line}"));
     Ok(toolchain.require(target.triple(), install, &mut report)?)
 }
@@ -136,11 +137,11 @@ pub(super) fn compile(
     }
     cargo.stdout(Stdio::piped()).stderr(if options.quiet { Stdio::piped() } else { Stdio::inherit() });
     let mut child = cargo.spawn().context("cannot run cargo: is Rust installed? see https://rustup.rs")?;
-    // Read beside stdout: a full pipe of diagnostics would stop cargo for ever.
+    // Read concurrently with stdout: a full pipe of diagnostics would block cargo.
     let diagnostics = child.stderr.take().map(|mut stderr| {
         std::thread::spawn(move || {
             let mut text = Vec::new();
-            // What could be read of it is what can be shown.
+            // Shows the bytes that could be read.
             let _ = stderr.read_to_end(&mut text);
             String::from_utf8_lossy(&text).into_owned()
         })
@@ -148,7 +149,7 @@ pub(super) fn compile(
     let mut module = None;
     let stdout = child.stdout.take().context("cargo has no output")?;
     for line in BufReader::new(stdout).lines() {
-        // Build scripts and macros may print other lines; they are not for us.
+        // Build scripts and macros may print other lines, which are skipped.
         let Ok(message) = serde_json::from_str::<Message>(&line?) else { continue };
         let Some(target) = message.target.filter(|_| message.reason == "compiler-artifact") else { continue };
         progress(&target.name);
@@ -166,14 +167,15 @@ pub(super) fn compile(
     module.with_context(|| format!("cargo built {} and reported no WebAssembly module", package.name))
 }
 
-/// Whether the workspace has settings of its own, which then hold.
+/// Returns true if the workspace has its own profile, which is then used.
 fn has_guest_profile(workspace_root: &Path) -> bool {
     std::fs::read_to_string(workspace_root.join("Cargo.toml"))
         .is_ok_and(|manifest| manifest.lines().any(|line| line.trim() == "[profile.guest]"))
 }
 
-/// A child process without the variables that an outer `cargo run` or `cargo test` set for its own build: flags and
-/// targets of the machine's own architecture break a guest, and package variables make build scripts run again.
+/// Returns a child process without the variables that an outer `cargo run` or `cargo test` sets for its own build:
+/// flags and targets of the machine's own architecture break a guest, and package variables cause build scripts to
+/// run again.
 fn command(program: &str, directory: &Path) -> Command {
     let mut command = Command::new(program);
     command.current_dir(directory);

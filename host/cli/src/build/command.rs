@@ -1,4 +1,4 @@
-//! `podium build`: its output, and the path of the component.
+//! `podium build`: prints the path of the component and its imports.
 
 use std::{path::Path, process::ExitCode};
 
@@ -9,17 +9,17 @@ use serde::Serialize;
 use super::{Built, Options};
 use crate::{args, plugin, suggestion, ui};
 
-/// Builds, checks the component against the plugin.yaml beside the crate, and prints what it can do.
+/// Builds, checks the component against the plugin.yaml beside the crate, and prints what the component can do.
 ///
 /// # Errors
-/// As [`super::build`]; when plugin.yaml is invalid or the host would refuse the component; and when the component
-/// exports no reconciler or the file cannot be written.
+/// See [`super::build`]. Also returns an error if plugin.yaml is invalid, if the host would refuse the component, if
+/// the component exports no reconciler, or if the file cannot be written.
 pub fn run(arguments: &args::Build) -> anyhow::Result<ExitCode> {
     let directory = if arguments.path.is_dir() { Some(&*arguments.path) } else { arguments.path.parent() };
     let config = directory.unwrap_or(Path::new("")).join(plugin::FILE);
     let configured = config.is_file();
     if configured {
-        // Before the build: a mistake in the file needs no minute of compiling.
+        // Checked before the build, so that a mistake in the file is reported without a minute of compilation.
         plugin::read(&config, None)?;
     }
     one_crate(&arguments.path)?;
@@ -61,7 +61,7 @@ pub fn run(arguments: &args::Build) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `dev` and `check` take a folder of crates, a build takes one of them.
+/// Checks that the path is one crate. `dev` and `check` accept a folder of crates, a build only one of them.
 fn one_crate(path: &Path) -> anyhow::Result<()> {
     if !path.is_dir() || path.join("Cargo.toml").is_file() {
         return Ok(());

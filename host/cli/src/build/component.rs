@@ -1,20 +1,20 @@
-//! A core module made a component, and its imports as they are shown. No cargo, no files.
+//! Encodes a core module as a component, and lists its imports. Uses neither cargo nor files.
 
 use anyhow::Context;
 use podium_host::runtime;
 use serde::Serialize;
 use wit_component::ComponentEncoder;
 
-/// One imported interface with the functions that are used of it: wit-component leaves the others out.
+/// One imported interface with the functions of it that the component uses: wit-component leaves the others out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Import {
-    /// With package and version, such as `podium:reconcile/writes@0.1.0`.
+    /// The interface with package and version, such as `podium:reconcile/writes@0.1.0`.
     pub interface: String,
     pub functions: Vec<String>,
 }
 
-/// Imports as the host's own check reads them, by the names of their interfaces. Interfaces without functions are left
-/// out.
+/// Returns the imports that the host's own check reads, by the names of their interfaces. Interfaces without
+/// functions are left out.
 pub(crate) fn shown(imports: Vec<runtime::Import>) -> Vec<Import> {
     let used = imports.into_iter().filter(|import| !import.functions.is_empty());
     let mut shown: Vec<_> =
@@ -23,7 +23,7 @@ pub(crate) fn shown(imports: Vec<runtime::Import>) -> Vec<Import> {
     shown
 }
 
-/// The component of a core module; a component stays as it is. Validated either way.
+/// Returns the component of a core module. A component is returned unchanged. Both are validated.
 pub(super) fn encode(bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
     if wasmparser::Parser::is_component(bytes) {
         wasmparser::Validator::new().validate_all(bytes).context("the linker's component is invalid")?;

@@ -1,7 +1,7 @@
-//! From a crate to a component: cargo builds the core module, wit-component wraps it, and what the component imports is
-//! read back function by function, because that list is exactly what the plugin can do.
+//! From a crate to a component: cargo builds the core module, wit-component encodes it, and the component's imports
+//! are read function by function, because this list is exactly what the plugin can do.
 //!
-//! Whether a plugin may do so is decided by the host's own check of imports against grants, which [`command`] asks.
+//! The host's own check of imports against grants decides whether a plugin may do so; [`command`] calls it.
 
 mod cargo;
 pub mod command;
@@ -17,23 +17,23 @@ pub use component::Import;
 pub(crate) use component::shown;
 pub use podium_toolchain::Install;
 
-/// What to build, and where.
+/// The options of a build.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The crate's directory, or its `Cargo.toml`.
     pub path: PathBuf,
-    /// Where cargo puts what it makes; none: the target directory of the crate's workspace.
+    /// Cargo's output directory; `None` for the target directory of the crate's workspace.
     pub target_dir: Option<PathBuf>,
     pub target: Target,
-    /// Whether a target that the toolchain lacks is installed.
+    /// Whether a missing compilation target is installed.
     pub install: Install,
-    /// Cargo says nothing unless it fails.
+    /// Whether cargo prints nothing unless it fails.
     pub quiet: bool,
 }
 
 impl Options {
-    /// The default target, installed where it is missing, into the workspace's target directory, with cargo's own
-    /// progress.
+    /// Returns options with the default target, which is installed if it is missing, the workspace's target
+    /// directory, and cargo's own progress.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let (target, install) = (Target::default(), Install::default());
@@ -41,20 +41,20 @@ impl Options {
     }
 }
 
-/// What cargo compiles a plugin for.
+/// The compilation target of a plugin.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Target {
-    /// A core module without any system interface, made a component here.
+    /// A core module without any system interface, which is encoded as a component here.
     #[default]
     #[value(name = "wasm32-unknown-unknown")]
     UnknownUnknown,
-    /// The linker makes the component; it imports WASI's io, cli and the like.
+    /// The linker makes the component; it imports WASI interfaces such as io and cli.
     #[value(name = "wasm32-wasip2")]
     Wasip2,
 }
 
 impl Target {
-    /// As rustc and rustup name it.
+    /// Returns the name of the target in rustc and rustup.
     #[must_use]
     pub fn triple(self) -> &'static str {
         match self {
@@ -64,7 +64,7 @@ impl Target {
     }
 }
 
-/// A component, written and validated.
+/// A component that was written and validated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Built {
     /// The package's name.
@@ -73,14 +73,14 @@ pub struct Built {
     pub component: PathBuf,
     /// The component's size.
     pub bytes: u64,
-    /// By interface, in the order of their names. Interfaces with types alone are not among them.
+    /// Imports in the order of their interfaces' names. Interfaces with only types are left out.
     pub imports: Vec<Import>,
-    /// Names of the interfaces and functions that it exports. A plugin exports a reconciler; this does not check it.
+    /// Names of the exported interfaces and functions. That a plugin exports a reconciler is not checked here.
     pub exports: Vec<String>,
 }
 
 impl Built {
-    /// Whether it can be run for Pods: it exports one of the contract's two reconcilers.
+    /// Returns true if the component exports one of the contract's two reconcilers, so that it can run for Pods.
     #[must_use]
     pub fn is_plugin(&self) -> bool {
         self.exports.iter().any(|name| {
@@ -89,11 +89,11 @@ impl Built {
     }
 }
 
-/// Builds one crate, and waits for it.
+/// Builds one crate and waits for it.
 ///
 /// # Errors
-/// Each with what to do about it: no crate there, no `cdylib`, a target that is not installed, cargo's own complaints,
-/// a module that does not become a component.
+/// Returns an error with a remedy: no crate, no `cdylib`, a target that is not installed, cargo's own errors, or a
+/// module that is not a valid component.
 pub fn build(options: &Options) -> anyhow::Result<Built> {
     build_with(options, &mut |_| {})
 }
@@ -101,7 +101,7 @@ pub fn build(options: &Options) -> anyhow::Result<Built> {
 /// Builds like [`build`], and reports the name of each crate that cargo has completed.
 ///
 /// # Errors
-/// As [`build`].
+/// See [`build`].
 pub fn build_with(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::Result<Built> {
     let package = cargo::package(&options.path)?;
     cargo::require_target(&package, options.target, options.install)?;
@@ -128,19 +128,20 @@ pub fn build_with(options: &Options, progress: &mut dyn FnMut(&str)) -> anyhow::
     })
 }
 
-/// Returns cargo's target directory of this crate, for a build without another setting.
+/// Returns cargo's target directory for this crate if no other one is set.
 ///
 /// # Errors
-/// When there is no crate that could become a component.
+/// Returns an error if there is no crate that could become a component.
 pub fn target_directory(path: &std::path::Path) -> anyhow::Result<PathBuf> {
     Ok(cargo::package(path)?.target_directory)
 }
 
-/// Writes beside and renames, so that a host that reads the file meanwhile sees the old component or the new one.
+/// Writes a file and renames it, so that a host that reads it meanwhile sees the old component or the new one.
 fn write_whole(path: &std::path::Path, bytes: &[u8]) -> anyhow::Result<()> {
     let directory = path.parent().context("a file has a directory")?;
     std::fs::create_dir_all(directory)?;
-    // As any file that a compiler writes: a temporary file would be for its owner only, and so would every copy of it.
+    // The usual mode of a compiler's output: a temporary file is only readable by its owner, and so would be every
+    // copy.
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
     let mut file = tempfile::Builder::new().permissions(mode).tempfile_in(directory)?;
     std::io::Write::write_all(&mut file, bytes)?;

@@ -1,4 +1,5 @@
-//! The checks of the cluster's final state. Each check is a function of the API server's responses; none asks the host.
+//! The checks of the cluster's final state. Each check is a function of the API server's responses; none uses the
+//! host.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,10 +17,10 @@ use super::{
 /// How often the cluster is read.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// The spinner's label: staged before it spins, so it must never arrive.
+/// The spinner's label. It is staged before the plugin spins, so it must never be sent.
 const SPUN: &str = "spinner.podium.dev/ran";
 
-/// What the plugins leave behind, by their sample configurations.
+/// The labels and annotations that the plugins set, from their sample configurations.
 pub(super) const WORKLOAD: &str = "podium.dev/workload";
 const DIAGNOSIS: &str = "triage.podium.dev/diagnosis";
 const CRASH_REASON: &str = "CrashLoopDiagnosed";
@@ -28,7 +29,7 @@ const IMAGE_VIOLATED: &str = "False";
 const IMAGE_REASON: &str = "MutableImage";
 const CROWDING: &str = "podium.dev/crowded";
 
-/// Why a check holds or fails, for people.
+/// Why a check succeeds or fails, for people.
 type Verdict = std::result::Result<String, String>;
 
 /// A claim about the cluster.
@@ -45,7 +46,7 @@ pub(super) struct Result {
     pub(super) detail: String,
 }
 
-/// The API server's responses at the end, and before.
+/// The API server's responses at the end and before.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
     pods: BTreeMap<(String, String), Pod>,
@@ -56,16 +57,16 @@ pub(super) struct Observed {
 /// Observations of the scenario that the final state of the cluster does not show.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Evidence {
-    /// The uid of the Pod that was to finish: that it is gone means little unless it was there.
+    /// The uid of the Pod that had to finish, which proves that it existed.
     pub(super) finished: Option<String>,
-    /// From a change to the write that answers it, without and with the plugin that spins; more than one measurement
-    /// where the first looked bad.
+    /// Times from a change to the resulting write, without and with the spinning plugin; more than one measurement if
+    /// the first was slow.
     pub(super) measured: Vec<Comparison>,
-    /// Runs of the spinner that were cut.
+    /// Runs of the spinner that exceeded a limit.
     pub(super) cut: u64,
 }
 
-/// In the order of the scenario.
+/// The checks, in the order of the scenario.
 pub(super) const CHECKS: [Check; 11] = [
     Check { name: "every Pod carries its workload's name", holds: labelled },
     Check { name: "a rollout: new Pods carry it too, without the template's hash", holds: rolled_out },
@@ -80,7 +81,7 @@ pub(super) const CHECKS: [Check; 11] = [
     Check { name: "a revision that expired (410) loses no change", holds: |seen| answered(seen, &EXPIRED) },
 ];
 
-/// Reads the cluster again and again until all checks hold, or those that do not hold have not changed for a while.
+/// Reads the cluster repeatedly until all checks succeed, or the failing ones have not changed for a while.
 pub(super) async fn all(client: &Client, evidence: Evidence) -> Vec<Result> {
     let mut progress = Progress::new();
     loop {
@@ -119,7 +120,7 @@ fn evaluate(observed: &Observed) -> Vec<Result> {
 }
 
 impl Observed {
-    /// Each Pod of a workload by its name; `None` if it does not exist.
+    /// Returns each Pod of a workload by its name; `None` if it does not exist.
     fn of<'a>(&'a self, workload: &Workload) -> impl Iterator<Item = (String, Option<&'a Pod>)> + use<'a> {
         workload.pod_names().map(|(namespace, name)| {
             let key = (namespace.to_owned(), name);
@@ -128,7 +129,7 @@ impl Observed {
         })
     }
 
-    /// The only Pod of an incident.
+    /// Returns the only Pod of an incident.
     fn one(&self, workload: &Workload) -> std::result::Result<(String, &Pod), String> {
         match self.of(workload).next() {
             Some((name, Some(pod))) => Ok((name, pod)),
@@ -137,7 +138,7 @@ impl Observed {
         }
     }
 
-    /// Events about a Pod with this reason.
+    /// Returns the Events about a Pod with this reason.
     fn events(&self, pod: &Pod, reason: &str) -> Vec<&Event> {
         let about = |event: &&Event| {
             event.reason.as_deref() == Some(reason)
@@ -272,7 +273,7 @@ fn answered(seen: &Observed, workload: &Workload) -> Verdict {
     }
 }
 
-/// The message of the condition that image-policy sets on a Pod that violates it.
+/// Returns the message of the condition that image-policy sets on a Pod that violates it.
 fn violation(pod: &Pod) -> Option<&str> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     let condition = conditions.iter().find(|condition| condition.type_ == IMAGE_CONDITION)?;
@@ -298,7 +299,7 @@ mod tests {
         Event { reason: Some(reason.into()), regarding: Some(regarding), ..<_>::default() }
     }
 
-    /// A cluster for which every check holds.
+    /// Returns a cluster for which every check succeeds.
     fn healthy() -> Observed {
         let mut seen = Observed::default();
         for workload in [&WEB_AFTER, &CRASHING.pod, &UNPINNED.pod, &CROWDED.pod, &UNWATCHED, &EXPIRED] {

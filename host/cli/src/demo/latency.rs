@@ -1,5 +1,5 @@
-//! From a change to a plugin's answer, measured from outside: a label that a plugin keeps is taken away, and a watch of
-//! its own waits until it is back. One Pod after the other, so that no probe waits for another.
+//! Time from a change to a plugin's response, measured by a client: it removes a label that a plugin maintains, and
+//! its own watch waits until the label is back. One Pod after the other, so that no probe waits for another.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,19 +13,19 @@ use kube::{
 use serde_json::json;
 use tokio::time::Instant;
 
-/// A plugin that has not answered by then never will; a slow one on a busy machine takes seconds.
+/// The longest wait for a plugin. A slow plugin on a busy machine takes seconds.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Lifetime of the probe's watch in seconds. Afterwards it is opened again.
 const WATCH_SECONDS: u32 = 60;
 
-/// A plugin is held up when its 99th percentile beside another plugin is this many times what it is alone: a plugin
-/// that must wait for runs of another one is tens of times slower, and a busy machine makes both a few times slower.
+/// A plugin is delayed if its 99th percentile beside another plugin is this many times the one without: a plugin that
+/// has to wait for another one's runs is tens of times slower, and a busy machine makes both a few times slower.
 const HELD_UP: u32 = 10;
 /// A latency below this does not count as a delay: two or three time slices of the operating system on a shared
 /// processor.
 const UNNOTICED: Duration = Duration::from_millis(50);
 
-/// What many probes took.
+/// The times of many probes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sample(Vec<Duration>);
 
@@ -43,14 +43,14 @@ impl Sample {
         self.0.len()
     }
 
-    /// The time that `percent` of the probes did not exceed (nearest rank); zero when there were none.
+    /// Returns the time that `percent` of the probes did not exceed (nearest rank); zero without probes.
     pub(super) fn percentile(&self, percent: usize) -> Duration {
         let rank = (self.0.len() * percent).div_ceil(100);
         self.0.get(rank.saturating_sub(1)).copied().unwrap_or_default()
     }
 }
 
-/// The same plugin under the same changes, alone and beside another plugin.
+/// Times of the same plugin under the same changes, without and beside another plugin.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Comparison {
     pub(super) alone: Sample,
@@ -58,15 +58,15 @@ pub(super) struct Comparison {
 }
 
 impl Comparison {
-    /// Whether the plugin waited for the other one. A single measurement may say so by chance, because something else
-    /// on the machine ran at the wrong moment; see [`held_up`].
+    /// Returns true if the plugin waited for the other one. A single measurement may be wrong by chance, if something
+    /// else on the machine ran at that moment; see [`held_up`].
     pub(super) fn held_up(&self) -> bool {
         let (alone, beside) = (self.alone.percentile(99), self.beside.percentile(99));
         beside > UNNOTICED && beside > HELD_UP * alone
     }
 }
 
-/// Whether every measurement says so; none says nothing.
+/// Returns true if every measurement shows a delay, and there is one.
 pub(super) fn held_up(measured: &[Comparison]) -> bool {
     !measured.is_empty() && measured.iter().all(Comparison::held_up)
 }
@@ -79,7 +79,7 @@ struct Changes<'a> {
 }
 
 impl Changes<'_> {
-    /// The next Pod that was modified.
+    /// Returns the next Pod that was modified.
     async fn next(&mut self) -> anyhow::Result<Pod> {
         loop {
             let events = match &mut self.events {
@@ -105,7 +105,7 @@ impl Changes<'_> {
     }
 }
 
-/// Takes the label from `count` Pods, in turn, and measures until it is back.
+/// Removes the label from `count` Pods, one after the other, and measures the time until it is back.
 pub(super) async fn probe(pods: &Api<Pod>, label: &str, count: usize) -> anyhow::Result<Sample> {
     let listed = pods.list(&ListParams::default().labels(label)).await?;
     let revision = listed.metadata.resource_version.clone().context("a list has a resourceVersion")?;
@@ -161,7 +161,7 @@ mod tests {
         sample
     }
 
-    /// 200 probes each: one time alone, another beside, and `slow` of those beside took a second.
+    /// Returns a comparison of 200 probes each with these times; `slow` of the second ones took a second.
     fn comparison(alone: u64, beside: u64, slow: usize) -> Comparison {
         let beside = std::iter::repeat_n(beside, 200 - slow).chain(std::iter::repeat_n(1_000, slow));
         Comparison { alone: sample([alone; 200]), beside: sample(beside) }

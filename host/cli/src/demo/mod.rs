@@ -28,18 +28,18 @@ use crate::{
 };
 
 const NODES: usize = 6;
-/// Far beyond the needs of a busy machine: a step that waits for the cluster fails by itself a minute after the last
-/// change.
+/// Deadline of the demo, far above the time on a busy machine: a step that waits for the cluster fails by itself a
+/// minute after the last change.
 const DEADLINE: Duration = Duration::from_secs(600);
-/// How often a plugin is loaded at most before its compilation succeeds. Each attempt may take 10 s.
+/// The most attempts to load a plugin whose compilation times out. Each attempt may take 10 s.
 const LOAD_ATTEMPTS: u32 = 12;
 /// How often the table is drawn.
 const TICK: Duration = Duration::from_millis(200);
 
-/// As shells have it for what Ctrl-C ended.
+/// The exit code of shells after Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
-/// The result for programs, as the last line of stdout.
+/// The result for programs: the last line of stdout.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     ok: bool,
@@ -50,7 +50,7 @@ struct Report {
 /// Runs the demo and reports its result.
 ///
 /// # Errors
-/// When it could not begin: a plugin does not build, the cluster or the host does not start.
+/// Returns an error if the demo could not start: a plugin does not build, or the cluster or the host does not start.
 pub async fn run(arguments: args::Demo, now_millis: u64) -> anyhow::Result<ExitCode> {
     ui::log(&arguments.log)?;
     let ran = tokio::select! {
@@ -99,7 +99,7 @@ async fn run_scenario(arguments: &args::Demo, now_millis: u64) -> anyhow::Result
         seed: arguments.seed,
         nodes: NODES,
         start_millis: i64::try_from(now_millis)?,
-        // A crash loop that need not be waited for.
+        // A short crash loop, so that the demo need not wait for it.
         pace: Pace { run: Duration::from_secs(1), back_off: Duration::from_secs(1), ..Pace::default() },
         ..<_>::default()
     };
@@ -164,7 +164,7 @@ async fn run_scenario(arguments: &args::Demo, now_millis: u64) -> anyhow::Result
     Ok((report, Environment { app, kubeconfig, _local: local, _directory: directory }))
 }
 
-/// Loads a plugin. A compilation that a busy machine did not end in the time that the host allows is tried again.
+/// Loads a plugin. If a busy machine exceeds the host's time limit of a compilation, it is retried.
 async fn load(app: &App, screen: &Screen, spec: PluginSpec) -> anyhow::Result<()> {
     let mut attempts = 1..LOAD_ATTEMPTS;
     loop {

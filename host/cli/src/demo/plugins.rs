@@ -11,7 +11,7 @@ use crate::{
     plugin, ui,
 };
 
-/// A plugin of the checkout. `config` replaces the one of its sample, whose times are minutes.
+/// A plugin of the checkout. `config` replaces that of its sample, whose times are minutes.
 struct Sample {
     name: &'static str,
     config: Option<&'static str>,
@@ -27,16 +27,16 @@ const SAMPLES: [Sample; 5] = [
 
 /// The plugins of the demo, built.
 pub(super) struct Plugins {
-    /// Loaded from the start.
+    /// Plugins that are loaded at the start.
     pub(super) loaded: Vec<PluginSpec>,
-    /// Loaded for the measurements beside it, and then unloaded.
+    /// The plugin that is loaded during the measurements and then unloaded.
     pub(super) spinner: PluginSpec,
 }
 
-/// Builds all of them, with a bar.
+/// Builds all plugins, with a progress bar.
 ///
 /// # Errors
-/// Outside a checkout, or when one does not build.
+/// Returns an error outside a checkout, or if a plugin does not build.
 pub(super) fn build(install: Install) -> anyhow::Result<Plugins> {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let (plugins, guests) = (checkout.join("plugins"), checkout.join("tests/guests"));
@@ -44,7 +44,7 @@ pub(super) fn build(install: Install) -> anyhow::Result<Plugins> {
         bail!("the demo builds its plugins from source: run `cargo demo` in a checkout of Podium");
     }
     let bar = ui::bar(SAMPLES.len() as u64 + 1);
-    // Where the tests build them too: neither builds again what the other has built.
+    // The tests build the plugins there too, so neither repeats the other's builds.
     let target_dir = checkout.join("target/guests");
     let one = |directory: &Path| -> anyhow::Result<Built> {
         let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();

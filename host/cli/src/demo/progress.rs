@@ -1,13 +1,13 @@
-//! Waiting that ends when the observed state stops changing, and not when a busy machine is slow.
+//! Waits that end when the observed state stops changing, and not when a busy machine is slow.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long the state may stay the same. A pause of seconds is a machine that compiles something else.
+/// How long the state may stay the same. A pause of seconds can be caused by a compiler on the same machine.
 const STALL: Duration = Duration::from_secs(60);
 
-/// The last state of something that is waited for.
+/// The last observed state.
 pub(super) struct Progress<T> {
     state: Option<T>,
     since: Instant,

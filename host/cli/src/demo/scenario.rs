@@ -26,9 +26,9 @@ use crate::cluster::Local;
 /// How often the cluster is read while something has to become true.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Changes per measurement: enough that the 99th percentile leaves two out.
+/// Changes per measurement: enough that the 99th percentile ignores two.
 const PROBES: usize = 200;
-/// A measurement by which the plugin was held up is made again, so often in all.
+/// The most measurements while the plugin seems to be delayed.
 const MEASUREMENTS: usize = 3;
 /// The namespace whose Pods are measured.
 const MEASURED_NAMESPACE: &str = "bank-ledger";
@@ -63,8 +63,8 @@ impl Scenario<'_> {
         Ok(evidence)
     }
 
-    /// One plugin's latency without the spinner, beside it, and without it again, under the same changes: what else the
-    /// machine does meanwhile falls on both.
+    /// Measures one plugin's latency without the spinner, beside it, and without it again, under the same changes, so
+    /// that the load of the machine affects both.
     async fn measure(&self) -> anyhow::Result<Evidence> {
         let mut evidence = Evidence::default();
         self.screen.step("from a change to a plugin's write, with and without a plugin that spins for ever");
@@ -74,7 +74,7 @@ impl Scenario<'_> {
             let beside = self.probe(PROBES).await.context("beside the plugin that spins");
             let spinner = self.app.status().plugin(&self.spinner.id);
             evidence.cut += spinner.failures_by(FailureKind::Cpu) + spinner.failures_by(FailureKind::Deadline);
-            // Its last row stays on the screen.
+            // The last row stays on the screen.
             self.statistics.rows();
             self.app.unload(&self.spinner.id).await;
             let beside = beside?;
@@ -91,7 +91,7 @@ impl Scenario<'_> {
     async fn probe(&self, count: usize) -> anyhow::Result<Sample> {
         let pods = self.cluster.pods(MEASURED_NAMESPACE);
         let probing = latency::probe(&pods, WORKLOAD, count);
-        // Ends by being dropped, when the probes are done.
+        // Dropped when the probes are done.
         tokio::select! {
             biased;
             sample = probing => sample,
@@ -99,7 +99,7 @@ impl Scenario<'_> {
         }
     }
 
-    /// Changes Pods of the spinner's namespace for ever, so that it always has a reason to run.
+    /// Changes Pods of the spinner's namespace forever, so that it always has a reason to run.
     async fn wake_spinner(&self) -> anyhow::Error {
         let pods = self.cluster.pods(workloads::SPINNING_NAMESPACE);
         let changes = async {
@@ -144,12 +144,12 @@ impl Scenario<'_> {
     }
 }
 
-/// Waits until every Pod carries its workload's name.
+/// Waits until every Pod has its workload's name as a label.
 pub(super) async fn until_labelled(cluster: &Cluster) -> anyhow::Result<()> {
     until(cluster, "every Pod is labelled", "").await
 }
 
-/// Waits until each Pod with these labels, at least one, carries its workload's name.
+/// Waits until at least one Pod has these labels, and each of them has its workload's name as a label.
 async fn until(cluster: &Cluster, what: &str, labels: &str) -> anyhow::Result<()> {
     let mut progress = Progress::new();
     let pods: Api<Pod> = Api::all(cluster.client());

@@ -1,4 +1,4 @@
-//! The demo's output, while it runs and at its end: steps, a row for each plugin, checks.
+//! The demo's output: steps, a row for each plugin, and checks.
 
 use std::{
     collections::BTreeMap,
@@ -23,16 +23,17 @@ pub(super) struct Row {
     pub(super) writes: u64,
     /// Runs that failed.
     pub(super) failures: u64,
-    /// From the event's arrival to the answer to the write that followed, in milliseconds; none before the first.
+    /// Time from the event's arrival to the response to the resulting write, in milliseconds; `None` before the
+    /// first.
     pub(super) p50_ms: Option<f64>,
     pub(super) p99_ms: Option<f64>,
 }
 
-/// The rows of all plugins that ever ran: one that was unloaded keeps its last.
+/// The rows of all plugins that ever ran. An unloaded plugin keeps its last row.
 pub(super) struct Statistics {
     status: Arc<Status>,
     rows: Mutex<BTreeMap<PluginId, Row>>,
-    /// Latencies of the first sync, which are those of a queue of 200 and of no single event.
+    /// Latencies of the first sync, which are those of a queue of 200 keys instead of a single event.
     before: BTreeMap<PluginId, Vec<u64>>,
 }
 
@@ -65,7 +66,7 @@ impl Statistics {
     }
 }
 
-/// Shows steps and rows on a terminal, and elsewhere only the steps, a line each. All on stderr.
+/// Shows steps and rows on a terminal, and otherwise only the steps, one line each. Writes to stderr.
 pub(super) struct Screen {
     lines: MultiProgress,
     step: ProgressBar,
@@ -98,7 +99,7 @@ impl Screen {
     /// Shows a result, which stays on the screen.
     pub(super) fn note(&self, what: &str) {
         if ui::interactive() {
-            // A terminal that went away loses a line, not the demo.
+            // If the terminal is closed, the line is lost and the demo continues.
             let _ = self.lines.println(format!("  {what}"));
         } else {
             eprintln!("  {what}");

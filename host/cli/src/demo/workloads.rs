@@ -1,8 +1,8 @@
 //! The contents of the demo's cluster: tenants, namespaces, workloads with their Pods, and the incidents that are
 //! injected.
 //!
-//! There is no Deployment controller in the cluster of this process, so the Pods of a rollout are made and deleted
-//! here, as that controller would: owned by a ReplicaSet whose name ends in the template's hash.
+//! The cluster of this process has no Deployment controller, so the Pods of a rollout are created and deleted here,
+//! as that controller would: owned by a ReplicaSet whose name ends in the template's hash.
 
 use anyhow::Context;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -13,7 +13,7 @@ use kube::{
 };
 use serde_json::json;
 
-/// Requests to the API server at the same time.
+/// The most concurrent requests to the API server.
 const CONCURRENT: usize = 16;
 /// The annotation that selects how the simulated kubelet treats a Pod's containers.
 const BEHAVIOUR: &str = "devcluster.podium.dev/behaviour";
@@ -26,7 +26,7 @@ pub(super) const TENANTS: [(&str, &[&str]); 4] = [
     ("lab", &["lab"]),
 ];
 
-/// The namespace of the plugin that spins for ever.
+/// The namespace of the plugin that spins forever.
 pub(super) const SPINNING_NAMESPACE: &str = "lab";
 
 /// The controller that owns a workload's Pods.
@@ -40,7 +40,7 @@ enum Kind {
     StatefulSet,
 }
 
-/// Pods that are alike.
+/// A set of equal Pods.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Workload {
     namespace: &'static str,
@@ -98,7 +98,7 @@ pub(super) const WEB_BEFORE: Workload = deployment("shop-front", "web", 12, "reg
 pub(super) const WEB_AFTER: Workload =
     Workload { kind: Kind::Deployment { hash: "7c9d8b5f4d" }, image: "registry.example/web:1.1.0", ..WEB_BEFORE };
 
-/// Incidents, each with a check of its own.
+/// Incidents, each with its own check.
 pub(super) const CRASHING: Incident = Incident {
     pod: Workload {
         namespace: "bank-jobs",
@@ -143,7 +143,7 @@ pub(super) const CROWDED: Incident = Incident {
     behaviour: None,
     node: Some(0),
 };
-/// Created while the host's watch is cut, and while its revision has expired.
+/// Created while the host's watch is interrupted and its revision has expired.
 pub(super) const UNWATCHED: Workload = Workload {
     namespace: "shop-back",
     name: "unwatched",
@@ -158,12 +158,12 @@ pub(super) const EXPIRED: Workload = Workload { name: "expired", image: "registr
 pub(super) struct Incident {
     pub(super) pod: Workload,
     behaviour: Option<&'static str>,
-    /// All on this one of the cluster's nodes, past the scheduler.
+    /// The index of the node for all Pods, without the scheduler.
     node: Option<usize>,
 }
 
 impl Workload {
-    /// The name and namespace of its nth Pod.
+    /// Returns the namespace and the name of its nth Pod.
     fn pod_name(&self, index: u32) -> (&'static str, String) {
         let name = match self.kind {
             Kind::Deployment { hash } => format!("{}-{hash}-{index:05x}", self.name),
@@ -228,7 +228,7 @@ fn tenant(namespace: &str) -> &'static str {
     TENANTS.iter().find(|(_, namespaces)| namespaces.contains(&namespace)).map_or("none", |(tenant, _)| tenant)
 }
 
-/// A uid for an owner that does not exist as an object: the same in each run, and different for each owner.
+/// Returns a uid for an owner that does not exist as an object: the same in each run, and different for each owner.
 fn uid(namespace: &str, name: &str) -> String {
     let hash = namespace
         .bytes()
@@ -238,7 +238,7 @@ fn uid(namespace: &str, name: &str) -> String {
     format!("{:08x}-{:04x}-4000-8000-{:012x}", hash >> 32, hash >> 16 & 0xffff, hash & 0xffff_ffff_ffff)
 }
 
-/// The cluster, as the demo changes it.
+/// The cluster with the demo's changes.
 #[derive(Clone)]
 pub(super) struct Cluster {
     client: Client,

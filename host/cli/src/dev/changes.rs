@@ -1,4 +1,4 @@
-//! Saved files, from the events of the file system: the many events of one save become one list of changed crates.
+//! Changed files, from the events of the file system: the many events of one save become one list of changed crates.
 
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
@@ -8,12 +8,12 @@ use tokio::sync::mpsc;
 
 use super::crates::Crate;
 
-/// Editors write, rename and touch in one go; after this much silence the save is over.
+/// The silence after which a save is complete. Editors write, rename and touch a file.
 const QUIET: Duration = Duration::from_millis(150);
 
-/// The files below some crates.
+/// Watches the files of some crates.
 pub(super) struct Changes {
-    /// Stops when dropped.
+    /// Stops watching when dropped.
     _watcher: RecommendedWatcher,
     paths: mpsc::UnboundedReceiver<PathBuf>,
 }
@@ -22,16 +22,16 @@ impl Changes {
     pub(super) fn of(crates: &[Crate]) -> anyhow::Result<Self> {
         let (sender, paths) = mpsc::unbounded_channel();
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            // An event about a read would make each build follow from the last.
+            // An event about a read would make each build cause the next one.
             let Ok(event) = event else { return };
             if !event.kind.is_access() {
-                // Nobody listens any more when `dev` is ending.
+                // The receiver is gone when `dev` ends.
                 event.paths.into_iter().for_each(|path| drop(sender.send(path)));
             }
         })
         .context("cannot watch files")?;
         for one in crates {
-            // The folder itself for its manifest and configuration, `src` with all below: not `target`.
+            // The folder itself for its manifest and configuration, and `src` with all below, but not `target`.
             watcher
                 .watch(&one.directory, RecursiveMode::NonRecursive)
                 .and_then(|()| watcher.watch(&one.directory.join("src"), RecursiveMode::Recursive))
@@ -40,7 +40,8 @@ impl Changes {
         Ok(Self { _watcher: watcher, paths })
     }
 
-    /// The crates that were saved, by their place in `crates`, once it is quiet again. None when the watcher died.
+    /// Returns the indexes in `crates` of the changed crates, after a period of silence; `None` if the watcher
+    /// failed.
     pub(super) async fn next(&mut self, crates: &[Crate]) -> Option<BTreeSet<usize>> {
         let mut changed = BTreeSet::new();
         while changed.is_empty() {

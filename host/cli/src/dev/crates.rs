@@ -1,4 +1,4 @@
-//! Which crates the paths of `podium dev` mean.
+//! Finds the crates of `podium dev`'s paths.
 
 use std::path::{Path, PathBuf};
 
@@ -7,17 +7,17 @@ use anyhow::{Context, bail};
 /// A plugin's crate.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Crate {
-    /// Absolute, so that a change's path can be compared with it.
+    /// An absolute path, so that a changed path can be compared with it.
     pub(super) directory: PathBuf,
 }
 
 impl Crate {
-    /// What the plugin watches and may touch; the file may be missing yet.
+    /// Returns the path of the plugin's configuration, which may not exist.
     pub(super) fn config(&self) -> PathBuf {
         self.directory.join("plugin.yaml")
     }
 
-    /// Whether a change of this file is a change of the plugin. What cargo and editors leave beside it is not.
+    /// Returns true if the file belongs to the plugin, and is not written by cargo or an editor.
     pub(super) fn concerns(&self, changed: &Path) -> bool {
         let Ok(inside) = changed.strip_prefix(&self.directory) else { return false };
         inside.starts_with("src")
@@ -25,7 +25,7 @@ impl Crate {
     }
 }
 
-/// A folder with a package in it is that crate; another is a folder of crates, and what else it holds is passed over.
+/// Returns the crates. A folder with a package is a crate; any other folder is searched for crates.
 pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<Crate>> {
     let mut crates = Vec::new();
     for path in paths {

@@ -16,9 +16,9 @@ use crate::{
 pub(super) struct Environment {
     pub(super) client: Client,
     kubeconfig: PathBuf,
-    /// The one namespace that is watched, where one was asked for.
+    /// The only watched namespace, if one was given.
     pub(super) only: Option<String>,
-    /// Whether builds install a compilation target that is missing.
+    /// Whether builds install a missing compilation target.
     pub(super) install: Install,
     /// `None` with `--kubeconfig`.
     local: Option<(Local, KubeconfigFile)>,
@@ -75,11 +75,11 @@ impl Environment {
         }
     }
 
-    /// Prints what an author does next. `namespace` is one that a plugin sees.
+    /// Prints an author's next step. `namespace` is one that a plugin sees.
     pub(super) async fn print_next_step(&self, namespace: &str) {
         let whose = if self.local.is_some() { "A cluster in this process, which ends with it" } else { "Your cluster" };
         let namespaces = Api::<Namespace>::all(self.client.clone());
-        // Where this user may not look, the namespace is taken to be there.
+        // If this user may not read the namespace, it is assumed to exist.
         let missing = matches!(namespaces.get_opt(namespace).await, Ok(None));
         let create = if missing { format!("    kubectl create namespace {namespace}\n") } else { String::new() };
         eprintln!("{}", next_step(whose, &self.kubeconfig, &create, namespace));

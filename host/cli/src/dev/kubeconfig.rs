@@ -1,5 +1,5 @@
 //! The kubeconfig file of one `podium dev`: at the same path each time, so that a KUBECONFIG in another terminal
-//! outlives a restart, and a file of its own for each `dev` that runs at the same time.
+//! stays valid after a restart, with a separate file for each concurrent `dev`.
 //!
 //! The process holds a lock on its file. A file without a lock was left by a process that was killed.
 
@@ -12,20 +12,20 @@ use std::{
 
 use anyhow::{Context, bail};
 
-/// `dev`s in one target directory at the same time.
+/// The most concurrent `dev`s in one target directory.
 const MOST: usize = 100;
 
-/// A kubeconfig on the disk until it is dropped.
+/// A kubeconfig file that is removed when dropped.
 #[derive(Debug)]
 pub(super) struct KubeconfigFile {
     path: PathBuf,
-    /// Released by the kernel when the process ends, however it ends.
+    /// The kernel releases the lock when the process ends.
     _locked: File,
 }
 
 impl KubeconfigFile {
     /// Writes `text` to the first of `kubeconfig`, `kubeconfig-2`, .. that no other process uses, and removes those
-    /// that killed processes left.
+    /// of killed processes.
     pub(super) fn write(directory: &Path, text: &str) -> anyhow::Result<Self> {
         fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
         let mut own = None;
@@ -37,7 +37,7 @@ impl KubeconfigFile {
                 file.set_len(0).and_then(|()| file.write_all(text.as_bytes())).with_context(cannot)?;
                 own = Some(Self { path, _locked: file });
             } else if lock(&path, false).is_ok_and(|file| file.is_some()) {
-                // A file that cannot be removed points at nothing, and does no harm.
+                // A file that cannot be removed refers to no server, and is harmless.
                 let _ = fs::remove_file(&path);
             }
         }
@@ -54,7 +54,7 @@ impl KubeconfigFile {
 
 impl Drop for KubeconfigFile {
     fn drop(&mut self) {
-        // As above.
+        // See above.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -73,7 +73,7 @@ fn lock(path: &Path, create: bool) -> io::Result<Option<File>> {
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        // Its former owner may have removed it between the opening and the lock; then this one has no name any more.
+        // The previous owner may have removed it between open and lock; then this file has no name any more.
         match fs::metadata(path) {
             Ok(there) if there.ino() == file.metadata()?.ino() => return Ok(Some(file)),
             Ok(_) => {}

@@ -1,4 +1,4 @@
-//! `podium dev`: a cluster, the host, and plugins that are built again and swapped when their source is saved.
+//! `podium dev`: a cluster, the host, and plugins that are rebuilt and reloaded when their source is saved.
 
 mod changes;
 mod crates;
@@ -20,12 +20,12 @@ use crate::{args, plugin, ui};
 /// Runs until Ctrl-C.
 ///
 /// # Errors
-/// When there is no crate, or the cluster or the host does not start. A plugin that does not build or load is reported,
-/// and tried again at the next save.
+/// Returns an error if there is no crate, or if the cluster or the host does not start. A plugin that does not build
+/// or load is reported, and retried at the next save.
 pub async fn run(arguments: args::Dev, now_millis: u64) -> anyhow::Result<ExitCode> {
     ui::log(&arguments.log)?;
     let crates = crates::find(&arguments.paths)?;
-    // Before the first build, so that a save during it is not missed.
+    // Started before the first build, so that a save during the build is not missed.
     let mut changes = Changes::of(&crates)?;
     let policy = arguments.policy.as_deref().map(plugin::policy).transpose()?;
     let environment = Environment::start(&arguments, &crates, now_millis).await?;
@@ -72,7 +72,7 @@ async fn work(
     }
 }
 
-/// A namespace in which a plugin can be seen at work: that of the first plugin that has one.
+/// Returns the namespace of the first plugin that has one, for the printed example.
 fn namespace_of(all: &[Running]) -> String {
     let ids = all.iter().flat_map(|running| running.plugins.keys());
     ids.filter_map(|id| id.namespace.as_deref()).next().unwrap_or("default").to_owned()

@@ -1,7 +1,7 @@
-//! From a save to what the host runs: the crate is built and its plugins are loaded in place of those before.
+//! Rebuilds a crate after a save and replaces its plugins in the host.
 //!
-//! A plugin never runs on under a configuration that is gone. Where the new one is invalid, or the component does not
-//! fit it, the plugin is stopped; where only the source is broken, the previous version continues.
+//! A plugin never runs under a configuration that was removed. If the new one is invalid, or the component does not
+//! match it, the plugin is stopped; if only the source does not compile, the previous version continues.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -16,16 +16,16 @@ use crate::{
     plugin, suggestion, ui,
 };
 
-/// What the host runs of one crate.
+/// The plugins of one crate that the host runs.
 #[derive(Debug, Default)]
 pub(super) struct Running {
-    /// As they were loaded last.
+    /// The plugins in their last loaded version.
     pub(super) plugins: BTreeMap<PluginId, PluginSpec>,
-    /// The component of the last build that succeeded.
+    /// The component of the last successful build.
     component: Option<PathBuf>,
 }
 
-/// Builds one crate and lets the host run what came of it. What went wrong is printed.
+/// Builds one crate and loads its plugins. Errors are printed.
 pub(super) async fn swap(app: &App, environment: &Environment, one: &Crate, running: &mut Running) {
     if let Err(error) = try_swap(app, environment, one, running).await {
         ui::error(&error);
@@ -36,7 +36,8 @@ pub(super) async fn swap(app: &App, environment: &Environment, one: &Crate, runn
 async fn try_swap(app: &App, environment: &Environment, one: &Crate, running: &mut Running) -> anyhow::Result<()> {
     let began = Instant::now();
     let config = one.config();
-    // Before the build, which takes its time and may fail: what an invalid file withdraws is withdrawn at once.
+    // Done before the build, which takes time and may fail: permissions that an invalid file removes are revoked at
+    // once.
     if let Err(error) = plugin::read(&config, None)
         && config.is_file()
     {
@@ -120,7 +121,7 @@ async fn load(
         }
         Err(error) => {
             ui::error(&error.context(format!("plugin {id}")));
-            // The host decides by the same rule, and may try to load the new version again.
+            // The host decides by the same rule, and may retry loading the new version.
             if before.is_some_and(|before| !before.suspend && spec.permits(before)) {
                 eprintln!("{id}  the previous version continues");
                 return;
@@ -136,7 +137,7 @@ async fn load(
     }
 }
 
-/// A plugin of a namespace that is not watched would never run, without a word.
+/// Returns an error for a plugin in a namespace that is not watched, because it would never run.
 fn visible(environment: &Environment, spec: &PluginSpec) -> anyhow::Result<()> {
     match (&environment.only, &spec.id.namespace) {
         (Some(only), Some(own)) if **own != **only => bail!(
@@ -149,7 +150,7 @@ fn visible(environment: &Environment, spec: &PluginSpec) -> anyhow::Result<()> {
 
 async fn build(one: &Crate, install: Install) -> anyhow::Result<Built> {
     let options = build::Options { install, ..build::Options::new(&one.directory) };
-    // Ctrl-C reaches cargo as well, so this thread is not waited for at the end.
+    // Ctrl-C reaches cargo as well, so this thread is not joined at the end.
     tokio::task::spawn_blocking(move || build::build(&options)).await?
 }
 
@@ -162,7 +163,7 @@ impl Running {
         }
     }
 
-    /// Unloads the plugins that the configuration does not have any more.
+    /// Unloads the plugins that the configuration no longer contains.
     async fn keep_only(&mut self, app: &App, specs: &[PluginSpec]) {
         let gone: Vec<_> = self.plugins.keys().filter(|id| specs.iter().all(|spec| spec.id != **id)).cloned().collect();
         for id in gone {

@@ -1,4 +1,4 @@
-//! `podium new`: the crate of a plugin to begin with. It builds nothing and asks nothing.
+//! `podium new`: writes the crate of a new plugin. It builds nothing and asks nothing.
 
 use std::{
     path::{Path, PathBuf},
@@ -20,10 +20,10 @@ const FILES: [(&str, &str); 4] = [
 /// The JSON Schema of plugin.yaml, for editors; `podium schema` prints a newer one.
 const SCHEMA: &str = "plugin.schema.json";
 
-/// Writes the crate and says what to do next.
+/// Writes the crate and prints the next steps.
 ///
 /// # Errors
-/// When the name cannot be a plugin's, the folder exists, or podium-sdk is not found.
+/// Returns an error if the name is not valid for a plugin, the folder exists, or podium-sdk is not found.
 pub fn run(arguments: &args::New) -> anyhow::Result<ExitCode> {
     write(&arguments.path, &sdk(arguments.sdk.as_deref())?)?;
     ui::print(&format!("Created {}. Next:\n\n    podium dev {0}\n", arguments.path.display()))?;
@@ -53,14 +53,14 @@ fn write(directory: &Path, sdk: &Path) -> anyhow::Result<()> {
         std::fs::create_dir_all(path.parent().context("a file has a directory")?)?;
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    // The first line of plugin.yaml names it.
+    // The first line of plugin.yaml refers to it.
     let path = directory.join(SCHEMA);
     let schema = format!("{:#}\n", podium_config::plugin_schema());
     std::fs::write(&path, schema).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(())
 }
 
-/// A DNS label that also is a crate's name.
+/// Returns true for a DNS label that is also the name of a crate.
 fn is_plugin_name(name: &str) -> bool {
     name.len() <= 63
         && name.starts_with(|first: char| first.is_ascii_lowercase())
@@ -68,7 +68,7 @@ fn is_plugin_name(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }
 
-/// Why cargo or rustc would refuse a crate of this name, or confuse it with another.
+/// Returns why cargo or rustc would refuse a crate of this name, or confuse it with another.
 fn reserved(name: &str) -> Option<&'static str> {
     const KEYWORDS: [&str; 51] = [
         "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do", "dyn",

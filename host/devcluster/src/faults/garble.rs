@@ -1,4 +1,4 @@
-//! What may happen to the events of a watch on their way.
+//! Faults of a watch's events.
 
 use super::Switches;
 
@@ -17,14 +17,14 @@ pub enum Garble {
     Null,
 }
 
-/// One watch's events on their way: what they suffer, and which one is held back for the next.
+/// Applies faults to the events of one watch, and holds back a swapped one.
 #[derive(Debug, Default)]
 pub(crate) struct Garbler {
     held: Option<Vec<u8>>,
 }
 
 impl Garbler {
-    /// The bytes of one event as they arrive, and whether the stream ends with them.
+    /// Returns the bytes of one event as they arrive, and whether the stream ends with them.
     pub(crate) fn event(&mut self, line: Vec<u8>, faults: &Switches) -> (Vec<u8>, bool) {
         let mut lines = match faults.take_garble() {
             None => line,
@@ -33,7 +33,7 @@ impl Garbler {
                 self.held = Some(line);
                 return (Vec::new(), false);
             }
-            // It comes before the one that waits for it.
+            // This event is sent before the one that was held back.
             Some(Garble::Swap) => line,
             Some(Garble::Truncate) => return (line[..line.len() / 2].to_vec(), true),
             Some(Garble::Malformed) => [&line[..line.len() / 2], b"\n"].concat(),
@@ -43,7 +43,7 @@ impl Garbler {
         (lines, false)
     }
 
-    /// What still waits for an event that does not come.
+    /// Returns the event that is still held back.
     pub(crate) fn held(&mut self) -> Vec<u8> {
         self.held.take().unwrap_or_default()
     }

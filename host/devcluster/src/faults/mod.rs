@@ -1,8 +1,8 @@
-//! What goes wrong on request. A fault is said once, here, and lasts until it is used up or [`Faults::heal`] ends it;
-//! it hits the requests that come through the API, never what the cluster does itself. Nothing is left to chance: the
-//! same requests in the same order meet the same faults.
+//! Faults on request. A fault lasts until it is used up or [`Faults::heal`] ends it; it affects requests through the
+//! API, never the cluster's own actions. Faults are deterministic: the same requests in the same order meet the same
+//! faults.
 //!
-//! What a broken network does to bytes on their way is not here: for that put a proxy before the socket.
+//! Faults of the network are not simulated here; use a proxy before the socket for them.
 
 mod garble;
 mod switches;
@@ -15,38 +15,38 @@ pub(crate) use switches::{Signals, Switches};
 
 use crate::{core::Core, store::Store};
 
-/// Which requests a refusal is for.
+/// The requests that a refusal affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requests {
-    /// Lists of either kind: page by page, and watches that begin with all there is.
+    /// Lists of either kind: paged lists and streaming lists.
     Lists,
-    /// Watches that are no lists.
+    /// Watches that are not streaming lists.
     Watches,
     Writes,
     All,
 }
 
-/// What a request is refused with.
+/// The response of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// 410: the history from there on is forgotten. A watch says it in its first event, as the API server does.
+    /// 410: the history from that revision on is gone. A watch reports it in its first event, as in the API server.
     Gone,
-    /// 429, with how long the client is to wait.
+    /// 429 with a Retry-After.
     TooManyRequests { retry_after_seconds: u32 },
     /// 500.
     Internal,
     /// 503.
     Unavailable,
-    /// 504: the revision asked for has not happened yet on this server.
+    /// 504: this server has not reached the requested revision.
     RevisionTooLarge,
 }
 
-/// The whole state of a cluster at one moment, as a snapshot of etcd has it.
+/// The whole state of a cluster at one time, like a snapshot of etcd.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Saved(Arc<Store>);
 
-/// Makes things go wrong.
+/// Injects faults.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Faults {
@@ -54,14 +54,14 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Ends what was asked for and is not used up yet, a lag among it. Open watches that swallow stay as they are: what
-    /// they did not report would be missing.
+    /// Ends all faults that are not used up yet, including a lag. Open watches that were made silent stay silent,
+    /// because their missed events would be missing.
     pub fn heal(&self) {
         self.core.faults.reset();
         self.catch_up();
     }
 
-    /// Cuts every open watch as a lost connection does: in the middle of its body, with an error.
+    /// Cuts every open watch like a lost connection: in the middle of its body, with an error.
     pub fn disconnect_watches(&self) {
         self.core.faults.signal(|signals| signals.disconnects += 1);
     }
@@ -72,13 +72,13 @@ impl Faults {
         self.core.faults.signal(|signals| signals.zombies += 1);
     }
 
-    /// Applies this to each of the next `events` events of all watches. Bookmarks are not affected. A later call takes
+    /// Modifies each of the next `events` events of all watches. Bookmarks are not affected. A later call takes
     /// effect after this one.
     pub fn garble(&self, how: Garble, events: u32) {
         self.core.faults.garble(how, events);
     }
 
-    /// Leaves the next `lists` streaming lists without the bookmark at the end of their initial events.
+    /// Omits the bookmark at the end of the initial events in the next `lists` streaming lists.
     pub fn without_end_bookmark(&self, lists: u32) {
         self.core.faults.without_end_bookmark(lists);
     }
@@ -93,43 +93,43 @@ impl Faults {
         self.refuse(Requests::Watches, Refusal::Gone, 1);
     }
 
-    /// Does the next `writes` writes that are not refused, and then breaks the connection instead of answering. In the
-    /// process, where there is no connection, the answer's body breaks.
+    /// Executes the next `writes` writes that are not refused, and then breaks the connection instead of answering.
+    /// In the process, where there is no connection, the response's body breaks.
     pub fn cut_answers(&self, writes: u32) {
         self.core.faults.cut_answers(writes);
     }
 
-    /// Holds back every answer and every lot of watch events by this long; zero ends it.
+    /// Delays every response and every batch of watch events; zero ends it.
     pub fn delay(&self, delay: Duration) {
         self.core.faults.set_delay(delay);
     }
 
-    /// Forgets the history: a watch or a page from a revision before now is answered with 410.
+    /// Compacts the history: a watch or a page from an earlier revision is answered with 410.
     pub fn compact(&self) {
         self.core.state.lock().store.compact();
     }
 
-    /// What the cluster holds now, for [`restore`](Self::restore) and [`lag`](Self::lag).
+    /// Returns the present state, for [`restore`](Self::restore) and [`lag`](Self::lag).
     pub fn save(&self) -> Saved {
         Saved(Arc::new(self.core.state.lock().store.clone()))
     }
 
-    /// Sets the cluster back to what was saved, as when etcd is restored from a snapshot: revisions go on from there
-    /// and are given a second time. Open watches are cut, as the API server is restarted for it; the history is
-    /// forgotten. Definitions of kinds stay served.
+    /// Rolls the cluster back to the saved state, as when etcd is restored from a snapshot: revisions continue from
+    /// there and are assigned a second time. Open watches are cut, because the API server restarts, and the history
+    /// is compacted. Definitions of kinds stay served.
     pub fn restore(&self, saved: &Saved) {
         self.core.write(|state| state.store.restore(&saved.0));
         self.disconnect_watches();
     }
 
-    /// From now on a replica that stays at the saved state answers lists and watches. Open watches stay with their
-    /// server; reads of single objects and writes use the current state. So do lists without a revision, except
-    /// streaming lists, which are refused as by a replica that does not catch up in time.
+    /// Lets a replica that stays at the saved state answer lists and watches. Open watches stay with their server;
+    /// reads of single objects and writes use the current state. So do lists without a revision, except streaming
+    /// lists, which are refused as by a replica that does not catch up in time.
     pub fn lag(&self, saved: &Saved) {
         self.core.faults.set_lag(Some(saved.0.clone()));
     }
 
-    /// The lagging replica has caught up: its open watches go on with what it had missed.
+    /// Lets the lagging replica catch up: its open watches continue with the events that they missed.
     pub fn catch_up(&self) {
         self.core.faults.set_lag(None);
         self.core.faults.signal(|signals| signals.caught_up += 1);

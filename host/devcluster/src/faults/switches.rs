@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::{Garble, Refusal, Requests};
 use crate::{failure::Failure, store::Store};
 
-/// How often something was done to the watches that were open then. A watch remembers what it started with.
+/// Counts of what was done to the open watches. A watch remembers the counts at its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Signals {
     pub(crate) disconnects: u64,
@@ -73,12 +73,12 @@ impl Switches {
         self.plan.lock().delay
     }
 
-    /// What the lagging replica holds, while there is one.
+    /// Returns the state of the lagging replica, if there is one.
     pub(crate) fn lagging(&self) -> Option<Arc<Store>> {
         self.plan.lock().lag.clone()
     }
 
-    /// What the next event of a watch is to suffer.
+    /// Returns the fault of a watch's next event.
     pub(crate) fn take_garble(&self) -> Option<Garble> {
         let mut plan = self.plan.lock();
         plan.garbles.retain(|(_, left)| *left > 0);
@@ -95,7 +95,7 @@ impl Switches {
         take(&mut self.plan.lock().cuts)
     }
 
-    /// What a request of this kind is refused with, and whether it is to be said in the answer's first event.
+    /// Returns the refusal of a request, and whether it is sent in the response's first event.
     pub(crate) fn take_refusal(&self, request: Requests) -> Option<Refusal> {
         let mut plan = self.plan.lock();
         plan.refusals.retain(|(_, _, left)| *left > 0);

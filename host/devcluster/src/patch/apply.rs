@@ -1,5 +1,6 @@
-//! Server-side apply: what a manager says the object is, merged into what it is. What the manager said before and does
-//! not say now is removed, unless somebody else owns it; what somebody else owns and has otherwise is a conflict.
+//! Server-side apply: merges a manager's configuration into the object. A field that the manager applied before and
+//! does not apply now is removed, unless another manager owns it; a field that another manager owns with another
+//! value is a conflict.
 
 use serde_json::{Map, Value};
 
@@ -10,7 +11,7 @@ use crate::{
     meta,
 };
 
-/// Field and owner of each conflict: (owner as messages name it, field as messages show it).
+/// The owner and the field of each conflict, as in messages.
 pub(crate) type Conflicts = Vec<(String, String)>;
 
 pub(crate) fn apply(
@@ -50,7 +51,7 @@ pub(crate) fn apply(
     let mut merged = live.clone();
     merge(&mut merged, config, schema, &mut Vec::new());
     let says_now = FieldSet(applied.into_keys().collect());
-    // The shallowest first: an entry of a list goes as a whole, with what the server filled in.
+    // The shallowest first: an entry of a list is removed as a whole, including fields that the server set.
     let mut gone: Vec<&Path> = said_before.0.iter().filter(|path| !says_now.touches(path)).collect();
     gone.sort_by_key(|path| path.len());
     for path in gone {

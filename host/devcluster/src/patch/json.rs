@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// The patch could not be applied: what the server answers says no more than that.
+/// The patch could not be applied. The server's response has no details.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Inapplicable;
 
@@ -25,7 +25,7 @@ fn step(target: &mut Value, operation: &Value) -> Result<(), Inapplicable> {
             Ok(())
         }
         "test" => {
-            // A test for null holds where nothing is, as the server's library has it.
+            // A test for null succeeds if there is no value, as in the server's library.
             let found = target.pointer(path).cloned().unwrap_or(Value::Null);
             if found == value()? { Ok(()) } else { Err(Inapplicable) }
         }

@@ -1,25 +1,26 @@
-//! How each list of a known kind merges: by the key of its entries, as a set, or not at all. Strategic-merge patch and
-//! server-side apply differ in places, as they do in the Kubernetes types. Lists that are not named here are replaced.
+//! The merge strategy of each list of a known kind: by the key of its entries, as a set, or not at all.
+//! Strategic-merge patch and server-side apply differ in places, as in the Kubernetes types. Lists that are not named
+//! here are replaced.
 
 use serde_json::Value;
 
 /// How a list merges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Merge {
-    /// Entries are objects found by these fields.
+    /// Entries are objects that are identified by these fields.
     Map(&'static [&'static str]),
-    /// Entries are scalars that occur once.
+    /// Entries are unique scalars.
     Set,
     /// The list is one value.
     Atomic,
 }
 
-/// What decides how lists of an object merge.
+/// The source of the merge strategies of an object's lists.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Schema<'a> {
     /// A kind of the table below.
     BuiltIn(&'a str),
-    /// A custom resource: only what every object has, and what its own schema says.
+    /// A custom resource: only the fields of every object, and those of its own schema.
     Custom(Option<&'a Value>),
 }
 
@@ -80,7 +81,7 @@ impl Schema<'_> {
         self.find(path).map_or(Atomic, |(_, apply)| apply)
     }
 
-    /// Whether apply treats the map as one value.
+    /// Returns true if apply treats the map as one value.
     pub(crate) fn is_atomic_map(&self, path: &[String]) -> bool {
         match self {
             Self::BuiltIn(_) => path.last().is_some_and(|last| ATOMIC_MAPS.contains(&last.as_str())),

@@ -1,4 +1,4 @@
-//! The four ways to change an object by a patch. Each is a pure function from an object and a patch to an object.
+//! The four kinds of patch. Each is a pure function from an object and a patch to an object.
 
 pub(crate) mod apply;
 pub(crate) mod json;

@@ -8,7 +8,7 @@ use crate::meta;
 const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const ORDER: &str = "$setElementOrder/";
 
-/// Why a patch is no patch; the answer to the client is 400.
+/// Why a patch is invalid; the response is 400.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub(crate) enum Malformed {
     #[error("map: {0} does not contain declared merge key: {1}")]
@@ -147,8 +147,8 @@ fn list(
     Ok(())
 }
 
-/// Puts the entries that `order` names in its order, the others in the order of `before`. Of two from either side the
-/// named one comes first, unless both were there before in the other order.
+/// Moves the entries that `order` names into its order, the others into the order of `before`. Of two entries from
+/// different sides the named one comes first, unless both existed before in the other order.
 fn reorder(items: &mut Vec<Value>, order: &[Value], before: &[Value], merge: Merge) {
     let key = match merge {
         Merge::Map(keys) => keys.first().copied(),
@@ -175,7 +175,7 @@ fn reorder(items: &mut Vec<Value>, order: &[Value], before: &[Value], merge: Mer
     items.extend(others);
 }
 
-/// A patch as Go prints it, which is how the server quotes one that it cannot take.
+/// Formats a patch as Go does, which is how the server quotes an invalid one.
 pub(crate) fn as_go(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".into(),

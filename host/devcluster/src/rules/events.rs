@@ -1,4 +1,4 @@
-//! Events: one thing with two views, `v1` (stored) and `events.k8s.io/v1`.
+//! Events: one resource in two versions, `v1` (stored) and `events.k8s.io/v1`.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
     meta::{self, Object},
 };
 
-/// (as stored, as events.k8s.io/v1 names it).
+/// (field in the stored version, field in events.k8s.io/v1).
 const NAMES: &[(&str, &str)] = &[
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -22,7 +22,7 @@ const NAMES: &[(&str, &str)] = &[
     ("reportingComponent", "reportingController"),
 ];
 
-/// A stored object as the kind's version shows it. The same object where nothing differs.
+/// Returns a stored object in the kind's version; the same object if nothing differs.
 pub(crate) fn to_view(kind: &Kind, object: &Object) -> Object {
     let api_version = kind.api_version();
     if object["apiVersion"] == api_version.as_str() && object["kind"] == kind.kind.as_str() {
@@ -36,7 +36,7 @@ pub(crate) fn to_view(kind: &Kind, object: &Object) -> Object {
     Arc::new(shown)
 }
 
-/// The reverse: what a client sent in the kind's version as it is stored.
+/// Converts an object from the kind's version to the stored one.
 pub(crate) fn from_view(kind: &Kind, mut object: Value) -> Value {
     if kind.group == "events.k8s.io" {
         rename(&mut object, |(stored, viewed)| (viewed, stored));
@@ -62,8 +62,8 @@ fn rename(object: &mut Value, direction: impl Fn((&'static str, &'static str)) -
     }
 }
 
-/// `event` is in the stored form, whose fields the causes name. One with an eventTime is held to newer rules, and one
-/// that comes in the newer view to the strictest.
+/// `event` is in the stored version, whose fields the causes name. An Event with an eventTime is checked by newer
+/// rules, and one in the newer version by the strictest.
 pub(super) fn check_create(kind: &Kind, event: &Value, causes: &mut Vec<Cause>) {
     let text = |field: &str| meta::text(event, &[field]);
     let (own, about) = (meta::namespace(event), meta::text(event, &["involvedObject", "namespace"]));

@@ -1,4 +1,4 @@
-//! Rules of metadata that hold for every kind.
+//! Rules of metadata for all kinds.
 
 use serde_json::Value;
 
@@ -13,13 +13,13 @@ const LABEL_VALUE: &str = "a valid label must be an empty string or consist of a
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
     '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-/// Keys and values of all annotations together.
+/// The most bytes of all keys and values of annotations together.
 const ANNOTATIONS_BYTES: usize = 256 * 1024;
 
 pub(super) fn check(kind: &Kind, object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let name = meta::name(object);
-    // RBAC names are paths of any kind.
+    // RBAC names are path segments of any form.
     let free = kind.group == "rbac.authorization.k8s.io";
     if name.is_empty() {
         causes.push(Cause::required("metadata.name", "name or generateName is required"));
@@ -49,7 +49,7 @@ pub(super) fn check(kind: &Kind, object: &Value) -> Vec<Cause> {
     for finalizer in finalizers.clone() {
         check_key("metadata.finalizers", finalizer, &mut causes);
     }
-    // Custom resources are checked by the generic rules alone.
+    // Custom resources are only checked by the generic rules.
     for (index, finalizer) in finalizers.enumerate().filter(|_| !kind.custom) {
         let standard = matches!(finalizer, "orphan" | "foregroundDeletion" | "kubernetes");
         if !finalizer.contains('/') && !standard {

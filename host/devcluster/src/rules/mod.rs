@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::{failure::Cause, kinds::Kind, meta};
 
-/// Defaults that the API server's types have: they belong to whoever writes the object.
+/// Sets the defaults of the API server's types, which belong to the author of the object.
 pub(crate) fn default(kind: &Kind, object: &mut Value) {
     if let Some(schema) = &kind.schema {
         schema::shape(schema, object);
@@ -30,14 +30,15 @@ pub(crate) fn default(kind: &Kind, object: &mut Value) {
     }
 }
 
-/// Fields of a custom resource that its schema does not know, sorted. The built-in kinds have types instead.
+/// Returns the fields of a custom resource that its schema does not have, sorted. The built-in kinds have types
+/// instead.
 pub(crate) fn unknown_fields(kind: &Kind, object: &Value) -> Vec<String> {
     let mut unknown = kind.schema.as_ref().map(|schema| schema::unknown(schema, object)).unwrap_or_default();
     unknown.sort();
     unknown
 }
 
-/// Adds to a new Pod the token of its ServiceAccount, the stored object of which is `account`.
+/// Adds to a new Pod the token of its ServiceAccount; `account` is the stored ServiceAccount.
 pub(crate) fn mount_token(pod: &mut Value, account: Option<&Value>) {
     pods::mount_token(pod, account);
 }
@@ -53,7 +54,7 @@ pub(crate) fn prepare_create(kind: &Kind, object: &mut Value, now: &str) {
     }
 }
 
-/// Takes back what this endpoint may not change.
+/// Reverts changes that this endpoint does not permit.
 pub(crate) fn prepare_update(kind: &Kind, subresource: &str, old: &Value, new: &mut Value) {
     match subresource {
         "status" => {
@@ -105,7 +106,7 @@ pub(crate) fn check_create(kind: &Kind, object: &Value) -> Vec<Cause> {
 pub(crate) fn check_update(kind: &Kind, subresource: &str, old: &Value, new: &Value) -> Vec<Cause> {
     let mut causes = metadata::check(kind, new);
     if kind.is("pods") {
-        // Both passes over a Pod look at metadata, and both report mistakes.
+        // Both validations of a Pod check metadata, and both report mistakes.
         causes.extend(causes.clone());
     }
     metadata::check_update(old, new, &mut causes);

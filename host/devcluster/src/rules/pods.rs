@@ -1,4 +1,4 @@
-//! Rules of Pods: defaults that clients see, required fields, what an update may change.
+//! Rules of Pods: visible defaults, required fields, permitted updates.
 
 use serde_json::{Map, Value, json};
 
@@ -9,11 +9,11 @@ const UPDATABLE: &str = "pod updates may not change fields other than `spec.cont
     `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
     tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-/// Where a container finds the token of its ServiceAccount.
+/// The mount path of a ServiceAccount's token.
 const TOKEN_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Adds the volume with the token of the Pod's ServiceAccount and mounts it into each container that has nothing there,
-/// as the admission plugin ServiceAccount does. `account` is the stored ServiceAccount, if there is one.
+/// Adds the volume with the token of the Pod's ServiceAccount and mounts it into each container without a mount at
+/// that path, as the admission plugin ServiceAccount does. `account` is the stored ServiceAccount, if there is one.
 pub(super) fn mount_token(pod: &mut Value, account: Option<&Value>) {
     let wanted = |object: &Value, path: &[&str]| meta::at(object, path).and_then(Value::as_bool);
     let of_account = account.and_then(|account| wanted(account, &["automountServiceAccountToken"]));
@@ -48,7 +48,8 @@ pub(super) fn mount_token(pod: &mut Value, account: Option<&Value>) {
     }
 }
 
-/// Five letters that follow from the Pod's name and time, so that the names of other objects do not depend on them.
+/// Returns five letters that are derived from the Pod's name and time, so that the names of other objects do not
+/// depend on them.
 fn suffix(pod: &Value) -> String {
     let parts = [meta::namespace(pod), meta::name(pod), meta::text(pod, &["metadata", "creationTimestamp"])];
     // FNV-1a.
@@ -99,7 +100,7 @@ pub(super) fn prepare_create(pod: &mut Value) {
     meta::set(pod, &["status"], status);
 }
 
-/// Defaults of the types, filled in at every write.
+/// Sets the defaults of the types, which happens at every write.
 pub(super) fn default_spec(pod: &mut Value) {
     let spec = meta::object(pod).entry("spec").or_insert(Value::Null);
     for (field, value) in [
@@ -236,7 +237,7 @@ pub(super) fn check_status(pod: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Whether the Pod's Ready condition is true.
+/// Returns true if the Pod's Ready condition is true.
 pub(crate) fn is_ready(pod: &Value) -> bool {
     meta::condition(pod, "Ready").is_some_and(|c| c["status"] == "True")
 }

@@ -1,6 +1,6 @@
-//! Custom resources held against their version's structural schema: what it does not know is pruned, defaults are
-//! filled in, types, required fields, enumerations and bounds are checked. Patterns, formats, CEL rules and the
-//! combinations (`oneOf` and its kin) are left out.
+//! Validates custom resources by their version's structural schema: unknown fields are pruned, defaults are set,
+//! types, required fields, enumerations and bounds are checked. Patterns, formats, CEL rules and the combinations
+//! (such as `oneOf`) are not supported.
 
 use serde_json::{Map, Value};
 
@@ -10,20 +10,21 @@ const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 const EMBEDDED: &str = "x-kubernetes-embedded-resource";
 const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
 
-/// Takes out what the schema does not know, then fills in its defaults.
+/// Prunes fields that the schema does not have, then sets its defaults.
 pub(super) fn shape(schema: &Value, object: &mut Value) {
     prune(schema, object, true, "", &mut Vec::new());
     default(schema, object);
 }
 
-/// The paths of what the schema does not know.
+/// Returns the paths of fields that the schema does not have.
 pub(super) fn unknown(schema: &Value, object: &Value) -> Vec<String> {
     let mut unknown = Vec::new();
     prune(schema, &mut object.clone(), true, "", &mut unknown);
     unknown
 }
 
-/// `whole`: the value is an object of the API, which has type and metadata whatever the schema says.
+/// Prunes a value. `whole` means that the value is an object of the API, which has type and metadata whatever the
+/// schema contains.
 fn prune(schema: &Value, value: &mut Value, whole: bool, path: &str, pruned: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
@@ -72,7 +73,7 @@ fn default(schema: &Value, value: &mut Value) {
     }
 }
 
-/// What of the object is against the schema. What was so before and is unchanged is let be.
+/// Adds the violations of the schema, except those of unchanged fields.
 pub(super) fn check(schema: &Value, old: Option<&Value>, object: &Value, causes: &mut Vec<Cause>) {
     let fields = object.as_object().into_iter().flatten().filter(|(name, _)| *name != "metadata");
     require(schema, object, "", causes);
@@ -181,7 +182,7 @@ fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
     schema.get("properties").and_then(Value::as_object).into_iter().flat_map(Map::iter)
 }
 
-/// The schema of a field: its own, or that of every field.
+/// Returns the schema of a field: its own, or that of all fields.
 fn field<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
     let own = schema.get("properties").and_then(|properties| properties.get(name));
     own.or_else(|| schema.get("additionalProperties").filter(|schema| schema.is_object()))

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{failure::Cause, meta};
 
-/// The label that the server adds counts as written by whoever makes the Namespace.
+/// Adds the server's label. It counts as written by the author of the Namespace.
 pub(super) fn label_namespace(object: &mut Value) {
     let name = meta::name(object).to_owned();
     meta::set(object, &["metadata", "labels", "kubernetes.io/metadata.name"], name);
@@ -15,7 +15,7 @@ pub(super) fn namespace(object: &mut Value) {
     meta::set(object, &["status"], json!({"phase": "Active"}));
 }
 
-/// `stringData` is only ever written: it is stored under `data`.
+/// Moves `stringData`, which is write-only, to `data`.
 pub(super) fn secret(object: &mut Value) {
     meta::default(object, &["type"], "Opaque");
     if let Some(Value::Object(plain)) = meta::remove(object, &["stringData"]) {
@@ -27,7 +27,7 @@ pub(super) fn secret(object: &mut Value) {
     config_map(object);
 }
 
-/// An empty map of data counts as absent and has no field manager.
+/// Removes an empty map of data, which counts as absent and has no field manager.
 pub(super) fn config_map(object: &mut Value) {
     for field in ["data", "binaryData"] {
         if object.get(field).and_then(Value::as_object).is_some_and(serde_json::Map::is_empty) {
@@ -65,7 +65,7 @@ pub(super) fn check_lease(lease: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Standard, with padding.
+/// Encodes standard base64 with padding.
 pub(crate) fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);

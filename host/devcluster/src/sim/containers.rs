@@ -112,7 +112,7 @@ fn set_ready(pod: &mut Value, ready: bool, reason: &str, now: &str) {
     }
 }
 
-/// Others' conditions stay; a condition whose status stays keeps its time.
+/// Sets a condition. Other writers' conditions stay; a condition whose status stays keeps its time.
 fn set_condition(pod: &mut Value, mut condition: Value) {
     let kind = condition["type"].clone();
     let conditions = meta::array(meta::object(&mut pod["status"]).entry("conditions").or_insert(Value::Null));

@@ -1,4 +1,4 @@
-//! The Events that scheduler and kubelet leave beside a Pod; a repeated one is counted, not written again.
+//! The Events of scheduler and kubelet about a Pod. A repeated Event is counted instead of created again.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ type Words<'a> = (&'a str, &'a str, &'a str, &'a str);
 pub(super) const UNSCHEDULABLE: Words<'static> =
     ("Warning", "FailedScheduling", "default-scheduler", "0 nodes are available.");
 
-/// What the kubelet says about a step; the scheduler's words name the node.
+/// Returns the kubelet's Event for a step; the scheduler's Events name the node.
 pub(super) fn of(step: Step) -> Option<Words<'static>> {
     match step {
         Step::Start | Step::Restart => Some(("Normal", "Started", "kubelet", "Container started")),
@@ -32,7 +32,7 @@ pub(super) fn emit(state: &mut State, core: &Core, pod: &Value, (kind, reason, c
     let Some(events) = state.kinds.find("", "v1", "events") else { return };
     let now = core.clock.now();
     let uid = meta::uid(pod);
-    // One Event for a Pod's life and a reason; the uid distinguishes lives.
+    // One Event per Pod's life and reason; the uid distinguishes lives.
     let name = format!("{}.{}.{}", meta::name(pod), uid.get(..8).unwrap_or(uid), reason.to_lowercase());
     let key = Key::new(meta::namespace(pod), &name);
     let write = Write {
@@ -66,7 +66,7 @@ pub(super) fn emit(state: &mut State, core: &Core, pod: &Value, (kind, reason, c
         write::create(state, &core.clock, &write, Some(&key.namespace), event)
     };
     if let Err(failure) = written {
-        // A Namespace that is being emptied takes no new Events.
+        // A Namespace that is being deleted accepts no new Events.
         tracing::debug!(name, ?failure, "an Event was refused");
     }
 }

@@ -1,5 +1,5 @@
-//! A scheduler and a kubelet, simulated: what makes Pods live. It looks at changes like any controller and acts when
-//! something is due; everything it does follows from the Pods, the seed and the clock.
+//! A simulated scheduler and kubelet. The simulation observes changes like any controller and acts when a step is
+//! due; everything it does depends on the Pods, the seed and the clock.
 
 mod containers;
 mod events;
@@ -23,29 +23,29 @@ use crate::{
     write::{self, Write},
 };
 
-/// How a Pod behaves is said by this annotation: `crash` (exits with 1, again and again), `oom` (the same, killed for
+/// The annotation that controls how a Pod behaves: `crash` (exits with 1, repeatedly), `oom` (the same, killed for
 /// its memory), `finish` (exits with 0), `fail` (exits with 1 and is not restarted), `pending` (is never scheduled).
 /// Without it the Pod runs until it is deleted.
 pub const BEHAVIOUR: &str = "devcluster.podium.dev/behaviour";
 
-/// How long each step of a Pod's life takes.
+/// The duration of each step of a Pod's life.
 #[derive(Clone, Debug)]
 pub struct Pace {
-    /// From creation to a node.
+    /// Time from creation to a node.
     pub schedule: Duration,
-    /// From a node to running, plus up to half of it by the seed.
+    /// Time from a node to running, plus up to half of it depending on the seed.
     pub start: Duration,
-    /// From running to an exit, of a Pod that exits.
+    /// Time from running to an exit, for a Pod that exits.
     pub run: Duration,
-    /// Before the first restart; doubled with each.
+    /// Time before the first restart; doubled by each further one.
     pub back_off: Duration,
     pub longest_back_off: Duration,
-    /// From a deletion to the end, if the Pod's own grace is not shorter.
+    /// Time from a deletion to the end, if the Pod's own grace period is not shorter.
     pub terminate: Duration,
 }
 
 impl Default for Pace {
-    /// Quick enough to watch; back-off as a real kubelet has it.
+    /// Returns times that are short enough to watch, with the back-off of a real kubelet.
     fn default() -> Self {
         Self {
             schedule: Duration::from_millis(20),
@@ -58,7 +58,7 @@ impl Default for Pace {
     }
 }
 
-/// Stops and continues the simulated scheduler and kubelet.
+/// Pauses and resumes the simulated scheduler and kubelet.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Simulation {
@@ -66,7 +66,7 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// Pods stay as they are; what was due meanwhile happens on [`resume`](Self::resume).
+    /// Stops all Pods from changing; steps that become due meanwhile happen after [`resume`](Self::resume).
     pub fn pause(&self) {
         self.paused.send_replace(true);
     }
@@ -125,11 +125,11 @@ struct Life {
 struct Kubelet {
     pace: Pace,
     seen: u64,
-    /// Whose history `seen` is of.
+    /// The epoch of `seen`.
     epoch: u64,
-    /// By uid; Pods for which nothing is due are not in it.
+    /// Next steps by uid, without Pods for which no step is due.
     lives: BTreeMap<String, Life>,
-    /// Whose turn it is among the nodes.
+    /// The next node of the round robin.
     turn: u64,
     addresses: u32,
 }
@@ -139,7 +139,7 @@ impl Kubelet {
         self.look(state, core.clock.now_millis());
         loop {
             let now = core.clock.now_millis();
-            // The earliest first; Pods due together in the order of their names.
+            // The earliest first; Pods that are due together in the order of their names.
             let due = self.lives.iter().filter(|(_, life)| life.due <= now);
             let Some(uid) = due.min_by_key(|(_, life)| (life.due, life.key.clone())).map(|(uid, _)| uid.clone()) else {
                 return;
@@ -153,7 +153,7 @@ impl Kubelet {
         }
     }
 
-    /// Plans for what changed since the last look.
+    /// Plans steps for the changes since the last call.
     fn look(&mut self, state: &mut State, now: i64) {
         if std::mem::replace(&mut self.epoch, state.store.epoch()) != self.epoch {
             self.seen = 0;
@@ -213,8 +213,8 @@ impl Kubelet {
         }
     }
 
-    /// Of the nodes that are ready and fit one with the fewest Pods of the same controller, as the real scheduler
-    /// spreads them; among those in turn, beginning where the seed says.
+    /// Returns a ready node that fits with the fewest Pods of the same controller, as the real scheduler spreads
+    /// them; equal nodes take turns, and the seed determines the first.
     fn schedule(
         &mut self,
         state: &mut State,
@@ -234,7 +234,7 @@ impl Kubelet {
         let in_turn = (0..count).filter_map(|step| nodes.get(usize::try_from((self.turn + step) % count).ok()?));
         let siblings = siblings_by_node(state, key, pod);
         let Some(node) = in_turn.min_by_key(|node| siblings.get(node.as_str()).copied().unwrap_or_default()) else {
-            // Looked at again in a while: nodes may come.
+            // Tried again later, because nodes may be added.
             let due = core.clock.now_millis() + 1000;
             self.lives.insert(uid.to_owned(), Life { key: key.clone(), step: Step::Bind, due });
             let now = core.clock.now();
@@ -249,7 +249,7 @@ impl Kubelet {
     }
 }
 
-/// How many Pods of the same controller each node has.
+/// Returns how many Pods of the same controller each node has.
 fn siblings_by_node<'a>(state: &'a State, key: &'a Key, pod: &Value) -> BTreeMap<&'a str, usize> {
     let mut nodes = BTreeMap::new();
     let Some(owner) = controller(pod) else { return nodes };
@@ -262,7 +262,7 @@ fn siblings_by_node<'a>(state: &'a State, key: &'a Key, pod: &Value) -> BTreeMap
     nodes
 }
 
-/// The uid of the owner that manages the object.
+/// Returns the uid of the owner that manages the object.
 fn controller(object: &Value) -> Option<&str> {
     let owners = meta::list(object, &["metadata", "ownerReferences"]);
     owners.iter().find(|owner| owner["controller"] == true).and_then(|owner| owner["uid"].as_str())
@@ -312,7 +312,7 @@ fn report(
     .map(drop)
 }
 
-/// A node as its kubelet reports it.
+/// Returns a node as its kubelet reports it.
 pub(crate) fn node(index: usize, now: &str) -> Value {
     let name = format!("node-{index}");
     let condition = |kind: &str, status: &str, reason: &str, message: &str| {

@@ -1,4 +1,4 @@
-//! What happens next to a Pod, and after how long: read off the Pod alone.
+//! The next step of a Pod and its delay, derived only from the Pod.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(super) fn plan(pod: &Value, pace: &Pace) -> Option<(Step, Duration)> {
     let behaviour = meta::annotation(pod, BEHAVIOUR).unwrap_or_default();
     if meta::is_terminating(pod) {
         let grace = meta::at(pod, &["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_u64).unwrap_or(0);
-        // At grace 0 the kubelet is done; finalizers hold the object.
+        // With a grace period of 0 the kubelet is done; finalizers keep the object.
         return (bound && grace > 0).then(|| (Step::Terminate, pace.terminate.min(Duration::from_secs(grace))));
     }
     if !bound {
@@ -49,7 +49,7 @@ fn running(pod: &Value, behaviour: &str, pace: &Pace) -> Option<(Step, Duration)
     }
 }
 
-/// Doubled with each restart.
+/// Returns the back-off, which doubles with each restart.
 pub(super) fn back_off(status: &Value, pace: &Pace) -> Duration {
     let restarts = status["restartCount"].as_u64().unwrap_or(0).min(16);
     pace.back_off.saturating_mul(1 << restarts).min(pace.longest_back_off)

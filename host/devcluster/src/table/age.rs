@@ -1,8 +1,8 @@
-//! Durations as kubectl shows them.
+//! Durations in kubectl's format.
 
 use crate::clock;
 
-/// The time from `start` (RFC 3339) to now.
+/// Formats the time from `start` (RFC 3339) to now.
 pub(super) fn since(start: &str, now_millis: i64) -> String {
     match clock::parse(start) {
         Some(start) => human((now_millis - start).max(0) / 1000),
@@ -10,7 +10,7 @@ pub(super) fn since(start: &str, now_millis: i64) -> String {
     }
 }
 
-/// As client-go's `HumanDuration`: two units while the first is small.
+/// Formats seconds like client-go's `HumanDuration`: two units while the first is small.
 pub(super) fn human(seconds: i64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     let pair = |big: i64, unit: char, small: i64, smaller: char| {

@@ -1,11 +1,11 @@
-//! The other built-in kinds; those not named have a name and an age.
+//! The other built-in kinds; kinds that are not named have a name and an age.
 
 use serde_json::{Value, json};
 
 use super::age;
 use crate::meta;
 
-/// The cells of an object at a time in milliseconds.
+/// Returns the cells of an object at a time in milliseconds.
 pub(super) type Row = fn(&Value, i64) -> Vec<Value>;
 
 pub(super) fn printer(resource: &str) -> (&'static [&'static str], Row) {
@@ -100,7 +100,7 @@ fn node(object: &Value, now: i64) -> Vec<Value> {
     ]
 }
 
-/// Both views come here: names of the newer one are looked for second.
+/// Returns the cells of an Event of either version; fields of the newer one are read second.
 fn event(object: &Value, now: i64) -> Vec<Value> {
     let either = |paths: [&[&str]; 3]| -> String {
         paths.iter().map(|path| meta::text(object, path)).find(|t| !t.is_empty()).unwrap_or_default().to_owned()

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{kinds::Kind, meta};
 
-/// How one kind is printed.
+/// The columns and cells of one kind.
 pub(crate) struct Printer<'a> {
     columns: Vec<Column>,
     row: Row<'a>,
@@ -20,7 +20,7 @@ enum Row<'a> {
     Custom(&'a [Value]),
 }
 
-/// One column; priority 1 is shown by `-o wide` alone.
+/// One column; only `-o wide` shows priority 1.
 struct Column {
     name: String,
     kind: String,
@@ -33,7 +33,7 @@ impl Column {
     }
 }
 
-/// Words for columns: a leading `+` makes one wide, a leading `#` an integer.
+/// Parses columns: a leading `+` makes one wide, a leading `#` an integer.
 fn columns(words: &[&str]) -> Vec<Column> {
     words
         .iter()

@@ -1,4 +1,4 @@
-//! Pods: READY, STATUS and RESTARTS are worked out as the API server's printer does.
+//! Pods: READY, STATUS and RESTARTS are computed like in the API server's printer.
 
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ fn restarts(statuses: &[Value], now_millis: i64) -> String {
     }
 }
 
-/// The one word that says how the Pod is.
+/// Returns the word in the column STATUS.
 pub(super) fn reason(pod: &Value) -> String {
     let mut reason = match meta::text(pod, &["status", "reason"]) {
         "" => meta::text(pod, &["status", "phase"]).to_owned(),

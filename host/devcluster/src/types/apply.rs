@@ -1,5 +1,5 @@
-//! What server-side apply finds wrong with an applied object before it is merged: fields that its schema does not
-//! declare and values of another type, in the words of structured-merge-diff.
+//! The errors that server-side apply finds in an applied object before the merge: fields that its schema does not
+//! declare and values of another type, in the messages of structured-merge-diff.
 
 use serde_json::{Map, Value};
 
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// Path and message of each mismatch between the object and its type.
+/// Returns path and message of each mismatch between the object and its type.
 pub(crate) fn mismatches(kind: &Struct, object: &Value, schema: Schema<'_>) -> Vec<String> {
     let mut walk = Walk { schema, plain: Vec::new(), shown: Vec::new(), wrong: Vec::new() };
     match object {
@@ -24,9 +24,9 @@ pub(crate) fn mismatches(kind: &Struct, object: &Value, schema: Schema<'_>) -> V
 
 struct Walk<'a> {
     schema: Schema<'a>,
-    /// Names of fields alone, as the schema looks lists up.
+    /// Names of fields only, by which the schema looks lists up.
     plain: Vec<String>,
-    /// Steps as [`fields::display`] shows them.
+    /// Steps in the format of [`fields::display`].
     shown: Vec<String>,
     wrong: Vec<String>,
 }
@@ -46,7 +46,7 @@ impl Walk<'_> {
                     self.shown.push(format!("f:{name}"));
                     self.wrong("field not declared in schema");
                     self.shown.pop();
-                    // The first one ends the look at its siblings.
+                    // The first error ends the check of its siblings.
                     return;
                 }
             }
@@ -113,12 +113,12 @@ impl Walk<'_> {
     }
 }
 
-/// A value as Go prints one behind a pointer.
+/// Formats a value as Go prints one behind a pointer.
 fn pointer(value: &Value) -> String {
     format!("&{{{}}}", strategic::as_go(value))
 }
 
-/// A value as Go would have it in a program.
+/// Formats a value in Go's syntax.
 fn syntax(value: &Value) -> String {
     let joined = |parts: Vec<String>| parts.join(", ");
     match value {

@@ -1,6 +1,5 @@
-//! Decodes an object into what its Go type holds: unknown fields are dropped and reported, and so are duplicates; a
-//! value of another type is an error. Works on a JSON body, in the order of the body, and on a value that a patch has
-//! made.
+//! Decodes an object into its Go type: unknown fields are dropped and reported, and so are duplicates; a value of
+//! another type is an error. Decodes a JSON body, in the order of the body, and the result of a patch.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -9,14 +8,14 @@ use serde_json::{Map, Number, Value};
 
 use super::{Field, Struct, Type, Wrong, scalar};
 
-/// Strict errors that are reported at most, as in the API server.
+/// The most strict errors that are reported, as in the API server.
 const STRICT_ERRORS: usize = 100;
 
-/// What decoding has made of an input that is JSON.
+/// The result of decoding valid JSON.
 #[derive(Clone, Debug)]
 pub(crate) struct Decoded {
     pub(crate) object: Value,
-    /// What a strict decoder refuses: unknown and duplicate fields, in the API server's words.
+    /// The errors of a strict decoder: unknown and duplicate fields, in the API server's messages.
     pub(crate) strict: Vec<String>,
     /// The names of the duplicate fields.
     pub(crate) duplicates: Vec<String>,
@@ -26,7 +25,7 @@ pub(crate) struct Decoded {
 /// Decodes one object of the type.
 ///
 /// # Errors
-/// When the input is not JSON.
+/// Returns an error if the input is not JSON.
 pub(crate) fn decode<'de, D: Deserializer<'de>>(kind: &Struct, input: D) -> Result<Decoded, D::Error> {
     decode_at(Place::Struct(kind), input)
 }
@@ -34,15 +33,15 @@ pub(crate) fn decode<'de, D: Deserializer<'de>>(kind: &Struct, input: D) -> Resu
 /// Decodes the operations of a JSON patch.
 ///
 /// # Errors
-/// When the input is not JSON.
+/// Returns an error if the input is not JSON.
 pub(crate) fn decode_operations<'de, D: Deserializer<'de>>(input: D) -> Result<Decoded, D::Error> {
     decode_at(Place::Type(&Type::List(Box::new(Type::Struct("patch.Operation")), "")), input)
 }
 
-/// Decodes a value of no type, in which only duplicate fields are reported.
+/// Decodes a value without a type, in which only duplicate fields are reported.
 ///
 /// # Errors
-/// When the input is not JSON.
+/// Returns an error if the input is not JSON.
 pub(crate) fn decode_any<'de, D: Deserializer<'de>>(input: D) -> Result<Decoded, D::Error> {
     decode_at(Place::Type(&Type::Any), input)
 }
@@ -53,12 +52,12 @@ fn decode_at<'de, D: Deserializer<'de>>(place: Place<'_>, input: D) -> Result<De
     Ok(Decoded { object, strict: walk.strict, duplicates: walk.duplicates, wrong: walk.wrong })
 }
 
-/// Where in the object the decoder is, and what it has found.
+/// The decoder's position in the object, and the errors so far.
 #[derive(Debug, Default)]
 struct Walk {
-    /// As strict errors show it: `spec.containers[0]`.
+    /// The path in the format of strict errors: `spec.containers[0]`.
     path: String,
-    /// As type errors show it: names of fields alone, and the struct that has the last of them.
+    /// The path in the format of type errors: only names of fields, and the struct of the last one.
     fields: Vec<String>,
     owner: Option<&'static str>,
     strict: Vec<String>,
@@ -99,7 +98,8 @@ impl Walk {
         Value::Null
     }
 
-    /// An error of a type that reads JSON in its own way ends Go's decoder, so it counts before errors of other types.
+    /// Records the error of a type with its own JSON decoder. Such an error ends Go's decoder, so it takes precedence
+    /// over errors of other types.
     fn wrong_text(&mut self, text: String) -> Value {
         if !matches!(self.wrong, Some(Wrong::Text(_))) {
             self.wrong = Some(Wrong::Text(text));
@@ -108,7 +108,7 @@ impl Walk {
     }
 }
 
-/// The type of a place: a field's, or the whole object's.
+/// The type at a position: that of a field, or of the whole object.
 #[derive(Clone, Copy)]
 enum Place<'a> {
     Type(&'a Type),
@@ -128,7 +128,7 @@ impl<'a> Seed<'a> {
 
     fn mismatch(self, found: Value) -> Value {
         match self.place {
-            // A quantity takes any JSON for its text.
+            // A quantity accepts any JSON as its text.
             Place::Type(Type::Quantity) => self.walk.wrong_text(scalar::QUANTITY.to_owned()),
             Place::Type(expected) => self.walk.wrong_type(found, expected),
             Place::Struct(expected) => self.walk.wrong_type(found, &Type::Struct(expected.name)),
@@ -234,7 +234,7 @@ impl<'a> Seed<'a> {
 }
 
 impl Field {
-    /// Whether Go writes the value: null stands for an absent one, and so does an empty one of an optional field.
+    /// Returns true if Go encodes the value: null means absence, and so does an empty value of an optional field.
     fn keeps(&self, value: &Value) -> bool {
         if !self.optional || self.pointer {
             return !value.is_null();
@@ -251,8 +251,7 @@ impl Field {
 }
 
 impl Type {
-    /// Puts the value of a duplicate field in the place of the value before it. Go decodes a struct or a map into what
-    /// is there already.
+    /// Replaces the previous value of a duplicate field. Go decodes a struct or a map into the existing one.
     fn absorb(&self, before: &mut Value, value: Value) {
         match (self, before, value) {
             (Self::Struct(name), Value::Object(before), Value::Object(value)) => {
@@ -271,7 +270,7 @@ impl Type {
     }
 }
 
-/// What null stands for in a list or a map.
+/// Returns the value of null in a list or a map.
 fn zero(kind: &Type) -> Value {
     match kind {
         Type::Bool => false.into(),

@@ -1,6 +1,6 @@
-//! The Go types behind the built-in kinds, read from `table.txt`: which fields an object may have and of which type
-//! each is. `tests/controlplane/types` writes the table from k8s.io/api and documents its format. Which values are
-//! valid is decided in `rules`, not here.
+//! The Go types of the built-in kinds, read from `table.txt`: the fields of an object and their types.
+//! `tests/controlplane/types` generates the table from k8s.io/api and documents its format. `rules` decides which
+//! values are valid.
 
 mod apply;
 mod decode;
@@ -24,7 +24,7 @@ static TYPES: LazyLock<BTreeMap<&'static str, Struct>> = LazyLock::new(|| {
     lines.chain([OPERATION]).map(Struct::parse).map(|parsed| (parsed.name, parsed)).collect()
 });
 
-/// Every custom resource: its metadata is typed, everything else is left to the schema of its definition.
+/// All custom resources: their metadata is typed, and the schema of their definition covers everything else.
 static CUSTOM: LazyLock<Struct> = LazyLock::new(|| Struct {
     open: true,
     ..Struct::parse("custom.Resource kind?:string apiVersion?:string metadata?:meta.ObjectMeta")
@@ -33,9 +33,9 @@ static CUSTOM: LazyLock<Struct> = LazyLock::new(|| Struct {
 /// A Go struct.
 #[derive(Clone, Debug)]
 pub(crate) struct Struct {
-    /// With the API group's first word in front: `core.Pod`.
+    /// The name, prefixed by the first word of the API group: `core.Pod`.
     pub(crate) name: &'static str,
-    /// In the order of the Go struct.
+    /// Fields in the order of the Go struct.
     pub(crate) fields: Vec<Field>,
     /// Whether fields that are not in the list are kept.
     open: bool,
@@ -45,36 +45,36 @@ pub(crate) struct Struct {
 pub(crate) struct Field {
     pub(crate) name: &'static str,
     pub(crate) kind: Type,
-    /// Whether Go leaves the field out of JSON when it is empty.
+    /// Whether Go omits the field from JSON if it is empty.
     optional: bool,
-    /// Whether the API requires the field, as OpenAPI has it.
+    /// Whether the API requires the field, as in OpenAPI.
     pub(crate) required: bool,
-    /// A pointer to a zero value is not empty.
+    /// Whether the field is a pointer, so that a zero value is not empty.
     pointer: bool,
-    /// The embedded structs that the field belongs to, joined by dots.
+    /// The embedded structs that contain the field, joined by dots.
     embedded: String,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Type {
     Bool,
-    /// The name that Go prints for the type.
+    /// A string, with Go's name of the type.
     String(&'static str),
     Int32,
     Int64,
     Float64,
-    /// Base64 in JSON.
+    /// Bytes, base64 in JSON.
     Bytes,
     Time,
     MicroTime,
     Quantity,
     IntOrString,
     Any,
-    /// The name of the struct in the table.
+    /// A struct, with its name in the table.
     Struct(&'static str),
-    /// With the name that Go prints, empty for a list without a name of its own.
+    /// A list, with Go's name of the type; empty if it has no name of its own.
     List(Box<Type>, &'static str),
-    /// With text as keys; the name as for a list.
+    /// A map with text as keys, with the name as for a list.
     Map(Box<Type>, &'static str),
 }
 
@@ -85,12 +85,12 @@ impl Struct {
         Self { name, fields: words.filter_map(Field::parse).collect(), open: false }
     }
 
-    /// The struct of a kind's objects.
+    /// Returns the struct of a kind's objects.
     pub(crate) fn of(kind: &Kind) -> &'static Self {
         if kind.custom { &CUSTOM } else { Self::of_object(&kind.group, &kind.kind) }
     }
 
-    /// The struct of a subresource's request body.
+    /// Returns the struct of a subresource's request body.
     pub(crate) fn of_subresource(kind: &Kind, subresource: &str) -> &'static Self {
         let own = kind.subresources.iter().find(|sub| sub.name == subresource);
         own.map_or_else(|| Self::of(kind), |sub| Self::of_object(sub.group_version.0, sub.kind))
@@ -101,12 +101,12 @@ impl Struct {
         Self::named(&format!("{group}.{kind}"))
     }
 
-    /// A test holds the table to having every struct that is asked for.
+    /// Returns the struct of this name. A test verifies that the table has every requested struct.
     pub(crate) fn named(name: &str) -> &'static Self {
         TYPES.get(name).unwrap_or(&CUSTOM)
     }
 
-    /// The name without the group: Go's own.
+    /// Returns the name without the group, which is Go's own.
     pub(crate) fn short_name(&self) -> &'static str {
         self.name.split_once('.').map_or(self.name, |(_, name)| name)
     }
@@ -165,7 +165,7 @@ impl Type {
         })
     }
 
-    /// As Go's error messages name the type.
+    /// Returns the type's name in Go's error messages.
     fn shown(&self) -> String {
         match self {
             Self::Bool => "bool".into(),

@@ -1,8 +1,8 @@
-//! The types that Go reads from JSON in their own way: times, quantities and base64.
+//! The types with their own JSON decoders in Go: times, quantities and base64.
 
 use jiff::Timestamp;
 
-/// The layout of RFC 3339 as Go names its elements, with the digits of each.
+/// The layout of RFC 3339 with Go's names of its elements and their digits.
 const LAYOUT: [(&str, usize); 11] = [
     ("2006", 4),
     ("-", 0),
@@ -19,7 +19,7 @@ const LAYOUT: [(&str, usize); 11] = [
 pub(super) const QUANTITY: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
-/// A time as Go writes it again: in UTC, in seconds or microseconds.
+/// Formats a time like Go: in UTC, in seconds or microseconds.
 pub(super) fn time(text: &str, micro: bool) -> Result<String, String> {
     let layout = if micro { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };
     match unparsed(text, micro) {
@@ -36,9 +36,9 @@ pub(super) fn time(text: &str, micro: bool) -> Result<String, String> {
 
 /// Why a text is not a time.
 enum Unparsed<'a> {
-    /// The rest of the text that the layout does not fit, and the element of the layout that it should begin with.
+    /// The rest of the text that does not match the layout, and the expected element of the layout.
     Text(&'a str, &'static str),
-    /// A number that is too large or too small.
+    /// A number out of range.
     Range(&'static str),
 }
 
@@ -72,7 +72,7 @@ fn unparsed(text: &str, micro: bool) -> Option<Unparsed<'_>> {
     (zone != "Z" && !offset).then_some(Unparsed::Text(zone, "Z07:00"))
 }
 
-/// Whether the text is a quantity.
+/// Returns an error if the text is not a quantity.
 pub(super) fn quantity(text: &str) -> Result<(), String> {
     let number = text.strip_prefix(['+', '-']).unwrap_or(text);
     let end = number.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(number.len());
@@ -91,7 +91,7 @@ pub(super) fn quantity(text: &str) -> Result<(), String> {
     Err(if fits { "unable to parse quantity's suffix".into() } else { QUANTITY.into() })
 }
 
-/// Whether the text is base64 with padding. Line breaks are passed over, as Go does.
+/// Returns an error if the text is not base64 with padding. Line breaks are ignored, as in Go.
 pub(super) fn base64(text: &str) -> Result<(), String> {
     let corrupt = |at: usize| Err(format!("illegal base64 data at input byte {at}"));
     let (mut place, mut padding) = (0_usize, 0_usize);

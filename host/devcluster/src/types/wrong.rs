@@ -1,4 +1,4 @@
-//! A value that its Go type cannot hold, in the words of the decoder that met it.
+//! A value that does not fit its Go type, in the messages of the decoder that found it.
 
 use serde_json::Value;
 
@@ -9,18 +9,18 @@ use super::Type;
 pub(crate) enum Wrong {
     /// A value of another type.
     Type {
-        /// The value; a list or an object is given empty.
+        /// The value; a list or an object is empty here.
         found: Value,
         expected: Type,
-        /// The struct whose field it is and the path of the field; `None` for the object itself.
+        /// The struct and the path of the field; `None` for the object itself.
         field: Option<(&'static str, String)>,
     },
-    /// The words of a type that reads JSON in its own way.
+    /// The message of a type with its own JSON decoder.
     Text(String),
 }
 
 impl Wrong {
-    /// In the words of the decoder of a JSON body.
+    /// Formats the message of the decoder of a JSON body.
     pub(crate) fn in_json(&self) -> String {
         let Self::Type { found, expected, field } = self else { return self.text() };
         let found = match found {
@@ -34,7 +34,7 @@ impl Wrong {
             Value::Array(_) => "array".into(),
             Value::Object(_) => "object".into(),
         };
-        // Types that read JSON in their own way read it into a simpler one.
+        // Types with their own JSON decoders decode into a simpler type.
         let expected = match expected {
             Type::Time | Type::MicroTime => "string".to_owned(),
             Type::IntOrString => "int32".into(),
@@ -48,7 +48,7 @@ impl Wrong {
         }
     }
 
-    /// In the words of the conversion that follows a strategic merge.
+    /// Formats the message of the conversion after a strategic merge.
     pub(crate) fn in_merge(&self) -> String {
         let Self::Type { found, expected, .. } = self else { return self.text() };
         let kind = match found {

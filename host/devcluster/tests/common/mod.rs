@@ -1,4 +1,4 @@
-//! What the suites share: a cluster in the process and plain requests to it.
+//! Helpers of the suites: a cluster in the process and plain requests to it.
 
 #![allow(dead_code, reason = "each suite uses its part")]
 
@@ -16,12 +16,12 @@ pub(crate) const JSON: &str = "application/json-patch+json";
 pub(crate) const APPLY: &str = "application/apply-patch+yaml";
 pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// A cluster in which Pods stay as they are written.
+/// Returns a cluster without a simulation, in which Pods do not change by themselves.
 pub(crate) fn still() -> Cluster {
     Cluster::start(Options { simulate: false, nodes: 2, ..Options::default() }).unwrap()
 }
 
-/// A cluster in which Pods live.
+/// Returns a cluster with a simulated scheduler and kubelet.
 pub(crate) fn alive() -> Cluster {
     Cluster::start(Options { nodes: 2, ..Options::default() }).unwrap()
 }
@@ -33,7 +33,7 @@ pub(crate) fn pod(name: &str) -> Value {
     })
 }
 
-/// Requests as a client sends them.
+/// A client that sends plain requests.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) api: Api,
@@ -84,7 +84,7 @@ impl Client {
         self.open(Method::POST, path, "application/json", body.to_string()).await
     }
 
-    /// The status of an answer that arrives whole.
+    /// Returns the status of a response that arrives completely.
     pub(crate) async fn try_post(&self, path: &str, body: Value) -> Result<u16, axum::Error> {
         let response = self.post_response(path, body).await;
         let status = response.status().as_u16();
@@ -110,7 +110,7 @@ impl Client {
         Watching { body: response.into_body(), rest: Vec::new() }
     }
 
-    /// Asks until the answer fits.
+    /// Repeats the request until the response matches.
     pub(crate) async fn until(&self, path: &str, fits: impl Fn(u16, &Value) -> bool) -> Value {
         let asking = async {
             loop {
@@ -132,7 +132,7 @@ pub(crate) struct Watching {
 }
 
 impl Watching {
-    /// The next event's type and object; `None` when the watch ended, `Err` when it was cut.
+    /// Returns the next event's type and object; `None` when the watch ended, `Err` when it was cut.
     pub(crate) async fn next(&mut self) -> Result<Option<(String, Value)>, axum::Error> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
@@ -147,7 +147,7 @@ impl Watching {
         }
     }
 
-    /// The next whole line, whatever it holds; `None` at the end.
+    /// Returns the next complete line, whatever it contains; `None` at the end.
     pub(crate) async fn line(&mut self) -> Option<Vec<u8>> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
@@ -157,7 +157,7 @@ impl Watching {
         }
     }
 
-    /// What arrived after the last whole line.
+    /// Returns the bytes after the last complete line.
     pub(crate) fn rest(&self) -> &[u8] {
         &self.rest
     }
@@ -175,7 +175,7 @@ pub(crate) fn revision(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
 }
 
-/// The field of the first cause of a refusal.
+/// Returns the field of the first cause of an error.
 pub(crate) fn cause(status: &Value) -> &str {
     status["details"]["causes"][0]["field"].as_str().unwrap_or_default()
 }

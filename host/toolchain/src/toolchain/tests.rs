@@ -1,4 +1,4 @@
-//! A toolchain in a temporary directory, with programs that stand for rustc and rustup.
+//! A toolchain in a temporary directory, with fakes of rustc and rustup.
 
 use std::{os::unix::fs::symlink, sync::Mutex};
 
@@ -16,7 +16,8 @@ impl Fake {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir_all(directory.path().join("sysroot/lib/rustlib")).unwrap();
         for program in ["rustc", "rustup"] {
-            // A link and no copy: a file that was just written cannot always be executed while other threads fork.
+            // A link instead of a copy: a file that was just written cannot always be executed while other threads
+            // fork.
             let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake").join(program);
             symlink(source, directory.path().join(program)).unwrap();
         }
@@ -36,7 +37,7 @@ impl Fake {
         }
     }
 
-    /// The outcome, and the lines that were printed.
+    /// Returns the result and the printed lines.
     fn require(&self, install: Install) -> (Result<(), Error>, Vec<String>) {
         let mut reported = Vec::new();
         let result = self.toolchain().require(TRIPLE, install, &mut |line| reported.push(line.to_owned()));
