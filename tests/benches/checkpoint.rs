@@ -1,6 +1,6 @@
-//! What it takes to save 50,000 Pods and to have them back: `cargo bench --workspace --bench checkpoint`. Pods are
-//! those of the measuring rig; the file is in the machine's temporary folder and in the kernel's memory. What it takes
-//! to bring it up to date is the API server's affair.
+//! Time to save 50,000 Pods and to load them: `cargo bench --workspace --bench checkpoint`. The Pods are those of the
+//! benchmark of the cache; the file is in the machine's temporary folder and in the page cache. The requests that
+//! bring a checkpoint up to date are not measured.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a bench fails")]
 
@@ -40,7 +40,7 @@ fn checkpoint(criterion: &mut Criterion) {
             saver.save(snapshot.iter(), snapshot.revision(), snapshot.edits(), None).unwrap();
         });
     });
-    // One that no Pod has yet to share anything with, as at a start.
+    // A pool that shares nothing yet, as at a start.
     group.bench_function("load", |bencher| {
         bencher.iter(|| {
             let loaded = load(directory.path(), &scope, &SkeletonPool::new(2)).unwrap();

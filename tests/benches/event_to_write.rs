@@ -1,7 +1,7 @@
-//! From a Pod's event to the applied write: `cargo bench -p podium-tests --bench event_to_write`.
+//! Time from a Pod's event to the applied write: `cargo bench -p podium-tests --bench event_to_write`.
 //!
-//! The whole host on the embedded cluster in one process, in real time: a Pod is created, its event comes over the
-//! watch, the plugin runs in a fresh sandbox and labels it, and the API server has answered the patch. Criterion prints
+//! The whole host on the embedded cluster in one process, in real time: a Pod is created, its event arrives over the
+//! watch, the plugin runs in a fresh sandbox and labels it, and the API server answers the patch. Criterion prints
 //! the median with its interval; the host's own histogram, printed at the end, has the tail.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a bench fails")]
@@ -34,7 +34,7 @@ fn latency(criterion: &mut Criterion) {
         #[expect(clippy::disallowed_methods, reason = "a bench measures real time")]
         let begun = Instant::now();
         let uid = embedded::create_pod(&cluster, &name, "cart").unwrap();
-        // The answer is in the cache before anyone else sees the write.
+        // The response is in the cache before any other client sees the write.
         let labelled = |pod: &podium_pods::pod::CachedPod| pod.labels().unwrap().contains_key("guests.example/seen");
         reader.wait_for(|snapshot| snapshot.by_uid(&uid).is_some_and(|pod| labelled(&pod))).await.unwrap();
         let took = begun.elapsed();

@@ -1,4 +1,4 @@
-//! What a run costs on one thread: `cargo bench -p podium-tests --bench runtime`.
+//! Cost of a run on one thread: `cargo bench -p podium-tests --bench runtime`.
 //!
 //! Every run has a fresh sandbox, whose cost is included: without calls, with one read and one label, and with a
 //! hundred reads. The difference of the last two, divided by a hundred, is the cost of a call in an existing sandbox.

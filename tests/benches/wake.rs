@@ -1,4 +1,5 @@
-//! What a change costs to find whom it concerns, by the number of plugins: `cargo bench -p podium-tests --bench wake`.
+//! Cost of determining which plugins a change concerns, by the number of plugins: `cargo bench -p podium-tests
+//! --bench wake`.
 //!
 //! Each plugin watches all sections of the Pods of one application; the change concerns one plugin. Plugins of other
 //! applications should cost nothing.

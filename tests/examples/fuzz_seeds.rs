@@ -1,6 +1,6 @@
-//! Writes what fuzzing of a target begins with into a folder: `cargo run --example fuzz_seeds -- TARGET FOLDER`.
+//! Writes the seeds of a fuzz target into a folder: `cargo run --example fuzz_seeds -- TARGET FOLDER`.
 //!
-//! Pods are a small one in several states, and some of the benches', which are large and like real ones.
+//! The Pods are a small one in several states, and some of the benchmark's, which are large and realistic.
 
 use std::{fs, path::PathBuf};
 
@@ -22,7 +22,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// A Pod of each of a few workloads.
+/// Returns a Pod of each of a few workloads.
 fn generated() -> Result<Vec<Vec<String>>> {
     const PODS: usize = 4;
     let population = Population::generate(&Options { pods: PODS, pods_per_workload: 2, ..Options::default() })?;

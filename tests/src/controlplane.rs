@@ -1,8 +1,9 @@
 //! A real Kubernetes control plane of version 1.36.3 on free ports of 127.0.0.1: etcd, kube-apiserver and
-//! kube-controller-manager; with nodes also kube-scheduler and KWOK, which lets Pods live by
+//! kube-controller-manager; with nodes also kube-scheduler and KWOK, which simulates Pods by
 //! `controlplane/stages.yaml`.
 //!
-//! No containers and no root. All is gone when the value is dropped. It is for tests: etcd does not sync to disk.
+//! It runs no containers and needs no root. Dropping it removes everything. It is for tests only: etcd does not sync
+//! to disk.
 
 mod audit;
 mod etcd;
@@ -36,24 +37,25 @@ use crate::{process::Process, wait::until};
 const STAGES: &str = include_str!("../controlplane/stages.yaml");
 const AUDIT_POLICY: &str = include_str!("../controlplane/audit-policy.yaml");
 
-/// 2.3 s alone on two cores; the machine may be busy building.
+/// 2.3 s on two idle cores; the machine may be busy building.
 const READY_WITHIN: Duration = Duration::from_secs(120);
-/// Another process may take a port between its choice and its use: then everything is started again.
+/// Another process may bind a port between its choice and its use; then everything is started again.
 const ATTEMPTS: usize = 3;
 
 /// The components to start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Simulated nodes, ready when the start returns. With 0 Pods stay Pending: no scheduler, no KWOK.
+    /// The number of simulated nodes, which are ready when the start returns. With 0 Pods stay Pending: no scheduler,
+    /// no KWOK.
     pub nodes: usize,
-    /// The API server answers from etcd alone: what etcd has forgotten it has forgotten too.
+    /// Whether the API server only answers from etcd, so that it also loses the history that etcd compacts.
     pub without_watch_cache: bool,
 }
 
 /// A running control plane.
 #[derive(Debug)]
 pub struct ControlPlane {
-    // Dropped in this order: those that talk, then those that are talked to, then their files.
+    // Dropped in this order: clients, then servers, then their files.
     clients: Vec<Process>,
     apiserver: Process,
     etcd: Process,
@@ -65,12 +67,12 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Returns `None` if the control plane is not built and no variable requests it, or if Go is missing: the suite is
-    /// skipped, with one line on stderr.
+    /// Starts a control plane. Returns `None` if it is not built and no variable requests it, or if Go is missing:
+    /// the suite is skipped, with one line on stderr.
     ///
     /// # Errors
-    /// When it cannot be built or does not become ready. Also where Go is missing, in CI (`CI=true`) or when it was
-    /// asked for (`PODIUM_CLUSTER_TESTS=1`).
+    /// Returns an error if it cannot be built or does not become ready; also without Go if it is requested by CI
+    /// (`CI=true`) or `PODIUM_CLUSTER_TESTS=1`.
     pub async fn start(options: Options) -> Result<Option<Self>> {
         let Some(program) = Program::build().await? else { return Ok(None) };
         for _ in 1..ATTEMPTS {
@@ -155,7 +157,7 @@ impl ControlPlane {
         until("the API server", READY_WITHIN, async || {
             self.etcd.check_running()?;
             self.apiserver.check_running()?;
-            // The certificate is made by the API server as it starts.
+            // The API server creates the certificate when it starts.
             let client = client_of(&kubeconfig).await?;
             let answer = client.request_text(http::Request::get("/readyz").body(Vec::new())?);
             tokio::time::timeout(Duration::from_secs(5), answer).await??;
@@ -182,7 +184,7 @@ impl ControlPlane {
         .await
     }
 
-    /// Pods are not admitted to a namespace before its default ServiceAccount is there.
+    /// Waits for the default ServiceAccount of a namespace, without which Pods are not admitted.
     async fn default_account_ready(&mut self) -> Result<()> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client().await?, "default");
         until("the default ServiceAccount", READY_WITHIN, async || {
@@ -192,25 +194,25 @@ impl ControlPlane {
         .await
     }
 
-    /// A way to the API server on which connections can be lost. `kubeconfig` is one of this control plane's.
+    /// Returns a proxy to the API server whose connections can be cut. `kubeconfig` is one of this control plane's.
     ///
     /// # Errors
-    /// When there is no port, or the kubeconfig cannot be read.
+    /// Returns an error if there is no port, or if the kubeconfig cannot be read.
     pub async fn proxy(&self, kubeconfig: &Path) -> Result<Proxy> {
         Proxy::start(self.address, kubeconfig, &self.directory).await
     }
 
     /// # Errors
-    /// When one of its programs has ended: with the end of its log.
+    /// Returns an error with the end of the log if one of its programs has ended.
     pub fn check_running(&mut self) -> Result<()> {
         let mut all = [&mut self.etcd, &mut self.apiserver].into_iter().chain(&mut self.clients);
         all.try_for_each(Process::check_running)
     }
 
-    /// Ends the API server and starts it again on the same port and data.
+    /// Restarts the API server on the same port and data.
     ///
     /// # Errors
-    /// When it does not come back.
+    /// Returns an error if it does not become ready again.
     pub async fn restart_apiserver(&mut self) -> Result<()> {
         self.apiserver.signal("KILL")?;
         self.apiserver.ended(READY_WITHIN).await?;
@@ -219,44 +221,44 @@ impl ControlPlane {
         self.apiserver_ready().await
     }
 
-    /// Lets etcd forget all history up to now. Returns the oldest revision that is left.
+    /// Compacts etcd's history up to now. Returns the oldest revision that is left.
     ///
     /// # Errors
-    /// When etcd does not answer.
+    /// Returns an error if etcd does not answer.
     pub async fn compact(&self) -> Result<u64> {
         etcd::compact(self.etcd_address).await
     }
 
-    /// A kubeconfig with all rights.
+    /// Returns a kubeconfig with all rights.
     #[must_use]
     pub fn kubeconfig_path(&self) -> PathBuf {
         self.directory.path().join("admin.kubeconfig")
     }
 
-    /// A kubectl of the API server's own version.
+    /// Returns a kubectl of the API server's own version.
     #[must_use]
     pub fn kubectl_path(&self) -> PathBuf {
         self.program.kubectl()
     }
 
-    /// The writes that the API server has answered.
+    /// Returns the audit log of writes.
     #[must_use]
     pub fn audit(&self) -> Audit {
         Audit::new(self.directory.path().join("audit.log"))
     }
 
-    /// A client with all rights that retries nothing. Each belongs to the runtime that it is made on.
+    /// Returns a client with all rights and without retries. It belongs to the runtime that creates it.
     ///
     /// # Errors
-    /// When the kubeconfig cannot be read.
+    /// Returns an error if the kubeconfig cannot be read.
     pub async fn client(&self) -> Result<Client> {
         client_of(&self.kubeconfig_path()).await
     }
 
-    /// A kubeconfig with the token of a ServiceAccount, which must exist.
+    /// Returns a kubeconfig with the token of an existing ServiceAccount.
     ///
     /// # Errors
-    /// When the API server issues no token.
+    /// Returns an error if the API server issues no token.
     pub async fn kubeconfig_of(&self, namespace: &str, account: &str) -> Result<PathBuf> {
         let token = kubeconfig::token(self.client().await?, namespace, account).await?;
         let path = self.directory.path().join(format!("{namespace}.{account}.kubeconfig"));
@@ -305,7 +307,7 @@ fn is_schedulable(node: &Node) -> bool {
     !tainted && conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// Ports that were free a moment ago, all different.
+/// Returns different ports that are free at present.
 fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
     let listeners: Vec<TcpListener> =
         (0..N).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<_, _>>()?;

@@ -1,5 +1,5 @@
 //! The whole host on the embedded cluster, in one process and without sockets: under paused time a day passes in a
-//! second, and nothing depends on how fast the machine is.
+//! second, and results do not depend on the machine's speed.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 
 use crate::wait::until;
 
-/// In the cluster's time. A host that is cut off asks again after 5 s at most; the rest is for what backs off.
+/// Timeout in the cluster's time. A disconnected host retries after 5 s at most; the rest is for back-offs.
 const WITHIN: Duration = Duration::from_secs(120);
 
 /// Starts a host, with plugins, that talks to the cluster through `client`.
 ///
 /// # Errors
-/// When a plugin is not loaded.
+/// Returns an error if a plugin is not loaded.
 pub async fn host(cluster: &Cluster, client: kube::Client, plugins: Vec<PluginSpec>) -> Result<App> {
     let app = App::start_simulated(options(cluster, client)).await?;
     for spec in plugins {
@@ -31,14 +31,14 @@ pub async fn host(cluster: &Cluster, client: kube::Client, plugins: Vec<PluginSp
     Ok(app)
 }
 
-/// Four workers, no port, the cluster's own time.
+/// Returns options with four workers, no ports, and the cluster's own time.
 #[must_use]
 pub fn options(cluster: &Cluster, client: kube::Client) -> Options {
     let now_millis = u64::try_from(cluster.now_millis()).unwrap_or_default();
     Options { workers: 4, ..Options::new(client, 7, now_millis) }
 }
 
-/// All Pods, or those of a namespace, past every wire.
+/// Returns a client of all Pods, or those of a namespace, that bypasses the recorded wire.
 #[must_use]
 pub fn pods(cluster: &Cluster, namespace: Option<&str>) -> Api<Pod> {
     let client = kube::Client::new(cluster.service(), "default");
@@ -48,7 +48,7 @@ pub fn pods(cluster: &Cluster, namespace: Option<&str>) -> Api<Pod> {
 /// Creates a Pod in the namespace `default` with the label `app`, and returns its uid.
 ///
 /// # Errors
-/// When the cluster refuses it.
+/// Returns an error if the cluster refuses it.
 pub fn create_pod(cluster: &Cluster, name: &str, app: &str) -> Result<String> {
     let pod = cluster.create(json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -61,7 +61,7 @@ pub fn create_pod(cluster: &Cluster, name: &str, app: &str) -> Result<String> {
 /// Deletes a Pod of the namespace `default` at once.
 ///
 /// # Errors
-/// When there is none.
+/// Returns an error if there is none.
 pub async fn delete_pod(cluster: &Cluster, name: &str) -> Result<()> {
     let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
     pods(cluster, Some("default")).delete(name, &now).await?;
@@ -69,24 +69,24 @@ pub async fn delete_pod(cluster: &Cluster, name: &str) -> Result<()> {
 }
 
 /// # Errors
-/// When it has none.
+/// Returns an error if it has none.
 pub fn uid(object: &Value) -> Result<String> {
     object["metadata"]["uid"].as_str().map(str::to_owned).context("an object without a uid")
 }
 
-/// A label of a Pod of the namespace `default`.
+/// Returns a label of a Pod in the namespace `default`.
 ///
 /// # Errors
-/// When the Pod is not there.
+/// Returns an error if the Pod does not exist.
 pub async fn label(cluster: &Cluster, name: &str, key: &str) -> Result<Option<String>> {
     let pod = pods(cluster, Some("default")).get(name).await?;
     Ok(pod.metadata.labels.and_then(|mut labels| labels.remove(key)))
 }
 
-/// The annotations of a Pod of the namespace `default`.
+/// Returns the annotations of a Pod in the namespace `default`.
 ///
 /// # Errors
-/// When the Pod is not there.
+/// Returns an error if the Pod does not exist.
 pub async fn annotations(cluster: &Cluster, name: &str) -> Result<BTreeMap<String, String>> {
     Ok(pods(cluster, Some("default")).get(name).await?.metadata.annotations.unwrap_or_default())
 }
@@ -95,7 +95,7 @@ pub async fn annotations(cluster: &Cluster, name: &str) -> Result<BTreeMap<Strin
 /// work for the events so far, except keys that wait for a delay.
 ///
 /// # Errors
-/// When that does not come about within two minutes of the cluster's time.
+/// Returns an error if this takes longer than two minutes of the cluster's time.
 pub async fn at_rest(cluster: &Cluster, app: &App) -> Result<()> {
     until("the host to be at rest", WITHIN, async || {
         let listed = listed(cluster).await?;
@@ -108,7 +108,7 @@ pub async fn at_rest(cluster: &Cluster, app: &App) -> Result<()> {
     .await
 }
 
-/// Namespace and name to uid and revision.
+/// Uid and revision by namespace and name.
 type Present = BTreeMap<(String, String), (String, String)>;
 
 async fn listed(cluster: &Cluster) -> Result<Present> {

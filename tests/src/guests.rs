@@ -1,6 +1,6 @@
-//! The misbehaving guests of `tests/guests` as components: each built when a suite first asks for it, into a target
-//! directory of their own, one build at a time over all test processes. A compilation target that the toolchain lacks
-//! is installed by the first build, unless `PODIUM_INSTALL_TARGETS=never`.
+//! The misbehaving guests of `tests/guests` as components: each is built on first use, into their own target
+//! directory, one build at a time over all test processes. The first build installs a missing compilation target,
+//! unless `PODIUM_INSTALL_TARGETS=never`.
 
 use std::{
     collections::BTreeMap,
@@ -13,10 +13,10 @@ use std::{
 use anyhow::{Context, Error};
 use podium_cli::build::{self, Install, Options, Target};
 
-/// The component of one guest, by the name of its crate.
+/// Returns the component of one guest, by the name of its crate.
 ///
 /// # Errors
-/// When there is no such guest or it does not build.
+/// Returns an error if there is no such guest or it does not build.
 pub fn component(name: &str) -> anyhow::Result<Arc<[u8]>> {
     static BUILT: OnceLock<Mutex<BTreeMap<String, Arc<[u8]>>>> = OnceLock::new();
     let mut built = BUILT.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
@@ -33,7 +33,7 @@ pub fn component(name: &str) -> anyhow::Result<Arc<[u8]>> {
 /// Builds one guest, and returns the path of its component.
 ///
 /// # Errors
-/// As [`component`].
+/// See [`component`].
 pub fn path(name: &str) -> anyhow::Result<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut options = Options::new(here.join("guests").join(name));
@@ -51,10 +51,10 @@ pub(crate) fn build_once(mut options: Options) -> anyhow::Result<PathBuf> {
     }
     let locks = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/guests");
     std::fs::create_dir_all(&locks)?;
-    // Released when the file is closed, also by a killed process.
+    // The kernel releases the lock when the file is closed.
     let lock = File::create(locks.join("podium.lock"))?;
     lock.lock()?;
-    // The test harness hides what a passing test prints; this is for whoever waits.
+    // Written directly, because the test harness hides the output of a passing test.
     writeln!(std::io::stderr(), "building {}", options.path.display())?;
     options.quiet = true;
     options.install = Install::from_variable(std::env::var(Install::VARIABLE).ok().as_deref()).map_err(Error::msg)?;

@@ -1,4 +1,4 @@
-//! What the suites share: components built once per run, the real control plane, the host as a process.
+//! Helpers of the suites: components that are built once per run, the real control plane, the host as a process.
 
 pub mod bombs;
 pub mod controlplane;

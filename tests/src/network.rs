@@ -1,10 +1,8 @@
-//! A network that can be cut silently: packets are lost, as behind a cable that is pulled out far away. No connection
-//! is reset, and no sender sees an error.
+//! A network that can be cut silently: packets are lost without a reset or an error, as with a broken cable far away.
 //!
-//! A test of it runs once more as a process of its own, in a network namespace of its own: the near side, where the
-//! test and its API server are. The far side is for the host. Between the two there are two cables, one that can be
-//! cut, and one by which the test looks at the host meanwhile. Neither needs to be root, nor touches the machine's own
-//! network.
+//! A test with it runs again as a process in its own network namespace: the near side, with the test and its API
+//! server. The far side is for the host. Two cables connect them: one that can be cut, and one through which the test
+//! observes the host meanwhile. This needs no root, and does not affect the machine's own network.
 
 use std::{
     env, fs,
@@ -20,14 +18,14 @@ use tempfile::TempDir;
 
 use crate::{process::Process, wait::until};
 
-/// Names a file that shows that the test was entered in its namespace; unset outside of it.
+/// The variable with the path of a file that shows that the test was entered in its namespace; unset outside of it.
 const ENTERED: &str = "PODIUM_TESTS_ENTERED";
-/// What has to be installed: iproute2 and util-linux.
+/// The required programs: iproute2 and util-linux.
 const PROGRAMS: [(&str, &str); 3] = [("ip", "-V"), ("unshare", "-V"), ("nsenter", "-V")];
-/// All that is needed of the kernel, tried in a namespace that ends with it.
+/// Checks the required features of the kernel, in a namespace that ends with the check.
 const TRIAL: &str = "ip link add trial-near type veth peer name trial-far \
     && ip rule add pref 1 iif trial-near blackhole && unshare -n true";
-/// Before the rule that finds the machine's own addresses, which is moved behind it.
+/// The preference before the rule of the machine's own addresses, which is moved after it.
 const CUT_PREFERENCE: &str = "1";
 const LOCAL_PREFERENCE: &str = "10";
 const NEAR_HARDWARE: &str = "02:00:00:00:00:01";
@@ -63,23 +61,24 @@ const STEADY: Cable = Cable {
 };
 
 impl Network {
-    /// Where an API server listens that can be cut off from the host.
+    /// The address of an API server that can be cut off from the host.
     pub const NEAR: IpAddr = IpAddr::V4(CUTTABLE.near);
-    /// Where the host listens for the test, whatever is cut.
+    /// The address of the host for the test, which is never cut.
     pub const FAR: IpAddr = IpAddr::V4(STEADY.far);
 
-    /// To be called first by the test of this name. Some: it runs in its namespace and goes on. None: it ran there and
-    /// passed, or it is skipped because the kernel refuses namespaces, said loudly on stderr.
+    /// Must be called first by the test of this name. With `Some` the test runs in its namespace and continues.
+    /// `None` means that it ran there and passed, or that it is skipped because the kernel refuses namespaces, which
+    /// is reported on stderr.
     ///
     /// # Errors
-    /// When it did not pass; in CI (`CI=true`) also where a program is missing.
+    /// Returns an error if it did not pass; in CI (`CI=true`) also if a program is missing.
     pub async fn enter(test: &str) -> Result<Option<Self>> {
         if let Some(entered) = env::var_os(ENTERED) {
             fs::write(entered, test)?;
             return Self::build().await.map(Some);
         }
         let Some(unshare) = unshare()? else { return Ok(None) };
-        // One after the other: they measure times.
+        // One after the other, because they measure times.
         static TURN: Mutex<()> = Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = tempfile::tempdir()?;
@@ -100,7 +99,7 @@ impl Network {
     async fn build() -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let mut command = Command::new("unshare");
-        // Ends with its standard input, that is with the test.
+        // Ends with its standard input, that is, with the test.
         command.args(["-n", "sh", "-c", "echo ready; exec cat"]);
         let holder = Process::spawn("the far side", &mut command, directory.path().join("far.log"))?;
         let network = Self { holder, _directory: directory };
@@ -117,7 +116,7 @@ impl Network {
             for (side, end, own, other, hardware) in sides {
                 ip(network.side(side), &format!("addr add {own}/30 dev {end}"))?;
                 ip(network.side(side), &format!("link set {end} up"))?;
-                // Known for good, as of a router: a cut far away does not make one's neighbour vanish.
+                // A permanent entry, as for a router: a cut far away does not remove the neighbour.
                 ip(network.side(side), &format!("neigh replace {other} lladdr {hardware} dev {end} nud permanent"))?;
             }
         }
@@ -129,7 +128,7 @@ impl Network {
         Ok(network)
     }
 
-    /// Runs a program on the far side.
+    /// Returns the command of a program on the far side.
     #[must_use]
     pub fn far_command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("nsenter");
@@ -137,23 +136,23 @@ impl Network {
         command
     }
 
-    /// From now on nothing comes through, in either direction.
+    /// Cuts the cable: from now on no packets pass, in either direction.
     ///
     /// # Errors
-    /// When it is cut already.
+    /// Returns an error if it is already cut.
     pub fn cut(&self) -> Result<()> {
         self.at_both_ends("add")
     }
 
-    /// Things come through again. What was sent meanwhile is lost.
+    /// Restores the cable. Packets that were sent meanwhile are lost.
     ///
     /// # Errors
-    /// When it is not cut.
+    /// Returns an error if it is not cut.
     pub fn heal(&self) -> Result<()> {
         self.at_both_ends("del")
     }
 
-    /// Packets are dropped where they come in, so that who sends them sees nothing.
+    /// Runs a command on both ends. Packets are dropped on arrival, so that the sender sees no error.
     fn at_both_ends(&self, what: &str) -> Result<()> {
         for (far, end) in [(true, CUTTABLE.far_end), (false, CUTTABLE.near_end)] {
             ip(self.side(far), &format!("rule {what} pref {CUT_PREFERENCE} iif {end} blackhole"))?;
@@ -188,7 +187,7 @@ fn unshare() -> Result<Option<&'static [&'static str]>> {
         }
     }
     let mut refusals = Vec::new();
-    // As root of a namespace of users, which anybody may be, or of the machine.
+    // As root of a user namespace, which every user may create, or of the machine.
     for unshare in [&["unshare", "-rn", "--"][..], &["unshare", "-n", "--"]] {
         let tried = Command::new(unshare[0]).args(&unshare[1..]).args(["sh", "-c", TRIAL]).output()?;
         if tried.status.success() {
@@ -200,7 +199,7 @@ fn unshare() -> Result<Option<&'static [&'static str]>> {
     Ok(None)
 }
 
-/// libtest hides what a passing test prints; this it does not.
+/// Prints to stderr directly, because libtest hides the output of a passing test.
 fn print_line(line: &str) {
     let _ = writeln!(std::io::stderr(), "podium-tests: {line}");
 }

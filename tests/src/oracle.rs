@@ -1,5 +1,5 @@
-//! Says whether the cache is what the cluster has: every Pod, every section, field by field. And keeps what a reader of
-//! the cache saw, publication by publication, to be judged afterwards.
+//! Compares the cache with the cluster: every Pod, every section, field by field. Also records what a reader of the
+//! cache saw, publication by publication, to be checked afterwards.
 
 use std::{
     collections::BTreeMap,
@@ -26,10 +26,10 @@ use crate::wait::until;
 /// Namespace and name.
 pub type Name = (String, String);
 
-/// Each way in which the snapshot differs from the Pods of an exact list, as JSON. Empty: they are equal.
+/// Returns each difference between the snapshot and the Pods of an exact list, as JSON. Empty if they are equal.
 ///
 /// # Errors
-/// When a Pod of either cannot be decoded.
+/// Returns an error if a Pod of either cannot be decoded.
 pub fn differences(snapshot: &Snapshot, listed: &[Value]) -> Result<Vec<String>> {
     let mut missing = BTreeMap::new();
     for json in listed {
@@ -65,10 +65,10 @@ pub fn differences(snapshot: &Snapshot, listed: &[Value]) -> Result<Vec<String>>
     Ok(differences)
 }
 
-/// Waits until the cache is what the embedded cluster has and says that it is up to date.
+/// Waits until the cache equals the embedded cluster and reports that it is up to date.
 ///
 /// # Errors
-/// When that takes longer than `within`, with what differs.
+/// Returns the differences if this takes longer than `within`.
 pub async fn converged(cluster: &Cluster, app: &App, within: Duration) -> Result<()> {
     let reader = app.reader();
     until("the cache to be what the cluster has", within, async || {
@@ -89,7 +89,7 @@ pub struct Seen {
     pub pods: BTreeMap<Name, (String, u64)>,
 }
 
-/// Keeps what a reader sees until it is asked for it.
+/// Records what a reader sees.
 #[derive(Debug)]
 pub struct Observer {
     stop: Arc<AtomicBool>,
@@ -103,7 +103,7 @@ enum Looking {
 }
 
 impl Observer {
-    /// Looks each time when the writer lets others run: as often as a reader in the same thread can.
+    /// Reads whenever the writer yields, which is as often as a reader in the same thread can.
     #[must_use]
     pub fn start(reader: Reader) -> Self {
         let history: Arc<Mutex<Vec<Seen>>> = Arc::default();
@@ -130,7 +130,7 @@ impl Observer {
             let mut history = Vec::new();
             let mut last: Option<Arc<Snapshot>> = None;
             loop {
-                // What was published before the order to stop is still looked at.
+                // Publications before the request to stop are still recorded.
                 let over = stopped.load(Relaxed);
                 let snapshot = reader.snapshot();
                 if !last.as_ref().is_some_and(|last| Arc::ptr_eq(last, &snapshot)) {
@@ -178,7 +178,8 @@ fn seen(snapshot: &Snapshot) -> Seen {
     Seen { revision: snapshot.revision().0, stale: snapshot.staleness().is_some(), pods: pods.collect() }
 }
 
-/// What went backwards in a history: the cache's revision, a Pod's, or a Pod that was gone and came back.
+/// Returns everything that went backwards in a history: the cache's revision, a Pod's revision, or a Pod that was
+/// gone and returned.
 #[must_use]
 pub fn regressions(history: &[Seen]) -> Vec<String> {
     let mut found = Vec::new();

@@ -18,22 +18,22 @@ use crate::{guests, process};
 /// The plugins in Rust that come with Podium.
 pub const FIVE: [&str; 5] = ["crashloop-triage", "image-policy", "pod-ttl", "spread-guard", "workload-label"];
 
-/// A plugin of `plugins/` with its sample configuration.
+/// Returns a plugin of `plugins/` with its sample configuration.
 ///
 /// # Errors
-/// When it does not build, or its sample is wrong.
+/// Returns an error if it does not build, or if its sample is invalid.
 pub fn sample(name: &str) -> Result<PluginSpec> {
     configured(&sample_yaml(name)?)
 }
 
-/// The configuration of [`sample`] as text, with the built component's whole path.
+/// Returns the configuration of [`sample`] as text, with the absolute path of the built component.
 ///
 /// # Errors
-/// When it does not build.
+/// Returns an error if it does not build.
 pub fn sample_yaml(name: &str) -> Result<String> {
     let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins").join(name);
     let mut options = Options::new(&crate_dir);
-    // Beside the guests, so that neither waits for a build of the host nor holds one up.
+    // Beside the guests, so that it neither waits for a build of the host nor delays one.
     options.target_dir = Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/guests"));
     let component = guests::build_once(options)?.canonicalize()?;
     let text = fs::read_to_string(crate_dir.join("plugin.yaml"))?;
@@ -60,15 +60,15 @@ pub fn python() -> Result<Option<PathBuf>> {
 /// annotations of `guests.example/`; `more` are further lines of `spec`, indented by two.
 ///
 /// # Errors
-/// When it does not build, or `more` is wrong.
+/// Returns an error if it does not build, or if `more` is invalid.
 pub fn guest(guest: &str, name: &str, more: &str) -> Result<PluginSpec> {
     configured(&guest_yaml(guest, name, more)?)
 }
 
-/// The configuration of [`guest`] as text.
+/// Returns the configuration of [`guest`] as text.
 ///
 /// # Errors
-/// When it does not build.
+/// Returns an error if it does not build.
 pub fn guest_yaml(guest: &str, name: &str, more: &str) -> Result<String> {
     let component = guests::path(guest)?;
     Ok(format!(
@@ -85,10 +85,10 @@ pub fn guest_yaml(guest: &str, name: &str, more: &str) -> Result<String> {
     ))
 }
 
-/// The one plugin of a configuration.
+/// Returns the only plugin of a configuration.
 ///
 /// # Errors
-/// With the mistakes in it.
+/// Returns the mistakes in the configuration.
 pub fn configured(text: &str) -> Result<PluginSpec> {
     let directory: TempDir = tempfile::tempdir()?;
     fs::write(directory.path().join("plugin.yaml"), text)?;

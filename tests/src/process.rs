@@ -1,4 +1,5 @@
-//! Programs as child processes: logs kept in a file and shown when a test fails, ended by pid, never left behind.
+//! Programs as child processes: their logs are kept in a file and shown when a test fails; they are ended by pid and
+//! never left behind.
 
 mod host;
 
@@ -16,14 +17,14 @@ use anyhow::{Context, Result, ensure};
 
 use crate::wait::{Hopeless, until};
 
-/// How much of the end of a log is shown when a test fails, in lines.
+/// The number of lines at the end of a log that are shown when a test fails.
 const SHOWN_LINES: usize = 60;
 
 /// A running program. Killed and waited for when dropped.
 #[derive(Debug)]
 pub struct Process {
     name: String,
-    /// Its standard input stays open as long as this is alive; programs that watch it end with the tests.
+    /// Its standard input stays open as long as this lives; programs that watch it end with the tests.
     child: Child,
     log: PathBuf,
 }
@@ -32,7 +33,7 @@ impl Process {
     /// Starts `command` with both outputs appended to the file `log`.
     ///
     /// # Errors
-    /// When the program or the file cannot be opened.
+    /// Returns an error if the program or the file cannot be opened.
     pub fn spawn(name: &str, command: &mut Command, log: PathBuf) -> Result<Self> {
         let output =
             File::options().create(true).append(true).open(&log).with_context(|| format!("open {}", log.display()))?;
@@ -45,20 +46,20 @@ impl Process {
         Ok(Self { name: name.to_owned(), child, log })
     }
 
-    /// What the system calls it.
+    /// Returns the process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Everything written so far.
+    /// Returns everything written so far.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read(&self.log).map_or_else(|error| error.to_string(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// # Errors
-    /// When it has ended already: [`Hopeless`], with the end of its log.
+    /// Returns [`Hopeless`] with the end of the log if it has already ended.
     pub fn check_running(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
@@ -69,7 +70,7 @@ impl Process {
     /// Sends a signal by name, such as `TERM`.
     ///
     /// # Errors
-    /// When the process is gone.
+    /// Returns an error if the process is gone.
     pub fn signal(&self, signal: &str) -> Result<()> {
         let status = Command::new("kill").arg(format!("-{signal}")).arg(self.id().to_string()).status()?;
         ensure!(status.success(), "no process {} to send {signal} to", self.name);
@@ -79,7 +80,7 @@ impl Process {
     /// Waits for its end.
     ///
     /// # Errors
-    /// When it still runs after `within`.
+    /// Returns an error if it still runs after `within`.
     pub async fn ended(&mut self, within: Duration) -> Result<ExitStatus> {
         let what = format!("the end of {}", self.name);
         let child = &mut self.child;
@@ -95,7 +96,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail only where the process has ended already, which is what is wanted.
+        // Both only fail if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {

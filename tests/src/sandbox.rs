@@ -1,5 +1,5 @@
-//! A small world around one run, for what tests the sandbox alone: three Pods, notes of what it was asked, and specs
-//! that grant little. Guests are built by [`guests`](crate::guests).
+//! A small environment of one run, for tests of the sandbox only: three Pods, records of host calls, and specs with
+//! few grants. Guests are built by [`guests`](crate::guests).
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is how a test fails")]
 
@@ -30,11 +30,11 @@ use crate::guests;
 pub const NOW_MILLIS: u64 = 1_767_323_045_678;
 
 pub fn engine() -> Arc<Engine> {
-    // Tests run side by side on few cores, each with an engine of its own: small pools.
+    // Tests run concurrently on few cores, each with its own engine, so the pools are small.
     Engine::new(EngineOptions { concurrent_runs: 4, ..EngineOptions::default() }).unwrap()
 }
 
-/// Limits that a slow machine does not reach by being slow.
+/// Returns limits that a slow machine does not exceed by being slow.
 pub fn spec(name: &str) -> PluginSpec {
     let read = ReadGrants { sections: SectionSet::EMPTY.with(Section::Labels), live: false };
     let write = WriteGrants { labels: vec![KeyPattern("guests.example/*".into())], ..WriteGrants::default() };
@@ -45,7 +45,7 @@ pub fn spec(name: &str) -> PluginSpec {
     }
 }
 
-/// A spec whose plugin is checked by interface at load, so that single functions are refused at the call.
+/// Returns a spec whose plugin is checked by interface at load, so that single functions are refused at the call.
 pub fn probe(script: &[&str]) -> PluginSpec {
     let mut spec = spec("probe");
     spec.limits.class = LimitClass::Interpreter;
@@ -84,7 +84,7 @@ pub fn pod(namespace: &str, name: &str) -> Arc<CachedPod> {
     pod_with_label(namespace, name, "cart")
 }
 
-/// With the label `app`, running.
+/// Returns a running Pod with the label `app`.
 pub fn pod_with_label(namespace: &str, name: &str, app: &str) -> Arc<CachedPod> {
     let header = Header {
         namespace: namespace.into(),
@@ -111,10 +111,10 @@ pub fn request() -> Request {
     }
 }
 
-/// A line of the log: level, message, fields.
+/// A log line: level, message, fields.
 pub type Line = (LogLevel, String, Vec<(String, String)>);
 
-/// What the world was asked.
+/// The recorded host calls.
 #[derive(Debug, Default, Clone)]
 pub struct Notes {
     pub log: Vec<Line>,
@@ -128,7 +128,7 @@ impl Notes {
     }
 }
 
-/// Two Pods of the plugin's own namespace, one of another.
+/// A world with two Pods of the plugin's own namespace and one of another.
 pub struct FakeWorld {
     pub notes: Arc<Mutex<Notes>>,
     pods: Pods,
@@ -136,7 +136,7 @@ pub struct FakeWorld {
     pub snapshot: Option<Arc<Snapshot>>,
     /// What live reads do.
     pub live: LiveReads,
-    /// How long a commit is under way.
+    /// The duration of a commit.
     pub commit_takes: Duration,
     /// The processor time that a commit uses.
     pub commit_computes: Duration,
@@ -153,7 +153,7 @@ pub struct Pods {
     pods: Vec<Arc<CachedPod>>,
     /// Each `get` uses so much processor time.
     busy: Duration,
-    /// Each Pod counts as so many that were looked at.
+    /// The number of examined Pods that each Pod counts as.
     weight: usize,
 }
 
@@ -292,7 +292,7 @@ pub async fn run(spec: &PluginSpec) -> (RunReport<Staged>, Notes) {
     run_in(&load(&engine, spec).unwrap(), request(), FakeWorld::default()).await
 }
 
-/// The answers that a probe logged.
+/// Returns the results that a probe logged.
 pub async fn answers(spec: &PluginSpec) -> Vec<String> {
     let (report, notes) = run(spec).await;
     assert!(report.result.is_ok(), "{:?}", report.result);

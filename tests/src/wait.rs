@@ -1,14 +1,14 @@
-//! Waiting for a condition with a deadline. No suite sleeps to make a race pass: it says what it waits for.
+//! Waits for a condition with a deadline. No suite sleeps to hide a race.
 
 use std::{error::Error, fmt, time::Duration};
 
 use anyhow::{Result, anyhow};
 use tokio::time::{Instant, sleep};
 
-/// How long after a failed probe the next one is made.
+/// The pause between probes.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What a probe says when no further one can succeed: the program waited for has ended.
+/// An error after which no further probe can succeed: the awaited program has ended.
 #[derive(Debug)]
 pub struct Hopeless(pub String);
 
@@ -23,7 +23,7 @@ impl Error for Hopeless {}
 /// Probes until it succeeds.
 ///
 /// # Errors
-/// When `within` is over: `what` was waited for and what the last probe said; at once when a probe is [`Hopeless`].
+/// Returns `what` and the last probe's error when `within` is over, or at once when a probe is [`Hopeless`].
 pub async fn until<T>(what: &str, within: Duration, mut probe: impl AsyncFnMut() -> Result<T>) -> Result<T> {
     let deadline = Instant::now() + within;
     loop {

@@ -1,5 +1,4 @@
-//! What goes over the wire between a host and the embedded cluster: noted, held back, or preceded by something that
-//! happens just then.
+//! The wire between a host and the embedded cluster: requests are recorded, held back, or preceded by an action.
 
 use std::{
     collections::BTreeMap,
@@ -15,30 +14,30 @@ use tower::{Service, ServiceExt, service_fn};
 
 type Answer = <Api as Service<http::Request<Full<Bytes>>>>::Response;
 
-/// One request, before the API server sees it.
+/// A request before the API server receives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent {
     pub method: Method,
-    /// Path and query.
+    /// The path and the query.
     pub uri: String,
     pub body: String,
 }
 
 impl Sent {
-    /// Whether it may change the cluster.
+    /// Returns true if it may change the cluster.
     #[must_use]
     pub fn is_write(&self) -> bool {
         self.method != Method::GET
     }
 
-    /// Whether it opens a watch.
+    /// Returns true if it opens a watch.
     #[must_use]
     pub fn is_watch(&self) -> bool {
         self.uri.contains("watch=1") || self.uri.contains("watch=true")
     }
 }
 
-/// What happens before a request reaches the API server, or before its answer reaches the host.
+/// An action before a request reaches the API server, or before its response reaches the host.
 pub type Before = dyn Fn(&Sent) -> BoxFuture<'static, ()> + Send + Sync;
 
 /// The wire of one host.
@@ -55,7 +54,7 @@ struct Inner {
 #[derive(Default)]
 struct Notes {
     writes: Vec<Sent>,
-    /// Writes that were sent and not yet answered, by method and URI.
+    /// Unanswered writes by method and URI.
     open: BTreeMap<(String, String), u32>,
     overlapped: bool,
 }
@@ -66,13 +65,13 @@ impl Wire {
         Self::with(cluster, |_| Box::pin(std::future::ready(())))
     }
 
-    /// With something that happens before each request goes on.
+    /// Returns a wire with an action before each request.
     #[must_use]
     pub fn with(cluster: &Cluster, before: impl Fn(&Sent) -> BoxFuture<'static, ()> + Send + Sync + 'static) -> Self {
         Self::around(cluster, before, |_| Box::pin(std::future::ready(())))
     }
 
-    /// With something that happens before each request goes on, and before its answer does.
+    /// Returns a wire with an action before each request and one before each response.
     #[must_use]
     pub fn around(
         cluster: &Cluster,
@@ -83,19 +82,19 @@ impl Wire {
         Self(Arc::new(Inner { api: cluster.service(), before, after, notes: Mutex::default() }))
     }
 
-    /// The writes so far, in the order in which they were sent.
+    /// Returns the writes so far, in the order in which they were sent.
     #[must_use]
     pub fn writes(&self) -> Vec<Sent> {
         self.0.notes().writes.clone()
     }
 
-    /// Whether a write was ever sent while the same manager's write to the same object was not answered.
+    /// Returns true if a write was ever sent before the same manager's write to the same object was answered.
     #[must_use]
     pub fn overlapped(&self) -> bool {
         self.0.notes().overlapped
     }
 
-    /// A client whose requests go this way.
+    /// Returns a client whose requests use this wire.
     #[must_use]
     pub fn client(&self) -> kube::Client {
         let inner = Arc::clone(&self.0);
@@ -128,7 +127,7 @@ impl Inner {
     }
 }
 
-/// A write on its way; also one whose sender gave up ends.
+/// An unanswered write. It also ends if its sender is dropped.
 struct Open<'a> {
     inner: &'a Inner,
     place: (String, String),

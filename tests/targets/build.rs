@@ -1,5 +1,5 @@
-//! Warns at the start of a build, and not minutes later, that a compilation target of plugins is missing. It only
-//! looks: the tests install missing targets when they build their first plugin.
+//! Warns at the start of a build, and not minutes later, if a compilation target of plugins is missing. It installs
+//! nothing: the tests install missing targets when they build their first plugin.
 
 use std::{env, error::Error};
 
@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut missing = Vec::new();
     for target in TARGETS {
         let Some((libraries, installed)) = toolchain.libraries(target)? else { continue };
-        // While there is no such directory, cargo runs this at every build.
+        // While this directory is missing, cargo runs this script at every build.
         println!("cargo::rerun-if-changed={}", libraries.display());
         if !installed {
             missing.push(target);
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
     let (targets, command) = (missing.join(" and "), toolchain.command(&missing.join(" ")));
-    // A wrong value is for the tests to report.
+    // The tests report an invalid value.
     let install = Install::from_variable(env::var(Install::VARIABLE).ok().as_deref()).unwrap_or_default();
     let next = if install == Install::Never {
         format!("tests that build plugins will fail; run `{command}`")

@@ -1,5 +1,5 @@
-//! `podium-host` as a process: what it says about mistakes, its exit codes, logs and signals. Against the embedded
-//! cluster on a socket, in real time.
+//! `podium-host` as a process: its error messages, exit codes, logs and signals. Against the embedded cluster on a
+//! socket, in real time.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -32,7 +32,7 @@ struct Place {
     directory: TempDir,
 }
 
-/// What a process that ended said.
+/// The output of a process that ended.
 struct Ended {
     code: Option<i32>,
     stdout: String,
@@ -40,7 +40,7 @@ struct Ended {
 }
 
 impl Ended {
-    /// Lines of the log at the level of errors.
+    /// Returns the lines of the log with the level of errors.
     fn errors(&self) -> Vec<&str> {
         self.stderr.lines().filter(|line| line.contains(" ERROR ")).collect()
     }
@@ -67,7 +67,7 @@ impl Place {
         fs::write(self.path(name), text).unwrap();
     }
 
-    /// Runs the host to its end, in the directory.
+    /// Runs the host in the directory until it ends.
     async fn run(&self, arguments: &[&str]) -> Ended {
         let mut command = tokio::process::Command::new(host_binary().unwrap());
         command.current_dir(self.directory.path()).args(arguments).kill_on_drop(true);
@@ -91,7 +91,7 @@ impl Place {
         Host::spawn(&options).await.unwrap()
     }
 
-    /// The uids that the registrar put on their Pods.
+    /// Returns the uids with which the registrar labelled the Pods.
     async fn labels(&self) -> anyhow::Result<BTreeSet<String>> {
         let list = embedded::pods(&self.cluster, Some("default")).list(&ListParams::default()).await?;
         let label = |pod: Pod| pod.metadata.labels?.remove("guests.example/seen");
@@ -199,7 +199,7 @@ async fn a_component_that_is_missing_is_named_and_loaded_when_it_comes_and_with_
     host.terminate().await.unwrap();
 }
 
-/// A component of the world `plugin` that imports a function of this name.
+/// Returns a component of the world `plugin` that imports a function of this name.
 fn importing(name: &str) -> Vec<u8> {
     let sized = |bytes: &[u8]| [&[u8::try_from(bytes.len()).unwrap()], bytes].concat();
     // A function type without parameters and results, and an import of it.
@@ -390,7 +390,7 @@ async fn a_policy_that_cannot_be_used_ends_the_host_with_all_its_mistakes_and_ex
 #[tokio::test]
 async fn a_suspended_plugin_does_not_run_and_leaves_the_host_ready() {
     let place = Place::still().await;
-    // Its component is not there, which would be an error otherwise.
+    // Its component is missing, which would otherwise be an error.
     let component = guests::path("registrar").unwrap().display().to_string();
     let suspended =
         registrar("  suspend: true").replace("name: registrar", "name: idle").replace(&component, "no.wasm");
@@ -414,7 +414,7 @@ async fn a_suspended_plugin_does_not_run_and_leaves_the_host_ready() {
 
 #[tokio::test]
 async fn json_logs_are_one_object_a_line_and_sigterm_ends_with_exit_code_0() {
-    // The smallest API server that the host is for.
+    // The smallest API server that the host supports.
     let options = Options { simulate: false, only: vec!["pods".into()], ..Options::default() };
     let place = Place::new(options).await;
     place.write("registrar.yaml", &registrar(""));
@@ -485,7 +485,7 @@ async fn a_state_directory_of_another_cluster_is_one_error_that_names_both_and_e
 
 #[tokio::test]
 async fn a_host_without_the_right_to_read_kube_system_says_so_and_goes_on() {
-    // The smallest API server that the host is for.
+    // The smallest API server that the host supports.
     let options = Options { simulate: false, only: vec!["pods".into()], ..Options::default() };
     let place = Place::new(options).await;
     place.write("registrar.yaml", &registrar(""));
@@ -506,7 +506,7 @@ async fn a_host_that_is_killed_delivers_after_its_restart_every_deletion_of_a_po
     let arguments = ["--state-dir", state.to_str().unwrap()];
     let names: Vec<_> = (0..PODS).map(|index| format!("cart-{index}")).collect();
     let mut ran = BTreeSet::new();
-    // Killed after its work, and in the middle of it.
+    // Killed after its work, and during it.
     for at_least in [PODS, 1, PODS / 3, PODS / 2] {
         let host = place.spawn(&["registrar.yaml"], &arguments).await;
         for name in &names {

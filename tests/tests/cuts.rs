@@ -22,18 +22,18 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-/// A dead connection is noticed within this, and a call has ended.
+/// The time within which a dead connection must be detected, and a call must end.
 const NOTICED_WITHIN: Duration = Duration::from_secs(5);
-/// What a clock and a busy machine may add to a deadline of the host's own.
+/// The tolerance for clocks and a busy machine in addition to the host's own deadlines.
 const LATE: Duration = Duration::from_millis(100);
-/// After the network is back the cache is right within this.
+/// The time within which the cache must be correct after the network is restored.
 const CONVERGED_WITHIN: Duration = Duration::from_secs(1);
-/// How far apart two looks at the host are.
+/// The interval at which the host is observed.
 const LOOK: Duration = Duration::from_millis(5);
 const MINUTE: Duration = Duration::from_secs(60);
 const DEFAULT_CUTS: usize = 4;
 
-/// How often the network is cut.
+/// Returns the number of cuts.
 fn cuts() -> usize {
     std::env::var("PODIUM_CUTS").map_or(DEFAULT_CUTS, |text| text.parse().unwrap())
 }
@@ -85,7 +85,7 @@ impl Scene {
         }
     }
 
-    /// How long until the cache is up to date with the cluster as it is now.
+    /// Waits until the cache equals the present state of the cluster, and returns the time this took.
     async fn converged(&self, since: Instant) -> Result<Duration> {
         let (revision, pods) = self.cluster.list("pods");
         loop {
@@ -117,7 +117,7 @@ impl Scene {
 
     fn lists(&self) -> usize {
         let lists = |logged: &podium_devcluster::Logged| match logged.verb {
-            // A list of one Pod asks for the revision.
+            // A list of one Pod only requests the revision.
             Verb::List => logged.resource == "pods" && logged.query != "limit=1",
             _ => logged.query.contains("sendInitialEvents"),
         };
@@ -125,10 +125,10 @@ impl Scene {
     }
 }
 
-/// That are asked about again and again.
+/// The number of Pods that are read repeatedly.
 const PODS: usize = 8;
 
-/// A plugin that does this to each of the Pods that are asked about, and again after 100 ms.
+/// Returns a plugin that runs this script on each of these Pods, and again after 100 ms.
 fn again_and_again(name: &str, script: &str) -> String {
     let script = json!(format!("{script}\nrequeue 100"));
     let more = format!(
@@ -136,7 +136,7 @@ fn again_and_again(name: &str, script: &str) -> String {
            limits: {{ class: interpreter, wallMillis: 60000 }}\n  config: {{ script: {script} }}"
     );
     let yaml = plugins::guest_yaml("probe", name, &more).unwrap();
-    // The probe imports all there is.
+    // The probe imports all functions.
     yaml.replace("sections: [labels]", "sections: [labels], live: true").replace(
         "annotations: [guests.example/*] }",
         "annotations: [guests.example/*], finalizers: [guests.example/*], conditions: [guests.example/*], \
@@ -148,13 +148,13 @@ fn registrar() -> String {
     plugins::guest_yaml("registrar", "registrar", "  watch: { selector: { matchLabels: { app: cart } } }").unwrap()
 }
 
-/// With the host's binary: in a namespace of its own a test has no way to what a build may have to fetch.
+/// Builds the host's binary too: in its own namespace a test has no network for downloads of a build.
 fn built(plugins: [String; 2]) -> [String; 2] {
     host_binary().unwrap();
     plugins
 }
 
-/// Least, median and most, on stderr, which the test harness hides of no test.
+/// Prints minimum, median and maximum to stderr directly, which the test harness never hides.
 fn print_times(what: &str, times: &mut [Duration]) {
     times.sort_unstable();
     if let (Some(least), Some(median), Some(most)) = (times.first(), times.get(times.len() / 2), times.last()) {
@@ -180,7 +180,7 @@ async fn a_cut_that_is_not_reported_is_noticed_within_5_seconds_and_mended_withi
 async fn noticed_and_mended(scene: &Scene) -> Result<()> {
     let (mut noticed, mut converged, mut written) = (Vec::new(), Vec::new(), Vec::new());
     for cut in 0..cuts() as u64 {
-        // At all moments of a watch.
+        // At all points of a watch's lifetime.
         sleep(Duration::from_millis(cut * 1_370 % 4_000)).await;
         let held = scene.host.metric("podium_cache_pods", &[]).await?;
         let began = Instant::now();
@@ -193,7 +193,7 @@ async fn noticed_and_mended(scene: &Scene) -> Result<()> {
         ensure!(took <= NOTICED_WITHIN, "noticed after {took:?}");
         noticed.push(took);
 
-        // What was seen last is served on, and called old.
+        // The last seen state is still served, and reported as stale.
         ensure!(scene.host.metric("podium_cache_stale", &[]).await? == 1.0, "stale is not in the metrics");
         ensure!(scene.host.metric("podium_cache_pods", &[]).await? == held, "Pods went because of the cut");
         let runs = scene.runs("reader").await?;
@@ -242,7 +242,7 @@ async fn calls_on_dead_connections(scene: &Scene) -> Result<()> {
             Ok(())
         })
         .await?;
-        // Writes that are done and whose answers are on their way when the network goes.
+        // Writes that are executed and whose responses are under way when the network is cut.
         scene.cluster.faults().delay(Duration::from_millis(300));
         let before = scene.cluster.requests().writes().len();
         let names: Vec<String> = (0..PODS).map(|index| format!("cart-{cut}-{index}")).collect();
@@ -274,7 +274,7 @@ async fn calls_on_dead_connections(scene: &Scene) -> Result<()> {
     }
     let log = scene.host.log();
     let mut calls = failed_calls(&log);
-    // A run of the asker is one call and nothing else.
+    // A run of the asker is only one call.
     calls.extend(runs_of("asker", &log));
     ensure!(lost >= cuts() * PODS, "{lost} calls were lost, which says little");
     let most = calls.iter().max().copied().unwrap_or_default();
@@ -284,7 +284,7 @@ async fn calls_on_dead_connections(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// How long each took, by the host's log.
+/// Returns the duration of each call, from the host's log.
 fn failed_calls(log: &str) -> Vec<Duration> {
     let failed = log.lines().filter(|line| line.contains("request failed"));
     failed.map(|line| Duration::from_millis(number(line, "millis="))).collect()

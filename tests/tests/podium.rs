@@ -1,5 +1,5 @@
-//! `podium` as a process, as an author uses it: from `new` through `check` and `build` to `dev`, on crates in folders
-//! of their own.
+//! `podium` as a process, as an author uses it: from `new` through `check` and `build` to `dev`, on crates in their
+//! own folders.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -25,7 +25,7 @@ use podium_tests::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Builds a plugin too, on a busy machine.
+/// Long enough to build a plugin on a busy machine.
 const WITHIN: Duration = Duration::from_secs(180);
 
 /// A folder outside the checkout with the crate `hello`, as `podium new` writes it.
@@ -34,7 +34,7 @@ struct Author(TempDir);
 impl Author {
     fn new() -> Self {
         let author = Self(tempfile::tempdir().unwrap());
-        // What the suites built is not built again: the same target directory and versions.
+        // The same target directory and versions as the suites, so that nothing is built again.
         let settings = format!("[build]\ntarget-dir = {:?}\n", target_dir().unwrap().join("guests"));
         fs::create_dir(author.path(".cargo")).unwrap();
         fs::write(author.path(".cargo/config.toml"), settings).unwrap();
@@ -58,7 +58,7 @@ impl Author {
         self.command(arguments).output().unwrap()
     }
 
-    /// Runs with `--output json`; returns the exit code and the printed value.
+    /// Runs with `--output json`. Returns the exit code and the printed value.
     fn json(&self, arguments: &[&str]) -> (Option<i32>, Value) {
         let output = self.run(&[arguments, &["--output", "json"]].concat());
         let printed = serde_json::from_slice(&output.stdout);
@@ -90,7 +90,7 @@ fn mode(path: &Path) -> u32 {
 struct Dev(Process);
 
 impl Dev {
-    /// Waits until it has printed `text` for the `times`th time.
+    /// Waits until `text` was printed for the `times`th time.
     async fn says(&mut self, text: &str, times: usize) {
         until(&format!("{text:?} from podium dev"), WITHIN, async || {
             let said = self.0.log().matches(text).count();
@@ -101,7 +101,7 @@ impl Dev {
         .unwrap();
     }
 
-    /// The file that the printed next step names.
+    /// Returns the file in the printed next step.
     fn kubeconfig(&self) -> PathBuf {
         let log = self.0.log();
         let (_, rest) = log.split_once("export KUBECONFIG=").unwrap();
@@ -204,7 +204,7 @@ async fn dev_runs_a_plugin_stops_it_when_its_grant_is_revoked_and_goes_on_when_i
     let mut dev = author.dev("dev.log", &[]);
     dev.says("shop/hello  loaded", 1).await;
     dev.says("kubectl -n shop run web", 1).await;
-    // The namespace of the next step is there.
+    // The namespace of the next step exists.
     let pods = dev.pods("shop").await;
     create(&pods, "web-0").await.unwrap();
     until("the label", WITHIN, async || {
@@ -229,13 +229,13 @@ async fn dev_runs_a_plugin_stops_it_when_its_grant_is_revoked_and_goes_on_when_i
     dev.says("shop/hello  loaded", 2).await;
     until("the label", WITHIN, async || team(&pods, "web-1").await?.context("no label").map(drop)).await.unwrap();
 
-    // A configuration that is no longer valid permits nothing.
+    // An invalid configuration permits nothing.
     author.edit("watch:", "wach:");
     dev.says("shop/hello  stopped: its configuration is invalid", 1).await;
     author.edit("wach:", "watch:");
     dev.says("shop/hello  loaded", 3).await;
 
-    // Where only the source is broken, the previous version continues.
+    // If only the source does not compile, the previous version continues.
     let source = author.path("hello/src/lib.rs");
     let good = fs::read_to_string(&source).unwrap();
     fs::write(&source, "fn broken( {").unwrap();
@@ -260,7 +260,7 @@ async fn two_devs_of_one_target_directory_have_a_kubeconfig_and_a_cluster_each()
     let (mut one, mut two) = (author.dev("one.log", &[]), author.dev("two.log", &["--namespace", "lab"]));
     one.says("export KUBECONFIG=", 1).await;
     two.says("export KUBECONFIG=", 1).await;
-    // It sees no other namespace, so a plugin of one would never run.
+    // Other namespaces are not watched, so a plugin of one would never run.
     two.says("--namespace lab watches only that one", 1).await;
     let (first, second) = (one.kubeconfig(), two.kubeconfig());
     assert_ne!(first, second);

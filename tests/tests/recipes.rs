@@ -1,7 +1,7 @@
 //! The recipes of the justfile and the steps of `.ci/run` that run tests: each package and each suite that they name
 //! exists, and each filter matches a test of the targets that the command selects.
 //!
-//! Tests are found by reading the sources, so that nothing has to be built. Tests that a macro names are not found.
+//! Tests are found by parsing the sources, so that nothing has to be built. Tests that a macro names are not found.
 
 #![expect(clippy::unwrap_used, reason = "a file of the checkout that cannot be read is how this test fails")]
 
@@ -18,7 +18,7 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 /// The parts of one `cargo test` command that select tests.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Command {
-    /// Empty: the whole workspace.
+    /// Empty for the whole workspace.
     packages: Vec<String>,
     lib: bool,
     suites: Vec<String>,
@@ -26,8 +26,8 @@ struct Command {
 }
 
 impl Command {
-    /// Reads a line of a recipe or of a shell script; `None` if it does not run `cargo test`. Arguments that just or
-    /// the shell replace are skipped.
+    /// Parses a line of a recipe or of a shell script; `None` if it does not run `cargo test`. Arguments that just or
+    /// the shell replaces are skipped.
     fn parse(line: &str) -> Option<Result<Self, String>> {
         let (_, arguments) = line.split_once("cargo test")?;
         Some(Self::arguments(arguments.split_whitespace().filter(|word| !word.contains(['{', '}', '$', '"']))))
@@ -138,14 +138,14 @@ impl Workspace {
     }
 }
 
-/// Read once for all tests of this file: it parses every source of the workspace.
+/// Read once for all tests of this file, because it parses every source of the workspace.
 static WORKSPACE: LazyLock<Workspace> = LazyLock::new(Workspace::read);
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The tests of all files below a folder, which is a crate's root.
+/// Returns the tests of all files below the root folder of a crate.
 fn tests_below(folder: &Path) -> BTreeSet<String> {
     let mut tests = BTreeSet::new();
     let mut folders = vec![(folder.to_owned(), Vec::new())];

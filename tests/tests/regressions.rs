@@ -1,4 +1,4 @@
-//! What fuzzing found, and a few inputs of each kind, tried again: tests/fuzz/regressions has a folder for each target.
+//! Runs the inputs that fuzzing found, and a few of each kind: tests/fuzz/regressions has a folder for each target.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -14,7 +14,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/regressions")
 }
 
-/// The entries of a folder by name.
+/// Returns the entries of a folder by name.
 fn entries(folder: &Path) -> BTreeSet<PathBuf> {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
@@ -24,7 +24,7 @@ fn replay(name: &str) {
     let inputs = entries(&folder().join(name));
     assert!(!inputs.is_empty(), "nothing is kept of {name}");
     for input in inputs {
-        // A panic within has no name of its own.
+        // A panic below does not name its input.
         println!("{}", input.display());
         target(&fs::read(&input).unwrap());
     }

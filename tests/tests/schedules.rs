@@ -1,7 +1,7 @@
 //! Runs `tests/schedules`: podium-pods and podium-engine under the model checkers loom and shuttle, in many orders of
 //! their threads' steps. Each checker's build has a target directory of its own, because its flag reaches all crates.
 //!
-//! A bounded number of orders by default; `PODIUM_SCHEDULES` makes it more, see `tests/schedules/tests/common`.
+//! Runs a bounded number of orders; `PODIUM_SCHEDULES` increases it, see `tests/schedules/tests/common`.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -10,7 +10,7 @@ use std::{env, io::Write, process::Command};
 use podium_tests::process::{target_dir, workspace_dir};
 
 fn run(checker: &str, suites: &[&str]) {
-    // The test harness hides what a passing test prints, unless it is written so.
+    // Written directly, because the test harness hides the output of a passing test.
     let line = format!("schedules: building and running {} under {checker}\n", suites.join(", "));
     std::io::stderr().write_all(line.as_bytes()).unwrap();
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -20,7 +20,7 @@ fn run(checker: &str, suites: &[&str]) {
     }
     cargo.arg("--target-dir").arg(target_dir().unwrap().join("schedules").join(checker)).current_dir(workspace_dir());
     cargo.env("RUSTFLAGS", format!("--cfg podium_model=\"{checker}\""));
-    // What an outer cargo says about this test's own package.
+    // The variables of an outer cargo about this test's own package.
     for (name, _) in env::vars_os() {
         if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
             cargo.env_remove(name);

@@ -1,6 +1,6 @@
-//! The SDK's test host and the host, on the same configurations and the same staged writes: what the one refuses, the
-//! other refuses, with the same words. Both read configurations with podium-config; the rules of writes are written
-//! twice, because the SDK cannot depend on the host, and this test keeps them the same.
+//! The SDK's test host and the host with the same configurations and the same staged writes: both refuse the same
+//! ones, with the same messages. Both read configurations with podium-config; the rules of writes exist twice,
+//! because the SDK cannot depend on the host, and this test keeps them equal.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -19,7 +19,7 @@ use podium_sdk::{
 };
 use serde_json::{Value, json};
 
-/// Everything that a configuration can say.
+/// Returns a configuration with all fields.
 fn whole() -> Value {
     json!({
         "apiVersion": "podium.dev/v1alpha1",
@@ -72,11 +72,11 @@ fn cluster() -> Value {
 }
 
 thread_local! {
-    /// Whether a panic is the test host's refusal, which is not worth a line each.
+    /// Whether a panic is an expected refusal of the test host, which is not printed.
     static ASKED_FOR: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What the host says of a configuration: the plugin, or every mistake as `field: message`.
+/// Returns the host's result for a configuration: the plugin, or every mistake as `field: message`.
 fn by_the_host(yaml: &str) -> Result<PluginSpec, Vec<String>> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("plugin.yaml");
@@ -88,7 +88,7 @@ fn by_the_host(yaml: &str) -> Result<PluginSpec, Vec<String>> {
     }
 }
 
-/// The same of the test host.
+/// Returns the test host's result for a configuration.
 fn by_the_test_host(yaml: &str) -> Result<Host, Vec<String>> {
     let host = Host::with_pods([pod("shop", "cart-0")]);
     ASKED_FOR.set(true);
@@ -114,7 +114,7 @@ fn compare(yaml: &str) -> bool {
     host.is_none()
 }
 
-/// A value with one of its parts changed, in every part and every way.
+/// Returns all variants of a value with one of its parts changed.
 fn mutations(value: &Value) -> Vec<Value> {
     let words = ["", "*", "a b", "kubernetes.io/*", "Pod", "Ready", "shop.example/", "UPPER", "full", "-a"];
     let mut all: Vec<Value> = words.into_iter().map(Value::from).collect();
@@ -183,7 +183,7 @@ fn the_test_host_refuses_the_configurations_that_the_host_refuses_with_the_same_
         base["spec"]["grants"]["write"][field] = json!([key]);
         compare(&base.to_string());
     }
-    // As many values and requirements as a selector may have, and one more.
+    // The maximum numbers of values and requirements of a selector, and one more.
     for (values, expressions, valid) in [(64, 31, true), (65, 31, false), (64, 32, false), (65, 32, false)] {
         let mut base = whole();
         let values: Vec<String> = (0..values).map(|at| format!("v{at}")).collect();
@@ -191,7 +191,7 @@ fn the_test_host_refuses_the_configurations_that_the_host_refuses_with_the_same_
         base["spec"]["watch"]["selector"]["matchExpressions"] = vec![expression; expressions].into();
         assert_eq!(compare(&base.to_string()), valid);
     }
-    // Written as YAML is: the level of an indentation, the kinds of scalars, duplicates.
+    // Differences in YAML syntax: indentation, kinds of scalars, duplicates.
     let head = "apiVersion: podium.dev/v1alpha1\nkind: ClusterReconcilePlugin\nmetadata: { name: a }\n";
     for (rest, valid) in [
         ("spec:\n  source: { file: a.wasm }\n  grants:\n  write: { labels: [team] }\n", false),
@@ -207,7 +207,7 @@ fn the_test_host_refuses_the_configurations_that_the_host_refuses_with_the_same_
     }
 }
 
-/// What a case stages.
+/// The staged write of a case.
 #[derive(Debug, Clone)]
 enum Staged {
     Write(Action),
@@ -219,7 +219,7 @@ thread_local! {
     static VERDICT: RefCell<Option<Refused>> = const { RefCell::new(None) };
 }
 
-/// The plugin: stages the case and keeps the verdict.
+/// The plugin: stages the write of the case and stores the result.
 fn reconcile(_: &Request) -> podium_sdk::Result<Outcome> {
     let case = CASE.with_borrow(Clone::clone).unwrap();
     let verdict = match case {
@@ -275,7 +275,7 @@ fn target(namespace: &str, name: &str, uid: &str) -> PodKey {
     PodKey { namespace: namespace.into(), name: name.into(), uid: uid.into() }
 }
 
-/// Every verb, on every target, with every key and value.
+/// Returns every verb on every target with every key and value.
 fn cases() -> Vec<Staged> {
     let text = str::to_owned;
     let long = "x".repeat(64);
@@ -429,7 +429,7 @@ fn the_test_host_refuses_the_writes_and_events_that_the_host_refuses_with_the_sa
                 Staged::Event(event) => authorize(&spec.scope(), &spec.grants, event).map(drop),
             };
             CASE.set(Some(case.clone()));
-            // What was done by the case before is undone.
+            // Undoes the effects of the previous case.
             test_host.put_pod(pod("shop", "cart-0"));
             let run = test_host.reconcile(reconcile, "shop", "cart-0");
             assert!(run.result().is_ok(), "{run:?}");

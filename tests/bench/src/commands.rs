@@ -1,4 +1,4 @@
-//! The rig's command line: `compare` measures, and starts `serve` and `subject`, which can be run by hand too.
+//! The command line: `compare` measures, and starts `serve` and `subject`, which can also be run by hand.
 
 use std::{path::PathBuf, process::ExitCode, sync::LazyLock, thread, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::{
     server, subject,
 };
 
-/// Measures Podium's cache and its peers: what an event costs, what a Pod takes, how long a change takes to be seen.
+/// Measures Podium's cache and other clients: the cost of an event, the memory of a Pod, the latency of a change.
 #[derive(Debug, Parser)]
 #[command(name = "podium-bench", version, max_term_width = 100)]
 struct Flags {
@@ -22,9 +22,9 @@ struct Flags {
 enum Command {
     /// Run every subject several times and print one table
     Compare(Compare),
-    /// Serve generated Pods as an API server would, until it is ended
+    /// Serve generated Pods as an API server would, until it is stopped
     Serve(Serve),
-    /// Follow a server's Pods and say on standard output how far one is
+    /// Follow a server's Pods and report progress on standard output
     Subject {
         #[arg(value_enum)]
         subject: subject::Subject,
@@ -47,7 +47,7 @@ struct Generate {
     /// Pods of one owner, on average
     #[arg(long, value_name = "N", default_value_t = 70)]
     pods_per_workload: usize,
-    /// A folder of real Pods, a .json each, as templates in the place of invented ones; with the populations status and
+    /// A folder of real Pods, one .json each, as templates instead of invented ones; with the populations status and
     /// churn
     #[arg(long, value_name = "DIR")]
     from: Option<PathBuf>,
@@ -57,13 +57,13 @@ struct Generate {
 struct Serve {
     #[command(flatten)]
     generate: Generate,
-    /// What Pods have of their own and what events change
+    /// How Pods differ and what events change
     #[arg(long, value_enum, value_name = "NAME", default_value_t)]
     population: PopulationKind,
-    /// The peer in Go, which then turns Pods into protobuf for clients that ask for it
+    /// The Go client, which encodes Pods as protobuf for clients that request it
     #[arg(long, value_name = "FILE")]
     encoder: Option<PathBuf>,
-    /// Over TLS too, with a certificate that is put into this folder
+    /// Also over TLS, with a certificate that is written to this folder
     #[arg(long, value_name = "DIR")]
     tls: Option<PathBuf>,
 }
@@ -72,32 +72,32 @@ struct Serve {
 struct Compare {
     #[command(flatten)]
     generate: Generate,
-    /// What Pods have of their own and what events change; several, separated by commas, run one after the other and
-    /// have a row each
+    /// How Pods differ and what events change; several, separated by commas, run one after the other and have a row
+    /// each
     #[arg(long, value_enum, value_name = "NAME|all", value_delimiter = ',', default_value = "status")]
     population: Vec<Populations>,
-    /// Events without pause, for the cost of one
+    /// Events without pause, to measure the cost of one
     #[arg(long, value_name = "N", default_value_t = 50_000)]
     events: usize,
-    /// Events per second, for the latency of one
+    /// Events per second, to measure the latency of one
     #[arg(long, value_name = "N", default_value_t = 2_000)]
     rate: u32,
-    /// How long at that rate
+    /// Seconds at that rate
     #[arg(long, value_name = "SECONDS", default_value_t = 5)]
     seconds: u32,
     /// Runs of each subject
     #[arg(long, value_name = "N", default_value_t = 5)]
     repeats: usize,
-    /// Rest between the steps of a run
+    /// Pause between the steps of a run
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
     settle: u64,
-    /// Over TLS, for which openssl makes a certificate
+    /// Over TLS, with a certificate made by openssl
     #[arg(long)]
     tls: bool,
-    /// Which of them, separated by commas [default: all that are built, except wire and wire-protobuf]
+    /// The subjects, separated by commas [default: all that are built, except wire and wire-protobuf]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     subjects: Vec<String>,
-    /// The peer in Go, as built from tests/bench/go
+    /// The Go client, as built from tests/bench/go
     #[arg(long, value_name = "FILE")]
     go: Option<PathBuf>,
     /// table or json
@@ -111,7 +111,7 @@ enum Output {
     Json,
 }
 
-/// One population, or every one that there is.
+/// One population, or all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Populations {
     One(PopulationKind),
@@ -149,7 +149,7 @@ impl Generate {
     }
 }
 
-/// What the binaries do; they differ in their allocator alone.
+/// The entry point of both binaries, which only differ in their allocator.
 #[must_use]
 pub fn main() -> ExitCode {
     let done = match Flags::parse().command {

@@ -1,5 +1,5 @@
-//! The measuring rig of the cache: Pods as a real API server writes them, a server that replays them, Podium and its
-//! peers as processes that follow it, and one table of what that took.
+//! The benchmark of the cache: Pods as a real API server writes them, a server that replays them, Podium and other
+//! clients as processes that follow it, and one table of the results.
 //!
 //! docs/benchmarks.md describes how to run it and the meaning of its figures.
 

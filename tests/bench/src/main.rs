@@ -1,4 +1,4 @@
-//! The rig with the system's allocator.
+//! The benchmark program with the system's allocator.
 
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
-//! The clock that all processes of one machine share, in nanoseconds.
+//! The monotonic clock in nanoseconds, which all processes of one machine share.
 //!
-//! `std::time::Instant` reads the same clock and does not show its value, which two processes need to compare times.
+//! `std::time::Instant` reads the same clock without exposing its value, which two processes need to compare times.
 
 use std::ffi::{c_int, c_long};
 
@@ -15,7 +15,7 @@ unsafe extern "C" {
     fn clock_gettime(clock: c_int, time: *mut Timespec) -> c_int;
 }
 
-/// Of Linux; the rig reads /proc and hence runs nowhere else.
+/// Linux's value; the benchmark reads /proc and hence only runs on Linux.
 const CLOCK_MONOTONIC: c_int = 1;
 
 #[must_use]

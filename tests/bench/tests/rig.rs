@@ -1,4 +1,4 @@
-//! The rig as a whole, on few Pods: server, subjects and driver are processes, as when it measures.
+//! The whole benchmark with few Pods: server, subjects and driver are processes, as in a measurement.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -20,7 +20,7 @@ fn every_figure_of_podium_and_of_kube_rs_is_measured() {
     for (at, subject) in subjects.iter().enumerate() {
         assert_eq!(report["subjects"][at]["subject"], *subject);
         let run = &report["subjects"][at]["runs"][0];
-        // What takes less than a tick of the kernel's clock may be nought with so few Pods.
+        // Times below a tick of the kernel's clock may be zero with so few Pods.
         for figure in ["event_cpu_micros", "start_cpu_micros_per_pod", "bytes_per_pod", "bytes_per_pod_after_events"] {
             assert!(run[figure].as_f64().is_some_and(|value| value >= 0.0), "{figure} of {run}");
         }
@@ -67,7 +67,8 @@ fn podium_and_kube_rs_follow_over_tls() {
     assert_eq!((&report["tls"], report["subjects"].as_array().unwrap().len()), (&true.into(), 2));
 }
 
-/// The driver fails where a Pod of the list or an event at the pace was not seen, or no list followed the lost history.
+/// Runs a comparison. The driver fails if a Pod of the list or an event was not seen, or if no list followed the lost
+/// history.
 fn all_is_seen_by(subject: &str, arguments: &[&str]) {
     let output = compare(&[&["--subjects", subject, "--output", "json"], arguments].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -1,6 +1,6 @@
-//! The designs: Podium's own store, and four in its place that hold the same Pods.
+//! The designs: Podium's own store, and four alternatives that store the same Pods.
 //!
-//! Where a design can keep which Pods are of a node without readers seeing the two disagree, it does.
+//! A design indexes Pods by node if it can do so without readers seeing an inconsistent index.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -26,24 +26,24 @@ pub(crate) trait Store: Sync + Sized {
 
     fn new(pods: &Pods) -> Self;
     fn get(&self, name: &Name) -> Option<Arc<CachedPod>>;
-    /// Replaces older states of Pods that are there, and publishes once where there is something to publish.
+    /// Replaces older states of existing Pods, and publishes once if the design has publications.
     fn put(&self, pods: Vec<Arc<CachedPod>>);
-    /// Takes one consistent view of all Pods and drops it. Returns false if the design has no such view.
+    /// Takes and drops a consistent view of all Pods. Returns false if the design has no such view.
     fn snapshot(&self) -> bool;
-    /// Shows every Pod.
+    /// Calls `see` with every Pod.
     fn each(&self, see: impl FnMut(&CachedPod));
-    /// How many Pods a node has, each of them looked at; by an index where there is one.
+    /// Returns the number of a node's Pods, each of them examined; by an index if there is one.
     fn on_node(&self, node: &str) -> usize;
 }
 
-/// Looks at every Pod.
+/// Counts by examining every Pod.
 fn filter(store: &impl Store, node: &str) -> usize {
     let mut found = 0;
     store.each(|pod| found += usize::from(pod.node().as_deref() == Some(node)));
     found
 }
 
-/// Pages of packed Pods and indexes of slots, persistent, behind an atomic pointer.
+/// Podium's pages of packed Pods and persistent indexes of slots, behind an atomic pointer.
 pub(crate) struct Podium {
     writer: Mutex<Writer>,
     reader: Reader,
@@ -148,7 +148,7 @@ impl Store for Swapped {
     }
 }
 
-/// A hash table without locks. Which Pods are of a node would be a second table, and the two would disagree.
+/// A hash table without locks. An index by node would be a second table, which could contradict the first.
 pub(crate) struct Papaya(papaya::HashMap<Name, Arc<CachedPod>, FixedState>);
 
 impl Store for Papaya {
@@ -192,7 +192,7 @@ impl Store for Papaya {
 
 const SHARDS: usize = 64;
 
-/// Hash tables behind locks of their own. What papaya lacks is lacking here too.
+/// Hash tables with one lock each. It lacks the same index as papaya.
 pub(crate) struct Sharded {
     shards: Vec<RwLock<HashMap<Name, Arc<CachedPod>, FixedState>>>,
     hasher: FixedState,

@@ -1,4 +1,4 @@
-//! The operations that are measured on a design, on one thread or on several.
+//! The operations that are measured on a design, with one or several threads.
 
 use std::{
     hint::black_box,
@@ -19,7 +19,7 @@ use crate::{
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Nanoseconds of one call, the median of rounds that take as long as they need.
+/// Returns nanoseconds of one call, the median of the rounds.
 pub(crate) fn once(rounds: usize, calls: usize, mut call: impl FnMut(u64)) -> f64 {
     let mut random = Random(7);
     let mut round = || {
@@ -30,7 +30,7 @@ pub(crate) fn once(rounds: usize, calls: usize, mut call: impl FnMut(u64)) -> f6
     median((0..rounds).map(|_| round()).collect())
 }
 
-/// Nanoseconds of putting one Pod, when so many are put at once. Making the values is not counted.
+/// Returns nanoseconds of putting one Pod in batches of `at_once`. Creating the values is not counted.
 pub(crate) fn put<S: Store>(store: &S, pods: &Pods, rounds: usize, calls: usize, at_once: usize) -> f64 {
     let mut random = Random(11);
     let mut round = || {
@@ -44,7 +44,7 @@ pub(crate) fn put<S: Store>(store: &S, pods: &Pods, rounds: usize, calls: usize,
     median((0..rounds).map(|_| round()).collect())
 }
 
-/// Operations a second of two threads together, of which so many of a hundred are reads.
+/// Returns operations per second of two threads together, of which `reads` percent are reads.
 pub(crate) fn mix<S: Store>(store: &S, pods: &Pods, nanos: u64, reads: u64) -> f64 {
     let (ended, begin) = (AtomicBool::new(false), Barrier::new(3));
     let work = |seed: u64| {
@@ -72,17 +72,17 @@ pub(crate) fn mix<S: Store>(store: &S, pods: &Pods, nanos: u64, reads: u64) -> f
     })
 }
 
-/// What a writer and readers that list everything come to beside each other.
+/// The results of a writer and of concurrent readers that list everything.
 #[derive(Default)]
 pub(crate) struct Storm {
-    /// Puts a second.
+    /// Puts per second.
     pub(crate) puts: f64,
     /// Nanoseconds of one list.
     pub(crate) p50: f64,
     pub(crate) p99: f64,
 }
 
-/// For so long: puts at full rate into one store, and readers that list another, or the same, in a loop.
+/// Runs for this long: puts at full rate into one store, and readers that list another store, or the same, in a loop.
 pub(crate) fn storm<S: Store>(written: Option<&S>, read: &S, readers: u64, pods: &Pods, nanos: u64) -> Storm {
     let (ended, begin) = (AtomicBool::new(false), Barrier::new(2 + readers as usize));
     let write = || {

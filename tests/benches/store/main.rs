@@ -1,7 +1,7 @@
-//! The designs of the store beside each other: `cargo bench --workspace --bench store`, with `-- --quick` on few Pods
-//! and for a moment, to see that it works.
+//! Compares designs of the store: `cargo bench --workspace --bench store`, with `-- --quick` for a short run with few
+//! Pods.
 //!
-//! Prints two tables for docs/rationale.md, which says what they mean. Medians of repeats; every design holds the same
+//! Prints two tables for docs/rationale.md, which explains them. Values are medians; every design stores the same
 //! Pods, in the same process, one design after the other.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a bench fails")]
@@ -31,7 +31,7 @@ const READERS: u64 = 2;
 struct Scale {
     pods: usize,
     repeats: usize,
-    /// Of one run of several threads, in nanoseconds.
+    /// Duration of one run of several threads, in nanoseconds.
     run: u64,
     calls: usize,
 }
@@ -61,12 +61,12 @@ fn main() {
     filling(&pods, scale.repeats);
 }
 
-/// What it is worth to know how many Pods come.
+/// Measures the benefit of knowing the number of Pods in advance.
 fn filling(pods: &Pods, repeats: usize) {
     println!("| {} Pods into an empty store of Podium's | ms |\n|---|---|", pods.all.len());
     let listed: PodList = pods.all.iter().cloned().map(Into::into).collect();
     let mut events: Vec<_> = pods.all.iter().cloned().map(PodEvent::applied).collect();
-    // As a watch reports them.
+    // In the order of a watch.
     events.sort_by_key(|event| event.pod.revision);
     let fill = |how: &dyn Fn(&mut Writer)| {
         let once = || {
@@ -95,7 +95,7 @@ fn row<S: Store>(pods: &Pods, scale: &Scale) {
         black_box(store.get(&pods.names[random as usize % pods.names.len()]));
     });
     let [single, batched] = [1, 64].map(|at_once| put(&store, pods, repeats, calls, at_once));
-    // Podium keeps no value as it is.
+    // Podium does not store values in their original form.
     let bytes = bytes / pods.all.len() + if S::KEEPS_VALUES { pods.value_bytes } else { 0 };
     let view = match store.snapshot() {
         true => format!("{:.3}", once(repeats.max(3), 20, |_| assert!(black_box(store.snapshot()))) / 1e3),
@@ -114,7 +114,7 @@ fn row<S: Store>(pods: &Pods, scale: &Scale) {
     };
     let alone = storms(Some(&store), &elsewhere, 0);
     let idle = storms(None, &store, READERS);
-    // As many threads as in the next run, that share nothing but the machine.
+    // The same number of threads as in the next run, which share nothing except the machine.
     let apart = storms(Some(&store), &elsewhere, READERS);
     let together = storms(Some(&store), &store, READERS);
     let lists = |storm: &Storm| format!("{:.1}, {:.1}", storm.p50 / 1e6, storm.p99 / 1e6);

@@ -19,18 +19,18 @@ fn count(bytes: isize) {
     }
 }
 
-// SAFETY: every call goes to the system's allocator with the arguments that it came with; counting allocates nothing.
+// SAFETY: every call is forwarded to the system's allocator with the same arguments; counting allocates nothing.
 #[expect(unsafe_code, reason = "an allocator is unsafe to implement")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size().cast_signed());
-        // SAFETY: the caller's promises are those that are asked for.
+        // SAFETY: the caller's guarantees are those that the callee requires.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(-layout.size().cast_signed());
-        // SAFETY: the pointer came from `alloc` above, with this layout, and so from the system's.
+        // SAFETY: the pointer came from `alloc` above with this layout, and so from the system's allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

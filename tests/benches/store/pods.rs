@@ -1,5 +1,4 @@
-//! The Pods that every design holds: those of the measuring rig, some of them in two states that differ as an event
-//! makes them differ.
+//! The Pods of every design: those of the benchmark of the cache, some of them in two states that differ by an event.
 
 use std::{
     collections::BTreeMap,
@@ -28,9 +27,9 @@ pub(crate) fn name(pod: &CachedPod) -> Name {
 pub(crate) struct Pods {
     pub(crate) all: Vec<Arc<CachedPod>>,
     pub(crate) names: Vec<Name>,
-    /// Bytes of one of them, as it is kept where a design keeps it as it is; what it shares with others is not counted.
+    /// Bytes of one Pod in designs that store it in its original form, without the shared part.
     pub(crate) value_bytes: usize,
-    /// One Pod each, before and after an event.
+    /// The states of single Pods before and after an event.
     changing: Vec<[Arc<CachedPod>; 2]>,
     revision: AtomicU64,
 }
@@ -49,14 +48,14 @@ impl Pods {
             let modified = population.next_event().unwrap();
             changing.insert(modified.at, [Arc::clone(&all[modified.at]), read(population.json(modified.at))]);
         }
-        // Made once more, now that there is nothing new in them.
+        // Created again, when all shared text exists.
         let (_again, bytes) = memory::of(|| (0..pods).map(|at| read(population.json(at))).collect::<Vec<_>>());
         let names = all.iter().map(|pod| name(pod)).collect();
         let changing = changing.into_values().collect();
         Self { all, names, value_bytes: bytes / pods, changing, revision: AtomicU64::new(population.revision()) }
     }
 
-    /// A state of some Pod that is newer than every one before.
+    /// Returns a state of some Pod that is newer than every previous one.
     pub(crate) fn change(&self, random: u64) -> Arc<CachedPod> {
         let revision = 1 + self.revision.fetch_add(1, Relaxed);
         let states = &self.changing[random as usize % self.changing.len()];

@@ -1,8 +1,8 @@
-//! What it costs to find the Pods of a node, and those of a label: asked of the host, against a plugin that takes the
-//! list of all Pods and filters it.
+//! Cost of finding the Pods of a node and of a label: by a query of the host, compared with a plugin that lists and
+//! filters all Pods.
 //!
-//! The plugin's side is done here natively, page by page: what it is handed is encoded and decoded as it would be, and
-//! nothing is counted of the sandbox.
+//! The plugin's side runs natively here, page by page: its data is encoded and decoded as for a plugin, but the
+//! sandbox is not measured.
 
 use std::{collections::BTreeMap, hint::black_box};
 
@@ -19,7 +19,7 @@ use crate::{
     pods::Pods,
 };
 
-/// Whether a plugin wants a Pod.
+/// Selects the Pods that a plugin needs.
 type Wanted<'a> = dyn Fn(&Record) -> bool + 'a;
 
 /// The size of the host's pages.
@@ -59,7 +59,7 @@ pub(crate) fn table(pods: &Pods, repeats: usize) {
             }
         };
         assert_eq!(filter(), found, "both find the same");
-        // As much as the plugin would be handed of what it wants.
+        // Returns the records that a plugin would receive.
         let host = once(repeats.max(3), 50, |_| {
             let page = reader.snapshot().find(query, usize::MAX, None);
             page.pods.iter().for_each(|pod| drop(black_box(pod.record(sections))));
@@ -87,7 +87,7 @@ fn design<S: Store>(pods: &Pods, node: &str, repeats: usize) {
     println!("| {} | {:.1} |", S::NAME, nanos / 1e3);
 }
 
-/// The label that about as many Pods have as there are on a node.
+/// Returns the label that about as many Pods have as there are on a node.
 fn label(pods: &Pods) -> LabelRequirement {
     const ON_A_NODE: usize = 50;
     let mut counts: BTreeMap<(String, String), usize> = BTreeMap::new();

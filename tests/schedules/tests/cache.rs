@@ -28,7 +28,7 @@ const NAMES: usize = 3;
 const UIDS: usize = 3;
 const LABELS: usize = 2;
 
-/// By name, incarnation and label, made once: a Pod takes longer to encode than a schedule to run.
+/// Pods by name, incarnation and label, created once, because encoding a Pod takes longer than a schedule.
 static PODS: LazyLock<Vec<CachedPod>> = LazyLock::new(|| {
     let made = (0..NAMES * UIDS * LABELS).map(|at| {
         let (name, uid, label) = (at / (UIDS * LABELS), at / LABELS % UIDS, at % LABELS);
@@ -61,10 +61,10 @@ fn pod(name: usize, uid: usize, label: usize, revision: u64) -> Arc<CachedPod> {
 struct Cluster {
     writer: Writer,
     reader: Reader,
-    /// Every publication, in order.
+    /// All publications in order.
     published: Vec<Arc<Snapshot>>,
     revision: u64,
-    /// By name: incarnation, label, revision.
+    /// Incarnation, label and revision by name.
     present: BTreeMap<usize, (usize, usize, u64)>,
 }
 
@@ -83,7 +83,7 @@ impl Cluster {
         self.present.iter().map(|(name, (uid, label, revision))| pod(*name, *uid, *label, *revision))
     }
 
-    /// Something happens to one name.
+    /// Creates, changes or deletes the Pod of one name.
     fn event(&mut self) -> PodEvent {
         let mut random = thread_rng();
         let (name, label) = (random.gen_range(0..NAMES), random.gen_range(0..LABELS));
@@ -109,7 +109,7 @@ impl Cluster {
                 self.write(|writer| writer.apply(events).publish());
             }
             4 => {
-                // These are not reported: the list has to make up for them.
+                // These are not reported, so the list has to contain them.
                 (0..3).for_each(|_| drop(self.event()));
                 let listed = self.pods().map(Record::from).collect();
                 let revision = Revision(self.revision);
@@ -122,7 +122,7 @@ impl Cluster {
                 *held = (held.0, 1 - held.1, self.revision);
                 let answer = pod(name, held.0, held.1, self.revision);
                 self.write(|writer| writer.write_through(vec![Arc::clone(&answer)]).publish());
-                // Its echo.
+                // The watch's event for the same write.
                 self.write(|writer| writer.apply(vec![PodEvent::applied(answer)]).publish());
             }
             6 => {
@@ -142,7 +142,7 @@ fn contents(snapshot: &Snapshot) -> Contents {
     snapshot.iter().map(content).collect()
 }
 
-/// Names, uids, namespaces, indexes and number agree with each other and with the Pods.
+/// Checks that names, uids, namespaces, indexes and counts agree with each other and with the Pods.
 fn whole(snapshot: &Snapshot) {
     let pods: Vec<_> = snapshot.iter().collect();
     assert!(pods.is_sorted_by(|a, b| (&a.key.namespace, &a.key.name) < (&b.key.namespace, &b.key.name)));
@@ -263,7 +263,7 @@ fn a_deletion_is_known_of_before_any_reader_misses_the_pod() {
                 }
             })
         });
-        // By its event, by another that took its name, by its absence from a list.
+        // Deleted by its event, by another Pod of its name, and by its absence from a list.
         record_and_publish(writer.apply(vec![PodEvent::deleted(pod(0, 0, 0, 2))]));
         record_and_publish(writer.apply(vec![PodEvent::applied(pod(1, 1, 0, 3))]));
         record_and_publish(writer.relist([Record::from(pod(1, 1, 0, 3))].into_iter().collect(), Revision(4)));
@@ -289,7 +289,7 @@ fn the_writer_does_not_wait_for_a_reader_that_stands_still_nor_a_reader_for_the_
             seen.send(()).unwrap();
         });
         let update = writer.apply(vec![PodEvent::applied(pod(0, 0, 0, 5))]);
-        // Between the two phases of an update a reader reads.
+        // A reader reads between the two phases of an update.
         until_seen.recv().unwrap();
         update.publish();
         written.send(()).unwrap();

@@ -1,4 +1,4 @@
-//! Pods that are read and dropped at once, in many orders: what they share lives as long as one of them has it.
+//! Pods that are read and dropped concurrently, in many orders: shared parts live as long as a Pod uses them.
 
 #![cfg(podium_model = "shuttle")]
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "a panic is how a test fails")]
@@ -16,9 +16,9 @@ use shuttle::{
     thread,
 };
 
-/// Pods of as many workloads. They have one spec; metadata and status differ in structure, which values do not hide.
+/// Pods of several workloads. They share one spec; metadata and status differ in structure.
 static PODS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| (0..6).map(pod).collect());
-/// The Pods that are read at once; the others were there before.
+/// The number of Pods that are read concurrently; the others existed before.
 const FEW: usize = 2;
 
 fn pod(at: usize) -> Vec<u8> {
@@ -35,7 +35,7 @@ fn read(pool: &SkeletonPool, at: usize) -> Packed {
     pool.read(&PODS[at], &mut Scratch::default(), none).unwrap().packed
 }
 
-/// What Pods have of it is in the table, once: the spec that all share, and two parts of each workload.
+/// Checks that the table has each skeleton of the Pods once: the shared spec, and two fragments of each workload.
 fn parts_are_those_of(pool: &SkeletonPool, held: &[(usize, Packed)]) {
     let workloads = held.iter().map(|(at, _)| at).collect::<BTreeSet<_>>().len();
     assert_eq!(pool.skeletons(), 2 * workloads + usize::from(workloads > 0));
@@ -45,7 +45,7 @@ fn parts_are_those_of(pool: &SkeletonPool, held: &[(usize, Packed)]) {
 fn a_part_is_there_once_while_a_pod_has_it_and_gone_with_the_last() {
     common::check(250, 16, || {
         let pool = Arc::new(SkeletonPool::new(7));
-        // So many that the dead are swept out while others read.
+        // Enough Pods that unused entries are removed while others read.
         (FEW..PODS.len()).for_each(|at| drop(read(&pool, at)));
         let readers = [(); 2].map(|()| {
             let pool = Arc::clone(&pool);
@@ -72,7 +72,7 @@ fn a_part_is_there_once_while_a_pod_has_it_and_gone_with_the_last() {
     });
 }
 
-/// Pods of one workload, each with a label and a message of its own.
+/// Pods of one workload, each with its own label and message.
 static OWN: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let own = |at: usize, text: &str| {
         text.replace("app-", "app").replace(&format!(r#""app{at}":"web""#), &format!(r#""app":"web-{at}""#))

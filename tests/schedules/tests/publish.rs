@@ -1,5 +1,5 @@
-//! The publish path in the orders in which a writer and two readers can do its steps: in those in which threads are
-//! interrupted at most three times, or in every one when `PODIUM_SCHEDULES` is set.
+//! The publish path in the orders of a writer's and two readers' steps: those in which threads are interrupted at
+//! most three times, or all of them if `PODIUM_SCHEDULES` is set.
 
 #![cfg(podium_model = "loom")]
 
@@ -24,7 +24,7 @@ impl Wake for Parked {
     }
 }
 
-/// loom's own counts its wakers where it looks for orders, and takes hours for what this takes seconds for.
+/// Polls a future. loom's own counts its wakers while exploring orders, and takes hours instead of seconds.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let waker = Arc::new(Parked(thread::current())).into();
     let mut future = pin!(future);
@@ -44,7 +44,7 @@ fn check(test: impl Fn() + Send + Sync + 'static) {
     plan.check(test);
 }
 
-/// A cache at revision 0 that is live.
+/// Returns a live cache at revision 0.
 fn live() -> (Writer, Reader) {
     let (mut writer, reader) = cache::new(7);
     writer.set_live();
@@ -111,7 +111,7 @@ fn a_waiter_for_a_revision_that_does_not_come_is_woken_when_the_writer_goes() {
         });
         writer.bookmark(Revision(1));
         drop(writer);
-        // What was published is seen, though the writer is gone.
+        // A publication is seen even if the writer is gone.
         assert_eq!(waiters.map(|waiter| waiter.join().unwrap()), [Some(Revision(1)), None]);
     });
 }

@@ -1,4 +1,4 @@
-//! The queue between those that add and the workers, in many orders.
+//! The queue between producers and workers, in many orders.
 
 #![cfg(podium_model = "shuttle")]
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "a panic is how a test fails")]
@@ -25,7 +25,7 @@ const SLOTS: usize = 2;
 const LANES: usize = 2;
 const LANE_LIMIT: usize = 2;
 
-/// The expected state of each slot, kept outside of the checker's control: it adds no steps.
+/// The expected state of each slot. It is outside the checker's control and adds no steps.
 #[derive(Default)]
 struct Slot {
     added: AtomicUsize,
@@ -42,7 +42,7 @@ struct Rig {
 type Jobs = Queue<usize, usize, &'static str>;
 
 fn queue() -> Arc<Jobs> {
-    // Delays wait for a clock, which is not tried here: what fails is due at once.
+    // Delays need a clock, which is not modelled here: failed keys are due at once.
     let backoff = Backoff { first: Duration::ZERO, most: Duration::ZERO };
     Arc::new(Queue::new(backoff, LANE_LIMIT, 7))
 }
@@ -87,7 +87,7 @@ fn what_was_added_is_run_after_it_was_added_and_never_twice_at_once() {
         });
         adders.into_iter().for_each(|adder| adder.join().unwrap());
         let behind = |slot: &Slot| slot.seen.load(SeqCst) < slot.added.load(SeqCst);
-        // A wake-up that is lost leaves every thread waiting, which the checker reports.
+        // A lost wake-up leaves every thread waiting, which the checker reports.
         while rig.slots.iter().flatten().any(behind) {
             runs.recv().unwrap();
         }

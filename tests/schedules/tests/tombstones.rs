@@ -1,6 +1,6 @@
-//! Deletions between the ingest loop, the queue and the workers, in many orders: each is delivered once, and with the
-//! last state, to a plugin that is unloaded and loaded again too, from then on. Ingest loop and workers do here what
-//! `ingest` and `dispatch` do, by the same functions in the same order.
+//! Deletions between the ingest loop, the queue and the workers, in many orders: each is delivered once, with the
+//! last state, also to a plugin that was reloaded, from then on. The loop and the workers here call the same
+//! functions in the same order as `ingest` and `dispatch`.
 
 #![cfg(podium_model = "shuttle")]
 #![expect(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a panic is how a test fails")]
@@ -34,11 +34,11 @@ use tokio::time::Instant;
 
 const NAMES: usize = 2;
 const UIDS: usize = 2;
-/// Each watches the Pods of one label.
+/// The number of lanes; each watches the Pods of one label.
 const LANES: usize = 2;
 const WORKERS: usize = 2;
 
-/// By name, incarnation and label, made once: a Pod takes longer to encode than a schedule to run.
+/// Pods by name, incarnation and label, created once, because encoding a Pod takes longer than a schedule.
 static PODS: LazyLock<Vec<CachedPod>> = LazyLock::new(|| {
     let made = (0..NAMES * UIDS * LANES).map(|at| {
         let (name, uid, label) = (at / (UIDS * LANES), at / LANES % UIDS, at % LANES);
@@ -66,10 +66,10 @@ fn pod(name: usize, uid: usize, revision: u64) -> Arc<CachedPod> {
     Arc::new(pod)
 }
 
-/// By lane and uid, the revisions of the last states with which deletions have settled.
+/// The revisions of the last states with which deletions have settled, by lane and uid.
 type Settled = BTreeMap<(usize, Arc<str>), Vec<u64>>;
 
-/// What a worker and the ingest loop share.
+/// State that a worker and the ingest loop share.
 struct Shared {
     queue: Keys<usize>,
     stones: Tombstones<usize>,
@@ -81,12 +81,12 @@ struct Ingest {
     writer: Writer,
     shared: Arc<Shared>,
     revision: u64,
-    /// By name: the incarnation and the present state's revision.
+    /// The incarnation and the revision of the present state, by name.
     present: BTreeMap<usize, (usize, u64)>,
     made: [usize; NAMES],
-    /// The last states of Pods that are gone.
+    /// The last states of gone Pods.
     gone: BTreeMap<Arc<str>, u64>,
-    /// By lane, those that went before the lane was last loaded.
+    /// By lane, the Pods that were deleted before the lane was last loaded.
     before: [BTreeSet<Arc<str>>; LANES],
 }
 
@@ -111,7 +111,7 @@ impl Ingest {
         stones.queue(queue, plan);
     }
 
-    /// A Pod is made, changed or deleted.
+    /// Creates, changes or deletes a Pod.
     fn event(&mut self) -> Option<PodEvent> {
         let name = thread_rng().gen_range(0..NAMES);
         self.revision += thread_rng().gen_range(1..3);
@@ -133,7 +133,7 @@ impl Ingest {
         }
     }
 
-    /// A plugin is unloaded and loaded again, and set to work on all its Pods.
+    /// Unloads a plugin, loads it again and queues all its Pods.
     fn reload(&mut self) {
         let lane = thread_rng().gen_range(0..LANES);
         self.shared.queue.remove_lane(lane);
@@ -192,7 +192,7 @@ fn worker(shared: Arc<Shared>, reader: Reader, ran: mpsc::Sender<()>) -> thread:
 #[test]
 fn every_deletion_is_delivered_once_and_with_the_last_state_in_every_order() {
     common::check(100_000, 1, || {
-        // Delays wait for a clock, which is not tried here: what fails is due at once.
+        // Delays need a clock, which is not modelled here: failed keys are due at once.
         let backoff = Backoff { first: Duration::ZERO, most: Duration::ZERO };
         let shared = Arc::new(Shared {
             queue: Queue::new(backoff, WORKERS, 7),
@@ -204,7 +204,7 @@ fn every_deletion_is_delivered_once_and_with_the_last_state_in_every_order() {
         let (ran, runs) = mpsc::channel();
         let workers = [(); WORKERS].map(|()| worker(Arc::clone(&shared), reader.clone(), ran.clone()));
         (0..4).for_each(|_| ingest.step());
-        // A wake-up that is lost leaves every thread waiting, which the checker reports.
+        // A lost wake-up leaves every thread waiting, which the checker reports.
         while !shared.queue.is_idle() {
             runs.recv().unwrap();
         }

@@ -1,11 +1,11 @@
-//! The API server's audit log: who wrote what, counted where it cannot be missed.
+//! The API server's audit log: which user wrote what, recorded by the API server itself.
 
 use std::{fs, path::PathBuf};
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-/// The audit log of a control plane. Holds writes alone, see `controlplane/audit-policy.yaml`.
+/// The audit log of a control plane. It only contains writes, see `controlplane/audit-policy.yaml`.
 #[derive(Debug, Clone)]
 pub struct Audit {
     path: PathBuf,
@@ -14,23 +14,23 @@ pub struct Audit {
 /// One answered write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditedWrite {
-    /// As authenticated, before impersonation.
+    /// The authenticated user, before impersonation.
     pub user: String,
-    /// Whose rights counted, where that is another.
+    /// The impersonated user, if there is one.
     pub impersonated: Option<String>,
     /// `create`, `patch`, `update`, `delete`.
     pub verb: String,
-    /// `pods`, `pods/status`, `events`.
+    /// The resource: `pods`, `pods/status`, `events`.
     pub resource: String,
     pub namespace: String,
     pub name: String,
-    /// The HTTP status of the answer.
+    /// The HTTP status of the response.
     pub code: u16,
-    /// Empty where the request had none.
+    /// The User-Agent; empty if the request had none.
     pub user_agent: String,
 }
 
-/// A point in the log.
+/// A position in the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(usize);
 
@@ -72,15 +72,15 @@ impl Audit {
     }
 
     /// # Errors
-    /// When the log cannot be read.
+    /// Returns an error if the log cannot be read.
     pub fn now(&self) -> Result<Mark> {
         Ok(Mark(self.read()?.len()))
     }
 
-    /// The writes of `user` that were answered after `mark`, in order.
+    /// Returns the writes of `user` that were answered after `mark`, in order.
     ///
     /// # Errors
-    /// When the log cannot be read.
+    /// Returns an error if the log cannot be read.
     pub fn writes_of(&self, user: &str, mark: Mark) -> Result<Vec<AuditedWrite>> {
         let text = self.read()?;
         let new = text.get(mark.0..).context("the audit log is shorter than before")?;
@@ -88,7 +88,7 @@ impl Audit {
         Ok(writes.into_iter().filter(|write| write.user == user).collect())
     }
 
-    /// Complete lines only: the last may still be being written.
+    /// Reads the complete lines: the last line may be incomplete.
     fn read(&self) -> Result<String> {
         let mut text = fs::read_to_string(&self.path).context("read the audit log")?;
         text.truncate(text.rfind('\n').map_or(0, |end| end + 1));

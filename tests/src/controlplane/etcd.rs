@@ -26,7 +26,7 @@ async fn ask(etcd: SocketAddr, path: &str, body: Value) -> Result<Value> {
     let answer = tokio::time::timeout(Duration::from_secs(10), client.request(request)).await??;
     let status = answer.status();
     let body = answer.into_body().collect().await?.to_bytes();
-    // What is compacted already need not be again.
+    // A compaction that is already done counts as success.
     let done = status.is_success() || body.windows(9).any(|part| part == b"compacted");
     ensure!(done, "etcd answered {status} to {path}: {}", String::from_utf8_lossy(&body));
     Ok(serde_json::from_slice(&body)?)

@@ -1,4 +1,4 @@
-//! How to reach the control plane: kubeconfigs with a token each, clients made of them.
+//! Kubeconfigs of the control plane, each with a token, and clients made of them.
 
 use std::{net::SocketAddr, path::Path};
 
@@ -14,14 +14,14 @@ use serde_json::json;
 const ADMIN_TOKEN: &str = "admin-of-a-throw-away-cluster";
 /// `--token-auth-file`: token, user, uid, groups.
 pub(super) const TOKEN_FILE: &str = "admin-of-a-throw-away-cluster,admin,admin,system:masters\n";
-/// Made by the API server itself; the file holds its authority too.
+/// Created by the API server itself; the file also contains its authority.
 pub(super) const CERTIFICATE: &str = "certificates/apiserver.crt";
 
 pub(super) fn admin(address: SocketAddr, certificate: &Path) -> String {
     with_token(address, certificate, ADMIN_TOKEN)
 }
 
-/// A kubeconfig as JSON, which is YAML.
+/// Returns a kubeconfig as JSON, which is YAML.
 pub(super) fn with_token(address: SocketAddr, certificate: &Path, token: &str) -> String {
     let cluster = json!({ "server": format!("https://{address}"), "certificate-authority": certificate });
     json!({
@@ -35,7 +35,7 @@ pub(super) fn with_token(address: SocketAddr, certificate: &Path, token: &str) -
     .to_string()
 }
 
-/// A token of a ServiceAccount.
+/// Returns a token of a ServiceAccount.
 pub(super) async fn token(client: Client, namespace: &str, account: &str) -> Result<String> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client, namespace);
     let request = TokenRequest::default();
@@ -43,12 +43,12 @@ pub(super) async fn token(client: Client, namespace: &str, account: &str) -> Res
     answer.status.and_then(|status| status.token).context("a TokenRequest without a token")
 }
 
-/// A client of a kubeconfig. It retries nothing and proxies nothing.
+/// Returns a client of a kubeconfig, without retries and proxies.
 ///
 /// # Errors
-/// When the file or the certificate that it names cannot be read.
+/// Returns an error if the file or the certificate that it names cannot be read.
 pub async fn client_of(kubeconfig: &Path) -> Result<Client> {
-    // One provider for the whole process; a second call finds it installed.
+    // One provider for the whole process; for a second caller it is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;

@@ -1,6 +1,6 @@
-//! Builds `controlplane/main.go` into the target directory, once for each state of its sources and of Go, and only when
-//! it is asked for: in CI (`CI=true`), or by name (`PODIUM_CLUSTER_TESTS=1`, as `just test-cluster` sets it). The build
-//! takes as long as all other suites together.
+//! Builds `controlplane/main.go` into the target directory, once for each version of its sources and of Go, and only
+//! if it is requested: in CI (`CI=true`), or explicitly (`PODIUM_CLUSTER_TESTS=1`, which `just test-cluster` sets).
+//! The build takes as long as all other suites together.
 
 use std::{
     env,
@@ -16,14 +16,14 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::process::target_dir;
 
-/// Without these kubectl and the API server call themselves "v0.0.0-master".
+/// Without these kubectl and the API server report the version "v0.0.0-master".
 const LINKER_FLAGS: &str = "-s -w \
     -X k8s.io/component-base/version.gitVersion=v1.36.3 \
     -X k8s.io/component-base/version.gitMajor=1 \
     -X k8s.io/component-base/version.gitMinor=36";
-/// What the built program is made of.
+/// The sources of the program.
 const SOURCES: [&str; 3] = ["main.go", "go.mod", "go.sum"];
-/// With the value 1: build the program where it is not, and run the suites that need it.
+/// The variable that, with the value 1, builds the program if necessary and runs the suites that need it.
 const ASKED: &str = "PODIUM_CLUSTER_TESTS";
 const NOT_BUILT: &str = "it is not built, which takes Go some minutes once; `just test-cluster` builds it and runs them, \
     and so does PODIUM_CLUSTER_TESTS=1";
@@ -52,7 +52,7 @@ impl Program {
         self.0.with_file_name("kubectl")
     }
 
-    /// A private key in PEM.
+    /// Returns a private key in PEM.
     pub(super) fn new_signing_key(&self) -> Result<Vec<u8>> {
         let output = self.command("new-signing-key").stderr(Stdio::inherit()).output()?;
         ensure!(output.status.success(), "no signing key: {}", output.status);
@@ -60,13 +60,13 @@ impl Program {
     }
 }
 
-/// What becomes of the suites on a real control plane.
+/// Whether the suites on a real control plane run.
 #[derive(Debug, PartialEq, Eq)]
 enum Decision {
-    /// The program is there, built from these very sources.
+    /// Run: the program is built from these sources.
     Use,
     Build,
-    /// For this reason.
+    /// Skip for this reason.
     Skip(&'static str),
     Fail(&'static str),
 }
@@ -74,9 +74,9 @@ enum Decision {
 /// Whether the suites on a real control plane are requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
-    /// A plain `cargo test`: they run only if the control plane is built already.
+    /// A plain `cargo test`: they run only if the control plane is already built.
     Implicitly,
-    /// CI, or a variable: the suites run, or the tests fail.
+    /// CI or a variable: the suites run, or the tests fail.
     Explicitly,
 }
 
@@ -107,14 +107,14 @@ fn build() -> Result<Option<Program>> {
     fs::create_dir_all(&directory)?;
     let program = Program(directory.join("controlplane"));
 
-    // Test binaries that run at the same time build it once.
+    // Concurrent test binaries build it once.
     let lock = File::create(directory.join("lock"))?;
     lock.lock()?;
     let mut wanted = format!("{}\n{LINKER_FLAGS}\n", go_version.as_deref().unwrap_or_default());
     for source in SOURCES {
         wanted += &fs::read_to_string(sources.join(source)).with_context(|| format!("read {source}"))?;
     }
-    // What the program was built from, word for word: shorter than a good reason for a digest.
+    // The complete inputs of the build, which are too short to need a digest.
     let record = directory.join("built-from");
     let is_built = program.0.exists() && fs::read_to_string(&record).is_ok_and(|built| built == wanted);
     match decide(Asked::from_environment(), go_version.is_some(), is_built) {
@@ -156,7 +156,7 @@ fn go_version() -> Result<Option<String>> {
 fn download(sources: &Path) -> Result<()> {
     print_line("downloading the modules of the control plane");
     for attempt in 1..=DOWNLOAD_ATTEMPTS {
-        // Of the whole module graph only what the program imports.
+        // Only the parts of the module graph that the program imports.
         if go(sources).args(["list", "-deps", "."]).stdout(Stdio::null()).status()?.success() {
             return Ok(());
         }
@@ -189,7 +189,7 @@ fn compile(sources: &Path, program: &Path) -> Result<()> {
     Ok(())
 }
 
-/// libtest hides what a passing test prints; this it does not.
+/// Prints to stderr directly, because libtest hides the output of a passing test.
 fn print_line(line: &str) {
     let _ = writeln!(std::io::stderr(), "podium-tests: {line}");
 }

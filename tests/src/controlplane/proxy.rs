@@ -1,5 +1,5 @@
-//! A way to the API server on which connections can be lost: bytes go through as they are, until all connections are
-//! closed at once.
+//! A proxy to the API server whose connections can be cut: bytes pass unchanged until all connections are closed at
+//! once.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use tokio::{
     task::JoinSet,
 };
 
-/// Dropping it closes all connections and listens no more.
+/// Dropping it closes all connections and the listener.
 #[derive(Debug)]
 pub struct Proxy {
     kubeconfig: PathBuf,
@@ -45,13 +45,13 @@ impl Proxy {
         Ok(Self { kubeconfig, losses, _tasks: tasks })
     }
 
-    /// The kubeconfig that leads this way.
+    /// Returns the kubeconfig that uses the proxy.
     #[must_use]
     pub fn kubeconfig_path(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// Closes all connections that are open now. New ones are taken.
+    /// Closes all open connections. New ones are accepted.
     pub fn lose_connections(&self) {
         self.losses.send_modify(|losses| *losses += 1);
     }
@@ -64,7 +64,7 @@ async fn pass(mut near: TcpStream, api_server: SocketAddr, mut lost: watch::Rece
         tokio::io::copy_bidirectional(&mut near, &mut far).await
     };
     tokio::select! {
-        // Who it ended for learns by its connection.
+        // The client sees the end of its connection.
         _ = passing => {}
         _ = lost.changed() => {}
     }

@@ -1,4 +1,5 @@
-//! Arbitrary bytes as a host's checkpoint: it is refused, or its Pods can be read, and are the same when saved again.
+//! Arbitrary bytes as a host's checkpoint: it is refused, or its Pods can be read, and are the same after saving them
+//! again.
 //!
 //! Each input is used twice: unchanged, and with corrected checksums of its entries, which a fuzzer would hardly find.
 
@@ -12,7 +13,7 @@ use podium_wire::{Section, SectionSet};
 
 use super::journal::mended;
 
-/// As the file is called in its directory.
+/// The name of the file in its directory.
 pub(super) const FILE: &str = "checkpoint";
 
 pub fn run(input: &[u8]) {
@@ -37,11 +38,11 @@ pub fn run(input: &[u8]) {
     }
 }
 
-/// As plugins, wake and indexes do.
+/// Reads a Pod as plugins, wake and indexes do.
 fn read(pod: &CachedPod) {
     let _ = (pod.header(), pod.node(), pod.phase(), pod.owner_uids());
     assert!(str::from_utf8(&pod.section_bytes(Section::Full)).is_ok());
-    // A Pod that was never an API server's need not fit a record.
+    // A Pod that no API server sent need not fit into a record.
     let _ = pod.record(SectionSet::ALL);
     pod.labels().unwrap();
     pod.annotations().unwrap();

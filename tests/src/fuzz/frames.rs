@@ -1,8 +1,8 @@
-//! Bytes of an API server through the host's own watch into a cache.
+//! Bytes of an API server that pass through the host's watch into a cache.
 //!
-//! An input is the body of a watch that follows a list of two Pods; or, where a line of it is empty, first the body of
-//! the list, streamed or a page, and behind the empty line that of the watch. It is followed twice, in one chunk and in
-//! small ones, under paused time.
+//! An input is the body of a watch that follows a list of two Pods. If it contains an empty line, the part before it
+//! is the body of the list, streamed or a page, and the part after it that of the watch. Each input is followed
+//! twice, in one chunk and in small ones, under paused time.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a panic is a finding")]
 
@@ -36,9 +36,10 @@ use super::{
     sample,
 };
 
-/// Of the list that an input begins with where it has none itself.
+/// The revision of the list of an input that has none itself.
 pub(super) const LISTED: u64 = 1_000;
-/// In the cluster's time. A host waits about a minute where a server asks it to; one that is silent for this is stuck.
+/// Timeout in the cluster's time. A host waits about a minute if a server asks for it; a host that is silent for this
+/// long is stuck.
 const STUCK: Duration = Duration::from_secs(3_600);
 
 pub fn run(input: &[u8]) {
@@ -51,19 +52,19 @@ pub fn run(input: &[u8]) {
     script.judge(&whole);
 }
 
-/// What the server answers.
+/// The responses of the server.
 struct Script<'a> {
     list: Vec<u8>,
     watch: &'a [u8],
-    /// The list is a page, because the server has no streaming lists.
+    /// Whether the list is a page, because the server does not support streaming lists.
     paged: bool,
-    /// The list is the usual one.
+    /// Whether the list is the usual one.
     usual: bool,
 }
 
-/// What came of it.
+/// The result of following an input.
 struct Followed {
-    /// Of each event: incarnation, revision, whether it is a deletion.
+    /// Incarnation and revision of each event, and whether it is a deletion.
     reported: Vec<(PodKey, Revision, bool)>,
     events: Vec<Arc<CachedPod>>,
     listed: Vec<Arc<CachedPod>>,
@@ -140,8 +141,8 @@ impl<'a> Script<'a> {
         Api::new(kube::Client::new(service, "default"), Duration::from_secs(5))
     }
 
-    /// Everything read is what the plain decoder makes of something that was sent; and of the usual list's watch, the
-    /// events are those that a plain reader finds, as far as it has no doubt.
+    /// Checks the result: everything that was read is what the plain decoder returns for something that was sent; for
+    /// the usual list, the events are those that a plain reader finds, as far as it is certain.
     fn judge(&self, followed: &Followed) {
         let mut sent = Vec::new();
         let mut is_plain = true;
@@ -194,10 +195,10 @@ struct Items<'a> {
     items: Vec<&'a RawValue>,
 }
 
-/// The Pods of a watch's events and whether each is a deletion, up to what a plain reader is in doubt about.
+/// Returns the Pods of a watch's events and whether each is a deletion, up to the first uncertain one.
 fn plain_events(body: &[u8]) -> (Vec<(Plain, bool)>, bool) {
     let (mut events, mut seen) = (Vec::new(), Revision(LISTED));
-    // What follows the last line's end is none.
+    // The bytes after the last line end are not a line.
     let lines = body.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
     for line in lines.filter(|line| !line.is_empty()) {
         let Ok(Line { kind, object }) = serde_json::from_slice(line) else { return (events, true) };
@@ -232,7 +233,7 @@ impl Followed {
     }
 }
 
-/// A cache, and its expected content by the changes that it reported.
+/// A cache, and its expected content by its reported changes.
 struct Cache {
     writer: Writer,
     reader: cache::Reader,

@@ -1,7 +1,8 @@
 //! Arbitrary bytes as the journal's file: it opens with any content, and entries recorded after that are there at the
 //! next start.
 //!
-//! Each input is used twice: unchanged, and with corrected checksums of its entries, which a fuzzer would hardly find.
+//! Each input is used twice: unchanged, and with corrected checksums of its entries, which a fuzzer would hardly
+//! find.
 
 #![expect(clippy::unwrap_used, reason = "a panic is a finding")]
 
@@ -11,11 +12,11 @@ use podium_engine::journal::{Account, Journal, Opened, Store, open};
 use podium_pods::model::{PluginId, PodKey};
 use tokio::runtime::Runtime;
 
-/// Of the file's header.
+/// The length of the file's header.
 pub(super) const HEADER: usize = 10;
-/// Length and checksum before each entry.
+/// The length and checksum before each entry.
 pub(super) const FRAME: usize = 8;
-/// As the file is called in its directory.
+/// The name of the file in its directory.
 pub(super) const FILE: &str = "journal";
 
 pub fn run(input: &[u8]) {
@@ -27,7 +28,7 @@ pub fn run(input: &[u8]) {
     }
 }
 
-/// The input with a true checksum in each entry.
+/// Returns the input with a correct checksum in each entry.
 pub(super) fn mended(input: &[u8]) -> Vec<u8> {
     let mut bytes = input.to_vec();
     let mut at = HEADER;
@@ -41,7 +42,7 @@ pub(super) fn mended(input: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// As of zip files.
+/// Returns the CRC-32 of zip files.
 fn crc32<'a>(bytes: impl Iterator<Item = &'a u8>) -> u32 {
     let step = |crc: u32, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
     !bytes.fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
@@ -81,7 +82,7 @@ fn used(directory: &Path, runtime: &Runtime) {
     }
 }
 
-/// As a host does that finds no Pod at all.
+/// Opens the journal as a host that lists no Pod.
 fn after_a_list(opened: Opened) -> (Pending, Store, Arc<Journal>) {
     let Opened { journal, mut store, recovery } = opened;
     let _ = recovery.record_deletions(&journal, None, |_| podium_engine::journal::Found::Absent);
@@ -91,7 +92,7 @@ fn after_a_list(opened: Opened) -> (Pending, Store, Arc<Journal>) {
     (pending, store, journal)
 }
 
-/// The first run waits until its entry is written, which somebody has to do.
+/// Performs a first run, which waits until its entry is written.
 fn enter(account: &Account, key: &PodKey, store: &mut Store, journal: &Journal, runtime: &Runtime) {
     runtime.block_on(async {
         tokio::join!(account.enter(key), async { store.write(journal).unwrap() });

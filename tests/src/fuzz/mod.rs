@@ -1,6 +1,6 @@
-//! The fuzz targets: one function for each place where the host reads bytes from others. It accepts any bytes, passes
-//! them through the host's code, and panics if a guarantee is broken. tests/fuzz runs these functions under libFuzzer;
-//! the suite `regressions` runs them on the inputs in tests/fuzz/regressions.
+//! The fuzz targets: one function for each place where the host reads untrusted bytes. It accepts any bytes, passes
+//! them through the host's code, and panics if a guarantee is broken. tests/fuzz runs these functions under
+//! libFuzzer; the suite `regressions` runs them on the inputs in tests/fuzz/regressions.
 //!
 //! The host exposes nothing for this purpose: the functions use only the interfaces between its modules.
 
@@ -14,10 +14,10 @@ mod sample;
 pub mod seeds;
 pub mod selectors;
 
-/// Panics where it finds something.
+/// A function that panics if it finds a fault.
 pub type Target = fn(&[u8]);
 
-/// By the names of their programs and folders.
+/// All targets by the names of their programs and folders.
 pub const TARGETS: &[(&str, Target)] = &[
     ("checkpoint", checkpoint::run),
     ("frames", frames::run),

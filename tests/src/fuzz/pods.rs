@@ -13,7 +13,7 @@ use podium_wire::{Section, SectionSet};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-/// A state that another decoder made of JSON.
+/// A Pod decoded by another decoder.
 pub(super) struct Plain {
     pub(super) pod: CachedPod,
     /// `None` if it contains a value that serde_json cannot represent, such as a number that is too large.
@@ -21,7 +21,7 @@ pub(super) struct Plain {
 }
 
 /// # Errors
-/// When it is no Pod that can be kept.
+/// Returns an error if it is not a Pod that can be stored.
 pub(super) fn plain(json: &[u8]) -> Result<Plain, PodError> {
     let pod = CachedPod::new(&podium_wire::json::decode(json)?)?;
     Ok(Plain { pod, object: serde_json::from_slice(json).ok().map(without_what_is_left_out) })
@@ -44,7 +44,7 @@ fn without_what_is_left_out(mut object: Value) -> Value {
     object
 }
 
-/// Panics where a Pod as read is not the one that the plain decoder made.
+/// Panics if a Pod that was read differs from that of the plain decoder.
 pub(super) fn assert_same(read: &CachedPod, plain: &Plain) {
     let expected = &plain.pod;
     for section in decoded() {
@@ -62,13 +62,13 @@ pub(super) fn assert_same(read: &CachedPod, plain: &Plain) {
     }
 }
 
-/// The object that comes back.
+/// Returns the restored object.
 fn whole(pod: &CachedPod) -> Option<Vec<u8>> {
     let packed: &podium_pods::encoding::Packed = pod.as_ref();
     packed.json(Identity { name: &pod.key.name, uid: &pod.key.uid, revision: pod.revision.0 })
 }
 
-/// All but the full object, which is as it was written and not as it was decoded.
+/// Returns all sections except the full object, which is compared as text.
 fn decoded() -> impl Iterator<Item = Section> {
     Section::ALL.into_iter().filter(|section| *section != Section::Full)
 }
@@ -77,7 +77,7 @@ pub(super) fn of_decoded(sections: SectionSet) -> SectionSet {
     decoded().filter(|section| sections.contains(*section)).collect()
 }
 
-/// The sections that differ, by their bytes.
+/// Returns the sections whose bytes differ.
 fn differing(new: &CachedPod, old: &CachedPod) -> SectionSet {
     decoded().filter(|section| new.section_bytes(*section) != old.section_bytes(*section)).collect()
 }

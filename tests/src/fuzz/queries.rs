@@ -1,7 +1,8 @@
-//! Queries of the cache beside a plain filter, page by page through the text of cursors, while Pods come and go.
+//! Queries of the cache compared with a plain filter, page by page with the text of cursors, while Pods are created
+//! and deleted.
 //!
-//! The input is a list of steps, each a few bytes; what follows the first zero byte at a step's place is tried as the
-//! text of a cursor, which a guest may have made up.
+//! The input is a list of steps of a few bytes each; the rest after the first zero byte at a step's position is
+//! parsed as the text of a cursor, which a guest may forge.
 
 #![expect(clippy::unwrap_used, reason = "a panic is a finding")]
 
@@ -31,7 +32,7 @@ impl Choices<'_> {
         *first
     }
 
-    /// One of them, or none.
+    /// Returns one of them, or none.
     fn maybe<T: Copy>(&mut self, of: &[T]) -> Option<T> {
         of.get(usize::from(self.byte()) % (of.len() + 1)).copied()
     }
@@ -71,7 +72,7 @@ pub fn run(input: &[u8]) {
     continued(&reader.snapshot(), &model, &String::from_utf8_lossy(choices.0));
 }
 
-/// One of few Pods of each namespace; now and then of another incarnation.
+/// Returns one of the few Pods of each namespace, sometimes with another incarnation.
 fn pod(choices: &mut Choices<'_>, revision: u64) -> Pod {
     let (namespace, name, owners) = (choices.one(&NAMESPACES), choices.byte(), choices.byte());
     let mut pod = Pod {
@@ -93,7 +94,7 @@ fn pod(choices: &mut Choices<'_>, revision: u64) -> Pod {
             pod.labels.insert(key.to_owned(), value.to_owned());
         }
     }
-    // One that is empty too, as of a Pod without a status.
+    // May also be empty, as for a Pod without a status.
     pod.status.phase = PHASES[pod.labels.len() % PHASES.len()].to_owned();
     pod
 }
@@ -121,7 +122,7 @@ fn query(choices: &mut Choices<'_>) -> PodQuery {
     }
 }
 
-/// As the contract says it, and no other code.
+/// Matches as the contract defines it, without the host's code.
 fn matches(query: &PodQuery, pod: &Pod) -> bool {
     let PodQuery { namespace, node, owner_uid, phase, labels: LabelSelector(labels) } = query;
     namespace.as_ref().is_none_or(|namespace| **namespace == *pod.header.namespace)
@@ -152,14 +153,14 @@ fn ask(snapshot: &Snapshot, model: &BTreeMap<(String, String), Pod>, query: &Pod
         found.extend(page.pods.iter().map(|pod| (pod.key.namespace.to_string(), pod.key.name.to_string())));
         let Some(next) = page.next else { break };
         assert_eq!(page.pods.len(), limit, "a page that is not the last is full");
-        // As a guest keeps it.
+        // In the form that a guest stores.
         after = Cursor::parse(&next.to_string());
         assert_eq!(after, Some(next));
     }
     assert_eq!(found, expected, "{query:?}");
 }
 
-/// Any text is refused, or continues behind the place that it names, whether there is a Pod or not.
+/// Checks that any text is refused, or continues after the position that it names, whether there is a Pod or not.
 fn continued(snapshot: &Snapshot, model: &BTreeMap<(String, String), Pod>, text: &str) {
     let Some(cursor) = Cursor::parse(text) else { return };
     assert_eq!(cursor.to_string(), text);

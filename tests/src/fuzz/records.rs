@@ -1,5 +1,5 @@
-//! Any bytes as a record, as its sections and as a page of records: an error, or a value that encodes to the same
-//! bytes.
+//! Arbitrary bytes as a record, as its sections and as a page of records: an error, or a value that encodes to the
+//! same bytes.
 
 #![expect(clippy::unwrap_used, reason = "a panic is a finding")]
 
@@ -13,7 +13,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 pub fn run(input: &[u8]) {
     exact::<Header>(input);
-    // In maps keys may stand in any order, and one twice: these become a map, which has one encoding.
+    // In maps keys may be in any order and duplicated: these become a map, which has one encoding.
     canonical::<Labels>(input);
     canonical::<Annotations>(input);
     exact::<Owners>(input);
@@ -28,7 +28,7 @@ pub fn run(input: &[u8]) {
     open(input);
 }
 
-/// A value has one encoding, and only that is read as it.
+/// Checks that a value has only one encoding.
 fn exact<T: Serialize + DeserializeOwned>(bytes: &[u8]) {
     if let Ok(value) = decode::<T>(bytes) {
         assert_eq!(encode(&value).unwrap(), bytes);

@@ -1,6 +1,6 @@
-//! A small Pod with one of each thing that the host treats on its own, as an API server writes it.
+//! A small Pod with one of each feature that the host treats specially, as an API server writes it.
 
-/// `own` makes what differs between Pods of one workload.
+/// Returns a Pod. `own` determines the values that differ between Pods of one workload.
 pub(super) fn pod(name: &str, own: u32, revision: u64) -> String {
     let digest = format!("{own:08x}").repeat(8);
     let uid = uid(own);
@@ -50,7 +50,7 @@ pub(super) fn event(kind: &str, object: &str) -> String {
     format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")
 }
 
-/// The bookmark at the end of the initial events, or another one.
+/// Returns the bookmark at the end of the initial events, or another one.
 pub(super) fn bookmark(revision: u64, ends_list: bool) -> String {
     let annotations = if ends_list { r#","annotations":{"k8s.io/initial-events-end":"true"}"# } else { "" };
     let object =

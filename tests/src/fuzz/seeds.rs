@@ -1,4 +1,4 @@
-//! What fuzzing begins with: small inputs of each target in the form of the real thing, made when they are needed.
+//! The seeds of the fuzz targets: small valid inputs of each target, generated on demand.
 
 use std::{fs, sync::Arc};
 
@@ -20,10 +20,10 @@ use super::{
     sample::{self, bookmark, event},
 };
 
-/// Of a target; `pods` are as an API server writes them, each in one state or in several, one after the other.
+/// Returns the seeds of a target; `pods` are in the form of an API server, each in one or several consecutive states.
 ///
 /// # Errors
-/// When the target is not known, or a Pod cannot be decoded.
+/// Returns an error if the target is unknown, or if a Pod cannot be decoded.
 pub fn of(target: &str, pods: &[Vec<String>]) -> Result<Vec<Vec<u8>>> {
     let mut states: Vec<Vec<String>> =
         vec![(0..3).map(|at| sample::pod("cart-0", 1, 1_001 + at)).collect(), vec![sample::pod("cart-1", 2, 1_010)]];
@@ -76,7 +76,7 @@ fn records(states: &[Vec<String>]) -> Result<Vec<Vec<u8>>> {
     Ok(seeds)
 }
 
-/// Of the last states of one Pod, of two, and of all; and of none.
+/// Returns checkpoints of the last states of one Pod, of two, of all, and of none.
 fn checkpoints(states: &[Vec<String>]) -> Result<Vec<Vec<u8>>> {
     let pool = SkeletonPool::new(1);
     let mut scratch = Scratch::default();
@@ -104,7 +104,7 @@ fn checkpoints(states: &[Vec<String>]) -> Result<Vec<Vec<u8>>> {
     Ok(seeds)
 }
 
-/// As a host writes it that loads two plugins.
+/// Returns the journal of a host that loads two plugins.
 fn journal() -> Result<Vec<u8>> {
     let directory = tempfile::tempdir()?;
     let mut opened = journal::open(directory.path(), 0)?;

@@ -1,5 +1,5 @@
-//! Plugin configuration: any text as a file, and any JSON as its `spec.watch.selector`, which selects what a plain
-//! reading of the same JSON does.
+//! Plugin configuration: any text as a file, and any JSON as its `spec.watch.selector`, which must select the same
+//! Pods as a plain implementation.
 
 #![expect(clippy::unwrap_used, reason = "a panic is a finding")]
 
@@ -55,7 +55,7 @@ fn texts(value: &Value) -> impl Iterator<Item = &str> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// As Kubernetes has it: all of `matchLabels` and of `matchExpressions`.
+/// Matches as Kubernetes does: all of `matchLabels` and of `matchExpressions`.
 fn plain(selector: &Value, labels: &Labels) -> bool {
     let equal = selector["matchLabels"].as_object().into_iter().flatten();
     let mut expressions = selector["matchExpressions"].as_array().into_iter().flatten();
@@ -73,7 +73,7 @@ fn plain(selector: &Value, labels: &Labels) -> bool {
         })
 }
 
-/// Labels that a selector may select: each of its keys without a value, with one that it names, with another.
+/// Returns labels near a selector: each of its keys without a value, with one that it names, with another.
 fn around(selector: &Value) -> Vec<Labels> {
     let equal = selector["matchLabels"].as_object().into_iter().flatten();
     let equal = equal.map(|(key, value)| (key.as_str(), value.as_str().into_iter().collect()));

@@ -1,4 +1,4 @@
-//! The host as a child process, found beside the tests' own binaries.
+//! The host as a child process, from the target directory of the tests.
 
 use std::{
     env, fs,
@@ -20,12 +20,13 @@ use tempfile::TempDir;
 use super::Process;
 use crate::wait::until;
 
-/// From the start of the process until the first list is in the cache and all plugins are compiled (in a debug build).
+/// Time from the start of the process until the first list is in the cache and all plugins are compiled (in a debug
+/// build).
 const READY_WITHIN: Duration = Duration::from_secs(60);
-/// What the host promises after SIGTERM.
+/// The time within which the host promises to end after SIGTERM.
 const DRAINED_WITHIN: Duration = Duration::from_secs(10);
 
-/// How the host is started.
+/// The options of a host process.
 #[derive(Debug, Clone, Default)]
 pub struct HostOptions {
     pub kubeconfig: PathBuf,
@@ -41,7 +42,7 @@ pub struct Host {
     process: Process,
     probes: SocketAddr,
     metrics: SocketAddr,
-    /// Holds the log.
+    /// Contains the log.
     _directory: TempDir,
 }
 
@@ -49,15 +50,15 @@ impl Host {
     /// Starts the host and waits until it is ready.
     ///
     /// # Errors
-    /// When it cannot be built, ends early or does not become ready in time.
+    /// Returns an error if it cannot be built, ends early or does not become ready in time.
     pub async fn spawn(options: &HostOptions) -> Result<Self> {
         Self::spawn_by(Command::new(host_binary()?), options).await
     }
 
-    /// As [`Self::spawn`], by a command that becomes the host's when it is given the host's arguments.
+    /// Like [`Self::spawn`], with a command to which the host's arguments are appended.
     ///
     /// # Errors
-    /// As [`Self::spawn`].
+    /// See [`Self::spawn`].
     pub async fn spawn_by(mut command: Command, options: &HostOptions) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         command.arg("--kubeconfig").arg(&options.kubeconfig);
@@ -86,10 +87,10 @@ impl Host {
         Ok(host)
     }
 
-    /// The body of a GET on the host's own port for that path.
+    /// Returns the body of a GET on the host's port for that path.
     ///
     /// # Errors
-    /// When there is no answer, or none with status 200.
+    /// Returns an error if there is no response, or none with status 200.
     pub async fn get(&self, path: &str) -> Result<String> {
         let client: Client<HttpConnector, Empty<bytes::Bytes>> =
             Client::builder(TokioExecutor::new()).build(HttpConnector::new());
@@ -102,10 +103,11 @@ impl Host {
         Ok(body)
     }
 
-    /// The sum of a metric's samples whose labels contain every part of `labels`, such as `result="forbidden"`.
+    /// Returns the sum of a metric's samples whose labels contain every part of `labels`, such as
+    /// `result="forbidden"`.
     ///
     /// # Errors
-    /// As [`Self::get`].
+    /// See [`Self::get`].
     pub async fn metric(&self, name: &str, labels: &[&str]) -> Result<f64> {
         let text = self.get("/metrics").await?;
         let samples = text.lines().filter(|line| {
@@ -115,16 +117,16 @@ impl Host {
         Ok(samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
     }
 
-    /// Everything it has logged.
+    /// Returns the log so far.
     #[must_use]
     pub fn log(&self) -> String {
         self.process.log()
     }
 
-    /// SIGTERM; waits for the orderly end.
+    /// Sends SIGTERM and waits for the end.
     ///
     /// # Errors
-    /// When it does not end within the 10 s that it promises.
+    /// Returns an error if it does not end within the promised 10 s.
     pub async fn terminate(mut self) -> Result<ExitStatus> {
         self.process.signal("TERM")?;
         self.process.ended(DRAINED_WITHIN).await
@@ -133,7 +135,7 @@ impl Host {
     /// Sends SIGKILL, which the process cannot handle.
     ///
     /// # Errors
-    /// When it had ended before.
+    /// Returns an error if it had already ended.
     pub async fn kill(mut self) -> Result<()> {
         self.process.check_running()?;
         self.process.signal("KILL")?;
@@ -141,18 +143,19 @@ impl Host {
     }
 }
 
-/// The host logs where it serves which paths, as port 0 was asked for.
+/// Finds the address of these paths in the log, because port 0 was requested.
 fn address(log: &str, paths: &str) -> Result<SocketAddr> {
     let (_, rest) = log.split_once(&format!("serving {paths} on http://")).context("the log has no such address")?;
     let end = rest.find(|letter: char| !(letter.is_ascii_hexdigit() || ".:[]".contains(letter))).unwrap_or(rest.len());
     rest[..end].parse().context("the log has a strange address")
 }
 
-/// The host's binary, built once per test binary in the same profile and target directory. Cargo holds no lock on
-/// that directory while tests run; the whole workspace is selected so that no dependency changes its features.
+/// Returns the host's binary, built once per test binary in the same profile and target directory. Cargo holds no
+/// lock on that directory while tests run; the whole workspace is selected so that no dependency changes its
+/// features.
 ///
 /// # Errors
-/// When it does not build.
+/// Returns an error if it does not build.
 pub fn host_binary() -> Result<&'static Path> {
     static BINARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     BINARY
@@ -161,10 +164,10 @@ pub fn host_binary() -> Result<&'static Path> {
         .map_err(|error| anyhow::anyhow!("{error}"))
 }
 
-/// The binary of the command line, `podium`, built together with the host's.
+/// Returns the binary of the command line, `podium`, built together with the host's.
 ///
 /// # Errors
-/// When they do not build.
+/// Returns an error if they do not build.
 pub fn podium_binary() -> Result<PathBuf> {
     Ok(host_binary()?.with_file_name("podium"))
 }
@@ -174,8 +177,8 @@ fn build() -> Result<PathBuf> {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["build", "--quiet", "--workspace", "--bins", "--target-dir"]);
     command.arg(target_dir()?).current_dir(workspace_dir());
-    // What cargo passes to a test about the test's own package, build scripts of dependencies take for theirs: all that
-    // depends on them would be built again, now and by whoever builds next.
+    // Build scripts of dependencies would mistake cargo's variables about the test's package for their own, and
+    // everything that depends on them would be rebuilt, now and by the next build.
     for (name, _) in env::vars_os().filter(|(name, _)| is_of_a_package(&name.to_string_lossy())) {
         command.env_remove(name);
     }
@@ -190,24 +193,24 @@ fn is_of_a_package(variable: &str) -> bool {
     ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| variable.starts_with(prefix))
 }
 
-/// Where the workspace's Cargo.toml is.
+/// Returns the directory of the workspace's Cargo.toml.
 #[must_use]
 pub fn workspace_dir() -> &'static Path {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     tests.parent().unwrap_or(tests)
 }
 
-/// Cargo's directory of the profile that this test was built in: `target/debug`.
+/// Returns cargo's directory of this test's profile: `target/debug`.
 fn profile_dir() -> Result<PathBuf> {
     let executable = env::current_exe()?;
     let profile = executable.ancestors().skip_while(|path| !path.ends_with("deps")).nth(1);
     Ok(profile.context("the test does not run from cargo's target directory")?.to_owned())
 }
 
-/// Cargo's target directory.
+/// Returns cargo's target directory.
 ///
 /// # Errors
-/// When the test's binary was moved out of it.
+/// Returns an error if the test's binary was moved out of it.
 pub fn target_dir() -> Result<PathBuf> {
     Ok(profile_dir()?.parent().context("no target directory")?.to_owned())
 }

@@ -1,7 +1,7 @@
-//! The cache beside the API server while Pods come and go by the hundreds: at every moment it is an exact list at its
-//! own revision.
+//! The cache compared with the API server while hundreds of Pods are created and deleted: at every time it equals an
+//! exact list at its own revision.
 //!
-//! A bounded time by default; `PODIUM_CHURN_SECONDS` makes it longer.
+//! Runs for a bounded time; `PODIUM_CHURN_SECONDS` sets it.
 
 use std::{collections::BTreeSet, io::Write, time::Duration};
 
@@ -23,9 +23,9 @@ const SHOP: &str = "shop";
 const MANY: usize = 300;
 const FEW: usize = 20;
 const DEFAULT_SECONDS: u64 = 25;
-/// Also on a busy machine.
+/// Sufficient on a busy machine.
 const WITHIN: Duration = Duration::from_secs(180);
-/// Between two comparisons, or the API server does nothing but list.
+/// The pause between two comparisons, without which the API server would only serve lists.
 const PACE: Duration = Duration::from_millis(100);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -58,7 +58,7 @@ async fn the_cache_is_an_exact_list_at_its_revision_while_deployments_are_scaled
     Ok(())
 }
 
-/// On stderr, which the test harness hides of no test.
+/// Prints to stderr directly, which the test harness never hides.
 fn print_line(line: &str) {
     let _ = writeln!(std::io::stderr(), "churn: {line}");
 }
@@ -66,7 +66,7 @@ fn print_line(line: &str) {
 #[derive(Debug, Default)]
 struct Compared {
     checks: u32,
-    /// Compared, all lists together.
+    /// The number of compared Pods over all lists.
     pods: usize,
     revisions: BTreeSet<u64>,
 }
@@ -90,7 +90,7 @@ async fn compare(app: &App, client: &Client, long: Duration) -> Result<Compared>
     Ok(compared)
 }
 
-/// Goes on until it is ended or something fails.
+/// Changes Pods until it is dropped or fails.
 async fn churn(client: &Client) -> Result<()> {
     let node = Request::delete("/api/v1/nodes/node-07").body(Vec::new())?;
     let mut node = Some(node);

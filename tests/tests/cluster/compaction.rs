@@ -1,8 +1,8 @@
-//! etcd compacts its history every second, and the host's connections are lost: each watch ends with 410, and the cache
-//! lists again while Pods are created, changed and deleted.
+//! etcd compacts its history every second, and the host's connections are cut: each watch ends with 410, and the
+//! cache lists again while Pods are created, changed and deleted.
 //!
-//! The Pods at each revision are known from a watch that is never lost, because exact lists of the past would be
-//! compacted too. A bounded number of rounds by default; `PODIUM_COMPACTIONS` sets it.
+//! The Pods at each revision are recorded by a watch that is never cut, because older exact lists would be compacted
+//! too. Runs a bounded number of rounds; `PODIUM_COMPACTIONS` sets it.
 
 use std::{
     collections::BTreeMap,
@@ -41,12 +41,12 @@ use crate::{
 const SHOP: &str = "shop";
 const DEFAULT_TIMES: usize = 12;
 const PODS: usize = 30;
-/// Between two compactions.
+/// The pause between two compactions.
 const PACE: Duration = Duration::from_secs(1);
 const WITHIN: Duration = Duration::from_secs(60);
-/// In the ERROR event of a watch.
+/// The code in the ERROR event of a watch.
 const GONE: &[u8] = br#""code":410"#;
-/// The least wait before a list, after which another takes twice as long at most.
+/// The shortest wait before a list; the next one is at most twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -84,9 +84,9 @@ async fn while_etcd_forgets_all_history_every_second_each_410_costs_one_list_and
             changes += 1;
             change(&client, changes).await?;
         }
-        // A list that is cut off is begun again, which is another matter.
+        // A list that is cut begins again, which this test does not cover.
         until("the watch to stand", WITHIN, ready).await?;
-        // What the host has not seen, so that it is behind what is kept.
+        // Events that the host has not seen, so that it is behind the remaining history.
         for other in 0..3 {
             let name = format!("other-{time}-{other}");
             let path = format!("/api/v1/namespaces/{SHOP}/configmaps");
@@ -125,7 +125,7 @@ async fn while_etcd_forgets_all_history_every_second_each_410_costs_one_list_and
     Ok(())
 }
 
-/// One Pod goes, one comes, one is changed.
+/// Deletes, creates and changes one Pod each.
 async fn change(client: &Client, time: usize) -> Result<()> {
     let api: Api<Pod> = Api::namespaced(client.clone(), SHOP);
     let listed = api.list_metadata(&ListParams::default().limit(2)).await?;
@@ -139,7 +139,7 @@ async fn change(client: &Client, time: usize) -> Result<()> {
     Ok(())
 }
 
-/// What Pods there were at each revision.
+/// The Pods at each revision.
 struct Truth {
     before: Pods,
     changes: Arc<Mutex<Vec<Changed>>>,
@@ -182,7 +182,7 @@ impl Truth {
 
     /// Checks that every view has exactly the Pods of its revision. Returns the number of views.
     async fn check(self, history: &[Seen]) -> Result<usize> {
-        // The last change leaves a Pod behind.
+        // The last change creates or changes a Pod.
         let last = history.iter().flat_map(|seen| seen.pods.values()).map(|(_, revision)| *revision).max();
         until("the end of what was seen", WITHIN, async || {
             ensure!(!self.task.is_finished(), "the recording broke off");
@@ -238,7 +238,7 @@ impl Tally {
         lock(&self.0)
     }
 
-    /// The same client, counted.
+    /// Returns the same client with counters.
     fn client(&self, client: Client) -> Client {
         let tally = self.clone();
         let service = service_fn(move |request: Request<Body>| {
@@ -266,7 +266,7 @@ impl Tally {
     }
 
     fn list(&self, uri: &str) -> Option<List> {
-        // A list of one Pod asks for the revision.
+        // A list of one Pod only requests the revision.
         let one = uri.contains("limit=1") && !uri.contains("limit=1&");
         if !uri.starts_with("/api/v1/pods?") || one || uri.contains("watch=1") && !uri.contains("sendInitialEvents") {
             return None;

@@ -1,5 +1,5 @@
-//! The project's five plugins on 20 nodes and 500 Pods: they act, then they are quiet, and neither a restart nor a
-//! SIGKILL changes the end.
+//! The project's five plugins on 20 nodes and 500 Pods: they act and then settle, and neither a restart nor a SIGKILL
+//! changes the final state.
 
 use std::{io::Write, time::Duration};
 
@@ -22,7 +22,7 @@ use crate::{
 };
 
 const SHOP: &str = "shop";
-/// Also for a debug build of the host on a busy machine.
+/// Sufficient for a debug build of the host on a busy machine.
 const CONVERGED_WITHIN: Duration = Duration::from_secs(180);
 const WORKLOAD: &str = "podium.dev/workload";
 const POLICY: &str = "podium.dev/ImagePolicy";
@@ -37,7 +37,8 @@ async fn five_plugins_act_on_500_pods_fall_silent_and_survive_restart_and_sigkil
         HostOptions { kubeconfig, plugins: vec![directory.path().to_owned()], arguments: vec!["--strict".to_owned()] };
     namespace(&client, SHOP).await?;
 
-    // 470 of ten careful Deployments, 10 careless, 10 crowded, 10 crashing: 500, and a Job that finishes.
+    // 470 Pods of ten compliant Deployments, 10 that violate the policy, 10 crowded, 10 crashing: 500, and a Job that
+    // finishes.
     for index in 0..10 {
         deployment(&client, SHOP, &format!("web-{index}"), 47, Shape::default()).await?;
     }
@@ -80,12 +81,12 @@ async fn five_plugins_act_on_500_pods_fall_silent_and_survive_restart_and_sigkil
     killed_in_the_middle(&client, &audit, host, &options).await
 }
 
-/// On stderr, which the test harness hides of no test: this one takes a minute.
+/// Prints to stderr directly, which the test harness never hides: this test takes a minute.
 fn print_line(line: &str) {
     let _ = writeln!(std::io::stderr(), "five plugins: {line}");
 }
 
-/// A rollout is under way when the host is killed: the next one brings all Pods to the same end.
+/// Kills the host during a rollout. The next host must lead to the same final state.
 async fn killed_in_the_middle(client: &Client, audit: &Audit, host: Host, options: &HostOptions) -> Result<()> {
     let before = audit.now()?;
     for index in 0..10 {
@@ -127,7 +128,7 @@ async fn is_converged(client: &Client, replicas: usize) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the host has written nothing for so long.
+/// Waits until the host has written nothing for this long.
 async fn silence(audit: &Audit, quiet: Duration) -> Result<Mark> {
     let deadline = Instant::now() + CONVERGED_WITHIN;
     loop {
@@ -141,8 +142,8 @@ async fn silence(audit: &Audit, quiet: Duration) -> Result<Mark> {
     }
 }
 
-/// Fails when the host writes anything from `since` until `long` from now: a real wait, for silence is seen in time
-/// alone, and the host is another process with a clock of its own.
+/// Fails if the host writes anything from `since` until `long` from now. This is a real wait, because the host is
+/// another process with its own clock.
 async fn stays_silent(audit: &Audit, since: Mark, long: Duration) -> Result<()> {
     sleep(long).await;
     let writes = audit.writes_of(HOST, since)?;

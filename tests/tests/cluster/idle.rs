@@ -1,7 +1,6 @@
-//! A cluster where nothing happens to Pods, and much to everything else, while etcd forgets its history again and
-//! again.
+//! A cluster in which Pods do not change, everything else changes often, and etcd is compacted repeatedly.
 //!
-//! A bounded time by default; `PODIUM_IDLE_SECONDS` makes it longer.
+//! Runs for a bounded time; `PODIUM_IDLE_SECONDS` sets it.
 
 use std::{collections::BTreeSet, io::Write, time::Duration};
 
@@ -23,10 +22,10 @@ const IDLE: &str = "idle";
 const PODS: usize = 5;
 const DEFAULT_SECONDS: u64 = 30;
 const SOON: Duration = Duration::from_secs(60);
-/// Between two looks at the host.
+/// The pause between two observations of the host.
 const LOOK: Duration = Duration::from_millis(100);
-/// Looks from one loss of the connection to the next. A watch after a loss lasts 3 s; the one after that is lost in its
-/// middle.
+/// The number of observations between two connection losses. A watch after a loss lasts 3 s; the next one is cut in
+/// its middle.
 const LOOKS: u32 = 70;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -75,7 +74,7 @@ async fn where_nothing_happens_to_pods_the_revision_goes_on_and_neither_compacti
         revisions.insert(host.metric("podium_cache_revision", &[]).await?.to_bits());
         sleep(LOOK).await;
     }
-    // An API server whose etcd reports no progress has little to put into bookmarks, but not nothing.
+    // An API server whose etcd reports no progress sends few bookmarks, but not none.
     ensure!(revisions.len() > 1, "the revision stood still for {seconds} s");
     ensure!(losses > 0 && compactions > 0, "{losses} losses, {compactions} compactions");
 

@@ -1,7 +1,7 @@
 //! SIGKILLs of podium-host while Pods are deleted: every deletion is delivered to the plugin that ran on the Pod, and
-//! none of a Pod that lives.
+//! none of a Pod that exists.
 //!
-//! A bounded number of kills by default, with 50 deletions around each; `PODIUM_KILLS` makes it more.
+//! Runs a bounded number of kills, with 50 deletions around each; `PODIUM_KILLS` sets it.
 
 use std::{collections::BTreeSet, fs, io::Write, time::Duration};
 
@@ -26,13 +26,13 @@ use crate::{
 
 const SHOP: &str = "kills";
 const DEFAULT_KILLS: usize = 6;
-/// Around each kill.
+/// The number of deletions around each kill.
 const DELETIONS: usize = 50;
-/// Pods that are there all the time.
+/// The number of Pods that are never deleted.
 const STAYING: usize = 10;
 const SEEN: &str = "guests.example/seen";
 const NOTED: &str = "guests.example/deleted-";
-/// Also on a busy machine.
+/// Sufficient on a busy machine.
 const WITHIN: Duration = Duration::from_secs(180);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -61,7 +61,7 @@ async fn every_deletion_around_sigkills_of_the_host_is_delivered_and_none_of_a_p
     let (mut host, mut early) = (Host::spawn(&options).await?, 0);
     let began = Instant::now();
     for round in 0..kills {
-        // The same names each time, so that a deletion is easily taken for one of another incarnation.
+        // The same names each time, so that a deletion could be mistaken for that of another incarnation.
         let names: Vec<_> = (0..DELETIONS).map(|index| format!("cart-{index}")).collect();
         deleted.extend(pods.create(&names).await?);
         pods.reconciled().await?;
@@ -73,9 +73,9 @@ async fn every_deletion_around_sigkills_of_the_host_is_delivered_and_none_of_a_p
         killed.and(answered)?;
         let (down, starting) = rest.split_at(rest.len() / 2);
         pods.delete(down).await?;
-        // Others of the same names, deleted after the next kill or by the end of the test.
+        // New Pods of the same names, deleted after the next kill or at the end of the test.
         pods.create(&before[..before.len() / 2]).await?;
-        // Every other time the next one is killed too, while it starts.
+        // Every other time the next host is killed too, while it starts.
         if round % 2 == 1 {
             let moment = Duration::from_millis(100 + 150 * (round as u64 % 8));
             early += usize::from(timeout(moment, Host::spawn(&options)).await.is_err());

@@ -1,4 +1,4 @@
-//! The host as a process on a real control plane: what it promises to a cluster, read back through the API server.
+//! The host as a process on a real control plane: its guarantees, verified through the API server.
 
 mod churn;
 mod compaction;

@@ -1,11 +1,11 @@
-//! Plugins for the suite: the project's own with their sample configurations, and scripted ones.
+//! Plugins of the suite: the project's own with their sample configurations, and scripted ones.
 
 use std::{fs, path::Path};
 
 use anyhow::{Result, ensure};
 use podium_tests::{guests, plugins::sample_yaml};
 
-/// The project's five, with what of their configurations takes too long for a test made shorter.
+/// The project's five plugins, with shorter times in their configurations.
 const FIVE: [(&str, &[(&str, &str)]); 5] = [
     ("workload-label", &[]),
     ("image-policy", &[]),
@@ -35,7 +35,7 @@ pub(crate) fn write_own(directory: &Path, name: &str, shorter: &[(&str, &str)]) 
 /// The label that [`write_labeller`]'s plugin sets.
 pub(crate) const SEEN: &str = "guests.example/seen";
 
-/// A plugin of one namespace that sets [`SEEN`], in the name of a ServiceAccount where there is one.
+/// Writes a plugin of one namespace that sets [`SEEN`], as a ServiceAccount if there is one.
 pub(crate) fn write_labeller(directory: &Path, namespace: &str, service_account: Option<&str>) -> Result<()> {
     let component = guests::path("good")?.canonicalize()?;
     let account = service_account.map_or(String::new(), |name| format!("\n  serviceAccountName: {name}"));

@@ -1,4 +1,4 @@
-//! One guarantee on one Pod each: labels of two runs stay, a missing right is reported and backed off, and a write
+//! One guarantee on one Pod each: labels of two runs are kept, a missing right is reported and backs off, and a write
 //! never reaches another incarnation.
 
 use std::{sync::Arc, time::Duration};
@@ -79,7 +79,7 @@ async fn a_service_account_without_patch_is_forbidden_and_the_plugin_backs_off()
         Ok(())
     })
     .await?;
-    // A real wait of the product: the backoff is in the host's own time, in another process.
+    // A real wait, because the back-off is in the host's own time, in another process.
     sleep(Duration::from_secs(10)).await;
     let refused = audit.writes_of(HOST, before)?;
     let user = Some("system:serviceaccount:walled:plugin".to_owned());
@@ -92,7 +92,7 @@ async fn a_service_account_without_patch_is_forbidden_and_the_plugin_backs_off()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_for_a_pod_that_was_recreated_does_not_land_on_the_new_one() -> Result<()> {
-    // Without nodes nothing but this test touches its Pods: a simulated kubelet deletes by name, whatever the uid.
+    // Without nodes only this test changes its Pods: a simulated kubelet deletes by name, whatever the uid.
     let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
     namespace(&client, "recreated").await?;
     let old = key_of(&pod(&client, "recreated", "a").await?)?;
@@ -105,7 +105,7 @@ async fn a_write_for_a_pod_that_was_recreated_does_not_land_on_the_new_one() -> 
     })
     .await?;
 
-    // What a run on the old incarnation staged, sent from a cache that has not heard of the new one.
+    // Writes of a run on the old incarnation, sent from a cache that has not seen the new one.
     let audit = plane.audit();
     let before = audit.now()?;
     let writeback = Writeback::new(
@@ -118,7 +118,7 @@ async fn a_write_for_a_pod_that_was_recreated_does_not_land_on_the_new_one() -> 
     let became: Vec<_> = sent.reports.into_iter().map(|report| report.result).collect();
     ensure!(became == [WriteResult::Gone], "{became:?}");
 
-    // It was the API server that refused it, not the host that kept it back.
+    // The API server refused it; the host did send it.
     until("the refusal in the audit log", SOON, async || {
         let mut refused = audit.writes_of("admin", before)?;
         refused.retain(|write| write.verb == "patch" && write.resource == "pods" && write.code == 422);
@@ -146,7 +146,7 @@ fn authorised_label(target: &PodKey) -> Result<Authorized<Write>> {
         .map_err(|refused| anyhow!("the label was refused: {refused:?}"))
 }
 
-/// The Pod as it was at its creation, without any label.
+/// Returns the Pod as it was at its creation, without labels.
 fn cached(key: &PodKey) -> Result<Arc<CachedPod>> {
     let mut pod = podium_wire::Pod::default();
     pod.header.namespace = key.namespace.to_string();
@@ -156,7 +156,7 @@ fn cached(key: &PodKey) -> Result<Arc<CachedPod>> {
     Ok(Arc::new(CachedPod::new(&pod)?))
 }
 
-/// A view of one Pod that has been left behind.
+/// An outdated view of one Pod.
 struct Stale(Arc<CachedPod>);
 
 impl PodView for Stale {

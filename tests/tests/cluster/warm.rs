@@ -1,5 +1,5 @@
-//! podium-host started again on a real API server, from its checkpoint: after an end, after a kill, and where nothing
-//! happened to Pods meanwhile.
+//! Restarts of podium-host on a real API server from its checkpoint: after a shutdown, after a kill, and without
+//! changes of Pods meanwhile.
 
 use std::{io::Write, time::Duration};
 
@@ -79,7 +79,7 @@ async fn a_host_that_is_started_again_asks_a_real_api_server_for_what_changed_al
     ensure!(host.log().contains(UP_TO_DATE), "{}", host.log());
     labelled(&host, 2).await?;
 
-    // Whatever it saved last is older than this.
+    // Its last checkpoint is older than this.
     host.kill().await?;
     api.delete("cart-30", &DeleteParams::default().grace_period(0)).await?;
     let (host, killed) = started(PODS - 2).await?;

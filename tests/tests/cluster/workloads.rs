@@ -1,4 +1,4 @@
-//! What runs on the cluster: Deployments, a Job, a crash loop; the host's own ServiceAccount and its rights.
+//! The workloads of the cluster: Deployments, a Job, a crash loop; the host's own ServiceAccount and its rights.
 
 use std::path::PathBuf;
 
@@ -12,12 +12,12 @@ use kube::{
 use podium_tests::controlplane::ControlPlane;
 use serde_json::{Value, json};
 
-/// As the audit log names the host.
+/// The host's name in the audit log.
 pub(crate) const HOST: &str = "system:serviceaccount:podium-system:podium";
-/// Below this annotation KWOK lets a Pod crash, see `controlplane/stages.yaml`.
+/// The annotation with which KWOK crashes a Pod, see `controlplane/stages.yaml`.
 const CRASH: &str = "suite.podium.dev/crash";
 
-/// Creates an object; one that is there already is left as it is.
+/// Creates an object; an existing one is not changed.
 pub(crate) async fn create(client: &Client, path: &str, object: Value) -> Result<()> {
     match client.request::<Value>(Request::post(path).body(object.to_string().into_bytes())?).await {
         Ok(_) => Ok(()),
@@ -63,9 +63,9 @@ pub(crate) async fn host_account(plane: &ControlPlane, client: &Client) -> Resul
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Shape {
     pub(crate) crashes: bool,
-    /// All on this node.
+    /// The node of all Pods.
     pub(crate) node: Option<&'static str>,
-    /// An image with a tag that can move, and no limits.
+    /// Whether the image has a mutable tag, and the containers have no limits.
     pub(crate) careless: bool,
 }
 
@@ -129,13 +129,13 @@ pub(crate) async fn pod(client: &Client, namespace: &str, name: &str) -> Result<
     Ok(Api::namespaced(client.clone(), namespace).get(name).await?)
 }
 
-/// The Pods of a namespace that match.
+/// Returns the matching Pods of a namespace.
 pub(crate) async fn pods(client: &Client, namespace: &str, labels: &str) -> Result<Vec<Pod>> {
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
     Ok(api.list(&ListParams::default().labels(labels)).await?.items)
 }
 
-/// The crash loop stops where it is.
+/// Pauses the crash loop in its present state.
 pub(crate) async fn pause_crashes(client: &Client, namespace: &str, labels: &str) -> Result<()> {
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
     for pod in pods(client, namespace, labels).await? {
@@ -146,7 +146,7 @@ pub(crate) async fn pause_crashes(client: &Client, namespace: &str, labels: &str
     Ok(())
 }
 
-/// Fails unless all of `pods`, as many as expected, satisfy the claim.
+/// Fails unless there are as many `pods` as expected and all of them satisfy the claim.
 pub(crate) fn all(pods: &[Pod], expected: usize, claim: &str, holds: impl Fn(&Pod) -> bool) -> Result<()> {
     let good = pods.iter().filter(|pod| holds(pod)).count();
     ensure!(good == expected && pods.len() == expected, "{claim}: {good} of {}, expected {expected}", pods.len());

@@ -7,7 +7,7 @@ use crate::exchange::Step;
 /// Unchanged lines shown around a difference.
 const CONTEXT: usize = 3;
 
-/// Empty where both are equal.
+/// Returns the differences; empty if both are equal.
 pub(crate) fn between(scenario: &str, real: &[Step], ours: &[Step]) -> String {
     let mut report = String::new();
     for (index, step) in real.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! A conversation with one API server: each request and its answer become a step that can be compared.
+//! A conversation with one API server: each request with its response becomes a step that can be compared.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use crate::normal::Normaliser;
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
-/// The real server puts its OpenAPI documents together when they are asked for first: seconds of a processor.
+/// The real server builds its OpenAPI documents on the first request, which takes seconds of a processor.
 const DOCUMENT_WITHIN: Duration = Duration::from_secs(120);
 
 pub(crate) const STRATEGIC: &str = "application/strategic-merge-patch+json";
@@ -20,7 +20,7 @@ pub(crate) const MERGE: &str = "application/merge-patch+json";
 pub(crate) const JSON_PATCH: &str = "application/json-patch+json";
 pub(crate) const APPLY: &str = "application/apply-patch+yaml";
 
-/// What was asked, in words, and the answer without what may differ.
+/// A description of the request, and the response without the parts that may differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) what: String,
@@ -40,7 +40,7 @@ pub(crate) struct Call {
     shown: Shown,
 }
 
-/// What of an answer is compared.
+/// The compared parts of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shown {
     /// Everything except the message about a malformed request.
@@ -83,22 +83,22 @@ impl Call {
     pub(crate) fn impersonating(self, user: &str) -> Self {
         Self { impersonate: Some(user.to_owned()), ..self }
     }
-    /// Sends a body as it is written here, also one that no JSON value has.
+    /// Sends a body literally, also one that is not a JSON value.
     pub(crate) fn with_body(self, body: &str) -> Self {
         Self { body: Some(body.to_owned()), ..self }
     }
-    /// Compares the message also where the request is malformed.
+    /// Also compares the message of a malformed request.
     pub(crate) fn with_message(self) -> Self {
         Self { shown: Shown::Message, ..self }
     }
-    /// Leaves a field of the answer out, named by its last key, wherever it is.
+    /// Leaves out a field of the response, by its last key, at any depth.
     pub(crate) fn hiding(mut self, key: &'static str) -> Self {
         self.hidden.push(key);
         self
     }
 }
 
-/// All requests of one scenario to one server, in a namespace of its own.
+/// All requests of one scenario to one server, in its own namespace.
 pub(crate) struct Exchange {
     client: Client,
     pub(crate) namespace: String,
@@ -107,7 +107,7 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// Makes the namespace and in it what Pods need to be admitted.
+    /// Creates the namespace and the objects that Pods need to be admitted.
     pub(crate) async fn begin(client: Client, scenario: &str) -> Result<Self> {
         let namespace = scenario.replace(' ', "-");
         let exchange = Self { client, namespace, normaliser: Normaliser::default(), steps: Vec::new() };
@@ -115,7 +115,7 @@ impl Exchange {
         let made = Call::post("/api/v1/namespaces", json!({"metadata": {"name": name}}));
         ensure!(exchange.send(&made).await?.0 == 201, "no namespace {name}");
         let account = Call::post(exchange.path("serviceaccounts"), json!({"metadata": {"name": "default"}}));
-        // 409 where a controller was quicker.
+        // 409 if a controller was faster.
         ensure!(matches!(exchange.send(&account).await?.0, 201 | 409), "no ServiceAccount in {name}");
         Ok(exchange)
     }
@@ -124,12 +124,12 @@ impl Exchange {
         &self.steps
     }
 
-    /// A path of the core group in the scenario's namespace.
+    /// Returns a path of the core group in the scenario's namespace.
     pub(crate) fn path(&self, rest: &str) -> String {
         format!("/api/v1/namespaces/{}/{rest}", self.namespace)
     }
 
-    /// A path of a named group in the scenario's namespace.
+    /// Returns a path of a named group in the scenario's namespace.
     pub(crate) fn group_path(&self, group_version: &str, rest: &str) -> String {
         format!("/apis/{group_version}/namespaces/{}/{rest}", self.namespace)
     }
@@ -148,7 +148,7 @@ impl Exchange {
         Ok(answer)
     }
 
-    /// Sends and records the status and the media type alone: for documents that are too long to compare.
+    /// Sends a request and records only the status and the media type, for documents that are too long to compare.
     pub(crate) async fn media_type(&mut self, what: &str, call: Call) -> Result<()> {
         let (head, _) = self.bytes_within(&call, DOCUMENT_WITHIN).await.with_context(|| what.to_owned())?;
         let media = head.headers.get(header::CONTENT_TYPE).map(|media| media.to_str()).transpose()?;
@@ -161,7 +161,8 @@ impl Exchange {
         Ok(read(&self.bytes_within(&call, DOCUMENT_WITHIN).await?.1))
     }
 
-    /// Sends until the answer is `settled` and records nothing: for what depends on a cache of the server's.
+    /// Sends a request until the response is `settled` and records nothing, for responses that depend on a cache of
+    /// the server.
     pub(crate) async fn look_until(&self, call: Call, settled: impl Fn(&Value) -> bool) -> Result<Value> {
         podium_tests::wait::until("a settled answer", ANSWER_WITHIN, async || {
             let answer = self.look(call.clone()).await?;
@@ -171,7 +172,8 @@ impl Exchange {
         .await
     }
 
-    /// Sends until the answer has the status, and records that answer alone: for what the server does in its own time.
+    /// Sends a request until the response has the status, and records only that response, for asynchronous work of
+    /// the server.
     pub(crate) async fn eventually(&mut self, what: &str, status: u16, call: Call) -> Result<Value> {
         let this = &*self;
         let answer = podium_tests::wait::until(what, ANSWER_WITHIN, async || {
@@ -194,7 +196,7 @@ impl Exchange {
         let mut events = Vec::new();
         for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             let event: Value = serde_json::from_slice(line)?;
-            // Bookmarks come when the server likes; only the one that ends the initial events has its place.
+            // Bookmarks come at any time; only the one that ends the initial events has a fixed position.
             let ends = &event["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"];
             if event["type"] != "BOOKMARK" || ends == "true" {
                 shown += &format!("\n{:#}", self.normaliser.normal(event.clone(), &[], Shown::Meaning));
@@ -205,7 +207,7 @@ impl Exchange {
         Ok(events)
     }
 
-    /// Records something derived from answers: an equality, an order.
+    /// Records a value that is derived from responses: an equality, an order.
     pub(crate) fn note(&mut self, what: &str, value: impl std::fmt::Display) {
         self.steps.push(Step { what: what.to_owned(), answer: value.to_string() });
     }
@@ -239,22 +241,22 @@ impl Exchange {
     }
 }
 
-/// JSON as it is, other text as a field of its own.
+/// Returns JSON as it is, and other text as a field of its own.
 fn read(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap_or_else(|_| json!({ "text": String::from_utf8_lossy(bytes).trim_end() }))
 }
 
-/// `metadata.uid`.
+/// Returns `metadata.uid`.
 pub(crate) fn uid(object: &Value) -> String {
     text(object, "/metadata/uid")
 }
 
-/// `metadata.resourceVersion`.
+/// Returns `metadata.resourceVersion`.
 pub(crate) fn revision(object: &Value) -> String {
     text(object, "/metadata/resourceVersion")
 }
 
-/// A string in an answer, empty where there is none.
+/// Returns a string of a response; empty if there is none.
 pub(crate) fn text(object: &Value, pointer: &str) -> String {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
 }

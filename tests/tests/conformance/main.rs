@@ -30,7 +30,7 @@ async fn devcluster_answers_as_the_real_api_server_does() -> Result<()> {
     Ok(())
 }
 
-/// The differences of one scenario; empty where there are none but known ones.
+/// Returns the differences of one scenario; empty if there are only known ones.
 async fn compare(scenario: &Scenario, plane: &ControlPlane, devcluster: &Path) -> Result<String> {
     let Scenario { name, run } = scenario;
     let mut real = Exchange::begin(plane.client().await?, name).await?;

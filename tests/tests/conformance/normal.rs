@@ -1,10 +1,10 @@
 //! Makes the responses of two servers comparable. Everything that a client can act on is compared:
-//! - uids and revisions are named by the step that first shows them, so that equal ones stay equal; times become
+//! - uids and revisions are named by the step that first contains them, so that equal ones stay equal; times become
 //!   `<time>`, ages in tables `<age>`;
-//! - a field that is empty and one that is absent mean the same;
-//! - of managedFields what was applied stays whole, since apply follows from it; of an update, who it was: the real
-//!   server counts empty parents among the fields and leaves out what its admission adds;
-//! - a cause that is repeated counts once: the real server may validate in several passes; conflicts of apply have no
+//! - an empty field and an absent one are equal;
+//! - of managedFields, applied fields are compared completely, because later applies depend on them; of an update,
+//!   only its author: the real server counts empty parents among the fields and leaves out what its admission adds;
+//! - a repeated cause counts once, because the real server may validate in several passes; conflicts of apply have no
 //!   order there;
 //! - the text of an error about a malformed request comes from Go's parsers and is hidden unless a step compares it;
 //!   code and reason are compared.
@@ -15,12 +15,13 @@ use serde_json::{Value, json};
 
 use crate::exchange::Shown;
 
-/// What stands for the revision of a list or bookmark: on the real server it moves with writes to other objects.
+/// The replacement for the revision of a list or bookmark, which on the real server changes with writes to other
+/// objects.
 const OF_THE_WHOLE: &str = "<of the whole>";
-/// Answers to what could not be read, or not served in the form asked for.
+/// Responses to requests that cannot be parsed, or whose media type is not served.
 const MALFORMED: [u64; 3] = [400, 415, 500];
 
-/// Names given so far, of one server in one scenario.
+/// The names so far, of one server in one scenario.
 #[derive(Debug, Default)]
 pub(crate) struct Normaliser {
     uids: BTreeMap<String, String>,
@@ -42,7 +43,7 @@ impl Normaliser {
         format!("{what}-{}.{}", self.step, self.named_in_step)
     }
 
-    /// `hidden` names keys that are left out wherever they are.
+    /// Returns the normalised response. `hidden` names keys that are left out at any depth.
     pub(crate) fn normal(&mut self, mut answer: Value, hidden: &[&str], shown: Shown) -> Value {
         let of_many = answer.get("items").is_some() || answer.get("rows").is_some();
         let bookmark = answer.get("type").is_some_and(|kind| kind == "BOOKMARK");
@@ -105,7 +106,7 @@ impl Normaliser {
         if key == "cells" && is_age(text) {
             return "<age>".to_owned();
         }
-        // What the scenarios write themselves is of 2020 and stays.
+        // Times that the scenarios write themselves are in 2020 and are kept.
         if text.parse::<jiff::Timestamp>().is_ok() && !text.starts_with("2020-") {
             return "<time>".to_owned();
         }
@@ -169,13 +170,13 @@ fn without_detail(entry: &mut Value) {
     if entry["operation"] == "Update" {
         *entry = json!({ "operation": "Update", "manager": entry["manager"], "subresource": entry["subresource"] });
     } else if let Some(applied) = entry.as_object_mut() {
-        // An apply that changes nothing leaves none on the real server.
+        // An apply that changes nothing has no time on the real server.
         applied.remove("time");
     }
 }
 
 fn is_uid(text: &str) -> bool {
-    // Uids that the scenarios make up begin so, and stay.
+    // Uids that the scenarios invent begin so and are kept.
     !text.starts_with("00000000-")
         && text.bytes().enumerate().all(|(index, byte)| match index {
             8 | 13 | 18 | 23 => byte == b'-',

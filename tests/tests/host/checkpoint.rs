@@ -1,4 +1,4 @@
-//! Starts from a checkpoint: what changed while the host was down is asked for and acted on, and nothing else.
+//! Starts from a checkpoint: only the changes while the host was down are requested and handled.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use podium_tests::{embedded, wire::Wire};
 
 use super::journal::{CHECKPOINT, Scene, set};
 
-/// Longer than any wait of a watch.
+/// Longer than any timeout of a watch.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Of the requests since the log was cleared: those for all Pods.
+/// Returns the number of lists of all Pods since the log was cleared.
 fn lists(cluster: &Cluster) -> usize {
     cluster.requests().count(|request| {
         let paged = request.verb == Verb::List && request.query.contains("limit=500");
@@ -20,7 +20,7 @@ fn lists(cluster: &Cluster) -> usize {
     })
 }
 
-/// Ten Pods that the plugin has run on, and the host that ran it.
+/// Returns ten Pods on which the plugin has run, and the host that ran it.
 async fn begun() -> (Scene, Vec<String>, App) {
     let scene = Scene::new();
     let uids = scene.pods(10);
@@ -62,7 +62,7 @@ async fn a_restart_asks_for_what_changed_and_not_for_all_pods() {
 async fn a_host_that_is_killed_goes_on_from_its_last_checkpoint() {
     let (scene, uids, app) = begun().await;
     tokio::time::sleep(CHECKPOINT).await;
-    // Seen, and not saved.
+    // Seen, but not saved.
     scene.delete(9..10).await;
     embedded::at_rest(&scene.cluster, &app).await.unwrap();
     drop(app);

@@ -24,13 +24,13 @@ fn still() -> Cluster {
     Cluster::start(Options { simulate: false, ..Options::default() }).unwrap()
 }
 
-/// The registrar: each Pod gets its own uid as a label, and the register a note of each deletion.
+/// Returns the registrar: it labels each Pod with its own uid, and records each deletion on the register.
 fn registrar(cluster: &Cluster) -> PluginSpec {
     let register = embedded::create_pod(cluster, "register", "register").unwrap();
     plugins::guest("registrar", "registrar", &format!("  config: {{ register: {register} }}")).unwrap()
 }
 
-/// Does this to Pods with the label `app: doomed`.
+/// Returns a plugin that runs this script on Pods with the label `app: doomed`.
 fn probe(script: &str) -> PluginSpec {
     let watch = "  watch: { selector: { matchLabels: { app: doomed } }, sections: [labels] }";
     let mut spec = plugins::guest("probe", "probe", watch).unwrap();
@@ -40,7 +40,7 @@ fn probe(script: &str) -> PluginSpec {
     spec
 }
 
-/// A gate that is open, and a wire whose reads wait at it.
+/// Returns an open gate, and a wire whose reads wait at it.
 fn gated(cluster: &Cluster) -> (watch::Sender<bool>, Wire) {
     let gate = watch::Sender::new(true);
     let waiting = gate.subscribe();
@@ -55,7 +55,7 @@ fn gated(cluster: &Cluster) -> (watch::Sender<bool>, Wire) {
     (gate, wire)
 }
 
-/// A gate, and a wire on which the answers to these requests wait at it.
+/// Returns a gate, and a wire on which the responses to these requests wait at it.
 fn answers_gated(cluster: &Cluster, open: bool, these: fn(&Sent) -> bool) -> (watch::Sender<bool>, Wire) {
     let gate = watch::Sender::new(open);
     let waiting = gate.subscribe();
@@ -80,7 +80,7 @@ async fn until_delivered(cluster: &Cluster, uid: &str) {
     .unwrap();
 }
 
-/// The uids of the deletions that the register has, each once.
+/// Returns the uids of the deletions on the register, without duplicates.
 async fn noted(cluster: &Cluster) -> Vec<String> {
     embedded::annotations(cluster, "register").await.unwrap().into_values().collect()
 }
@@ -111,7 +111,7 @@ async fn a_pod_that_was_recreated_in_any_gap_is_delivered_as_gone_once_and_befor
             .map(|index| embedded::create_pod(&cluster, &format!("cart-{index}"), &round.to_string()).unwrap())
             .collect()
     };
-    // By name, the incarnations in their order.
+    // The incarnations by name, in order.
     let mut lives: BTreeMap<usize, Vec<String>> = BTreeMap::new();
     for round in 0..9 {
         for (index, uid) in create(round).into_iter().enumerate() {
@@ -271,7 +271,7 @@ async fn plugins_that_spin_on_every_worker_do_not_hold_up_the_cache() {
     lags.sort();
     let (median, late) = (lags[100], lags[197]);
     println!("from the server's write to the readers: median {median:?}, 99th of 100 {late:?}");
-    // The aim is 10 ms; a machine that is busy with other suites is given more.
+    // The target is 10 ms; a machine that is busy with other suites gets more.
     assert!(late <= Duration::from_millis(250), "median {median:?}, 99th of 100 {late:?}");
     app.shutdown().await;
 }

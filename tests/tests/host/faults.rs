@@ -1,5 +1,5 @@
-//! What the cache promises while the API server or the way to it misbehaves. What the watch asks for in each case is
-//! tried on scripted answers beside its code; here stands what readers see of it.
+//! The cache's guarantees while the API server or the network fails. The watch's requests are tested with scripted
+//! responses beside its code; this suite checks what readers see.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -14,7 +14,7 @@ use podium_tests::{
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
 
-/// How far apart two looks of a test are.
+/// The interval between two observations of a test.
 const LOOK: Duration = Duration::from_millis(50);
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -22,7 +22,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 struct Scene {
     cluster: Cluster,
     app: App,
-    /// Closed, it holds back what the host reads.
+    /// A closed gate holds back the host's reads.
     gate: watch::Sender<bool>,
     pods: usize,
 }
@@ -52,7 +52,7 @@ impl Scene {
         names
     }
 
-    /// Of what there is the first goes, the second is changed, and a new Pod comes.
+    /// Deletes the first Pod, changes the second and creates a new one.
     async fn change(&mut self) {
         let (_, pods) = self.cluster.list("pods");
         let names: Vec<&str> = pods.iter().filter_map(|pod| pod["metadata"]["name"].as_str()).collect();
@@ -63,23 +63,23 @@ impl Scene {
         self.create(1);
     }
 
-    /// How long the cache takes to be what the cluster has, which must not be more than `within`.
+    /// Returns the time until the cache equals the cluster, which must not exceed `within`.
     async fn convergence(&self, within: Duration) -> Duration {
         let began = Instant::now();
         converged(&self.cluster, &self.app, within).await.unwrap();
         began.elapsed()
     }
 
-    /// What the host asked for, without the reads of single objects.
+    /// Returns the host's requests, without reads of single objects.
     fn asked(&self) -> Vec<Logged> {
         let all = self.cluster.requests().all();
         all.into_iter().filter(|logged| matches!(logged.verb, Verb::List | Verb::Watch)).collect()
     }
 
-    /// When lists were begun, in milliseconds.
+    /// Returns the times at which lists began, in milliseconds.
     fn lists(&self) -> Vec<i64> {
         let first = |logged: &&Logged| match logged.verb {
-            // A list of one Pod asks for the revision.
+            // A list of one Pod only requests the revision.
             Verb::List => !logged.query.contains("continue=") && logged.query != "limit=1",
             _ => logged.query.contains("sendInitialEvents"),
         };
@@ -229,7 +229,7 @@ async fn with_replicas_that_lag_no_reader_ever_sees_a_pod_or_the_cache_go_back()
             scene.change().await;
         }
         past.push(scene.cluster.faults().save());
-        // Now the present, now one of the last eight states, for the requests to come.
+        // Later requests are answered with the present state or one of the last eight.
         match round * 7 % 9 {
             0 | 3 | 5 => scene.cluster.faults().catch_up(),
             back => scene.cluster.faults().lag(&past[past.len().saturating_sub(back)]),
@@ -290,7 +290,7 @@ async fn a_streaming_list_without_its_end_delays_the_cache_by_15_seconds_at_most
 
 #[tokio::test(start_paused = true)]
 async fn a_hundred_lost_watches_cost_a_hundred_lists_at_most_and_never_two_at_once() {
-    /// So long each answer takes.
+    /// The duration of each response in milliseconds.
     const ANSWER: i64 = 40;
     let mut scene = Scene::start(20).await;
     scene.cluster.faults().delay(Duration::from_millis(ANSWER as u64));
@@ -317,7 +317,7 @@ async fn a_server_in_trouble_is_left_alone_for_as_long_as_it_asks_and_the_cache_
         let before = scene.asked().len();
         scene.cluster.faults().refuse(Requests::All, refusal, times);
         scene.cluster.faults().disconnect_watches();
-        // Past the refusals.
+        // After the refusals.
         scene.create(1);
         let took = scene.convergence(Duration::from_secs(at_most)).await;
         if refusal == patience {
@@ -358,7 +358,7 @@ async fn every_field_of_every_pod_is_the_clusters_after_two_hours_of_life_and_fa
     app.shutdown().await;
 }
 
-/// A Pod with something in each section.
+/// Returns a Pod with data in each section.
 fn lively(index: usize, behaviour: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",

@@ -1,4 +1,4 @@
-//! The full object, from the API server to a plugin that is granted it.
+//! The full object, from the API server to a plugin with its grant.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A Pod deleted and created again under its name is another Pod.
+//! A Pod that is deleted and created again under its name is another Pod.
 
 use std::sync::{
     Arc,
@@ -13,7 +13,7 @@ use podium_tests::{embedded, plugins, wire::Wire};
 async fn a_write_to_a_pod_that_was_recreated_meanwhile_does_not_land_on_the_new_one() {
     let cluster = Arc::new(Cluster::start(Options { simulate: false, ..Options::default() }).unwrap());
     let old = embedded::create_pod(&cluster, "cart-0", "cart").unwrap();
-    // When the first patch is on its way, the Pod that it was meant for goes, and another one takes its name.
+    // While the first patch is under way, its Pod is deleted, and another one gets its name.
     let recreated = Arc::new(AtomicBool::new(false));
     let wire = Wire::with(&cluster, {
         let cluster = cluster.clone();
@@ -36,7 +36,7 @@ async fn a_write_to_a_pod_that_was_recreated_meanwhile_does_not_land_on_the_new_
     let pods = embedded::pods(&cluster, Some("default"));
     let new = pods.get("cart-0").await.unwrap().metadata.uid.unwrap();
     assert_ne!(new, old);
-    // The guest labels each Pod with the uid of the one that it was run for.
+    // The guest labels each Pod with the uid of its run's Pod.
     assert_eq!(embedded::label(&cluster, "cart-0", "guests.example/seen").await.unwrap(), Some(new.clone()));
     let writes = wire.writes();
     assert_eq!(writes.len(), 2, "{writes:#?}");

@@ -1,5 +1,5 @@
-//! Deletions while the host is down, with a journal: delivered when it is up again, to whom they concern, until they
-//! have settled.
+//! Deletions while the host is down, with a journal: after a restart they are delivered to the concerned plugins
+//! until they have settled.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -16,11 +16,11 @@ use tokio::sync::watch;
 
 pub(super) const CHECKPOINT: Duration = Duration::from_secs(120);
 
-/// A cluster, and what outlives a host.
+/// A cluster, and everything that outlives a host.
 pub(super) struct Scene {
     pub(super) cluster: Cluster,
     state: TempDir,
-    /// The uid of the Pod on which the plugins note deletions.
+    /// The uid of the Pod on which the plugins record deletions.
     register: String,
     /// Whether hosts write a checkpoint beside the journal, as podium-host does by default.
     pub(super) warm: bool,
@@ -45,7 +45,7 @@ impl Scene {
         }
     }
 
-    /// A plugin that notes each deletion on the register.
+    /// Returns a plugin that records each deletion on the register.
     pub(super) fn registrar(&self, name: &str, more: &str) -> PluginSpec {
         let config = format!("  config: {{ register: {}, label: guests.example/{name} }}\n{more}", self.register);
         plugins::guest("registrar", name, &config).unwrap()
@@ -79,7 +79,7 @@ impl Scene {
         app
     }
 
-    /// The uids whose deletions were noted.
+    /// Returns the uids of the recorded deletions.
     pub(super) async fn noted(&self) -> BTreeSet<String> {
         let annotations = embedded::annotations(&self.cluster, "register").await.unwrap();
         annotations.keys().filter_map(|key| key.strip_prefix("guests.example/deleted-")).map(str::to_owned).collect()
@@ -160,7 +160,7 @@ async fn a_pod_deleted_and_recreated_while_the_host_is_down_is_delivered_as_gone
         embedded::at_rest(&scene.cluster, &app).await.unwrap();
 
         assert_eq!(scene.noted().await, set(&old));
-        // Of each name the note on the register comes before the label.
+        // For each name the record of the deletion comes before the label.
         let writes = wire.writes();
         let position = |part: &str| writes.iter().position(|write: &Sent| write.body.contains(part)).unwrap();
         for (old, new) in old.iter().zip(&new) {
@@ -270,7 +270,7 @@ async fn a_host_of_one_namespace_takes_no_pod_of_another_for_gone() {
     app.shutdown().await;
 }
 
-/// The writes of a host that is started, stopped and started again on a journal.
+/// Returns the writes of a host that is started, stopped and started again on a journal.
 async fn history() -> Vec<Sent> {
     let scene = Scene::new();
     scene.pods(12);

@@ -1,4 +1,4 @@
-//! Writes of several plugins, several runs and several hosts to one Pod, side by side.
+//! Concurrent writes of several plugins, several runs and several hosts to one Pod.
 
 use podium_devcluster::{Cluster, Options};
 use podium_tests::{embedded, plugins, wire::Wire};
@@ -27,7 +27,7 @@ async fn labels_of_two_plugins_and_of_two_runs_of_one_plugin_all_stay_also_acros
     let first = vec![labelling("one", LABELS[0]), labelling("two", LABELS[2])];
     let app = embedded::host(&cluster, wire.client(), first).await.unwrap();
     embedded::at_rest(&cluster, &app).await.unwrap();
-    // The same plugin, and so the same manager of fields, now says nothing of its first label.
+    // The same plugin, and so the same field manager, no longer sets its first label.
     app.load(labelling("one", LABELS[1])).await.unwrap();
     embedded::at_rest(&cluster, &app).await.unwrap();
     assert_eq!(labels(&cluster).await, all);

@@ -1,5 +1,5 @@
 //! The whole host on the embedded cluster: real components, the real watch, cache, queue, engine and writeback, and a
-//! Kubernetes API server in the process. Time is paused where a test does not say otherwise.
+//! Kubernetes API server in the process. Time is paused unless a test says otherwise.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 

@@ -1,4 +1,4 @@
-//! Writes of objects of other kinds: to the resource of the grant, and to no other path.
+//! Writes of objects of other kinds: to the granted resource, and to no other path.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ async fn a_write_is_sent_to_the_resource_of_the_grant_and_a_resource_that_is_not
     let object = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"default"},"data":{}}"#;
     for (resource, results, objects) in [
         ("configmaps", BTreeMap::from([("applied", 1), ("gone", 1)]), 1),
-        // In the group of Pods, where such a path is answered like an object that is not there.
+        // In the group of Pods, where such a path is answered like a missing object.
         ("configmap", BTreeMap::from([("invalid", 2)]), 0),
     ] {
         let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();

@@ -1,4 +1,4 @@
-//! Pruned annotations: no plugin sees them or is woken for them, and writes of them reach the API server.
+//! Pruned annotations: no plugin sees them or is woken by them, and writes of them reach the API server.
 
 use kube::api::{Patch, PatchParams};
 use podium_devcluster::{Cluster, Options, Verb};
@@ -14,7 +14,7 @@ use serde_json::json;
 const PRUNED: &str = "guests.example/pruned";
 const KEPT: &str = "guests.example/kept";
 
-/// Makes the calls of `script` in each run, and watches the annotations.
+/// Returns a plugin that watches annotations and makes the calls of `script` in each run.
 fn plugin(script: &str) -> PluginSpec {
     let yaml = plugins::guest_yaml("probe", "probe", "  limits: { class: interpreter }");
     let yaml = yaml.unwrap().replace("sections: [labels]", "sections: [labels, annotations, full]");

@@ -1,4 +1,4 @@
-//! The contract is not Rust's alone: the plugin in Python, built by its own recipe, in the real engine.
+//! The contract does not depend on Rust: the plugin in Python, built by its own recipe, in the real engine.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Quiet means quiet: on Pods that do not change nothing is written, and a restart is no change.
+//! Idle clusters cause no writes: nothing is written for Pods that do not change, and a restart is not a change.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use podium_tests::{embedded, plugins, wire::Wire};
 use serde_json::json;
 
 const NAMESPACES: [&str; 3] = ["bank", "mill", "shop"];
-/// More than a watch's own time, a series of Events' and a plugin's settling.
+/// Longer than the timeout of a watch, the interval of a series of Events, and the settling time of a plugin.
 const STRETCH: Duration = Duration::from_secs(60);
 
-/// Workloads of every kind that the plugins care for: well-behaved and crowded, crashing, killed for memory, finished,
-/// with a mutable tag and without limits.
+/// Creates workloads for all plugins: compliant and crowded, crashing, killed for memory, finished, with a mutable
+/// tag and without limits.
 fn populate(cluster: &Cluster) {
     for namespace in NAMESPACES {
         cluster.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})).unwrap();

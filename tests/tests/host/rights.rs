@@ -1,4 +1,4 @@
-//! The API server's own rights of the ServiceAccount that a plugin's writes and live reads are sent as.
+//! The rights of the ServiceAccount as which a plugin's writes and live reads are sent.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 const USER: &str = "system:serviceaccount:default:registrar";
 
-/// A Role with these rules, bound to the plugin's account.
+/// Creates a Role with these rules, bound to the plugin's account.
 fn grant(cluster: &Cluster, name: &str, rule: Value) {
     let metadata = json!({"name": name, "namespace": "default"});
     let group = "rbac.authorization.k8s.io";
@@ -70,7 +70,7 @@ async fn an_account_without_patch_is_forbidden_reported_to_the_next_run_backed_o
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
     let register = embedded::create_pod(&cluster, "register", "register").unwrap();
     let uid = embedded::create_pod(&cluster, "cart-0", "cart").unwrap();
-    // The plugin can write reported results down on the register, and nowhere else.
+    // The plugin can only write its results to the register.
     let rule = json!({"apiGroups": [""], "resources": ["pods"], "resourceNames": ["register"], "verbs": ["patch"]});
     grant(&cluster, "register", rule);
     let more = format!(
@@ -92,7 +92,7 @@ async fn an_account_without_patch_is_forbidden_reported_to_the_next_run_backed_o
     assert!(reported.starts_with(&format!("set label guests.example/seen={uid} on default/cart-0: ")), "{reported}");
     assert!(reported.contains("Forbidden") && reported.contains("cannot patch resource"), "{reported}");
 
-    // Five minutes of the cluster's time, in which it is not mended.
+    // Five minutes of the cluster's time without the right.
     tokio::time::sleep(Duration::from_secs(300)).await;
     let refused = attempts(&cluster);
     assert!(refused.iter().all(|write| write.code == 403 && write.impersonated.as_deref() == Some(USER)));

@@ -1,4 +1,4 @@
-//! The drain.
+//! Draining at shutdown.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! One seed, one history: a simulated cluster and host do the same thing again.
+//! The same seed leads to the same history of a simulated cluster and host.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use podium_tests::{
 };
 use serde_json::json;
 
-/// A day at the cluster in a second: the writes that reached the wire, in their order.
+/// Returns the writes of a simulated day, in the order in which they were sent.
 async fn history(seed: u64) -> Vec<Sent> {
     let pace = Pace { back_off: Duration::from_secs(1), ..Pace::default() };
     let cluster = Cluster::start(Options { seed, pace, ..Options::default() }).unwrap();

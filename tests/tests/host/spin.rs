@@ -9,7 +9,7 @@ use podium_tests::{embedded, plugins, wait::until, wire::Wire};
 
 const PODS: usize = 20;
 
-/// In real time and on threads, as in production: with the epoch behind the fuel.
+/// In real time and on threads, as in production: with the epoch in addition to fuel.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_spinning_plugin_is_cut_at_its_limit_and_counted_and_does_not_stop_a_good_one() {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();

@@ -1,4 +1,4 @@
-//! Plugins that come and go while events arrive.
+//! Plugins that are loaded and unloaded while events arrive.
 
 use std::{fs, time::Duration};
 
@@ -15,7 +15,7 @@ fn labelling(label: &str) -> PluginSpec {
     plugins::guest("registrar", "registrar", &format!("  config: {{ label: guests.example/{label} }}")).unwrap()
 }
 
-/// The load state of the one plugin, and whether it runs.
+/// Returns the load state of the only plugin, and whether it runs.
 fn state(app: &App) -> (LoadState, bool) {
     let [state] = &app.plugins()[..] else { unreachable!("{:?}", app.plugins()) };
     (state.load.clone(), state.runs)
@@ -24,7 +24,7 @@ fn state(app: &App) -> (LoadState, bool) {
 #[tokio::test(start_paused = true)]
 async fn a_plugin_swapped_under_events_loses_no_pod_and_never_runs_twice_at_once_on_one() {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
-    // Writes take so long that a swap comes in the middle of runs.
+    // Writes are slow, so that a replacement happens during runs.
     cluster.faults().delay(Duration::from_millis(20));
     let wire = Wire::new(&cluster);
     let app = embedded::host(&cluster, wire.client(), vec![labelling("v0")]).await.unwrap();

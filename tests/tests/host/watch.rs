@@ -1,4 +1,4 @@
-//! Watches that are lost and histories that are forgotten, while things change.
+//! Lost watches and compacted histories while Pods change.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ impl Scene {
         self.deleted.push(self.pods.remove(name).unwrap());
     }
 
-    /// One Pod goes, one comes, one is recreated, one loses its label.
+    /// Deletes, creates and recreates one Pod each, and removes the label of another.
     async fn change(&mut self, round: usize) {
         self.delete(&format!("cart-{round}")).await;
         self.create(&format!("new-{round}"));

@@ -1,4 +1,4 @@
-//! The rig with jemalloc, for the subjects that are tuned; built with the feature of that name alone.
+//! The benchmark program with jemalloc, for the subjects that are tuned; only built with the feature of that name.
 
 use std::process::ExitCode;
 

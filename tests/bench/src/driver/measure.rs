@@ -1,4 +1,4 @@
-//! One run of one subject: start, steady, events, a pace, a lost history, reads.
+//! One run of one subject: start, idle, events, a rate of events, lost history, reads.
 
 use std::{
     collections::HashMap,
@@ -17,13 +17,13 @@ use super::{
     process::{Process, post},
 };
 
-/// The server's processor, and the subject's.
+/// The processors of the server and of the subject.
 const PROCESSORS: (usize, usize) = (0, 1);
 
-/// What docs/benchmarks.md explains, in the order of its table.
+/// The figures of docs/benchmarks.md, in the order of its table.
 #[derive(Debug, Clone, Copy, Default, serde::Serialize)]
 pub(super) struct Figures {
-    /// How many the subject holds.
+    /// The number of Pods in the subject.
     pub(super) pods: f64,
     pub(super) own_bytes_per_pod: f64,
     pub(super) event_cpu_micros: f64,
@@ -34,7 +34,7 @@ pub(super) struct Figures {
     pub(super) start_wall_seconds: f64,
     pub(super) latency_p50_micros: f64,
     pub(super) latency_p99_micros: f64,
-    /// Of one processor, while events come at the pace.
+    /// Percent of one processor, while events arrive at the rate.
     pub(super) pace_processor_percent: f64,
     pub(super) snapshot_micros: f64,
     pub(super) get_micros: f64,
@@ -57,7 +57,7 @@ impl fmt::Display for Figures {
     }
 }
 
-/// A folder for what processes leave to each other.
+/// A folder for files that processes exchange.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -70,7 +70,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // The rest is small, and nothing can be reported.
+        // Leftovers are small, and a drop cannot report errors.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -155,7 +155,7 @@ fn serve(
     Process::start(&env::current_exe()?, &arguments, PROCESSORS.0)
 }
 
-/// Renders events, which the subject is then to wait for.
+/// Renders events, for which the subject then waits.
 fn prepare(subject: &mut Process, address: &str, events: usize) -> anyhow::Result<()> {
     let last = post(address, &format!("prepare?count={events}"))?;
     subject.say(&format!("until {last}"))?;
@@ -163,7 +163,8 @@ fn prepare(subject: &mut Process, address: &str, events: usize) -> anyhow::Resul
     Ok(())
 }
 
-/// From the server's write to visible and queued, at a pace: the median and the 99th percentile; and what it costs.
+/// Measures the time from the server's write to visible and queued, at a rate: median, 99th percentile, and processor
+/// time.
 fn latency(
     subject: &mut Process,
     address: &str,
@@ -202,7 +203,7 @@ fn pairs(lines: &str) -> impl Iterator<Item = (u64, u64)> {
     lines.lines().filter_map(pair)
 }
 
-/// Returns when the subject has listed again and seen an event after that list.
+/// Waits until the subject has listed again and seen an event after that list.
 fn lose_history(subject: &mut Process, address: &str) -> anyhow::Result<()> {
     let lists = |address| -> anyhow::Result<u64> { Ok(post(address, "lists")?.parse()?) };
     let before = lists(address)?;

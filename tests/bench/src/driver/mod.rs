@@ -1,6 +1,6 @@
-//! Runs every subject several times against a server of its own and makes one table of what was measured.
+//! Runs every subject several times, each against its own server, and prints one table of the results.
 //!
-//! Subjects take turns, so that what changes on the machine meanwhile meets all of them.
+//! Subjects take turns, so that changes of the machine affect all of them.
 
 mod measure;
 mod process;
@@ -13,35 +13,35 @@ use measure::Figures;
 
 use crate::generate::{self, PopulationKind};
 
-/// They hold no Pods, so that half of the table means nothing of them.
+/// Subjects that store no Pods, so that half of the table does not apply to them.
 const ONLY_BY_NAME: [&str; 2] = ["wire", "wire-protobuf"];
 
-/// Who is measured: a name, a program and what it is called with beside `--url`.
+/// A subject to measure: its name, its program and the arguments beside `--url`.
 #[derive(Debug, Clone)]
 struct Contender {
     name: &'static str,
     program: PathBuf,
     arguments: &'static [&'static str],
-    /// The server then has Pods as protobuf.
+    /// Whether the server serves protobuf.
     protobuf: bool,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
-    /// Of each population; the kind in it is replaced.
+    /// The options of each population, except its kind.
     pub(crate) generate: generate::Options,
     pub(crate) populations: Vec<PopulationKind>,
     pub(crate) events: usize,
     pub(crate) rate: u32,
     pub(crate) seconds: u32,
     pub(crate) repeats: usize,
-    /// Subjects come over TLS.
+    /// Whether subjects connect over TLS.
     pub(crate) tls: bool,
-    /// For garbage collectors, background frees and the server to come to rest between the steps.
+    /// Pause between the steps, for garbage collectors, delayed frees and the server.
     pub(crate) settle: Duration,
-    /// Empty: all that are built.
+    /// The subjects; empty for all that are built.
     pub(crate) subjects: Vec<String>,
-    /// The peer in Go.
+    /// The Go client.
     pub(crate) go: Option<PathBuf>,
     pub(crate) json: bool,
 }
@@ -63,10 +63,10 @@ struct Report {
     subjects: Vec<Measured>,
 }
 
-/// Measures and prints: the table or JSON on standard output, progress on standard error.
+/// Measures and prints: the table or JSON to standard output, progress to standard error.
 ///
 /// # Errors
-/// When a program cannot be run or does not do what it should; the message names it.
+/// Returns an error that names the program if one cannot be run or does not work.
 pub(crate) fn compare(options: &Options) -> anyhow::Result<()> {
     let contenders = contenders(options)?;
     let mut all = Vec::new();
@@ -102,7 +102,7 @@ fn of_population(kind: PopulationKind, contenders: &[Contender], options: &Optio
     Ok(all)
 }
 
-/// All that there are, or those that were asked for; what was asked for and is not built is an error.
+/// Returns all subjects, or the requested ones; a requested one that is not built is an error.
 fn contenders(options: &Options) -> anyhow::Result<Vec<Contender>> {
     let own = std::env::current_exe()?;
     let jemalloc = own.with_file_name("podium-bench-jemalloc");
@@ -118,7 +118,7 @@ fn contenders(options: &Options) -> anyhow::Result<Vec<Contender>> {
     add("kube-rs-stripped-jemalloc", &jemalloc, &["subject", "kube-rs-stripped"], false);
     add("wire", &own, &["subject", "wire"], false);
     if let Some(go) = &options.go {
-        // Its server needs the peer as encoder.
+        // Its server needs the Go client as encoder.
         add("wire-protobuf", &own, &["subject", "wire-protobuf"], true);
         add("client-go-json", go, &["--content", "json"], false);
         add("client-go-protobuf", go, &["--content", "protobuf"], true);
@@ -154,7 +154,7 @@ mod tests {
             tls: false,
             settle: Duration::ZERO,
             subjects: subjects.iter().map(|&name| name.to_owned()).collect(),
-            // Any program that is there.
+            // Any existing program.
             go: Some(std::env::current_exe().unwrap()),
             json: false,
         };

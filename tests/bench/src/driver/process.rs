@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::Context;
 
-/// For the slowest step of the slowest subject: a list of 100,000 Pods in an unoptimised build.
+/// Timeout of the slowest step of the slowest subject: a list of 100,000 Pods in a debug build.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// The unit in which the kernel reports processor time: 1/100 s on every architecture that Rust runs the rig on.
 const TICK_MICROS: u64 = 10_000;
@@ -24,18 +24,18 @@ pub(super) struct Process {
     lines: Receiver<String>,
 }
 
-/// Bytes.
+/// Memory in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Memory {
-    /// What the process itself made; files that are mapped do not count.
+    /// Anonymous memory of the process; mapped files do not count.
     pub(super) anonymous: u64,
     pub(super) resident: u64,
-    /// The most since [`Process::reset_peak`].
+    /// The peak since [`Process::reset_peak`].
     pub(super) peak: u64,
 }
 
 impl Process {
-    /// On one processor of its own where there are several and `taskset` is installed.
+    /// Starts a program, on its own processor if there are several and `taskset` is installed.
     pub(super) fn start(program: &Path, arguments: &[String], processor: usize) -> anyhow::Result<Self> {
         let several = thread::available_parallelism().is_ok_and(|all| all.get() > processor);
         let pinned = several && Path::new("/usr/bin/taskset").exists();
@@ -70,7 +70,7 @@ impl Process {
         writeln!(self.input, "{line}").with_context(|| format!("could not be sent {line:?}"))
     }
 
-    /// What follows `word` on the next line, which must begin with it.
+    /// Returns the numbers after `word` on the next line, which must begin with it.
     pub(super) fn expect(&self, word: &str) -> anyhow::Result<Vec<u64>> {
         let rest = self.hear_text(word)?;
         rest.split_whitespace().map(|number| number.parse().with_context(|| format!("{rest:?} of {word}"))).collect()
@@ -82,10 +82,10 @@ impl Process {
         Ok(rest.trim().to_owned())
     }
 
-    /// Time on the processor until now, in microseconds, of all threads.
+    /// Returns the processor time of all threads until now, in microseconds.
     pub(super) fn cpu_micros(&self) -> anyhow::Result<u64> {
         let stat = self.proc("stat")?;
-        // The name in parentheses may hold anything; fields are counted behind it. utime and stime are 14 and 15.
+        // The name in parentheses may contain anything; fields are counted after it. utime and stime are 14 and 15.
         let (_, fields) = stat.rsplit_once(')').context("/proc has no stat")?;
         let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
         Ok(ticks.sum::<Result<u64, _>>()? * TICK_MICROS)
@@ -112,13 +112,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail when it has ended by itself.
+        // Both fail if it has ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The body of the server's answer.
+/// Returns the body of the server's response.
 pub(super) fn post(address: &str, order: &str) -> anyhow::Result<String> {
     let ask = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect(address)?;

@@ -1,5 +1,5 @@
-//! The table: a row for each population and subject, in each cell the median, the spread of the runs, and the ratio to
-//! podium. In two halves, or it is wider than a screen.
+//! The table: a row for each population and subject; each cell has the median, the spread of the runs, and the ratio
+//! to podium. It is split in two, because it would be wider than a screen.
 
 use comfy_table::{Cell, CellAlignment, Table, presets::ASCII_MARKDOWN};
 
@@ -7,7 +7,7 @@ use super::{Figures, Measured};
 
 type Column = (&'static str, fn(&Figures) -> f64);
 
-/// The same in every run and for every subject of a population.
+/// Columns with the same value in every run and for every subject of a population.
 const OF_POPULATION: [Column; 2] =
     [("Pods", |figures| figures.pods), ("own B/Pod", |figures| figures.own_bytes_per_pod)];
 const COSTS: [Column; 5] = [
@@ -57,14 +57,14 @@ fn cell(measured: &Measured, base: Option<&Measured>, figure: fn(&Figures) -> f6
     format!("{}{spread}{ratio}", digits(middle))
 }
 
-/// The least, the median and the most.
+/// Returns minimum, median and maximum.
 fn spread(measured: &Measured, figure: fn(&Figures) -> f64) -> Option<(f64, f64, f64)> {
     let mut all: Vec<f64> = measured.runs.iter().map(figure).collect();
     all.sort_by(f64::total_cmp);
     Some((*all.first()?, all[all.len() / 2], *all.last()?))
 }
 
-/// Three digits, or all before the point.
+/// Formats three digits, or all before the decimal point.
 fn digits(value: f64) -> String {
     match value {
         100.0.. => format!("{value:.0}"),
@@ -74,7 +74,7 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// Two digits say which is better and by how much.
+/// Formats two digits, which show the better one and by how much.
 fn ratio(value: f64) -> String {
     match value {
         10.0.. => format!("{value:.0}"),

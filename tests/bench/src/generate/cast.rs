@@ -22,7 +22,7 @@ pub(super) struct Cast<'a> {
 }
 
 impl Cast<'_> {
-    /// Of 100 Pods about 75 are of Deployments, 12 of DaemonSets, 8 of StatefulSets, 5 of Jobs.
+    /// Adds workloads: of 100 Pods about 75 belong to Deployments, 12 to DaemonSets, 8 to StatefulSets, 5 to Jobs.
     pub(super) fn synthetic(&mut self, options: &Options, namespaces: &[String]) {
         let usual = options.pods_per_workload.max(1);
         while self.pods.len() < options.pods {
@@ -35,7 +35,7 @@ impl Cast<'_> {
             };
             let size = match kind {
                 Kind::DaemonSet => self.nodes,
-                // Most are small and some are large.
+                // Most are small, and some are large.
                 Kind::Deployment | Kind::Real => {
                     let share: f64 = self.random.random_range(0.1..1.0);
                     ((usual as f64 * 0.2) / (share * share)) as usize
@@ -48,7 +48,7 @@ impl Cast<'_> {
         }
     }
 
-    /// Adds Pods that all differ in structure, in a namespace of their own.
+    /// Adds Pods that all differ in structure, in their own namespace.
     pub(super) fn hostile(&mut self, options: &Options) {
         let all = self.pods.len() + options.hostile_pods;
         while self.pods.len() < all {
@@ -59,7 +59,7 @@ impl Cast<'_> {
         }
     }
 
-    /// Each object stands for one workload of each round, under another name.
+    /// Adds workloads from real objects: each object is one workload per round, with another name.
     pub(super) fn real(&mut self, options: &Options, templates: &[real::Sample]) {
         for round in 0.. {
             for sample in templates {

@@ -13,9 +13,9 @@ use super::{
 
 #[derive(Debug, Default)]
 pub(super) struct Churn {
-    /// The place of a Pod that was deleted by the last event.
+    /// The index of the Pod that the last event deleted.
     vacant: Option<usize>,
-    /// All names that Pods have or had: a generated name is not used twice.
+    /// All names that Pods have or had, because a generated name is not reused.
     names: HashSet<Box<str>>,
     nodes: usize,
     next_ip: u32,
@@ -35,7 +35,7 @@ impl Churn {
         self.vacant.take()
     }
 
-    /// Returns the Pod that the owner creates. Only a StatefulSet uses the name again.
+    /// Returns the Pod that the owner creates. Only a StatefulSet reuses the name.
     pub(super) fn successor(&mut self, random: &mut SmallRng, of: &Workload, old: &Identity, now: i64) -> Identity {
         let seed: u64 = random.random();
         let name = match of.kind {

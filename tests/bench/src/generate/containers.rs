@@ -8,7 +8,7 @@ use super::{
 /// All containers of a Pod.
 pub(super) const CONTAINERS: usize = 100;
 
-/// Adds containers like the first one, with names and ports of their own.
+/// Adds containers like the first one, with their own names and ports.
 pub(super) fn multiply(draft: &mut Draft) {
     let Some(first) = draft.containers.first().cloned() else { return };
     for at in draft.containers.len()..CONTAINERS {

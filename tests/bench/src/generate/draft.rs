@@ -1,6 +1,6 @@
-//! Drafts: what the Pods of one owner share, drawn from a seed.
+//! Drafts: the shared part of the Pods of one owner, derived from a seed.
 //!
-//! Shapes are those of usual services: web servers, workers, databases, agents and batch jobs, some with sidecars.
+//! They resemble usual services: web servers, workers, databases, agents and batch jobs, some with sidecars.
 
 use rand::{Rng, rngs::SmallRng};
 
@@ -11,7 +11,7 @@ use super::{
     workload::Kind,
 };
 
-/// What [`super::pod::pod`] makes objects of.
+/// The input of [`super::pod::pod`].
 #[derive(Debug, Clone)]
 pub(super) struct Draft {
     pub(super) kind: Kind,
@@ -19,12 +19,12 @@ pub(super) struct Draft {
     pub(super) prefix: String,
     pub(super) labels: Json,
     pub(super) annotations: Json,
-    /// Managers and the annotations that they write once the Pod has a network, not the controller.
+    /// Managers and their annotations, which they write after the network is set up.
     pub(super) network: Vec<(&'static str, Json)>,
-    /// Pods and nodes have an IPv6 address too.
+    /// Whether Pods and nodes also have an IPv6 address.
     pub(super) dual_stack: bool,
     pub(super) owner: Json,
-    /// As the controller wrote them.
+    /// Containers as the controller wrote them.
     pub(super) containers: Vec<Json>,
     pub(super) init_containers: Vec<Json>,
     pub(super) volumes: Vec<Json>,
@@ -64,7 +64,7 @@ const STORES: [&str; 6] = ["postgres", "redis", "kafka", "etcd", "elasticsearch"
 const AGENTS: [&str; 8] =
     ["node-exporter", "log-agent", "cni-node", "csi-node", "kube-proxy", "dns-cache", "tracing-agent", "gpu-plugin"];
 const BATCHES: [&str; 6] = ["report", "backup", "reindex", "settle", "import", "cleanup"];
-/// The alphabet of names that Kubernetes makes.
+/// The alphabet of names that Kubernetes generates.
 pub(super) const SAFE: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 fn pick<'a>(random: &mut SmallRng, from: &[&'a str]) -> &'a str {
@@ -227,7 +227,8 @@ fn named(name: &str, mode: bool) -> Json {
     reference
 }
 
-/// In the order of the API's fields. The mount of the token is added where the API server adds it.
+/// Builds a container with fields in the order of the API. The mount of the token is added where the API server adds
+/// it.
 fn container(random: &mut SmallRng, name: &str, image: &str, app: &str, volumes: &[Json], probed: bool) -> Json {
     let mut container = object([("name", text(name)), ("image", text(image))]);
     if random.random_bool(0.5) {

@@ -1,6 +1,6 @@
-//! JSON that keeps the order of its keys, as an API server writes them, and the managedFields that follow from it.
+//! JSON that keeps the order of its keys, as an API server writes it, and its managedFields.
 //!
-//! Only what the generator needs: it builds, reads and renders; it looks nothing up by path.
+//! Only supports the generator: it builds, parses and renders, without lookups by path.
 
 use std::fmt::{self, Write};
 
@@ -10,7 +10,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 pub(super) enum Json {
     Null,
     Bool(bool),
-    /// As it is written; a place to be filled may stand here too.
+    /// A number as it is written, or a placeholder.
     Number(String),
     Text(String),
     List(Vec<Json>),
@@ -33,7 +33,7 @@ pub(super) fn object<K: Into<String>>(fields: impl IntoIterator<Item = (K, Json)
     Json::Object(fields.into_iter().map(|(key, value)| (key.into(), value)).collect())
 }
 
-/// An object whose values are all texts, such as labels; the API server sorts these.
+/// Returns an object whose values are all strings, such as labels, which the API server sorts.
 pub(super) fn sorted_texts<K: Into<String>, V: Into<String>>(fields: impl IntoIterator<Item = (K, V)>) -> Json {
     let mut fields: Vec<_> = fields.into_iter().map(|(key, value)| (key.into(), text(value))).collect();
     fields.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -69,7 +69,7 @@ impl Json {
         }
     }
 
-    /// Puts a field at the end, or in the place of one of that name.
+    /// Appends a field, or replaces the one of that name.
     pub(super) fn set(&mut self, key: &str, value: Json) {
         if let Some(old) = self.get_mut(key) {
             *old = value;
@@ -85,7 +85,7 @@ impl Json {
         }
     }
 
-    /// Puts a field where sorting by key puts it, as the API server sorts labels and annotations.
+    /// Inserts a field in the order of keys, as the API server sorts labels and annotations.
     pub(super) fn set_sorted(&mut self, key: &str, value: Json) {
         self.set(key, value);
         if let Self::Object(fields) = self {
@@ -93,7 +93,7 @@ impl Json {
         }
     }
 
-    /// Puts the fields of an object into this order. Fields that are not in it come last.
+    /// Sorts the fields of an object into this order. Fields that are not in it come last.
     pub(super) fn sort_by(&mut self, order: &[&str]) {
         if let Self::Object(fields) = self {
             fields.sort_by_key(|(key, _)| order.iter().position(|known| known == key).unwrap_or(order.len()));
@@ -106,7 +106,7 @@ impl Json {
         }
     }
 
-    /// Changes every text, also below this value. Keys stay.
+    /// Changes every string, also below this value. Keys are kept.
     pub(super) fn each_text(&mut self, change: &mut impl FnMut(&mut String)) {
         match self {
             Self::Text(text) => change(text),
@@ -116,7 +116,7 @@ impl Json {
         }
     }
 
-    /// Compact, as Go writes it: `<`, `>` and `&` are escaped too.
+    /// Renders compact JSON as Go does: `<`, `>` and `&` are escaped too.
     pub(super) fn render(&self, into: &mut String) {
         match self {
             Self::Null => into.push_str("null"),
@@ -149,7 +149,7 @@ impl Json {
         }
     }
 
-    /// What a manager that wrote all of this owns, as FieldsV1. `path` is the name of the field that this is.
+    /// Returns the FieldsV1 of a manager that wrote all of this. `name` is the name of this field.
     pub(super) fn owned(&self, name: &str) -> Json {
         let mut fields: Vec<(String, Json)> = match self {
             Self::Object(fields) if !ATOMIC.contains(&name) => {
@@ -179,7 +179,7 @@ impl Json {
     }
 }
 
-/// Lists whose elements are owned one by one, with the keys that name an element.
+/// Lists whose elements are owned separately, with the keys that identify an element.
 const KEYS: &[(&str, &[&str])] = &[
     ("containers", &["name"]),
     ("initContainers", &["name"]),
@@ -204,7 +204,7 @@ const ATOMIC: &[&str] = &[
     "nodeSelector",
     "requiredDuringSchedulingIgnoredDuringExecution",
 ];
-/// What has no "." of its own: it was there before, or is no map.
+/// Fields without a "." of their own, because they existed before or are not maps.
 const BARE: &[&str] = &["metadata", "spec", "status", "containers", "conditions"];
 
 fn element(item: &Json, keys: &[&str]) -> String {

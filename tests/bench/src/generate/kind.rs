@@ -1,4 +1,4 @@
-//! The populations that can be generated: what the Pods of a cluster have of their own, and what its events change.
+//! The populations that can be generated: how the Pods of a cluster differ, and what its events change.
 
 use super::{
     containers,
@@ -15,7 +15,7 @@ pub enum PopulationKind {
     /// Events change the status only, as a kubelet does
     #[default]
     Status,
-    /// Each event also sets an annotation to a value that it never had before
+    /// Each event also sets an annotation to a new value
     Annotation,
     /// Pods and nodes have an IPv6 address beside the IPv4 address
     DualStack,
@@ -44,22 +44,22 @@ pub enum PopulationKind {
 }
 
 impl PopulationKind {
-    /// The name on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     #[must_use]
     pub fn name(self) -> String {
         clap::ValueEnum::to_possible_value(&self).map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// Returns whether it can be made of real Pods: its Pods are those of `status`.
+    /// Returns true if it can be made of real Pods: its Pods are those of `status`.
     pub(super) fn can_be_real(self) -> bool {
         matches!(self, Self::Status | Self::Churn)
     }
 
-    /// Changes what the Pods of a workload are made of.
+    /// Changes the draft of a workload's Pods.
     pub(super) fn apply(self, draft: &mut Draft) {
         let value = |value: Own| text(Hole::Own(value).character().to_string());
         match self {
-            // Their events differ, or single Pods.
+            // Only their events differ, or single Pods.
             Self::Status | Self::Churn | Self::Structure | Self::Hostile => {}
             Self::Annotation => draft.annotations.set_sorted("example.com/last-sync", value(Own::Annotation)),
             Self::DualStack => draft.dual_stack = true,

@@ -1,8 +1,9 @@
-//! Pods in any number, made from a seed and written as a real API server writes them: compact JSON in its own order of
-//! fields, about half of it managedFields; and events that change their status.
+//! Pods in any number, generated from a seed and written as a real API server writes them: compact JSON in its own
+//! order of fields, about half of it managedFields; and events that change their status.
 //!
-//! What Pods of one workload share is the same byte for byte, as in a real cluster; the rest differs as it does there:
-//! names, uids, nodes, addresses, ids of containers, times. A [`PopulationKind`] says what else differs or changes.
+//! The shared part of one workload's Pods is byte-identical, as in a real cluster; the rest differs as it does there:
+//! names, uids, nodes, addresses, ids of containers, times. A [`PopulationKind`] determines further differences and
+//! changes.
 
 mod cast;
 mod churn;
@@ -31,29 +32,29 @@ pub use self::{
     population::{Action, Event, Population},
 };
 
-/// Seconds since 1970 at which the generated cluster begins: 2026-03-01T00:00:00Z.
+/// The start of the generated cluster in seconds since 1970: 2026-03-01T00:00:00Z.
 const BEGIN: i64 = 1_772_323_200;
-/// Pods were created within so many days before events begin.
+/// The age in days of the oldest Pod when events begin.
 const DAYS: i64 = 60;
-/// Revisions of etcd are shared by all kinds: those of Pods begin somewhere.
+/// The revision of the first Pod. etcd's revisions are shared by all kinds, so it is not 1.
 const FIRST_REVISION: u64 = 48_000_000;
 /// Events within one second of the generated cluster's time.
 const EVENTS_PER_SECOND: u64 = 20;
 const PODS_PER_NODE: usize = 50;
-/// Pods that all differ in structure, beside the others of a hostile population.
+/// The number of additional Pods of a hostile population, which all differ in structure.
 const HOSTILE_PODS: usize = 5_000;
 
 #[derive(Debug, Clone)]
 pub struct Options {
     pub kind: PopulationKind,
-    /// Without those that a hostile population adds.
+    /// The number of Pods, without those that a hostile population adds.
     pub pods: usize,
     pub hostile_pods: usize,
     pub seed: u64,
-    /// Pods of one owner, on average. Largest for Deployments.
+    /// The average number of Pods of one owner. It is largest for Deployments.
     pub pods_per_workload: usize,
     pub namespaces: usize,
-    /// A folder of real Pod objects, one `.json` each, that are used as templates in the place of invented workloads.
+    /// A folder of real Pod objects, one `.json` each, that are used as templates instead of invented workloads.
     pub from: Option<PathBuf>,
 }
 
@@ -71,7 +72,7 @@ impl Default for Options {
     }
 }
 
-/// The five characters at the end of a generated name.
+/// Returns the five characters at the end of a generated name.
 fn suffix(mut seed: u64) -> String {
     let mut suffix = String::with_capacity(5);
     for _ in 0..5 {

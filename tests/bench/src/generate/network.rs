@@ -1,4 +1,4 @@
-//! What network plugins write to a Pod's annotations.
+//! The annotations that network plugins write to Pods.
 
 use super::{
     json::{Json, sorted_texts},

@@ -1,5 +1,5 @@
-//! Values that differ from Pod to Pod only in some populations. All of them follow from the Pod's seed, address and
-//! state, so that nothing is stored for them.
+//! Values that differ from Pod to Pod only in some populations. All of them are derived from the Pod's seed, address
+//! and state, so nothing is stored for them.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ use super::{
 /// A value of a population.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Own {
-    /// Another value with each revision.
+    /// A new value with each revision.
     Annotation,
     PodIp6,
     HostIp6,
@@ -37,10 +37,10 @@ pub(super) enum Own {
 }
 
 pub(super) const LABELS: u8 = 10;
-/// Values of each of these labels, over all Pods.
+/// The number of values of each of these labels over all Pods.
 pub(super) const LABEL_VALUES: u64 = 30;
 const FREE_TEXT_BYTES: std::ops::RangeInclusive<usize> = 40..=120;
-/// The API server allows 256 KiB in all annotations of an object.
+/// The length of a large annotation. The API server allows 256 KiB in all annotations of an object.
 const LARGE_TEXT_BYTES: usize = 200_000;
 
 impl Own {
@@ -66,7 +66,7 @@ impl Own {
     }
 }
 
-/// Appends the value as it is within a JSON string.
+/// Appends the value as the contents of a JSON string.
 pub(super) fn push(value: Own, identity: &Identity, state: &State, into: &mut String) -> std::fmt::Result {
     let seed = identity.seed;
     let [a, b, c, d] = identity.pod_ip();
@@ -77,7 +77,7 @@ pub(super) fn push(value: Own, identity: &Identity, state: &State, into: &mut St
         }
         Own::HostIp6 => write!(into, "2001:db8:{:x}::{:x}", identity.node >> 8, (identity.node & 255) + 0x10)?,
         Own::CniIp => write!(into, "{a}.{b}.{c}.{d}")?,
-        // As OVN-Kubernetes makes it of the address.
+        // Derived from the address as in OVN-Kubernetes.
         Own::CniMac => write!(into, "0a:58:{a:02x}:{b:02x}:{c:02x}:{d:02x}")?,
         Own::CniGateway => write!(into, "{a}.{b}.{c}.1")?,
         Own::FreeText => {
@@ -96,7 +96,7 @@ pub(super) fn push(value: Own, identity: &Identity, state: &State, into: &mut St
     Ok(())
 }
 
-/// So many characters of the alphabet of generated names.
+/// Appends this many characters of the alphabet of generated names.
 fn push_characters(seed: u64, count: usize, into: &mut String) {
     let end = into.len() + count;
     for part in 0.. {

@@ -1,4 +1,4 @@
-//! One Pod object of a workload in one state, in the API server's own order of fields, with places to be filled.
+//! One Pod object of a workload in one state, in the API server's order of fields, with placeholders.
 
 use super::{
     draft::Draft,
@@ -44,8 +44,8 @@ fn metadata(draft: &Draft, status: &Json, phase: Phase) -> Json {
     ])
 }
 
-/// What the controller wrote, what the network plugin annotated, what the kubelet reports. The scheduler's binding
-/// leaves no trace.
+/// Returns the fields that the controller wrote, the network plugin annotated and the kubelet reports. The
+/// scheduler's binding is not recorded there.
 fn managed_fields(draft: &Draft, status: &Json, phase: Phase) -> Json {
     let entry = |manager: &str, time: Hole, fields: Json, status: bool| {
         let mut entry = object([
@@ -87,7 +87,7 @@ fn managed_fields(draft: &Draft, status: &Json, phase: Phase) -> Json {
     list(entries)
 }
 
-/// With `stored` what admission, the token controller and the scheduler added to what the controller wrote.
+/// Returns the spec; with `stored` including the fields that admission, the token controller and the scheduler added.
 fn spec(draft: &Draft, stored: bool) -> Json {
     let token = format!("kube-api-access-{}", Hole::Token.character());
     let mut volumes = draft.volumes.clone();
@@ -250,7 +250,7 @@ fn observed_generation() -> Json {
     Json::Number(Hole::ObservedGeneration.character().to_string())
 }
 
-/// The first address is IPv4.
+/// Returns the addresses, of which the first is IPv4.
 fn addresses(first: Hole, second: Option<Own>) -> Json {
     let all = [first].into_iter().chain(second.map(Hole::Own));
     list(all.map(|address| object([("ip", address.text())])))
@@ -290,7 +290,7 @@ fn conditions(draft: &Draft, phase: Phase) -> Json {
     ])
 }
 
-/// An init container that runs as long as the Pod.
+/// Returns true for an init container that runs as long as the Pod.
 fn is_sidecar(container: &Json) -> bool {
     container.get("restartPolicy").and_then(Json::as_text) == Some("Always")
 }
@@ -298,7 +298,7 @@ fn is_sidecar(container: &Json) -> bool {
 fn container_status(draft: &Draft, container: &Json, at: u8, phase: Phase) -> Json {
     let part = |key: &str| container.get(key).cloned().unwrap_or(Json::Null);
     let containerd = |hole: Hole| text(format!("containerd://{}", hole.character()));
-    // The first one has the troubles; the others run through them.
+    // Only the first container fails; the others keep running.
     let phase = match phase {
         Phase::Recovered | Phase::Unready | Phase::Crashed if at > 0 => Phase::Running,
         phase => phase,
@@ -370,7 +370,7 @@ fn container_status(draft: &Draft, container: &Json, at: u8, phase: Phase) -> Js
     let mut mounts = part("volumeMounts");
     for mount in mounts.items_mut() {
         if let Json::Object(fields) = mount {
-            // Name, then path, then the rest, as a status has it.
+            // Name, then path, then the rest, as in a status.
             fields.sort_by_key(|(key, _)| ["name", "mountPath", "readOnly"].iter().position(|known| known == key));
         }
         if mount.get("readOnly").is_some() {

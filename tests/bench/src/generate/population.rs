@@ -1,4 +1,4 @@
-//! A cluster's Pods and the events that happen to them.
+//! A cluster's Pods and their events.
 
 use anyhow::Context;
 use rand::{Rng, SeedableRng, rngs::SmallRng};
@@ -12,13 +12,13 @@ use super::{
     workload::Workload,
 };
 
-/// A cluster's Pods, each at its present state. They are generated in the order of namespace, then name; a Pod that is
-/// added later has the place of the one that it replaces.
+/// A cluster's Pods in their present states. They are generated in the order of namespace, then name; a Pod that is
+/// added later gets the index of the one that it replaces.
 pub struct Population {
     kind: PopulationKind,
     workloads: Vec<Workload>,
     pods: Vec<(Identity, State)>,
-    /// The places of Pods that events may change.
+    /// The indexes of Pods that events may change.
     changing: Vec<usize>,
     churn: Churn,
     random: SmallRng,
@@ -26,7 +26,7 @@ pub struct Population {
     events: u64,
 }
 
-/// What a watch reports of a Pod.
+/// The type of a Pod's event in a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     Added,
@@ -34,7 +34,7 @@ pub enum Action {
     Deleted,
 }
 
-/// One event: the Pod at this place has this revision now. A deleted Pod stays in its place, at its last state, until
+/// One event: the Pod at this index has this revision now. A deleted Pod stays at its index with its last state until
 /// the next event, which adds another one there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
@@ -44,10 +44,11 @@ pub struct Event {
 }
 
 impl Population {
-    /// The same options make the same Pods.
+    /// Generates a population. The same options make the same Pods.
     ///
     /// # Errors
-    /// When the folder of real objects cannot be read, has none, or cannot be the source of this population.
+    /// Returns an error if the folder of real objects cannot be read, is empty, or cannot be used for this
+    /// population.
     pub fn generate(options: &Options) -> anyhow::Result<Self> {
         let mut random = SmallRng::seed_from_u64(options.seed);
         let namespaces: Vec<String> = (0..options.namespaces.max(1))
@@ -106,40 +107,41 @@ impl Population {
         self.pods.is_empty()
     }
 
-    /// The newest revision of all.
+    /// Returns the newest revision.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// How many owners the Pods have.
+    /// Returns the number of owners.
     #[must_use]
     pub fn workloads(&self) -> usize {
         self.workloads.len()
     }
 
-    /// Namespace and name.
+    /// Returns namespace and name.
     #[must_use]
     pub fn name(&self, at: usize) -> (&str, &str) {
         let (identity, _) = &self.pods[at];
         (&self.workloads[identity.workload as usize].namespace, &identity.name)
     }
 
-    /// Returns how many bytes of the Pod's JSON, without managedFields, the population makes differ between the Pods of
-    /// one owner. Names, uids, addresses and times of the status, which differ in every population, do not count.
+    /// Returns how many bytes of the Pod's JSON, without managedFields, differ between the Pods of one owner because
+    /// of the population. Names, uids, addresses and times of the status, which differ in every population, do not
+    /// count.
     #[must_use]
     pub fn own_bytes(&self, at: usize) -> usize {
         let (identity, state) = &self.pods[at];
         self.workloads[identity.workload as usize].own_bytes(identity, state)
     }
 
-    /// The Pod's present state, with `kind` and `apiVersion` first as in an event; items of a list lack these.
+    /// Writes the Pod's present state, with `kind` and `apiVersion` first as in an event; items of a list lack these.
     pub fn write(&self, at: usize, into: &mut String) {
         let (identity, state) = &self.pods[at];
         self.workloads[identity.workload as usize].write(identity, state, into);
     }
 
-    /// As [`Self::write`].
+    /// Like [`Self::write`].
     #[must_use]
     pub fn json(&self, at: usize) -> String {
         let mut json = String::with_capacity(12 << 10);
@@ -147,12 +149,12 @@ impl Population {
         json
     }
 
-    /// Revisions pass that are of other kinds' objects.
+    /// Skips revisions of other kinds' objects.
     pub fn pass(&mut self, revisions: u64) {
         self.revision += revisions;
     }
 
-    /// Makes the next event. None when no Pod changes any more.
+    /// Makes the next event. Returns `None` if no Pod changes any more.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events += 1;
         let now = BEGIN + (self.events / EVENTS_PER_SECOND).cast_signed();
@@ -174,7 +176,7 @@ impl Population {
 
     /// Changes one Pod, as its kubelet does or as it is resized.
     fn modify(&mut self, now: i64) -> Option<usize> {
-        // Pods of finished Jobs are passed over; with none but those there is nothing to change.
+        // Pods of finished Jobs are skipped; if there are no others, nothing can be changed.
         for _ in 0..1_000 {
             let at = *self.changing.get(self.random.random_range(0..self.changing.len().max(1)))?;
             let (_, state) = self.pods.get_mut(at)?;
@@ -189,7 +191,7 @@ impl Population {
         None
     }
 
-    /// Puts a new Pod of the same owner into the place of a deleted one.
+    /// Replaces a deleted Pod with a new one of the same owner.
     fn replace(&mut self, at: usize, now: i64) {
         let old = &self.pods[at].0;
         let workload = &self.workloads[old.workload as usize];

@@ -1,6 +1,6 @@
-//! Real objects as templates: what makes a Pod this Pod becomes a place to be filled, the rest stays as it is.
+//! Real objects as templates: values that identify a Pod become placeholders, the rest is kept.
 //!
-//! Their status keeps its shape; events change its times, ids and counts of restarts.
+//! Their status keeps its structure; events change its times, ids and counts of restarts.
 
 use std::{fs, path::Path};
 
@@ -19,9 +19,9 @@ pub(super) struct Sample {
     pod: Json,
 }
 
-/// In the order of their files' names.
+/// Reads the objects in the order of their files' names.
 pub(super) fn read(folder: &Path) -> anyhow::Result<Vec<Sample>> {
-    // The objects may stand in a folder of their own beside notes about them.
+    // The objects may be in a subfolder beside notes about them.
     let folder = [folder.join("pods"), folder.to_owned()].into_iter().find(|folder| folder.is_dir());
     let folder = folder.context("there is no such folder")?;
     let mut files: Vec<_> =
@@ -62,7 +62,7 @@ impl Sample {
         metadata.set("resourceVersion", Hole::Revision.text());
         metadata.set("creationTimestamp", Hole::Created.text());
         pod.get_mut("status").map(status);
-        // An object of a list or of kubectl may have its keys in another order, or no kind.
+        // An object of a list or of kubectl may have another order of keys, or no kind.
         let parts = ["metadata", "spec", "status"].map(|part| Some((part, pod.get(part)?.clone())));
         let pod = super::json::object(
             [("kind", text("Pod")), ("apiVersion", text("v1"))].into_iter().chain(parts.into_iter().flatten()),
@@ -70,7 +70,7 @@ impl Sample {
         Some(Self { namespace, prefix, pod })
     }
 
-    /// The same under another name for each round.
+    /// Returns the same workload with another name for each round.
     pub(super) fn workload(&self, round: usize) -> Workload {
         let prefix = self.prefix.trim_end_matches('-');
         let mut pod = self.pod.clone();
@@ -121,7 +121,7 @@ fn container_status(status: &mut Json, at: u8) {
     }
 }
 
-/// Keeps the runtime's name before the id.
+/// Replaces an id, and keeps the runtime's name before it.
 fn containerd(object: &mut Json, key: &str, hole: Hole) {
     if let Some(Json::Text(id)) = object.get_mut(key)
         && let Some((runtime, _)) = id.split_once("://")
@@ -136,7 +136,7 @@ fn set_if_there(object: &mut Json, key: &str, value: Json) {
     }
 }
 
-/// What follows `prefix` in the first text that has it.
+/// Returns the rest of the first string that begins with `prefix`.
 fn find(json: &Json, prefix: &str) -> Option<String> {
     match json {
         Json::Text(text) => text.strip_prefix(prefix).map(str::to_owned),
@@ -165,7 +165,7 @@ fn rename(json: &mut Json, old: &str, new: &str) {
     });
 }
 
-/// Keys too: managedFields name addresses and uids in them.
+/// Changes keys too, because managedFields contain addresses and uids in them.
 fn each_text(json: &mut Json, change: &mut impl FnMut(&mut String)) {
     match json {
         Json::Text(text) => change(text),

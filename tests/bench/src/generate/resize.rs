@@ -1,4 +1,4 @@
-//! In-place resize: the resources of a Pod's first container as places, in the spec as they are asked for and in the
+//! In-place resize: the resources of a Pod's first container as placeholders, in the spec as requested and in the
 //! status as the kubelet has allocated them.
 
 use super::{
@@ -17,13 +17,13 @@ pub(super) enum Amount {
     MemoryLimit,
 }
 
-/// Milli-CPUs and MiB that are asked for; limits are twice as much.
+/// Requested milli-CPUs and MiB; limits are twice as much.
 const SIZES: [(u32, u32); 6] = [(100, 128), (200, 256), (250, 256), (500, 512), (500, 1024), (1000, 1024)];
 
 impl Amount {
     pub(super) const ALL: [Self; 4] = [Self::Cpu, Self::CpuLimit, Self::Memory, Self::MemoryLimit];
 
-    /// The number after so many changes. Two steps that follow each other have different sizes.
+    /// Returns the number after this many changes. Consecutive steps have different sizes.
     pub(super) fn at(self, seed: u64, step: u32) -> u32 {
         let first = mix(seed) % SIZES.len() as u64;
         // One step or five: neither is a multiple of the number of sizes.
@@ -42,7 +42,7 @@ fn place(amount: Amount, allocated: bool) -> char {
     Hole::Own(Own::Resource { amount, allocated }).character()
 }
 
-/// Makes the resources of the first container places.
+/// Replaces the resources of the first container by placeholders.
 pub(super) fn add_places(draft: &mut Draft) {
     let amounts = |cpu, memory| {
         object([

@@ -1,4 +1,4 @@
-//! A sidecar as a service mesh's admission webhook injects it: an init container that is restarted always, with volumes
+//! A sidecar as a service mesh's admission webhook injects it: an init container that always restarts, with volumes
 //! whose names differ from Pod to Pod, and an annotation that lists them as JSON text.
 
 use super::{

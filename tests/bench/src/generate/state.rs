@@ -1,4 +1,4 @@
-//! What one Pod is at a moment, and what becomes of it in an event.
+//! The state of one Pod, and its change by an event.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use super::{
     workload::{Kind, Phase},
 };
 
-/// What never changes of a Pod.
+/// The constant part of a Pod.
 #[derive(Debug)]
 pub(super) struct Identity {
     pub(super) workload: u32,
@@ -18,7 +18,7 @@ pub(super) struct Identity {
     pub(super) ordinal: u32,
     pub(super) node: u32,
     pub(super) ip: u32,
-    /// Ids and times follow from it.
+    /// The seed of ids and times.
     pub(super) seed: u64,
     pub(super) created: i64,
 }
@@ -30,7 +30,7 @@ impl Identity {
     }
 }
 
-/// What events change.
+/// The part of a Pod that events change.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct State {
     pub(super) phase: Phase,
@@ -41,9 +41,9 @@ pub(super) struct State {
     pub(super) last_finished: i64,
     pub(super) ready: i64,
     pub(super) reported: i64,
-    /// Changes of the spec.
+    /// The number of changes of the spec.
     pub(super) generation: u32,
-    /// The newest of them that the kubelet has seen.
+    /// The latest change that the kubelet has seen.
     pub(super) observed: u32,
 }
 
@@ -85,7 +85,7 @@ impl State {
         state
     }
 
-    /// A Pod that was created just now.
+    /// Returns the state of a new Pod.
     pub(super) fn created(now: i64, revision: u64) -> Self {
         Self {
             phase: Phase::Pending,
@@ -101,8 +101,8 @@ impl State {
         }
     }
 
-    /// Changes the resources that the spec asks for, or, once that was done, those that the kubelet has allocated.
-    /// A Pod that is not running does not change.
+    /// Changes the resources that the spec requests, or the allocated ones if they differ from the requested. A Pod
+    /// that is not running does not change.
     pub(super) fn resize(&mut self, now: i64) -> bool {
         if matches!(self.phase, Phase::Pending | Phase::Succeeded) {
             return false;
@@ -116,8 +116,8 @@ impl State {
         true
     }
 
-    /// One more write of the kubelet to the status. The Pod goes on from state to state as Pods do; one that has
-    /// succeeded does not change.
+    /// Applies the next status update of the kubelet. The Pod goes through the usual states; one that has succeeded
+    /// does not change.
     pub(super) fn advance(&mut self, random: &mut SmallRng, now: i64) -> bool {
         let chance = random.random_range(0..100);
         let next = match (self.phase, chance) {

@@ -1,5 +1,4 @@
-//! Pods that all differ in structure: optional fields that one Pod has and another has not, in another order and with
-//! other numbers.
+//! Pods that all differ in structure: optional fields that are present or absent, in another order and number.
 
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
@@ -8,7 +7,7 @@ use super::{
     json::{Json, list, number, object, text},
 };
 
-/// Returns a draft of one Pod only, which follows from its seed. Everything of the workload's draft stays in it.
+/// Returns a draft of a single Pod, derived from its seed. It contains everything of the workload's draft.
 pub(super) fn scatter(base: &Draft, seed: u64) -> Draft {
     let mut random = SmallRng::seed_from_u64(seed);
     let random = &mut random;
@@ -87,14 +86,14 @@ fn volume(random: &mut SmallRng) -> Json {
             "hostPath"
         }
     };
-    // Each field but the first may be missing.
+    // Each field except the first may be missing.
     let left = random.random_range(1..=source.len());
     source.truncate(left);
     volume.set(kind, object(source));
     volume
 }
 
-/// A name that no other Pod has.
+/// Returns a name that no other Pod has.
 fn name(random: &mut SmallRng) -> String {
     format!("x{}-{}", super::suffix(random.random()), super::suffix(random.random()))
 }

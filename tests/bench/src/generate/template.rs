@@ -1,12 +1,13 @@
-//! Text with places to be filled: a Pod of a workload in one state, rendered once, filled for every Pod.
+//! Text with placeholders: a Pod of a workload in one state, rendered once and filled in for every Pod.
 //!
-//! A place is one character of Unicode's private use area, which no escaping touches and no real object has.
+//! A placeholder is one character of Unicode's private use area, which is never escaped and which no real object
+//! contains.
 
 use std::fmt::Write;
 
 use super::{json::Json, own::Own};
 
-/// What differs between the Pods of a workload, or from state to state of one Pod.
+/// A value that differs between the Pods of a workload, or between the states of one Pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hole {
     Name,
@@ -16,11 +17,11 @@ pub(super) enum Hole {
     ObservedGeneration,
     Created,
     Scheduled,
-    /// When the network was set up.
+    /// The time at which the network was set up.
     Sandbox,
-    /// Last change of Ready.
+    /// The last transition of Ready.
     Ready,
-    /// Last write of the kubelet.
+    /// The last write of the kubelet.
     Reported,
     Node,
     HostIp,
@@ -30,20 +31,20 @@ pub(super) enum Hole {
     Ordinal,
     /// The sandbox's id, as network plugins annotate it.
     SandboxId,
-    /// Number of the container; 0 is the one that is restarted.
+    /// The number of the container; 0 is the one that is restarted.
     ContainerId(u8),
     LastContainerId(u8),
     Started(u8),
     LastStarted(u8),
     LastFinished(u8),
     Restarts(u8),
-    /// A value of one of the populations that have values of their own.
+    /// A value of a population that has its own values.
     Own(Own),
 }
 
-/// Numbers of one Pod's containers that have places of their own; the ids of further ones are the same in every Pod.
+/// The number of a Pod's containers with their own placeholders; the ids of further ones are the same in every Pod.
 const MAX_CONTAINERS: u8 = 120;
-/// Init containers have these numbers, containers have the others.
+/// The numbers of init containers; containers have the others.
 const INIT_CONTAINERS: std::ops::Range<u8> = 4..8;
 const FIRST: u32 = 0xE000;
 
@@ -88,7 +89,7 @@ impl Hole {
                 Hole::Restarts(at),
             ]
         });
-        // The many numbers of containers come last, because a place is looked up from the beginning.
+        // The many numbers of containers come last, because a placeholder is looked up from the beginning.
         PLAIN.into_iter().chain(Own::all().map(Hole::Own)).chain(of_containers)
     }
 
@@ -97,7 +98,7 @@ impl Hole {
         at.and_then(char::from_u32).unwrap_or('\u{f8ff}')
     }
 
-    /// The place as a text of its own.
+    /// Returns the placeholder as a string of its own.
     pub(super) fn text(self) -> Json {
         Json::Text(self.character().to_string())
     }
@@ -105,7 +106,7 @@ impl Hole {
 
 #[derive(Debug, Clone)]
 pub(super) struct Template {
-    /// Each text and the place behind it.
+    /// Each literal text with the placeholder after it.
     pieces: Vec<(Box<str>, Hole)>,
     tail: Box<str>,
 }
@@ -127,7 +128,7 @@ impl Template {
         Self { pieces, tail: text.into() }
     }
 
-    /// Returns the places in the order of the text.
+    /// Returns the placeholders in the order of the text.
     pub(super) fn holes(&self) -> impl Iterator<Item = Hole> {
         self.pieces.iter().map(|(_, hole)| *hole)
     }
@@ -141,7 +142,7 @@ impl Template {
     }
 }
 
-/// 64 hexadecimal digits that follow from the seed, as the ids of containers and images are.
+/// Appends 64 hexadecimal digits derived from the seed, in the form of ids of containers and images.
 pub(super) fn push_digest(seed: u64, into: &mut String) {
     for part in 0..4 {
         // Writing to a String does not fail.
@@ -149,7 +150,7 @@ pub(super) fn push_digest(seed: u64, into: &mut String) {
     }
 }
 
-/// A bijection that scatters: splitmix64's finish.
+/// Mixes a number bijectively: the finalizer of splitmix64.
 pub(super) fn mix(seed: u64) -> u64 {
     let mut value = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

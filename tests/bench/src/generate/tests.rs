@@ -6,7 +6,7 @@ fn population(pods: usize) -> Population {
     Population::generate(&Options { pods, ..Options::default() }).unwrap()
 }
 
-/// Each Pod as it is and as events leave it.
+/// Returns the JSON of each Pod and of the Pods after each event.
 fn states(population: &mut Population, events: usize) -> Vec<String> {
     let mut states: Vec<String> = (0..population.len()).map(|at| population.json(at)).collect();
     for _ in 0..events {
@@ -118,7 +118,7 @@ fn pods_of_a_workload_share_all_but_their_own_values() {
 
 #[test]
 fn real_objects_serve_as_templates() {
-    // A generated Pod is as good as a real one: it is written to a folder and taken from there.
+    // A generated Pod serves as a real one: it is written to a folder and read from there.
     let folder = std::env::temp_dir().join(format!("podium-bench-{}", std::process::id()));
     std::fs::create_dir_all(folder.join("pods")).unwrap();
     let source = population(40);

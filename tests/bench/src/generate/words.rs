@@ -69,11 +69,11 @@ const WORDS: [&str; 64] = [
     "with",
 ];
 
-/// Appends so many bytes of words. A word at the end may be cut.
+/// Appends this many bytes of words. The last word may be cut.
 pub(super) fn push_words(seed: u64, bytes: usize, into: &mut String) {
     let end = into.len() + bytes;
     for at in 0.. {
-        // Ten words from each number, because six bits choose one.
+        // Ten words from each number, because six bits select one.
         let mut bits = mix(seed.wrapping_add(at));
         for _ in 0..10 {
             into.push_str(WORDS[(bits % 64) as usize]);
@@ -85,7 +85,7 @@ pub(super) fn push_words(seed: u64, bytes: usize, into: &mut String) {
         }
     }
     into.truncate(end);
-    // No text ends with a blank.
+    // No text ends with a space.
     if into.ends_with(' ') {
         into.pop();
         into.push('.');

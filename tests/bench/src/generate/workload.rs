@@ -1,4 +1,4 @@
-//! Workloads: the Pods of one owner, and how each of them is written.
+//! Workloads: the Pods of one owner, and how each of them is rendered.
 
 use rand::rngs::SmallRng;
 
@@ -19,11 +19,11 @@ pub(super) enum Kind {
     StatefulSet,
     DaemonSet,
     Job,
-    /// A real object was the template.
+    /// A real object is the template.
     Real,
 }
 
-/// The states that a Pod is shown in.
+/// The states of a Pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Pending,
@@ -32,7 +32,7 @@ pub(super) enum Phase {
     Recovered,
     /// Its readiness probe fails.
     Unready,
-    /// Its first container waits to be started again.
+    /// Its first container waits for a restart.
     Crashed,
     Succeeded,
 }
@@ -46,24 +46,24 @@ impl Phase {
 pub(super) struct Workload {
     pub(super) kind: Kind,
     pub(super) namespace: String,
-    /// Names of Pods begin with it.
+    /// The prefix of its Pods' names.
     pub(super) prefix: String,
     pods: Pods,
 }
 
-/// What Pods of a workload are written from.
+/// The source of a workload's Pods.
 #[derive(Debug)]
 enum Pods {
-    /// By [`Phase`]; real objects have one state for all.
+    /// Templates by [`Phase`]; real objects have one for all states.
     Alike(Vec<Shared>),
-    /// Each Pod has a structure of its own, made when it is written.
+    /// Each Pod has a structure of its own, made when it is rendered.
     Different(Box<Draft>),
 }
 
 #[derive(Debug)]
 struct Shared {
     template: Template,
-    /// Values of the population in it, except those in managedFields.
+    /// The population's values in it, except those in managedFields.
     own: Vec<Own>,
 }
 
@@ -100,7 +100,7 @@ impl Workload {
         Self { kind: Kind::Real, namespace, prefix, pods: Pods::Alike(vec![Shared::new(pod)]) }
     }
 
-    /// Returns whether Pods differ only in values.
+    /// Returns true if Pods only differ in values.
     pub(super) fn pods_are_alike(&self) -> bool {
         matches!(self.pods, Pods::Alike(_))
     }
@@ -116,8 +116,8 @@ impl Workload {
         }
     }
 
-    /// Returns how many bytes of the Pod's JSON, without managedFields, the population makes differ between the Pods of
-    /// a workload.
+    /// Returns how many bytes of the Pod's JSON, without managedFields, differ between the Pods of a workload because
+    /// of the population.
     pub(super) fn own_bytes(&self, identity: &Identity, state: &State) -> usize {
         match &self.pods {
             Pods::Alike(all) => {

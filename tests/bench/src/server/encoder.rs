@@ -1,5 +1,5 @@
-//! Pods as protobuf, by a program that has Kubernetes' own types: JSON lines go in, frames of a length in four bytes,
-//! big endian, come out.
+//! Encodes Pods as protobuf with a program that has Kubernetes' own types: its input is JSON lines, its output frames
+//! with a length of four bytes, big endian.
 
 use std::{
     io::{BufReader, Read, Write},
@@ -12,7 +12,7 @@ use std::{
 use anyhow::Context;
 
 pub(super) struct Encoder {
-    /// Ends when its input does.
+    /// Ends when its input ends.
     _child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -34,7 +34,7 @@ impl Encoder {
     pub(super) fn encode(&mut self, objects: &[Arc<[u8]>]) -> anyhow::Result<Vec<Arc<[u8]>>> {
         let (input, output) = (&mut self.input, &mut self.output);
         thread::scope(|scope| {
-            // Written beside the reading, or both pipes fill up.
+            // Written on another thread, because otherwise both pipes could fill up.
             let writing = scope.spawn(move || {
                 for object in objects {
                     input.write_all(object)?;

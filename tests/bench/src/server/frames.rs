@@ -8,7 +8,7 @@ pub(super) enum Encoding {
     Protobuf,
 }
 
-/// Before every object in protobuf that is not within another.
+/// The prefix of every outermost object in protobuf.
 const MAGIC: &[u8] = b"k8s\0";
 const TYPE_META: &[u8] = br#"{"kind":"Pod","apiVersion":"v1","#;
 const EXPIRED: &str = "too old resource version";
@@ -62,7 +62,7 @@ impl Encoding {
         }
     }
 
-    /// History is lost.
+    /// Appends the error of lost history.
     pub(super) fn expired(self, into: &mut Vec<u8>) {
         match self {
             Self::Json => {
@@ -83,7 +83,7 @@ impl Encoding {
         }
     }
 
-    /// Items lack kind and apiVersion. In protobuf they are a list's own, so that the envelope of each is taken off.
+    /// Returns a list. Items lack kind and apiVersion; in protobuf the envelope of each is removed.
     pub(super) fn list(self, objects: &[Object], revision: u64, next: Option<(&str, usize)>) -> Vec<u8> {
         let mut list = Vec::with_capacity(objects.iter().map(|object| object.json.len() + 1).sum::<usize>() + 200);
         match self {
@@ -128,7 +128,7 @@ fn json_event(kind: &str, object: &[u8], into: &mut Vec<u8>) {
     into.extend_from_slice(b"}\n");
 }
 
-/// A `WatchEvent` with its length before it.
+/// Appends a `WatchEvent` after its length.
 fn protobuf_event(kind: &str, object: &[u8], into: &mut Vec<u8>) {
     let extension = 1 + varint_length(object.len()) + object.len();
     let length = 2 + kind.len() + 1 + varint_length(extension) + extension;
@@ -139,7 +139,7 @@ fn protobuf_event(kind: &str, object: &[u8], into: &mut Vec<u8>) {
     field(1, object, into);
 }
 
-/// A `runtime.Unknown` of version v1 behind the magic number.
+/// Returns a `runtime.Unknown` of version v1 after the magic number.
 fn unknown(kind: &str, raw: &[u8]) -> Vec<u8> {
     let mut type_meta = Vec::new();
     field(1, b"v1", &mut type_meta);
@@ -150,7 +150,7 @@ fn unknown(kind: &str, raw: &[u8]) -> Vec<u8> {
     unknown
 }
 
-/// The object within a `runtime.Unknown`.
+/// Returns the object in a `runtime.Unknown`.
 fn raw(unknown: &[u8]) -> Option<&[u8]> {
     let mut rest = unknown.strip_prefix(MAGIC)?;
     loop {

@@ -1,4 +1,4 @@
-//! One connection: requests one after the other, HTTP/1.1, blocking, no copies but into the socket's buffer.
+//! One connection: one request after the other, HTTP/1.1, blocking, without copies except into the socket's buffer.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -12,7 +12,7 @@ use crate::{generate::Action, monotonic};
 
 /// The bytes of queued events that are combined into one write: as much as a socket takes at once.
 const WRITE_BYTES: usize = 64 << 10;
-/// As an API server picks where the client does not say.
+/// The timeout of a watch if the client sets none, as in an API server.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1_800);
 
 struct Request {
@@ -21,12 +21,12 @@ struct Request {
     encoding: Encoding,
 }
 
-/// What a watch asks for.
+/// The options of a watch.
 struct Watch {
     encoding: Encoding,
     initial_events: bool,
     bookmarks: bool,
-    /// None: from now on.
+    /// `None` for now.
     from: Option<u64>,
     timeout: Duration,
 }
@@ -41,7 +41,7 @@ pub(super) fn serve(replay: &Arc<Replay>, stream: impl Read + Write) -> io::Resu
 }
 
 impl Request {
-    /// None when the client has closed the connection.
+    /// Reads a request. Returns `None` when the client has closed the connection.
     fn read(reader: &mut impl BufRead) -> io::Result<Option<Self>> {
         let mut line = String::new();
         if reader.read_line(&mut line)? == 0 {
@@ -103,7 +103,7 @@ fn answer(replay: &Arc<Replay>, request: &Request, stream: &mut impl Write) -> i
         },
         "/control/send" => {
             let (replay, rate) = (Arc::clone(replay), request.number("rate").unwrap_or(0) as u32);
-            // Answered at once: at a rate it takes a while.
+            // Answered at once, because sending at a rate takes a while.
             thread::spawn(move || replay.send(rate));
             json(String::new())
         }
@@ -132,7 +132,7 @@ fn plain(code: u16, content_type: &str, body: &[u8], stream: &mut impl Write) ->
     stream.write_all(body)
 }
 
-/// The token of a next page is the place where it begins and the revision of the first.
+/// Sends a list. The token of a next page is the index where it begins and the revision of the first page.
 fn list(replay: &Replay, request: &Request, stream: &mut impl Write) -> io::Result<()> {
     let (begin, revision) = request
         .get("continue")
@@ -250,7 +250,7 @@ fn watch(replay: &Replay, watch: &Watch, stream: &mut impl Write) -> io::Result<
     }
 }
 
-/// Bytes that are not written yet. Each event is a chunk of its own, as from an API server.
+/// Bytes that are not written yet. Each event is its own chunk, as from an API server.
 struct Out {
     buffer: Vec<u8>,
     event: Vec<u8>,

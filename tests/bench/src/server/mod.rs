@@ -1,8 +1,8 @@
-//! A replay server: behaves like an API server that has only Pods, from memory and as cheaply as possible, so that the
-//! rig measures the client.
+//! A replay server: serves only Pods, from memory and as cheaply as possible, so that the benchmark measures the
+//! client.
 //!
-//! It answers `/api/v1/pods` as a paged list, as a streaming list and as a watch, and takes orders under `/control/`.
-//! Not there: selectors, namespaces, writes, history that was not sent by this process.
+//! It serves `/api/v1/pods` as a paged list, as a streaming list and as a watch, and accepts commands under
+//! `/control/`. Not supported: selectors, namespaces, writes, and history before this process.
 
 mod encoder;
 mod frames;
@@ -26,15 +26,15 @@ use crate::{
     monotonic,
 };
 
-/// Revisions that other kinds use up when history is lost, so that a list after it is newer than what was watched.
+/// Revisions that other kinds use when history is lost, so that a list after it is newer than the watch.
 const LOST_REVISIONS: u64 = 10;
 
 /// One state of one Pod, rendered.
 #[derive(Debug, Clone)]
 struct Object {
-    /// With kind and apiVersion.
+    /// JSON with kind and apiVersion.
     json: Arc<[u8]>,
-    /// As `runtime.Unknown` with its magic number; where there is an encoder.
+    /// A `runtime.Unknown` with its magic number, if there is an encoder.
     protobuf: Option<Arc<[u8]>>,
 }
 
@@ -49,7 +49,7 @@ struct Event {
 /// Namespace and name: the order of lists.
 type Key = (String, String);
 
-/// What the connections share.
+/// The state that connections share.
 struct Replay {
     state: Mutex<State>,
     changed: Condvar,
@@ -58,43 +58,44 @@ struct Replay {
 struct State {
     population: Population,
     encoder: Option<Encoder>,
-    /// As of the last event that was let out.
+    /// Pods at the last released event.
     objects: BTreeMap<Key, Object>,
-    /// Of the Pods at the beginning, in the mean.
+    /// The average over the Pods at the beginning.
     own_bytes_per_pod: f64,
     revision: u64,
     events: Vec<Event>,
-    /// How many of them clients may see.
+    /// The number of released events.
     released: usize,
-    /// When the first connection wrote each event to its socket; 0: not yet.
+    /// The time at which the first connection wrote each event to its socket; 0 if none has yet.
     sent: Vec<u64>,
     /// Watches from before this revision are answered with 410.
     floor: u64,
-    /// Lists that were sent to their end.
+    /// The number of completely sent lists.
     lists: u64,
 }
 
-/// A server at work, until the process ends.
+/// A running server, until the process ends.
 pub struct Server {
-    /// Plain HTTP; also for orders.
+    /// Plain HTTP; also for commands.
     pub address: SocketAddr,
-    /// The same over TLS, and the certificate that clients are to trust.
+    /// TLS, and the certificate that clients have to trust.
     pub tls: Option<(SocketAddr, PathBuf)>,
 }
 
-/// How it serves.
+/// The options of serving.
 #[derive(Debug, Clone, Default)]
 pub struct Serving {
-    /// A program that turns JSON into protobuf (see `go/`); clients that accept protobuf get it.
+    /// A program that encodes JSON as protobuf (see `go/`) for clients that accept it.
     pub encoder: Option<PathBuf>,
-    /// Over TLS too; the certificate is put into this folder.
+    /// Whether to serve TLS too; the certificate is written to this folder.
     pub tls: Option<PathBuf>,
 }
 
 /// Renders the Pods and serves them on a free port of 127.0.0.1.
 ///
 /// # Errors
-/// When the Pods cannot be made, the encoder does not run, no port is free or there is no certificate.
+/// Returns an error if the Pods cannot be generated, the encoder does not run, no port is free or the certificate
+/// cannot be made.
 pub fn start(options: &Options, serving: Serving) -> anyhow::Result<Server> {
     let population = Population::generate(options)?;
     let mut encoder = serving.encoder.map(|program| Encoder::start(&program)).transpose()?;
@@ -118,7 +119,7 @@ pub fn start(options: &Options, serving: Serving) -> anyhow::Result<Server> {
     };
     let replay = Arc::new(Replay { state: Mutex::new(state), changed: Condvar::new() });
     let plain = Arc::clone(&replay);
-    // A client that goes away ends its thread with an error that is of no interest.
+    // A client that disconnects ends its thread with an error that can be ignored.
     let address = listen(move |stream| drop(http::serve(&plain, stream)))?;
     let tls = serving.tls.map(|folder| -> anyhow::Result<_> {
         let tls = Tls::new(folder)?;
@@ -133,7 +134,7 @@ pub fn start(options: &Options, serving: Serving) -> anyhow::Result<Server> {
     Ok(Server { address, tls: tls.transpose()? })
 }
 
-/// Each connection on a thread of its own.
+/// Serves each connection on its own thread.
 fn listen(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no port of 127.0.0.1 is free")?;
     let address = listener.local_addr()?;
@@ -141,7 +142,7 @@ fn listen(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> anyhow::Result<S
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let serve = Arc::clone(&serve);
-            // Without it the end of an event would wait for the client's acknowledgement of its beginning.
+            // Without this the end of an event would wait for the client's acknowledgement of its beginning.
             if stream.set_nodelay(true).is_ok() {
                 thread::spawn(move || serve(stream));
             }
@@ -171,7 +172,7 @@ impl Replay {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is something behind `position`, or history was lost, or the time is up.
+    /// Waits until there is an event after `position`, history is lost, or the time is up.
     fn wait(&self, position: usize, floor: u64, time: Duration) -> MutexGuard<'_, State> {
         let nothing = |state: &mut State| state.released <= position && state.floor == floor;
         let waited = self.changed.wait_timeout_while(self.state(), time, nothing);
@@ -185,7 +186,7 @@ impl Replay {
         let mut json = Vec::new();
         for _ in 0..count {
             let event = state.population.next_event().context("no Pod changes any more")?;
-            // Rendered before the next event, which may put another Pod into this place.
+            // Rendered before the next event, which may replace the Pod at this index.
             made.push((event, key(&state.population, event.at)));
             json.push(state.population.json(event.at));
         }
@@ -219,7 +220,7 @@ impl Replay {
         self.changed.notify_all();
     }
 
-    /// Lets out all events that were prepared: at once, or so many per second.
+    /// Releases all prepared events: at once, or this many per second.
     fn send(&self, rate: u32) {
         let waiting = {
             let state = self.state();
@@ -241,7 +242,7 @@ impl Replay {
         }
     }
 
-    /// History is lost: every watch ends with 410, and none is resumed from before.
+    /// Loses the history: every watch ends with 410, and none resumes from before.
     fn lose_history(&self) {
         let mut state = self.state();
         state.population.pass(LOST_REVISIONS);
@@ -251,14 +252,14 @@ impl Replay {
         self.changed.notify_all();
     }
 
-    /// The revision and the time of each event, as lines.
+    /// Returns the revision and the time of each event, as lines.
     fn times(&self) -> String {
         let state = self.state();
         let times = state.events.iter().zip(&state.sent).take(state.released);
         times.map(|(event, sent)| format!("{} {sent}\n", event.revision)).collect()
     }
 
-    /// The events of these places were written at this time, if no other connection was first.
+    /// Records the time at which these events were written, unless another connection was first.
     fn mark_sent(&self, events: std::ops::Range<usize>, time: u64) {
         let mut state = self.state();
         if let Some(sent) = state.sent.get_mut(events) {

@@ -1,4 +1,4 @@
-//! kube-rs' watcher is the judge of whether this is an API server.
+//! kube-rs' watcher verifies that this behaves like an API server.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use kube::{
 use super::*;
 
 const PODS: usize = 30;
-/// A test that goes well takes a second.
+/// Timeout; a successful test takes a second.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn served() -> (Server, Client) {
-    // The second call finds it installed.
+    // For a second caller it is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let server = start(&Options { pods: PODS, ..Options::default() }, Serving::default()).unwrap();
     let client = Client::try_from(Config::new(url(&server).parse().unwrap())).unwrap();
@@ -33,7 +33,7 @@ async fn control(client: &Client, order: &str) -> String {
     client.request_text(request).await.unwrap()
 }
 
-/// Name to revision, as a client of the watcher keeps them, after so many events and a second list.
+/// Returns the revisions by name, as a client of the watcher stores them, after this many events and a second list.
 async fn follow(client: Client, config: watcher::Config, count: usize) -> BTreeMap<String, String> {
     let mut seen = watcher(Api::<Pod>::all(client.clone()), config).boxed();
     let mut pods = BTreeMap::new();
@@ -68,7 +68,7 @@ async fn follow(client: Client, config: watcher::Config, count: usize) -> BTreeM
     pods
 }
 
-/// What the server itself would list now.
+/// Returns what the server itself would list now.
 async fn listed(client: &Client) -> BTreeMap<String, String> {
     let mut parameters = ListParams::default().limit(7);
     let mut pods = BTreeMap::new();
@@ -124,10 +124,10 @@ async fn every_event_has_the_time_at_which_it_was_written() {
         .map(|(revision, time)| (revision.parse().unwrap(), time.parse().unwrap()))
         .collect();
     assert_eq!(times.len(), 20);
-    // 0 where the connection has not noted the last one yet.
+    // 0 if the connection has not recorded the last one yet.
     for (at, (revision, time)) in times.iter().enumerate().filter(|(_, (_, time))| *time > 0) {
         assert!(before < *time && *time <= arrived[revision], "{revision}: {time}");
-        // A busy machine may be late with any of them, and is early with none.
+        // A busy machine may be late with any of them, but never early.
         let due = begun + at as u64 * 1_000_000;
         assert!(*time >= due, "event {at} of 1,000 in a second was written {} ns early", due - *time);
     }

@@ -1,6 +1,6 @@
-//! TLS for the server: a certificate of its own, made by `openssl`, for 127.0.0.1 and a day.
+//! TLS for the server: its own certificate, made by `openssl`, for 127.0.0.1 and one day.
 //!
-//! HTTP/1.1 alone is offered, to all alike; an API server would offer HTTP/2 too.
+//! Only HTTP/1.1 is offered, to all clients; an API server would offer HTTP/2 too.
 
 use std::{fs, net::TcpStream, path::PathBuf, process::Command, sync::Arc};
 
@@ -10,18 +10,18 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
 };
 
-/// The certificate is no authority: verifiers refuse one that serves.
+/// The certificate is not an authority, because verifiers refuse a server with one.
 const REQUEST: &str = "[req]\nprompt=no\ndistinguished_name=name\nx509_extensions=extensions\n\
     [name]\nCN=podium-bench\n[extensions]\nsubjectAltName=IP:127.0.0.1\nbasicConstraints=critical,CA:FALSE\n";
 
 pub(super) struct Tls {
     config: Arc<ServerConfig>,
-    /// What clients are to trust, as PEM.
+    /// The certificate that clients have to trust, as PEM.
     pub(super) certificate: PathBuf,
 }
 
 impl Tls {
-    /// `folder` gets the certificate and, for a moment, its key.
+    /// Creates a certificate. `folder` contains the certificate and, briefly, its key.
     pub(super) fn new(folder: PathBuf) -> anyhow::Result<Self> {
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let [request, key, certificate] = ["request.cnf", "key.pem", "certificate.pem"].map(|name| folder.join(name));
@@ -41,7 +41,7 @@ impl Tls {
         let private = PrivateKeyDer::from_pem_file(&key)?;
         fs::remove_file(&key)?;
         fs::remove_file(&request)?;
-        // The only provider; an error says that it is installed.
+        // There is only one provider; an error means that it is installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, private)?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];

@@ -1,4 +1,4 @@
-//! How a subject and the one who measures it talk: words on standard input and output, a line each.
+//! The protocol between a subject and the driver: words on standard input and output, one line each.
 //!
 //! | in | out |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | `reads` | `reads SNAPSHOT GET`, nanoseconds each |
 //! | `quit` | |
 //!
-//! Times are nanoseconds of the clock that all processes share. go/main.go speaks the same.
+//! Times are nanoseconds of the clock that all processes share. go/main.go uses the same protocol.
 
 use std::{
     fmt::Write as _,
@@ -29,7 +29,7 @@ use tokio::sync::oneshot;
 
 use crate::monotonic;
 
-/// How long a read takes, in nanoseconds.
+/// The duration of reads in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reads {
     pub(super) snapshot: u64,
@@ -45,7 +45,7 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Listens to standard input on a thread of its own; the receiver gets `go`.
+    /// Reads standard input on its own thread; the receiver is notified of `go`.
     pub(super) fn start(reads: impl Fn() -> Reads + Send + 'static) -> (Arc<Self>, oneshot::Receiver<()>) {
         let control = Arc::new(Self {
             target: AtomicU64::new(u64::MAX),
@@ -111,7 +111,8 @@ impl Control {
         Ok(())
     }
 
-    /// All Pods of a list are there. Said of the first alone: of a later one it could come between two other words.
+    /// Reports that all Pods of a list are present. Only for the first list: a later report could come between two
+    /// other lines.
     pub(super) fn synced(&self, pods: usize) -> io::Result<()> {
         if self.is_synced.swap(true, Relaxed) {
             return Ok(());
@@ -119,12 +120,12 @@ impl Control {
         say(&format!("synced {} {} {pods}", self.begun.load(Relaxed), monotonic::now()))
     }
 
-    /// True while the time of every revision is wanted, not only the newest.
+    /// Returns true while the time of every revision is recorded, not only the newest.
     pub(super) fn is_recording(&self) -> bool {
         self.recording.load(Relaxed)
     }
 
-    /// This revision is visible to readers, and who it concerns is queued.
+    /// Records that this revision is visible to readers, and that its keys are queued.
     pub(super) fn seen(&self, revision: u64) -> io::Result<()> {
         let now = monotonic::now();
         if self.is_recording() {
@@ -144,8 +145,8 @@ fn say(line: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// The median time of one call, each call given another number. Short calls are measured many at once, because the
-/// clock itself takes longer.
+/// Returns the median time of one call; each call gets another number. Short calls are measured in batches, because
+/// reading the clock takes longer.
 pub(super) fn median(mut call: impl FnMut(usize)) -> u64 {
     const BATCHES: usize = 31;
     const LONG_ENOUGH: u64 = 100_000;
@@ -153,7 +154,7 @@ pub(super) fn median(mut call: impl FnMut(usize)) -> u64 {
     let mut batch = |calls: usize| {
         let begun = monotonic::now();
         for _ in 0..calls {
-            // A prime, so that neighbours in time are none in memory.
+            // A prime, so that consecutive numbers are not adjacent in memory.
             number += 7_919;
             call(number);
         }

@@ -1,4 +1,4 @@
-//! kube-rs: a reflector on a streaming list, and a set of keys where a controller would have its queue.
+//! kube-rs: a reflector on a streaming list, and a set of keys instead of a controller's queue.
 
 use std::{collections::HashSet, hint::black_box};
 
@@ -51,7 +51,7 @@ pub(super) async fn follow(config: Config, stripped: bool) -> anyhow::Result<()>
                 control.seen(revision.parse().context("a resourceVersion is no number")?)?;
                 queue.remove(&key);
             }
-            // Lost history, as ordered; it lists again.
+            // Lost history, as commanded; it lists again.
             Err(error) => eprintln!("the watcher: {error}"),
         }
     }
@@ -64,7 +64,7 @@ fn reads(store: &Store<Pod>) -> Reads {
     Reads { snapshot: median(|_| drop(black_box(store.state()))), get }
 }
 
-/// The same as in go/main.go: what most controllers never read.
+/// Removes the fields that most controllers never read, as in go/main.go.
 fn strip(pod: &mut Pod) {
     pod.metadata.managed_fields = None;
     if let Some(annotations) = &mut pod.metadata.annotations {

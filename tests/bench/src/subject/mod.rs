@@ -15,13 +15,13 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 pub(crate) enum Subject {
     /// Watch, cache, wake of ten plugins and queue, as in the host
     Podium,
-    /// The same without plugins: the cache alone
+    /// The same without plugins: only the cache
     PodiumCache,
     /// kube-rs' reflector on a streaming list
     KubeRs,
     /// The same, objects stripped of what controllers rarely read
     KubeRsStripped,
-    /// The host's client alone: events are split off and thrown away
+    /// Only the host's client: events are split off and discarded
     Wire,
     /// The same in protobuf
     WireProtobuf,
@@ -30,9 +30,10 @@ pub(crate) enum Subject {
 /// Follows the Pods until standard input ends.
 ///
 /// # Errors
-/// When the server cannot be reached or sends what cannot be followed.
+/// Returns an error if the server cannot be reached or violates the protocol.
 pub(crate) fn run(subject: Subject, url: &str, ca: Option<&Path>) -> anyhow::Result<()> {
-    // One thread: the other processor is the server's, and a thread that waits for another costs what is not measured.
+    // One thread: the other processor is the server's, and the cost of waiting for another thread should not be
+    // measured.
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
     let mut config = kube::Config::new(url.parse().with_context(|| format!("{url} is no URL"))?);
     if let Some(file) = ca {
@@ -40,10 +41,10 @@ pub(crate) fn run(subject: Subject, url: &str, ca: Option<&Path>) -> anyhow::Res
         let certificate = certificate.with_context(|| format!("{} is no certificate", file.display()))?;
         config.root_cert = Some(vec![certificate.to_vec()]);
     }
-    // The only provider; an error says that it is installed.
+    // There is only one provider; an error means that it is installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match subject {
-        // Its own, as in the host.
+        // Its own runtime, as in the host.
         Subject::Podium => podium::run(config, podium::PLUGINS),
         Subject::PodiumCache => podium::run(config, 0),
         Subject::KubeRs => runtime()?.block_on(kube_rs::follow(config, false)),

@@ -32,7 +32,7 @@ const OBSERVATIONS: usize = 16;
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
 const LANE_LIMIT: usize = 4;
 
-/// A plugin, the Pod's namespace and name, its uid.
+/// A queue of plugin, namespace and name, and uid.
 type Keys = Queue<usize, (Arc<str>, Arc<str>), Arc<str>>;
 
 pub(super) fn run(config: kube::Config, plugins: usize) -> anyhow::Result<()> {
@@ -113,7 +113,8 @@ fn enqueue(wake: &Wake<usize>, queue: &Keys, changes: &[Change]) {
     queue.add(items);
 }
 
-/// One of every Pod's status, one of every Pod's labels, the others of the status in a namespace of the generator each.
+/// Returns a plugin: one watches every Pod's status, one every Pod's labels, the others the status in one namespace
+/// of the generator each.
 fn plugin(at: usize) -> PluginSpec {
     let namespace = match at {
         0 | 1 => None,

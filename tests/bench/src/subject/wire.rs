@@ -1,5 +1,5 @@
-//! The wire alone: what an event costs until it is there in one piece, as JSON and as protobuf. The client, the
-//! requests and the batches are the host's; of an event nothing is read but its revision, and nothing is kept.
+//! The cost of receiving an event completely, as JSON and as protobuf. The client, the requests and the batches are
+//! the host's; only the revision of an event is read, and nothing is stored.
 
 mod events;
 
@@ -13,14 +13,14 @@ pub(super) use self::events::Encoding;
 use self::events::{Event, Events};
 use super::control::{Control, Reads};
 
-/// These as in the host.
+/// Deadlines as in the host.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
 const LIST: &str = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=60";
 const WATCH_SECONDS: u32 = 8;
 
 pub(super) async fn follow(config: kube::Config, encoding: Encoding) -> anyhow::Result<()> {
     let api = Api::new(api::client(config)?, REQUEST_DEADLINE);
-    // There is nothing to be read.
+    // There are no Pods to read.
     let (control, go) = Control::start(|| Reads { snapshot: 0, get: 0 });
     go.await.context("no order came")?;
     loop {

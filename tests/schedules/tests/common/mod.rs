@@ -1,16 +1,16 @@
-//! How many orders are tried, and by which plan.
+//! The number of orders to try, and the schedulers.
 
 use shuttle::{
     Config, Runner,
     scheduler::{PctScheduler, RandomScheduler, Scheduler},
 };
 
-/// Runs `test` in many orders of its threads' steps: the half of them at random, which changes threads often, and the
-/// half by priorities that change a few times (PCT), which finds what needs a thread to stand still for long.
+/// Runs `test` in many orders of its threads' steps: half of them at random, which switches threads often, and half
+/// by priorities that change a few times (PCT), which finds faults that need one thread to pause for long.
 ///
-/// `PODIUM_SCHEDULES` says how many, and where it says nothing, `least` does; a test whose schedules take long takes
-/// one in `share` of `PODIUM_SCHEDULES`. What fails prints a seed: with it as `PODIUM_SCHEDULES_SEED` and one schedule
-/// the same order comes again.
+/// `PODIUM_SCHEDULES` sets the number of orders, `least` by default; a slow test tries one in `share` of
+/// `PODIUM_SCHEDULES`. A failure prints a seed: with `PODIUM_SCHEDULES_SEED` set to it and one schedule, the same
+/// order is repeated.
 pub(crate) fn check(least: usize, share: usize, test: impl Fn() + Send + Sync + Copy + 'static) {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     let requested = number("PODIUM_SCHEDULES").map(|count| usize::try_from(count).expect("a count") / share);

@@ -1,4 +1,5 @@
-//! Deletion: at once, with grace, with finalizers, by eviction and by owner; and the revisions that report it.
+//! Deletion: at once, with a grace period, with finalizers, by eviction and by owner; and the revisions that report
+//! it.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -92,7 +93,7 @@ async fn blocked(x: &mut Exchange) -> Result<()> {
     let ready = json!([{ "type": "Ready", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z" }]);
     let running = json!({ "status": { "phase": "Running", "conditions": ready } });
     x.step("it runs", Call::patch(STRATEGIC, x.path("pods/guarded/status"), running)).await?;
-    // The budget's status is the disruption controller's affair; it has none for a Pod without a controller.
+    // The disruption controller sets the budget's status, but not for a Pod without a controller.
     let path = x.path("pods/guarded/eviction");
     let call = Call::post(path, eviction_body("guarded", json!({}))).hiding("message").hiding("retryAfterSeconds");
     x.eventually("evict it", 429, call).await.map(drop)

@@ -121,7 +121,7 @@ pub(crate) async fn custom(x: &mut Exchange) -> Result<()> {
             }],
         },
     });
-    // Its conditions come in the server's own time.
+    // Its conditions are set asynchronously.
     let define = Call::post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition);
     x.step("define", define.hiding("status")).await?;
     let all = x.group_path("suite.podium.dev/v1", "widgets");
@@ -150,7 +150,7 @@ pub(crate) async fn custom(x: &mut Exchange) -> Result<()> {
     x.step("delete", Call::delete(&*one, json!({}))).await?;
     let definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.suite.podium.dev";
     let undefine = Call::delete(definition, json!({})).hiding("status");
-    // The real server answers before it has taken the kind away, hence the step after.
+    // The real server answers before it has removed the kind, so the next step waits.
     x.look(undefine).await?;
     x.eventually("it is served no more", 404, Call::get(&*all).hiding("message").hiding("details")).await.map(drop)
 }

@@ -1,4 +1,4 @@
-//! The operations, by subject. Each scenario has a namespace of its own and knows neither server.
+//! The operations by subject. Each scenario has its own namespace and does not depend on the server.
 
 mod applies;
 mod deletes;
@@ -18,7 +18,7 @@ use crate::exchange::Exchange;
 
 /// One subject.
 pub(crate) struct Scenario {
-    /// Also names its namespace.
+    /// The name, also of its namespace.
     pub(crate) name: &'static str,
     pub(crate) run: for<'a> fn(&'a mut Exchange) -> LocalBoxFuture<'a, Result<()>>,
 }
@@ -65,7 +65,7 @@ pub(crate) const SCENARIOS: &[Scenario] = scenarios! {
     "pods status is more than status": rights::status_gap,
 };
 
-/// A Pod that no admission plugin adds a volume to, on the node named, or on none.
+/// Returns a Pod without volumes from admission plugins, on the given node or on none.
 fn pod(name: &str, node: Option<&str>, labels: Value) -> Value {
     let mut pod = json!({
         "apiVersion": "v1",

@@ -1,5 +1,5 @@
-//! OpenAPI: the media types that kubectl depends on, and the fields of every type of the kinds that are served. Bodies
-//! of subresources (Binding, Eviction) are not in the documents of devcluster.
+//! OpenAPI: the media types that kubectl depends on, and the fields of all types of the served kinds. Bodies of
+//! subresources (Binding, Eviction) are not in the documents of devcluster.
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::exchange::{Call, Exchange};
 
 const CORE: &str = "/openapi/v3/api/v1";
-/// Document, and the schemas in it to begin with.
+/// Documents, and the first schemas in each.
 const ROOTS: &[(&str, &[&str])] = &[
     (
         CORE,
@@ -54,7 +54,7 @@ pub(crate) async fn documents(x: &mut Exchange) -> Result<()> {
             let schema = &document["components"]["schemas"][&name];
             let shown = fields(schema, &document, &mut names);
             let kinds = &schema["x-kubernetes-group-version-kind"];
-            // Types that many kinds have are of all of them on the real server.
+            // On the real server, shared types list all kinds that use them.
             let kinds = if name.contains("apimachinery") { &Value::Null } else { kinds };
             x.note(&format!("{path} {name}"), format!("{kinds:#}\n{:#}", Value::Object(shown)));
         }
@@ -62,7 +62,7 @@ pub(crate) async fn documents(x: &mut Exchange) -> Result<()> {
     Ok(())
 }
 
-/// The fields of an object and their types; types that it refers to are added to the names.
+/// Returns the fields of an object and their types, and adds the types that it refers to to `names`.
 fn fields(schema: &Value, document: &Value, names: &mut Vec<String>) -> Map<String, Value> {
     let required = schema["required"].as_array().cloned().unwrap_or_default();
     let properties = schema["properties"].as_object().cloned().unwrap_or_default();

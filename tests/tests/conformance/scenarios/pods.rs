@@ -1,4 +1,4 @@
-//! The shapes in which the host writes to Pods, and what the API server says to each.
+//! The requests by which the host writes to Pods, and the API server's responses.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -172,7 +172,7 @@ pub(crate) async fn token(x: &mut Exchange) -> Result<()> {
     answers.push(("a container has something there", x.look(create(&body)).await?));
     let account = json!({ "automountServiceAccountToken": false });
     x.look(Call::patch(MERGE, x.path("serviceaccounts/default"), account)).await?;
-    // Admission reads accounts from a cache of its own, which learns of the patch a moment later.
+    // Admission reads accounts from its own cache, which is updated slightly later.
     let opted_out = |answer: &Value| answer["spec"]["volumes"].as_array().is_some_and(|volumes| volumes.len() == 1);
     answers.push(("the account opts out", x.look_until(create(&body), opted_out).await?));
     body["spec"]["automountServiceAccountToken"] = json!(true);
@@ -186,7 +186,7 @@ pub(crate) async fn token(x: &mut Exchange) -> Result<()> {
     Ok(())
 }
 
-/// Without a word about the token.
+/// Removes everything about the token.
 fn say_nothing(body: &mut Value) {
     if let Some(spec) = body["spec"].as_object_mut() {
         spec.remove("automountServiceAccountToken");
@@ -219,7 +219,7 @@ pub(crate) async fn validation(x: &mut Exchange) -> Result<()> {
     let image = json!({ "spec": { "containers": [{ "name": "main", "image": "registry.example/app:2" }] } });
     x.step("an image may change", Call::patch(STRATEGIC, x.path("pods/rich"), image)).await?;
     let account = json!({ "spec": { "serviceAccountName": "other" } });
-    // The message has the whole difference of both specs, as Go prints it.
+    // The message contains the whole difference of both specs, as Go prints it.
     let account = Call::patch(STRATEGIC, x.path("pods/rich"), account).hiding("message");
     x.step("most of a spec may not", account).await.map(drop)
 }

@@ -1,4 +1,4 @@
-//! Objects written and read back, lists with limits and selectors, tables, discovery.
+//! Objects that are written and read back, lists with limits and selectors, tables, discovery.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{config_map, pod};
 use crate::exchange::{Call, Exchange, JSON_PATCH, MERGE, STRATEGIC, revision, text};
 
-/// What kubectl asks for. Columns' descriptions, the documentation of their fields, are hidden.
+/// The media type that kubectl requests. The descriptions of columns are hidden.
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
 pub(crate) async fn objects(x: &mut Exchange) -> Result<()> {
@@ -127,7 +127,7 @@ pub(crate) async fn lists(x: &mut Exchange) -> Result<()> {
 }
 
 async fn names(x: &mut Exchange, what: &str, path: String) -> Result<Value> {
-    // The objects' own insides are compared where they are written; here it is which, and in what order.
+    // The objects' contents are compared where they are written; here only their names and order.
     let answer = x.step(what, Call::get(path).hiding("spec").hiding("status")).await?;
     Ok(answer)
 }
@@ -139,7 +139,7 @@ pub(crate) async fn tables(x: &mut Exchange) -> Result<()> {
     for path in [x.path("pods"), x.path("pods/a"), namespace] {
         x.step(&path, Call::get(&*path).accept(TABLE).hiding("description")).await?;
     }
-    // A ConfigMap that a controller puts into each namespace is on one server alone.
+    // A controller creates a ConfigMap in each namespace of only one server.
     x.step("one ConfigMap", Call::get(x.path("configmaps/a")).accept(TABLE).hiding("description")).await?;
     let path = format!("{}?includeObject=None", x.path("pods"));
     x.step("without the objects", Call::get(path).accept(TABLE).hiding("description")).await?;
@@ -149,7 +149,7 @@ pub(crate) async fn tables(x: &mut Exchange) -> Result<()> {
     Ok(())
 }
 
-/// What a client must find of the kinds that are served here.
+/// The resources that a client must find.
 const KINDS: &[(&str, &[&str])] = &[
     (
         "/api/v1",
@@ -174,13 +174,13 @@ const KINDS: &[(&str, &[&str])] = &[
 
 pub(crate) async fn discovery(x: &mut Exchange) -> Result<()> {
     for (path, names) in KINDS {
-        // The real server serves more kinds than are asked for here, hence no step for the whole list.
+        // The real server serves more kinds, so the whole list is not a step.
         let answer = x.look(Call::get(*path)).await?;
         for name in *names {
             let resources = answer["resources"].as_array().map_or(&[] as &[Value], Vec::as_slice);
             let mut found = resources.iter().find(|resource| resource["name"] == **name).cloned().unwrap_or_default();
             if let Some(fields) = found.as_object_mut() {
-                // A hash that is the same for all servers of one cluster and means nothing to a client.
+                // A hash that is equal on all servers of one cluster and irrelevant to a client.
                 fields.remove("storageVersionHash");
             }
             x.note(&format!("{path} {name}"), format!("{found:#}"));

@@ -1,4 +1,4 @@
-//! RBAC with impersonation: the second wall behind a plugin's grants, and where it has a gap.
+//! RBAC with impersonation: the second line of defence behind a plugin's grants, and its gap.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ pub(crate) async fn rights(x: &mut Exchange) -> Result<()> {
     x.step("nothing is allowed", labelled.clone()).await?;
     x.step("not even to read", Call::get(&*one).impersonating(&user)).await?;
     allow(x, json!(["pods"]), json!(["get", "patch"])).await?;
-    // Authorisers see a new binding in their own time.
+    // Authorizers see a new binding with a delay.
     x.eventually("what is granted", 200, labelled).await?;
     x.step("to read", Call::get(&*one).impersonating(&user)).await?;
     x.step("but not to list", Call::get(x.path("pods")).impersonating(&user)).await?;

@@ -1,4 +1,4 @@
-//! Bodies that a kind's type cannot hold: unknown fields, fields that occur twice, values of another type.
+//! Bodies that do not match a kind's type: unknown fields, duplicate fields, values of another type.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::exchange::{APPLY, Call, Exchange, JSON_PATCH, MERGE, STRATEGIC};
 const DIRECTIVES: [&str; 5] =
     ["", "&fieldValidation=Ignore", "&fieldValidation=Warn", "&fieldValidation=Strict", "&fieldValidation=strict"];
 
-/// A Pod with typing errors at several depths.
+/// Returns a Pod with misspelt fields at several depths.
 fn misspelt(name: &str) -> Value {
     let mut misspelt = pod(name, None, json!({}));
     misspelt["kin"] = json!("Pod");
@@ -33,7 +33,7 @@ pub(crate) async fn unknown_fields(x: &mut Exchange) -> Result<()> {
         let mut replaced = live.clone();
         replaced["spec"]["contaners"] = json!([]);
         x.step(&format!("replace {directive}"), Call::put(&*one, replaced).with_message()).await?;
-        // The whole object is in the message of a JSON patch or a merge patch, with its times.
+        // The message of a JSON patch or a merge patch contains the whole object with its times.
         let patch = json!({ "metadata": { "lables": { "a": "b" } }, "spec": { "b": 1, "a": [{ "c": 1 }] } });
         x.step(&format!("merge {directive}"), Call::patch(MERGE, &*one, patch.clone()).hiding("message")).await?;
         x.step(&format!("strategic merge {directive}"), Call::patch(STRATEGIC, &*one, patch)).await?;
@@ -171,7 +171,7 @@ pub(crate) async fn wrong_types_in_patches(x: &mut Exchange) -> Result<()> {
         json!({ "spec": { "containers": [{ "name": "main", "ports": [{ "containerPort": "x" }] }] } }),
     ] {
         x.step(&format!("strategic merge {patch}"), Call::patch(STRATEGIC, &*one, patch.clone())).await?;
-        // The whole object is in the message, with its times.
+        // The message contains the whole object with its times.
         x.step(&format!("merge {patch}"), Call::patch(MERGE, &*one, patch).hiding("message")).await?;
     }
     for (path, value) in
@@ -268,7 +268,7 @@ pub(crate) async fn yaml(x: &mut Exchange) -> Result<()> {
     x.step("YAML", Call::patch(APPLY, &*path, json!({})).with_body(plain)).await.map(drop)
 }
 
-/// Puts a value at the end of a JSON pointer, all but the last step of which are there.
+/// Sets a value at a JSON pointer, whose parent must exist.
 fn set(body: &mut Value, pointer: &str, value: Value) {
     let (parent, last) = pointer.rsplit_once('/').unwrap_or_default();
     if let Some(parent) = body.pointer_mut(parent) {

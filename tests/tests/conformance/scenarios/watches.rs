@@ -31,7 +31,7 @@ pub(crate) async fn streaming_lists(x: &mut Exchange) -> Result<()> {
     let all = x.path("configmaps");
     for name in ["c", "a", "b"] {
         let mut body = config_map(name, json!({}));
-        // A ConfigMap that a controller puts into each namespace is on one server alone.
+        // A controller creates a ConfigMap in each namespace of only one server.
         body["metadata"]["labels"] = json!({ "own": "yes" });
         x.step("create", Call::post(&*all, body)).await?;
     }

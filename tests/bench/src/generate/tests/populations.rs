@@ -1,4 +1,4 @@
-//! Each population has Pods that Podium and k8s-openapi read, and differs in what it is for.
+//! Podium and k8s-openapi read the Pods of each population, and each population differs in its own way.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -19,7 +19,7 @@ fn all(population: &Population) -> Vec<Value> {
     (0..population.len()).map(|at| value(&population.json(at))).collect()
 }
 
-/// Every Pod, then each event and the Pod after it.
+/// Returns every Pod, then each event with the Pod after it.
 fn history(kind: PopulationKind) -> Vec<(String, String)> {
     let mut population = generated(kind, 12);
     let mut seen: Vec<_> = (0..population.len()).map(|at| (String::new(), population.json(at))).collect();
@@ -45,7 +45,7 @@ fn pods_of_every_population_are_read_and_follow_from_the_seed() {
     }
 }
 
-/// Texts of this place in all Pods that have it.
+/// Returns the strings at this path in all Pods that have it.
 fn texts(kind: PopulationKind, pointer: &str) -> Vec<String> {
     let pods = all(&generated(kind, 300));
     pods.iter().filter_map(|pod| Some(pod.pointer(pointer)?.as_str()?.to_owned())).collect()
@@ -53,7 +53,7 @@ fn texts(kind: PopulationKind, pointer: &str) -> Vec<String> {
 
 #[test]
 fn values_of_a_population_differ_from_pod_to_pod_and_are_its_own_bytes() {
-    // Address, MAC and gateway vary in length; the rest has one pointer.
+    // Address, MAC and gateway vary in length; the others have one pointer.
     for (kind, pointer) in [
         (PopulationKind::Annotation, "/metadata/annotations/example.com~1last-sync"),
         (PopulationKind::FreeText, "/metadata/annotations/example.com~1description"),
@@ -63,7 +63,7 @@ fn values_of_a_population_differ_from_pod_to_pod_and_are_its_own_bytes() {
         (PopulationKind::Sidecars, "/metadata/annotations/sidecar.istio.io~1status"),
     ] {
         let values = texts(kind, pointer);
-        // Pods that are pending have no addresses yet.
+        // Pending Pods have no addresses yet.
         assert!(values.len() > 280, "{kind:?}: {} Pods have {pointer}", values.len());
         let distinct: HashSet<_> = values.iter().collect();
         assert!(distinct.len() >= values.len() - 1, "{kind:?}: {} of {}", distinct.len(), values.len());
@@ -190,7 +190,7 @@ fn churn_replaces_pods_by_others_of_the_same_owner() {
     assert!(counts["Deleted"] - counts["Added"] <= 1, "{counts:?}");
 }
 
-/// The names of fields and of list elements, not their values.
+/// Returns the names of fields and of list elements without their values.
 fn structure(value: &Value) -> String {
     match value {
         Value::Object(fields) => fields.iter().map(|(key, value)| format!("{key}{{{}}}", structure(value))).collect(),
@@ -259,7 +259,7 @@ fn a_resize_changes_the_spec_and_then_the_status_among_few_values() {
         let spec_changed = asked(&old) != asked(&new);
         assert_ne!(spec_changed, of_status(&old) != of_status(&new));
         assert_eq!(spec_changed, old["metadata"]["generation"] != new["metadata"]["generation"]);
-        // The kubelet allocates what is asked for.
+        // The kubelet allocates the requested resources.
         assert!(spec_changed || asked(&new) == of_status(&new));
         sizes.insert(asked(&new).to_string());
     }

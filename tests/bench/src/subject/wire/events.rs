@@ -8,13 +8,13 @@ use podium_host::api::Chunks;
 
 /// As in the host.
 const MAX_BATCH: usize = 256 << 10;
-/// The length before an event in protobuf, big endian.
+/// The length of the header before an event in protobuf, big endian.
 const HEAD: usize = 4;
-/// The longest event. A larger length is not a length: the server did not answer in protobuf.
+/// The longest event. A larger length means that the server did not answer in protobuf.
 const MAX_EVENT: usize = 16 << 20;
 const JSON_TYPE: &[u8] = br#"{"type":""#;
 const JSON_REVISION: &[u8] = br#""resourceVersion":""#;
-/// Before every object in protobuf that is not within another.
+/// The prefix of every outermost object in protobuf.
 const MAGIC: &[u8] = b"k8s\0";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(in super::super) enum Encoding {
     Protobuf,
 }
 
-/// What of an event is read; the numbers are revisions.
+/// The part of an event that is read; the numbers are revisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
     Pod(u64),
@@ -35,9 +35,9 @@ pub(super) struct Events {
     chunks: Chunks,
     encoding: Encoding,
     revision: Finder<'static>,
-    /// Not given yet.
+    /// Complete events that were not returned yet.
     whole: Vec<Bytes>,
-    /// The beginning of one.
+    /// The beginning of an event.
     buffer: BytesMut,
 }
 
@@ -46,7 +46,8 @@ impl Events {
         Self { chunks, encoding, revision: Finder::new(JSON_REVISION), whole: Vec::new(), buffer: BytesMut::new() }
     }
 
-    /// All whole events that have arrived, or the next one, gathered as in host/src/watch/lines.rs; none at the end.
+    /// Returns all complete events that have arrived, or waits for the next one, as in host/src/watch/lines.rs;
+    /// `None` at the end.
     pub(super) async fn batch(&mut self) -> anyhow::Result<Option<Vec<Bytes>>> {
         let (mut taken, mut waited) = (0, false);
         loop {
@@ -71,7 +72,7 @@ impl Events {
                     anyhow::ensure!(self.buffer.is_empty(), "the stream ended within an event");
                     return Ok(None);
                 }
-                // The task that reads the socket gets one turn to bring more.
+                // The task that reads the socket is polled once more to fetch the next chunk.
                 None if !waited => {
                     waited = true;
                     tokio::task::yield_now().await;
@@ -83,7 +84,7 @@ impl Events {
         }
     }
 
-    /// Events that are whole in a chunk are not copied.
+    /// Splits lines. Events within one chunk are not copied.
     fn take_lines(&mut self, mut chunk: Bytes) {
         while let Some(end) = memchr::memchr(b'\n', &chunk) {
             let mut line = chunk.split_to(end + 1);
@@ -97,7 +98,7 @@ impl Events {
         self.buffer.extend_from_slice(&chunk);
     }
 
-    /// The same.
+    /// Splits frames. Events within one chunk are not copied.
     fn take_frames(&mut self, mut chunk: Bytes) -> anyhow::Result<()> {
         while !chunk.is_empty() {
             let begun = !self.buffer.is_empty();
@@ -140,7 +141,7 @@ fn until_quote(text: &[u8]) -> Option<&[u8]> {
     Some(&text[..memchr::memchr(b'"', text)?])
 }
 
-/// `WatchEvent`, `RawExtension`, `Unknown`, the Pod, its metadata.
+/// Parses `WatchEvent`, `RawExtension`, `Unknown`, the Pod and its metadata.
 fn protobuf(event: &[u8]) -> Option<Event> {
     known(field(event, 1)?, || {
         let object = field(field(event, 2)?, 1)?.strip_prefix(MAGIC)?;
@@ -157,7 +158,7 @@ fn known<'a>(kind: &[u8], revision: impl FnOnce() -> Option<&'a [u8]>) -> Option
     }
 }
 
-/// The first of this number. Before those that are looked for there are none of a fixed width.
+/// Returns the first field of this number. The fields before the requested ones never have a fixed width.
 fn field(mut message: &[u8], number: usize) -> Option<&[u8]> {
     loop {
         let (tag, behind) = varint(message)?;
