@@ -4,7 +4,7 @@
 default:
     @just --list --unsorted
 
-# Show the whole thing at work on a cluster in the process, and check the outcome
+# Run the demo on an in-process cluster, and check the result
 demo *ARGS:
     cargo demo {{ARGS}}
 

@@ -78,7 +78,7 @@ pub enum ApiError {
         retry_after: Option<Duration>,
     },
     /// Nothing was sent, because the API server had asked to wait. The value is the remaining time.
-    #[error("not sent, the API server asked to wait {} s", .0.as_secs_f32())]
+    #[error("not sent: the API server asked to wait {} s", .0.as_secs_f32())]
     Held(Duration),
     /// No response arrived within this deadline. The request may have been executed.
     #[error("no answer within {} s", .0.as_secs_f32())]

@@ -216,7 +216,7 @@ impl Cluster {
         self.core.stopping.cancel();
         for task in std::mem::take(&mut self.tasks) {
             if let Err(error) = task.await {
-                tracing::warn!(%error, "a task of the cluster ended badly");
+                tracing::warn!(%error, "task of the cluster failed");
             }
         }
     }

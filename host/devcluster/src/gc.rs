@@ -139,7 +139,7 @@ fn orphan(state: &mut State, core: &Core, dependents: &[Place], uid: &str) {
             Ok(kept)
         });
         if let Err(failure) = released {
-            tracing::debug!(resource = kind.qualified(), name = key.name, ?failure, "an orphan was not let go");
+            tracing::debug!(resource = kind.qualified(), name = key.name, ?failure, "orphaning a dependent failed");
         }
     }
 }

@@ -86,7 +86,7 @@ const MESSAGES: &[(&str, &str)] = &[
 /// The bytes are not such a message, or one of an unsupported kind.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub(crate) enum Unreadable {
-    #[error("the body is no Kubernetes protobuf message")]
+    #[error("the body is not a Kubernetes protobuf message")]
     Malformed,
     #[error("bodies of kind {0} are not read as protobuf")]
     Kind(String),

@@ -24,7 +24,7 @@ impl Server {
         // A watch event is small and must not wait for the next one.
         let listener = listener.tap_io(|stream| {
             if let Err(error) = stream.set_nodelay(true) {
-                tracing::debug!(%error, "a connection stays with delayed sending");
+                tracing::debug!(%error, "TCP_NODELAY not set");
             }
         });
         let stop = api.stop.clone();
@@ -32,7 +32,7 @@ impl Server {
         let task = tokio::spawn(async move {
             let served = axum::serve(listener, Router::new().fallback_service(api)).with_graceful_shutdown(stopped);
             if let Err(error) = served.await {
-                tracing::warn!(%error, "the API's socket failed");
+                tracing::warn!(%error, "socket of the API failed");
             }
         });
         Ok(Self { addr, stop, task: Some(task) })
@@ -63,7 +63,7 @@ impl Server {
         if let Some(task) = self.task.take()
             && let Err(error) = task.await
         {
-            tracing::warn!(%error, "the API's socket ended badly");
+            tracing::warn!(%error, "socket of the API failed");
         }
     }
 }

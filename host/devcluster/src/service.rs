@@ -190,7 +190,7 @@ fn warn(response: &mut Response<Body>, warnings: &[String]) {
             Ok(header) => {
                 response.headers_mut().append(header::WARNING, header);
             }
-            Err(error) => tracing::debug!(%error, index, "a warning is not a header's value"),
+            Err(error) => tracing::debug!(%error, index, "warning is not a valid header value"),
         }
     }
 }

@@ -16,7 +16,7 @@ pub enum ListenAddress {
 
 /// The value of a flag is not a valid [`ListenAddress`].
 #[derive(Debug, thiserror::Error)]
-#[error("not an address to listen on; use :PORT for all addresses, IP:PORT for one, or 0 for none")]
+#[error("not a listen address; use :PORT for all addresses, IP:PORT for one, or 0 for none")]
 pub struct AddressError;
 
 impl FromStr for ListenAddress {

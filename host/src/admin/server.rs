@@ -83,7 +83,7 @@ impl Bound {
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
-                    tracing::warn!(%error, address = %self.address, "accepting a connection failed");
+                    tracing::warn!(%error, address = %self.address, "accept failed");
                     sleep(ACCEPT_PAUSE).await;
                 }
             }

@@ -109,7 +109,7 @@ impl Backpressure {
             let is_over = hold.end <= now;
             if is_over {
                 let (scope, account, plugin) = (scope.name(), scope.account(), scope.plugin());
-                tracing::info!(scope, account, plugin, "requests are sent again, though no probe was answered");
+                tracing::info!(scope, account, plugin, "requests resumed without an answered probe");
             }
             !is_over
         });
@@ -151,7 +151,7 @@ impl Pass<'_> {
             // A hold that was renewed after this probe began does not end with it.
             if is_over && holds.get(&scope).is_some_and(|hold| hold.asked <= self.began) {
                 let (name, account, plugin) = (scope.name(), scope.account(), scope.plugin());
-                tracing::info!(scope = name, account, plugin, "the API server takes requests again");
+                tracing::info!(scope = name, account, plugin, "requests to the API server resumed");
                 holds.remove(&scope);
             }
         }
@@ -159,7 +159,7 @@ impl Pass<'_> {
         let hold = holds.entry(scope.clone()).or_insert_with(|| {
             let (name, account, plugin) = (scope.name(), scope.account(), scope.plugin());
             let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-            tracing::warn!(scope = name, account, plugin, millis, "the API server asks to wait");
+            tracing::warn!(scope = name, account, plugin, millis, "API server sent Retry-After; holding requests");
             Hold { asked: now, until: now, end: now, probed: None }
         });
         hold.asked = now;

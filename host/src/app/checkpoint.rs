@@ -98,7 +98,7 @@ impl CheckpointTask {
         if snapshot.revision() == Revision::default() || self.incomplete.load(Relaxed) {
             return Ok(());
         }
-        let Some(mut saver) = self.saver.take() else { anyhow::bail!("the checkpoint was lost by a panic") };
+        let Some(mut saver) = self.saver.take() else { anyhow::bail!("the checkpoint was lost in a panic") };
         let cluster = self.cluster.clone();
         let save = move || {
             let cluster = cluster.get().map(|uid| &**uid);
@@ -116,7 +116,7 @@ impl CheckpointTask {
         match saved {
             Ok(()) => self.saved.at_millis.store(self.clock.now_millis(), Relaxed),
             Err(error) if !failed_before => {
-                tracing::warn!(%error, "saving the cache failed: the next start lists all pods");
+                tracing::warn!(%error, "checkpoint failed; the next start may list all pods");
             }
             Err(_) => {}
         }

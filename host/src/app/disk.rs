@@ -31,7 +31,7 @@ impl fmt::Display for NoState {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Journal(error) => write!(formatter, " {error}"),
-            Self::Checkpoint(error) => write!(formatter, ": the checkpoint there cannot be removed: {error}"),
+            Self::Checkpoint(error) => write!(formatter, ": cannot remove its checkpoint: {error}"),
         }
     }
 }
@@ -42,8 +42,8 @@ pub(super) fn clients(kubeconfig: Option<&Path>) -> Result<(kube::Client, kube::
     let config = Handle::current().block_on(kube_config(kubeconfig)).map_err(NoClient::Misconfigured)?;
     if config.accept_invalid_certs {
         tracing::warn!(
-            "the API server's certificate is not verified, because the kubeconfig sets insecure-skip-tls-verify: whoever is \
-             on the way can read and change everything"
+            "the API server's certificate is not verified, because the kubeconfig sets insecure-skip-tls-verify: anyone \
+             on the network path can read and change all traffic"
         );
     }
     // This reads the client certificate.

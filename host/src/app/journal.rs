@@ -76,7 +76,7 @@ impl JournalTask {
 
     /// Writes the pending entries. Returns false if the disk accepts nothing.
     async fn write(&mut self) -> anyhow::Result<bool> {
-        let Some(mut store) = self.store.take() else { anyhow::bail!("the journal was lost by a panic") };
+        let Some(mut store) = self.store.take() else { anyhow::bail!("the journal was lost in a panic") };
         let (journal, rewrite) = (self.journal.clone(), self.rewrite);
         let write = move || {
             let rewritten = if rewrite { store.rewrite(&journal) } else { Ok(()) };
@@ -105,7 +105,7 @@ impl JournalTask {
 
     fn synced(&mut self, synced: io::Result<()>) {
         if let Err(error) = synced {
-            self.journal.failed(&format!("fsync failed: {error}; the journal is written again to a new file"));
+            self.journal.failed(&format!("fsync failed: {error}; journal writes restored to a new file"));
             self.rewrite = true;
         }
     }

@@ -371,7 +371,7 @@ impl App {
         if let Some(journal) = &self.journal {
             let loaded: Vec<_> = self.dispatch.registry.all().iter().map(|loaded| loaded.spec.id.clone()).collect();
             for (plugin, pods) in journal.all_absent_but(&loaded, self.dispatch.clock.now_millis()) {
-                tracing::warn!(%plugin, pods, "ran before and is not loaded; what it ran on is kept in the journal for a week");
+                tracing::warn!(%plugin, pods, "plugin in the journal is not loaded; its entries are kept for a week");
             }
         }
         self.progress.send_replace(Phase::Serving);
@@ -429,7 +429,7 @@ impl App {
         self.dispatch.queue.close();
         let drained = async { while self.workers.join_next().await.is_some() {} };
         if tokio::time::timeout(DRAIN, drained).await.is_err() {
-            tracing::warn!(seconds = DRAIN.as_secs(), "runs under way did not end and are dropped");
+            tracing::warn!(seconds = DRAIN.as_secs(), "runs did not end before the drain timeout; dropping them");
             self.workers.shutdown().await;
         }
         self.stop.cancel();
@@ -437,7 +437,7 @@ impl App {
         // answer.
         let kept = async { while self.state_tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(LAST_ENTRIES, kept).await.is_err() {
-            tracing::warn!("the journal's last entries or the checkpoint were not written: the disk does not answer");
+            tracing::warn!("last journal entries or checkpoint not written: the disk does not respond");
         }
         self.services.shutdown().await;
         let ended = async {
@@ -447,11 +447,11 @@ impl App {
             }
         };
         if tokio::time::timeout(LAST_JOBS, ended).await.is_err() {
-            tracing::warn!("the watch's thread or the reading of the journal did not end and is dropped");
+            tracing::warn!("watch thread or journal recovery did not end; abandoning it");
         }
         let events = self.writeback.waiting_events();
         if events > 0 {
-            tracing::warn!(events, "Events that waited to be sent are lost");
+            tracing::warn!(events, "waiting Events are lost");
         }
     }
 }

@@ -105,7 +105,7 @@ impl Thread {
         // Nothing is ever sent: the wait ends when the thread is about to return, or has panicked.
         let _ = self.ended.await;
         if let Err(panic) = self.thread.join() {
-            tracing::error!(panic = panic_message(&*panic), "the thread of the watch panicked");
+            tracing::error!(panic = panic_message(&*panic), "watch thread panicked");
         }
     }
 

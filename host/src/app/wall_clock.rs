@@ -19,7 +19,7 @@ pub(super) async fn follow(clock: Clock, read: WallClock) -> anyhow::Result<()> 
         tokio::time::sleep(EVERY).await;
         let changed_ms = clock.set(read());
         if changed_ms.abs() >= LOGGED_CHANGE {
-            tracing::warn!(changed_ms, "system clock was set, or the machine was suspended; following it");
+            tracing::warn!(changed_ms, "system clock was set, or the machine was suspended; adjusting");
         }
     }
 }

@@ -228,7 +228,7 @@ fn frame(entry: &Entry, bytes: &mut Vec<u8>) -> io::Result<()> {
 pub fn load(directory: &Path, scope: &Scope, pool: &SkeletonPool) -> Option<Checkpoint> {
     let path = directory.join(FILE);
     let unused = |reason: &str| {
-        tracing::warn!(file = %path.display(), reason, "the checkpoint is not used; all pods are listed");
+        tracing::warn!(file = %path.display(), reason, "checkpoint not used; listing all pods");
     };
     let file = match File::open(&path) {
         Ok(file) => file,

@@ -57,13 +57,13 @@ impl fmt::Display for LogFormat {
 #[derive(Debug, thiserror::Error)]
 pub enum LogsError {
     /// The format is unknown.
-    #[error("{0:?} is no log format; use text or json")]
+    #[error("{0:?} is not a log format; use text or json")]
     Format(String),
     /// The filter cannot be parsed.
-    #[error("{0:?} is no log level; use error, warn, info, debug, trace, or directives such as info,podium=debug")]
+    #[error("{0:?} is not a log level; use error, warn, info, debug, trace, or directives such as info,podium=debug")]
     Level(String),
     /// The process has already set up its logs.
-    #[error("logs are set up already")]
+    #[error("logs are already set up")]
     Already,
 }
 

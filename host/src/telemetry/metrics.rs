@@ -124,10 +124,10 @@ impl Collector for Figures {
         by_result(encoder, &plugins, "controller_runtime_reconcile", "Runs by result", |status| {
             RunResult::ALL.iter().map(|result| (result.name(), status.runs_by(*result))).collect()
         })?;
-        by_result(encoder, &plugins, "podium_writes", "Writes by what became of them", |status| {
+        by_result(encoder, &plugins, "podium_writes", "Writes by result", |status| {
             status.writes().into_iter().collect()
         })?;
-        by_result(encoder, &plugins, "podium_events", "Events by what became of them", |status| {
+        by_result(encoder, &plugins, "podium_events", "Events by result", |status| {
             status.events().into_iter().collect()
         })?;
         by_result(encoder, &plugins, "podium_run_failures", "Failed runs by reason", |status| {
@@ -135,7 +135,7 @@ impl Collector for Figures {
         })?;
         let error = |status: &PluginStatus| status.runs_by(RunResult::Error);
         counter(encoder, &plugins, "controller_runtime_reconcile_errors", "Runs that failed", error)?;
-        let panics = "Runs that trapped or were cut at a limit";
+        let panics = "Runs that trapped or exceeded a limit";
         counter(encoder, &plugins, "controller_runtime_reconcile_panics", panics, PluginStatus::panics)?;
         counter(encoder, &plugins, "workqueue_adds", "Wake-ups", PluginStatus::adds)?;
         counter(encoder, &plugins, "workqueue_retries", "Runs that were not a first attempt", PluginStatus::retries)?;
@@ -147,35 +147,35 @@ impl Collector for Figures {
         by_load(encoder, &status.loads(), "podium_plugin_suspended", help, |plugin| {
             plugin.load == LoadState::Suspended
         })?;
-        gauge(encoder, &plugins, "controller_runtime_active_workers", "Runs under way", |_, status| status.active())?;
-        gauge(encoder, &plugins, "workqueue_depth", "Keys that wait to be run", |id, _| {
+        gauge(encoder, &plugins, "controller_runtime_active_workers", "Runs in progress", |_, status| status.active())?;
+        gauge(encoder, &plugins, "workqueue_depth", "Keys waiting to be processed", |id, _| {
             i64::try_from(depth(id)).unwrap_or(i64::MAX)
         })?;
-        let unsettled = "Deleted Pods on which the plugin's runs did not settle yet";
+        let unsettled = "Deletions on which the plugin has not settled yet";
         gauge(encoder, &plugins, "podium_deletions_unsettled", unsettled, |id, _| {
             i64::try_from(deletions(id)).unwrap_or(i64::MAX)
         })?;
         let dropped = "Last states of deleted Pods that were dropped because too many waited for the plugin";
         counter(encoder, &plugins, "podium_deletion_states_dropped", dropped, PluginStatus::states_dropped)?;
-        let given_up = "Deletions that are not delivered any more because the plugin did not settle on them";
+        let given_up = "Deletions that were given up because the plugin did not settle on them";
         counter(encoder, &plugins, "podium_deletions_given_up", given_up, PluginStatus::deletions_given_up)?;
         let lost = "Lines of the plugin's log that were dropped because its tenant's share of the log was used up";
         let lossy: Vec<_> = plugins.iter().filter(|(_, status)| status.log_lines_dropped() > 0).cloned().collect();
         counter(encoder, &lossy, "podium_plugin_log_dropped_lines", lost, PluginStatus::log_lines_dropped)?;
-        let run = "Time of a run, its writes included";
+        let run = "Duration of a run including its writes";
         histogram(encoder, &plugins, "controller_runtime_reconcile_time", run, |status| &status.run_time)?;
         histogram(encoder, &plugins, "workqueue_work_duration", run, |status| &status.run_time)?;
-        let queue = "Time from an event to the run that answers it";
+        let queue = "Time from an event to the run that handles it";
         histogram(encoder, &plugins, "workqueue_queue_duration", queue, |status| &status.queue_time)?;
-        let write = "Time from an event to the API server's answer to the write";
+        let write = "Time from an event to the API server's response to the write";
         let wrote: Vec<_> = plugins.iter().filter(|(_, status)| status.event_to_write.count() > 0).cloned().collect();
         histogram(encoder, &wrote, "podium_event_to_write", write, |status| &status.event_to_write)?;
         let cache = cache();
         alone(encoder, "podium_cache_pods", "Pods in the cache", i64::try_from(cache.pods).unwrap_or(i64::MAX))?;
         let revision = i64::try_from(cache.revision).unwrap_or(i64::MAX);
-        alone(encoder, "podium_cache_revision", "The newest revision seen", revision)?;
-        alone(encoder, "podium_cache_stale", "1 while the watch is cut off", cache.stale.into())?;
-        let help = "Log lines that were dropped, because standard error was not read in time";
+        alone(encoder, "podium_cache_revision", "The newest observed revision", revision)?;
+        alone(encoder, "podium_cache_stale", "1 while the watch is interrupted", cache.stale.into())?;
+        let help = "Log lines dropped because standard error was not read in time";
         let mut lines = encoder.encode_descriptor("podium_log_dropped_lines", help, None, MetricType::Counter)?;
         for source in Source::ALL {
             ConstCounter::new(log.lines(source)).encode(lines.encode_family(&[("source", source.name())])?)?;
@@ -193,7 +193,7 @@ impl Collector for Figures {
 
 fn encode_journal(encoder: &mut DescriptorEncoder<'_>, journal: JournalFigures) -> fmt::Result {
     let figure = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
-    let entries = "Pairs of a plugin and a Pod that it ran on";
+    let entries = "Pairs of a plugin and a Pod on which it ran";
     alone(encoder, "podium_journal_entries", entries, figure(journal.entries))?;
     let pending = "Deletions that have not settled for a plugin that ran on the Pod";
     alone(encoder, "podium_journal_pending_deletions", pending, figure(journal.pending_deletions))?;
@@ -206,7 +206,7 @@ fn encode_journal(encoder: &mut DescriptorEncoder<'_>, journal: JournalFigures) 
 }
 
 fn encode_checkpoint(encoder: &mut DescriptorEncoder<'_>, checkpoint: CheckpointFigures) -> fmt::Result {
-    let failing = "1 when the checkpoint could not be written the last time";
+    let failing = "1 if the last attempt to write the checkpoint failed";
     alone(encoder, "podium_checkpoint_failing", failing, checkpoint.failing.into())?;
     let saved = ConstGauge::new(checkpoint.saved_millis.unwrap_or_default() as f64 / 1_000.0);
     let (name, help) =

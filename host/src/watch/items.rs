@@ -66,7 +66,7 @@ impl Items {
                     }
                 }
                 Some(Err(error)) => return Part::Cut(error.to_string()),
-                None if self.split.depth > 0 => return Part::Cut("the answer ended within the list".to_owned()),
+                None if self.split.depth > 0 => return Part::Cut("the response ended within the list".to_owned()),
                 None => return Part::End(std::mem::take(&mut self.split.envelope)),
             }
         }

@@ -82,7 +82,7 @@ impl Watch {
             if floor.is_some() {
                 return Ok(self.after_behind(format!("a list of revision {revision} is older than {}", self.seen)));
             }
-            tracing::error!(from = self.seen.0, to = revision.0, "the API server's history was set back");
+            tracing::error!(from = self.seen.0, to = revision.0, "API server's history was rolled back");
             sender.send(Observation::Rewound).await?;
         }
         self.behind = 0;
@@ -232,7 +232,7 @@ impl Watch {
                     }
                     Err(Failed::Api(error)) if !whole && may_be_of_size(&error) => {
                         let again = self.pages.failed();
-                        tracing::info!(%error, limit = self.pages.get(), "page of a list failed; pages become smaller");
+                        tracing::info!(%error, limit = self.pages.get(), "page of a list failed; reducing the page size");
                         if again {
                             continue;
                         }

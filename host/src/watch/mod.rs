@@ -256,7 +256,7 @@ impl Watch {
         self.retries.reset();
         self.refusals.end();
         if self.failures.end() {
-            tracing::info!(resource = "pods", "watch works again");
+            tracing::info!(resource = "pods", "watch restored");
         }
     }
 
@@ -298,7 +298,7 @@ impl Watch {
 
     fn unreadable(&self, pod: &dyn std::fmt::Display, error: &str) {
         self.counters.unreadable.fetch_add(1, Relaxed);
-        tracing::error!(%pod, error, "a state of this pod cannot be decoded; the one before it is kept");
+        tracing::error!(%pod, error, "pod cannot be decoded; the cache keeps its previous state");
     }
 
     fn get(&self, query: &str) -> Result<Request<Vec<u8>>, ApiError> {

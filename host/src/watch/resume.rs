@@ -75,7 +75,7 @@ impl Watch {
         let (revision, changes) = match self.changes_since(&checkpoint).await {
             Ok(changed) => changed,
             Err(Failed::Useless(reason)) => {
-                tracing::info!(%reason, "the checkpoint is not used; all pods are listed");
+                tracing::info!(%reason, "checkpoint not used; listing all pods");
                 return Ok(Next::Continue);
             }
             Err(Failed::Later(next)) if self.warm_failures < MAX_FAILURES => {
@@ -84,12 +84,12 @@ impl Watch {
             }
             Err(Failed::Later(next)) => {
                 let failures = self.warm_failures;
-                tracing::info!(failures, "the changes since the checkpoint cannot be read; all pods are listed");
+                tracing::info!(failures, "changes since the checkpoint not available; listing all pods");
                 return Ok(next);
             }
         };
         let (from, changed) = (checkpoint.revision, changes.len());
-        tracing::info!(pods = checkpoint.pods.len(), %from, changed, "the checkpoint is up to date");
+        tracing::info!(pods = checkpoint.pods.len(), %from, changed, "checkpoint brought up to date");
         let pods = merged(checkpoint.pods, changes).into_iter().collect();
         self.seen = revision;
         self.position = Some(revision);

@@ -91,7 +91,7 @@ impl Events {
                         }
                         Err(Failure::Refused(message)) => self.refuse(&entry, &message, now),
                         Err(failure) => {
-                            warn(&entry, &failure.into_message(), "Event was not sent and waits");
+                            warn(&entry, &failure.into_message(), "Event not sent; will be retried");
                             self.wait(entry, now)
                         }
                     }
@@ -113,7 +113,7 @@ impl Events {
                         }
                         Err(failure) => {
                             reachable &= !failure.is_away();
-                            warn(&entry, &failure.into_message(), "the count of an Event was not sent");
+                            warn(&entry, &failure.into_message(), "count of an Event not sent");
                             continue;
                         }
                     }
@@ -149,7 +149,7 @@ impl Events {
     }
 
     fn refuse(&self, entry: &Entry, message: &str, now: Instant) -> EventResult {
-        warn(entry, message, "Event was refused");
+        warn(entry, message, "Event dropped");
         self.with(&entry.sender, now, |memories| memories.drop_one(&entry.sender.manager))
     }
 

@@ -151,7 +151,7 @@ impl Writeback {
 fn is_known(target: &PodKey, subject: &PodKey, view: &dyn PodView) -> bool {
     let known = target == subject || view.get(&target.namespace, &target.name).is_some_and(|pod| pod.key == *target);
     if !known {
-        tracing::debug!(pod = %target, "an Event about no known Pod was dropped");
+        tracing::debug!(pod = %target, "Event about an unknown Pod dropped");
     }
     known
 }

@@ -25,7 +25,7 @@ use crate::{
 const SHOP: &str = "warm";
 const PODS: usize = 40;
 const SOON: Duration = Duration::from_secs(60);
-const UP_TO_DATE: &str = "the checkpoint is up to date";
+const UP_TO_DATE: &str = "checkpoint brought up to date";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_that_is_started_again_asks_a_real_api_server_for_what_changed_alone() -> Result<()> {

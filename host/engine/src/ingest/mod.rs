@@ -159,7 +159,7 @@ impl Ingest {
             }
             Observation::Bookmark(revision) => self.writer.bookmark(revision),
             Observation::Rewound => {
-                tracing::warn!("the API server's history was set back; all revisions are read again");
+                tracing::warn!("API server's history was rolled back; replacing all pods");
                 self.writer.rewind();
             }
             Observation::Live => self.writer.set_live(),

@@ -34,7 +34,7 @@ const KEEP_ABSENT_MILLIS: u64 = 7 * 24 * 3_600 * 1_000;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Another process has the lock of this file.
-    #[error("{} is used by another podium-host: give each host a directory of its own, or end the other one first", .0.display())]
+    #[error("{} is used by another podium-host: give each host its own directory, or stop the other host first", .0.display())]
     Locked(PathBuf),
     /// The file or the directory cannot be read or written.
     #[error("{} cannot be used: {error}; give a directory that the host can write to", path.display())]
@@ -160,7 +160,7 @@ fn expire(state: &mut State, now_millis: u64) {
         let Some(known) = state.known(number) else { continue };
         if known.absent_since.is_some_and(|since| now_millis.saturating_sub(since) >= KEEP_ABSENT_MILLIS) {
             let (plugin, pods) = (known.id.clone(), state.live.count_of(number));
-            tracing::warn!(%plugin, pods, "was not loaded for a week: the journal forgets which pods it ran on");
+            tracing::warn!(%plugin, pods, "plugin was not loaded for a week; its journal entries are removed");
             state.set_plugin(Some(number), None);
         }
     }
@@ -231,11 +231,11 @@ impl Store {
         match self.compact(journal) {
             Ok(()) => {
                 journal.state.lock().bytes = self.end;
-                tracing::debug!(entries = self.entries, bytes = self.end, "the journal was rewritten");
+                tracing::debug!(entries = self.entries, bytes = self.end, "journal compacted");
             }
             Err(error) => {
                 self.compact_above = self.entries + SLACK;
-                tracing::warn!(file = %self.directory.join(NEXT).display(), %error, "the journal cannot be rewritten");
+                tracing::warn!(file = %self.directory.join(NEXT).display(), %error, "journal compaction failed");
             }
         }
     }

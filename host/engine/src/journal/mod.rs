@@ -231,7 +231,7 @@ impl Journal {
         if before.is_none() {
             tracing::error!(
                 error = why,
-                "the journal cannot be written; runs go on, but deletions during a restart may not be delivered: look at \
+                "journal writes failed; runs continue, but deletions during a restart may not be delivered: check \
                  the disk of --state-dir"
             );
         }
@@ -249,7 +249,7 @@ impl Journal {
         drop(state);
         self.progress.notify_waiters();
         if failed.is_some() {
-            tracing::info!("the journal is written again");
+            tracing::info!("journal writes restored");
         }
     }
 
@@ -270,7 +270,7 @@ impl Journal {
             }
         };
         if tokio::time::timeout(PATIENCE, written).await.is_err() {
-            self.failed("the disk does not answer");
+            self.failed("the disk does not respond");
         }
     }
 }

@@ -128,7 +128,7 @@ impl Recovery {
                 Ok(Some(_)) => {}
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::error!(%error, "the journal cannot be read again: deletions while the host was down are lost");
+                    tracing::error!(%error, "journal recovery failed: deletions while the host was down are lost");
                     break;
                 }
             }

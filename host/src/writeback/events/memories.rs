@@ -116,7 +116,7 @@ impl Memories {
     pub(super) fn drop_one(&mut self, manager: &str) -> EventResult {
         self.dropped += 1;
         if self.dropped.is_power_of_two() {
-            tracing::warn!(manager, dropped = self.dropped, "Events were dropped");
+            tracing::warn!(manager, dropped = self.dropped, "Events dropped");
         }
         EventResult::Dropped
     }

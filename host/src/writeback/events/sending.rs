@@ -85,7 +85,7 @@ impl Events {
         for (manager, memories) in self.memories.lock().iter_mut() {
             let expired = memories.waiting.expired(now);
             for entry in &expired {
-                warn(entry, "it has waited for an hour", "Event was refused");
+                warn(entry, "it has waited for an hour", "Event dropped");
                 memories.drop_one(manager);
             }
             let sender = senders.get(manager);
@@ -139,9 +139,9 @@ impl Events {
             match failure {
                 // The Event keeps its place: the hold is checked before the next attempt.
                 Failure::Held(_) => return,
-                Failure::Refused(message) => warn(entry, &message, "Event was refused"),
+                Failure::Refused(message) => warn(entry, &message, "Event dropped"),
                 Failure::Denied(message) | Failure::Away(message) => {
-                    warn(entry, &message, "Event was not sent and waits");
+                    warn(entry, &message, "Event not sent; will be retried");
                     return self.with(&entry.sender, now, |memories| memories.waiting.failed(entry, now));
                 }
             }
