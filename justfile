@@ -22,7 +22,7 @@ test-cluster *ARGS:
 
 # The property tests of the host with so many cases each
 test-properties CASES="100000":
-    PROPTEST_CASES={{CASES}} cargo test --workspace --lib -- properties encoding:: authz:: wake:: hash_index slot_set persistent_vec
+    PROPTEST_CASES={{CASES}} cargo test --workspace --lib -- properties encoding:: authz:: wake:: hash_index position_set persistent_vec
 
 # The authorization of writes and Events against an independent writing of its rules, with so many random cases
 test-authz CASES="100000000":

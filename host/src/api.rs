@@ -52,7 +52,7 @@ pub struct Api {
 
 /// The time at which a request ends.
 #[derive(Clone, Copy)]
-struct Due {
+struct Deadline {
     at: Instant,
     within: Duration,
 }
@@ -175,12 +175,12 @@ impl Api {
     /// # Errors
     /// See [`ApiError`].
     pub async fn bytes(&self, request: Request<Vec<u8>>) -> Result<Bytes, ApiError> {
-        let due = self.due()?;
+        let deadline = self.deadline()?;
         let (method, uri, began) = (request.method().clone(), request.uri().clone(), Instant::now());
         let pass = self.backpressure.as_ref().map(|backpressure| backpressure.admit(&request, began));
         let pass = pass.transpose().map_err(ApiError::Held)?;
-        let answered = match self.send(request, due).await {
-            Ok(response) => self.collect(response, due).await,
+        let answered = match self.send(request, deadline).await {
+            Ok(response) => self.collect(response, deadline).await,
             Err(error) => Err(error),
         };
         if let Some(pass) = pass {
@@ -207,25 +207,25 @@ impl Api {
     /// # Errors
     /// See [`ApiError`]. The stream itself only returns `Transport` errors.
     pub async fn stream(&self, request: Request<Vec<u8>>) -> Result<Chunks, ApiError> {
-        let response = self.send(request, self.due()?).await?;
+        let response = self.send(request, self.deadline()?).await?;
         let chunks = response.into_body().into_data_stream();
         Ok(Box::pin(chunks.map(|chunk| chunk.map_err(|error| transport(&error)))))
     }
 
-    fn due(&self) -> Result<Due, ApiError> {
+    fn deadline(&self) -> Result<Deadline, ApiError> {
         let now = Instant::now();
         let left = self.end.map_or(Duration::MAX, |end| end.saturating_duration_since(now));
         if left.is_zero() {
             return Err(ApiError::Transport { sent: false, message: "no time is left".to_owned() });
         }
         let within = left.min(self.deadline);
-        Ok(Due { at: now + within, within })
+        Ok(Deadline { at: now + within, within })
     }
 
-    async fn send(&self, request: Request<Vec<u8>>, due: Due) -> Result<Response<Body>, ApiError> {
-        let response = match timeout_at(due.at, self.client.send(request.map(Body::from))).await {
+    async fn send(&self, request: Request<Vec<u8>>, deadline: Deadline) -> Result<Response<Body>, ApiError> {
+        let response = match timeout_at(deadline.at, self.client.send(request.map(Body::from))).await {
             Ok(response) => response.map_err(|error| transport(&error))?,
-            Err(_) => return Err(ApiError::Timeout(due.within)),
+            Err(_) => return Err(ApiError::Timeout(deadline.within)),
         };
         if response.status().is_success() {
             return Ok(response);
@@ -233,18 +233,18 @@ impl Api {
         let code = response.status().as_u16();
         let header = response.headers().get(http::header::RETRY_AFTER).and_then(|value| value.to_str().ok());
         let retry_after = header.and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
-        Err(refusal(code, retry_after, &beginning(response.into_body(), due).await))
+        Err(refusal(code, retry_after, &beginning(response.into_body(), deadline).await))
     }
 
-    async fn collect(&self, response: Response<Body>, due: Due) -> Result<Bytes, ApiError> {
+    async fn collect(&self, response: Response<Body>, deadline: Deadline) -> Result<Bytes, ApiError> {
         let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES);
-        match timeout_at(due.at, body.collect()).await {
+        match timeout_at(deadline.at, body.collect()).await {
             Ok(Ok(body)) => Ok(body.to_bytes()),
             Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
                 Err(ApiError::Malformed(format!("longer than {MAX_ANSWER_BYTES} bytes")))
             }
             Ok(Err(error)) => Err(transport(&*error)),
-            Err(_) => Err(ApiError::Timeout(due.within)),
+            Err(_) => Err(ApiError::Timeout(deadline.within)),
         }
     }
 }
@@ -312,10 +312,10 @@ pub(crate) fn in_query(value: &str) -> PercentEncode<'_> {
 
 /// Returns the first [`MAX_REFUSAL_BYTES`] of an error response's body. If the body cannot be read to its end, it
 /// returns the bytes that arrived, so the error keeps its status code.
-async fn beginning(mut body: Body, due: Due) -> Vec<u8> {
+async fn beginning(mut body: Body, deadline: Deadline) -> Vec<u8> {
     let mut read = Vec::new();
     while read.len() < MAX_REFUSAL_BYTES {
-        let Ok(Some(Ok(frame))) = timeout_at(due.at, body.frame()).await else { break };
+        let Ok(Some(Ok(frame))) = timeout_at(deadline.at, body.frame()).await else { break };
         let Ok(data) = frame.into_data() else { break };
         read.extend_from_slice(&data[..data.len().min(MAX_REFUSAL_BYTES - read.len())]);
     }

@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use crate::wait::{Hopeless, until};
+use crate::wait::{ProbeAborted, until};
 
 /// The number of lines at the end of a log that are shown when a test fails.
 const SHOWN_LINES: usize = 60;
@@ -59,11 +59,11 @@ impl Process {
     }
 
     /// # Errors
-    /// Returns [`Hopeless`] with the end of the log if it has already ended.
+    /// Returns [`ProbeAborted`] with the end of the log if it has already ended.
     pub fn check_running(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
-            Some(status) => Err(Hopeless(format!("{} ended with {status}:\n{}", self.name, self.log_end())).into()),
+            Some(status) => Err(ProbeAborted(format!("{} ended with {status}:\n{}", self.name, self.log_end())).into()),
         }
     }
 

@@ -26,7 +26,7 @@ use tempfile::TempDir;
 const WITHIN: Duration = Duration::from_secs(60);
 
 /// A cluster on a socket, and a directory for files.
-struct Place {
+struct Fixture {
     cluster: Cluster,
     _server: Server,
     directory: TempDir,
@@ -46,7 +46,7 @@ impl Ended {
     }
 }
 
-impl Place {
+impl Fixture {
     async fn new(options: Options) -> Self {
         let cluster = Cluster::start(options).unwrap();
         let server = cluster.listen((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
@@ -115,8 +115,8 @@ fn registrar(more: &str) -> String {
 
 #[tokio::test]
 async fn help_teaches_flags_environment_examples_and_exit_codes() {
-    let place = Place::still().await;
-    let help = place.run(&["--help"]).await;
+    let fixture = Fixture::still().await;
+    let help = fixture.run(&["--help"]).await;
     assert_eq!(help.code, Some(0), "{}", help.stderr);
     let flags = [
         "kubeconfig",
@@ -143,7 +143,7 @@ async fn help_teaches_flags_environment_examples_and_exit_codes() {
 
 #[tokio::test]
 async fn each_mistake_in_a_configuration_is_one_error_that_names_file_and_field_and_exit_code_2() {
-    let place = Place::still().await;
+    let fixture = Fixture::still().await;
     let greedy = plugins::guest_yaml("overreach", "greedy", "").unwrap();
     let mistakes = [
         ("unknown-field.yaml", registrar("  colour: red"), "spec.colour"),
@@ -152,8 +152,8 @@ async fn each_mistake_in_a_configuration_is_one_error_that_names_file_and_field_
         ("no-yaml.yaml", "{".to_owned(), "is not valid YAML"),
     ];
     for (file, text, named) in mistakes {
-        place.write(file, &text);
-        let ended = place.run_with_plugins(&[file]).await;
+        fixture.write(file, &text);
+        let ended = fixture.run_with_plugins(&[file]).await;
         assert_eq!(ended.code, Some(2), "{file}: {}", ended.stderr);
         let [error] = ended.errors()[..] else { unreachable!("{file}: {}", ended.stderr) };
         assert!(error.contains(file) && error.contains(named), "{error}");
@@ -162,14 +162,14 @@ async fn each_mistake_in_a_configuration_is_one_error_that_names_file_and_field_
 
 #[tokio::test]
 async fn a_file_that_is_not_there_and_a_folder_without_configurations_are_one_error_and_exit_code_2() {
-    let place = Place::still().await;
-    fs::create_dir(place.path("empty")).unwrap();
-    place.write("registrar.yaml", &registrar(""));
+    let fixture = Fixture::still().await;
+    fs::create_dir(fixture.path("empty")).unwrap();
+    fixture.write("registrar.yaml", &registrar(""));
     let nowhere = ["--plugins", "registrar.yaml", "--kubeconfig", "nowhere"];
     for (ended, named) in [
-        (place.run_with_plugins(&["nowhere.yaml"]).await, "nowhere.yaml: cannot be read"),
-        (place.run_with_plugins(&["empty"]).await, "empty: no plugin configuration"),
-        (place.run(&nowhere).await, "--kubeconfig nowhere"),
+        (fixture.run_with_plugins(&["nowhere.yaml"]).await, "nowhere.yaml: cannot be read"),
+        (fixture.run_with_plugins(&["empty"]).await, "empty: no plugin configuration"),
+        (fixture.run(&nowhere).await, "--kubeconfig nowhere"),
     ] {
         assert_eq!(ended.code, Some(2), "{}", ended.stderr);
         let [error] = ended.errors()[..] else { unreachable!("{}", ended.stderr) };
@@ -180,10 +180,10 @@ async fn a_file_that_is_not_there_and_a_folder_without_configurations_are_one_er
 
 #[tokio::test]
 async fn a_component_that_is_missing_is_named_and_loaded_when_it_comes_and_with_strict_it_is_exit_code_2() {
-    let place = Place::still().await;
+    let fixture = Fixture::still().await;
     let component = guests::path("registrar").unwrap();
-    place.write("late.yaml", &registrar("").replace(&component.display().to_string(), "late.wasm"));
-    let ended = place.run_with_plugins(&["late.yaml", "--strict"]).await;
+    fixture.write("late.yaml", &registrar("").replace(&component.display().to_string(), "late.wasm"));
+    let ended = fixture.run_with_plugins(&["late.yaml", "--strict"]).await;
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     let [error] = ended.errors()[..] else { unreachable!("{}", ended.stderr) };
     assert!(
@@ -191,10 +191,10 @@ async fn a_component_that_is_missing_is_named_and_loaded_when_it_comes_and_with_
         "{error}"
     );
 
-    let host = place.spawn(&["late.yaml"], &[]).await;
-    embedded::create_pod(&place.cluster, "cart-0", "cart").unwrap();
-    fs::copy(&component, place.path("late.wasm")).unwrap();
-    place.labelled("cart-0").await;
+    let host = fixture.spawn(&["late.yaml"], &[]).await;
+    embedded::create_pod(&fixture.cluster, "cart-0", "cart").unwrap();
+    fs::copy(&component, fixture.path("late.wasm")).unwrap();
+    fixture.labelled("cart-0").await;
     assert!(host.log().contains("late.wasm cannot be read"), "{}", host.log());
     host.terminate().await.unwrap();
 }
@@ -214,16 +214,16 @@ fn importing(name: &str) -> Vec<u8> {
 
 #[tokio::test]
 async fn no_text_of_a_component_or_a_configuration_forges_a_line_of_the_log() {
-    let place = Place::still().await;
+    let fixture = Fixture::still().await;
     let component = guests::path("registrar").unwrap().display().to_string();
     let forged = "2026-11-22T00:00:00.000000Z ERROR podium_host: FORGED";
-    fs::write(place.path("forged.wasm"), importing(&format!("url=<x\n{forged}>"))).unwrap();
-    place.write("import.yaml", &registrar("").replace(&component, "forged.wasm"));
-    place.write("source.yaml", &registrar("").replace(&component, &format!("\"x\\n{forged}\"")));
-    place.write("field.yaml", &registrar(&format!("  \"x\\n{forged}\": 1")));
-    place.write(&format!("x\n{forged}.yaml"), "{");
+    fs::write(fixture.path("forged.wasm"), importing(&format!("url=<x\n{forged}>"))).unwrap();
+    fixture.write("import.yaml", &registrar("").replace(&component, "forged.wasm"));
+    fixture.write("source.yaml", &registrar("").replace(&component, &format!("\"x\\n{forged}\"")));
+    fixture.write("field.yaml", &registrar(&format!("  \"x\\n{forged}\": 1")));
+    fixture.write(&format!("x\n{forged}.yaml"), "{");
     for file in ["import.yaml", "source.yaml", "field.yaml", &format!("x\n{forged}.yaml")] {
-        let ended = place.run_with_plugins(&[file, "--strict"]).await;
+        let ended = fixture.run_with_plugins(&[file, "--strict"]).await;
         assert_eq!(ended.code, Some(2), "{}", ended.stderr);
         assert!(ended.stderr.contains("FORGED"), "{file:?} is named: {}", ended.stderr);
         assert!(!ended.stderr.lines().any(|line| line.starts_with(forged)), "{}", ended.stderr);
@@ -233,13 +233,13 @@ async fn no_text_of_a_component_or_a_configuration_forges_a_line_of_the_log() {
 
 #[tokio::test]
 async fn a_configuration_that_is_no_regular_file_is_an_error_and_does_not_hold_the_start_up() {
-    let place = Place::still().await;
-    fs::create_dir(place.path("pipes")).unwrap();
-    let made = std::process::Command::new("mkfifo").arg(place.path("pipes/a.yaml")).status().unwrap();
+    let fixture = Fixture::still().await;
+    fs::create_dir(fixture.path("pipes")).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(fixture.path("pipes/a.yaml")).status().unwrap();
     assert!(made.success());
-    std::os::unix::fs::symlink("/dev/zero", place.path("endless.yaml")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", fixture.path("endless.yaml")).unwrap();
     for named in ["pipes", "endless.yaml"] {
-        let ended = place.run_with_plugins(&[named]).await;
+        let ended = fixture.run_with_plugins(&[named]).await;
         assert_eq!(ended.code, Some(2), "{}", ended.stderr);
         let [error] = ended.errors()[..] else { unreachable!("{}", ended.stderr) };
         assert!(error.contains("is not a regular file"), "{error}");
@@ -248,8 +248,8 @@ async fn a_configuration_that_is_no_regular_file_is_an_error_and_does_not_hold_t
 
 #[tokio::test]
 async fn an_error_about_a_wrong_flag_names_the_correct_one_and_has_exit_code_2() {
-    let place = Place::still().await;
-    place.write("registrar.yaml", &registrar(""));
+    let fixture = Fixture::still().await;
+    fixture.write("registrar.yaml", &registrar(""));
     for (flag, value, right) in [
         ("--log-level", "loud", "error, warn, info, debug, trace"),
         ("--log-format", "xml", "text or json"),
@@ -258,7 +258,7 @@ async fn an_error_about_a_wrong_flag_names_the_correct_one_and_has_exit_code_2()
         ("--namespace", "Bad Name", "must consist of lower case letters"),
         ("--colour", "red", "--help"),
     ] {
-        let ended = place.run_with_plugins(&["registrar.yaml", flag, value]).await;
+        let ended = fixture.run_with_plugins(&["registrar.yaml", flag, value]).await;
         assert_eq!(ended.code, Some(2), "{flag}: {}", ended.stderr);
         assert!(ended.stderr.contains(right), "{flag}: {}", ended.stderr);
     }
@@ -266,11 +266,11 @@ async fn an_error_about_a_wrong_flag_names_the_correct_one_and_has_exit_code_2()
 
 #[tokio::test]
 async fn a_plugin_that_may_write_pruned_annotations_is_named_once_for_each() {
-    let place = Place::still().await;
-    place.write("registrar.yaml", &registrar(""));
+    let fixture = Fixture::still().await;
+    fixture.write("registrar.yaml", &registrar(""));
     let nowhere = ["--plugins", "registrar.yaml", "--kubeconfig", "nowhere", "--prune-annotations"];
     for (keys, warned) in [("guests.example/a,other.example/b,guests.example/c", 2), ("", 0)] {
-        let ended = place.run(&[&nowhere[..], &[keys]].concat()).await;
+        let ended = fixture.run(&[&nowhere[..], &[keys]].concat()).await;
         let warnings: Vec<_> = ended.stderr.lines().filter(|line| line.contains(" WARN ")).collect();
         assert_eq!(warnings.len(), warned, "{}", ended.stderr);
         assert!(
@@ -281,8 +281,8 @@ async fn a_plugin_that_may_write_pruned_annotations_is_named_once_for_each() {
 
 #[tokio::test]
 async fn a_port_in_use_is_exit_code_2_and_one_error_that_names_address_and_flag() {
-    let place = Place::still().await;
-    place.write("registrar.yaml", &registrar(""));
+    let fixture = Fixture::still().await;
+    fixture.write("registrar.yaml", &registrar(""));
     let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = taken.local_addr().unwrap().to_string();
     for (flag, other) in [
@@ -290,7 +290,7 @@ async fn a_port_in_use_is_exit_code_2_and_one_error_that_names_address_and_flag(
         ("--metrics-bind-address", "--health-probe-bind-address"),
     ] {
         let arguments = ["--kubeconfig", "kubeconfig", "--plugins", "registrar.yaml", flag, &address, other, "0"];
-        let ended = place.run(&arguments).await;
+        let ended = fixture.run(&arguments).await;
         assert_eq!(ended.code, Some(2), "{}", ended.stderr);
         let [error] = ended.errors()[..] else { unreachable!("{}", ended.stderr) };
         assert!(error.contains(&address) && error.contains(flag), "{error}");
@@ -301,18 +301,18 @@ async fn a_port_in_use_is_exit_code_2_and_one_error_that_names_address_and_flag(
 
 #[tokio::test]
 async fn a_bad_plugin_does_not_stop_the_good_ones_unless_strict_says_so() {
-    let place = Place::still().await;
-    place.write("bad.yaml", &registrar("  colour: red").replace("name: registrar", "name: bad"));
-    place.write("greedy.yaml", &plugins::guest_yaml("overreach", "greedy", "").unwrap());
-    place.write("registrar.yaml", &registrar(""));
+    let fixture = Fixture::still().await;
+    fixture.write("bad.yaml", &registrar("  colour: red").replace("name: registrar", "name: bad"));
+    fixture.write("greedy.yaml", &plugins::guest_yaml("overreach", "greedy", "").unwrap());
+    fixture.write("registrar.yaml", &registrar(""));
     for bad in ["bad.yaml", "greedy.yaml"] {
-        let ended = place.run_with_plugins(&[bad, "registrar.yaml", "--strict"]).await;
+        let ended = fixture.run_with_plugins(&[bad, "registrar.yaml", "--strict"]).await;
         assert_eq!((ended.code, ended.errors().len()), (Some(2), 1), "{bad}: {}", ended.stderr);
     }
 
-    let host = place.spawn(&["bad.yaml", "greedy.yaml", "registrar.yaml"], &[]).await;
-    embedded::create_pod(&place.cluster, "cart-0", "cart").unwrap();
-    place.labelled("cart-0").await;
+    let host = fixture.spawn(&["bad.yaml", "greedy.yaml", "registrar.yaml"], &[]).await;
+    embedded::create_pod(&fixture.cluster, "cart-0", "cart").unwrap();
+    fixture.labelled("cart-0").await;
     let log = host.log();
     assert_eq!(log.lines().filter(|line| line.contains(" ERROR ")).count(), 2, "{log}");
     let metrics = host.get("/metrics").await.unwrap();
@@ -333,15 +333,15 @@ const POLICY: &str = "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec:\n  \
 
 #[tokio::test]
 async fn a_plugin_beyond_the_policy_is_refused_and_the_others_run() {
-    let place = Place::still().await;
-    place.write("policy.yaml", POLICY);
-    place.write("greedy.yaml", &registrar("  limits: { writes: 21 }").replace("name: registrar", "name: greedy"));
+    let fixture = Fixture::still().await;
+    fixture.write("policy.yaml", POLICY);
+    fixture.write("greedy.yaml", &registrar("  limits: { writes: 21 }").replace("name: registrar", "name: greedy"));
     let of_shop = registrar("").replace("Cluster", "").replace("name: registrar", "name: tidy, namespace: shop");
-    place.write("excluded.yaml", &of_shop);
-    place.write("registrar.yaml", &registrar(""));
+    fixture.write("excluded.yaml", &of_shop);
+    fixture.write("registrar.yaml", &registrar(""));
     let files = ["greedy.yaml", "excluded.yaml", "registrar.yaml"];
-    let policy = place.path("policy.yaml").display().to_string();
-    let ended = place.run_with_plugins(&[&files[..], &["--policy", &policy, "--strict"]].concat()).await;
+    let policy = fixture.path("policy.yaml").display().to_string();
+    let ended = fixture.run_with_plugins(&[&files[..], &["--policy", &policy, "--strict"]].concat()).await;
     let [greedy, excluded] = ended.errors()[..] else { unreachable!("{}", ended.stderr) };
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     let named = [
@@ -354,9 +354,9 @@ async fn a_plugin_beyond_the_policy_is_refused_and_the_others_run() {
         excluded.contains("plugins of namespace shop are excluded") && excluded.contains("namespaces.shop.excluded")
     );
 
-    let host = place.spawn(&files, &["--policy", &policy]).await;
-    embedded::create_pod(&place.cluster, "cart-0", "cart").unwrap();
-    place.labelled("cart-0").await;
+    let host = fixture.spawn(&files, &["--policy", &policy]).await;
+    embedded::create_pod(&fixture.cluster, "cart-0", "cart").unwrap();
+    fixture.labelled("cart-0").await;
     let (metrics, ready) = (host.get("/metrics").await.unwrap(), host.get("/readyz?verbose").await.unwrap());
     for (name, runs) in [("registrar", 1), ("greedy", 0), ("shop/tidy", 0)] {
         let line = format!(r#"podium_plugin_ready{{controller="{name}"}} {runs}"#);
@@ -370,15 +370,15 @@ async fn a_plugin_beyond_the_policy_is_refused_and_the_others_run() {
 
 #[tokio::test]
 async fn a_policy_that_cannot_be_used_ends_the_host_with_all_its_mistakes_and_exit_code_2() {
-    let place = Place::still().await;
-    place.write("registrar.yaml", &registrar(""));
-    place.write("broken.yaml", &POLICY.replace("writes: 20", "writes: many, reads: 1").replace("true", "yes please"));
+    let fixture = Fixture::still().await;
+    fixture.write("registrar.yaml", &registrar(""));
+    fixture.write("broken.yaml", &POLICY.replace("writes: 20", "writes: many, reads: 1").replace("true", "yes please"));
     for (file, mistakes) in [
         ("nowhere.yaml", &["--policy nowhere.yaml: cannot be read: "][..]),
         ("registrar.yaml", &["metadata: is not a known field", "kind: must be Policy"]),
         ("broken.yaml", &["limits.reads: is not", "limits.writes: must be a whole", "shop.excluded: must be true or"]),
     ] {
-        let ended = place.run_with_plugins(&["registrar.yaml", "--policy", file]).await;
+        let ended = fixture.run_with_plugins(&["registrar.yaml", "--policy", file]).await;
         let errors = ended.errors();
         assert_eq!((ended.code, errors.len() >= mistakes.len()), (Some(2), true), "{}", ended.stderr);
         for mistake in mistakes {
@@ -389,16 +389,16 @@ async fn a_policy_that_cannot_be_used_ends_the_host_with_all_its_mistakes_and_ex
 
 #[tokio::test]
 async fn a_suspended_plugin_does_not_run_and_leaves_the_host_ready() {
-    let place = Place::still().await;
+    let fixture = Fixture::still().await;
     // Its component is missing, which would otherwise be an error.
     let component = guests::path("registrar").unwrap().display().to_string();
     let suspended =
         registrar("  suspend: true").replace("name: registrar", "name: idle").replace(&component, "no.wasm");
-    place.write("idle.yaml", &suspended);
-    place.write("registrar.yaml", &registrar(""));
-    let host = place.spawn(&["idle.yaml", "registrar.yaml"], &[]).await;
-    embedded::create_pod(&place.cluster, "cart-0", "cart").unwrap();
-    place.labelled("cart-0").await;
+    fixture.write("idle.yaml", &suspended);
+    fixture.write("registrar.yaml", &registrar(""));
+    let host = fixture.spawn(&["idle.yaml", "registrar.yaml"], &[]).await;
+    embedded::create_pod(&fixture.cluster, "cart-0", "cart").unwrap();
+    fixture.labelled("cart-0").await;
     let (metrics, ready) = (host.get("/metrics").await.unwrap(), host.get("/readyz?verbose").await.unwrap());
     for (metric, idle, registrar) in [("podium_plugin_suspended", 1, 0), ("podium_plugin_ready", 0, 1)] {
         for (name, value) in [("idle", idle), ("registrar", registrar)] {
@@ -416,12 +416,12 @@ async fn a_suspended_plugin_does_not_run_and_leaves_the_host_ready() {
 async fn json_logs_are_one_object_a_line_and_sigterm_ends_with_exit_code_0() {
     // The smallest API server that the host supports.
     let options = Options { simulate: false, only: vec!["pods".into()], ..Options::default() };
-    let place = Place::new(options).await;
-    place.write("registrar.yaml", &registrar(""));
-    embedded::create_pod(&place.cluster, "cart-0", "cart").unwrap();
+    let fixture = Fixture::new(options).await;
+    fixture.write("registrar.yaml", &registrar(""));
+    embedded::create_pod(&fixture.cluster, "cart-0", "cart").unwrap();
     let json = ["--log-format", "json", "--log-level", "info,podium=debug"];
-    let host = place.spawn(&["registrar.yaml"], &json).await;
-    place.labelled("cart-0").await;
+    let host = fixture.spawn(&["registrar.yaml"], &json).await;
+    fixture.labelled("cart-0").await;
     until("the run in the log", WITHIN, async || {
         ensure!(host.log().contains("\"ran\""));
         Ok(())
@@ -444,41 +444,41 @@ async fn json_logs_are_one_object_a_line_and_sigterm_ends_with_exit_code_0() {
 
 #[tokio::test]
 async fn a_second_host_on_a_state_directory_is_one_error_that_names_it_and_exit_code_2() {
-    let place = Place::still().await;
-    place.write("registrar.yaml", &registrar(""));
-    let host = place.spawn(&["registrar.yaml"], &["--state-dir", place.path("state").to_str().unwrap()]).await;
-    let ended = place.run_with_plugins(&["registrar.yaml", "--state-dir", "state"]).await;
+    let fixture = Fixture::still().await;
+    fixture.write("registrar.yaml", &registrar(""));
+    let host = fixture.spawn(&["registrar.yaml"], &["--state-dir", fixture.path("state").to_str().unwrap()]).await;
+    let ended = fixture.run_with_plugins(&["registrar.yaml", "--state-dir", "state"]).await;
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     let [error] = ended.errors()[..] else { unreachable!("{}", ended.stderr) };
     assert!(error.contains("--state-dir state is used by another podium-host"), "{error}");
     assert!(!host.log().contains("no --state-dir"));
     assert!(host.terminate().await.unwrap().success());
-    let host = place.spawn(&["registrar.yaml"], &[]).await;
+    let host = fixture.spawn(&["registrar.yaml"], &[]).await;
     assert!(host.log().contains("no --state-dir: deletions of pods while the host is down are not delivered"));
 }
 
 #[tokio::test]
 async fn a_state_directory_of_another_cluster_is_one_error_that_names_both_and_exit_code_2() {
-    let place = Place::still().await;
-    place.write("registrar.yaml", &registrar(""));
-    let state = place.path("state");
+    let fixture = Fixture::still().await;
+    fixture.write("registrar.yaml", &registrar(""));
+    let state = fixture.path("state");
     let arguments = ["--state-dir", state.to_str().unwrap()];
-    embedded::create_pod(&place.cluster, "cart-0", "cart").unwrap();
-    let host = place.spawn(&["registrar.yaml"], &arguments).await;
-    place.labelled("cart-0").await;
+    embedded::create_pod(&fixture.cluster, "cart-0", "cart").unwrap();
+    let host = fixture.spawn(&["registrar.yaml"], &arguments).await;
+    fixture.labelled("cart-0").await;
     assert!(host.terminate().await.unwrap().success());
 
-    let other = Place::new(Options { simulate: false, seed: 2, ..Options::default() }).await;
+    let other = Fixture::new(Options { simulate: false, seed: 2, ..Options::default() }).await;
     other.write("registrar.yaml", &registrar(""));
     let ended = other.run_with_plugins(&[&["registrar.yaml"], &arguments[..]].concat()).await;
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     let [error] = ended.errors()[..] else { unreachable!("{}", ended.stderr) };
     assert!(error.contains("--state-dir") && error.contains("is of another cluster"), "{error}");
-    let uid = async |place: &Place| {
-        let namespaces = kube::Api::<Namespace>::all(kube::Client::new(place.cluster.service(), "default"));
+    let uid = async |fixture: &Fixture| {
+        let namespaces = kube::Api::<Namespace>::all(kube::Client::new(fixture.cluster.service(), "default"));
         namespaces.get("kube-system").await.unwrap().metadata.uid.unwrap()
     };
-    for uid in [uid(&place).await, uid(&other).await] {
+    for uid in [uid(&fixture).await, uid(&other).await] {
         assert!(error.contains(&uid), "{uid}: {error}");
     }
 }
@@ -487,11 +487,11 @@ async fn a_state_directory_of_another_cluster_is_one_error_that_names_both_and_e
 async fn a_host_without_the_right_to_read_kube_system_says_so_and_goes_on() {
     // The smallest API server that the host supports.
     let options = Options { simulate: false, only: vec!["pods".into()], ..Options::default() };
-    let place = Place::new(options).await;
-    place.write("registrar.yaml", &registrar(""));
-    embedded::create_pod(&place.cluster, "cart-0", "cart").unwrap();
-    let host = place.spawn(&["registrar.yaml"], &["--state-dir", place.path("state").to_str().unwrap()]).await;
-    place.labelled("cart-0").await;
+    let fixture = Fixture::new(options).await;
+    fixture.write("registrar.yaml", &registrar(""));
+    embedded::create_pod(&fixture.cluster, "cart-0", "cart").unwrap();
+    let host = fixture.spawn(&["registrar.yaml"], &["--state-dir", fixture.path("state").to_str().unwrap()]).await;
+    fixture.labelled("cart-0").await;
     assert!(host.log().contains("the cluster is not identified"), "{}", host.log());
     assert!(host.terminate().await.unwrap().success());
 }
@@ -499,36 +499,36 @@ async fn a_host_without_the_right_to_read_kube_system_says_so_and_goes_on() {
 #[tokio::test]
 async fn a_host_that_is_killed_delivers_after_its_restart_every_deletion_of_a_pod_that_its_plugin_ran_on() {
     const PODS: usize = 60;
-    let place = Place::still().await;
-    let register = embedded::create_pod(&place.cluster, "register", "register").unwrap();
-    place.write("registrar.yaml", &registrar(&format!("  config: {{ register: {register} }}")));
-    let state = place.path("state");
+    let fixture = Fixture::still().await;
+    let register = embedded::create_pod(&fixture.cluster, "register", "register").unwrap();
+    fixture.write("registrar.yaml", &registrar(&format!("  config: {{ register: {register} }}")));
+    let state = fixture.path("state");
     let arguments = ["--state-dir", state.to_str().unwrap()];
     let names: Vec<_> = (0..PODS).map(|index| format!("cart-{index}")).collect();
     let mut ran = BTreeSet::new();
     // Killed after its work, and during it.
     for at_least in [PODS, 1, PODS / 3, PODS / 2] {
-        let host = place.spawn(&["registrar.yaml"], &arguments).await;
+        let host = fixture.spawn(&["registrar.yaml"], &arguments).await;
         for name in &names {
-            embedded::create_pod(&place.cluster, name, "cart").unwrap();
+            embedded::create_pod(&fixture.cluster, name, "cart").unwrap();
         }
         until("runs", WITHIN, async || {
-            let labelled = place.labels().await?;
+            let labelled = fixture.labels().await?;
             ensure!(labelled.len() >= at_least, "{} of {at_least}", labelled.len());
             Ok(())
         })
         .await
         .unwrap();
         host.kill().await.unwrap();
-        ran.extend(place.labels().await.unwrap());
+        ran.extend(fixture.labels().await.unwrap());
         for name in &names {
-            embedded::delete_pod(&place.cluster, name).await.unwrap();
+            embedded::delete_pod(&fixture.cluster, name).await.unwrap();
         }
         ran.remove(&register);
     }
-    let host = place.spawn(&["registrar.yaml"], &arguments).await;
+    let host = fixture.spawn(&["registrar.yaml"], &arguments).await;
     until("every deletion", WITHIN, async || {
-        let noted = embedded::annotations(&place.cluster, "register").await?;
+        let noted = embedded::annotations(&fixture.cluster, "register").await?;
         let missing: Vec<_> =
             ran.iter().filter(|uid| !noted.contains_key(&format!("guests.example/deleted-{uid}"))).collect();
         ensure!(missing.is_empty(), "{} of {} are missing: {missing:?}", missing.len(), ran.len());
@@ -540,7 +540,7 @@ async fn a_host_that_is_killed_delivers_after_its_restart_every_deletion_of_a_po
     assert!(ran.len() >= PODS + PODS / 3 + PODS / 2, "{} runs say little", ran.len());
     assert!(host.terminate().await.unwrap().success());
 
-    let host = place.spawn(&["registrar.yaml"], &arguments).await;
+    let host = fixture.spawn(&["registrar.yaml"], &arguments).await;
     until("the run on the register", WITHIN, async || {
         ensure!(host.metric("controller_runtime_reconcile_total", &[]).await? >= 1.0);
         Ok(())

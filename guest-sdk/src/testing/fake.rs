@@ -51,7 +51,7 @@ pub(super) struct Fake {
     staged: Vec<Staged>,
     staged_events: Vec<(PodKey, Event)>,
     /// Events that the API server has, and when this host last sent them; `None` for Events from before a restart.
-    said: BTreeMap<Said, Option<Timestamp>>,
+    sent_events: BTreeMap<EventIdentity, Option<Timestamp>>,
     pub(super) writes: Vec<Write>,
     pub(super) events: Vec<Emitted>,
     pub(super) reports: Vec<WriteReport>,
@@ -69,7 +69,7 @@ pub(super) struct Gone {
 }
 
 /// Identifies an Event: the Pod's uid, whether it is a warning, reason, action and note.
-type Said = (String, bool, String, String, String);
+type EventIdentity = (String, bool, String, String, String);
 
 #[derive(Debug)]
 struct Staged {
@@ -97,7 +97,7 @@ impl Fake {
             subject: None,
             staged: Vec::new(),
             staged_events: Vec::new(),
-            said: BTreeMap::new(),
+            sent_events: BTreeMap::new(),
             writes: Vec::new(),
             events: Vec::new(),
             reports: Vec::new(),
@@ -257,7 +257,7 @@ impl Fake {
         // Events are sent with changes, or by themselves if there were no writes.
         if reports.is_empty() || reports.iter().any(|report| report.result == WriteResult::Applied) {
             for (target, event) in events {
-                self.say(&target, event);
+                self.send_event(&target, event);
             }
         }
         self.reports.extend(reports.clone());
@@ -271,14 +271,14 @@ impl Fake {
     }
 
     /// Sends a new Event. A repeat is counted, and costs a request every 6 minutes.
-    fn say(&mut self, target: &PodKey, event: Event) {
+    fn send_event(&mut self, target: &PodKey, event: Event) {
         let warning = event.event_type == EventType::Warning;
-        let said = (target.uid.clone(), warning, event.reason.clone(), event.action.clone(), event.note.clone());
+        let identity = (target.uid.clone(), warning, event.reason.clone(), event.action.clone(), event.note.clone());
         let due = |sent: &Option<Timestamp>| sent.is_some_and(|sent| self.now.since(sent) >= SERIES);
-        let sent = self.said.get(&said).is_none_or(due);
+        let sent = self.sent_events.get(&identity).is_none_or(due);
         // After a restart the host finds that the API server has the Event, and starts a new count.
-        if sent || self.said.get(&said) == Some(&None) {
-            self.said.insert(said, Some(self.now));
+        if sent || self.sent_events.get(&identity) == Some(&None) {
+            self.sent_events.insert(identity, Some(self.now));
         }
         if sent {
             self.events.push(Emitted { pod: pod_name(target), event });
@@ -303,7 +303,7 @@ impl Fake {
     pub(super) fn restart(&mut self) {
         self.state.clear();
         self.gone.values_mut().for_each(|gone| gone.last = None);
-        self.said.values_mut().for_each(|sent| *sent = None);
+        self.sent_events.values_mut().for_each(|sent| *sent = None);
     }
 
     pub(super) fn drop_staged(&mut self) {

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// The identity of a stored object.
-type Place = (Arc<Kind>, Key);
+type ObjectId = (Arc<Kind>, Key);
 
 /// Runs until the cluster stops.
 pub(crate) async fn run(core: Arc<Core>) {
@@ -52,7 +52,7 @@ impl Collector {
     fn round(&mut self, state: &mut State, core: &Core) {
         let kinds = state.kinds.stored();
         let mut dead: BTreeSet<String> = BTreeSet::new();
-        let mut suspects: Vec<Place> = Vec::new();
+        let mut suspects: Vec<ObjectId> = Vec::new();
         if std::mem::replace(&mut self.epoch, state.store.epoch()) != self.epoch {
             self.seen = 0;
         }
@@ -131,7 +131,7 @@ fn waits_for_collector(object: &Value) -> bool {
 }
 
 /// Removes the reference to the deleted owner from its dependents, which stay.
-fn orphan(state: &mut State, core: &Core, dependents: &[Place], uid: &str) {
+fn orphan(state: &mut State, core: &Core, dependents: &[ObjectId], uid: &str) {
     for (kind, key) in dependents {
         let released = write::update(state, &write_of(core, kind), key, |old| {
             let mut kept = old.clone();
@@ -144,7 +144,7 @@ fn orphan(state: &mut State, core: &Core, dependents: &[Place], uid: &str) {
     }
 }
 
-fn places(state: &State, kinds: &[Arc<Kind>], fits: impl Fn(&Value) -> bool) -> Vec<Place> {
+fn places(state: &State, kinds: &[Arc<Kind>], fits: impl Fn(&Value) -> bool) -> Vec<ObjectId> {
     let mut found = Vec::new();
     for kind in kinds {
         let objects = state.store.iter(&kind.resource(), None).filter(|(_, object)| fits(object));

@@ -126,7 +126,7 @@ fn never() -> BoxFuture<'static, io::Result<()>> {
 mod tests {
     use std::{cell::Cell, os::unix::fs::MetadataExt, path::Path};
 
-    use podium_engine::journal::{self, Account, Found, Opened};
+    use podium_engine::journal::{self, Found, Opened, PluginEntries};
     use podium_pods::model::{PluginId, PodKey};
 
     use super::*;
@@ -150,7 +150,7 @@ mod tests {
         PodKey::new("shop", name, &format!("{name}-uid"))
     }
 
-    fn account(journal: &Arc<Journal>) -> Account {
+    fn account(journal: &Arc<Journal>) -> PluginEntries {
         journal.account(&PluginId { namespace: Some("shop".into()), name: "tidy".into() })
     }
 

@@ -171,10 +171,10 @@ impl Collector for Figures {
         let wrote: Vec<_> = plugins.iter().filter(|(_, status)| status.event_to_write.count() > 0).cloned().collect();
         histogram(encoder, &wrote, "podium_event_to_write", write, |status| &status.event_to_write)?;
         let cache = cache();
-        alone(encoder, "podium_cache_pods", "Pods in the cache", i64::try_from(cache.pods).unwrap_or(i64::MAX))?;
+        unlabelled(encoder, "podium_cache_pods", "Pods in the cache", i64::try_from(cache.pods).unwrap_or(i64::MAX))?;
         let revision = i64::try_from(cache.revision).unwrap_or(i64::MAX);
-        alone(encoder, "podium_cache_revision", "The newest observed revision", revision)?;
-        alone(encoder, "podium_cache_stale", "1 while the watch is interrupted", cache.stale.into())?;
+        unlabelled(encoder, "podium_cache_revision", "The newest observed revision", revision)?;
+        unlabelled(encoder, "podium_cache_stale", "1 while the watch is interrupted", cache.stale.into())?;
         let help = "Log lines dropped because standard error was not read in time";
         let mut lines = encoder.encode_descriptor("podium_log_dropped_lines", help, None, MetricType::Counter)?;
         for source in Source::ALL {
@@ -194,12 +194,12 @@ impl Collector for Figures {
 fn encode_journal(encoder: &mut DescriptorEncoder<'_>, journal: JournalFigures) -> fmt::Result {
     let figure = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
     let entries = "Pairs of a plugin and a Pod on which it ran";
-    alone(encoder, "podium_journal_entries", entries, figure(journal.entries))?;
+    unlabelled(encoder, "podium_journal_entries", entries, figure(journal.entries))?;
     let pending = "Deletions that have not settled for a plugin that ran on the Pod";
-    alone(encoder, "podium_journal_pending_deletions", pending, figure(journal.pending_deletions))?;
+    unlabelled(encoder, "podium_journal_pending_deletions", pending, figure(journal.pending_deletions))?;
     let bytes = i64::try_from(journal.bytes).unwrap_or(i64::MAX);
-    alone(encoder, "podium_journal_bytes", "Length of the journal's file", bytes)?;
-    alone(encoder, "podium_journal_failing", "1 while the journal cannot be written", journal.failing.into())?;
+    unlabelled(encoder, "podium_journal_bytes", "Length of the journal's file", bytes)?;
+    unlabelled(encoder, "podium_journal_failing", "1 while the journal cannot be written", journal.failing.into())?;
     let dropped = ConstCounter::new(journal.dropped_entries);
     let help = "Entries that were not recorded because too many waited for the disk";
     dropped.encode(encoder.encode_descriptor("podium_journal_dropped_entries", help, None, MetricType::Counter)?)
@@ -207,14 +207,14 @@ fn encode_journal(encoder: &mut DescriptorEncoder<'_>, journal: JournalFigures) 
 
 fn encode_checkpoint(encoder: &mut DescriptorEncoder<'_>, checkpoint: CheckpointFigures) -> fmt::Result {
     let failing = "1 if the last attempt to write the checkpoint failed";
-    alone(encoder, "podium_checkpoint_failing", failing, checkpoint.failing.into())?;
+    unlabelled(encoder, "podium_checkpoint_failing", failing, checkpoint.failing.into())?;
     let saved = ConstGauge::new(checkpoint.saved_millis.unwrap_or_default() as f64 / 1_000.0);
     let (name, help) =
         ("podium_checkpoint_last_success_timestamp", "When the checkpoint was last written; 0 before that");
     saved.encode(encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Gauge)?)
 }
 
-fn alone(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: i64) -> fmt::Result {
+fn unlabelled(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: i64) -> fmt::Result {
     let gauge = ConstGauge::new(value);
     gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
 }

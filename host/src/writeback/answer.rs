@@ -14,7 +14,7 @@ use crate::api::ApiError;
 
 /// The meaning of an error for its write.
 #[derive(Debug, PartialEq)]
-pub(super) enum Verdict {
+pub(super) enum ErrorClass {
     /// The result, and how long the API server asks to wait before the next attempt.
     Final(WriteResult, Option<Duration>),
     /// Nothing was sent, and nothing more will be sent in this run.
@@ -29,34 +29,34 @@ pub(super) enum Verdict {
 }
 
 /// Returns the meaning of an error. The cases follow the API server's responses, verified with 1.36.
-pub(super) fn judge(request: &Request, error: &ApiError) -> Verdict {
+pub(super) fn classify(request: &Request, error: &ApiError) -> ErrorClass {
     let ApiError::Status { code, reason: _, object, message, causes, retry_after } = error else {
         return match error {
-            ApiError::Transport { sent: false, .. } => Verdict::Unreachable,
-            ApiError::Held(wait) => Verdict::Busy(Some(*wait)),
-            _ => Verdict::Ambiguous,
+            ApiError::Transport { sent: false, .. } => ErrorClass::Unreachable,
+            ApiError::Held(wait) => ErrorClass::Busy(Some(*wait)),
+            _ => ErrorClass::Ambiguous,
         };
     };
     let shown = || message.clone();
     // The response names no object: the path is missing and not the object. In a built-in group it is a Status too.
     if let Some(written) = request.object().filter(|_| *code == 404 && object.is_none()) {
-        return Verdict::Final(WriteResult::Invalid(unserved(written)), *retry_after);
+        return ErrorClass::Final(WriteResult::Invalid(unserved(written)), *retry_after);
     }
     let names_uid = causes.iter().any(|cause| cause.field == "metadata.uid");
     let removal = matches!(request, Request::Delete { .. } | Request::Evict { .. } | Request::DeleteObject { .. });
     let result = match code {
         422 if names_uid => WriteResult::Gone,
-        409 if removal => return Verdict::Contested,
+        409 if removal => return ErrorClass::Contested,
         409 if error.has_cause("FieldManagerConflict") => WriteResult::OwnedByOther(shown()),
         409 => WriteResult::Conflict,
         // An apply creates the object, so the namespace is missing.
         404 if matches!(request, Request::Apply { .. }) => WriteResult::Invalid(shown()),
         404 => WriteResult::Gone,
         // The server gave up reading the request, or claims so.
-        408 => return Verdict::Ambiguous,
+        408 => return ErrorClass::Ambiguous,
         429 if error.has_cause("DisruptionBudget") => WriteResult::Blocked(shown()),
         429 if error.is_about_the_object() => WriteResult::Forbidden(shown()),
-        429 => return Verdict::Busy(*retry_after),
+        429 => return ErrorClass::Busy(*retry_after),
         401 | 403 => WriteResult::Forbidden(shown()),
         400..=499 => WriteResult::Invalid(shown()),
         // Two budgets match the Pod, or its budget could not be decremented. This is checked before the deletion, and
@@ -64,9 +64,9 @@ pub(super) fn judge(request: &Request, error: &ApiError) -> Verdict {
         500.. if matches!(request, Request::Evict { .. }) && message.contains("PodDisruptionBudget") => {
             WriteResult::Blocked(shown())
         }
-        _ => return Verdict::Ambiguous,
+        _ => return ErrorClass::Ambiguous,
     };
-    Verdict::Final(result, *retry_after)
+    ErrorClass::Final(result, *retry_after)
 }
 
 fn unserved(object: &ObjectRef) -> String {

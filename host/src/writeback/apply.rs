@@ -10,7 +10,7 @@ use podium_pods::{
 };
 
 use super::{
-    answer::{self, Verdict},
+    answer::{self, ErrorClass},
     http,
     objects::Objects,
     plan::{Request, Subject},
@@ -54,7 +54,7 @@ impl<'a> Delivery<'a> {
             Subject::Object(_) => {
                 let (result, wrote) = self.objects.send(self.api, self.sender, &mut request).await;
                 sent.requests += u32::from(wrote);
-                result.unwrap_or_else(|verdict| self.failed(verdict, sent))
+                result.unwrap_or_else(|class| self.failed(class, sent))
             }
         };
         match &result {
@@ -65,23 +65,23 @@ impl<'a> Delivery<'a> {
         result
     }
 
-    fn failed(&mut self, verdict: Verdict, sent: &mut Sent) -> WriteResult {
-        match verdict {
-            Verdict::Final(result, retry_after) => {
+    fn failed(&mut self, class: ErrorClass, sent: &mut Sent) -> WriteResult {
+        match class {
+            ErrorClass::Final(result, retry_after) => {
                 wait(sent, retry_after);
                 result
             }
-            Verdict::Unreachable => {
+            ErrorClass::Unreachable => {
                 self.cut_off = true;
                 WriteResult::NotSent
             }
-            Verdict::Busy(retry_after) => {
+            ErrorClass::Busy(retry_after) => {
                 self.cut_off = true;
                 wait(sent, retry_after);
                 WriteResult::NotSent
             }
-            Verdict::Contested => WriteResult::Conflict,
-            Verdict::Ambiguous => {
+            ErrorClass::Contested => WriteResult::Conflict,
+            ErrorClass::Ambiguous => {
                 self.cut_off = true;
                 WriteResult::Unknown
             }
@@ -109,10 +109,10 @@ impl<'a> Delivery<'a> {
                 written(self.pod(&answer), key, sent);
                 WriteResult::Applied
             }
-            Err(error) => match answer::judge(request, &error) {
-                Verdict::Ambiguous => self.look(key, request, sent).await,
-                Verdict::Contested => self.who(key).await,
-                verdict => self.failed(verdict, sent),
+            Err(error) => match answer::classify(request, &error) {
+                ErrorClass::Ambiguous => self.read_back(key, request, sent).await,
+                ErrorClass::Contested => self.check_uid(key).await,
+                class => self.failed(class, sent),
             },
         };
         let shown = match result {
@@ -125,7 +125,7 @@ impl<'a> Delivery<'a> {
     }
 
     /// The read after a contested removal. If it fails, the result is the refusal.
-    async fn who(&self, key: &PodKey) -> WriteResult {
+    async fn check_uid(&self, key: &PodKey) -> WriteResult {
         let Ok(wire) = http::get_pod(key) else { return WriteResult::Conflict };
         match self.api.json(wire).await {
             Ok(answer) => answer::contested(answer["metadata"]["uid"].as_str(), &key.uid),
@@ -139,8 +139,8 @@ impl<'a> Delivery<'a> {
     }
 
     /// The read after a lost response.
-    async fn look(&mut self, key: &PodKey, request: &Request, sent: &mut Sent) -> WriteResult {
-        let Ok(wire) = http::get_pod(key) else { return self.failed(Verdict::Ambiguous, sent) };
+    async fn read_back(&mut self, key: &PodKey, request: &Request, sent: &mut Sent) -> WriteResult {
+        let Ok(wire) = http::get_pod(key) else { return self.failed(ErrorClass::Ambiguous, sent) };
         let result = match self.api.bytes(wire).await {
             Ok(answer) => match self.pod(&answer).zip(answer::annotations(&answer).ok()) {
                 Some((pod, annotations)) => {
@@ -156,7 +156,7 @@ impl<'a> Delivery<'a> {
             Err(_) => WriteResult::Unknown,
         };
         match result {
-            WriteResult::Unknown => self.failed(Verdict::Ambiguous, sent),
+            WriteResult::Unknown => self.failed(ErrorClass::Ambiguous, sent),
             result => result,
         }
     }

@@ -30,7 +30,7 @@ use memories::{Memories, Step};
 use parking_lot::Mutex;
 use podium_engine::ports::{Sender, Sent};
 use podium_pods::model::{Event, EventResult, EventType};
-use requests::{Failure, repeat, say};
+use requests::{Failure, create, repeat};
 use tokio::{sync::Notify, time::Instant};
 
 use super::waiting::Entry;
@@ -78,15 +78,15 @@ impl Events {
                 Step::Nothing => continue,
                 Step::Drop => self.with(sender, now, |memories| memories.drop_one(&sender.manager)),
                 Step::Wait { digest, note } => self.wait(entry(digest, note), now),
-                Step::Say { digest, note } if !reachable => self.wait(entry(digest, note), now),
-                Step::Say { digest, note } => {
+                Step::Create { digest, note } if !reachable => self.wait(entry(digest, note), now),
+                Step::Create { digest, note } => {
                     let entry = entry(digest, note);
-                    let (result, wrote) = say(api, &entry).await;
+                    let (result, wrote) = create(api, &entry).await;
                     sent.requests += u32::from(wrote);
                     reachable &= !result.as_ref().is_err_and(Failure::is_away);
                     match result {
                         Ok(()) => {
-                            self.with(sender, now, |memories| memories.said(digest, 1, now));
+                            self.with(sender, now, |memories| memories.record_sent(digest, 1, now));
                             EventResult::Sent
                         }
                         Err(Failure::Refused(message)) => self.refuse(&entry, &message, now),
@@ -103,12 +103,12 @@ impl Events {
                     let entry = entry(digest, event.note.clone());
                     match repeat(api, &entry, count).await {
                         Ok(true) => {
-                            self.with(sender, now, |memories| memories.said(digest, count, now));
+                            self.with(sender, now, |memories| memories.record_sent(digest, count, now));
                             continue;
                         }
                         // The API server has deleted the Event: it is created again.
                         Ok(false) => {
-                            self.with(sender, now, |memories| memories.said.pop(&digest));
+                            self.with(sender, now, |memories| memories.sent.pop(&digest));
                             self.wait(entry, now)
                         }
                         Err(failure) => {
@@ -197,7 +197,7 @@ mod tests {
         let loud = sender("loud");
         for index in 0..2 * CAPACITY.get() {
             let digest = Digest::of(&[&index.to_string()]);
-            events.with(&loud, now, |memories| memories.said(digest, 1, now));
+            events.with(&loud, now, |memories| memories.record_sent(digest, 1, now));
         }
         assert!(!said(&sender("quiet")));
     }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    answer::{self, Verdict},
+    answer::{self, ErrorClass},
     applied::{Applied, End, Known},
     digest::Digest,
     http,
@@ -35,7 +35,7 @@ impl Objects {
         api: &Api,
         sender: &Sender,
         request: &mut Request,
-    ) -> (Result<WriteResult, Verdict>, bool) {
+    ) -> (Result<WriteResult, ErrorClass>, bool) {
         let (Request::Apply { object, .. } | Request::DeleteObject { object, .. }) = &*request else {
             return (Ok(WriteResult::Invalid("not an object of another kind".to_owned())), false);
         };
@@ -50,14 +50,14 @@ impl Objects {
                 let uid = uid.clone();
                 let sending = self.applied.begin(&name);
                 let answer = api.bytes(wire).await;
-                let judged = answer.as_ref().err().map(|error| answer::judge(request, error));
-                sending.end(if judged == Some(Verdict::Ambiguous) { End::Lost(Instant::now()) } else { End::Other });
-                let verdict = match (judged, uid) {
+                let class = answer.as_ref().err().map(|error| answer::classify(request, error));
+                sending.end(if class == Some(ErrorClass::Ambiguous) { End::Lost(Instant::now()) } else { End::Other });
+                let result = match (class, uid) {
                     (None, _) => Ok(WriteResult::Applied),
-                    (Some(Verdict::Contested), Some(uid)) => Ok(who(api, sender, &path, &uid).await),
-                    (Some(verdict), _) => Err(verdict),
+                    (Some(ErrorClass::Contested), Some(uid)) => Ok(check_uid(api, sender, &path, &uid).await),
+                    (Some(class), _) => Err(class),
                 };
-                (verdict, true)
+                (result, true)
             }
             Request::Apply { body, owner, .. } => {
                 let (body, digest) = complete(std::mem::take(body), owner.as_ref(), sender);
@@ -76,18 +76,18 @@ impl Objects {
                     Err(error) => return (Ok(WriteResult::Invalid(error.to_string())), false),
                 };
                 let answer = api.bytes(wire).await;
-                let (verdict, end) = match answer {
+                let (result, end) = match answer {
                     Ok(_) => (Ok(WriteResult::Applied), End::Applied(digest, began)),
-                    Err(error) => match answer::judge(request, &error) {
-                        Verdict::Ambiguous if is_live(api, sender, &path, &body).await => {
+                    Err(error) => match answer::classify(request, &error) {
+                        ErrorClass::Ambiguous if is_live(api, sender, &path, &body).await => {
                             (Ok(WriteResult::Applied), End::Applied(digest, began))
                         }
-                        Verdict::Ambiguous => (Err(Verdict::Ambiguous), End::Lost(Instant::now())),
-                        verdict => (Err(verdict), End::Other),
+                        ErrorClass::Ambiguous => (Err(ErrorClass::Ambiguous), End::Lost(Instant::now())),
+                        class => (Err(class), End::Other),
                     },
                 };
                 sending.end(end);
-                (verdict, true)
+                (result, true)
             }
             _ => (Ok(WriteResult::Invalid("not an object of another kind".to_owned())), false),
         }
@@ -111,7 +111,7 @@ fn complete(mut body: Value, owner: Option<&PodKey>, sender: &Sender) -> (Value,
 }
 
 /// The read after a contested deletion of the object with this uid.
-async fn who(api: &Api, sender: &Sender, path: &str, uid: &str) -> WriteResult {
+async fn check_uid(api: &Api, sender: &Sender, path: &str, uid: &str) -> WriteResult {
     let Ok(request) = http::get(path, sender) else { return WriteResult::Conflict };
     match api.json(request).await {
         Ok(live) => answer::contested(live["metadata"]["uid"].as_str(), uid),

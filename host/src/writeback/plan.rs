@@ -113,31 +113,31 @@ pub(super) struct Plan {
 }
 
 /// A field's value, and the ids of the writes that set it. The last write determines the value.
-type Slot<T> = (T, Vec<u32>);
+type Field<T> = (T, Vec<u32>);
 
-fn put<T>(slots: &mut BTreeMap<String, Slot<T>>, key: String, value: T, id: u32) {
-    let mut ids = slots.remove(&key).map(|(_, ids)| ids).unwrap_or_default();
+fn put<T>(fields: &mut BTreeMap<String, Field<T>>, key: String, value: T, id: u32) {
+    let mut ids = fields.remove(&key).map(|(_, ids)| ids).unwrap_or_default();
     ids.push(id);
-    slots.insert(key, (value, ids));
+    fields.insert(key, (value, ids));
 }
 
 /// A request that later writes may still join.
 enum Draft {
     Meta {
         key: PodKey,
-        labels: BTreeMap<String, Slot<Option<String>>>,
-        annotations: BTreeMap<String, Slot<Option<String>>>,
+        labels: BTreeMap<String, Field<Option<String>>>,
+        annotations: BTreeMap<String, Field<Option<String>>>,
         /// True adds the finalizer, false removes it.
-        finalizers: BTreeMap<String, Slot<bool>>,
+        finalizers: BTreeMap<String, Field<bool>>,
     },
     Status {
         key: PodKey,
-        conditions: BTreeMap<String, Slot<Option<Wanted>>>,
+        conditions: BTreeMap<String, Field<Option<DesiredCondition>>>,
     },
     Whole(Request, Vec<u32>),
 }
 
-struct Wanted {
+struct DesiredCondition {
     status: Held,
     reason: String,
     message: String,
@@ -192,9 +192,9 @@ impl Drafts {
         }
     }
 
-    fn condition(&mut self, target: &PodKey, condition_type: String, wanted: Option<Wanted>, id: u32) {
+    fn condition(&mut self, target: &PodKey, condition_type: String, desired: Option<DesiredCondition>, id: u32) {
         if let Draft::Status { conditions, .. } = self.status(target) {
-            put(conditions, condition_type, wanted, id);
+            put(conditions, condition_type, desired, id);
         }
     }
 
@@ -226,7 +226,7 @@ impl Drafts {
                     ConditionStatus::False => Held::False,
                     ConditionStatus::Unknown => Held::Unknown,
                 };
-                self.condition(&target, condition_type, Some(Wanted { status, reason, message }), id);
+                self.condition(&target, condition_type, Some(DesiredCondition { status, reason, message }), id);
             }
             Action::RemoveCondition { target, condition_type } => self.condition(&target, condition_type, None, id),
             Action::DeletePod { target, grace_seconds } => {
@@ -273,14 +273,14 @@ impl Present {
 /// Returns the fields that differ from `held`, or whose cached value is not `known`, and applies them to `held`. The
 /// ids of the others are added to `unchanged`.
 fn differing(
-    slots: BTreeMap<String, Slot<Option<String>>>,
+    fields: BTreeMap<String, Field<Option<String>>>,
     held: &mut BTreeMap<String, String>,
     known: impl Fn(&str) -> bool,
     changed: &mut Vec<u32>,
     unchanged: &mut Vec<u32>,
 ) -> BTreeMap<String, Option<String>> {
     let mut patch = BTreeMap::new();
-    for (key, (value, ids)) in slots {
+    for (key, (value, ids)) in fields {
         if known(&key) && held.get(&key) == value.as_ref() {
             unchanged.extend(ids);
             continue;
@@ -344,8 +344,8 @@ fn may_own(owner: &PodKey, view: &dyn PodView) -> bool {
 
 impl Draft {
     fn ids(self) -> Vec<u32> {
-        fn all<T>(slots: BTreeMap<String, Slot<T>>) -> Vec<u32> {
-            slots.into_values().flat_map(|(_, ids)| ids).collect()
+        fn all<T>(fields: BTreeMap<String, Field<T>>) -> Vec<u32> {
+            fields.into_values().flat_map(|(_, ids)| ids).collect()
         }
         match self {
             Self::Meta { labels, annotations, finalizers, .. } => {
@@ -399,20 +399,20 @@ impl Plan {
                     self.send(Request::PatchMeta { key, patch }, changed);
                 }
             }
-            Draft::Status { key, conditions: slots } => {
+            Draft::Status { key, conditions: fields } => {
                 let mut conditions = BTreeMap::new();
-                for (condition_type, (wanted, ids)) in slots {
-                    let wanted = wanted.map(|wanted| wanted.condition(&condition_type, present, now));
-                    if present.conditions.get(&condition_type).map(normal) == wanted {
+                for (condition_type, (desired, ids)) in fields {
+                    let desired = desired.map(|desired| desired.condition(&condition_type, present, now));
+                    if present.conditions.get(&condition_type).map(normal) == desired {
                         unchanged.extend(ids);
                         continue;
                     }
                     changed.extend(ids);
-                    match &wanted {
-                        Some(wanted) => present.conditions.insert(condition_type.clone(), wanted.clone()),
+                    match &desired {
+                        Some(desired) => present.conditions.insert(condition_type.clone(), desired.clone()),
                         None => present.conditions.remove(&condition_type),
                     };
-                    conditions.insert(condition_type, wanted);
+                    conditions.insert(condition_type, desired);
                 }
                 if !conditions.is_empty() {
                     self.send(Request::PatchStatus { key, conditions }, changed);
@@ -440,7 +440,7 @@ fn normal(condition: &Condition) -> Condition {
     Condition { reason: filled(&condition.reason), message: filled(&condition.message), ..condition.clone() }
 }
 
-impl Wanted {
+impl DesiredCondition {
     /// Returns the condition with its transition time, which the server does not set: it is kept while the status
     /// stays the same, and is `now` otherwise.
     fn condition(self, condition_type: &str, present: &Present, now: Timestamp) -> Condition {

@@ -39,7 +39,7 @@ pub(super) struct Entry {
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     /// Queues by namespace; none is empty.
-    lanes: BTreeMap<Arc<str>, Lane>,
+    queues: BTreeMap<Arc<str>, NamespaceQueue>,
     /// The digests of all entries.
     digests: HashSet<Digest>,
     /// The namespace of the latest turn.
@@ -47,14 +47,14 @@ pub(super) struct Waiting {
 }
 
 #[derive(Debug, Default)]
-struct Lane {
+struct NamespaceQueue {
     entries: VecDeque<Entry>,
     failures: u32,
     /// The end of the pause after a failure.
     retry_at: Option<Instant>,
 }
 
-impl Lane {
+impl NamespaceQueue {
     fn is_open(&self, now: Instant) -> bool {
         self.retry_at.is_none_or(|at| now >= at)
     }
@@ -76,7 +76,7 @@ impl Waiting {
     /// Returns true if an Event of the namespace may be sent before the waiting ones, because each of them is in
     /// another namespace that pauses after a failure.
     pub(super) fn lets_pass(&self, namespace: &str, now: Instant) -> bool {
-        !self.lanes.contains_key(namespace) && !self.lanes.values().any(|lane| lane.is_open(now))
+        !self.queues.contains_key(namespace) && !self.queues.values().any(|queue| queue.is_open(now))
     }
 
     /// Adds an Event. Returns false if the queue is full.
@@ -85,7 +85,7 @@ impl Waiting {
             return false;
         }
         if self.digests.insert(entry.digest) {
-            self.lanes.entry(entry.event.target.namespace.clone()).or_default().entries.push_back(entry);
+            self.queues.entry(entry.event.target.namespace.clone()).or_default().entries.push_back(entry);
         }
         true
     }
@@ -93,17 +93,17 @@ impl Waiting {
     /// Removes and returns the Events that meet the condition.
     pub(super) fn take(&mut self, condition: impl Fn(&Entry) -> bool) -> Vec<Entry> {
         let mut taken = Vec::new();
-        for lane in self.lanes.values_mut() {
-            if lane.entries.iter().any(&condition) {
-                let (out, rest): (Vec<_>, Vec<_>) = lane.entries.drain(..).partition(&condition);
-                lane.entries = rest.into();
+        for queue in self.queues.values_mut() {
+            if queue.entries.iter().any(&condition) {
+                let (out, rest): (Vec<_>, Vec<_>) = queue.entries.drain(..).partition(&condition);
+                queue.entries = rest.into();
                 taken.extend(out);
             }
         }
         for entry in &taken {
             self.digests.remove(&entry.digest);
         }
-        self.lanes.retain(|_, lane| !lane.entries.is_empty());
+        self.queues.retain(|_, queue| !queue.entries.is_empty());
         taken
     }
 
@@ -115,19 +115,19 @@ impl Waiting {
     /// Returns the oldest Event of the next namespace that is not pausing. It stays queued until [`Self::done`].
     pub(super) fn next(&mut self, now: Instant) -> Option<Entry> {
         let after = self.last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        let mut all = self.lanes.range::<str, _>((after, Bound::Unbounded)).chain(&self.lanes);
-        let (namespace, lane) = all.find(|(_, lane)| lane.is_open(now))?;
+        let mut all = self.queues.range::<str, _>((after, Bound::Unbounded)).chain(&self.queues);
+        let (namespace, queue) = all.find(|(_, queue)| queue.is_open(now))?;
         self.last = Some(namespace.clone());
-        lane.entries.front().cloned()
+        queue.entries.front().cloned()
     }
 
     fn remove(&mut self, entry: &Entry) -> Option<Entry> {
         let namespace = &*entry.event.target.namespace;
-        let lane = self.lanes.get_mut(namespace)?;
-        let at = lane.entries.iter().position(|held| held.digest == entry.digest)?;
-        let removed = lane.entries.remove(at);
-        if lane.entries.is_empty() {
-            self.lanes.remove(namespace);
+        let queue = self.queues.get_mut(namespace)?;
+        let at = queue.entries.iter().position(|held| held.digest == entry.digest)?;
+        let removed = queue.entries.remove(at);
+        if queue.entries.is_empty() {
+            self.queues.remove(namespace);
         }
         self.digests.remove(&entry.digest);
         removed
@@ -135,8 +135,8 @@ impl Waiting {
 
     /// Drops the newest Event of the namespace that has the most.
     pub(super) fn shed(&mut self) {
-        let most = self.lanes.values().max_by_key(|lane| lane.entries.len());
-        if let Some(entry) = most.and_then(|lane| lane.entries.back()).cloned() {
+        let most = self.queues.values().max_by_key(|queue| queue.entries.len());
+        if let Some(entry) = most.and_then(|queue| queue.entries.back()).cloned() {
             self.remove(&entry);
         }
     }
@@ -144,8 +144,8 @@ impl Waiting {
     /// Removes an Event that was sent or never will be, and ends the pause of its namespace. Returns false if it was
     /// not queued any more.
     pub(super) fn done(&mut self, entry: &Entry) -> bool {
-        if let Some(lane) = self.lanes.get_mut(&entry.event.target.namespace) {
-            (lane.failures, lane.retry_at) = (0, None);
+        if let Some(queue) = self.queues.get_mut(&entry.event.target.namespace) {
+            (queue.failures, queue.retry_at) = (0, None);
         }
         self.remove(entry).is_some()
     }
@@ -153,13 +153,13 @@ impl Waiting {
     /// Moves an Event that will be retried to the end of its namespace's queue, because its obstacle may not affect
     /// the others, and pauses the namespace.
     pub(super) fn failed(&mut self, entry: &Entry, now: Instant) {
-        let Some(lane) = self.lanes.get_mut(&entry.event.target.namespace) else { return };
-        lane.failures = lane.failures.saturating_add(1);
-        lane.retry_at = Some(now + PAUSE.doubled(lane.failures));
-        if let Some(at) = lane.entries.iter().position(|held| held.digest == entry.digest)
-            && let Some(entry) = lane.entries.remove(at)
+        let Some(queue) = self.queues.get_mut(&entry.event.target.namespace) else { return };
+        queue.failures = queue.failures.saturating_add(1);
+        queue.retry_at = Some(now + PAUSE.doubled(queue.failures));
+        if let Some(at) = queue.entries.iter().position(|held| held.digest == entry.digest)
+            && let Some(entry) = queue.entries.remove(at)
         {
-            lane.entries.push_back(entry);
+            queue.entries.push_back(entry);
         }
     }
 }

@@ -43,7 +43,7 @@ fn filter(store: &impl Store, node: &str) -> usize {
     found
 }
 
-/// Podium's pages of packed Pods and persistent indexes of slots, behind an atomic pointer.
+/// Podium's pages of packed Pods and persistent indexes of positions, behind an atomic pointer.
 pub(crate) struct Podium {
     writer: Mutex<Writer>,
     reader: Reader,

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Selects the Pods that a plugin needs.
-type Wanted<'a> = dyn Fn(&Record) -> bool + 'a;
+type Filter<'a> = dyn Fn(&Record) -> bool + 'a;
 
 /// The size of the host's pages.
 const PAGE_PODS: usize = 500;
@@ -34,7 +34,7 @@ pub(crate) fn table(pods: &Pods, repeats: usize) {
     let LabelRequirement { key, values, .. } = &label;
     let by_label = PodQuery { labels: LabelSelector(vec![label.clone()]), ..PodQuery::default() };
     println!("| query | Pods | in the host, us | a plugin that filters all, ms | times |\n|---|---|---|---|---|");
-    let rows: [(&str, &PodQuery, Section, &Wanted<'_>); 2] = [
+    let rows: [(&str, &PodQuery, Section, &Filter<'_>); 2] = [
         ("of one node", &by_node, Section::Spec, &|record| {
             record.spec().is_ok_and(|spec| spec.node_name.as_deref() == Some(node))
         }),

@@ -19,7 +19,7 @@ use shuttle::{
 /// Pods of several workloads. They share one spec; metadata and status differ in structure.
 static PODS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| (0..6).map(pod).collect());
 /// The number of Pods that are read concurrently; the others existed before.
-const FEW: usize = 2;
+const CONCURRENT: usize = 2;
 
 fn pod(at: usize) -> Vec<u8> {
     let metadata = format!(
@@ -46,13 +46,13 @@ fn a_part_is_there_once_while_a_pod_has_it_and_gone_with_the_last() {
     common::check(250, 16, || {
         let pool = Arc::new(SkeletonPool::new(7));
         // Enough Pods that unused entries are removed while others read.
-        (FEW..PODS.len()).for_each(|at| drop(read(&pool, at)));
+        (CONCURRENT..PODS.len()).for_each(|at| drop(read(&pool, at)));
         let readers = [(); 2].map(|()| {
             let pool = Arc::clone(&pool);
             thread::spawn(move || {
                 let mut held = Vec::new();
                 for _ in 0..3 {
-                    let at = thread_rng().gen_range(0..FEW);
+                    let at = thread_rng().gen_range(0..CONCURRENT);
                     held.push((at, read(&pool, at)));
                     if thread_rng().r#gen() {
                         held.swap_remove(thread_rng().gen_range(0..held.len()));

@@ -34,7 +34,7 @@ struct Slot {
 }
 
 #[derive(Default)]
-struct Rig {
+struct Harness {
     slots: [[Slot; SLOTS]; LANES],
     running: [AtomicUsize; LANES],
 }
@@ -47,17 +47,17 @@ fn queue() -> Arc<Jobs> {
     Arc::new(Queue::new(backoff, LANE_LIMIT, 7))
 }
 
-fn worker(queue: Arc<Jobs>, rig: Arc<Rig>, ran: mpsc::Sender<()>) -> thread::JoinHandle<()> {
+fn worker(queue: Arc<Jobs>, harness: Arc<Harness>, ran: mpsc::Sender<()>) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         while let Some(job) = block_on(queue.next()) {
-            let slot = &rig.slots[job.lane][job.slot];
+            let slot = &harness.slots[job.lane][job.slot];
             assert!(!slot.running.swap(true, SeqCst), "two at once on one slot");
-            assert!(rig.running[job.lane].fetch_add(1, SeqCst) < LANE_LIMIT, "a lane took more than it may");
+            assert!(harness.running[job.lane].fetch_add(1, SeqCst) < LANE_LIMIT, "a lane took more than it may");
             let present = slot.added.load(SeqCst);
             thread::yield_now();
             slot.seen.fetch_max(present, SeqCst);
             slot.running.store(false, SeqCst);
-            rig.running[job.lane].fetch_sub(1, SeqCst);
+            harness.running[job.lane].fetch_sub(1, SeqCst);
             let again = job.attempt < 2 && thread_rng().gen_range(0..4) == 0;
             queue.done(&job, if again { Next::Failed } else { Next::Settled });
             ran.send(()).unwrap();
@@ -68,17 +68,17 @@ fn worker(queue: Arc<Jobs>, rig: Arc<Rig>, ran: mpsc::Sender<()>) -> thread::Joi
 #[test]
 fn what_was_added_is_run_after_it_was_added_and_never_twice_at_once() {
     common::check(4_000, 1, || {
-        let (queue, rig) = (queue(), Arc::new(Rig::default()));
+        let (queue, harness) = (queue(), Arc::new(Harness::default()));
         let (ran, runs) = mpsc::channel();
-        let workers = [(); 3].map(|()| worker(Arc::clone(&queue), Arc::clone(&rig), ran.clone()));
+        let workers = [(); 3].map(|()| worker(Arc::clone(&queue), Arc::clone(&harness), ran.clone()));
         let adders = [(); 2].map(|()| {
-            let (queue, rig) = (Arc::clone(&queue), Arc::clone(&rig));
+            let (queue, harness) = (Arc::clone(&queue), Arc::clone(&harness));
             thread::spawn(move || {
                 for _ in 0..2 {
                     let mut items = Vec::new();
                     for _ in 0..thread_rng().gen_range(1..4) {
                         let (lane, slot) = (thread_rng().gen_range(0..LANES), thread_rng().gen_range(0..SLOTS));
-                        rig.slots[lane][slot].added.fetch_add(1, SeqCst);
+                        harness.slots[lane][slot].added.fetch_add(1, SeqCst);
                         items.push((lane, slot, ["a", "b"][thread_rng().gen_range(0..2)]));
                     }
                     queue.add(items);
@@ -88,7 +88,7 @@ fn what_was_added_is_run_after_it_was_added_and_never_twice_at_once() {
         adders.into_iter().for_each(|adder| adder.join().unwrap());
         let behind = |slot: &Slot| slot.seen.load(SeqCst) < slot.added.load(SeqCst);
         // A lost wake-up leaves every thread waiting, which the checker reports.
-        while rig.slots.iter().flatten().any(behind) {
+        while harness.slots.iter().flatten().any(behind) {
             runs.recv().unwrap();
         }
         queue.close();
@@ -169,17 +169,17 @@ fn nothing_that_is_due_waits_while_a_worker_rests() {
 #[test]
 fn a_lane_that_is_removed_affects_no_other() {
     common::check(4_000, 1, || {
-        let (queue, rig) = (queue(), Arc::new(Rig::default()));
+        let (queue, harness) = (queue(), Arc::new(Harness::default()));
         let (ran, runs) = mpsc::channel();
-        let workers = [(); 2].map(|()| worker(Arc::clone(&queue), Arc::clone(&rig), ran.clone()));
+        let workers = [(); 2].map(|()| worker(Arc::clone(&queue), Arc::clone(&harness), ran.clone()));
         let removing = {
             let queue = Arc::clone(&queue);
             thread::spawn(move || queue.remove_lane(0))
         };
-        rig.slots[1][0].added.fetch_add(1, SeqCst);
+        harness.slots[1][0].added.fetch_add(1, SeqCst);
         queue.add([(0, 0, "a"), (0, 1, "a"), (1, 0, "a")]);
         removing.join().unwrap();
-        while rig.slots[1][0].seen.load(SeqCst) == 0 {
+        while harness.slots[1][0].seen.load(SeqCst) == 0 {
             runs.recv().unwrap();
         }
         queue.close();

@@ -99,7 +99,7 @@ impl<'a> Script<'a> {
             );
             let (sender, mut observations) = mpsc::channel(16);
             let watching = tokio::spawn(watch.run(sender));
-            let mut cache = Cache { writer, reader, reported: BTreeMap::new(), rewound: false };
+            let mut cache = Cache { writer, reader, reported: BTreeMap::new(), rolled_back: false };
             let mut followed =
                 Followed { reported: Vec::new(), events: Vec::new(), listed: Vec::new(), held: Vec::new() };
             loop {
@@ -238,7 +238,7 @@ struct Cache {
     writer: Writer,
     reader: cache::Reader,
     reported: BTreeMap<(Arc<str>, Arc<str>), Arc<CachedPod>>,
-    rewound: bool,
+    rolled_back: bool,
 }
 
 impl Cache {
@@ -249,9 +249,9 @@ impl Cache {
             Observation::Bookmark(revision) => return self.writer.bookmark(revision),
             Observation::Live => return self.writer.set_live(),
             Observation::Stale(staleness) => return self.writer.set_stale(staleness),
-            Observation::Rewound => {
-                self.rewound = true;
-                return self.writer.rewind();
+            Observation::RolledBack => {
+                self.rolled_back = true;
+                return self.writer.roll_back();
             }
         };
         for change in changes {
@@ -278,7 +278,7 @@ impl Cache {
             Some(new) => {
                 if let Some(old) = &change.old {
                     assert!(new.key.uid == old.key.uid && !change.sections.is_empty());
-                    assert!(new.revision >= old.revision || self.rewound, "back in time");
+                    assert!(new.revision >= old.revision || self.rolled_back, "back in time");
                 }
                 self.reported.insert(name, new)
             }

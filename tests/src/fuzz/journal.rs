@@ -8,7 +8,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
-use podium_engine::journal::{Account, Journal, Opened, Store, open};
+use podium_engine::journal::{Journal, Opened, PluginEntries, Store, open};
 use podium_pods::model::{PluginId, PodKey};
 use tokio::runtime::Runtime;
 
@@ -93,7 +93,7 @@ fn after_a_list(opened: Opened) -> (Pending, Store, Arc<Journal>) {
 }
 
 /// Performs a first run, which waits until its entry is written.
-fn enter(account: &Account, key: &PodKey, store: &mut Store, journal: &Journal, runtime: &Runtime) {
+fn enter(account: &PluginEntries, key: &PodKey, store: &mut Store, journal: &Journal, runtime: &Runtime) {
     runtime.block_on(async {
         tokio::join!(account.enter(key), async { store.write(journal).unwrap() });
     });

@@ -21,7 +21,7 @@ use crate::{
 
 const SHOP: &str = "shop";
 const MANY: usize = 300;
-const FEW: usize = 20;
+const REPLICAS: usize = 20;
 const DEFAULT_SECONDS: u64 = 25;
 /// Sufficient on a busy machine.
 const WITHIN: Duration = Duration::from_secs(180);
@@ -37,7 +37,7 @@ async fn the_cache_is_an_exact_list_at_its_revision_while_deployments_are_scaled
         Err(_) => DEFAULT_SECONDS,
     };
     namespace(&client, SHOP).await?;
-    deployment(&client, SHOP, "churn", FEW, Shape::default()).await?;
+    deployment(&client, SHOP, "churn", REPLICAS, Shape::default()).await?;
     deployment(&client, SHOP, "crashing", 5, Shape { crashes: true, ..Shape::default() }).await?;
 
     let options = Options { workers: 2, ..Options::new(client.clone(), 7, 0) };
@@ -115,10 +115,10 @@ async fn churn(client: &Client) -> Result<()> {
             Ok(())
         })
         .await?;
-        scale(client, FEW).await?;
+        scale(client, REPLICAS).await?;
         until("most Pods to be gone", WITHIN, async || {
             let found = pods(client, SHOP, "app=churn").await?.len();
-            ensure!(found < 2 * FEW, "{found} Pods");
+            ensure!(found < 2 * REPLICAS, "{found} Pods");
             Ok(())
         })
         .await?;

@@ -37,12 +37,12 @@ pub(crate) struct Call {
     impersonate: Option<String>,
     body: Option<String>,
     hidden: Vec<&'static str>,
-    shown: Shown,
+    compared: Compared,
 }
 
 /// The compared parts of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shown {
+pub(crate) enum Compared {
     /// Everything except the message about a malformed request.
     Meaning,
     /// Also the message about a malformed request.
@@ -59,7 +59,7 @@ impl Call {
             impersonate: None,
             body: body.map(|body| body.to_string()),
             hidden: Vec::new(),
-            shown: Shown::Meaning,
+            compared: Compared::Meaning,
         }
     }
     pub(crate) fn get(path: impl Into<String>) -> Self {
@@ -89,7 +89,7 @@ impl Call {
     }
     /// Also compares the message of a malformed request.
     pub(crate) fn with_message(self) -> Self {
-        Self { shown: Shown::Message, ..self }
+        Self { compared: Compared::Message, ..self }
     }
     /// Leaves out a field of the response, by its last key, at any depth.
     pub(crate) fn hiding(mut self, key: &'static str) -> Self {
@@ -139,7 +139,7 @@ impl Exchange {
         let (head, bytes) = self.bytes(&call).await.with_context(|| what.to_owned())?;
         let answer = read(&bytes);
         self.normaliser.next_step();
-        let shown = self.normaliser.normal(answer.clone(), &call.hidden, call.shown);
+        let shown = self.normaliser.normal(answer.clone(), &call.hidden, call.compared);
         let mut text = head.status.as_u16().to_string();
         for warning in head.headers.get_all(header::WARNING) {
             text += &format!("\nWarning: {}", warning.to_str()?);
@@ -183,7 +183,7 @@ impl Exchange {
         })
         .await?;
         self.normaliser.next_step();
-        let shown = self.normaliser.normal(answer.clone(), &call.hidden, call.shown);
+        let shown = self.normaliser.normal(answer.clone(), &call.hidden, call.compared);
         self.steps.push(Step { what: what.to_owned(), answer: format!("{status}\n{shown:#}") });
         Ok(answer)
     }
@@ -199,7 +199,7 @@ impl Exchange {
             // Bookmarks come at any time; only the one that ends the initial events has a fixed position.
             let ends = &event["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"];
             if event["type"] != "BOOKMARK" || ends == "true" {
-                shown += &format!("\n{:#}", self.normaliser.normal(event.clone(), &[], Shown::Meaning));
+                shown += &format!("\n{:#}", self.normaliser.normal(event.clone(), &[], Compared::Meaning));
             }
             events.push(event);
         }

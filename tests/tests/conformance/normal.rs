@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::exchange::Shown;
+use crate::exchange::Compared;
 
 /// The replacement for the revision of a list or bookmark, which on the real server changes with writes to other
 /// objects.
@@ -44,7 +44,7 @@ impl Normaliser {
     }
 
     /// Returns the normalised response. `hidden` names keys that are left out at any depth.
-    pub(crate) fn normal(&mut self, mut answer: Value, hidden: &[&str], shown: Shown) -> Value {
+    pub(crate) fn normal(&mut self, mut answer: Value, hidden: &[&str], compared: Compared) -> Value {
         let of_many = answer.get("items").is_some() || answer.get("rows").is_some();
         let bookmark = answer.get("type").is_some_and(|kind| kind == "BOOKMARK");
         let pointer = if bookmark { "/object/metadata/resourceVersion" } else { "/metadata/resourceVersion" };
@@ -54,7 +54,7 @@ impl Normaliser {
         if let Some(token) = answer.pointer_mut("/metadata/continue").filter(|token| **token != "") {
             *token = "<token>".into();
         }
-        if shown == Shown::Meaning
+        if compared == Compared::Meaning
             && answer["kind"] == "Status"
             && answer["code"].as_u64().is_some_and(|code| MALFORMED.contains(&code))
             && let Some(status) = answer.as_object_mut()
@@ -188,12 +188,12 @@ fn is_uid(text: &str) -> bool {
 fn equal_uids_and_revisions_stay_equal_and_others_stay_apart() {
     let mut normaliser = Normaliser::default();
     let object = |uid: &str, revision: &str| json!({ "metadata": { "uid": uid, "resourceVersion": revision } });
-    let first = normaliser.normal(object("8f8de2a6-4e29-4f83-8b0d-3e1c1b1f0a01", "7"), &[], Shown::Meaning);
-    let same = normaliser.normal(object("8f8de2a6-4e29-4f83-8b0d-3e1c1b1f0a01", "7"), &[], Shown::Meaning);
+    let first = normaliser.normal(object("8f8de2a6-4e29-4f83-8b0d-3e1c1b1f0a01", "7"), &[], Compared::Meaning);
+    let same = normaliser.normal(object("8f8de2a6-4e29-4f83-8b0d-3e1c1b1f0a01", "7"), &[], Compared::Meaning);
     normaliser.next_step();
-    let other = normaliser.normal(object("8f8de2a6-4e29-4f83-8b0d-3e1c1b1f0a02", "8"), &[], Shown::Meaning);
+    let other = normaliser.normal(object("8f8de2a6-4e29-4f83-8b0d-3e1c1b1f0a02", "8"), &[], Compared::Meaning);
     assert_eq!(first, same);
     assert_eq!(other, object("uid-1.2", "revision-1.1"));
     let message = |first: &str| json!({ "message": format!("a (b) is ({first}), not (9)") });
-    assert_eq!(normaliser.normal(message("8"), &[], Shown::Meaning), message("revision-1.1"));
+    assert_eq!(normaliser.normal(message("8"), &[], Compared::Meaning), message("revision-1.1"));
 }

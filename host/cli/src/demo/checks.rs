@@ -30,12 +30,12 @@ const IMAGE_REASON: &str = "MutableImage";
 const CROWDING: &str = "podium.dev/crowded";
 
 /// Why a check succeeds or fails, for people.
-type Verdict = std::result::Result<String, String>;
+type Explanation = std::result::Result<String, String>;
 
 /// A claim about the cluster.
 pub(super) struct Check {
     name: &'static str,
-    holds: fn(&Observed) -> Verdict,
+    holds: fn(&Observed) -> Explanation,
 }
 
 /// The outcome of a check.
@@ -148,7 +148,7 @@ impl Observed {
     }
 }
 
-fn labelled(seen: &Observed) -> Verdict {
+fn labelled(seen: &Observed) -> Explanation {
     let without: Vec<_> = seen
         .pods
         .values()
@@ -164,7 +164,7 @@ fn labelled(seen: &Observed) -> Verdict {
     }
 }
 
-fn rolled_out(seen: &Observed) -> Verdict {
+fn rolled_out(seen: &Observed) -> Explanation {
     for (name, pod) in seen.of(&WEB_AFTER) {
         let label = pod.and_then(|pod| pod.labels().get(WORKLOAD));
         if label.map(String::as_str) != Some(WEB_AFTER.name) {
@@ -177,7 +177,7 @@ fn rolled_out(seen: &Observed) -> Verdict {
     }
 }
 
-fn crash_loop(seen: &Observed) -> Verdict {
+fn crash_loop(seen: &Observed) -> Explanation {
     let (name, pod) = seen.one(&CRASHING.pod)?;
     let diagnosis = pod.annotations().get(DIAGNOSIS).ok_or_else(|| format!("Pod {name} has no {DIAGNOSIS}"))?;
     if seen.events(pod, CRASH_REASON).is_empty() {
@@ -186,7 +186,7 @@ fn crash_loop(seen: &Observed) -> Verdict {
     Ok(format!("{name}: {diagnosis}"))
 }
 
-fn unpinned_image(seen: &Observed) -> Verdict {
+fn unpinned_image(seen: &Observed) -> Explanation {
     let (name, pod) = seen.one(&UNPINNED.pod)?;
     let message = violation(pod).ok_or_else(|| format!("Pod {name} has no condition {IMAGE_CONDITION}"))?;
     match seen.events(pod, IMAGE_REASON).len() {
@@ -195,7 +195,7 @@ fn unpinned_image(seen: &Observed) -> Verdict {
     }
 }
 
-fn finished(seen: &Observed) -> Verdict {
+fn finished(seen: &Observed) -> Explanation {
     let uid = seen.evidence.finished.as_deref().ok_or("no such Pod was ever there")?;
     match seen.pods.values().find(|pod| pod.uid().as_deref() == Some(uid)) {
         Some(pod) => {
@@ -206,7 +206,7 @@ fn finished(seen: &Observed) -> Verdict {
     }
 }
 
-fn crowded(seen: &Observed) -> Verdict {
+fn crowded(seen: &Observed) -> Explanation {
     let mut text = String::new();
     for (name, pod) in seen.of(&CROWDED.pod) {
         let pod = pod.ok_or_else(|| format!("Pod {name} is not there"))?;
@@ -215,7 +215,7 @@ fn crowded(seen: &Observed) -> Verdict {
     Ok(format!("{}: {CROWDING}={text}", CROWDED.pod.name))
 }
 
-fn left_alone(seen: &Observed) -> Verdict {
+fn left_alone(seen: &Observed) -> Explanation {
     let is_injected = |workload: &Workload, pod: &Pod| pod.labels().get("app").is_some_and(|app| app == workload.name);
     let mut healthy = 0;
     for ((_, name), pod) in &seen.pods {
@@ -239,7 +239,7 @@ fn left_alone(seen: &Observed) -> Verdict {
     }
 }
 
-fn spinner_cut(seen: &Observed) -> Verdict {
+fn spinner_cut(seen: &Observed) -> Explanation {
     if let Some((_, name)) = seen.pods.iter().find(|(_, pod)| pod.labels().contains_key(SPUN)).map(|(key, _)| key) {
         return Err(format!("Pod {name} has what a run that was cut had staged"));
     }
@@ -249,7 +249,7 @@ fn spinner_cut(seen: &Observed) -> Verdict {
     }
 }
 
-fn undisturbed(seen: &Observed) -> Verdict {
+fn undisturbed(seen: &Observed) -> Explanation {
     let measured = &seen.evidence.measured;
     let Some(Comparison { alone, beside }) = measured.last() else { return Err("it was not measured".to_owned()) };
     if alone.len() == 0 || beside.len() == 0 {
@@ -265,7 +265,7 @@ fn undisturbed(seen: &Observed) -> Verdict {
     }
 }
 
-fn answered(seen: &Observed, workload: &Workload) -> Verdict {
+fn answered(seen: &Observed, workload: &Workload) -> Explanation {
     let (name, pod) = seen.one(workload)?;
     match pod.labels().get(WORKLOAD) {
         Some(label) if label == workload.name => Ok(format!("{name}, made meanwhile, has {WORKLOAD}={label}")),

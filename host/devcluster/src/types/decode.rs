@@ -27,7 +27,7 @@ pub(crate) struct Decoded {
 /// # Errors
 /// Returns an error if the input is not JSON.
 pub(crate) fn decode<'de, D: Deserializer<'de>>(kind: &Struct, input: D) -> Result<Decoded, D::Error> {
-    decode_at(Place::Struct(kind), input)
+    decode_at(Position::Struct(kind), input)
 }
 
 /// Decodes the operations of a JSON patch.
@@ -35,7 +35,7 @@ pub(crate) fn decode<'de, D: Deserializer<'de>>(kind: &Struct, input: D) -> Resu
 /// # Errors
 /// Returns an error if the input is not JSON.
 pub(crate) fn decode_operations<'de, D: Deserializer<'de>>(input: D) -> Result<Decoded, D::Error> {
-    decode_at(Place::Type(&Type::List(Box::new(Type::Struct("patch.Operation")), "")), input)
+    decode_at(Position::Type(&Type::List(Box::new(Type::Struct("patch.Operation")), "")), input)
 }
 
 /// Decodes a value without a type, in which only duplicate fields are reported.
@@ -43,10 +43,10 @@ pub(crate) fn decode_operations<'de, D: Deserializer<'de>>(input: D) -> Result<D
 /// # Errors
 /// Returns an error if the input is not JSON.
 pub(crate) fn decode_any<'de, D: Deserializer<'de>>(input: D) -> Result<Decoded, D::Error> {
-    decode_at(Place::Type(&Type::Any), input)
+    decode_at(Position::Type(&Type::Any), input)
 }
 
-fn decode_at<'de, D: Deserializer<'de>>(place: Place<'_>, input: D) -> Result<Decoded, D::Error> {
+fn decode_at<'de, D: Deserializer<'de>>(place: Position<'_>, input: D) -> Result<Decoded, D::Error> {
     let mut walk = Walk::default();
     let object = Seed { place, walk: &mut walk }.deserialize(input)?;
     Ok(Decoded { object, strict: walk.strict, duplicates: walk.duplicates, wrong: walk.wrong })
@@ -110,33 +110,34 @@ impl Walk {
 
 /// The type at a position: that of a field, or of the whole object.
 #[derive(Clone, Copy)]
-enum Place<'a> {
+enum Position<'a> {
     Type(&'a Type),
     Struct(&'a Struct),
 }
 
 struct Seed<'a> {
-    place: Place<'a>,
+    place: Position<'a>,
     walk: &'a mut Walk,
 }
 
 impl<'a> Seed<'a> {
     fn of(kind: &'a Type, walk: &'a mut Walk) -> Self {
-        let place = if let Type::Struct(name) = kind { Place::Struct(Struct::named(name)) } else { Place::Type(kind) };
+        let place =
+            if let Type::Struct(name) = kind { Position::Struct(Struct::named(name)) } else { Position::Type(kind) };
         Self { place, walk }
     }
 
     fn mismatch(self, found: Value) -> Value {
         match self.place {
             // A quantity accepts any JSON as its text.
-            Place::Type(Type::Quantity) => self.walk.wrong_text(scalar::QUANTITY.to_owned()),
-            Place::Type(expected) => self.walk.wrong_type(found, expected),
-            Place::Struct(expected) => self.walk.wrong_type(found, &Type::Struct(expected.name)),
+            Position::Type(Type::Quantity) => self.walk.wrong_text(scalar::QUANTITY.to_owned()),
+            Position::Type(expected) => self.walk.wrong_type(found, expected),
+            Position::Struct(expected) => self.walk.wrong_type(found, &Type::Struct(expected.name)),
         }
     }
 
     fn number(self, number: Number) -> Value {
-        let Place::Type(kind) = self.place else { return self.mismatch(number.into()) };
+        let Position::Type(kind) = self.place else { return self.mismatch(number.into()) };
         match kind {
             Type::Any | Type::Float64 => number.into(),
             Type::Int64 if number.is_i64() => number.into(),
@@ -149,7 +150,7 @@ impl<'a> Seed<'a> {
     }
 
     fn text(self, text: String) -> Value {
-        let Place::Type(kind) = self.place else { return self.mismatch(text.into()) };
+        let Position::Type(kind) = self.place else { return self.mismatch(text.into()) };
         let checked = match kind {
             Type::String(_) | Type::Any | Type::IntOrString => Ok(text),
             Type::Bytes => {
@@ -303,7 +304,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
         Ok(match self.place {
-            Place::Type(Type::Bool | Type::Any) => value.into(),
+            Position::Type(Type::Bool | Type::Any) => value.into(),
             _ => self.mismatch(value.into()),
         })
     }
@@ -330,8 +331,8 @@ impl<'de> Visitor<'de> for Seed<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         match self.place {
-            Place::Type(Type::List(element, _)) => self.list(element, items),
-            Place::Type(Type::Any) => self.list(&Type::Any, items),
+            Position::Type(Type::List(element, _)) => self.list(element, items),
+            Position::Type(Type::Any) => self.list(&Type::Any, items),
             _ => {
                 while items.next_element::<IgnoredAny>()?.is_some() {}
                 Ok(self.mismatch(Value::Array(Vec::new())))
@@ -341,10 +342,10 @@ impl<'de> Visitor<'de> for Seed<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         match self.place {
-            Place::Struct(kind) => self.fields(kind, entries),
-            Place::Type(Type::Map(element, _)) => self.map(element, entries),
-            Place::Type(Type::Any) => self.map(&Type::Any, entries),
-            Place::Type(_) => {
+            Position::Struct(kind) => self.fields(kind, entries),
+            Position::Type(Type::Map(element, _)) => self.map(element, entries),
+            Position::Type(Type::Any) => self.map(&Type::Any, entries),
+            Position::Type(_) => {
                 while entries.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
                 Ok(self.mismatch(Map::new().into()))
             }

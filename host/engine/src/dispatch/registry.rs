@@ -15,7 +15,7 @@ use super::{
     repeats::Repeats,
 };
 use crate::{
-    journal::Account,
+    journal::PluginEntries,
     ports::{Reconcile, Sender},
     queue::{Claim, Claims},
     status::PluginStatus,
@@ -41,7 +41,7 @@ pub struct Loaded {
     /// The plugin's counters, which outlive a swap of the component too.
     pub status: Arc<PluginStatus>,
     /// `None` if the host keeps no journal.
-    pub account: Option<Account>,
+    pub account: Option<PluginEntries>,
     /// Log lines about runs and writes that failed.
     pub(super) repeats: Repeats,
     /// Bounds the plugin's own log lines.
@@ -155,7 +155,7 @@ impl Registry {
         reconcile: Arc<dyn Reconcile>,
         sender: Sender,
         status: Arc<PluginStatus>,
-        account: Option<Account>,
+        account: Option<PluginEntries>,
     ) -> Lane {
         let mut inner = self.inner.write();
         let fresh = Lane(u32::try_from(inner.lanes.len() + 1).unwrap_or(u32::MAX));

@@ -23,7 +23,7 @@ use super::*;
 use crate::{
     authz::authorize,
     fixtures::{Nowhere, Warnings},
-    journal::{self, Account},
+    journal::{self, PluginEntries},
     ports::{Expectation, Reconcile, Sender, Shown, World},
     queue::{Backoff, Budget, Queue},
     status::PluginStatus,
@@ -162,7 +162,7 @@ fn rig(body: impl Fn(Request, Box<dyn World>) -> RunReport<Staged> + Send + Sync
 }
 
 fn rig_with(
-    account: Option<Account>,
+    account: Option<PluginEntries>,
     body: impl Fn(Request, Box<dyn World>) -> RunReport<Staged> + Send + Sync + 'static,
 ) -> Rig {
     let (writer, reader) = cache::new(7);
@@ -236,7 +236,7 @@ impl Rig {
 }
 
 /// The account of the rigs' plugin in a journal of its own, and what writes it.
-fn account(directory: &std::path::Path) -> (Account, journal::Opened) {
+fn account(directory: &std::path::Path) -> (PluginEntries, journal::Opened) {
     let opened = journal::open(directory, 0).unwrap();
     (opened.journal.account(&spec().id), opened)
 }

@@ -158,9 +158,9 @@ impl Ingest {
                 self.wake_unknown(gone);
             }
             Observation::Bookmark(revision) => self.writer.bookmark(revision),
-            Observation::Rewound => {
+            Observation::RolledBack => {
                 tracing::warn!("API server's history was rolled back; replacing all pods");
-                self.writer.rewind();
+                self.writer.roll_back();
             }
             Observation::Live => self.writer.set_live(),
             Observation::Stale(staleness) => self.writer.set_stale(staleness),

@@ -33,8 +33,8 @@ pub(super) enum Delivered {
     Deleted(Option<u64>),
 }
 
-pub(super) type Verdict = Result<Outcome, Failure>;
-type Body = dyn Fn(Request, Delivered) -> BoxFuture<'static, Verdict> + Send + Sync;
+pub(super) type RunOutcome = Result<Outcome, Failure>;
+type Body = dyn Fn(Request, Delivered) -> BoxFuture<'static, RunOutcome> + Send + Sync;
 
 struct Closure(Box<Body>);
 
@@ -51,7 +51,7 @@ impl Reconcile for Closure {
     }
 }
 
-pub(super) fn failure() -> Verdict {
+pub(super) fn failure() -> RunOutcome {
     Err(Failure { kind: FailureKind::Retry, message: "later".into() })
 }
 
@@ -94,7 +94,7 @@ impl Jobs {
 }
 
 /// An ingest loop that is called step by step, with workers.
-pub(super) struct Rig {
+pub(super) struct Harness {
     pub(super) ingest: Ingest,
     pub(super) observed: mpsc::Sender<Observation>,
     pub(super) dispatch: Arc<Dispatch>,
@@ -105,7 +105,7 @@ pub(super) struct Rig {
     workers: JoinSet<()>,
 }
 
-impl Rig {
+impl Harness {
     fn new(backoff: Backoff, bounds: Bounds, opened: Option<(Arc<Journal>, Recovery)>) -> Self {
         let registry = Arc::new(Registry::default());
         let (writer, reader) = cache::new(7);
@@ -140,7 +140,7 @@ impl Rig {
         Self { ingest, observed, dispatch, status, journal, jobs: blocking, lane: Lane(0), workers }
     }
 
-    /// Returns a rig without a journal.
+    /// Returns a harness without a journal.
     pub(super) fn plain(backoff: Backoff) -> Self {
         Self::new(backoff, Bounds::default(), None)
     }
@@ -148,7 +148,7 @@ impl Rig {
     /// Loads a plugin and queues the Pods that it watches.
     pub(super) fn load<R>(&mut self, app: Option<&str>, body: impl Fn(Request, Delivered) -> R + Send + Sync + 'static)
     where
-        R: Future<Output = Verdict> + Send + 'static,
+        R: Future<Output = RunOutcome> + Send + 'static,
     {
         let reconcile = Arc::new(Closure(Box::new(move |request, delivered| Box::pin(body(request, delivered)))));
         let sender = Sender { manager: "podium/tidy".into(), impersonate: None };
@@ -213,14 +213,16 @@ impl Rig {
 /// The subjects of a plugin's runs, in order.
 type Notes = Arc<Mutex<Vec<Delivered>>>;
 
-/// Returns a plugin that records its subjects and answers with `verdict`.
-fn noting(verdict: fn(&Delivered) -> Verdict) -> (Notes, impl Fn(Request, Delivered) -> std::future::Ready<Verdict>) {
+/// Returns a plugin that records its subjects and returns the result of `outcome`.
+fn noting(
+    outcome: fn(&Delivered) -> RunOutcome,
+) -> (Notes, impl Fn(Request, Delivered) -> std::future::Ready<RunOutcome>) {
     let delivered = Notes::default();
     let noted = delivered.clone();
     let body = move |_: Request, what: Delivered| {
-        let verdict = verdict(&what);
+        let outcome = outcome(&what);
         noted.lock().push(what);
-        std::future::ready(verdict)
+        std::future::ready(outcome)
     };
     (delivered, body)
 }
@@ -228,7 +230,7 @@ fn noting(verdict: fn(&Delivered) -> Verdict) -> (Notes, impl Fn(Request, Delive
 #[tokio::test(start_paused = true)]
 async fn a_key_that_waits_when_its_pod_has_left_the_selector_and_goes_is_given_the_last_state() {
     // The key is in back-off, is requeued after a delay, or waits for a worker.
-    let verdicts: [fn(&Delivered) -> Verdict; 3] = [
+    let outcomes: [fn(&Delivered) -> RunOutcome; 3] = [
         |delivered| if *delivered == Delivered::Present { failure() } else { Ok(Outcome::Settled) },
         |delivered| match delivered {
             Delivered::Present => Ok(Outcome::RequeueAfter(Duration::from_secs(60))),
@@ -236,41 +238,41 @@ async fn a_key_that_waits_when_its_pod_has_left_the_selector_and_goes_is_given_t
         },
         |_| Ok(Outcome::Settled),
     ];
-    for (at, verdict) in verdicts.into_iter().enumerate() {
-        let mut rig = Rig::plain(Backoff::default());
-        let (delivered, body) = noting(verdict);
-        rig.load(Some("web"), body);
-        rig.apply(pod("cart-0", "u1", "web", 5));
+    for (at, outcome) in outcomes.into_iter().enumerate() {
+        let mut harness = Harness::plain(Backoff::default());
+        let (delivered, body) = noting(outcome);
+        harness.load(Some("web"), body);
+        harness.apply(pod("cart-0", "u1", "web", 5));
         if at < 2 {
-            rig.work(1);
-            rig.settle().await;
+            harness.work(1);
+            harness.settle().await;
         }
-        rig.apply(pod("cart-0", "u1", "other", 6));
+        harness.apply(pod("cart-0", "u1", "other", 6));
         if at < 2 {
-            rig.settle().await;
+            harness.settle().await;
         }
-        rig.delete(pod("cart-0", "u1", "other", 7));
-        rig.work(1);
-        rig.settle().await;
-        assert_eq!(delivered.lock().last(), Some(&Delivered::Deleted(Some(7))), "verdict {at}");
+        harness.delete(pod("cart-0", "u1", "other", 7));
+        harness.work(1);
+        harness.settle().await;
+        assert_eq!(delivered.lock().last(), Some(&Delivered::Deleted(Some(7))), "outcome {at}");
         assert_eq!(
             delivered.lock().iter().filter(|delivered| matches!(delivered, Delivered::Deleted(_))).count(),
             1,
-            "verdict {at}"
+            "outcome {at}"
         );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_leaves_the_selector_with_the_write_that_ends_it_is_delivered_with_its_last_state() {
-    let mut rig = Rig::plain(Backoff::default());
+    let mut harness = Harness::plain(Backoff::default());
     let (delivered, body) = noting(|_| Ok(Outcome::Settled));
-    rig.load(Some("web"), body);
-    rig.work(1);
-    rig.apply(pod("cart-0", "u1", "web", 5));
-    rig.settle().await;
-    rig.delete(pod("cart-0", "u1", "other", 7));
-    rig.settle().await;
+    harness.load(Some("web"), body);
+    harness.work(1);
+    harness.apply(pod("cart-0", "u1", "web", 5));
+    harness.settle().await;
+    harness.delete(pod("cart-0", "u1", "other", 7));
+    harness.settle().await;
     assert_eq!(*delivered.lock(), [Delivered::Present, Delivered::Deleted(Some(7))]);
 }
 
@@ -291,32 +293,32 @@ async fn a_pod_that_the_first_list_has_and_that_cannot_be_decoded_is_delivered_a
         let directory = tempfile::tempdir().unwrap();
         let cart = pod("cart-0", "u1", "web", 5);
         let Opened { journal, recovery, .. } = noted(directory.path(), &cart.key);
-        let mut rig = Rig::new(Backoff::default(), Bounds::default(), Some((journal, recovery)));
+        let mut harness = Harness::new(Backoff::default(), Bounds::default(), Some((journal, recovery)));
         let (delivered, body) = noting(|_| Ok(Outcome::Settled));
-        rig.load(None, body);
-        rig.work(1);
+        harness.load(None, body);
+        harness.work(1);
         let undecoded = || {
             let mut list = PodList::default();
             list.held.insert("u1");
             list
         };
         for revision in [9, 10] {
-            rig.list(undecoded(), revision);
-            rig.settle().await;
+            harness.list(undecoded(), revision);
+            harness.settle().await;
             assert!(delivered.lock().is_empty(), "{:?}", delivered.lock());
-            assert!(rig.ingest.incomplete().load(SeqCst), "a checkpoint would lack the pod");
+            assert!(harness.ingest.incomplete().load(SeqCst), "a checkpoint would lack the pod");
         }
         let last = if by_event {
-            rig.delete(pod("cart-0", "u1", "web", 11));
+            harness.delete(pod("cart-0", "u1", "web", 11));
             Some(11)
         } else {
-            rig.list(PodList::default(), 12);
+            harness.list(PodList::default(), 12);
             None
         };
-        rig.settle().await;
+        harness.settle().await;
         assert_eq!(*delivered.lock(), [Delivered::Deleted(last)]);
-        assert!(!rig.ingest.incomplete().load(SeqCst));
-        assert_eq!(rig.journal.unwrap().figures().entries, 0);
+        assert!(!harness.ingest.incomplete().load(SeqCst));
+        assert_eq!(harness.journal.unwrap().figures().entries, 0);
     }
 }
 
@@ -325,32 +327,32 @@ async fn events_are_applied_while_the_journal_is_read_and_runs_begin_with_the_de
     let directory = tempfile::tempdir().unwrap();
     let gone = pod("cart-0", "u1", "web", 5);
     let Opened { journal, recovery, mut store } = noted(directory.path(), &gone.key);
-    let mut rig = Rig::new(Backoff::default(), Bounds::default(), Some((journal.clone(), recovery)));
+    let mut harness = Harness::new(Backoff::default(), Bounds::default(), Some((journal.clone(), recovery)));
     let ran = Arc::new(Mutex::new(Vec::new()));
     let noted = ran.clone();
-    rig.load(None, move |request, delivered| {
+    harness.load(None, move |request, delivered| {
         noted.lock().push((request.key.uid.to_string(), delivered));
         std::future::ready(Ok(Outcome::Settled))
     });
-    rig.jobs.stuck.store(true, SeqCst);
+    harness.jobs.stuck.store(true, SeqCst);
     // Another Pod has the name; one Pod is deleted while the journal is read; one is created.
     let listed = [pod("cart-0", "u2", "web", 7), pod("cart-1", "u3", "web", 8)];
-    rig.list(listed.into_iter().map(Record::from).collect(), 9);
-    rig.delete(pod("cart-1", "u3", "web", 10));
-    rig.apply(pod("cart-2", "u4", "web", 11));
-    rig.work(1);
-    rig.settle().await;
-    let snapshot = rig.dispatch.reader.snapshot();
+    harness.list(listed.into_iter().map(Record::from).collect(), 9);
+    harness.delete(pod("cart-1", "u3", "web", 10));
+    harness.apply(pod("cart-2", "u4", "web", 11));
+    harness.work(1);
+    harness.settle().await;
+    let snapshot = harness.dispatch.reader.snapshot();
     assert!(snapshot.by_uid("u3").is_none() && snapshot.by_uid("u4").is_some(), "the loop waits for the disk");
     assert!(ran.lock().is_empty(), "{:?}", ran.lock());
-    rig.jobs.stuck.store(false, SeqCst);
-    rig.turn();
+    harness.jobs.stuck.store(false, SeqCst);
+    harness.turn();
     for _ in 0..10 {
         // The first run on a Pod waits for its entry in the journal.
         tokio::task::yield_now().await;
         store.write(&journal).unwrap();
     }
-    rig.settle().await;
+    harness.settle().await;
     // The order of present Pods is not defined: u2 has the name of u1 and waits for its run.
     ran.lock()[2..].sort_by(|(one, _), (other, _)| one.cmp(other));
     let expected = [
@@ -366,21 +368,21 @@ async fn events_are_applied_while_the_journal_is_read_and_runs_begin_with_the_de
 async fn a_pod_that_cannot_be_decoded_and_goes_while_the_journal_is_read_is_delivered_with_its_last_state() {
     let directory = tempfile::tempdir().unwrap();
     let Opened { journal, recovery, .. } = noted(directory.path(), &pod("cart-0", "u1", "web", 5).key);
-    let mut rig = Rig::new(Backoff::default(), Bounds::default(), Some((journal, recovery)));
+    let mut harness = Harness::new(Backoff::default(), Bounds::default(), Some((journal, recovery)));
     let (delivered, body) = noting(|_| Ok(Outcome::Settled));
-    rig.load(None, body);
-    rig.work(1);
-    rig.jobs.stuck.store(true, SeqCst);
+    harness.load(None, body);
+    harness.work(1);
+    harness.jobs.stuck.store(true, SeqCst);
     let mut undecoded = PodList::default();
     undecoded.held.insert("u1");
-    rig.list(undecoded, 9);
-    rig.delete(pod("cart-0", "u1", "web", 11));
-    assert!(rig.ingest.incomplete().load(SeqCst), "a checkpoint would lack the pod");
-    rig.jobs.stuck.store(false, SeqCst);
-    rig.turn();
-    rig.settle().await;
+    harness.list(undecoded, 9);
+    harness.delete(pod("cart-0", "u1", "web", 11));
+    assert!(harness.ingest.incomplete().load(SeqCst), "a checkpoint would lack the pod");
+    harness.jobs.stuck.store(false, SeqCst);
+    harness.turn();
+    harness.settle().await;
     assert_eq!(*delivered.lock(), [Delivered::Deleted(Some(11))]);
-    assert!(!rig.ingest.incomplete().load(SeqCst));
+    assert!(!harness.ingest.incomplete().load(SeqCst));
 }
 
 #[tokio::test(start_paused = true)]
@@ -389,44 +391,44 @@ async fn of_a_plugin_that_never_settles_on_deletions_no_more_is_kept_after_a_day
     const AN_HOUR: u64 = 60;
     let directory = tempfile::tempdir().unwrap();
     let Opened { journal, recovery, mut store } = journal::open(directory.path(), 0).unwrap();
-    let mut rig = Rig::new(Backoff::default(), BOUNDS, Some((journal.clone(), recovery)));
+    let mut harness = Harness::new(Backoff::default(), BOUNDS, Some((journal.clone(), recovery)));
     let states = Arc::new(Mutex::new((0_u64, 0_u64)));
     let counted = states.clone();
-    rig.load(None, move |_, delivered| {
+    harness.load(None, move |_, delivered| {
         let mut counted = counted.lock();
         counted.0 += u64::from(matches!(delivered, Delivered::Deleted(Some(_))));
         counted.1 += u64::from(delivered == Delivered::Deleted(None));
         std::future::ready(if delivered == Delivered::Present { Ok(Outcome::Settled) } else { failure() })
     });
-    rig.work(4);
-    rig.list(PodList::default(), 1);
+    harness.work(4);
+    harness.list(PodList::default(), 1);
     let mut hours = Vec::new();
     let mut revision = 1;
     for hour in 0..24 {
         for _ in 0..AN_HOUR {
             let name = format!("job-{revision}");
-            rig.apply(pod(&name, &name, "job", revision + 1));
+            harness.apply(pod(&name, &name, "job", revision + 1));
             tokio::time::sleep(Duration::from_millis(100)).await;
             store.write(&journal).unwrap();
             tokio::time::sleep(Duration::from_millis(100)).await;
-            rig.delete(pod(&name, &name, "job", revision + 2));
+            harness.delete(pod(&name, &name, "job", revision + 2));
             revision += 2;
             tokio::time::sleep(Duration::from_millis(59_800)).await;
         }
-        let kept = rig.dispatch.expectations.tombstones.figures(rig.lane);
+        let kept = harness.dispatch.expectations.tombstones.figures(harness.lane);
         assert!(kept.states <= BOUNDS.states && kept.unsettled <= BOUNDS.unsettled, "hour {hour}: {kept:?}");
         hours.push((kept, journal.figures().entries, journal.figures().pending_deletions));
     }
     assert_eq!(hours[1], hours[23], "{hours:?}");
-    assert_eq!(rig.status.deletions_given_up(), 24 * AN_HOUR - BOUNDS.unsettled as u64);
-    assert_eq!(rig.status.states_dropped(), 24 * AN_HOUR - BOUNDS.states as u64);
+    assert_eq!(harness.status.deletions_given_up(), 24 * AN_HOUR - BOUNDS.unsettled as u64);
+    assert_eq!(harness.status.states_dropped(), 24 * AN_HOUR - BOUNDS.states as u64);
     let (with, without) = *states.lock();
     assert!(with >= 24 * AN_HOUR && without > 0, "{with} {without}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_plugin_that_is_unloaded_and_loaded_again_does_not_run_beside_its_last_run_on_the_same_pod() {
-    let mut rig = Rig::plain(Backoff::default());
+    let mut harness = Harness::plain(Backoff::default());
     let (runs, most) = (Arc::new(Mutex::new((0, 0))), Arc::new(tokio::sync::Semaphore::new(0)));
     let body = || {
         let (runs, go) = (runs.clone(), most.clone());
@@ -444,34 +446,34 @@ async fn a_plugin_that_is_unloaded_and_loaded_again_does_not_run_beside_its_last
             }
         }
     };
-    rig.load(None, body());
-    rig.work(2);
-    rig.apply(pod("cart-0", "u1", "web", 5));
+    harness.load(None, body());
+    harness.work(2);
+    harness.apply(pod("cart-0", "u1", "web", 5));
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
-    rig.unload();
-    rig.load(None, body());
+    harness.unload();
+    harness.load(None, body());
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
     assert_eq!(*runs.lock(), (1, 1), "running now, and most at once");
     most.add_permits(2);
-    rig.settle().await;
-    assert_eq!((*runs.lock(), rig.status.runs()), ((0, 1), 2), "the plugin that was loaded again has had no run");
+    harness.settle().await;
+    assert_eq!((*runs.lock(), harness.status.runs()), ((0, 1), 2), "the plugin that was loaded again has had no run");
 }
 
 #[tokio::test(start_paused = true)]
 async fn events_are_taken_while_a_plugin_is_set_to_work_on_many_pods() {
-    let mut rig = Rig::plain(Backoff::default());
+    let mut harness = Harness::plain(Backoff::default());
     let pods =
         |number: u64| (0..number).map(|at| Record::from(pod(&format!("cart-{at}"), &format!("u{at}"), "web", 5)));
-    rig.list(pods(3_500).collect(), 9);
+    harness.list(pods(3_500).collect(), 9);
     let reconcile = Arc::new(Closure(Box::new(|_, _| Box::pin(std::future::ready(Ok(Outcome::Settled))))));
     let sender = Sender { manager: "podium/tidy".into(), impersonate: None };
-    let (dispatch, status) = (rig.dispatch.clone(), rig.status.clone());
+    let (dispatch, status) = (harness.dispatch.clone(), harness.status.clone());
     let lane = dispatch.registry.put(spec(None), reconcile, sender, status, None);
-    let Rig { mut ingest, observed, .. } = rig;
+    let Harness { mut ingest, observed, .. } = harness;
     let (done, mut queued) = oneshot::channel();
     ingest.plugins_changed(Some(lane), done);
     // More observations than one iteration handles, so the loop yields.

@@ -14,7 +14,7 @@ use std::{
 use super::{
     Batch, Journal, Number, Recovery, State,
     entry::{Entries, Entry, FORMAT},
-    live::Uid,
+    pair_set::Uid,
     plugin_entry,
     replay::{Replayed, replay},
 };
@@ -159,7 +159,7 @@ fn expire(state: &mut State, now_millis: u64) {
     for number in state.numbers() {
         let Some(known) = state.known(number) else { continue };
         if known.absent_since.is_some_and(|since| now_millis.saturating_sub(since) >= KEEP_ABSENT_MILLIS) {
-            let (plugin, pods) = (known.id.clone(), state.live.count_of(number));
+            let (plugin, pods) = (known.id.clone(), state.pairs.count_of(number));
             tracing::warn!(%plugin, pods, "plugin was not loaded for a week; its journal entries are removed");
             state.set_plugin(Some(number), None);
         }
@@ -224,8 +224,8 @@ impl Store {
     }
 
     fn compact_when_due(&mut self, journal: &Journal) {
-        let live = journal.state.lock().live.len() as u64;
-        if self.entries <= self.compact_above.max(2 * live + SLACK) {
+        let pairs = journal.state.lock().pairs.len() as u64;
+        if self.entries <= self.compact_above.max(2 * pairs + SLACK) {
             return;
         }
         match self.compact(journal) {
@@ -269,7 +269,7 @@ impl Store {
                 || io::Error::new(io::ErrorKind::UnexpectedEof, "the journal has lost entries that were written");
             let entry = entries.next().map_err(unreadable)?.ok_or_else(ends_early)?;
             if let Entry::Runs { plugin, uid, .. } = &entry
-                && journal.state.lock().live.contains(Number(*plugin), Uid::of(uid))
+                && journal.state.lock().pairs.contains(Number(*plugin), Uid::of(uid))
             {
                 kept += u64::from(entry.append_to(&mut bytes).is_ok());
             }

@@ -8,7 +8,7 @@
 
 mod entry;
 mod file;
-mod live;
+mod pair_set;
 mod replay;
 
 #[cfg(test)]
@@ -23,7 +23,7 @@ use std::{
 
 use entry::Entry;
 pub use file::{Error, Opened, Store, open};
-use live::{Live, Uid};
+use pair_set::{PairSet, Uid};
 use parking_lot::Mutex;
 use podium_pods::model::{PluginId, PodKey};
 pub use replay::{Found, Recovery};
@@ -56,7 +56,7 @@ pub struct Journal {
 struct State {
     /// The uid of the cluster's namespace kube-system, if it was ever known.
     cluster: Option<Arc<str>>,
-    live: Live,
+    pairs: PairSet,
     /// The plugins by their number.
     plugins: Vec<Option<Known>>,
     /// Gone Pods whose deletion has not settled, in the order in which they are queued.
@@ -145,7 +145,7 @@ impl Journal {
 
     /// Returns the entries of a loaded plugin.
     #[must_use]
-    pub fn account(self: &Arc<Self>, id: &PluginId) -> Account {
+    pub fn account(self: &Arc<Self>, id: &PluginId) -> PluginEntries {
         let mut state = self.state.lock();
         let known = Known { id: id.clone(), absent_since: None };
         let number = match state.number_of(id) {
@@ -157,7 +157,7 @@ impl Journal {
         };
         drop(state);
         self.due.notify_one();
-        Account { journal: self.clone(), number }
+        PluginEntries { journal: self.clone(), number }
     }
 
     /// Records that the plugin is not loaded from now on. Its entries are kept for a while.
@@ -179,7 +179,7 @@ impl Journal {
             let Some(id) = state.known(number).map(|known| known.id.clone()) else { continue };
             if !loaded.contains(&id) {
                 state.mark_absent(number, now_millis);
-                absent.push((id, state.live.count_of(number)));
+                absent.push((id, state.pairs.count_of(number)));
             }
         }
         drop(state);
@@ -190,7 +190,7 @@ impl Journal {
     /// Records that the Pod is gone. Returns the plugins to which its deletion has to be delivered, loaded or not.
     pub fn gone(&self, key: &PodKey) -> Vec<Number> {
         let mut state = self.state.lock();
-        let plugins = state.live.plugins_of(Uid::of(&key.uid));
+        let plugins = state.pairs.plugins_of(Uid::of(&key.uid));
         for plugin in &plugins {
             state.pending_deletions.entry(*plugin).or_default().insert(key.clone());
         }
@@ -202,7 +202,7 @@ impl Journal {
     pub fn figures(&self) -> Figures {
         let state = self.state.lock();
         Figures {
-            entries: state.live.len(),
+            entries: state.pairs.len(),
             pending_deletions: state.pending_deletions.values().map(BTreeSet::len).sum(),
             bytes: state.bytes,
             failing: state.failing.is_some(),
@@ -308,7 +308,7 @@ impl State {
             self.plugins.resize_with(at + 1, || None);
         }
         if self.plugins[at].as_ref().map(|known| &known.id) != known.as_ref().map(|known| &known.id) {
-            self.live.remove_plugin(number);
+            self.pairs.remove_plugin(number);
             self.pending_deletions.remove(&number);
         }
         self.plugins[at] = known;
@@ -352,12 +352,12 @@ fn runs_entry<'a>(plugin: Number, key: &'a PodKey) -> Entry<'a> {
 
 /// The entries of one plugin.
 #[derive(Debug, Clone)]
-pub struct Account {
+pub struct PluginEntries {
     journal: Arc<Journal>,
     number: Number,
 }
 
-impl Account {
+impl PluginEntries {
     /// Returns the plugin's number in the journal.
     #[must_use]
     pub fn number(&self) -> Number {
@@ -376,14 +376,14 @@ impl Account {
     fn note(&self, key: &PodKey) -> Option<u64> {
         let uid = Uid::of(&key.uid);
         let mut state = self.journal.state.lock();
-        if state.live.contains(self.number, uid) {
+        if state.pairs.contains(self.number, uid) {
             return None;
         }
         if state.is_full() || state.note(&runs_entry(self.number, key)).is_err() {
             state.dropped_entries += 1;
             return None;
         }
-        state.live.insert(self.number, uid);
+        state.pairs.insert(self.number, uid);
         let note = state.noted;
         drop(state);
         self.journal.due.notify_one();
@@ -393,7 +393,7 @@ impl Account {
     /// Records that a run found the Pod gone: its deletion is pending.
     pub fn gone(&self, key: &PodKey) {
         let mut state = self.journal.state.lock();
-        if state.live.contains(self.number, Uid::of(&key.uid)) {
+        if state.pairs.contains(self.number, Uid::of(&key.uid)) {
             state.pending_deletions.entry(self.number).or_default().insert(key.clone());
         }
     }
@@ -401,7 +401,7 @@ impl Account {
     /// Records that the Pod's deletion has settled for the plugin.
     pub fn settled(&self, key: &PodKey) {
         let mut state = self.journal.state.lock();
-        if !state.live.remove(self.number, Uid::of(&key.uid)) {
+        if !state.pairs.remove(self.number, Uid::of(&key.uid)) {
             return;
         }
         if let Some(pending) = state.pending_deletions.get_mut(&self.number) {

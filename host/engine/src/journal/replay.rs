@@ -7,7 +7,7 @@ use podium_pods::model::{PluginId, PodKey};
 use super::{
     Journal, Known, Number, State,
     entry::{Entries, Entry, Plugin},
-    live::Uid,
+    pair_set::Uid,
 };
 use crate::frames::ReadError;
 
@@ -62,10 +62,10 @@ fn take(state: &mut State, entry: Entry<'static>) -> Result<(), String> {
             if state.known(Number(plugin)).is_none() {
                 return Err(format!("a run of a plugin of number {plugin}, which is unknown"));
             }
-            state.live.insert(Number(plugin), Uid::of(&uid));
+            state.pairs.insert(Number(plugin), Uid::of(&uid));
         }
         Entry::Settled { plugin, uid } => {
-            state.live.remove(Number(plugin), Uid::of(&uid));
+            state.pairs.remove(Number(plugin), Uid::of(&uid));
         }
         Entry::Cluster { uid } => state.cluster = Some(uid.into()),
     }
@@ -115,7 +115,7 @@ impl Recovery {
                         continue;
                     }
                     let mut state = journal.state.lock();
-                    if !state.live.contains(plugin, Uid::of(&uid)) {
+                    if !state.pairs.contains(plugin, Uid::of(&uid)) {
                         continue;
                     }
                     let key = PodKey::new(&of, &name, &uid);

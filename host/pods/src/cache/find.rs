@@ -11,7 +11,7 @@ use std::{cmp::Ordering, iter::Peekable, ops::Bound, sync::Arc};
 
 use super::{
     index::labels,
-    slot_set::{Slot, SlotSet},
+    position_set::{Position, PositionSet},
     snapshot::{Pods, Snapshot},
 };
 use crate::{
@@ -22,9 +22,9 @@ use crate::{
 /// The set that candidates are taken from.
 enum Source<'a> {
     Everything,
-    Namespace(&'a SlotSet),
+    Namespace(&'a PositionSet),
     /// The sets of several values of an index; they do not overlap.
-    Index(Vec<&'a SlotSet>),
+    Index(Vec<&'a PositionSet>),
 }
 
 /// The condition of the query that every candidate of the source satisfies and that is not filtered again.
@@ -38,7 +38,7 @@ enum Satisfied {
     Label(usize),
 }
 
-type Slots<'a> = Box<dyn Iterator<Item = Slot> + 'a>;
+type Positions<'a> = Box<dyn Iterator<Item = Position> + 'a>;
 
 impl Snapshot {
     pub(super) fn slice_of(&self, query: &PodQuery, limit: usize, most: usize, after: Option<&Cursor>) -> Slice {
@@ -85,7 +85,7 @@ impl Snapshot {
             size = set.len();
             best = (Source::Namespace(set), Satisfied::Nothing);
         }
-        let mut offer = |sets: Vec<&'a SlotSet>, satisfied| {
+        let mut offer = |sets: Vec<&'a PositionSet>, satisfied| {
             let candidates = self.count_candidates(&sets, query);
             if candidates <= size {
                 size = candidates;
@@ -115,22 +115,22 @@ impl Snapshot {
     }
 
     /// Returns the number of candidates in the sets; for a query of one namespace only Pods of that namespace count.
-    fn count_candidates(&self, sets: &[&SlotSet], query: &PodQuery) -> usize {
+    fn count_candidates(&self, sets: &[&PositionSet], query: &PodQuery) -> usize {
         let sizes = sets.iter().map(|set| match &query.namespace {
             None => set.len(),
             Some(namespace) => set.count_within(
-                |slot| self.pods.compare(slot, namespace, "") == Ordering::Less,
-                |slot| self.is_in_namespace(slot, namespace),
+                |position| self.pods.compare(position, namespace, "") == Ordering::Less,
+                |position| self.is_in_namespace(position, namespace),
             ),
         });
         sizes.sum()
     }
 
-    fn is_in_namespace(&self, slot: Slot, namespace: &str) -> bool {
-        self.pods.get(slot).is_some_and(|pod| **pod.namespace() == *namespace)
+    fn is_in_namespace(&self, position: Position, namespace: &str) -> bool {
+        self.pods.get(position).is_some_and(|pod| **pod.namespace() == *namespace)
     }
 
-    fn walk<'a>(&'a self, after: Option<&'a Cursor>) -> Slots<'a> {
+    fn walk<'a>(&'a self, after: Option<&'a Cursor>) -> Positions<'a> {
         let from = after.map_or(Bound::Unbounded, |after| Bound::Included(&*after.namespace));
         let namespaces = self.namespaces.range::<_, str>((from, Bound::Unbounded));
         Box::new(namespaces.flat_map(move |(namespace, set)| self.walk_namespace(set, Some(namespace), after)))
@@ -138,13 +138,13 @@ impl Snapshot {
 
     fn walk_namespace<'a>(
         &'a self,
-        set: &'a SlotSet,
+        set: &'a PositionSet,
         namespace: Option<&Arc<str>>,
         after: Option<&'a Cursor>,
-    ) -> Slots<'a> {
+    ) -> Positions<'a> {
         match (namespace, after) {
             (Some(namespace), Some(after)) if after.namespace == *namespace => {
-                Box::new(set.iter_from(|slot| !is_after(&self.pods, slot, after)))
+                Box::new(set.iter_from(|position| !is_after(&self.pods, position, after)))
             }
             (Some(namespace), Some(after)) if after.namespace > *namespace => Box::new(std::iter::empty()),
             _ => Box::new(set.iter()),
@@ -153,22 +153,23 @@ impl Snapshot {
 
     fn walk_index<'a>(
         &'a self,
-        sets: &[&'a SlotSet],
+        sets: &[&'a PositionSet],
         namespace: Option<&'a str>,
         after: Option<&'a Cursor>,
-    ) -> Slots<'a> {
-        let before = move |slot| {
-            namespace.is_some_and(|namespace| self.pods.compare(slot, namespace, "") == Ordering::Less)
-                || after.is_some_and(|after| !is_after(&self.pods, slot, after))
+    ) -> Positions<'a> {
+        let before = move |position| {
+            namespace.is_some_and(|namespace| self.pods.compare(position, namespace, "") == Ordering::Less)
+                || after.is_some_and(|after| !is_after(&self.pods, position, after))
         };
         let sets = sets.iter().map(|set| set.iter_from(before).peekable()).collect();
-        let within = move |slot: &Slot| namespace.is_none_or(|namespace| self.is_in_namespace(*slot, namespace));
+        let within =
+            move |position: &Position| namespace.is_none_or(|namespace| self.is_in_namespace(*position, namespace));
         Box::new(Merged { sets, pods: &self.pods }.take_while(within))
     }
 }
 
-fn is_after(pods: &Pods, slot: Slot, after: &Cursor) -> bool {
-    pods.compare(slot, &after.namespace, &after.name) == Ordering::Greater
+fn is_after(pods: &Pods, position: Position, after: &Cursor) -> bool {
+    pods.compare(position, &after.namespace, &after.name) == Ordering::Greater
 }
 
 fn matches(query: &PodQuery, satisfied: Satisfied, pod: &CachedPod) -> bool {
@@ -190,16 +191,16 @@ struct Merged<'a, I: Iterator> {
     pods: &'a Pods,
 }
 
-impl<I: Iterator<Item = Slot>> Iterator for Merged<'_, I> {
-    type Item = Slot;
+impl<I: Iterator<Item = Position>> Iterator for Merged<'_, I> {
+    type Item = Position;
 
-    fn next(&mut self) -> Option<Slot> {
+    fn next(&mut self) -> Option<Position> {
         if let [only] = &mut *self.sets {
             return only.next();
         }
         let pods = self.pods;
         let heads = self.sets.iter_mut().enumerate();
-        let heads = heads.filter_map(|(at, slots)| Some((pods.get(*slots.peek()?)?, at)));
+        let heads = heads.filter_map(|(at, positions)| Some((pods.get(*positions.peek()?)?, at)));
         let least =
             heads.min_by(|(one, _), (other, _)| one.compare(other.namespace(), &other.name()).then(Ordering::Less));
         let (_, at) = least?;

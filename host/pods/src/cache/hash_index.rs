@@ -1,18 +1,18 @@
-//! A hash index: it maps a hash to the slots of the Pods with this hash, with eight bytes for each Pod. Hashes collide,
+//! A hash index: it maps a hash to the positions of the Pods with this hash, with eight bytes for each Pod. Hashes collide,
 //! so the caller compares each Pod with the one that it looks for.
 //!
 //! Persistent: a clone shares everything; a change copies one bucket and its path.
 
 use std::sync::Arc;
 
-use super::{persistent_vec::PersistentVec, slot_set::Slot};
+use super::{persistent_vec::PersistentVec, position_set::Position};
 
-/// Average number of slots in a bucket at which the number of buckets is doubled.
+/// Average number of positions in a bucket at which the number of buckets is doubled.
 const FULL: usize = 48;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct HashIndex {
-    buckets: PersistentVec<Box<[(u32, Slot)]>>,
+    buckets: PersistentVec<Box<[(u32, Position)]>>,
     /// The number of buckets is two to the power of this.
     bits: u32,
     len: usize,
@@ -23,22 +23,22 @@ impl HashIndex {
         (hash & ((1 << self.bits) - 1)) as usize
     }
 
-    /// Returns the slots with this hash.
-    pub(super) fn get(&self, hash: u32) -> impl Iterator<Item = Slot> {
+    /// Returns the positions with this hash.
+    pub(super) fn get(&self, hash: u32) -> impl Iterator<Item = Position> {
         let entries = self.buckets.get(self.bucket(hash)).map_or(&[][..], |entries| entries);
-        entries.iter().filter(move |(other, _)| *other == hash).map(|(_, slot)| *slot)
+        entries.iter().filter(move |(other, _)| *other == hash).map(|(_, position)| *position)
     }
 
-    /// Builds the index from slots with their hashes.
-    pub(super) fn from_entries(entries: &[(u32, Slot)]) -> Self {
+    /// Builds the index from positions with their hashes.
+    pub(super) fn from_entries(entries: &[(u32, Position)]) -> Self {
         let len = entries.len();
         let mut index = Self { len, ..Self::default() };
         while len >= FULL << index.bits && index.bits < 24 {
             index.bits += 1;
         }
         let mut buckets = vec![Vec::new(); 1 << index.bits];
-        for (hash, slot) in entries {
-            buckets[index.bucket(*hash)].push((*hash, *slot));
+        for (hash, position) in entries {
+            buckets[index.bucket(*hash)].push((*hash, *position));
         }
         for (at, entries) in buckets.into_iter().enumerate() {
             index.buckets.set(at, Arc::new(entries.into()));
@@ -46,21 +46,21 @@ impl HashIndex {
         index
     }
 
-    pub(super) fn insert(&mut self, hash: u32, slot: Slot) {
+    pub(super) fn insert(&mut self, hash: u32, position: Position) {
         if self.len >= FULL << self.bits && self.bits < 24 {
             self.grow();
         }
         let at = self.bucket(hash);
         let entries = self.buckets.get(at).map_or(&[][..], |entries| entries);
-        let grown = entries.iter().copied().chain([(hash, slot)]).collect();
+        let grown = entries.iter().copied().chain([(hash, position)]).collect();
         self.buckets.set(at, Arc::new(grown));
         self.len += 1;
     }
 
-    pub(super) fn remove(&mut self, hash: u32, slot: Slot) {
+    pub(super) fn remove(&mut self, hash: u32, position: Position) {
         let at = self.bucket(hash);
         let Some(entries) = self.buckets.get(at) else { return };
-        let left: Box<[_]> = entries.iter().copied().filter(|entry| *entry != (hash, slot)).collect();
+        let left: Box<[_]> = entries.iter().copied().filter(|entry| *entry != (hash, position)).collect();
         self.len -= entries.len() - left.len();
         self.buckets.set(at, Arc::new(left));
     }
@@ -69,7 +69,7 @@ impl HashIndex {
         let old = std::mem::take(&mut self.buckets);
         self.bits += 1;
         for at in 0..1 << (self.bits - 1) {
-            let entries: &[(u32, Slot)] = old.get(at).map_or(&[], |entries| entries);
+            let entries: &[(u32, Position)] = old.get(at).map_or(&[], |entries| entries);
             let upper = 1 << (self.bits - 1);
             let (high, low): (Vec<_>, Vec<_>) = entries.iter().copied().partition(|(hash, _)| hash & upper != 0);
             self.buckets.set(at, Arc::new(low.into()));
@@ -92,22 +92,22 @@ mod tests {
             steps in prop::collection::vec((0..2_000_u32, prop::bool::weighted(0.7)), 0..2_000),
             first in 0..2_000_u32,
         ) {
-            // Three slots share each hash.
-            let hash = |slot: u32| (slot / 3).wrapping_mul(0x9e37_79b9);
+            // Three positions share each hash.
+            let hash = |position: u32| (position / 3).wrapping_mul(0x9e37_79b9);
             let mut model: BTreeSet<_> = (0..first).collect();
-            let mut index = HashIndex::from_entries(&(0..first).map(|slot| (hash(slot), slot)).collect::<Vec<_>>());
-            for (slot, add) in steps {
+            let mut index = HashIndex::from_entries(&(0..first).map(|position| (hash(position), position)).collect::<Vec<_>>());
+            for (position, add) in steps {
                 if !add {
-                    index.remove(hash(slot), slot);
-                    model.remove(&slot);
-                } else if model.insert(slot) {
-                    index.insert(hash(slot), slot);
+                    index.remove(hash(position), position);
+                    model.remove(&position);
+                } else if model.insert(position) {
+                    index.insert(hash(position), position);
                 }
             }
             prop_assert_eq!(index.len, model.len());
-            for slot in 0..2_000 {
-                let found: BTreeSet<_> = index.get(hash(slot)).collect();
-                let expected = (slot / 3 * 3..slot / 3 * 3 + 3).filter(|slot| model.contains(slot)).collect();
+            for position in 0..2_000 {
+                let found: BTreeSet<_> = index.get(hash(position)).collect();
+                let expected = (position / 3 * 3..position / 3 * 3 + 3).filter(|position| model.contains(position)).collect();
                 prop_assert_eq!(found, expected);
             }
         }

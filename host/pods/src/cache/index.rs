@@ -1,6 +1,6 @@
 //! Membership indexes: they map a value, such as a node's name, to the Pods that have it.
 //!
-//! The indexes store slots instead of Pods, so an event that changes no indexed value of a Pod does not change them.
+//! The indexes store positions instead of Pods, so an event that changes no indexed value of a Pod does not change them.
 //! All are persistent: a clone shares everything, and a change copies one path.
 
 use std::{cmp::Ordering, collections::BTreeMap, ops::Range, sync::Arc};
@@ -9,38 +9,43 @@ use imbl::OrdMap;
 use podium_wire::{Labels, Section, SectionSet};
 
 use super::{
-    slot_set::{Slot, SlotSet},
+    position_set::{Position, PositionSet},
     snapshot::Pods,
 };
 use crate::pod::CachedPod;
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Index(OrdMap<Arc<str>, SlotSet>);
+pub(super) struct Index(OrdMap<Arc<str>, PositionSet>);
 
 impl Index {
-    pub(super) fn get(&self, value: &str) -> Option<&SlotSet> {
+    pub(super) fn get(&self, value: &str) -> Option<&PositionSet> {
         self.0.get(value)
     }
 
-    fn insert(&mut self, value: &str, slot: Slot, place: impl Fn(Slot) -> Ordering) {
+    fn insert(&mut self, value: &str, position: Position, place: impl Fn(Position) -> Ordering) {
         match self.0.get_mut(value) {
-            Some(set) => set.insert(slot, place),
+            Some(set) => set.insert(position, place),
             None => {
-                let mut set = SlotSet::default();
-                set.insert(slot, place);
+                let mut set = PositionSet::default();
+                set.insert(position, place);
                 self.0.insert(value.into(), set);
             }
         }
     }
 
-    /// Builds an index from the slots of each value, which must be in order.
-    fn from_slots<'a>(values: impl IntoIterator<Item = (&'a str, Vec<Slot>)>) -> Self {
-        Self(values.into_iter().map(|(value, slots)| (Arc::from(value), SlotSet::from_ordered(&slots))).collect())
+    /// Builds an index from the positions of each value, which must be in order.
+    fn from_positions<'a>(values: impl IntoIterator<Item = (&'a str, Vec<Position>)>) -> Self {
+        Self(
+            values
+                .into_iter()
+                .map(|(value, positions)| (Arc::from(value), PositionSet::from_ordered(&positions)))
+                .collect(),
+        )
     }
 
-    fn remove(&mut self, value: &str, slot: Slot, place: impl Fn(Slot) -> Ordering) {
+    fn remove(&mut self, value: &str, position: Position, place: impl Fn(Position) -> Ordering) {
         if let Some(set) = self.0.get_mut(value) {
-            set.remove(slot, place);
+            set.remove(position, place);
             if set.is_empty() {
                 self.0.remove(value);
             }
@@ -59,49 +64,49 @@ pub(super) struct Indexes {
 
 impl Indexes {
     /// Returns the Pods that have the label `key` with `value`.
-    pub(super) fn label(&self, key: &str, value: &str) -> Option<&SlotSet> {
+    pub(super) fn label(&self, key: &str, value: &str) -> Option<&PositionSet> {
         self.labels.get(key).and_then(|values| values.get(value))
     }
 
-    /// Builds the indexes of Pods in their order; their slots are numbered from 0.
+    /// Builds the indexes of Pods in their order; their positions are numbered from 0.
     pub(super) fn from_pods(pods: &[Arc<CachedPod>]) -> Self {
         let (mut nodes, mut phases, mut owners) =
-            (BTreeMap::new(), BTreeMap::new(), BTreeMap::<String, Vec<Slot>>::new());
-        let mut labelled: BTreeMap<String, BTreeMap<String, Vec<Slot>>> = BTreeMap::new();
-        for (slot, pod) in (0..).zip(pods) {
+            (BTreeMap::new(), BTreeMap::new(), BTreeMap::<String, Vec<Position>>::new());
+        let mut labelled: BTreeMap<String, BTreeMap<String, Vec<Position>>> = BTreeMap::new();
+        for (position, pod) in (0..).zip(pods) {
             if let Some(node) = pod.node() {
-                add(&mut nodes, &node, slot);
+                add(&mut nodes, &node, position);
             }
-            add(&mut phases, pod.phase(), slot);
+            add(&mut phases, pod.phase(), position);
         }
-        for (slots, pod) in alike(pods, Section::Labels) {
+        for (positions, pod) in alike(pods, Section::Labels) {
             for (key, value) in labels(Some(pod)) {
-                labelled.entry(key).or_default().entry(value).or_default().extend(slots.clone());
+                labelled.entry(key).or_default().entry(value).or_default().extend(positions.clone());
             }
         }
-        for (slots, pod) in alike(pods, Section::Owners) {
+        for (positions, pod) in alike(pods, Section::Owners) {
             for uid in owner_uids(Some(pod)) {
-                owners.entry(uid).or_default().extend(slots.clone());
+                owners.entry(uid).or_default().extend(positions.clone());
             }
         }
         let labels = labelled.into_iter().map(|(key, values)| {
-            let values = values.iter().map(|(value, slots)| (&**value, slots.clone()));
-            (Arc::from(key.as_str()), Index::from_slots(values))
+            let values = values.iter().map(|(value, positions)| (&**value, positions.clone()));
+            (Arc::from(key.as_str()), Index::from_positions(values))
         });
         Self {
-            nodes: Index::from_slots(nodes.iter().map(|(node, slots)| (&**node, slots.clone()))),
-            phases: Index::from_slots(phases.iter().map(|(phase, slots)| (&**phase, slots.clone()))),
-            owners: Index::from_slots(owners.iter().map(|(uid, slots)| (&**uid, slots.clone()))),
+            nodes: Index::from_positions(nodes.iter().map(|(node, positions)| (&**node, positions.clone()))),
+            phases: Index::from_positions(phases.iter().map(|(phase, positions)| (&**phase, positions.clone()))),
+            owners: Index::from_positions(owners.iter().map(|(uid, positions)| (&**uid, positions.clone()))),
             labels: labels.collect(),
         }
     }
 
-    /// Updates the entries of a slot from the Pod's old state to its new one. If both are present, they are of one
-    /// incarnation and differ in `sections`. `pods` must have one of the two in the slot.
+    /// Updates the entries of a position from the Pod's old state to its new one. If both are present, they are of one
+    /// incarnation and differ in `sections`. `pods` must have one of the two in the position.
     pub(super) fn replace(
         &mut self,
         pods: &Pods,
-        slot: Slot,
+        position: Position,
         old: Option<&CachedPod>,
         new: Option<&CachedPod>,
         sections: SectionSet,
@@ -111,31 +116,31 @@ impl Indexes {
         if sections.contains(Section::Spec) {
             let (from, to) = (old.and_then(CachedPod::node), new.and_then(CachedPod::node));
             if from != to {
-                from.into_iter().for_each(|node| self.nodes.remove(&node, slot, place));
-                to.into_iter().for_each(|node| self.nodes.insert(&node, slot, place));
+                from.into_iter().for_each(|node| self.nodes.remove(&node, position, place));
+                to.into_iter().for_each(|node| self.nodes.insert(&node, position, place));
             }
         }
         if sections.contains(Section::Status) {
             let (from, to) = (old.map(CachedPod::phase), new.map(CachedPod::phase));
             if from != to {
-                from.into_iter().for_each(|phase| self.phases.remove(phase, slot, place));
-                to.into_iter().for_each(|phase| self.phases.insert(phase, slot, place));
+                from.into_iter().for_each(|phase| self.phases.remove(phase, position, place));
+                to.into_iter().for_each(|phase| self.phases.insert(phase, position, place));
             }
         }
         if sections.contains(Section::Owners) {
             let (from, to) = (owner_uids(old), owner_uids(new));
-            from.iter().filter(|uid| !to.contains(uid)).for_each(|uid| self.owners.remove(uid, slot, place));
-            to.iter().filter(|uid| !from.contains(uid)).for_each(|uid| self.owners.insert(uid, slot, place));
+            from.iter().filter(|uid| !to.contains(uid)).for_each(|uid| self.owners.remove(uid, position, place));
+            to.iter().filter(|uid| !from.contains(uid)).for_each(|uid| self.owners.insert(uid, position, place));
         }
         if sections.contains(Section::Labels) {
-            self.replace_labels(slot, place, &labels(old), &labels(new));
+            self.replace_labels(position, place, &labels(old), &labels(new));
         }
     }
 
-    fn replace_labels(&mut self, slot: Slot, place: impl Fn(Slot) -> Ordering, from: &Labels, to: &Labels) {
+    fn replace_labels(&mut self, position: Position, place: impl Fn(Position) -> Ordering, from: &Labels, to: &Labels) {
         for (key, value) in from.iter().filter(|(key, value)| to.get(*key) != Some(value)) {
             if let Some(values) = self.labels.get_mut(key.as_str()) {
-                values.remove(value, slot, &place);
+                values.remove(value, position, &place);
                 if values.0.is_empty() {
                     self.labels.remove(key.as_str());
                 }
@@ -143,10 +148,10 @@ impl Indexes {
         }
         for (key, value) in to.iter().filter(|(key, value)| from.get(*key) != Some(value)) {
             match self.labels.get_mut(key.as_str()) {
-                Some(values) => values.insert(value, slot, &place),
+                Some(values) => values.insert(value, position, &place),
                 None => {
                     let mut values = Index::default();
-                    values.insert(value, slot, &place);
+                    values.insert(value, position, &place);
                     self.labels.insert(key.as_str().into(), values);
                 }
             }
@@ -154,21 +159,21 @@ impl Indexes {
     }
 }
 
-/// Groups adjacent Pods that have a section in common, and returns the slots of each group with its first Pod. Pods of
+/// Groups adjacent Pods that have a section in common, and returns the positions of each group with its first Pod. Pods of
 /// one owner are adjacent and have the same labels and owners, so these are decoded once for a group.
-fn alike(pods: &[Arc<CachedPod>], section: Section) -> impl Iterator<Item = (Range<Slot>, &CachedPod)> {
+fn alike(pods: &[Arc<CachedPod>], section: Section) -> impl Iterator<Item = (Range<Position>, &CachedPod)> {
     let mut next = 0;
     pods.chunk_by(move |one, other| one.has_in_common(other, section)).filter_map(move |alike| {
         let first = next;
-        next += alike.len() as Slot;
+        next += alike.len() as Position;
         Some((first..next, &**alike.first()?))
     })
 }
 
-fn add(values: &mut BTreeMap<String, Vec<Slot>>, value: &str, slot: Slot) {
+fn add(values: &mut BTreeMap<String, Vec<Position>>, value: &str, position: Position) {
     match values.get_mut(value) {
-        Some(slots) => slots.push(slot),
-        None => _ = values.insert(value.to_owned(), vec![slot]),
+        Some(positions) => positions.push(position),
+        None => _ = values.insert(value.to_owned(), vec![position]),
     }
 }
 

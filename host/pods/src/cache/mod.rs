@@ -11,8 +11,8 @@ mod hash_index;
 mod index;
 mod page;
 mod persistent_vec;
+mod position_set;
 mod reader;
-mod slot_set;
 mod snapshot;
 mod store;
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::{
     index::Indexes,
     page::{BufferPool, PODS, Page},
     persistent_vec::PersistentVec,
-    slot_set::{Slot, SlotSet},
+    position_set::{Position, PositionSet},
 };
 use crate::{
     model::{Cursor, PodKey, PodQuery, Revision},
@@ -22,13 +22,13 @@ use crate::{
 pub struct Snapshot {
     pub(super) pods: Pods,
     /// The Pods of each namespace, ordered by name. No namespace is empty.
-    pub(super) namespaces: OrdMap<Arc<str>, SlotSet>,
+    pub(super) namespaces: OrdMap<Arc<str>, PositionSet>,
     pub(super) indexes: Indexes,
     pub(super) revision: Revision,
     pub(super) staleness: Option<Staleness>,
 }
 
-/// The Pods by slot, by name and by uid.
+/// The Pods by position, by name and by uid.
 #[derive(Debug, Clone)]
 pub(super) struct Pods {
     pages: PersistentVec<Page>,
@@ -41,13 +41,13 @@ pub(super) struct Pods {
 }
 
 impl Pods {
-    pub(super) fn get(&self, slot: Slot) -> Option<RecordRef<'_>> {
-        self.pages.get(slot as usize / PODS)?.get(slot as usize % PODS)
+    pub(super) fn get(&self, position: Position) -> Option<RecordRef<'_>> {
+        self.pages.get(position as usize / PODS)?.get(position as usize % PODS)
     }
 
-    /// Compares the Pod of a slot with a namespace and name; a slot without a Pod is greater than all names.
-    pub(super) fn compare(&self, slot: Slot, namespace: &str, name: &str) -> Ordering {
-        self.get(slot).map_or(Ordering::Greater, |pod| pod.compare(namespace, name))
+    /// Compares the Pod of a position with a namespace and name; a position without a Pod is greater than all names.
+    pub(super) fn compare(&self, position: Position, namespace: &str, name: &str) -> Ordering {
+        self.get(position).map_or(Ordering::Greater, |pod| pod.compare(namespace, name))
     }
 
     fn name_hash(&self, namespace: &str, name: &str) -> u32 {
@@ -58,14 +58,14 @@ impl Pods {
         self.hasher.hash_one(uid) as u32
     }
 
-    pub(super) fn by_name(&self, namespace: &str, name: &str) -> Option<Slot> {
-        let mut slots = self.names.get(self.name_hash(namespace, name));
-        slots.find(|slot| self.compare(*slot, namespace, name) == Ordering::Equal)
+    pub(super) fn by_name(&self, namespace: &str, name: &str) -> Option<Position> {
+        let mut positions = self.names.get(self.name_hash(namespace, name));
+        positions.find(|position| self.compare(*position, namespace, name) == Ordering::Equal)
     }
 
-    pub(super) fn by_uid(&self, uid: &str) -> Option<Slot> {
-        let mut slots = self.uids.get(self.uid_hash(uid));
-        slots.find(|slot| self.get(*slot).is_some_and(|pod| pod.has_uid(uid)))
+    pub(super) fn by_uid(&self, uid: &str) -> Option<Position> {
+        let mut positions = self.uids.get(self.uid_hash(uid));
+        positions.find(|position| self.get(*position).is_some_and(|pod| pod.has_uid(uid)))
     }
 
     fn new(hasher: FixedState) -> Self {
@@ -80,22 +80,22 @@ impl Pods {
         }
     }
 
-    /// Stores Pods whose slots are numbered from 0.
+    /// Stores Pods whose positions are numbered from 0.
     fn from_records(hasher: FixedState, records: &[Record], pods: &[Arc<CachedPod>]) -> Self {
         let mut empty = Self { len: pods.len(), ..Self::new(hasher) };
         let pages = records.chunks(PODS).map(|pods| Page::from_records(pods, &empty.buffers));
         pages.enumerate().for_each(|(at, page)| empty.pages.set(at, Arc::new(page)));
-        let keys = (0..).zip(pods).map(|(slot, pod)| {
+        let keys = (0..).zip(pods).map(|(position, pod)| {
             let PodKey { namespace, name, uid } = &pod.key;
-            ((empty.name_hash(namespace, name), slot), (empty.uid_hash(uid), slot))
+            ((empty.name_hash(namespace, name), position), (empty.uid_hash(uid), position))
         });
         let (names, uids): (Vec<_>, Vec<_>) = keys.unzip();
         Self { names: HashIndex::from_entries(&names), uids: HashIndex::from_entries(&uids), ..empty }
     }
 
-    /// Stores a Pod in a slot, or clears the slot. Overwrites the buffer `record`.
-    pub(super) fn put(&mut self, slot: Slot, pod: Option<&CachedPod>, record: &mut Vec<u8>) {
-        let (page, place) = (slot as usize / PODS, slot as usize % PODS);
+    /// Stores a Pod in a position, or clears the position. Overwrites the buffer `record`.
+    pub(super) fn put(&mut self, position: Position, pod: Option<&CachedPod>, record: &mut Vec<u8>) {
+        let (page, place) = (position as usize / PODS, position as usize % PODS);
         let with = match self.pages.get(page) {
             Some(page) => page.with(place, pod, record),
             None => Page::empty(&self.buffers).with(place, pod, record),
@@ -104,15 +104,15 @@ impl Pods {
         self.edits += 1;
     }
 
-    pub(super) fn enter(&mut self, slot: Slot, key: &PodKey) {
-        self.names.insert(self.name_hash(&key.namespace, &key.name), slot);
-        self.uids.insert(self.uid_hash(&key.uid), slot);
+    pub(super) fn enter(&mut self, position: Position, key: &PodKey) {
+        self.names.insert(self.name_hash(&key.namespace, &key.name), position);
+        self.uids.insert(self.uid_hash(&key.uid), position);
         self.len += 1;
     }
 
-    pub(super) fn leave(&mut self, slot: Slot, key: &PodKey) {
-        self.names.remove(self.name_hash(&key.namespace, &key.name), slot);
-        self.uids.remove(self.uid_hash(&key.uid), slot);
+    pub(super) fn leave(&mut self, position: Position, key: &PodKey) {
+        self.names.remove(self.name_hash(&key.namespace, &key.name), position);
+        self.uids.remove(self.uid_hash(&key.uid), position);
         self.len -= 1;
     }
 }
@@ -136,11 +136,11 @@ impl Snapshot {
         let edits = self.pods.edits + 1;
         self.pods = Pods { edits, ..Pods::from_records(self.pods.hasher.clone(), records, pods) };
         self.indexes = Indexes::from_pods(pods);
-        let mut slots = 0..;
+        let mut positions = 0..;
         let namespaces = pods.chunk_by(|one, other| one.key.namespace == other.key.namespace);
         let namespaces = namespaces.filter_map(|pods| {
-            let namespace_slots: Vec<_> = slots.by_ref().take(pods.len()).collect();
-            Some((Arc::clone(&pods.first()?.key.namespace), SlotSet::from_ordered(&namespace_slots)))
+            let namespace_slots: Vec<_> = positions.by_ref().take(pods.len()).collect();
+            Some((Arc::clone(&pods.first()?.key.namespace), PositionSet::from_ordered(&namespace_slots)))
         });
         self.namespaces = namespaces.collect();
     }
@@ -163,7 +163,7 @@ impl Snapshot {
     }
 
     pub(super) fn records(&self) -> impl Iterator<Item = RecordRef<'_>> {
-        self.namespaces.values().flat_map(SlotSet::iter).filter_map(|slot| self.pods.get(slot))
+        self.namespaces.values().flat_map(PositionSet::iter).filter_map(|position| self.pods.get(position))
     }
 
     /// Returns the number of edits. Two snapshots of one cache with the same number have the same Pods in the same
@@ -180,8 +180,8 @@ impl Snapshot {
     }
 
     pub(super) fn entry(&self, namespace: &str, name: &str) -> Option<Arc<CachedPod>> {
-        let slot = self.pods.by_name(namespace, name)?;
-        self.pods.get(slot).map(|pod| pod.pod())
+        let position = self.pods.by_name(namespace, name)?;
+        self.pods.get(position).map(|pod| pod.pod())
     }
 }
 
@@ -191,8 +191,8 @@ impl PodView for Snapshot {
     }
 
     fn by_uid(&self, uid: &str) -> Option<Arc<CachedPod>> {
-        let slot = self.pods.by_uid(uid)?;
-        self.pods.get(slot).map(|pod| pod.pod())
+        let position = self.pods.by_uid(uid)?;
+        self.pods.get(position).map(|pod| pod.pod())
     }
 
     fn search(&self, query: &PodQuery, limit: usize, most: usize, after: Option<&Cursor>) -> Slice {

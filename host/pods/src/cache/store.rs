@@ -1,11 +1,11 @@
-//! The writer's state: the next snapshot, which slots are in use, and every change of their contents.
+//! The writer's state: the next snapshot, which positions are in use, and every change of their contents.
 
 use std::{cmp::Ordering, sync::Arc};
 
 use podium_wire::SectionSet;
 
 use super::{
-    slot_set::{Slot, SlotSet},
+    position_set::{Position, PositionSet},
     snapshot::Snapshot,
 };
 use crate::{
@@ -13,9 +13,9 @@ use crate::{
     pod::{CachedPod, Change, Record},
 };
 
-/// A Pod of the cache and its slot.
+/// A Pod of the cache and its position.
 pub(super) struct Entry {
-    pub(super) slot: Slot,
+    pub(super) position: Position,
     pub(super) pod: Arc<CachedPod>,
 }
 
@@ -23,10 +23,10 @@ pub(super) struct Entry {
 pub(super) struct Store {
     /// The next snapshot; a clone of it is published.
     pub(super) next: Snapshot,
-    /// Slots below this are in use or were in use.
-    end: Slot,
-    /// Slots below `end` that are free.
-    free: Vec<Slot>,
+    /// Positions below this are in use or were in use.
+    end: Position,
+    /// Positions below `end` that are free.
+    free: Vec<Position>,
     /// Buffer for a record before it is copied into its page.
     record: Vec<u8>,
 }
@@ -39,10 +39,10 @@ impl Store {
     /// Returns the Pod with the namespace and name of `key`. If `before` is its cached state, the entry contains
     /// `before` instead of a new copy.
     pub(super) fn entry(&self, key: &PodKey, before: Option<Arc<CachedPod>>) -> Option<Entry> {
-        let slot = self.next.pods.by_name(&key.namespace, &key.name)?;
-        let record = self.next.pods.get(slot)?;
+        let position = self.next.pods.by_name(&key.namespace, &key.name)?;
+        let record = self.next.pods.get(position)?;
         let pod = before.filter(|before| record.matches(before)).unwrap_or_else(|| record.pod());
-        Some(Entry { slot, pod })
+        Some(Entry { position, pod })
     }
 
     /// Fills a store that has no Pods. Of several records with one name the newest is stored.
@@ -63,19 +63,19 @@ impl Store {
             });
         }
         self.free.clear();
-        self.end = pods.len() as Slot;
+        self.end = pods.len() as Position;
         // No record is skipped, because each was made from a Pod.
         let made: Vec<_> = pods.iter().filter_map(Record::pod).collect();
         self.next.fill(&pods, &made);
         made.into_iter().filter_map(|pod| Change::between(None, Some(pod))).collect()
     }
 
-    /// Replaces the Pod in the slot, `old`, with a newer state of the same incarnation.
-    pub(super) fn replace(&mut self, slot: Slot, old: Arc<CachedPod>, pod: Arc<CachedPod>) -> Option<Change> {
+    /// Replaces the Pod in the position, `old`, with a newer state of the same incarnation.
+    pub(super) fn replace(&mut self, position: Position, old: Arc<CachedPod>, pod: Arc<CachedPod>) -> Option<Change> {
         let Snapshot { pods, indexes, .. } = &mut self.next;
-        pods.put(slot, Some(&pod), &mut self.record);
+        pods.put(position, Some(&pod), &mut self.record);
         let change = Change::between(Some(old), Some(pod))?;
-        indexes.replace(pods, slot, change.old.as_deref(), change.new.as_deref(), change.sections);
+        indexes.replace(pods, position, change.old.as_deref(), change.new.as_deref(), change.sections);
         Some(change)
     }
 
@@ -83,38 +83,38 @@ impl Store {
     pub(super) fn insert(&mut self, pod: &CachedPod) {
         let Snapshot { pods, namespaces, indexes, .. } = &mut self.next;
         let PodKey { namespace, name, .. } = &pod.key;
-        let slot = self.free.pop().unwrap_or_else(|| {
+        let position = self.free.pop().unwrap_or_else(|| {
             self.end += 1;
             self.end - 1
         });
-        pods.put(slot, Some(pod), &mut self.record);
-        pods.enter(slot, &pod.key);
+        pods.put(position, Some(pod), &mut self.record);
+        pods.enter(position, &pod.key);
         let place = |other| pods.compare(other, namespace, name);
         match namespaces.get_mut(namespace) {
-            Some(set) => set.insert(slot, place),
+            Some(set) => set.insert(position, place),
             None => {
-                let mut set = SlotSet::default();
-                set.insert(slot, place);
+                let mut set = PositionSet::default();
+                set.insert(position, place);
                 namespaces.insert(Arc::clone(namespace), set);
             }
         }
-        indexes.replace(pods, slot, None, Some(pod), SectionSet::ALL);
+        indexes.replace(pods, position, None, Some(pod), SectionSet::ALL);
     }
 
     /// Removes a Pod; `held` is its cached state.
     pub(super) fn remove(&mut self, held: &CachedPod) {
         let Snapshot { pods, namespaces, indexes, .. } = &mut self.next;
         let PodKey { namespace, name, .. } = &held.key;
-        let Some(slot) = pods.by_name(namespace, name) else { return };
-        indexes.replace(pods, slot, Some(held), None, SectionSet::ALL);
+        let Some(position) = pods.by_name(namespace, name) else { return };
+        indexes.replace(pods, position, Some(held), None, SectionSet::ALL);
         if let Some(set) = namespaces.get_mut(namespace) {
-            set.remove(slot, |other| pods.compare(other, namespace, name));
+            set.remove(position, |other| pods.compare(other, namespace, name));
             if set.is_empty() {
                 namespaces.remove(namespace);
             }
         }
-        pods.leave(slot, &held.key);
-        pods.put(slot, None, &mut self.record);
-        self.free.push(slot);
+        pods.leave(position, &held.key);
+        pods.put(position, None, &mut self.record);
+        self.free.push(position);
     }
 }

@@ -29,7 +29,7 @@ pub struct Writer {
     store: Store,
     published: Published,
     /// The next list is of a history that was rolled back: cached revisions cannot be compared with it.
-    rewound: bool,
+    rolled_back: bool,
 }
 
 /// Changes that are in the cache and that readers do not see yet, so that the caller can record deletions before any
@@ -68,7 +68,7 @@ impl Drop for Update<'_> {
 
 impl Writer {
     pub(super) fn new(first: Snapshot, published: Published) -> Self {
-        let mut writer = Self { store: Store::new(first), published, rewound: false };
+        let mut writer = Self { store: Store::new(first), published, rolled_back: false };
         writer.set_stale(Staleness { reason: "nothing was listed yet".to_owned() });
         writer
     }
@@ -91,15 +91,15 @@ impl Writer {
     /// Applies a complete list: afterwards the cache has the Pods of the list, and those that are newer than the list.
     pub fn relist(&mut self, pods: PodList, revision: Revision) -> Update<'_> {
         let mut changes = Vec::new();
-        let rewound = std::mem::take(&mut self.rewound);
-        let newest_removed = if rewound { Revision(u64::MAX) } else { revision };
+        let rolled_back = std::mem::take(&mut self.rolled_back);
+        let newest_removed = if rolled_back { Revision(u64::MAX) } else { revision };
         // A list at the cache's revision or a newer one shows which Pods exist; Pods of an older list may have been
         // deleted since.
         let passed =
-            if revision < self.store.next.revision && !rewound { self.store.next.revision } else { Revision(0) };
+            if revision < self.store.next.revision && !rolled_back { self.store.next.revision } else { Revision(0) };
         if self.store.next.is_empty() && passed == Revision(0) {
             let changes = self.store.fill(pods.read);
-            return self.listed(changes, revision, rewound);
+            return self.listed(changes, revision, rolled_back);
         }
         let held = pods.held.sorted();
         let pods: Vec<_> = pods.read.into_iter().filter_map(|record| record.pod()).collect();
@@ -124,16 +124,16 @@ impl Writer {
             self.remove(pod, &mut changes);
         }
         for pod in pods {
-            match rewound {
+            match rolled_back {
                 true => self.overwrite(pod, &mut changes),
                 false => self.put(pod, None, passed, &mut changes),
             }
         }
-        self.listed(changes, revision, rewound)
+        self.listed(changes, revision, rolled_back)
     }
 
-    fn listed(&mut self, changes: Vec<Change>, revision: Revision, rewound: bool) -> Update<'_> {
-        self.store.next.revision = if rewound { revision } else { self.store.next.revision.max(revision) };
+    fn listed(&mut self, changes: Vec<Change>, revision: Revision, rolled_back: bool) -> Update<'_> {
+        self.store.next.revision = if rolled_back { revision } else { self.store.next.revision.max(revision) };
         Update { writer: self, changes }
     }
 
@@ -147,8 +147,8 @@ impl Writer {
 
     /// Records that the history of the API server was rolled back, as when etcd is restored: the next list may
     /// replace newer revisions.
-    pub fn rewind(&mut self) {
-        self.rewound = true;
+    pub fn roll_back(&mut self) {
+        self.rolled_back = true;
     }
 
     /// Applies Pods from the API server's answers to own writes. Must not be used for the answer to a DELETE.
@@ -158,15 +158,15 @@ impl Writer {
     }
 
     fn write_through_pod(&mut self, pod: Arc<CachedPod>) -> Option<Change> {
-        let Entry { slot, pod: held } = self.store.entry(&pod.key, None)?;
-        if held.key.uid != pod.key.uid || held.revision >= pod.revision || self.rewound {
+        let Entry { position, pod: held } = self.store.entry(&pod.key, None)?;
+        if held.key.uid != pod.key.uid || held.revision >= pod.revision || self.rolled_back {
             return None;
         }
         // The answer to the removal of the last finalizer is a Pod that is removed already.
         if pod.is_removed().unwrap_or(true) {
             return None;
         }
-        self.store.replace(slot, held, pod)
+        self.store.replace(position, held, pod)
     }
 
     /// Marks the cache as stale and publishes the reason to readers.
@@ -203,7 +203,7 @@ impl Writer {
 
     fn replace(&mut self, entry: Option<Entry>, pod: Arc<CachedPod>, changes: &mut Vec<Change>) {
         let change = match entry {
-            Some(Entry { slot, pod: old }) if old.key.uid == pod.key.uid => self.store.replace(slot, old, pod),
+            Some(Entry { position, pod: old }) if old.key.uid == pod.key.uid => self.store.replace(position, old, pod),
             other => {
                 if let Some(other) = other {
                     self.remove(other.pod, changes);
@@ -449,7 +449,7 @@ mod tests {
         writer.apply(vec![applied("a", 50, "x")]).publish();
         let older = || PodList::from_iter([Record::from(cached(&pod("cart", "a", 20, "y")))]);
         assert!(writer.relist(older(), Revision(30)).publish().is_empty());
-        writer.rewind();
+        writer.roll_back();
         assert_eq!(summary(&writer.relist(older(), Revision(30)).publish()), ["a@50>20"]);
         assert_eq!(reader.snapshot().revision(), Revision(30));
         assert!(writer.relist(PodList::default(), Revision(10)).publish().is_empty(), "the guards are back");

@@ -34,7 +34,7 @@ pub(super) struct Cursor<'a> {
 pub(super) struct Interner {
     chunks: HashSet<Arc<[u8]>, FixedState>,
     /// The number of chunks at which unused ones are removed.
-    sweep_at: usize,
+    remove_unused_at: usize,
 }
 
 impl ChunkedBytes {
@@ -122,7 +122,7 @@ impl<'a> Cursor<'a> {
 
 impl Interner {
     pub(super) fn new(hasher: FixedState) -> Self {
-        Self { chunks: HashSet::with_hasher(hasher), sweep_at: 0 }
+        Self { chunks: HashSet::with_hasher(hasher), remove_unused_at: 0 }
     }
 
     /// Interns JSON.
@@ -132,7 +132,7 @@ impl Interner {
 
     /// Interns the chunks and returns the byte string that they form.
     pub(super) fn intern_chunks<'a>(&mut self, chunks: impl Iterator<Item = &'a [u8]>) -> ChunkedBytes {
-        self.sweep();
+        self.remove_unused();
         ChunkedBytes::Chunks(chunks.filter(|chunk| !chunk.is_empty()).map(|chunk| self.chunk(chunk)).collect())
     }
 
@@ -145,14 +145,14 @@ impl Interner {
         chunk
     }
 
-    fn sweep(&mut self) {
-        const FEW: usize = 256;
-        if self.chunks.len() < self.sweep_at.max(FEW) {
+    fn remove_unused(&mut self) {
+        const MIN_ENTRIES: usize = 256;
+        if self.chunks.len() < self.remove_unused_at.max(MIN_ENTRIES) {
             return;
         }
         // Only this table creates references to chunks, so a chunk with one reference stays unused.
         self.chunks.retain(|chunk| Arc::strong_count(chunk) > 1);
-        self.sweep_at = self.chunks.len() + self.chunks.len() / 2;
+        self.remove_unused_at = self.chunks.len() + self.chunks.len() / 2;
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) struct Learned {
     /// What was learned, by workload and by namespace.
     paths: HashMap<u64, Paths, FixedState>,
     /// The number of structures and paths at which unused ones are removed.
-    sweep_at: usize,
+    remove_unused_at: usize,
 }
 
 /// The generalised paths of one fragment of a workload's or namespace's Pods. Statuses have many structures, and an
@@ -71,7 +71,7 @@ struct Entry {
 impl Learned {
     pub(super) fn new(hasher: FixedState) -> Self {
         let paths = HashMap::with_hasher(hasher.clone());
-        Self { structures: HashMap::with_hasher(hasher), paths, sweep_at: 0 }
+        Self { structures: HashMap::with_hasher(hasher), paths, remove_unused_at: 0 }
     }
 
     /// Returns the generalised positions, and the latest skeletons for Pods of this workload.
@@ -113,7 +113,7 @@ impl Learned {
         structure: &Structure,
         positions: &Positions,
     ) {
-        self.sweep();
+        self.remove_unused();
         let of = [(owner.workload, false), (owner.namespace, true)];
         for (of, is_of_namespace) in of.into_iter().filter(|_| !positions.is_empty()) {
             let known = self.paths.entry(of).or_default();
@@ -132,14 +132,14 @@ impl Learned {
         recent.push((owner.workload, downgrade(skeleton)));
     }
 
-    fn sweep(&mut self) {
-        const FEW: usize = 256;
-        if self.structures.len() + self.paths.len() < self.sweep_at.max(FEW) {
+    fn remove_unused(&mut self) {
+        const MIN_ENTRIES: usize = 256;
+        if self.structures.len() + self.paths.len() < self.remove_unused_at.max(MIN_ENTRIES) {
             return;
         }
         self.paths.retain(|_, paths| paths.last.strong_count() > 0);
         self.structures.retain(|_, entry| entry.recent.iter().any(|(_, skeleton)| skeleton.strong_count() > 0));
-        self.sweep_at = 2 * (self.structures.len() + self.paths.len());
+        self.remove_unused_at = 2 * (self.structures.len() + self.paths.len());
     }
 }
 

@@ -58,9 +58,9 @@ use learned::{Learned, Owner};
 pub use packed::Packed;
 use podium_wire::{Pod, json::JsonError};
 pub use scan::Scratch;
-use scan::{Candidates, Draft, Scanned, Wanted};
+use scan::{Candidates, Draft, Extent, Scanned};
 pub use skeleton::Identity;
-use skeleton::{Account, Charge, Skeleton};
+use skeleton::{Charge, Skeleton, Usage};
 use structure::{Generalised, Positions, Structure};
 
 use crate::{
@@ -108,11 +108,11 @@ struct Table {
     interner: Interner,
     learned: Learned,
     /// The bytes of skeletons with only one user, by namespace.
-    accounts: HashMap<Box<str>, Account, FixedState>,
+    usage: HashMap<Box<str>, Usage, FixedState>,
     /// Shapes by the addresses of their skeletons, which live as long as the shape.
     shapes: HashMap<[usize; FRAGMENTS], Weak<Shape>, FixedState>,
     /// The number of entries at which dead ones are removed.
-    sweep_at: usize,
+    remove_unused_at: usize,
 }
 
 /// The Pod that the next one is expected to resemble.
@@ -202,9 +202,9 @@ impl SkeletonPool {
             skeletons: PerFragment::from_fn(|_| HashMap::with_hasher(hasher.clone())),
             interner: Interner::new(hasher.clone()),
             learned: Learned::new(hasher.clone()),
-            accounts: HashMap::with_hasher(hasher.clone()),
+            usage: HashMap::with_hasher(hasher.clone()),
             shapes: HashMap::with_hasher(hasher.clone()),
-            sweep_at: 0,
+            remove_unused_at: 0,
         };
         Self { table: Mutex::new(table), hasher, prune: Prune::NOTHING }
     }
@@ -241,14 +241,14 @@ impl SkeletonPool {
         let namespace = head.as_ref().map_or("", |head| head.namespace);
         let namespace = self.hasher.hash_one(namespace);
         let likely = like.shape().map(|like| Candidates::like(Arc::clone(like), namespace)).unwrap_or_default();
-        if let Some(cut) = scan::cut(json, head, likely, scratch, Wanted::All, &self.prune)
+        if let Some(cut) = scan::cut(json, head, likely, scratch, Extent::All, &self.prune)
             && let Some(read) = self.read_as(json, cut, scratch, &like)
         {
             return Ok(read);
         }
         let actual = podium_wire::json::decode(json)?;
         // A value has the form of a placeholder where the decoder does not treat it as one, or the form is unusual.
-        if let Some(cut) = scan::cut(json, None, Default::default(), scratch, Wanted::Identity, &self.prune)
+        if let Some(cut) = scan::cut(json, None, Default::default(), scratch, Extent::Identity, &self.prune)
             && let Some(read) = self.read_as(json, cut, scratch, &Like::default())
         {
             return Ok(read);
@@ -357,13 +357,13 @@ impl SkeletonPool {
 
     /// Builds a skeleton. Returns `None` if it cannot be verified, or if its namespace's limit is reached.
     fn make(&self, of: &Of<'_>, key: &[u8], own: &[u8], placeholders: usize) -> Option<Arc<Skeleton>> {
-        let account = self.table.lock().account(of.namespace);
-        if account.load(Relaxed) > MOST_OF_ONE_USER {
+        let usage = self.table.lock().usage(of.namespace);
+        if usage.load(Relaxed) > MOST_OF_ONE_USER {
             return None;
         }
         let made =
             skeleton::build(of.fragment, key, own, of.identity).filter(|made| made.placeholders() == placeholders)?;
-        let charge = Charge::new(&account, made.size(), MOST_OF_ONE_USER)?;
+        let charge = Charge::new(&usage, made.size(), MOST_OF_ONE_USER)?;
         Some(self.table.lock().add(of.fragment, self.hasher.hash_one(key), made.charged(charge), key))
     }
 
@@ -386,15 +386,15 @@ impl Table {
         self.skeletons[fragment].get(&hash)?.upgrade().filter(|known| known.text.is(key))
     }
 
-    fn account(&mut self, namespace: &str) -> Account {
-        if let Some(account) = self.accounts.get(namespace) {
-            return Arc::clone(account);
+    fn usage(&mut self, namespace: &str) -> Usage {
+        if let Some(usage) = self.usage.get(namespace) {
+            return Arc::clone(usage);
         }
-        Arc::clone(self.accounts.entry(namespace.into()).or_default())
+        Arc::clone(self.usage.entry(namespace.into()).or_default())
     }
 
     fn add(&mut self, fragment: Fragment, hash: u64, mut skeleton: Skeleton, key: &[u8]) -> Arc<Skeleton> {
-        self.sweep();
+        self.remove_unused();
         skeleton.share(fragment, key, &mut self.interner);
         let entry = self.skeletons[fragment].entry(hash).or_default();
         match entry.upgrade() {
@@ -416,15 +416,15 @@ impl Table {
         if let Some(shape) = self.shapes.get(&addresses).and_then(Weak::upgrade) {
             return shape;
         }
-        self.sweep();
+        self.remove_unused();
         let shape = Arc::new(Shape { skeletons });
         self.shapes.insert(addresses, downgrade(&shape));
         shape
     }
 
-    fn sweep(&mut self) {
+    fn remove_unused(&mut self) {
         const LEAST: usize = 16;
-        if self.entries() < self.sweep_at.max(LEAST) {
+        if self.entries() < self.remove_unused_at.max(LEAST) {
             return;
         }
         self.shapes.retain(|_, shape| shape.strong_count() > 0);
@@ -432,8 +432,8 @@ impl Table {
             skeletons.retain(|_, skeleton| skeleton.strong_count() > 0);
         }
         // Charges are stored in skeletons, so usage that only this table references is zero.
-        self.accounts.retain(|_, account| Arc::strong_count(account) > 1);
-        self.sweep_at = 2 * self.entries();
+        self.usage.retain(|_, usage| Arc::strong_count(usage) > 1);
+        self.remove_unused_at = 2 * self.entries();
     }
 
     fn entries(&self) -> usize {

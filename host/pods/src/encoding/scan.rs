@@ -107,7 +107,7 @@ pub(super) struct Head<'a> {
 
 /// The placeholders that a scan looks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum Extent {
     All,
     /// Only name, uid and revision.
     Identity,
@@ -160,7 +160,7 @@ pub(super) fn cut<'a>(
     head: Option<Head<'a>>,
     candidates: Candidates,
     scratch: &mut Scratch,
-    wanted: Wanted,
+    extent: Extent,
     prune: &Prune,
 ) -> Option<Scanned<'a>> {
     if json.first() != Some(&b'{') {
@@ -172,7 +172,7 @@ pub(super) fn cut<'a>(
         drafts: &mut scratch.drafts,
         quotes: &mut scratch.quotes,
         fragment: Fragment::Object,
-        wanted,
+        extent,
         prune,
         seen: 0,
         head,
@@ -257,7 +257,7 @@ pub(super) struct Scanner<'a, 's> {
     quotes: &'s mut Quotes,
     /// The fragment that is being scanned.
     pub(super) fragment: Fragment,
-    pub(super) wanted: Wanted,
+    pub(super) extent: Extent,
     prune: &'s Prune,
     /// One bit for each fragment that was found.
     seen: u8,
@@ -519,7 +519,7 @@ impl<'a> Scanner<'a, '_> {
     /// Scans members whose values are placeholders because of their name. Returns the offset at which to continue.
     #[inline]
     fn after_key(&mut self, key: &[u8], value: usize) -> usize {
-        if self.wanted == Wanted::Identity {
+        if self.extent == Extent::Identity {
             return value;
         }
         if self.fragment == Fragment::Status && key == b"restartCount" {

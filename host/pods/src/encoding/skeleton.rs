@@ -96,27 +96,27 @@ pub(super) struct Skeleton {
 }
 
 /// The bytes of a namespace's skeletons that have one user each.
-pub(super) type Account = Arc<AtomicUsize>;
+pub(super) type Usage = Arc<AtomicUsize>;
 
 /// Bytes that count as used until this is dropped.
 #[derive(Debug)]
 pub(super) struct Charge {
-    account: Account,
+    usage: Usage,
     bytes: usize,
 }
 
 impl Charge {
     /// Charges the bytes. Returns `None` if the usage would exceed `most`.
-    pub(super) fn new(account: &Account, bytes: usize, most: usize) -> Option<Self> {
-        let before = account.fetch_add(bytes, Relaxed);
-        let charge = Self { account: Arc::clone(account), bytes };
+    pub(super) fn new(usage: &Usage, bytes: usize, most: usize) -> Option<Self> {
+        let before = usage.fetch_add(bytes, Relaxed);
+        let charge = Self { usage: Arc::clone(usage), bytes };
         (before + bytes <= most).then_some(charge)
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.account.fetch_sub(self.bytes, Relaxed);
+        self.usage.fetch_sub(self.bytes, Relaxed);
     }
 }
 

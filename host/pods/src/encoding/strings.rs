@@ -6,7 +6,7 @@ use super::{
     forms,
     fragment::Fragment,
     placeholder::{self, Kind, Value},
-    scan::{Scanner, Wanted},
+    scan::{Extent, Scanner},
 };
 
 /// The highest number of a placeholder to which a later one can refer.
@@ -25,7 +25,7 @@ impl<'a> Scanner<'a, '_> {
     /// Scans a string without escapes.
     #[inline]
     pub(super) fn text(&mut self, from: usize, end: usize) {
-        if self.wanted == Wanted::Identity {
+        if self.extent == Extent::Identity {
             return;
         }
         let text = &self.json[from..end];

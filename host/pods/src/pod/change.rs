@@ -20,7 +20,7 @@ pub enum Observation {
     },
     /// The API server's history was rolled back, as when etcd is restored. The list that follows is applied although
     /// its revisions may be older than those reported before.
-    Rewound,
+    RolledBack,
     /// Events of a watch, in the order of the stream; at least one.
     Events(Vec<PodEvent>),
     /// No other event happened up to this revision.

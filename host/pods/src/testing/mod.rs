@@ -89,14 +89,14 @@ pub struct ChangeChecker {
     /// The uids of deleted Pods.
     deleted: BTreeSet<Arc<str>>,
     /// True if the next changes begin an epoch.
-    rewound: bool,
+    rolled_back: bool,
 }
 
 impl ChangeChecker {
     /// Records that the history was rolled back: later changes may be older, and may restore deleted Pods.
-    pub fn rewind(&mut self) {
+    pub fn roll_back(&mut self) {
         self.deleted.clear();
-        self.rewound = true;
+        self.rolled_back = true;
     }
 
     /// Checks and applies the next changes.
@@ -114,7 +114,7 @@ impl ChangeChecker {
                 Some(new) => {
                     ensure(!self.deleted.contains(&new.key.uid), || format!("{} came back", new.key.uid))?;
                     let later = last.is_none_or(|old| old.revision < new.revision);
-                    ensure(later || self.rewound, || format!("{name} went back"))?;
+                    ensure(later || self.rolled_back, || format!("{name} went back"))?;
                     self.present.insert(Arc::clone(name), Arc::clone(new));
                 }
                 None => {

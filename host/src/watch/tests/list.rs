@@ -6,12 +6,12 @@ use std::time::Duration;
 use podium_engine::fixtures::Warnings;
 
 use super::{
-    scenarios::{Rig, listing, rig_from, watching},
+    scenarios::{Harness, listing, rig_from, watching},
     wire::{Answer, answer, bookmark, end_of_list, event, page, pod, status},
 };
 use crate::watch::WatchOptions;
 
-fn rig(answers: Vec<Answer>) -> Rig {
+fn harness(answers: Vec<Answer>) -> Harness {
     rig_from(answers, WatchOptions::default(), None)
 }
 
@@ -23,7 +23,7 @@ fn added(name: &str, revision: u64) -> String {
 async fn a_streaming_list_that_is_cut_is_given_up_for_pages_at_once_and_after_two_in_a_row_for_an_hour() {
     let cut = || answer(200).line(&added("a", 5)).wait(10).cut();
     let gone = || answer(410).bytes(&status(410, "Expired", ""));
-    let mut rig = rig(vec![
+    let mut harness = harness(vec![
         cut(),
         answer(200).bytes(&page(10, "", &[pod("a", 5)])),
         gone(),
@@ -34,10 +34,10 @@ async fn a_streaming_list_that_is_cut_is_given_up_for_pages_at_once_and_after_tw
         watching().hang(),
     ]);
     let relisted = "stale: 410 Expired: no";
-    rig.expect(&["list of 1 at 10: +a-uid@5", relisted, "list of 1 at 20:", "list of 1 at 30:", "live"]).await;
-    let streamed: Vec<_> = rig.requests().iter().map(|(_, query)| query.contains("sendInitialEvents")).collect();
+    harness.expect(&["list of 1 at 10: +a-uid@5", relisted, "list of 1 at 20:", "list of 1 at 30:", "live"]).await;
+    let streamed: Vec<_> = harness.requests().iter().map(|(_, query)| query.contains("sendInitialEvents")).collect();
     assert_eq!(streamed, [true, false, false, true, false, false, false, false]);
-    assert_eq!(rig.requests()[1].0, Duration::from_secs(10));
+    assert_eq!(harness.requests()[1].0, Duration::from_secs(10));
 }
 
 #[tokio::test(start_paused = true)]
@@ -48,8 +48,8 @@ async fn a_streaming_list_whose_answer_never_begins_is_given_up_for_pages() {
         answer(200).bytes(&page(10, "", &[pod("a", 5)])),
         watching().hang(),
     ];
-    let mut rig = rig(answers);
-    rig.expect(&["stale: no answer within 5 s", "stale: 500: ", "list of 1 at 10: +a-uid@5", "live"]).await;
+    let mut harness = harness(answers);
+    harness.expect(&["stale: no answer within 5 s", "stale: 500: ", "list of 1 at 10: +a-uid@5", "live"]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -70,9 +70,9 @@ async fn changes_before_the_end_of_the_initial_events_belong_to_the_list() {
         .line(&event("MODIFIED", &pod("a", 16)))
         .line(&end_of_list(20))
         .hang();
-    let mut rig = rig(vec![listed, watching().hang()]);
-    rig.expect(&["list of 5 at 20: +a-uid@16 +second@14 +d-uid@9 +e-uid@15", "live"]).await;
-    assert_eq!((rig.counters.lists(), rig.requests().len()), (1, 2));
+    let mut harness = harness(vec![listed, watching().hang()]);
+    harness.expect(&["list of 5 at 20: +a-uid@16 +second@14 +d-uid@9 +e-uid@15", "live"]).await;
+    assert_eq!((harness.counters.lists(), harness.requests().len()), (1, 2));
 }
 
 #[tokio::test(start_paused = true)]
@@ -89,10 +89,10 @@ async fn changes_before_the_end_of_the_initial_events_are_reported_of_pods_that_
         .line(&end_of_list(30))
         .hang();
     let first = listing(10, &[pod("a", 5), pod("b", 6), pod("c", 7), pod("d", 8)]);
-    let mut rig = rig(vec![first, answer(410), again, watching().hang()]);
-    rig.next().await;
-    rig.expect(&["stale: 410: ", "list of 3 at 30: -b-uid@6 a-uid@5>25", "live"]).await;
-    assert_eq!(rig.counters.unreadable(), 1);
+    let mut harness = harness(vec![first, answer(410), again, watching().hang()]);
+    harness.next().await;
+    harness.expect(&["stale: 410: ", "list of 3 at 30: -b-uid@6 a-uid@5>25", "live"]).await;
+    assert_eq!(harness.counters.unreadable(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,10 +105,10 @@ async fn a_pod_that_is_reported_after_a_change_within_a_list_and_cannot_be_decod
         .line(&end_of_list(30))
         .hang();
     let first = listing(10, &[pod("a", 5), pod("b", 6)]);
-    let mut rig = rig(vec![first, answer(410), again, watching().hang()]);
-    rig.next().await;
-    rig.expect(&["stale: 410: ", "list of 2 at 30: a-uid@5>25", "live"]).await;
-    assert_eq!(rig.counters.unreadable(), 1);
+    let mut harness = harness(vec![first, answer(410), again, watching().hang()]);
+    harness.next().await;
+    harness.expect(&["stale: 410: ", "list of 2 at 30: a-uid@5>25", "live"]).await;
+    assert_eq!(harness.counters.unreadable(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,15 +120,15 @@ async fn an_undecodable_deletion_within_a_list_causes_another_list() {
         .line(&event("DELETED", &unreadable))
         .line(&end_of_list(20))
         .hang();
-    let mut rig = rig(vec![cut_short, listing(30, &[pod("a", 5)]), watching().hang()]);
-    assert!(rig.next().await.starts_with("stale: the deletion of shop/b"));
-    rig.expect(&["list of 1 at 30: +a-uid@5", "live"]).await;
+    let mut harness = harness(vec![cut_short, listing(30, &[pod("a", 5)]), watching().hang()]);
+    assert!(harness.next().await.starts_with("stale: the deletion of shop/b"));
+    harness.expect(&["list of 1 at 30: +a-uid@5", "live"]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn pages_that_are_cut_or_late_become_smaller_until_they_arrive_and_none_is_asked_for_twice_that_did() {
     let first = || answer(200).bytes(&page(10, "next", &[pod("a", 5)]));
-    let mut rig = rig(vec![
+    let mut harness = harness(vec![
         answer(400),
         first(),
         // The second page is requested with a quarter of the size.
@@ -137,8 +137,8 @@ async fn pages_that_are_cut_or_late_become_smaller_until_they_arrive_and_none_is
         answer(200).bytes(&page(10, "", &[pod("b", 6)])),
         watching().hang(),
     ]);
-    rig.expect(&["list of 2 at 10: +a-uid@5 +b-uid@6", "live"]).await;
-    let queries: Vec<_> = rig.requests()[1..5].iter().map(|(_, query)| query.clone()).collect();
+    harness.expect(&["list of 2 at 10: +a-uid@5 +b-uid@6", "live"]).await;
+    let queries: Vec<_> = harness.requests()[1..5].iter().map(|(_, query)| query.clone()).collect();
     assert_eq!(queries, ["limit=500", "limit=500&continue=next", "limit=250&continue=next", "limit=125&continue=next"]);
 }
 
@@ -146,9 +146,9 @@ async fn pages_that_are_cut_or_late_become_smaller_until_they_arrive_and_none_is
 async fn a_page_that_is_refused_as_too_large_or_too_slow_is_asked_for_at_once_at_half_the_size() {
     for code in [408, 413, 504] {
         let small = answer(200).bytes(&page(10, "", &[pod("a", 5)]));
-        let mut rig = rig(vec![answer(400), answer(code), small, watching().hang()]);
-        rig.expect(&["list of 1 at 10: +a-uid@5", "live"]).await;
-        assert_eq!((&*rig.query(1), &*rig.query(2)), ("limit=500", "limit=250"), "{code}");
+        let mut harness = harness(vec![answer(400), answer(code), small, watching().hang()]);
+        harness.expect(&["list of 1 at 10: +a-uid@5", "live"]).await;
+        assert_eq!((&*harness.query(1), &*harness.query(2)), ("limit=500", "limit=250"), "{code}");
     }
 }
 
@@ -158,9 +158,9 @@ async fn a_page_that_never_arrives_is_waited_for_between_attempts_and_at_last_ha
     answers.extend(vec![answer(200).head_after(Duration::from_secs(20)); 11]);
     answers.extend([answer(200).bytes(&page(10, "", &[pod("a", 5)])), watching().hang()]);
     let options = WatchOptions { page_deadline: Duration::from_secs(5), ..WatchOptions::default() };
-    let mut rig = rig_from(answers, options, None);
-    rig.expect(&["stale: no answer within 5 s", "list of 1 at 10: +a-uid@5", "live"]).await;
-    let limits: Vec<_> = rig.requests()[1..13].iter().map(|(_, query)| query.clone()).collect();
+    let mut harness = rig_from(answers, options, None);
+    harness.expect(&["stale: no answer within 5 s", "list of 1 at 10: +a-uid@5", "live"]).await;
+    let limits: Vec<_> = harness.requests()[1..13].iter().map(|(_, query)| query.clone()).collect();
     let expected = [500, 250, 125, 62, 31, 15, 7, 3, 1, 1, 1, 1].map(|limit| format!("limit={limit}"));
     assert_eq!(limits, expected);
 }
@@ -177,10 +177,10 @@ async fn a_list_in_one_may_be_longer_and_take_longer_than_any_other_answer_as_lo
         whole = whole.wait(index % 2).bytes(&pod).bytes(if index < 159 { "," } else { "]}" });
     }
     let answers = vec![answer(400), first(), expired(), first(), expired(), whole, watching().hang()];
-    let mut rig = rig(answers);
-    let listed = rig.next().await;
+    let mut harness = harness(answers);
+    let listed = harness.next().await;
     assert!(listed.starts_with("list of 160 at 12:"), "{}", &listed[..60]);
-    assert_eq!(rig.query(5), "limit=0");
+    assert_eq!(harness.query(5), "limit=0");
 }
 
 #[tokio::test(start_paused = true)]
@@ -190,9 +190,9 @@ async fn a_watch_that_is_always_refused_in_the_same_way_leads_to_a_list() {
         let mut answers = vec![listing(10, &[])];
         answers.extend(vec![refused; 5]);
         answers.extend([listing(20, &[pod("a", 15)]), watching().hang()]);
-        let mut rig = rig(answers);
-        while rig.next().await != "list of 1 at 20: +a-uid@15" {}
-        assert_eq!((rig.counters.lists(), rig.counters.watches()), (2, 6));
+        let mut harness = harness(answers);
+        while harness.next().await != "list of 1 at 20: +a-uid@15" {}
+        assert_eq!((harness.counters.lists(), harness.counters.watches()), (2, 6));
     }
 }
 
@@ -200,9 +200,9 @@ async fn a_watch_that_is_always_refused_in_the_same_way_leads_to_a_list() {
 async fn a_server_that_is_away_is_a_warning_now_and_then_and_not_at_each_attempt() {
     let warnings = Warnings::default();
     let _logged = tracing::subscriber::set_default(warnings.clone());
-    let mut rig = rig(vec![answer(503); 40]);
-    while rig.requests().len() < 40 {
-        let _ = tokio::time::timeout(Duration::from_secs(1), rig.next()).await;
+    let mut harness = harness(vec![answer(503); 40]);
+    while harness.requests().len() < 40 {
+        let _ = tokio::time::timeout(Duration::from_secs(1), harness.next()).await;
     }
     let logged = warnings.count();
     assert!((2..=5).contains(&logged), "{logged} of 40 failures");
@@ -214,8 +214,8 @@ async fn an_overloaded_server_that_refuses_watches_is_not_asked_for_a_list() {
         let mut answers = vec![listing(10, &[])];
         answers.extend(vec![answer(code); 12]);
         answers.push(watching().line(&bookmark(11)).hang());
-        let mut rig = rig(answers);
-        while rig.next().await != "bookmark 11" {}
-        assert_eq!((rig.counters.lists(), rig.counters.watches()), (1, 13), "{code}");
+        let mut harness = harness(answers);
+        while harness.next().await != "bookmark 11" {}
+        assert_eq!((harness.counters.lists(), harness.counters.watches()), (1, 13), "{code}");
     }
 }

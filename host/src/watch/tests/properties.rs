@@ -75,7 +75,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-struct Rig {
+struct Harness {
     cluster: Cluster,
     writer: Writer,
     reader: Reader,
@@ -104,7 +104,7 @@ fn begin(
     (writer, reader, observations, tokio::spawn(watch.run(sender)))
 }
 
-impl Rig {
+impl Harness {
     fn new(streaming_lists: bool) -> Self {
         let cluster = Cluster::new(streaming_lists);
         let (writer, reader, observations, task) = begin(&cluster, None);
@@ -134,8 +134,8 @@ impl Rig {
 
     fn apply(&mut self, observation: Observation) -> Result<(), TestCaseError> {
         match &observation {
-            Observation::Rewound => {
-                self.checker.rewind();
+            Observation::RolledBack => {
+                self.checker.roll_back();
                 self.revision = Revision(0);
                 // An announced epoch is later than the observed one.
                 self.epoch += 1;
@@ -216,17 +216,17 @@ fn pods(snapshot: &Snapshot) -> Pods {
 }
 
 async fn run(steps: &[Step], streaming_lists: bool) -> Result<(), TestCaseError> {
-    let mut rig = Rig::new(streaming_lists);
+    let mut harness = Harness::new(streaming_lists);
     for step in steps {
-        rig.step(step).await?;
+        harness.step(step).await?;
     }
-    rig.cluster.heal();
-    (0..2).for_each(|server| rig.cluster.catch_up(server, usize::MAX));
+    harness.cluster.heal();
+    (0..2).for_each(|server| harness.cluster.catch_up(server, usize::MAX));
     // Long enough for the timeout of a silent streaming list and for the longest back-off.
-    rig.observe(Duration::from_secs(60)).await?;
-    prop_assert_eq!(pods(&rig.reader.snapshot()), rig.cluster.present());
-    prop_assert_eq!(rig.reader.staleness(), None);
-    rig.task.abort();
+    harness.observe(Duration::from_secs(60)).await?;
+    prop_assert_eq!(pods(&harness.reader.snapshot()), harness.cluster.present());
+    prop_assert_eq!(harness.reader.staleness(), None);
+    harness.task.abort();
     Ok(())
 }
 

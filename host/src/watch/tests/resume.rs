@@ -9,7 +9,7 @@ use podium_pods::{
 };
 
 use super::{
-    scenarios::{Rig, listing, rig_from, rig_of, watching},
+    scenarios::{Harness, listing, rig_from, rig_of, watching},
     wire::{Answer, answer, bookmark, event, page, pod, status},
 };
 use crate::watch::WatchOptions;
@@ -31,12 +31,12 @@ fn unchanged() -> Vec<Answer> {
 }
 
 /// Starts from a checkpoint on a server with these first Pods and these further responses.
-fn warm(revision: u64, sample: &[String], answers: Vec<Answer>) -> Rig {
+fn warm(revision: u64, sample: &[String], answers: Vec<Answer>) -> Harness {
     let sample = answer(200).bytes(&page(revision, "more", sample));
     rig_from([vec![sample], answers].concat(), WatchOptions::default(), Some(checkpoint()))
 }
 
-fn usual(answers: Vec<Answer>) -> Rig {
+fn usual(answers: Vec<Answer>) -> Harness {
     warm(20, &[pod("a", 5), pod("b", 6)], [unchanged(), answers].concat())
 }
 
@@ -48,38 +48,41 @@ async fn changes_since_the_checkpoint_are_asked_for_and_reported_as_one_list_wit
         .line(&event("DELETED", &pod("c", 15)))
         .line(&event("MODIFIED", &pod("d", 21)))
         .line(&event("MODIFIED", &pod("d", 22)));
-    let mut rig = usual(vec![changed.hang(), watching().line(&event("MODIFIED", &pod("a", 23))).hang()]);
-    rig.expect(&["list of 3 at 22: +a-uid@5 +b-uid@12 +d-uid@22", "live", "1 events: a-uid@5>23"]).await;
-    assert_eq!(rig.query(0), "limit=20");
+    let mut harness = usual(vec![changed.hang(), watching().line(&event("MODIFIED", &pod("a", 23))).hang()]);
+    harness.expect(&["list of 3 at 22: +a-uid@5 +b-uid@12 +d-uid@22", "live", "1 events: a-uid@5>23"]).await;
+    assert_eq!(harness.query(0), "limit=20");
     assert_eq!(
-        [1, 2, 3].map(|at| rig.query(at)),
+        [1, 2, 3].map(|at| harness.query(at)),
         ["a", "b", "c"].map(|name| format!("/api/v1/namespaces/shop/pods/{name}"))
     );
-    assert_eq!(rig.query(4), "watch=1&allowWatchBookmarks=true&resourceVersion=10&timeoutSeconds=3");
-    assert_eq!(rig.query(5), "watch=1&allowWatchBookmarks=true&resourceVersion=22&timeoutSeconds=8");
-    assert_eq!((rig.counters.lists(), rig.counters.watches()), (0, 2));
-    assert_eq!(rig.reader.snapshot().iter().map(|pod| pod.key.name.to_string()).collect::<Vec<_>>(), ["a", "b", "d"]);
+    assert_eq!(harness.query(4), "watch=1&allowWatchBookmarks=true&resourceVersion=10&timeoutSeconds=3");
+    assert_eq!(harness.query(5), "watch=1&allowWatchBookmarks=true&resourceVersion=22&timeoutSeconds=8");
+    assert_eq!((harness.counters.lists(), harness.counters.watches()), (0, 2));
+    assert_eq!(
+        harness.reader.snapshot().iter().map(|pod| pod.key.name.to_string()).collect::<Vec<_>>(),
+        ["a", "b", "d"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn where_nothing_changed_a_bookmark_says_so_or_the_revision_itself() {
-    let mut rig = usual(vec![watching().wait(1).line(&bookmark(25)).hang(), watching().hang()]);
-    rig.expect(&["list of 3 at 25: +a-uid@5 +b-uid@6 +c-uid@9", "live"]).await;
-    assert_eq!(rig.requests()[5].0, Duration::from_secs(1));
-    let mut rig = warm(10, &[pod("a", 5)], [unchanged(), vec![watching().hang()]].concat());
-    rig.expect(&["list of 3 at 10: +a-uid@5 +b-uid@6 +c-uid@9", "live"]).await;
-    assert_eq!(rig.requests().len(), 5);
+    let mut harness = usual(vec![watching().wait(1).line(&bookmark(25)).hang(), watching().hang()]);
+    harness.expect(&["list of 3 at 25: +a-uid@5 +b-uid@6 +c-uid@9", "live"]).await;
+    assert_eq!(harness.requests()[5].0, Duration::from_secs(1));
+    let mut harness = warm(10, &[pod("a", 5)], [unchanged(), vec![watching().hang()]].concat());
+    harness.expect(&["list of 3 at 10: +a-uid@5 +b-uid@6 +c-uid@9", "live"]).await;
+    assert_eq!(harness.requests().len(), 5);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_bookmark_from_before_the_start_is_not_enough_and_an_ended_watch_is_resumed() {
-    let mut rig = usual(vec![
+    let mut harness = usual(vec![
         watching().line(&event("DELETED", &pod("c", 12))).wait(1).line(&bookmark(19)),
         watching().wait(1).line(&bookmark(20)),
         watching().hang(),
     ]);
-    rig.expect(&["list of 2 at 20: +a-uid@5 +b-uid@6", "live"]).await;
-    assert!(rig.query(5).contains("resourceVersion=19&"));
+    harness.expect(&["list of 2 at 20: +a-uid@5 +b-uid@6", "live"]).await;
+    assert!(harness.query(5).contains("resourceVersion=19&"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,8 +96,8 @@ async fn a_pod_that_was_created_again_or_came_and_went_meanwhile_is_what_it_was_
         .line(&event("DELETED", &named("b", "other", 15)))
         .line(&event("ADDED", &pod("d", 16)))
         .line(&event("DELETED", &pod("d", 20)));
-    let mut rig = usual(vec![changed.hang(), watching().hang()]);
-    rig.expect(&["list of 2 at 20: +second@12 +c-uid@9", "live"]).await;
+    let mut harness = usual(vec![changed.hang(), watching().hang()]);
+    harness.expect(&["list of 2 at 20: +second@12 +c-uid@9", "live"]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -109,8 +112,8 @@ async fn a_write_of_our_own_that_is_newer_than_the_checkpoint_stays_until_someth
         watching().line(&event("MODIFIED", &pod("c", 11))).line(&event("MODIFIED", &pod("c", 14))).line(&bookmark(20)),
         watching().hang(),
     ];
-    let mut rig = rig_from(answers, WatchOptions::default(), Some(saved));
-    rig.expect(&["list of 3 at 20: +a-uid@5 +b-uid@6 +c-uid@14", "live"]).await;
+    let mut harness = rig_from(answers, WatchOptions::default(), Some(saved));
+    harness.expect(&["list of 3 at 20: +a-uid@5 +b-uid@6 +c-uid@14", "live"]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -133,9 +136,9 @@ async fn a_checkpoint_of_another_cluster_or_another_history_is_passed_over_for_a
         let asked =
             if named.iter().all(Option::is_none) && first[0] != pod("new", 11) { vec![] } else { spread(named) };
         let list = vec![listing(30, &[pod("z", 7)]), watching().hang()];
-        let mut rig = warm(revision, &first, [asked, list].concat());
-        rig.expect(&["list of 1 at 30: +z-uid@7", "live"]).await;
-        assert_eq!(rig.requests()[1].0, Duration::ZERO, "{first:?}");
+        let mut harness = warm(revision, &first, [asked, list].concat());
+        harness.expect(&["list of 1 at 30: +z-uid@7", "live"]).await;
+        assert_eq!(harness.requests()[1].0, Duration::ZERO, "{first:?}");
     }
 }
 
@@ -153,25 +156,25 @@ async fn a_checkpoint_is_used_where_the_first_pods_all_changed_and_some_of_the_o
         .line(&event("DELETED", &pod("b", 15)))
         .line(&bookmark(20))
         .hang();
-    let mut rig = warm(20, &first, [now, vec![events, watching().hang()]].concat());
-    rig.expect(&["list of 4 at 20: +second@11 +aa-uid@12 +ab-uid@13 +c-uid@14", "live"]).await;
-    assert_eq!(rig.counters.lists(), 0);
+    let mut harness = warm(20, &first, [now, vec![events, watching().hang()]].concat());
+    harness.expect(&["list of 4 at 20: +second@11 +aa-uid@12 +ab-uid@13 +c-uid@14", "live"]).await;
+    assert_eq!(harness.counters.lists(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_clusters_uid_refuses_a_checkpoint_at_once_or_proves_it_where_no_pod_is_left() {
     let of = |saved: &str| Checkpoint { cluster: Some(saved.into()), ..checkpoint() };
     let list = vec![listing(30, &[pod("z", 7)]), watching().hang()];
-    let mut rig = rig_of(list, WatchOptions::default(), Some(of("other")), Some("this".into()));
-    rig.expect(&["list of 1 at 30: +z-uid@7", "live"]).await;
+    let mut harness = rig_of(list, WatchOptions::default(), Some(of("other")), Some("this".into()));
+    harness.expect(&["list of 1 at 30: +z-uid@7", "live"]).await;
 
     let gone = ["a", "b", "c"].iter().zip(12..).map(|(name, at)| event("DELETED", &pod(name, at)));
     let events = gone.fold(watching(), |events, gone| events.line(&gone)).line(&bookmark(20));
     let sample = answer(200).bytes(&page(20, "", &[]));
     let answers = [vec![sample], spread([None, None, None]), vec![events, watching().hang()]].concat();
-    let mut rig = rig_of(answers, WatchOptions::default(), Some(of("this")), Some("this".into()));
-    rig.expect(&["list of 0 at 20:", "live"]).await;
-    assert_eq!(rig.counters.lists(), 0);
+    let mut harness = rig_of(answers, WatchOptions::default(), Some(of("this")), Some("this".into()));
+    harness.expect(&["list of 0 at 20:", "live"]).await;
+    assert_eq!(harness.counters.lists(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -180,21 +183,21 @@ async fn a_checkpoint_whose_watches_are_always_cut_is_given_up_for_a_list_after_
         || [vec![answer(200).bytes(&page(20, "", &[pod("a", 5)]))], unchanged(), vec![watching().cut()]].concat();
     let list = vec![listing(30, &[pod("b", 25)]), watching().hang()];
     let answers = [attempt(), attempt(), attempt(), list].concat();
-    let mut rig = rig_from(answers, WatchOptions::default(), Some(checkpoint()));
-    while rig.next().await != "list of 1 at 30: +b-uid@25" {}
-    assert_eq!((rig.counters.lists(), rig.counters.watches()), (1, 3 + 1));
+    let mut harness = rig_from(answers, WatchOptions::default(), Some(checkpoint()));
+    while harness.next().await != "list of 1 at 30: +b-uid@25" {}
+    assert_eq!((harness.counters.lists(), harness.counters.watches()), (1, 3 + 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_whose_watches_are_cut_goes_on_where_each_was_cut() {
-    let mut rig = usual(vec![
+    let mut harness = usual(vec![
         watching().line(&event("MODIFIED", &pod("b", 12))).cut(),
         watching().line(&event("DELETED", &pod("c", 15))).cut(),
         watching().line(&bookmark(20)).hang(),
         watching().hang(),
     ]);
-    rig.expect(&["list of 2 at 20: +a-uid@5 +b-uid@12", "live"]).await;
-    assert!(rig.query(5).contains("resourceVersion=12&") && rig.query(6).contains("resourceVersion=15&"));
+    harness.expect(&["list of 2 at 20: +a-uid@5 +b-uid@12", "live"]).await;
+    assert!(harness.query(5).contains("resourceVersion=12&") && harness.query(6).contains("resourceVersion=15&"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -209,17 +212,17 @@ async fn lost_history_and_what_cannot_be_read_end_in_a_list_at_once() {
         watching(),
     ];
     for answered in useless {
-        let mut rig = usual(vec![answered, listing(30, &[pod("b", 25)]), watching().hang()]);
-        rig.expect(&["list of 1 at 30: +b-uid@25", "live"]).await;
-        assert_eq!((rig.requests()[5].0, rig.counters.lists()), (Duration::ZERO, 1));
+        let mut harness = usual(vec![answered, listing(30, &[pod("b", 25)]), watching().hang()]);
+        harness.expect(&["list of 1 at 30: +b-uid@25", "live"]).await;
+        assert_eq!((harness.requests()[5].0, harness.counters.lists()), (Duration::ZERO, 1));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_does_not_come_to_the_present_is_given_up_for_a_list_after_15_seconds() {
-    let mut rig = usual(vec![watching().hang(), listing(30, &[pod("b", 25)]), watching().hang()]);
-    rig.expect(&["list of 1 at 30: +b-uid@25", "live"]).await;
-    assert_eq!(rig.requests()[5].0, Duration::from_secs(15));
+    let mut harness = usual(vec![watching().hang(), listing(30, &[pod("b", 25)]), watching().hang()]);
+    harness.expect(&["list of 1 at 30: +b-uid@25", "live"]).await;
+    assert_eq!(harness.requests()[5].0, Duration::from_secs(15));
 }
 
 #[tokio::test(start_paused = true)]
@@ -232,11 +235,11 @@ async fn a_server_that_cannot_be_reached_yet_does_not_cost_the_checkpoint() {
     answers.extend(unchanged());
     answers.push(watching().line(&event("DELETED", &pod("b", 12))).line(&bookmark(21)).hang());
     answers.push(watching().hang());
-    let mut rig = rig_from(answers, WatchOptions::default(), Some(checkpoint()));
-    assert!(rig.next().await.starts_with("stale: 503"));
-    assert!(rig.next().await.starts_with("stale: "));
-    rig.expect(&["list of 2 at 21: +a-uid@5 +c-uid@9", "live"]).await;
-    assert_eq!(rig.counters.lists(), 0);
+    let mut harness = rig_from(answers, WatchOptions::default(), Some(checkpoint()));
+    assert!(harness.next().await.starts_with("stale: 503"));
+    assert!(harness.next().await.starts_with("stale: "));
+    harness.expect(&["list of 2 at 21: +a-uid@5 +c-uid@9", "live"]).await;
+    assert_eq!(harness.counters.lists(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -248,8 +251,8 @@ async fn a_checkpoint_of_a_history_that_was_set_back_leaves_no_pod_that_the_api_
     let events = watching().line(&event("ADDED", &pod("new", 18))).line(&bookmark(20));
     let list = vec![listing(30, &[pod("new", 18)]), watching().hang()];
     let answers = [vec![sample], spread([None, None, None]), vec![events], list].concat();
-    let mut rig = rig_of(answers, WatchOptions::default(), Some(saved), Some("this".into()));
-    rig.expect(&["list of 1 at 30: +new-uid@18", "live"]).await;
+    let mut harness = rig_of(answers, WatchOptions::default(), Some(saved), Some("this".into()));
+    harness.expect(&["list of 1 at 30: +new-uid@18", "live"]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -264,7 +267,7 @@ async fn a_pod_that_the_server_no_longer_has_must_be_reported_as_deleted_or_repl
     ] {
         let now = spread([Some(pod("a", 5)), None, Some(pod("c", 9))]);
         let then = if used.contains("z-uid") { listing(30, &[pod("z", 7)]) } else { watching().hang() };
-        let mut rig = warm(20, &[pod("a", 5)], [now, vec![events(event), then, watching().hang()]].concat());
-        rig.expect(&[used, "live"]).await;
+        let mut harness = warm(20, &[pod("a", 5)], [now, vec![events(event), then, watching().hang()]].concat());
+        harness.expect(&[used, "live"]).await;
     }
 }

@@ -16,7 +16,7 @@ use crate::{
     watch::{Counters, Watch, WatchOptions},
 };
 
-pub(super) struct Rig {
+pub(super) struct Harness {
     observations: mpsc::Receiver<Observation>,
     writer: Writer,
     pub(super) reader: Reader,
@@ -25,15 +25,15 @@ pub(super) struct Rig {
     task: tokio::task::JoinHandle<()>,
 }
 
-fn rig(answers: Vec<Answer>) -> Rig {
+fn harness(answers: Vec<Answer>) -> Harness {
     rig_with(answers, WatchOptions::default())
 }
 
-fn rig_with(answers: Vec<Answer>, options: WatchOptions) -> Rig {
+fn rig_with(answers: Vec<Answer>, options: WatchOptions) -> Harness {
     rig_from(answers, options, None)
 }
 
-pub(super) fn rig_from(answers: Vec<Answer>, options: WatchOptions, checkpoint: Option<Checkpoint>) -> Rig {
+pub(super) fn rig_from(answers: Vec<Answer>, options: WatchOptions, checkpoint: Option<Checkpoint>) -> Harness {
     rig_of(answers, options, checkpoint, None)
 }
 
@@ -42,7 +42,7 @@ pub(super) fn rig_of(
     options: WatchOptions,
     checkpoint: Option<Checkpoint>,
     cluster: Option<Arc<str>>,
-) -> Rig {
+) -> Harness {
     let (api, requests) = wire(answers);
     let (writer, reader) = cache::new(7);
     let watch = Watch::new(api, options, Arc::new(SkeletonPool::new(7)), Arc::new(reader.clone()), 7);
@@ -50,7 +50,7 @@ pub(super) fn rig_of(
     let counters = watch.counters();
     let (sender, observations) = mpsc::channel(16);
     let task = tokio::spawn(watch.run(sender));
-    Rig { observations, writer, reader, requests, counters, task }
+    Harness { observations, writer, reader, requests, counters, task }
 }
 
 /// Applies an observation to the cache.
@@ -58,7 +58,7 @@ pub(super) fn take(writer: &mut Writer, observation: Observation) -> Vec<Change>
     match observation {
         Observation::Relisted { pods, revision } => return writer.relist(pods, revision).publish(),
         Observation::Events(events) => return writer.apply(events).publish(),
-        Observation::Rewound => writer.rewind(),
+        Observation::RolledBack => writer.roll_back(),
         Observation::Bookmark(revision) => writer.bookmark(revision),
         Observation::Live => writer.set_live(),
         Observation::Stale(staleness) => writer.set_stale(staleness),
@@ -66,7 +66,7 @@ pub(super) fn take(writer: &mut Writer, observation: Observation) -> Vec<Change>
     Vec::new()
 }
 
-impl Rig {
+impl Harness {
     /// Returns the next observation and its changes of the cache.
     pub(super) async fn next(&mut self) -> String {
         let observed = tokio::time::timeout(Duration::from_secs(120), self.observations.recv()).await;
@@ -76,7 +76,7 @@ impl Rig {
             Observation::Events(events) => format!("{} events:", events.len()),
             Observation::Bookmark(revision) => format!("bookmark {revision}"),
             Observation::Live => "live".to_owned(),
-            Observation::Rewound => "rewound".to_owned(),
+            Observation::RolledBack => "rolled back".to_owned(),
             Observation::Stale(staleness) => format!("stale: {}", staleness.reason),
         };
         let changes = take(&mut self.writer, observation);
@@ -113,19 +113,19 @@ pub(super) fn watching() -> Answer {
 async fn a_streaming_list_is_reported_whole_at_its_end_and_the_watch_goes_on_from_there() {
     let listed = answer(200).line(&event("ADDED", &pod("a", 5))).wait(3).line(&event("ADDED", &pod("b", 4)));
     let listed = listed.line(&end_of_list(10)).hang();
-    let mut rig = rig(vec![listed, watching().line(&event("MODIFIED", &pod("a", 11))).hang()]);
-    rig.expect(&["list of 2 at 10: +a-uid@5 +b-uid@4", "live", "1 events: a-uid@5>11"]).await;
-    assert_eq!(rig.reader.staleness(), None);
-    let query = rig.query(0);
+    let mut harness = harness(vec![listed, watching().line(&event("MODIFIED", &pod("a", 11))).hang()]);
+    harness.expect(&["list of 2 at 10: +a-uid@5 +b-uid@4", "live", "1 events: a-uid@5>11"]).await;
+    assert_eq!(harness.reader.staleness(), None);
+    let query = harness.query(0);
     for part in ["watch=1", "sendInitialEvents=true", "resourceVersionMatch=NotOlderThan", "allowWatchBookmarks=true"] {
         assert!(query.contains(part), "{query}");
     }
-    assert_eq!(rig.query(1), "watch=1&allowWatchBookmarks=true&resourceVersion=10&timeoutSeconds=8");
+    assert_eq!(harness.query(1), "watch=1&allowWatchBookmarks=true&resourceVersion=10&timeoutSeconds=8");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_refuses_streaming_lists_is_listed_page_by_page_now_and_later() {
-    let mut rig = rig(vec![
+    let mut harness = harness(vec![
         answer(422).bytes(&status(422, "Invalid", "FieldValueForbidden")),
         answer(200).bytes(&page(10, "to/ken=", &[pod("a", 5)])),
         answer(200).bytes(&page(10, "", &[pod("b", 6)])),
@@ -133,31 +133,33 @@ async fn a_server_that_refuses_streaming_lists_is_listed_page_by_page_now_and_la
         answer(200).bytes(&page(20, "", &[pod("b", 6)])),
         watching().hang(),
     ]);
-    rig.expect(&["list of 2 at 10: +a-uid@5 +b-uid@6", "stale: 410 Expired: no", "list of 1 at 20: -a-uid@5"]).await;
-    rig.expect(&["live"]).await;
-    assert_eq!(rig.query(1), "limit=500");
-    assert_eq!(rig.query(2), "limit=500&continue=to/ken%3D");
-    assert_eq!(rig.query(4), "limit=500&resourceVersion=10&resourceVersionMatch=NotOlderThan");
+    harness
+        .expect(&["list of 2 at 10: +a-uid@5 +b-uid@6", "stale: 410 Expired: no", "list of 1 at 20: -a-uid@5"])
+        .await;
+    harness.expect(&["live"]).await;
+    assert_eq!(harness.query(1), "limit=500");
+    assert_eq!(harness.query(2), "limit=500&continue=to/ken%3D");
+    assert_eq!(harness.query(4), "limit=500&resourceVersion=10&resourceVersionMatch=NotOlderThan");
 }
 
 #[tokio::test(start_paused = true)]
 async fn initial_events_without_their_end_are_given_up_for_pages_within_15_seconds() {
-    let mut rig = rig(vec![
+    let mut harness = harness(vec![
         answer(200).line(&event("ADDED", &pod("a", 5))).hang(),
         answer(200).bytes(&page(10, "", &[pod("a", 5)])),
         watching().hang(),
     ]);
-    rig.expect(&["list of 1 at 10: +a-uid@5", "live"]).await;
-    assert_eq!(rig.requests()[1].0, Duration::from_secs(15));
+    harness.expect(&["list of 1 at 10: +a-uid@5", "live"]).await;
+    assert_eq!(harness.requests()[1].0, Duration::from_secs(15));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_ends_or_goes_on_without_the_end_of_initial_events_is_given_up_for_pages_at_once() {
     let added = answer(200).line(&event("ADDED", &pod("a", 5)));
     for without in [added.clone(), added.line(&bookmark(9))] {
-        let mut rig = rig(vec![without, answer(200).bytes(&page(10, "", &[pod("a", 6)])), watching().hang()]);
-        rig.expect(&["list of 1 at 10: +a-uid@6", "live"]).await;
-        assert_eq!(rig.requests()[1].0, Duration::ZERO);
+        let mut harness = harness(vec![without, answer(200).bytes(&page(10, "", &[pod("a", 6)])), watching().hang()]);
+        harness.expect(&["list of 1 at 10: +a-uid@6", "live"]).await;
+        assert_eq!(harness.requests()[1].0, Duration::ZERO);
     }
 }
 
@@ -166,18 +168,18 @@ async fn lost_history_costs_one_list_and_what_vanished_meanwhile_is_deleted() {
     for gone in
         [answer(410).bytes(&status(410, "Expired", "")), watching().line(&event("ERROR", &status(410, "Expired", "")))]
     {
-        let mut rig = rig(vec![
+        let mut harness = harness(vec![
             listing(10, &[pod("a", 5), pod("b", 6)]),
             gone,
             listing(30, &[pod("b", 6), pod("c", 25)]),
             watching().hang(),
         ]);
-        rig.next().await;
-        while rig.next().await != "list of 2 at 30: -a-uid@5 +c-uid@25" {}
-        rig.expect(&["live"]).await;
-        assert_eq!(rig.counters.lists(), 2);
-        assert!(rig.query(2).contains("resourceVersion=10"), "an older list could be given");
-        assert_eq!(rig.reader.snapshot().get("shop", "b").unwrap().revision.0, 6);
+        harness.next().await;
+        while harness.next().await != "list of 2 at 30: -a-uid@5 +c-uid@25" {}
+        harness.expect(&["live"]).await;
+        assert_eq!(harness.counters.lists(), 2);
+        assert!(harness.query(2).contains("resourceVersion=10"), "an older list could be given");
+        assert_eq!(harness.reader.snapshot().get("shop", "b").unwrap().revision.0, 6);
     }
 }
 
@@ -186,98 +188,98 @@ async fn pages_whose_revision_was_compacted_begin_again_and_are_at_last_asked_fo
     let first = || answer(200).bytes(&page(10, "t", &[pod("a", 5)]));
     let expired = || answer(410).bytes(&status(410, "Expired", ""));
     let whole = answer(200).bytes(&page(12, "", &[pod("a", 5), pod("b", 6)]));
-    let mut rig = rig(vec![answer(400), first(), expired(), first(), expired(), whole, watching().hang()]);
-    rig.expect(&["list of 2 at 12: +a-uid@5 +b-uid@6", "live"]).await;
-    assert_eq!((rig.query(3).as_str(), rig.query(5).as_str()), ("limit=500", "limit=0"));
+    let mut harness = harness(vec![answer(400), first(), expired(), first(), expired(), whole, watching().hang()]);
+    harness.expect(&["list of 2 at 12: +a-uid@5 +b-uid@6", "live"]).await;
+    assert_eq!((harness.query(3).as_str(), harness.query(5).as_str()), ("limit=500", "limit=0"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_ends_in_order_is_resumed_from_its_bookmark_without_a_list() {
-    let mut rig = rig(vec![
+    let mut harness = harness(vec![
         listing(10, &[]),
         watching().wait(8).line(&bookmark(40)),
         watching().wait(8).line(&bookmark(50)),
         watching().hang(),
     ]);
-    rig.expect(&["list of 0 at 10:", "live", "bookmark 40", "bookmark 50"]).await;
+    harness.expect(&["list of 0 at 10:", "live", "bookmark 40", "bookmark 50"]).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(rig.query(2).contains("resourceVersion=40") && rig.query(3).contains("resourceVersion=50"));
-    assert_eq!((rig.counters.lists(), rig.counters.watches()), (1, 3));
-    assert_eq!(rig.reader.snapshot().revision().0, 50);
-    assert_eq!(rig.reader.staleness(), None);
+    assert!(harness.query(2).contains("resourceVersion=40") && harness.query(3).contains("resourceVersion=50"));
+    assert_eq!((harness.counters.lists(), harness.counters.watches()), (1, 3));
+    assert_eq!(harness.reader.snapshot().revision().0, 50);
+    assert_eq!(harness.reader.staleness(), None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_is_lost_as_a_watch_begins_is_reported_when_it_is_not_back_after_a_second() {
-    let mut rig = rig(vec![
+    let mut harness = harness(vec![
         listing(10, &[]),
         watching().cut(),
         watching().cut(),
         watching().line(&event("ADDED", &pod("a", 11))).hang(),
     ]);
-    rig.expect(&["list of 0 at 10:", "live", "1 events: +a-uid@11"]).await;
+    harness.expect(&["list of 0 at 10:", "live", "1 events: +a-uid@11"]).await;
     let mut answers = vec![listing(10, &[])];
     answers.extend(vec![watching().cut(); 9]);
-    let mut rig = self::rig(answers);
+    let mut harness = self::harness(answers);
     let lost = "stale: the watch ended and was not back after 1 s";
-    rig.expect(&["list of 0 at 10:", "live", lost]).await;
+    harness.expect(&["list of 0 at 10:", "live", lost]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_is_silent_past_its_time_is_resumed_elsewhere_within_10_seconds() {
-    let mut rig =
-        rig(vec![listing(10, &[]), watching().hang(), watching().line(&event("ADDED", &pod("a", 11))).hang()]);
+    let mut harness =
+        harness(vec![listing(10, &[]), watching().hang(), watching().line(&event("ADDED", &pod("a", 11))).hang()]);
     let expected = ["list of 0 at 10:", "live", "stale: no bookmark for 10 s", "live", "1 events: +a-uid@11"];
-    rig.expect(&expected).await;
-    let requests = rig.requests();
+    harness.expect(&expected).await;
+    let requests = harness.requests();
     assert_eq!(requests[2].0 - requests[1].0, Duration::from_secs(10));
     assert!(requests[2].1.contains("resourceVersion=10"), "{requests:?}");
-    assert_eq!(rig.counters.lists(), 1);
+    assert_eq!(harness.counters.lists(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cut_within_an_event_loses_nothing_and_is_not_called_stale() {
     let half = event("ADDED", &pod("b", 12));
     let cut = watching().line(&event("ADDED", &pod("a", 11))).bytes(&half[..40]).cut();
-    let mut rig = rig(vec![listing(10, &[]), cut, watching().line(&half).hang()]);
-    rig.expect(&["list of 0 at 10:", "live", "1 events: +a-uid@11", "1 events: +b-uid@12"]).await;
-    assert!(rig.query(2).contains("resourceVersion=11"));
+    let mut harness = harness(vec![listing(10, &[]), cut, watching().line(&half).hang()]);
+    harness.expect(&["list of 0 at 10:", "live", "1 events: +a-uid@11", "1 events: +b-uid@12"]).await;
+    assert!(harness.query(2).contains("resourceVersion=11"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_is_not_back_after_a_second_is_stale_until_it_is() {
     let slow = watching().head_after(Duration::from_secs(3)).hang();
-    let mut rig = rig(vec![listing(10, &[]), watching().wait(4).cut(), slow]);
+    let mut harness = harness(vec![listing(10, &[]), watching().wait(4).cut(), slow]);
     let stale = "stale: the watch ended and was not back after 1 s";
-    rig.expect(&["list of 0 at 10:", "live", stale]).await;
-    assert_eq!(rig.reader.staleness().unwrap().reason, stale.trim_start_matches("stale: "));
-    rig.expect(&["live"]).await;
-    assert_eq!(rig.reader.staleness(), None);
+    harness.expect(&["list of 0 at 10:", "live", stale]).await;
+    assert_eq!(harness.reader.staleness().unwrap().reason, stale.trim_start_matches("stale: "));
+    harness.expect(&["live"]).await;
+    assert_eq!(harness.reader.staleness(), None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_malformed_event_leads_to_a_list_after_the_events_before_it() {
     for malformed in ["{\"type\":\"ADDED\",", r#"{"type":"ADDED","object":null}"#, r#"{"type":"ADDED"}"#, "\u{0}", "[]"]
     {
-        let mut rig = rig(vec![
+        let mut harness = harness(vec![
             listing(10, &[]),
             watching().line(&event("ADDED", &pod("a", 11))).line(malformed).line(&event("ADDED", &pod("b", 12))).hang(),
             listing(20, &[pod("a", 11), pod("b", 12)]),
             watching().hang(),
         ]);
-        rig.expect(&["list of 0 at 10:", "live", "1 events: +a-uid@11"]).await;
-        let stale = rig.next().await;
+        harness.expect(&["list of 0 at 10:", "live", "1 events: +a-uid@11"]).await;
+        let stale = harness.next().await;
         assert!(stale.starts_with("stale: malformed"), "{stale}");
-        rig.expect(&["list of 2 at 20: +b-uid@12", "live"]).await;
+        harness.expect(&["list of 2 at 20: +b-uid@12", "live"]).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_asks_for_patience_gets_it() {
     let busy = answer(429).retry_after(7).bytes(&status(429, "TooManyRequests", ""));
-    let mut rig = rig(vec![busy, listing(10, &[]), watching().hang()]);
-    rig.expect(&["stale: 429 TooManyRequests: no", "list of 0 at 10:", "live"]).await;
-    let after = rig.requests()[1].0;
+    let mut harness = harness(vec![busy, listing(10, &[]), watching().hang()]);
+    harness.expect(&["stale: 429 TooManyRequests: no", "list of 0 at 10:", "live"]).await;
+    let after = harness.requests()[1].0;
     assert!((Duration::from_secs(7)..Duration::from_secs(8)).contains(&after), "{after:?}");
 }
 
@@ -286,27 +288,27 @@ async fn a_server_that_fails_is_asked_again_and_again_but_ever_less_often() {
     let mut answers = vec![listing(10, &[])];
     answers.extend((0..8).map(|_| answer(503)));
     answers.push(watching().hang());
-    let mut rig = rig(answers);
-    rig.expect(&["list of 0 at 10:", "stale: 503: ", "live"]).await;
-    let requests = rig.requests();
+    let mut harness = harness(answers);
+    harness.expect(&["list of 0 at 10:", "stale: 503: ", "live"]).await;
+    let requests = harness.requests();
     let waits: Vec<_> = requests[1..].windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
     assert!(waits[0] <= Duration::from_millis(401) && waits[7] >= Duration::from_millis(2_500), "{waits:?}");
     assert!(waits.iter().all(|wait| *wait <= Duration::from_millis(5_001)), "{waits:?}");
-    assert_eq!(rig.counters.lists(), 1);
+    assert_eq!(harness.counters.lists(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_is_behind_is_waited_for_without_a_list() {
     let behind = || answer(504).bytes(&status(504, "Timeout", "ResourceVersionTooLarge"));
-    let mut rig = rig(vec![listing(10, &[]), behind(), behind(), watching().hang()]);
-    rig.expect(&["list of 0 at 10:", "stale: 504 Timeout: no", "live"]).await;
-    assert_eq!(rig.counters.lists(), 1);
+    let mut harness = harness(vec![listing(10, &[]), behind(), behind(), watching().hang()]);
+    harness.expect(&["list of 0 at 10:", "stale: 504 Timeout: no", "live"]).await;
+    assert_eq!(harness.counters.lists(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_history_that_was_set_back_is_announced_and_taken() {
     let behind = || answer(504).bytes(&status(504, "Timeout", "ResourceVersionTooLarge"));
-    let mut rig = rig(vec![
+    let mut harness = harness(vec![
         listing(100, &[pod("a", 50), pod("b", 60), pod("c", 20)]),
         behind(),
         behind(),
@@ -315,14 +317,14 @@ async fn a_history_that_was_set_back_is_announced_and_taken() {
         listing(40, &[pod("a", 30), pod("c", 20).replace(r#""at":"20""#, r#""at":"another 20""#)]),
         watching().line(&event("MODIFIED", &pod("a", 41))).hang(),
     ]);
-    rig.expect(&["list of 3 at 100: +a-uid@50 +b-uid@60 +c-uid@20", "stale: 504 Timeout: no", "rewound"]).await;
-    rig.expect(&["list of 2 at 40: -b-uid@60 a-uid@50>30 c-uid@20>20", "live", "1 events: a-uid@30>41"]).await;
+    harness.expect(&["list of 3 at 100: +a-uid@50 +b-uid@60 +c-uid@20", "stale: 504 Timeout: no", "rolled back"]).await;
+    harness.expect(&["list of 2 at 40: -b-uid@60 a-uid@50>30 c-uid@20>20", "live", "1 events: a-uid@30>41"]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_was_set_back_behind_a_lost_connection_is_found_out_by_the_silence_of_the_next_watch() {
     let earlier = || answer(200).bytes(&page(40, "t", &[pod("a", 30)]));
-    let mut rig = rig(vec![
+    let mut harness = harness(vec![
         listing(100, &[pod("a", 50)]),
         watching().wait(4).cut(),
         watching().wait(3),
@@ -333,9 +335,11 @@ async fn a_server_that_was_set_back_behind_a_lost_connection_is_found_out_by_the
         listing(40, &[pod("a", 30)]),
         watching().hang(),
     ]);
-    rig.expect(&["list of 1 at 100: +a-uid@50", "live", "stale: the API server is at revision 40, before 100"]).await;
-    rig.expect(&["rewound", "list of 1 at 40: a-uid@50>30", "live"]).await;
-    let requests = rig.requests();
+    harness
+        .expect(&["list of 1 at 100: +a-uid@50", "live", "stale: the API server is at revision 40, before 100"])
+        .await;
+    harness.expect(&["rolled back", "list of 1 at 40: a-uid@50>30", "live"]).await;
+    let requests = harness.requests();
     assert!(requests[2].1.ends_with("resourceVersion=100&timeoutSeconds=3"), "{requests:?}");
     assert_eq!(requests[3].1, "limit=1");
     assert!(requests[7].0 - requests[2].0 <= Duration::from_secs(10), "{requests:?}");
@@ -347,56 +351,57 @@ async fn where_nothing_at_all_happens_every_fourth_watch_is_followed_by_a_questi
     let quiet = || watching().wait(8);
     let present = || answer(200).bytes(&page(10, "", &[]));
     let round = || [quiet(), quiet(), quiet(), quiet(), present()];
-    let mut rig = rig([vec![listing(10, &[])], round().to_vec(), round().to_vec(), vec![watching().hang()]].concat());
-    rig.expect(&["list of 0 at 10:", "live"]).await;
+    let mut harness =
+        harness([vec![listing(10, &[])], round().to_vec(), round().to_vec(), vec![watching().hang()]].concat());
+    harness.expect(&["list of 0 at 10:", "live"]).await;
     tokio::time::sleep(Duration::from_secs(65)).await;
-    let asked: Vec<_> = rig.requests().iter().map(|(_, query)| query.len() < 10).collect();
+    let asked: Vec<_> = harness.requests().iter().map(|(_, query)| query.len() < 10).collect();
     assert_eq!(asked, [false, false, false, false, false, true, false, false, false, false, true, false]);
-    assert_eq!((rig.counters.lists(), rig.reader.staleness()), (1, None));
+    assert_eq!((harness.counters.lists(), harness.reader.staleness()), (1, None));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_is_older_than_what_was_seen_is_not_taken_from_a_lagging_replica() {
-    let mut rig = rig(vec![
+    let mut harness = harness(vec![
         listing(10, &[pod("a", 5)]),
         answer(410),
         listing(7, &[pod("ghost", 3)]),
         listing(12, &[pod("a", 5)]),
         watching().hang(),
     ]);
-    rig.expect(&["list of 1 at 10: +a-uid@5", "stale: 410: "]).await;
-    rig.expect(&["stale: a list of revision 7 is older than 10", "list of 1 at 12:", "live"]).await;
+    harness.expect(&["list of 1 at 10: +a-uid@5", "stale: 410: "]).await;
+    harness.expect(&["stale: a list of revision 7 is older than 10", "list of 1 at 12:", "live"]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_goes_back_leads_to_a_list_and_a_repeated_event_does_not() {
     let again = event("ADDED", &pod("a", 11));
-    let mut rig = rig(vec![
+    let mut harness = harness(vec![
         listing(10, &[]),
         watching().line(&again).line(&again).line(&event("ADDED", &pod("b", 8))).hang(),
         listing(20, &[pod("a", 11), pod("b", 8)]),
         watching().hang(),
     ]);
-    rig.expect(&["list of 0 at 10:", "live", "2 events: +a-uid@11"]).await;
-    rig.expect(&["stale: the watch went back from revision 11 to 8", "list of 2 at 20: +b-uid@8", "live"]).await;
+    harness.expect(&["list of 0 at 10:", "live", "2 events: +a-uid@11"]).await;
+    harness.expect(&["stale: the watch went back from revision 11 to 8", "list of 2 at 20: +b-uid@8", "live"]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_cannot_be_decoded_keeps_its_last_state_and_costs_no_list() {
     let bad = |revision| pod("a", revision).replacen("{", r#"{"spec":{"containers":7},"#, 1);
-    let mut rig = rig(vec![
+    let mut harness = harness(vec![
         listing(10, &[pod("a", 5)]),
         watching().line(&event("MODIFIED", &bad(11))).line(&event("ADDED", &pod("b", 12))).hang(),
     ]);
-    rig.expect(&["list of 1 at 10: +a-uid@5", "live", "1 events: +b-uid@12"]).await;
-    assert_eq!((rig.counters.unreadable(), rig.counters.lists()), (1, 1));
-    assert_eq!(rig.reader.snapshot().get("shop", "a").unwrap().revision.0, 5);
+    harness.expect(&["list of 1 at 10: +a-uid@5", "live", "1 events: +b-uid@12"]).await;
+    assert_eq!((harness.counters.unreadable(), harness.counters.lists()), (1, 1));
+    assert_eq!(harness.reader.snapshot().get("shop", "a").unwrap().revision.0, 5);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_cannot_be_decoded_is_not_taken_for_gone_by_a_list_and_is_when_it_is_deleted() {
     let bad = |revision| pod("a", revision).replacen("{", r#"{"spec":{"containers":7},"#, 1);
-    let mut rig = rig(vec![
+    let mut harness = harness(vec![
         listing(10, &[pod("a", 5)]),
         answer(410),
         listing(20, &[bad(15)]),
@@ -404,19 +409,19 @@ async fn a_pod_that_cannot_be_decoded_is_not_taken_for_gone_by_a_list_and_is_whe
         listing(25, &[]),
         watching().hang(),
     ]);
-    rig.expect(&["list of 1 at 10: +a-uid@5", "stale: 410: ", "list of 1 at 20:", "live"]).await;
-    rig.expect(&["stale: the deletion of shop/a cannot be decoded", "list of 0 at 25: -a-uid@5", "live"]).await;
+    harness.expect(&["list of 1 at 10: +a-uid@5", "stale: 410: ", "list of 1 at 20:", "live"]).await;
+    harness.expect(&["stale: the deletion of shop/a cannot be decoded", "list of 0 at 25: -a-uid@5", "live"]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_list_does_not_decode_what_the_cache_holds_at_the_same_revision() {
-    let mut rig = rig(vec![
+    let mut harness = harness(vec![
         listing(10, &[pod("a", 5), pod("b", 6)]),
         answer(410),
         listing(20, &[pod("a", 5), pod("b", 16), pod("c", 17)]),
     ]);
-    rig.expect(&["list of 2 at 10: +a-uid@5 +b-uid@6", "stale: 410: "]).await;
-    let Some(Observation::Relisted { pods, .. }) = rig.observations.recv().await else { panic!("no list") };
+    harness.expect(&["list of 2 at 10: +a-uid@5 +b-uid@6", "stale: 410: "]).await;
+    let Some(Observation::Relisted { pods, .. }) = harness.observations.recv().await else { panic!("no list") };
     let read = |pod: &Record| pod.pod().unwrap().key.name.to_string();
     assert_eq!((pods.held.len(), pods.read.iter().map(read).collect()), (1, vec!["b".to_owned(), "c".to_owned()]));
 }
@@ -424,9 +429,9 @@ async fn a_list_does_not_decode_what_the_cache_holds_at_the_same_revision() {
 #[tokio::test(start_paused = true)]
 async fn a_watch_of_one_namespace_asks_for_no_other() {
     let options = WatchOptions { namespace: Some("shop".to_owned()), ..WatchOptions::default() };
-    let mut rig = rig_with(vec![answer(400), answer(200).bytes(&page(10, "", &[])), watching().hang()], options);
-    rig.expect(&["list of 0 at 10:", "live"]).await;
-    for (_, target) in rig.requests() {
+    let mut harness = rig_with(vec![answer(400), answer(200).bytes(&page(10, "", &[])), watching().hang()], options);
+    harness.expect(&["list of 0 at 10:", "live"]).await;
+    for (_, target) in harness.requests() {
         assert!(target.starts_with("/api/v1/namespaces/shop/pods?"), "{target}");
     }
 }
@@ -434,13 +439,13 @@ async fn a_watch_of_one_namespace_asks_for_no_other() {
 #[tokio::test(start_paused = true)]
 async fn events_of_an_unknown_type_are_passed_over() {
     let unknown = watching().line(&event("PURGED", &pod("a", 11))).line(&event("ADDED", &pod("b", 12))).hang();
-    let mut rig = rig(vec![listing(10, &[]), unknown]);
-    rig.expect(&["list of 0 at 10:", "live", "1 events: +b-uid@12"]).await;
+    let mut harness = harness(vec![listing(10, &[]), unknown]);
+    harness.expect(&["list of 0 at 10:", "live", "1 events: +b-uid@12"]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_watch_ends_when_the_receiver_is_dropped() {
-    let Rig { observations, task, .. } = rig(vec![answer(500)]);
+    let Harness { observations, task, .. } = harness(vec![answer(500)]);
     drop(observations);
     task.await.unwrap();
 }

@@ -27,7 +27,7 @@ pub(super) const CAPACITY: NonZeroUsize = NonZeroUsize::new(4_096).unwrap(); // 
 /// The Events of one plugin.
 pub(super) struct Memories {
     pub(super) all: Bucket,
-    pub(super) said: LruCache<Digest, Said>,
+    pub(super) sent: LruCache<Digest, SentEvent>,
     buckets: LruCache<Digest, Bucket>,
     similar: LruCache<Digest, Similar>,
     pub(super) waiting: Waiting,
@@ -38,7 +38,7 @@ pub(super) struct Memories {
 
 /// An Event that the API server has.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Said {
+pub(super) struct SentEvent {
     count: u64,
     reported: Instant,
 }
@@ -62,7 +62,7 @@ pub(super) enum Step {
         note: String,
     },
     /// It may have been sent before this process began.
-    Say {
+    Create {
         digest: Digest,
         note: String,
     },
@@ -76,16 +76,16 @@ impl Memories {
     pub(super) fn new(now: Instant) -> Self {
         let all = Bucket::full(PLUGIN_RATE, now);
         let (waiting, dropped, made_room) = (Waiting::default(), 0, 0);
-        let (said, buckets, similar) =
+        let (sent, buckets, similar) =
             (LruCache::sparse(CAPACITY), LruCache::sparse(CAPACITY), LruCache::sparse(CAPACITY));
-        Self { all, said, buckets, similar, waiting, dropped, made_room }
+        Self { all, sent, buckets, similar, waiting, dropped, made_room }
     }
 
     pub(super) fn step(&mut self, manager: &str, event: &Event, now: Instant) -> Step {
         let about = [manager, &*event.target.uid, event_type(event), &event.reason, &event.action];
         let mut note = event.note.clone();
         let mut digest = Digest::of(&[about.as_slice(), &[note.as_str()]].concat());
-        if !self.said.contains(&digest) && self.is_one_of_many(Digest::of(&about), digest, now) {
+        if !self.sent.contains(&digest) && self.is_one_of_many(Digest::of(&about), digest, now) {
             note = combined(&note);
             // Without the note: all of them become one Event.
             digest = Digest::of(&about);
@@ -93,21 +93,21 @@ impl Memories {
         if self.waiting.has(&digest) {
             return Step::Nothing;
         }
-        let mut step = Step::Say { digest, note };
-        if let Some(said) = self.said.get_mut(&digest) {
-            said.count += 1;
-            if now.saturating_duration_since(said.reported) < SERIES {
+        let mut step = Step::Create { digest, note };
+        if let Some(sent) = self.sent.get_mut(&digest) {
+            sent.count += 1;
+            if now.saturating_duration_since(sent.reported) < SERIES {
                 return Step::Nothing;
             }
-            step = Step::Repeat { digest, count: said.count };
+            step = Step::Repeat { digest, count: sent.count };
         }
         let pod = Digest::of(&[manager, &*event.target.uid]);
         let bucket = self.buckets.get_or_insert_mut(pod, || Bucket::full(POD_RATE, now));
-        let may_say = bucket.take(now);
+        let may_create = bucket.take(now);
         match step {
-            step if may_say && self.waiting.lets_pass(&event.target.namespace, now) && self.all.take(now) => step,
-            Step::Say { digest, note } if may_say => Step::Wait { digest, note },
-            Step::Say { .. } => Step::Drop,
+            step if may_create && self.waiting.lets_pass(&event.target.namespace, now) && self.all.take(now) => step,
+            Step::Create { digest, note } if may_create => Step::Wait { digest, note },
+            Step::Create { .. } => Step::Drop,
             _ => Step::Nothing,
         }
     }
@@ -139,10 +139,10 @@ impl Memories {
         !similar.notes.contains(&digest)
     }
 
-    pub(super) fn said(&mut self, digest: Digest, count: u64, now: Instant) {
-        let said = self.said.get_or_insert_mut(digest, || Said { count, reported: now });
-        said.count = said.count.max(count);
-        said.reported = now;
+    pub(super) fn record_sent(&mut self, digest: Digest, count: u64, now: Instant) {
+        let sent = self.sent.get_or_insert_mut(digest, || SentEvent { count, reported: now });
+        sent.count = sent.count.max(count);
+        sent.reported = now;
     }
 }
 
@@ -171,8 +171,8 @@ pub(super) mod tests {
     pub(in super::super) fn done(memories: &mut Memories, event: &Event, now: Instant) -> Step {
         let step = memories.step("podium/shop/a", event, now);
         match &step {
-            Step::Say { digest, .. } => memories.said(*digest, 1, now),
-            Step::Repeat { digest, count } => memories.said(*digest, *count, now),
+            Step::Create { digest, .. } => memories.record_sent(*digest, 1, now),
+            Step::Repeat { digest, count } => memories.record_sent(*digest, *count, now),
             Step::Nothing | Step::Drop | Step::Wait { .. } => {}
         }
         step
@@ -182,7 +182,7 @@ pub(super) mod tests {
     fn repeats_are_counted_and_sent_as_a_series_after_six_minutes() {
         let start = Instant::now();
         let mut memories = Memories::new(start);
-        assert!(matches!(done(&mut memories, &event("a"), start), Step::Say { .. }));
+        assert!(matches!(done(&mut memories, &event("a"), start), Step::Create { .. }));
         for millis in 1..=8 {
             assert_eq!(done(&mut memories, &event("a"), start + millis * MILLI), Step::Nothing);
         }
@@ -196,14 +196,14 @@ pub(super) mod tests {
         let mut memories = Memories::new(start);
         for note in 0..10 {
             assert!(
-                matches!(done(&mut memories, &event(&note.to_string()), start), Step::Say { note, .. } if note.len() == 1)
+                matches!(done(&mut memories, &event(&note.to_string()), start), Step::Create { note, .. } if note.len() == 1)
             );
         }
-        let Step::Say { note, .. } = done(&mut memories, &event("10"), start) else { panic!("not said") };
+        let Step::Create { note, .. } = done(&mut memories, &event("10"), start) else { panic!("not created") };
         assert_eq!(note, "(combined from similar events): 10");
         assert_eq!(done(&mut memories, &event("11"), start), Step::Nothing);
         let later = done(&mut memories, &event("12"), start + SIMILAR_WINDOW);
-        assert!(matches!(later, Step::Say { note, .. } if note == "12"));
+        assert!(matches!(later, Step::Create { note, .. } if note == "12"));
     }
 
     #[test]
@@ -212,8 +212,8 @@ pub(super) mod tests {
             let start = Instant::now();
             let mut memories = Memories::new(start);
             let digest = |note: usize| match memories.step(manager, &event(&note.to_string()), start) {
-                Step::Say { digest, .. } => digest,
-                step => panic!("not said: {step:?}"),
+                Step::Create { digest, .. } => digest,
+                step => panic!("not created: {step:?}"),
             };
             (0..=SIMILAR).map(digest).collect::<Vec<_>>()
         };
@@ -227,7 +227,7 @@ pub(super) mod tests {
         let mut memories = Memories::new(start);
         let say = |memories: &mut Memories, index: usize, now| {
             let event = Event { reason: format!("Reason{index}"), ..event("a") };
-            matches!(done(memories, &event, now), Step::Say { .. })
+            matches!(done(memories, &event, now), Step::Create { .. })
         };
         assert_eq!((0..100).filter(|index| say(&mut memories, *index, start)).count(), 25);
         assert!(!say(&mut memories, 100, start + POD_RATE.refill - MILLI));
@@ -241,7 +241,7 @@ pub(super) mod tests {
         let mut memories = Memories::new(start);
         let say = |memories: &mut Memories, index: usize, now| {
             let event = Event { target: PodKey::new("shop", "cart-0", &format!("u{index}")), ..event("a") };
-            matches!(done(memories, &event, now), Step::Say { .. })
+            matches!(done(memories, &event, now), Step::Create { .. })
         };
         assert_eq!((0..2_000).filter(|index| say(&mut memories, *index, start)).count(), 500);
         assert_eq!((2_000..2_100).filter(|index| say(&mut memories, *index, start + 1_000 * MILLI)).count(), 2);

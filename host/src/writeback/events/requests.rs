@@ -75,7 +75,7 @@ pub(super) fn micro_time(now_millis: u64) -> String {
 }
 
 /// Creates an Event, unless the API server has it. The flag is true if a write was sent.
-pub(super) async fn say(api: &Api, entry: &Entry) -> (Result<(), Failure>, bool) {
+pub(super) async fn create(api: &Api, entry: &Entry) -> (Result<(), Failure>, bool) {
     let Entry { sender, event, .. } = entry;
     let (collection, name) = (collection(event), name(event, entry.digest));
     // If the lookup fails, as with a right to create and none to read, the creation decides.

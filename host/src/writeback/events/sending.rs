@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use super::{
     Events,
     memories::Memories,
-    requests::{Failure, say},
+    requests::{Failure, create},
     warn,
 };
 use crate::{
@@ -70,7 +70,7 @@ impl Events {
                 // was slow.
                 let api = api.until(Instant::now() + DEADLINE);
                 sending.push(async move {
-                    let (result, _) = say(&api, &entry).await;
+                    let (result, _) = create(&api, &entry).await;
                     (entry, result)
                 });
             }
@@ -149,7 +149,7 @@ impl Events {
         let result = self.with(&entry.sender, now, |memories| {
             let waited = memories.waiting.done(entry);
             if was_sent {
-                memories.said(entry.digest, 1, now);
+                memories.record_sent(entry.digest, 1, now);
             }
             // An Event that was removed meanwhile is already counted.
             waited.then(|| if was_sent { EventResult::Sent } else { memories.drop_one(manager) })

@@ -91,7 +91,7 @@ async fn follow(config: kube::Config, counters: Arc<Counters>, plugins: usize) -
                 }
             }
             Observation::Bookmark(revision) => writer.bookmark(revision),
-            Observation::Rewound => writer.rewind(),
+            Observation::RolledBack => writer.roll_back(),
             Observation::Live => writer.set_live(),
             Observation::Stale(staleness) => writer.set_stale(staleness),
         }

@@ -17,7 +17,7 @@ const WORKERS: usize = 4;
 const STANDSTILL: Duration = Duration::from_secs(60);
 
 /// Returns an outcome that fails sometimes.
-fn verdict(request: &Request) -> Verdict {
+fn outcome(request: &Request) -> RunOutcome {
     // Differs between runs.
     match (request.seed >> 40) % 7 {
         0 => failure(),
@@ -69,25 +69,25 @@ fn history(pods: usize, deleted: &mut HashMap<Arc<str>, u64>) -> Vec<Vec<PodEven
 async fn every_deletion_is_delivered_once_and_with_the_last_state_whatever_runs_meanwhile() {
     let pods = std::env::var("PODIUM_DELETIONS").map_or(PODS, |text| text.parse().unwrap());
     let backoff = Backoff { first: Duration::from_millis(1), most: Duration::from_millis(4) };
-    let mut rig = Rig::plain(backoff);
+    let mut harness = Harness::plain(backoff);
     let settled = Arc::new(Settled::default());
     let noted = settled.clone();
-    rig.load(None, move |request, delivered| {
+    harness.load(None, move |request, delivered| {
         let noted = noted.clone();
         async move {
             // Yields, so that other runs continue meanwhile.
             tokio::task::yield_now().await;
-            let verdict = verdict(&request);
-            if let (Delivered::Deleted(last), Ok(Outcome::Settled)) = (delivered, &verdict) {
+            let outcome = outcome(&request);
+            if let (Delivered::Deleted(last), Ok(Outcome::Settled)) = (delivered, &outcome) {
                 noted.lock().entry(request.key.uid).or_default().push(last);
             }
-            verdict
+            outcome
         }
     });
-    rig.work(WORKERS);
+    harness.work(WORKERS);
     let mut deleted = HashMap::new();
     let history = history(pods, &mut deleted);
-    let Rig { ingest, observed, dispatch, lane, mut workers, .. } = rig;
+    let Harness { ingest, observed, dispatch, lane, mut workers, .. } = harness;
     let mut ingesting = JoinSet::new();
     ingesting.spawn(ingest.run());
     for batch in history {

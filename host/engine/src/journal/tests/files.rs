@@ -21,7 +21,7 @@ pub(super) fn key(number: usize) -> PodKey {
 }
 
 /// Records a first run without waiting for the write.
-pub(super) fn enter(account: &Account, key: &PodKey) {
+pub(super) fn enter(account: &PluginEntries, key: &PodKey) {
     let _ = account.note(key);
 }
 

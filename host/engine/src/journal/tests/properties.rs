@@ -52,7 +52,7 @@ fn read(directory: &std::path::Path) -> Pairs {
 
 #[derive(Default)]
 struct Model {
-    live: Pairs,
+    pairs: Pairs,
     gone: Pairs,
     /// The pairs that a restart would read.
     on_disk: Pairs,
@@ -64,17 +64,17 @@ struct Model {
 impl Model {
     fn write(&mut self) {
         self.named.append(&mut self.waiting);
-        self.on_disk = self.live.clone();
+        self.on_disk = self.pairs.clone();
     }
 
     /// Removes settled pairs. Pairs that were entered again stay, although neither entry was written yet.
     fn compact(&mut self) {
-        self.on_disk = self.live.intersection(&self.named).copied().collect();
+        self.on_disk = self.pairs.intersection(&self.named).copied().collect();
         self.named = self.on_disk.clone();
     }
 
     fn restart(&mut self) {
-        (self.live, self.gone, self.waiting) = (self.on_disk.clone(), Pairs::new(), Pairs::new());
+        (self.pairs, self.gone, self.waiting) = (self.on_disk.clone(), Pairs::new(), Pairs::new());
     }
 }
 
@@ -91,18 +91,18 @@ proptest! {
             match step {
                 Step::Enter(plugin, pod) => {
                     enter(&account(plugin), &key(pod));
-                    if model.live.insert((plugin, pod)) {
+                    if model.pairs.insert((plugin, pod)) {
                         model.waiting.insert((plugin, pod));
                     }
                 }
                 Step::Settle(plugin, pod) => {
                     account(plugin).settled(&key(pod));
-                    model.live.remove(&(plugin, pod));
+                    model.pairs.remove(&(plugin, pod));
                     model.gone.remove(&(plugin, pod));
                 }
                 Step::Gone(pod) => {
                     let plugins = opened.journal.gone(&key(pod)).len();
-                    let ran: Vec<_> = model.live.iter().filter(|(_, of)| *of == pod).copied().collect();
+                    let ran: Vec<_> = model.pairs.iter().filter(|(_, of)| *of == pod).copied().collect();
                     prop_assert_eq!(plugins, ran.len());
                     model.gone.extend(ran);
                 }
@@ -125,13 +125,13 @@ proptest! {
                     model.compact();
                 }
             }
-            prop_assert_eq!(opened.journal.figures().entries, model.live.len());
+            prop_assert_eq!(opened.journal.figures().entries, model.pairs.len());
             prop_assert_eq!(opened.journal.figures().pending_deletions, model.gone.len());
         }
         write(&mut opened);
         opened.store.compact_now(&opened.journal);
         drop(opened);
-        prop_assert_eq!(read(directory.path()), model.live);
+        prop_assert_eq!(read(directory.path()), model.pairs);
     }
 }
 

@@ -93,7 +93,7 @@ impl History {
 }
 
 /// The cache under test, and a subscriber to its changes.
-struct Rig {
+struct Harness {
     writer: Writer,
     reader: Reader,
     checker: ChangeChecker,
@@ -102,7 +102,7 @@ struct Rig {
 fn run(steps: &[Step], deliveries: &[Delivery]) -> Result<(), TestCaseError> {
     let history = History::new(steps);
     let (writer, reader) = cache::new(7);
-    let mut rig = Rig { writer, reader, checker: ChangeChecker::default() };
+    let mut harness = Harness { writer, reader, checker: ChangeChecker::default() };
     let (mut head, mut position) = (0_usize, 0_usize);
     for delivery in deliveries.iter().chain([&Delivery::Advance(usize::MAX), &Delivery::Events(usize::MAX)]) {
         let changes = match *delivery {
@@ -114,7 +114,7 @@ fn run(steps: &[Step], deliveries: &[Delivery]) -> Result<(), TestCaseError> {
                 let end = head.min(position.saturating_add(count));
                 let events = history.events[position..end].to_vec();
                 position = end;
-                rig.writer.apply(events).publish()
+                harness.writer.apply(events).publish()
             }
             Delivery::Resume(back) => {
                 position = position.saturating_sub(back);
@@ -123,25 +123,25 @@ fn run(steps: &[Step], deliveries: &[Delivery]) -> Result<(), TestCaseError> {
             Delivery::List { late, ask } => {
                 position = head.saturating_sub(late);
                 let (revision, pods) = &history.states[position];
-                rig.writer.relist(list(pods, &rig.reader, ask), *revision).publish()
+                harness.writer.relist(list(pods, &harness.reader, ask), *revision).publish()
             }
             Delivery::WriteThrough(at) => match history.events.get(at) {
                 Some(PodEvent { pod, deleted: false, .. }) if at < head => {
-                    rig.writer.write_through(vec![Arc::clone(pod)]).publish()
+                    harness.writer.write_through(vec![Arc::clone(pod)]).publish()
                 }
                 _ => Vec::new(),
             },
             Delivery::Bookmark => {
-                rig.writer.bookmark(history.states[position].0);
+                harness.writer.bookmark(history.states[position].0);
                 Vec::new()
             }
         };
-        rig.checker.apply(&changes).map_err(TestCaseError::fail)?;
-        rig.checker.agrees_with(&rig.reader.snapshot()).map_err(TestCaseError::fail)?;
+        harness.checker.apply(&changes).map_err(TestCaseError::fail)?;
+        harness.checker.agrees_with(&harness.reader.snapshot()).map_err(TestCaseError::fail)?;
     }
     let (revision, pods) = history.states.last().unwrap();
-    same_sections(&rig.reader.snapshot(), pods).map_err(TestCaseError::fail)?;
-    prop_assert_eq!(rig.reader.snapshot().revision(), *revision);
+    same_sections(&harness.reader.snapshot(), pods).map_err(TestCaseError::fail)?;
+    prop_assert_eq!(harness.reader.snapshot().revision(), *revision);
     Ok(())
 }
 

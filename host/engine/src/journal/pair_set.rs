@@ -18,7 +18,7 @@ const PAGE: usize = 64;
 const SMALL: usize = 1_024;
 
 #[derive(Debug, Default)]
-pub(super) struct Live {
+pub(super) struct PairSet {
     pages: Vec<HashMap<Uid, u64>>,
     /// The number of pairs.
     pairs: usize,
@@ -44,7 +44,7 @@ fn hashed(text: &str) -> [u8; 16] {
     (half(0) << 64 | half(1)).to_le_bytes()
 }
 
-impl Live {
+impl PairSet {
     /// Adds a pair. Returns false if it was present.
     pub(super) fn insert(&mut self, plugin: Number, uid: Uid) -> bool {
         let (page, bit) = place(plugin);
@@ -137,28 +137,28 @@ mod tests {
     #[test]
     fn a_pod_takes_24_bytes_whatever_the_number_of_plugins() {
         assert_eq!(size_of::<(Uid, u64)>(), 24);
-        let mut live = Live::default();
+        let mut pairs = PairSet::default();
         for plugin in (0..PAGE).map(|number| Number(u32::try_from(number).unwrap())) {
-            assert!(live.insert(plugin, Uid::of(UID)));
-            assert!(!live.insert(plugin, Uid::of(UID)));
+            assert!(pairs.insert(plugin, Uid::of(UID)));
+            assert!(!pairs.insert(plugin, Uid::of(UID)));
         }
-        assert_eq!((live.pages.len(), live.pages[0].len(), live.len()), (1, 1, PAGE));
+        assert_eq!((pairs.pages.len(), pairs.pages[0].len(), pairs.len()), (1, 1, PAGE));
     }
 
     #[test]
     fn plugins_beyond_the_first_page_are_found_counted_and_forgotten() {
-        let mut live = Live::default();
+        let mut pairs = PairSet::default();
         let (near, far) = (Number(3), Number(64 * 2 + 5));
         for uid in ["u1", "u2"] {
-            assert!(live.insert(far, Uid::of(uid)));
+            assert!(pairs.insert(far, Uid::of(uid)));
         }
-        assert!(live.insert(near, Uid::of("u2")));
-        assert_eq!(live.plugins_of(Uid::of("u2")), [near, far]);
-        assert!(!live.contains(near, Uid::of("u1")) && live.contains(far, Uid::of("u1")));
-        assert_eq!((live.count_of(near), live.count_of(far), live.len()), (1, 2, 3));
-        assert!(!live.remove(near, Uid::of("u1")));
-        live.remove_plugin(far);
-        assert_eq!((live.plugins_of(Uid::of("u2")), live.len()), (vec![near], 1));
-        assert!(live.remove(near, Uid::of("u2")) && live.pages.iter().all(HashMap::is_empty));
+        assert!(pairs.insert(near, Uid::of("u2")));
+        assert_eq!(pairs.plugins_of(Uid::of("u2")), [near, far]);
+        assert!(!pairs.contains(near, Uid::of("u1")) && pairs.contains(far, Uid::of("u1")));
+        assert_eq!((pairs.count_of(near), pairs.count_of(far), pairs.len()), (1, 2, 3));
+        assert!(!pairs.remove(near, Uid::of("u1")));
+        pairs.remove_plugin(far);
+        assert_eq!((pairs.plugins_of(Uid::of("u2")), pairs.len()), (vec![near], 1));
+        assert!(pairs.remove(near, Uid::of("u2")) && pairs.pages.iter().all(HashMap::is_empty));
     }
 }
