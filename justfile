@@ -42,7 +42,7 @@ test-deletions PODS="200000":
 
 # The cache against exact lists of a real API server while hundreds of Pods come and go
 test-churn SECONDS="300":
-    PODIUM_CLUSTER_TESTS=1 PODIUM_CHURN_SECONDS={{SECONDS}} cargo test --workspace --test cluster -- the_cache_is_an_exact_list
+    PODIUM_CLUSTER_TESTS=1 PODIUM_CHURN_SECONDS={{SECONDS}} cargo test --workspace --test cluster -- the_cache_equals_an_exact_list
 
 # podium-host killed so many times (SIGKILL) while Pods are deleted, 50 around each kill: every deletion is delivered
 test-kills TIMES="20":
@@ -54,11 +54,11 @@ test-cuts TIMES="200":
 
 # The cache while etcd forgets all history every second and connections are lost, so many times
 test-compaction TIMES="200":
-    PODIUM_CLUSTER_TESTS=1 PODIUM_COMPACTIONS={{TIMES}} cargo test --workspace --test cluster -- while_etcd_forgets
+    PODIUM_CLUSTER_TESTS=1 PODIUM_COMPACTIONS={{TIMES}} cargo test --workspace --test cluster -- under_compaction
 
 # podium-host on a real API server where nothing happens to Pods, and much to everything else
 test-idle SECONDS="3600":
-    PODIUM_CLUSTER_TESTS=1 PODIUM_IDLE_SECONDS={{SECONDS}} cargo test --workspace --test cluster -- where_nothing_happens
+    PODIUM_CLUSTER_TESTS=1 PODIUM_IDLE_SECONDS={{SECONDS}} cargo test --workspace --test cluster -- with_idle_pods
 
 # A fuzz target (checkpoint, frames, journal, pods, queries, records, selectors) for so long; needs a C++ compiler
 fuzz TARGET SECONDS="600" *ARGS:

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn question_mark_makes_an_error_to_retry_and_terminal_one_to_wait_on() {
+    fn question_mark_retries_and_terminal_waits_for_a_change() {
         let parse = || -> Result<u8> { Ok("x".parse::<u8>()?) };
         assert!(!parse().unwrap_err().is_terminal());
         let error = "x".parse::<u8>().terminal("annotation ttl").unwrap_err();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_retry_can_heal_is_terminal() {
+    fn errors_that_a_retry_cannot_fix_are_terminal() {
         let refused = |refused| Error::from_refused("set label", "write.labels", refused);
         assert!(refused(CallError::NotGranted).is_terminal());
         assert!(refused(CallError::Invalid("key".into())).is_terminal());

@@ -114,7 +114,7 @@ fn a_run_on_a_pod_that_was_never_added_panics_with_the_names_that_are_known() {
 }
 
 #[test]
-fn a_run_on_a_pod_of_another_namespace_panics_as_no_host_would_begin_it() {
+fn a_run_on_a_pod_of_another_namespace_panics() {
     let mut host = Host::with_pods([pod("shop", "cart-0"), pod("bank", "vault-0")]).configured_by(LABELS_ONLY);
     let panic = panic_of(|| drop(host.reconcile(|_| Ok(Outcome::settled()), "bank", "vault-0")));
     assert!(panic.contains("bank/vault-0 is not in the namespace shop"), "{panic}");
@@ -163,7 +163,7 @@ fn a_deletion_after_a_restart_comes_without_the_last_state() {
 }
 
 #[test]
-fn an_event_beside_a_write_that_changes_nothing_is_not_sent_and_one_alone_is_said_once() {
+fn an_event_with_an_unchanged_write_is_not_sent_and_one_without_writes_is_sent_once() {
     let beside: fn(&Request) -> Result<Outcome> = |request| {
         let pod = request.pod().ok_or_else(|| Error::terminal("gone"))?;
         pod.set_label("team", "web")?;
@@ -199,7 +199,7 @@ fn an_event_about_an_unknown_pod_is_dropped_as_the_host_drops_it() {
 }
 
 #[test]
-fn a_pod_is_ready_by_its_condition_and_a_time_before_another_can_be_reckoned() {
+fn readiness_follows_the_condition_and_durations_can_be_subtracted() {
     let ready = Condition::new("Ready", ConditionStatus::True);
     let mut host = Host::with_pods([pod("shop", "cart-0").condition(ready), pod("shop", "cart-1")]);
     run(&mut host, |request| {
@@ -213,7 +213,7 @@ fn a_pod_is_ready_by_its_condition_and_a_time_before_another_can_be_reckoned() {
 }
 
 #[test]
-fn the_budget_of_writes_is_the_configurations() {
+fn the_budget_of_writes_comes_from_the_configuration() {
     let mut host = Host::with_pods([pod("shop", "cart-0")]).configured_by(LABELS_ONLY);
     let run = run(&mut host, |request| {
         for value in ["a", "b", "c"] {
@@ -264,7 +264,7 @@ fn staged_writes_are_not_seen_until_they_are_committed() {
 }
 
 #[test]
-fn what_was_committed_stays_and_what_was_staged_after_is_dropped_by_a_failure() {
+fn committed_writes_stay_and_later_staged_ones_are_dropped_by_a_failure() {
     let mut host = Host::with_pods([pod("shop", "cart-0")]);
     let run = run(&mut host, |request| {
         writes::set_label(request.key(), "a", "1")?;
@@ -348,7 +348,7 @@ fn queries_turn_pages_in_order_and_hold_every_requirement() {
 }
 
 #[test]
-fn the_full_object_is_what_a_pod_was_made_from_and_follows_what_becomes_of_it() {
+fn the_full_object_is_the_pods_json_with_later_changes() {
     const POD: &str = r#"{
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"namespace": "shop", "name": "cart-0", "uid": "u1", "resourceVersion": "9", "managedFields": [{}],
@@ -422,7 +422,7 @@ fn state_survives_runs_swaps_by_version_and_is_lost_with_the_host() {
 }
 
 #[test]
-fn state_of_another_type_counts_as_vanished_and_an_added_field_does_not_lose_it() {
+fn state_of_another_type_is_lost_and_an_added_field_keeps_it() {
     #[derive(serde::Serialize)]
     struct Old {
         runs: u32,
@@ -460,7 +460,7 @@ fn state_of_another_type_counts_as_vanished_and_an_added_field_does_not_lose_it(
 }
 
 #[test]
-fn conditions_and_objects_that_say_the_same_cost_no_write() {
+fn equal_conditions_and_objects_cost_no_write() {
     fn reconcile(request: &Request) -> Result<Outcome> {
         let pod = request.pod().ok_or_else(|| Error::terminal("gone"))?;
         let condition = Condition::new("shop.example/Checked", ConditionStatus::True).because("Fine", "all is well");
@@ -488,7 +488,7 @@ fn conditions_and_objects_that_say_the_same_cost_no_write() {
 }
 
 #[test]
-fn an_object_whose_owner_is_not_there_or_is_being_deleted_is_gone_as_for_the_host() {
+fn an_object_with_a_missing_or_terminating_owner_is_gone() {
     let mut host = Host::with_pods([pod("shop", "cart-0"), pod("shop", "cart-1").terminating(NOW)]);
     let run = run(&mut host, |_| {
         let object = |name: &str| {
@@ -527,7 +527,7 @@ fn a_finalizer_holds_a_deleted_pod_until_it_is_removed() {
 }
 
 #[test]
-fn what_the_api_server_would_refuse_for_its_form_is_refused_at_the_call() {
+fn malformed_writes_are_refused_at_the_call() {
     let mut host = Host::with_pods([pod("shop", "cart-0")]);
     run(&mut host, |request| {
         let pod = request.pod().ok_or_else(|| Error::terminal("gone"))?;

@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn after_the_end_nothing_is_sent_and_before_it_no_longer_waited_than_that() {
+    async fn requests_end_at_the_given_time_and_none_is_sent_after_it() {
         let service =
             service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Full<Bytes>>, http::Error>>());
         let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));

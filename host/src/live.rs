@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pod_that_is_there_is_given_and_one_that_is_not_is_none() {
+    async fn an_existing_pod_is_returned_and_a_missing_one_is_none() {
         let body = r#"{"metadata":{"namespace":"shop","name":"cart-0","uid":"u","resourceVersion":"7"}}"#;
         let pod = answering(200, body).get(Asker::Plugin, &sender(), "shop", "cart-0").await.unwrap().unwrap();
         assert_eq!((&*pod.key.uid, pod.revision.0), ("u", 7));

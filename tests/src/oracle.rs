@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_back_is_found_and_going_forward_is_none() {
+    fn every_regression_is_found_and_progress_is_not() {
         let forward = [seen(5, &[("a", 3)]), seen(6, &[("a", 6)]), seen(7, &[]), seen(9, &[("b", 2)])];
         assert_eq!(regressions(&forward), [""; 0]);
         for (history, expected) in [

@@ -179,7 +179,7 @@ async fn a_file_that_is_not_there_and_a_folder_without_configurations_are_one_er
 }
 
 #[tokio::test]
-async fn a_component_that_is_missing_is_named_and_loaded_when_it_comes_and_with_strict_it_is_exit_code_2() {
+async fn a_missing_component_is_loaded_later_and_is_exit_code_2_with_strict() {
     let fixture = Fixture::still().await;
     let component = guests::path("registrar").unwrap();
     fixture.write("late.yaml", &registrar("").replace(&component.display().to_string(), "late.wasm"));
@@ -497,7 +497,7 @@ async fn a_host_without_the_right_to_read_kube_system_says_so_and_goes_on() {
 }
 
 #[tokio::test]
-async fn a_host_that_is_killed_delivers_after_its_restart_every_deletion_of_a_pod_that_its_plugin_ran_on() {
+async fn a_killed_host_delivers_every_deletion_after_its_restart() {
     const PODS: usize = 60;
     let fixture = Fixture::still().await;
     let register = embedded::create_pod(&fixture.cluster, "register", "register").unwrap();

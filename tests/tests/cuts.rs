@@ -165,8 +165,8 @@ fn print_times(what: &str, times: &mut [Duration]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cut_that_is_not_reported_is_noticed_within_5_seconds_and_mended_within_1() {
-    let name = "a_cut_that_is_not_reported_is_noticed_within_5_seconds_and_mended_within_1";
+async fn a_silent_cut_is_detected_within_5_seconds_and_recovered_within_1() {
+    let name = "a_silent_cut_is_detected_within_5_seconds_and_recovered_within_1";
     let plugins = built([registrar(), again_and_again("reader", "get default asked-0")]);
     if let Some(network) = Network::enter(name).await.unwrap() {
         let arguments = ["--log-level", "info,podium::plugin=warn"];
@@ -222,8 +222,8 @@ async fn noticed_and_mended(scene: &Scene) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_call_ends_within_5_seconds_though_the_connections_of_the_pool_are_dead() {
-    let name = "every_call_ends_within_5_seconds_though_the_connections_of_the_pool_are_dead";
+async fn every_call_ends_within_5_seconds_with_a_dead_connection_pool() {
+    let name = "every_call_ends_within_5_seconds_with_a_dead_connection_pool";
     let plugins = built([registrar(), again_and_again("asker", "live default asked-0")]);
     if let Some(network) = Network::enter(name).await.unwrap() {
         let arguments = ["--workers", "32", "--log-level", "info,podium=debug,podium::plugin=warn"];

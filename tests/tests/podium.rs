@@ -199,7 +199,7 @@ fn build_and_check_refuse_what_the_host_would_refuse_also_as_json() {
 }
 
 #[tokio::test]
-async fn dev_runs_a_plugin_stops_it_when_its_grant_is_revoked_and_goes_on_when_it_is_given_back() {
+async fn dev_stops_a_plugin_while_its_grant_is_revoked() {
     let author = Author::new();
     let mut dev = author.dev("dev.log", &[]);
     dev.says("shop/hello  loaded", 1).await;

@@ -34,7 +34,7 @@ fn replay(name: &str) {
 }
 
 #[test]
-fn every_folder_is_of_a_target() {
+fn every_regression_folder_belongs_to_a_target() {
     let names = |folders: BTreeSet<PathBuf>| -> Vec<String> {
         folders.iter().map(|path| path.file_stem().unwrap().to_string_lossy().into_owned()).collect()
     };

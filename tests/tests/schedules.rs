@@ -33,11 +33,11 @@ fn run(checker: &str, suites: &[&str]) {
 }
 
 #[test]
-fn cache_queue_encoding_and_tombstones_keep_their_promises_in_many_orders() {
+fn cache_queue_encoding_and_tombstones_hold_in_many_orders() {
     run("shuttle", &["cache", "queue", "encoding", "tombstones"]);
 }
 
 #[test]
-fn the_publish_path_keeps_its_promises_in_every_order_with_three_interruptions() {
+fn the_publish_path_holds_in_every_order_with_three_interruptions() {
     run("loom", &["publish"]);
 }

@@ -153,7 +153,7 @@ fn mutations(value: &Value) -> Vec<Value> {
 }
 
 #[test]
-fn the_test_host_refuses_the_configurations_that_the_host_refuses_with_the_same_words() {
+fn the_test_host_refuses_the_same_configurations_as_the_host() {
     let loud = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if !ASKED_FOR.get() {
@@ -407,7 +407,7 @@ fn cases() -> Vec<Staged> {
 }
 
 #[test]
-fn the_test_host_refuses_the_writes_and_events_that_the_host_refuses_with_the_same_words() {
+fn the_test_host_refuses_the_same_writes_and_events_as_the_host() {
     let mut nothing = whole();
     nothing["spec"]["grants"] = json!({});
     nothing["spec"]["watch"] = json!({});

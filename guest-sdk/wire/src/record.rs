@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_carries_exactly_the_sections_asked_for() {
+    fn a_record_contains_exactly_the_requested_sections() {
         let wanted = SectionSet::EMPTY.with(Section::Labels).with(Section::Lifecycle);
         let bytes = SectionBytes::encode(&pod()).unwrap().record(&pod().header, wanted).unwrap();
         let record = Record::open(bytes).unwrap();
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn every_truncation_and_every_flipped_byte_of_the_table_is_an_error_or_another_record_but_no_panic() {
+    fn a_damaged_table_is_an_error_or_another_record_and_never_panics() {
         let bytes = SectionBytes::encode(&pod()).unwrap().record(&pod().header, SectionSet::ALL).unwrap();
         for end in 0..bytes.len() {
             assert!(Record::open(bytes[..end].to_vec()).is_err(), "cut at {end}");

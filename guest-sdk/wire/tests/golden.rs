@@ -206,7 +206,7 @@ fn the_layout_is_that_of_the_first_release() {
 }
 
 #[test]
-fn the_full_object_is_section_6_and_stands_there_as_it_is() {
+fn the_full_object_is_section_6_as_plain_text() {
     let pod = Pod { full: r#"{"later":1.0e3}"#.to_owned(), ..pod() };
     let made = SectionBytes::encode(&pod).unwrap().record(&pod.header, SectionSet::EMPTY.with(Section::Full)).unwrap();
     assert_eq!((made[2], made[7]), (1, 6), "one section, and its number");

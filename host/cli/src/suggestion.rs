@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_takes_it_as_it_is() {
+    fn the_host_accepts_the_suggestion_unchanged() {
         let every = [
             "set-label",
             "set-annotation",

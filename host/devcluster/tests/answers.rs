@@ -158,7 +158,7 @@ async fn conflicts_of_apply_are_listed_one_to_a_line_and_without_times() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn empty_data_is_nobodys_and_a_namespaces_label_is_its_makers() {
+async fn empty_data_has_no_manager_and_a_namespaces_label_belongs_to_its_author() {
     let cluster = still();
     let client = Client::new(&cluster);
     let (_, map) = client.post(MAPS, json!({"metadata": {"name": "a"}, "data": {}})).await;

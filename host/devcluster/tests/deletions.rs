@@ -59,7 +59,7 @@ async fn an_error_about_a_precondition_that_does_not_hold_names_the_kind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn options_in_a_body_make_those_of_the_query_count_for_nothing() {
+async fn options_in_a_body_replace_those_of_the_query() {
     let cluster = still();
     let client = Client::new(&cluster);
     for name in ["a", "b"] {
@@ -86,7 +86,7 @@ async fn a_dry_run_is_answered_like_the_deletion_and_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn options_that_are_none_delete_nothing() {
+async fn invalid_options_delete_nothing() {
     let cluster = still();
     let client = Client::new(&cluster);
     cluster.create(map("a")).unwrap();
@@ -147,7 +147,7 @@ async fn namespaces_are_deleted_one_by_one_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_eviction_is_two_changes_and_a_dry_one_is_none() {
+async fn an_eviction_makes_two_changes_and_a_dry_run_none() {
     let cluster = still();
     let client = Client::new(&cluster);
     let mut bound = pod("a");

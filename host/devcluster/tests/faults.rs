@@ -60,7 +60,7 @@ async fn a_swallowed_watch_stays_open_and_sends_nothing_and_later_ones_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_are_duplicated_swapped_spoilt_and_emptied_one_by_one_and_then_well_again() {
+async fn events_are_duplicated_swapped_malformed_or_emptied_as_often_as_requested() {
     let cluster = still();
     let client = Client::new(&cluster);
     let mut watch = watching(&client).await;
@@ -137,7 +137,7 @@ async fn requests_are_refused_by_kind_as_often_as_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_forgotten_history_is_said_in_the_first_event_of_as_many_watches_as_asked_for() {
+async fn an_expired_history_is_the_first_event_of_the_requested_number_of_watches() {
     let cluster = still();
     let client = Client::new(&cluster);
     cluster.faults().refuse(Requests::Watches, Refusal::Gone, 2);

@@ -277,7 +277,7 @@ async fn fields_of_built_in_kinds_and_custom_resources_are_explained() {
 }
 
 #[tokio::test]
-async fn what_needs_a_running_container_ends_with_an_error_that_says_so() {
+async fn commands_that_need_a_running_container_fail_with_the_reason() {
     let Some(kubectl) = Kubectl::new().await else { return };
     kubectl.cluster.create(pod("web")).unwrap();
     kubectl.ok("wait --for=condition=Ready pod/web --timeout=30s").await;

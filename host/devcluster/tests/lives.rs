@@ -112,7 +112,7 @@ async fn a_paused_simulation_writes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_dead_owner_owned_is_collected_and_an_unknown_owner_keeps_it() {
+async fn objects_of_deleted_owners_are_collected_and_those_of_unknown_owners_kept() {
     let cluster = alive();
     let client = Client::new(&cluster);
     let owner = cluster.create(pod("owner")).unwrap();

@@ -110,7 +110,7 @@ async fn another_incarnation_is_recognised_by_the_uid_and_stale_data_by_the_revi
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_created_by_a_patch_or_by_an_apply_that_names_a_uid() {
+async fn patches_and_applies_with_a_uid_create_nothing() {
     let cluster = still();
     let client = Client::new(&cluster);
     let (code, status) = client.patch(A, STRATEGIC, json!({"metadata": {"labels": {"k": "v"}}})).await;
@@ -159,7 +159,7 @@ async fn apply_and_update_under_one_name_conflict_until_forced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_json_test_says_no_more_than_422() {
+async fn a_failed_json_test_is_answered_with_only_422() {
     let (_cluster, client, _) = with_pod().await;
     let patch = json!([{"op": "test", "path": "/metadata/uid", "value": "other"}]);
     let (code, status) = client.patch(A, JSON, patch).await;
@@ -244,7 +244,7 @@ async fn an_eviction_is_201_and_a_disruption_budget_answers_429() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_pod_needs_and_may_not_change_is_refused_by_field() {
+async fn missing_required_fields_and_immutable_changes_are_refused_by_field() {
     let (_cluster, client, pod) = with_pod().await;
     let (code, status) = client.post(PODS, json!({"metadata": {"name": "x"}, "spec": {}})).await;
     assert_eq!((code, cause(&status)), (422, "spec.containers"));

@@ -91,7 +91,7 @@ fn a_missing_target_is_installed_with_one_line_before_podium_is_built() {
 }
 
 #[test]
-fn of_several_processes_at_the_same_time_one_installs() {
+fn one_of_several_concurrent_processes_installs() {
     let fake = Fake::with_rustup();
     let children: Vec<_> = (0..6).map(|_| fake.spawn(&["dev"], &[])).collect();
     let outputs: Vec<_> = children.into_iter().map(|child| child.wait_with_output().unwrap()).collect();
@@ -147,7 +147,7 @@ fn a_plugin_for_wasip2_needs_that_target() {
 }
 
 #[test]
-fn what_builds_no_plugin_needs_no_target() {
+fn commands_that_build_no_plugin_need_no_target() {
     for arguments in [&["new", "hello"][..], &["completion", "bash"], &["demo", "--help"], &[]] {
         let fake = Fake::with_rustup();
         let output = fake.launch(arguments, &[("PODIUM_INSTALL_TARGETS", "never")]);

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_address_is_refused() {
+    fn a_text_that_is_not_an_address_is_refused() {
         for text in ["", ":", ":x", ":+1", ":65536", "8081", "localhost:8081", "127.0.0.1", "::1:8080"] {
             assert!(text.parse::<ListenAddress>().is_err(), "{text:?}");
         }

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_tenant_can_provoke_holds_nobody() {
+    async fn responses_that_a_tenant_can_provoke_hold_no_one_else() {
         let (of, now) = (Backpressure::default(), Instant::now());
         let denied = r#"admission webhook "deny.example" denied the request: later"#;
         observe(&of, Some("a"), Some(&status(429, 10, "", "DisruptionBudget")), now);

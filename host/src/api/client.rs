@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_impersonates_a_plugins_account_carries_nothing_of_whom_the_kubeconfig_impersonates() {
+    async fn a_plugins_requests_have_nothing_of_the_kubeconfigs_impersonation() {
         let mut request = get();
         request.headers_mut().insert("impersonate-user", "system:serviceaccount:shop:a".parse().unwrap());
         let sent = head(impersonating, request).await;
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_of_the_host_carries_all_of_whom_the_kubeconfig_impersonates() {
+    async fn the_hosts_requests_have_the_kubeconfigs_impersonation() {
         let sent = head(impersonating, get()).await;
         let expected = [
             "impersonate-user: admin@example.com",
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_is_asked_for_again_until_one_comes_about_and_not_where_it_is_refused() {
+    async fn a_connection_is_retried_until_it_succeeds_or_is_refused() {
         let asked = AtomicU32::new(0);
         // The first two attempts are lost.
         let tcp = service_fn(async |_: Uri| match asked.fetch_add(1, Relaxed) {

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_configuration_impersonates_is_taken_out_of_it() {
+    fn impersonation_is_removed_from_the_configuration() {
         let mut config = kube::Config::new("http://127.0.0.1".parse().unwrap());
         config.auth_info.impersonate = Some("admin@example.com".to_owned());
         config.auth_info.impersonate_groups = Some(vec!["a".to_owned(), "b".to_owned()]);

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn after_a_sync_that_failed_all_that_counts_is_written_again_to_a_new_file_and_synced() {
+    async fn a_failed_sync_rewrites_the_journal_to_a_new_file() {
         let directory = tempfile::tempdir().unwrap();
         let Opened { journal, store, .. } = journal::open(directory.path(), 0).unwrap();
         let stop = CancellationToken::new();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn after_a_last_sync_that_failed_too_all_that_counts_is_written_again_to_a_new_file() {
+    async fn a_failed_last_sync_rewrites_the_journal_to_a_new_file() {
         let directory = tempfile::tempdir().unwrap();
         let Opened { journal, store, .. } = journal::open(directory.path(), 0).unwrap();
         let stop = CancellationToken::new();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_journal_that_can_neither_be_synced_nor_written_again_is_failing_until_it_can() {
+    async fn a_journal_is_failing_until_it_can_be_synced_or_rewritten() {
         let directory = tempfile::tempdir().unwrap();
         let Opened { journal, store, .. } = journal::open(directory.path(), 0).unwrap();
         let stop = CancellationToken::new();

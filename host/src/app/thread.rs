@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn it_rests_while_events_come_fast_and_soon_no_more() {
+    fn the_thread_sleeps_only_at_a_high_rate_of_events() {
         let fast: Vec<_> = (1..100).map(|look| (look * 100, look)).collect();
         let (before, after): (Vec<_>, Vec<_>) = fast.iter().zip(said(&fast)).partition(|((at, _), _)| *at < 2_000);
         assert!(before.iter().all(|(_, rests)| !rests) && after.iter().all(|(_, rests)| *rests));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_events_and_none_at_all_are_waited_for_without_a_rest() {
+    fn the_thread_does_not_sleep_at_a_low_rate_of_events() {
         let slow: Vec<_> = (1..100).map(|look| (look * 500, look)).collect();
         assert!(said(&slow).iter().all(|rests| !rests));
         assert_eq!(said(&[(2_000, 9), (60_000_000, 200)]), [false, false]);

@@ -53,7 +53,7 @@ fn same(one: &CachedPod, other: &CachedPod) {
 }
 
 #[test]
-fn pods_come_back_as_they_were_with_what_they_share_and_share_it_with_those_that_are_read_next() {
+fn loaded_pods_equal_the_saved_ones_and_share_skeletons_with_later_ones() {
     let pool = SkeletonPool::new(1);
     let pods = pods(&pool);
     let directory = saved(&pods);
@@ -71,7 +71,7 @@ fn pods_come_back_as_they_were_with_what_they_share_and_share_it_with_those_that
 }
 
 #[test]
-fn the_file_is_for_the_hosts_own_user_and_is_as_large_as_what_pods_do_not_share() {
+fn the_file_is_private_and_stores_shared_text_once() {
     let directory = saved(&pods(&SkeletonPool::new(1)));
     let file = fs::metadata(directory.path().join(FILE)).unwrap();
     assert_eq!(file.permissions().mode() & 0o777, 0o600);
@@ -80,7 +80,7 @@ fn the_file_is_for_the_hosts_own_user_and_is_as_large_as_what_pods_do_not_share(
 }
 
 #[test]
-fn a_file_that_is_damaged_anywhere_is_passed_over() {
+fn a_damaged_file_is_ignored() {
     let pool = SkeletonPool::new(1);
     let directory = saved(&pods(&pool)[..1]);
     let path = directory.path().join(FILE);
@@ -98,7 +98,7 @@ fn a_file_that_is_damaged_anywhere_is_passed_over() {
 }
 
 #[test]
-fn where_no_pod_changed_the_new_revision_alone_is_written_and_damage_to_it_costs_no_more() {
+fn without_changes_only_the_revision_is_written_and_damage_costs_only_that() {
     let pool = SkeletonPool::new(1);
     let pods = pods(&pool);
     let directory = tempfile::tempdir().unwrap();
@@ -127,7 +127,7 @@ fn where_no_pod_changed_the_new_revision_alone_is_written_and_damage_to_it_costs
 }
 
 #[test]
-fn entries_that_do_not_fit_each_other_are_passed_over_though_their_checksums_are_right() {
+fn inconsistent_entries_with_correct_checksums_are_ignored() {
     let pool = SkeletonPool::new(1);
     let pods = pods(&pool);
     let of = Entry::Of { scope: scope(), cluster: None };
@@ -246,7 +246,7 @@ fn a_checkpoint_that_cannot_be_written_leaves_the_old_one_and_nothing_else() {
 }
 
 #[test]
-fn a_checkpoint_is_skipped_where_it_would_leave_no_room_for_the_journal() {
+fn a_checkpoint_is_skipped_if_the_journal_would_lack_space() {
     let pool = SkeletonPool::new(1);
     let (small, large) = (pods(&pool), giants(&pool));
     let directory = saved(&small);

@@ -81,7 +81,7 @@ fn the_documented_example_is_read_field_by_field() {
 }
 
 #[test]
-fn what_is_left_out_grants_nothing_and_watches_lifecycle() {
+fn absent_fields_grant_nothing_and_watch_the_lifecycle() {
     let loaded = load_texts(&[&minimal("a", "")]);
     assert_eq!(loaded.errors, []);
     let spec = &loaded.plugins[0].spec;
@@ -247,7 +247,7 @@ fn a_merge_key_is_refused_with_its_line_and_one_in_quotes_is_an_unknown_field() 
 }
 
 #[test]
-fn what_aliases_expand_to_is_bounded() {
+fn the_expansion_of_aliases_is_bounded() {
     let lines = |aliases: usize| {
         let text = "x".repeat(1_000);
         format!("  config:\n    one: &one \"{text}\"\n    many: [{}]", vec!["*one"; aliases].join(", "))

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_comes_apart_into_its_items_wherever_it_is_cut() {
+    async fn a_list_is_split_into_items_at_any_chunk_boundaries() {
         let items = [r#"{"a":"},{\"[ \\"}"#, r#"{"b":[{"c":[]},1]}"#, "{}"];
         let list = format!(
             r#"{{"kind":"PodList","metadata":{{"a":[1],"resourceVersion":"7"}}, "items" : [{},

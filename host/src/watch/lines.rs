@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_arrived_comes_in_one_batch_however_it_was_cut() {
+    async fn arrived_lines_form_one_batch_at_any_chunk_boundaries() {
         let mut lines = lines(vec![Ok(b"a"), Ok(b"b\n\ncd\ne"), Ok(b"\n")]);
         assert_eq!(lines.batch().await, Batch::Lines(vec!["ab".into(), "cd".into(), "e".into()]));
         assert_eq!(lines.batch().await, Batch::End);

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_come_after_five_equal_refusals_and_then_ever_less_often() {
+    fn lists_follow_five_equal_refusals_and_then_become_rarer() {
         let mut refusals = Refusals::default();
         let lists: Vec<_> = (1..=80).filter(|_| refusals.refused(403)).collect();
         assert_eq!(lists.len(), 4, "after 5, 10, 20 and 40");

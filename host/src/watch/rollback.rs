@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn after_a_watch_that_was_cut_or_did_not_end_no_old_connection_is_trusted_until_an_event_arrives() {
+    fn after_a_lost_watch_old_connections_are_not_used_until_an_event_arrives() {
         for lose in [RollbackDetector::cut, RollbackDetector::overdue] {
             let mut rollback = RollbackDetector::default();
             rollback.silence();

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn of_writes_that_overlap_none_is_remembered_in_whatever_order_they_end() {
+    fn overlapping_writes_are_not_remembered() {
         let start = Instant::now();
         for first_ends_first in [true, false] {
             for end in [End::Applied(digest("2"), start), End::Other] {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_lost_answer_nothing_is_remembered_until_the_write_can_no_longer_be_done() {
+    fn after_a_lost_answer_nothing_is_remembered_until_the_write_has_expired() {
         let (applied, start) = (Applied::default(), Instant::now());
         apply(&applied, "1", start);
         applied.begin(&name()).end(End::Lost(start));

@@ -187,7 +187,7 @@ mod tests {
     };
 
     #[test]
-    fn a_plugin_that_says_much_makes_no_other_forget() {
+    fn a_plugin_with_many_events_evicts_no_other_plugins_memory() {
         let events = Events::new();
         let now = Instant::now();
         let sender = |name: &str| Sender { manager: format!("podium/shop/{name}"), impersonate: None };
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_that_still_says_things_is_not_forgotten_in_favour_of_plugins_that_came_later() {
+    fn an_active_plugin_is_not_forgotten_in_favour_of_newer_ones() {
         let events = Events::new();
         let now = Instant::now();
         let say = |name: &str| {

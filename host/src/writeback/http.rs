@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_applied_body_has_nothing_that_yaml_reads_otherwise_than_json() {
+    fn an_applied_body_is_equal_as_yaml_and_as_json() {
         let value = json!({ "a": "\u{85}\u{7f}\u{fffe}\u{feff}\u{2028}\u{e9}\u{1f600}\"\\\n" });
         let yaml = as_yaml(&value.to_string());
         assert_eq!(yaml, "{\"a\":\"\\u0085\\u007f\\ufffe\\ufeff\\u2028\\u00e9\u{1f600}\\\"\\\\\\n\"}");

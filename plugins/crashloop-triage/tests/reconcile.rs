@@ -84,7 +84,7 @@ fn a_diagnosis_becomes_worse_with_an_event_and_never_better_while_it_crashes() {
 }
 
 #[test]
-fn a_kill_for_memory_is_worth_a_word_the_first_time() {
+fn a_kill_for_memory_is_reported_the_first_time() {
     let mut host = host(running(1, NOW, 137, "OOMKilled"));
     run(&mut host)
         .assert_writes([annotated("nginx=OOMKilled")])
@@ -92,7 +92,7 @@ fn a_kill_for_memory_is_worth_a_word_the_first_time() {
 }
 
 #[test]
-fn a_container_that_runs_for_long_enough_is_well_again_without_an_event() {
+fn a_container_that_runs_long_enough_has_recovered_without_an_event() {
     let mut host = host(running(3, NOW, 1, "Error").annotation(DIAGNOSIS, "nginx=Error"));
     run(&mut host).assert_quiet().assert_outcome(Outcome::requeue_after(Duration::from_secs(600)));
     host.restart();
@@ -102,7 +102,7 @@ fn a_container_that_runs_for_long_enough_is_well_again_without_an_event() {
 }
 
 #[test]
-fn a_container_that_is_up_between_crashes_counts_by_its_restarts_lately() {
+fn a_container_that_runs_between_crashes_counts_by_recent_restarts() {
     let mut host = host(running(50, NOW, 1, "Error"));
     run(&mut host).assert_quiet();
     moves_on(&mut host, running(52, NOW, 1, "Error"));

@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_registrys_port_is_no_tag() {
+    fn a_registrys_port_is_not_a_tag() {
         assert_eq!(Image::parse("registry:5000/team/web").tag, None);
         assert_eq!(Image::parse("registry:5000/team/web:1.2").tag, Some("1.2"));
     }

@@ -43,7 +43,7 @@ fn a_pod_that_keeps_the_policy_costs_no_write() {
 }
 
 #[test]
-fn a_mended_pod_gets_its_condition_once_and_no_event() {
+fn a_compliant_pod_gets_its_condition_once_and_no_event() {
     let broken = Condition::new(CONDITION, ConditionStatus::False).because("MutableImage", "");
     let mut host = host(web("nginx:1.27").condition(broken));
     let run = host.reconcile(reconcile, "shop", "web");

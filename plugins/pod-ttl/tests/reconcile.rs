@@ -48,7 +48,7 @@ fn running_pods_and_phases_without_a_time_to_live_are_kept() {
 }
 
 #[test]
-fn a_pod_that_goes_already_is_not_deleted_again() {
+fn a_terminating_pod_is_not_deleted_again() {
     let mut host = host(finished("Succeeded").finalizer("batch.kubernetes.io/job-tracking"));
     host.advance(Duration::from_secs(3_600));
     host.reconcile(reconcile, "shop", "report").assert_writes([Write::delete("shop/report")]);

@@ -171,7 +171,7 @@ fn a_large_workload_that_becomes_crowded_is_marked_whichever_pods_change() {
 }
 
 #[test]
-fn the_duty_of_a_judge_that_does_not_come_is_taken_by_the_next_pod_that_changes() {
+fn the_duty_of_an_absent_judge_is_taken_by_the_next_changed_pod() {
     let mut host = workload(150, 1);
     host.advance(Duration::from_secs(60));
     // The Event counts as a write.
@@ -182,7 +182,7 @@ fn the_duty_of_a_judge_that_does_not_come_is_taken_by_the_next_pod_that_changes(
 }
 
 #[test]
-fn a_large_workload_at_rest_is_judged_once_more_and_then_left_alone() {
+fn an_unchanged_large_workload_is_judged_once_more_and_then_not() {
     let mut host = workload(150, 3);
     host.advance(Duration::from_secs(60));
     let pause = Duration::from_secs(10);

@@ -21,7 +21,7 @@ fn a_pod_is_labelled_once_with_its_deployment() {
 }
 
 #[test]
-fn a_value_that_somebody_changed_is_set_right() {
+fn a_changed_value_is_restored() {
     let mut host = host(pod("shop", "db-0").owned_by("StatefulSet", "db").label(LABEL, "other"));
     host.reconcile(reconcile, "shop", "db-0").assert_writes([Write::set_label("shop/db-0", LABEL, "db")]);
 }

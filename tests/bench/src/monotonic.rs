@@ -30,7 +30,7 @@ pub fn now() -> u64 {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn time_goes_on_at_the_pace_of_the_other_clock() {
+    fn the_clock_advances_like_instant() {
         #[expect(clippy::disallowed_methods, reason = "the clock that is compared with")]
         let begun = std::time::Instant::now();
         let (first, mut last) = (super::now(), 0);

@@ -218,7 +218,7 @@ fn readers_see_whole_publications_in_their_order_and_keep_what_they_took() {
 }
 
 #[test]
-fn who_waits_is_woken_by_what_it_waits_for_or_by_the_writers_end() {
+fn waiters_wake_at_their_revision_or_when_the_writer_is_dropped() {
     common::check(4_000, 1, || {
         let (mut writer, reader) = cache::new(7);
         let (mut for_revision, mut for_pod, mut for_ever) = (reader.clone(), reader.clone(), reader);
@@ -240,7 +240,7 @@ fn who_waits_is_woken_by_what_it_waits_for_or_by_the_writers_end() {
 }
 
 #[test]
-fn a_deletion_is_known_of_before_any_reader_misses_the_pod() {
+fn deletions_are_recorded_before_readers_miss_the_pod() {
     common::check(4_000, 1, || {
         let (mut writer, reader) = cache::new(7);
         writer.relist((0..NAMES).map(|name| Record::from(pod(name, 0, 0, 1))).collect(), Revision(1)).publish();
@@ -272,7 +272,7 @@ fn a_deletion_is_known_of_before_any_reader_misses_the_pod() {
 }
 
 #[test]
-fn the_writer_does_not_wait_for_a_reader_that_stands_still_nor_a_reader_for_the_writer() {
+fn the_writer_and_readers_never_wait_for_each_other() {
     common::check(4_000, 1, || {
         let (mut writer, reader) = cache::new(7);
         let (written, until_written) = mpsc::channel();

@@ -42,7 +42,7 @@ fn parts_are_those_of(pool: &SkeletonPool, held: &[(usize, Packed)]) {
 }
 
 #[test]
-fn a_part_is_there_once_while_a_pod_has_it_and_gone_with_the_last() {
+fn skeletons_are_stored_once_and_freed_with_their_last_pod() {
     common::check(250, 16, || {
         let pool = Arc::new(SkeletonPool::new(7));
         // Enough Pods that unused entries are removed while others read.
@@ -84,7 +84,7 @@ static OWN: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
 });
 
 #[test]
-fn pods_whose_values_become_their_own_while_others_read_come_back_and_leave_nothing() {
+fn pods_generalised_during_reads_are_restored_and_fully_freed() {
     common::check(250, 16, || {
         let pool = Arc::new(SkeletonPool::new(7));
         let none = |_: &str, _: &str, _: &str| None::<Packed>;

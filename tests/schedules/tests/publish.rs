@@ -69,7 +69,7 @@ fn a_reader_never_goes_back() {
 }
 
 #[test]
-fn who_waits_for_the_second_publication_is_woken_by_it() {
+fn a_waiter_for_the_second_publication_is_woken_by_it() {
     check(|| {
         let (mut writer, mut waiting) = live();
         let looking = waiting.clone();
@@ -86,7 +86,7 @@ fn who_waits_for_the_second_publication_is_woken_by_it() {
 }
 
 #[test]
-fn both_who_wait_are_woken_by_one_publication() {
+fn two_waiters_are_woken_by_one_publication() {
     check(|| {
         let (mut writer, reader) = live();
         let waiters = [(); 2].map(|()| {

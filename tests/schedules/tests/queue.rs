@@ -66,7 +66,7 @@ fn worker(queue: Arc<Jobs>, harness: Arc<Harness>, ran: mpsc::Sender<()>) -> thr
 }
 
 #[test]
-fn what_was_added_is_run_after_it_was_added_and_never_twice_at_once() {
+fn added_keys_run_after_their_addition_and_never_concurrently() {
     common::check(4_000, 1, || {
         let (queue, harness) = (queue(), Arc::new(Harness::default()));
         let (ran, runs) = mpsc::channel();
@@ -148,7 +148,7 @@ fn jobs_stay_within_the_memory_and_every_one_that_waits_for_it_is_run() {
 }
 
 #[test]
-fn nothing_that_is_due_waits_while_a_worker_rests() {
+fn due_keys_do_not_wait_for_an_idle_worker() {
     common::check(4_000, 1, || {
         let queue = queue();
         let both_run = Arc::new(Barrier::new(2));

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_by_name_gets_the_suites_or_a_failure() {
+    fn an_explicit_request_runs_the_suites_or_fails() {
         assert_eq!(decide(Asked::Explicitly, true, false), Decision::Build);
         assert_eq!(decide(Asked::Explicitly, true, true), Decision::Use);
         assert!(matches!(decide(Asked::Explicitly, false, false), Decision::Fail(_)));

@@ -29,8 +29,7 @@ const WITHIN: Duration = Duration::from_secs(180);
 const PACE: Duration = Duration::from_millis(100);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_cache_is_an_exact_list_at_its_revision_while_deployments_are_scaled_and_rolled_out_and_a_node_is_lost()
--> Result<()> {
+async fn the_cache_equals_an_exact_list_during_scaling_rollouts_and_a_node_loss() -> Result<()> {
     let Some((_plane, client, _turn)) = cluster(20).await? else { return Ok(()) };
     let seconds = match std::env::var("PODIUM_CHURN_SECONDS") {
         Ok(text) => text.parse().context("PODIUM_CHURN_SECONDS is no number of seconds")?,

@@ -29,8 +29,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const LOOKS: u32 = 70;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_nothing_happens_to_pods_the_revision_goes_on_and_neither_compaction_nor_lost_connections_cost_a_list()
--> Result<()> {
+async fn with_idle_pods_the_revision_advances_without_lists() -> Result<()> {
     let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
     let seconds = match std::env::var("PODIUM_IDLE_SECONDS") {
         Ok(text) => text.parse().context("PODIUM_IDLE_SECONDS is no number of seconds")?,

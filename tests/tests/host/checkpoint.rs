@@ -47,7 +47,7 @@ async fn is_right(scene: &Scene, app: &App, gone: &[String], fresh: &[String; 2]
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_asks_for_what_changed_and_not_for_all_pods() {
+async fn a_restart_requests_changes_instead_of_all_pods() {
     let (scene, uids, app) = begun().await;
     app.shutdown().await;
     let fresh = change(&scene).await;
@@ -75,7 +75,7 @@ async fn a_host_that_is_killed_goes_on_from_its_last_checkpoint() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_history_is_forgotten_meanwhile_all_pods_are_listed_once() {
+async fn lost_history_during_downtime_costs_one_list() {
     let (scene, uids, app) = begun().await;
     app.shutdown().await;
     let fresh = change(&scene).await;
@@ -105,7 +105,7 @@ async fn the_state_of_another_cluster_is_refused_before_any_pod_is_seen_or_any_d
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_checkpoint_each_start_lists_all_pods_and_is_as_right() {
+async fn starts_without_a_checkpoint_list_all_pods() {
     let (mut scene, uids, app) = begun().await;
     app.shutdown().await;
     let fresh = change(&scene).await;

@@ -145,7 +145,7 @@ async fn a_pod_that_was_recreated_in_any_gap_is_delivered_as_gone_once_and_befor
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_without_grace_is_not_lost_though_its_answer_has_the_revision_of_the_end() {
+async fn a_deletion_without_grace_is_not_lost_by_its_answer() {
     for late in [false, true] {
         let cluster = still();
         let (answers, wire) = answers_gated(&cluster, !late, |sent| sent.method == http::Method::DELETE);

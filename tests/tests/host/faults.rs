@@ -118,7 +118,7 @@ async fn watches_that_all_turn_into_zombies_cost_a_request_in_five_seconds_and_n
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_hour_without_a_change_of_a_pod_costs_no_list_and_is_never_called_stale_though_history_is_forgotten() {
+async fn an_hour_without_changes_costs_no_list_and_is_never_stale() {
     for others_change in [true, false] {
         let mut scene = Scene::start(5).await;
         let mut reader = scene.app.reader();
@@ -149,7 +149,7 @@ async fn an_hour_without_a_change_of_a_pod_costs_no_list_and_is_never_called_sta
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_history_is_forgotten_again_and_again_a_reader_sees_the_old_world_or_the_new_and_never_a_part() {
+async fn readers_see_whole_states_while_history_is_lost_repeatedly() {
     let mut scene = Scene::start(20).await;
     let observer = Observer::unblinking(scene.app.reader());
     let uids = |cluster: &Cluster| -> BTreeSet<String> {
@@ -199,7 +199,7 @@ async fn a_server_that_has_not_reached_our_revision_is_waited_for_and_converges_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restored_etcd_is_found_out_within_10_seconds_and_taken_as_it_is() {
+async fn a_restored_etcd_is_detected_and_applied_within_10_seconds() {
     for phase in 0..5 {
         let mut scene = Scene::start(5).await;
         let saved = scene.cluster.faults().save();
@@ -250,7 +250,7 @@ async fn with_replicas_that_lag_no_reader_ever_sees_a_pod_or_the_cache_go_back()
 }
 
 #[tokio::test(start_paused = true)]
-async fn garbled_events_never_wedge_the_cache_and_never_leave_it_wrong() {
+async fn malformed_events_neither_block_nor_corrupt_the_cache() {
     let all = [Garble::Duplicate, Garble::Swap, Garble::Truncate, Garble::Malformed, Garble::Null];
     let mut scene = Scene::start(5).await;
     let observer = Observer::start(scene.app.reader());
@@ -310,7 +310,7 @@ async fn a_hundred_lost_watches_cost_a_hundred_lists_at_most_and_never_two_at_on
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_in_trouble_is_left_alone_for_as_long_as_it_asks_and_the_cache_is_right_afterwards() {
+async fn a_servers_retry_after_is_observed_and_the_cache_converges_afterwards() {
     let mut scene = Scene::start(5).await;
     let patience = Refusal::TooManyRequests { retry_after_seconds: 7 };
     for (refusal, times, at_most) in [(patience, 1, 9), (Refusal::Internal, 4, 10), (Refusal::Unavailable, 4, 10)] {
@@ -331,7 +331,7 @@ async fn a_server_in_trouble_is_left_alone_for_as_long_as_it_asks_and_the_cache_
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_field_of_every_pod_is_the_clusters_after_two_hours_of_life_and_faults() {
+async fn every_field_of_every_pod_is_correct_after_two_hours_of_faults() {
     let cluster = Cluster::start(Options { seed: 5, ..Options::default() }).unwrap();
     let app = embedded::host(&cluster, Wire::new(&cluster).client(), Vec::new()).await.unwrap();
     let faults = cluster.faults();

@@ -133,7 +133,7 @@ async fn a_deletion_is_delivered_to_each_plugin_that_ran_on_the_pod_and_to_no_ot
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_deleted_and_recreated_while_the_host_is_down_is_delivered_as_gone_before_the_new_one_is_looked_at() {
+async fn a_pod_recreated_during_downtime_is_delivered_as_gone_before_the_new_one_runs() {
     for listed_first in [true, false] {
         let scene = Scene::new();
         let old = scene.pods(8);
@@ -250,7 +250,7 @@ async fn a_pod_that_left_a_plugins_selector_is_still_delivered_as_gone_to_the_pl
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_of_one_namespace_takes_no_pod_of_another_for_gone() {
+async fn a_host_of_one_namespace_does_not_report_pods_of_others_as_gone() {
     let scene = Scene::new();
     scene.pods(3);
     let app = scene.host(vec![scene.registrar("one", "")]).await;
@@ -284,7 +284,7 @@ async fn history() -> Vec<Sent> {
 }
 
 #[test]
-fn a_simulated_host_with_a_journal_does_the_same_thing_again() {
+fn a_simulated_host_with_a_journal_is_reproducible() {
     let simulated = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(history())

@@ -18,7 +18,7 @@ async fn labels(cluster: &Cluster) -> Vec<Option<String>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn labels_of_two_plugins_and_of_two_runs_of_one_plugin_all_stay_also_across_a_restart() {
+async fn labels_of_several_plugins_and_runs_stay_across_a_restart() {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
     let uid = embedded::create_pod(&cluster, "cart-0", "cart").unwrap();
     let all = vec![Some(uid.clone()), Some(uid.clone()), Some(uid)];

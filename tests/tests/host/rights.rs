@@ -66,7 +66,7 @@ fn attempts(cluster: &Cluster) -> Vec<Logged> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_account_without_patch_is_forbidden_reported_to_the_next_run_backed_off_and_healed_by_a_role() {
+async fn an_account_without_patch_backs_off_until_a_role_permits_it() {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
     let register = embedded::create_pod(&cluster, "register", "register").unwrap();
     let uid = embedded::create_pod(&cluster, "cart-0", "cart").unwrap();

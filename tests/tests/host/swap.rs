@@ -22,7 +22,7 @@ fn state(app: &App) -> (LoadState, bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_swapped_under_events_loses_no_pod_and_never_runs_twice_at_once_on_one() {
+async fn a_plugin_replaced_during_events_misses_no_pod_and_never_runs_concurrently_on_one() {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
     // Writes are slow, so that a replacement happens during runs.
     cluster.faults().delay(Duration::from_millis(20));
@@ -89,7 +89,7 @@ async fn a_plugin_unloaded_runs_no_more_and_one_loaded_again_begins_with_every_p
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_configuration_that_grants_less_than_the_component_imports_stops_the_version_that_ran() {
+async fn a_configuration_that_grants_less_than_the_imports_stops_the_running_version() {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
     let wire = Wire::new(&cluster);
     let app = embedded::host(&cluster, wire.client(), vec![labelling("v0")]).await.unwrap();
@@ -110,7 +110,7 @@ async fn a_new_configuration_that_grants_less_than_the_component_imports_stops_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_component_that_is_not_there_yet_is_loaded_when_it_comes_and_one_that_is_refused_is_not_tried_again() {
+async fn a_missing_component_is_loaded_later_and_a_refused_one_is_not_retried() {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
     let wire = Wire::new(&cluster);
     let app = embedded::host(&cluster, wire.client(), Vec::new()).await.unwrap();

@@ -110,7 +110,7 @@ async fn a_forgotten_history_loses_no_change_and_no_deletion() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_lost_again_and_again_in_the_middle_of_changes_lose_nothing() {
+async fn repeated_connection_losses_during_changes_lose_nothing() {
     let mut scene = Scene::start().await;
     scene.cluster.faults().delay(std::time::Duration::from_millis(3));
     for round in 0..3 {

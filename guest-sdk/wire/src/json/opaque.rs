@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn an_opaque_string_is_passed_on_whatever_it_is_and_another_one_is_read() {
+    fn opaque_strings_are_passed_on_unread_and_all_others_are_read() {
         const SENTINEL: &str = "a sentinel";
         // Values that the decoder interprets at some position, and values that it interprets nowhere.
         let values = ["True", "False", "Always", "Never", "2026-01-02T03:04:05Z", "5", "null", "\u{0}\"\\é", " "];

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_component_that_imports_nothing_is_said_to_do_nothing() {
+    fn a_component_without_imports_is_reported_as_having_no_effects() {
         assert!(text(&built(Vec::new())).contains("imports nothing"));
     }
 

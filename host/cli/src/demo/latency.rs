@@ -174,23 +174,23 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_machine_that_slows_both_is_no_delay() {
+    fn a_machine_that_slows_both_plugins_is_not_a_delay() {
         assert!(!comparison(300, 900, 0).held_up());
     }
 
     #[test]
-    fn a_latency_below_50_ms_is_no_delay_however_quick_the_plugin_is_alone() {
+    fn a_latency_below_50_ms_is_never_a_delay() {
         assert!(!comparison(1, 50, 0).held_up());
     }
 
     #[test]
-    fn two_slow_changes_of_two_hundred_are_chance_and_three_are_not() {
+    fn two_slow_changes_of_200_are_tolerated_and_three_are_a_delay() {
         assert!(!comparison(6, 6, 2).held_up());
         assert!(comparison(6, 6, 3).held_up());
     }
 
     #[test]
-    fn only_a_delay_that_every_measurement_shows_is_one() {
+    fn a_delay_must_appear_in_every_measurement() {
         let (slow, well) = (comparison(6, 600, 0), comparison(6, 12, 0));
         assert!(held_up(&[slow.clone(), slow.clone(), slow.clone()]));
         assert!(!held_up(&[slow.clone(), well, slow]));

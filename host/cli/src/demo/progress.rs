@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn waiting_ends_a_minute_after_the_last_change_however_long_the_whole_takes() {
+    async fn waiting_ends_a_minute_after_the_last_change() {
         let mut progress = Progress::new();
         for left in (1..=10).rev() {
             assert!(progress.continues(left));

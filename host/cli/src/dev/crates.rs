@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cargo_writes_is_no_change_of_the_plugin() {
+    fn files_that_cargo_writes_do_not_change_the_plugin() {
         let one = Crate { directory: "/plugins/a".into() };
         for file in ["src/lib.rs", "src/deep/mod.rs", "Cargo.toml", "plugin.yaml"] {
             assert!(one.concerns(&Path::new("/plugins/a").join(file)), "{file}");

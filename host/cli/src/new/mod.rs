@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_there_is_left_alone() {
+    fn an_existing_folder_is_not_changed() {
         let parent = tempfile::tempdir().unwrap();
         std::fs::create_dir(parent.path().join("hello")).unwrap();
         assert!(write(&parent.path().join("hello"), Path::new("/sdk")).is_err());
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_to_fill_in() {
+    fn no_template_variable_is_left() {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("hello");
         write(&directory, Path::new("/sdk")).unwrap();

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_manager_no_longer_applies_is_removed_unless_another_applies_it_too() {
+    fn fields_that_no_manager_applies_any_more_are_removed() {
         let one = apply(&json!({}), &labels(json!({"a": "1", "b": "1"})), POD, &author("one"), false).unwrap();
         let two = apply(&one, &labels(json!({"b": "1"})), POD, &author("two"), false).unwrap();
         let less = apply(&two, &labels(json!({"c": "1"})), POD, &author("one"), false).unwrap();

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_patch_adds_comes_before_what_it_does_not_name() {
+    fn entries_that_a_patch_adds_come_before_those_that_it_does_not_name() {
         let pod = json!({
             "metadata": {"finalizers": ["a"]}, "status": {"conditions": [{"type": "Ready"}, {"type": "Mine"}]},
         });

@@ -228,7 +228,7 @@ fn noting(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_waits_when_its_pod_has_left_the_selector_and_goes_is_given_the_last_state() {
+async fn a_queued_key_of_a_deleted_pod_outside_the_selector_gets_the_last_state() {
     // The key is in back-off, is requeued after a delay, or waits for a worker.
     let outcomes: [fn(&Delivered) -> RunOutcome; 3] = [
         |delivered| if *delivered == Delivered::Present { failure() } else { Ok(Outcome::Settled) },
@@ -264,7 +264,7 @@ async fn a_key_that_waits_when_its_pod_has_left_the_selector_and_goes_is_given_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_leaves_the_selector_with_the_write_that_ends_it_is_delivered_with_its_last_state() {
+async fn a_pod_that_leaves_the_selector_with_its_final_write_is_delivered_with_its_last_state() {
     let mut harness = Harness::plain(Backoff::default());
     let (delivered, body) = noting(|_| Ok(Outcome::Settled));
     harness.load(Some("web"), body);
@@ -288,7 +288,7 @@ fn noted(directory: &Path, key: &PodKey) -> Opened {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_the_first_list_has_and_that_cannot_be_decoded_is_delivered_as_deleted_when_it_is_and_no_sooner() {
+async fn an_undecodable_pod_of_the_first_list_is_delivered_only_once_it_is_deleted() {
     for by_event in [true, false] {
         let directory = tempfile::tempdir().unwrap();
         let cart = pod("cart-0", "u1", "web", 5);
@@ -323,7 +323,7 @@ async fn a_pod_that_the_first_list_has_and_that_cannot_be_decoded_is_delivered_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_are_applied_while_the_journal_is_read_and_runs_begin_with_the_deletions_that_it_has() {
+async fn events_are_applied_during_recovery_and_runs_begin_with_recovered_deletions() {
     let directory = tempfile::tempdir().unwrap();
     let gone = pod("cart-0", "u1", "web", 5);
     let Opened { journal, recovery, mut store } = noted(directory.path(), &gone.key);
@@ -365,7 +365,7 @@ async fn events_are_applied_while_the_journal_is_read_and_runs_begin_with_the_de
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_cannot_be_decoded_and_goes_while_the_journal_is_read_is_delivered_with_its_last_state() {
+async fn an_undecodable_pod_that_is_deleted_during_recovery_is_delivered_with_its_last_state() {
     let directory = tempfile::tempdir().unwrap();
     let Opened { journal, recovery, .. } = noted(directory.path(), &pod("cart-0", "u1", "web", 5).key);
     let mut harness = Harness::new(Backoff::default(), Bounds::default(), Some((journal, recovery)));
@@ -386,7 +386,7 @@ async fn a_pod_that_cannot_be_decoded_and_goes_while_the_journal_is_read_is_deli
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_plugin_that_never_settles_on_deletions_no_more_is_kept_after_a_day_than_after_an_hour() {
+async fn memory_for_unsettled_deletions_does_not_grow_after_an_hour() {
     const BOUNDS: Bounds = Bounds { states: 5, waiting: 100, unsettled: 20, all: 100 };
     const AN_HOUR: u64 = 60;
     let directory = tempfile::tempdir().unwrap();
@@ -427,7 +427,7 @@ async fn of_a_plugin_that_never_settles_on_deletions_no_more_is_kept_after_a_day
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_that_is_unloaded_and_loaded_again_does_not_run_beside_its_last_run_on_the_same_pod() {
+async fn a_reloaded_plugin_waits_for_its_previous_run_on_the_same_pod() {
     let mut harness = Harness::plain(Backoff::default());
     let (runs, most) = (Arc::new(Mutex::new((0, 0))), Arc::new(tokio::sync::Semaphore::new(0)));
     let body = || {
@@ -464,7 +464,7 @@ async fn a_plugin_that_is_unloaded_and_loaded_again_does_not_run_beside_its_last
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_are_taken_while_a_plugin_is_set_to_work_on_many_pods() {
+async fn events_are_handled_while_many_pods_of_a_plugin_are_queued() {
     let mut harness = Harness::plain(Backoff::default());
     let pods =
         |number: u64| (0..number).map(|at| Record::from(pod(&format!("cart-{at}"), &format!("u{at}"), "web", 5)));

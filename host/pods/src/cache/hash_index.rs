@@ -88,7 +88,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_slot_is_found_by_its_hash_and_by_no_other(
+        fn every_position_is_found_only_by_its_hash(
             steps in prop::collection::vec((0..2_000_u32, prop::bool::weighted(0.7)), 0..2_000),
             first in 0..2_000_u32,
         ) {

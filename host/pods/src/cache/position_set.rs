@@ -327,7 +327,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_set_is_built_from_ordered_slots(
+        fn a_set_is_built_from_ordered_positions(
             (count, apart) in (0..300_u32, 1..4_u32),
             steps in vec((0..1_000_u32, Just(1), any::<bool>()), 0..100),
         ) {
@@ -336,7 +336,7 @@ mod tests {
         }
 
         #[test]
-        fn a_slot_set_is_ordered_and_its_versions_do_not_change(
+        fn a_position_set_is_ordered_and_its_versions_do_not_change(
             order in select(&ORDERS),
             count in 0..=600_u32,
             steps in vec((0..970_u32, 1..30_u32, prop::bool::weighted(0.6)), 0..60),
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_takes_two_entries_and_a_single_slot_one() {
+    fn a_range_takes_two_entries_and_a_single_position_one() {
         let entries_of = |positions: &mut dyn Iterator<Item = Position>| {
             entries(&PositionSet::from_ordered(&Vec::from_iter(positions)))
         };

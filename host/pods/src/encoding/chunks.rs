@@ -186,7 +186,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_text_is_what_its_pieces_make_and_equal_to_that_alone(
+        fn a_byte_string_equals_only_the_concatenation_of_its_chunks(
             all in prop::collection::vec("([a-c]{0,30}[}\\]],?){0,20}", 1..6),
         ) {
             let mut interner = interner();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_differ_in_one_place_have_all_else_in_common_until_nobody_has_it() {
+    fn texts_with_one_difference_share_all_other_chunks_until_they_are_unused() {
         let mut interner = interner();
         let text = |word: &str| {
             let object = |at: usize| {

@@ -96,7 +96,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(4_000))]
 
         #[test]
-        fn contents_are_valid_where_serde_json_says_so_and_have_the_same_text(
+        fn string_contents_are_valid_and_decoded_as_by_serde_json(
             pieces in prop::collection::vec(prop_oneof![
                 prop::sample::select(vec![
                     "\\", "\\\\", "\\\"", "\"", "\\n", "\\u00e9", "\\ud83d\\ude00", "\\ud83d", "\\ude00", "\\u12", "\\x", "\\/", "\u{e9}",

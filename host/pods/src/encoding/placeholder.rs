@@ -366,7 +366,7 @@ mod tests {
     proptest! {
 
         #[test]
-        fn what_is_taken_for_a_leaf_is_written_as_it_was_read(text in "[0-9a-f.:TZ-]{0,40}") {
+        fn every_parsed_placeholder_value_is_restored_exactly(text in "[0-9a-f.:TZ-]{0,40}") {
             let bytes = text.as_bytes();
             if let Some(value) = bytes.first_chunk::<20>().filter(|_| bytes.len() == 20).and_then(time) {
                 prop_assert_eq!(&written(Value::Time(value)), &text);
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn uids_and_digests_come_back_and_other_texts_are_none() {
+    fn uids_and_digests_are_restored_and_other_texts_are_not_parsed() {
         let text = b"0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9";
         assert_eq!(written(Value::Uuid(&uuid(text).unwrap())).as_bytes(), text);
         assert_eq!(uuid(b"0A1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"), None);

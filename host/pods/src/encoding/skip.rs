@@ -299,7 +299,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_end_of_a_value_is_where_it_was_written_to(value in json(), before in 0..20usize, after in 0..40usize) {
+        fn the_end_of_a_value_is_found(value in json(), before in 0..20usize, after in 0..40usize) {
             let text = value.to_string();
             let bytes = format!("{}{text}{}", " ".repeat(before), "}\"]".repeat(after)).into_bytes();
             match text.as_bytes()[0] {
@@ -317,7 +317,7 @@ mod tests {
         }
 
         #[test]
-        fn bytes_that_are_no_json_have_an_end_within_them_or_none(bytes in prop::collection::vec(any::<u8>(), 0..100), from in 0..100usize) {
+        fn the_end_of_invalid_json_is_within_its_bytes_or_missing(bytes in prop::collection::vec(any::<u8>(), 0..100), from in 0..100usize) {
             prop_assert!(container_end(&bytes, from).is_none_or(|end| end <= bytes.len()));
             prop_assert_eq!(container_end(&bytes, from), walk(&bytes, from, block, |_, _, _| {}));
             prop_assert!(string_end(&bytes, from).is_none_or(|(end, _)| end < bytes.len()));
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_has_no_end() {
+    fn a_truncated_value_has_no_end() {
         assert_eq!(container_end(br#"{"a":{"b":"}"}"#, 0), None);
         assert_eq!(string_end(br#"abc\""#, 0), None);
     }

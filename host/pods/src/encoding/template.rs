@@ -261,7 +261,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(4_000))]
 
         #[test]
-        fn what_differs_always_differs_whatever_goes_into_it(
+        fn templates_that_always_differ_differ_for_all_values(
             one in texts(), other in texts(), last in 0..2_u8,
             values in prop::collection::vec("[ab]{0,2}", 4), others in prop::collection::vec("[ab]{0,2}", 4),
         ) {
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_letter_that_differs_behind_like_holes_differs_always() {
+    fn templates_with_equal_holes_before_a_different_byte_always_differ() {
         let texts = vec![(vec!["a".to_owned()], "b".to_owned())];
         let ((one, placeholders), (other, others)) = (template(&texts, 0), template(&texts, 1));
         assert!(one.differs_always(&placeholders, &other, &others));

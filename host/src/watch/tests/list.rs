@@ -96,7 +96,7 @@ async fn changes_before_the_end_of_the_initial_events_are_reported_of_pods_that_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_is_reported_after_a_change_within_a_list_and_cannot_be_decoded_stays_as_the_cache_holds_it() {
+async fn an_undecodable_change_within_a_list_keeps_the_cached_state() {
     let unreadable = pod("b", 26).replacen("{", r#"{"spec":{"containers":7},"#, 1);
     let again = answer(200)
         .line(&added("a", 5))
@@ -126,7 +126,7 @@ async fn an_undecodable_deletion_within_a_list_causes_another_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_that_are_cut_or_late_become_smaller_until_they_arrive_and_none_is_asked_for_twice_that_did() {
+async fn failed_pages_become_smaller_and_received_ones_are_not_repeated() {
     let first = || answer(200).bytes(&page(10, "next", &[pod("a", 5)]));
     let mut harness = harness(vec![
         answer(400),
@@ -166,7 +166,7 @@ async fn a_page_that_never_arrives_is_waited_for_between_attempts_and_at_last_ha
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_in_one_may_be_longer_and_take_longer_than_any_other_answer_as_long_as_it_goes_on() {
+async fn a_list_has_no_limit_of_size_or_time_while_bytes_arrive() {
     let first = || answer(200).bytes(&page(10, "t", &[pod("a", 5)]));
     let expired = || answer(410).bytes(&status(410, "Expired", ""));
     // 160 MiB in 80 s.
@@ -197,7 +197,7 @@ async fn a_watch_that_is_always_refused_in_the_same_way_leads_to_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_away_is_a_warning_now_and_then_and_not_at_each_attempt() {
+async fn an_unreachable_server_is_logged_in_growing_intervals() {
     let warnings = Warnings::default();
     let _logged = tracing::subscriber::set_default(warnings.clone());
     let mut harness = harness(vec![answer(503); 40]);

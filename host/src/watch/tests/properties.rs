@@ -232,7 +232,7 @@ async fn run(steps: &[Step], streaming_lists: bool) -> Result<(), TestCaseError>
 
 proptest! {
     #[test]
-    fn readers_see_what_there_was_and_at_last_what_there_is(steps in steps(), streaming_lists in any::<bool>()) {
+    fn readers_see_consistent_states_and_finally_the_clusters(steps in steps(), streaming_lists in any::<bool>()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
         runtime.unwrap().block_on(run(&steps, streaming_lists))?;
     }

@@ -65,7 +65,7 @@ async fn changes_since_the_checkpoint_are_asked_for_and_reported_as_one_list_wit
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_nothing_changed_a_bookmark_says_so_or_the_revision_itself() {
+async fn an_unchanged_checkpoint_is_confirmed_by_a_bookmark_or_an_equal_revision() {
     let mut harness = usual(vec![watching().wait(1).line(&bookmark(25)).hang(), watching().hang()]);
     harness.expect(&["list of 3 at 25: +a-uid@5 +b-uid@6 +c-uid@9", "live"]).await;
     assert_eq!(harness.requests()[5].0, Duration::from_secs(1));
@@ -86,7 +86,7 @@ async fn a_bookmark_from_before_the_start_is_not_enough_and_an_ended_watch_is_re
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_was_created_again_or_came_and_went_meanwhile_is_what_it_was_at_last() {
+async fn recreated_and_short_lived_pods_end_in_their_last_state() {
     let named = |name: &str, uid: &str, revision| pod(name, revision).replace(&format!("{name}-uid"), uid);
     let changed = watching()
         .line(&event("DELETED", &pod("a", 11)))
@@ -101,7 +101,7 @@ async fn a_pod_that_was_created_again_or_came_and_went_meanwhile_is_what_it_was_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_of_our_own_that_is_newer_than_the_checkpoint_stays_until_something_newer_is_reported() {
+async fn a_write_through_newer_than_the_checkpoint_stays_until_a_newer_event() {
     let mut saved = checkpoint();
     saved.pods[2] = cached(&testing::pod("c", "c-uid", 14, "x")).into();
     let answers = vec![
@@ -117,7 +117,7 @@ async fn a_write_of_our_own_that_is_newer_than_the_checkpoint_stays_until_someth
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_of_another_cluster_or_another_history_is_passed_over_for_a_list() {
+async fn a_checkpoint_of_another_cluster_or_history_is_replaced_by_a_list() {
     let [other, gone] = [Some(pod("b", 6).replace("b-uid", "other")), None];
     let of_others: [(u64, Vec<String>, [Option<String>; 3]); 8] = [
         // Mismatches of the first Pods: another incarnation, another revision, a Pod that the checkpoint lacks, an
@@ -143,7 +143,7 @@ async fn a_checkpoint_of_another_cluster_or_another_history_is_passed_over_for_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_is_used_where_the_first_pods_all_changed_and_some_of_the_others_did_not() {
+async fn a_checkpoint_is_used_although_all_first_pods_changed() {
     let changed = |name: &str, uid: &str, revision| pod(name, revision).replace(&format!("{name}-uid"), uid);
     let first = [changed("a", "second", 11), pod("aa", 12), pod("ab", 13)];
     let now = spread([Some(first[0].clone()), None, Some(pod("c", 14))]);
@@ -201,7 +201,7 @@ async fn a_checkpoint_whose_watches_are_cut_goes_on_where_each_was_cut() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_history_and_what_cannot_be_read_end_in_a_list_at_once() {
+async fn lost_history_and_undecodable_pods_end_in_a_list_at_once() {
     let broken = pod("b", 12).replace(r#""annotations":{"at":"12"}"#, r#""annotations":7"#);
     let useless = [
         answer(410).bytes(&status(410, "Expired", "")),
@@ -219,7 +219,7 @@ async fn lost_history_and_what_cannot_be_read_end_in_a_list_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_does_not_come_to_the_present_is_given_up_for_a_list_after_15_seconds() {
+async fn a_watch_that_does_not_catch_up_is_replaced_by_a_list_after_15_seconds() {
     let mut harness = usual(vec![watching().hang(), listing(30, &[pod("b", 25)]), watching().hang()]);
     harness.expect(&["list of 1 at 30: +b-uid@25", "live"]).await;
     assert_eq!(harness.requests()[5].0, Duration::from_secs(15));
@@ -243,7 +243,7 @@ async fn a_server_that_cannot_be_reached_yet_does_not_cost_the_checkpoint() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_of_a_history_that_was_set_back_leaves_no_pod_that_the_api_server_never_reports() {
+async fn a_checkpoint_of_a_rolled_back_history_leaves_no_unreported_pod() {
     // etcd was restored to before revision 5 and has advanced past 10 since: a, b and c never existed, and a watch
     // from 10 does not show it.
     let saved = Checkpoint { cluster: Some("this".into()), ..checkpoint() };

@@ -124,7 +124,7 @@ async fn a_streaming_list_is_reported_whole_at_its_end_and_the_watch_goes_on_fro
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_refuses_streaming_lists_is_listed_page_by_page_now_and_later() {
+async fn a_server_that_refuses_streaming_lists_is_always_listed_in_pages() {
     let mut harness = harness(vec![
         answer(422).bytes(&status(422, "Invalid", "FieldValueForbidden")),
         answer(200).bytes(&page(10, "to/ken=", &[pod("a", 5)])),
@@ -143,7 +143,7 @@ async fn a_server_that_refuses_streaming_lists_is_listed_page_by_page_now_and_la
 }
 
 #[tokio::test(start_paused = true)]
-async fn initial_events_without_their_end_are_given_up_for_pages_within_15_seconds() {
+async fn silent_initial_events_are_replaced_by_pages_within_15_seconds() {
     let mut harness = harness(vec![
         answer(200).line(&event("ADDED", &pod("a", 5))).hang(),
         answer(200).bytes(&page(10, "", &[pod("a", 5)])),
@@ -154,7 +154,7 @@ async fn initial_events_without_their_end_are_given_up_for_pages_within_15_secon
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_ends_or_goes_on_without_the_end_of_initial_events_is_given_up_for_pages_at_once() {
+async fn a_stream_without_the_end_of_initial_events_is_replaced_by_pages_at_once() {
     let added = answer(200).line(&event("ADDED", &pod("a", 5)));
     for without in [added.clone(), added.line(&bookmark(9))] {
         let mut harness = harness(vec![without, answer(200).bytes(&page(10, "", &[pod("a", 6)])), watching().hang()]);
@@ -164,7 +164,7 @@ async fn a_stream_that_ends_or_goes_on_without_the_end_of_initial_events_is_give
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_history_costs_one_list_and_what_vanished_meanwhile_is_deleted() {
+async fn lost_history_costs_one_list_that_reports_missed_deletions() {
     for gone in
         [answer(410).bytes(&status(410, "Expired", "")), watching().line(&event("ERROR", &status(410, "Expired", "")))]
     {
@@ -184,7 +184,7 @@ async fn lost_history_costs_one_list_and_what_vanished_meanwhile_is_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_whose_revision_was_compacted_begin_again_and_are_at_last_asked_for_in_one() {
+async fn compacted_pages_are_restarted_and_finally_requested_as_one() {
     let first = || answer(200).bytes(&page(10, "t", &[pod("a", 5)]));
     let expired = || answer(410).bytes(&status(410, "Expired", ""));
     let whole = answer(200).bytes(&page(12, "", &[pod("a", 5), pod("b", 6)]));
@@ -210,7 +210,7 @@ async fn a_watch_that_ends_in_order_is_resumed_from_its_bookmark_without_a_list(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_is_lost_as_a_watch_begins_is_reported_when_it_is_not_back_after_a_second() {
+async fn a_connection_lost_at_a_watchs_start_is_stale_after_a_second() {
     let mut harness = harness(vec![
         listing(10, &[]),
         watching().cut(),
@@ -226,7 +226,7 @@ async fn a_connection_that_is_lost_as_a_watch_begins_is_reported_when_it_is_not_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_silent_past_its_time_is_resumed_elsewhere_within_10_seconds() {
+async fn a_watch_silent_past_its_timeout_is_resumed_within_10_seconds() {
     let mut harness =
         harness(vec![listing(10, &[]), watching().hang(), watching().line(&event("ADDED", &pod("a", 11))).hang()]);
     let expected = ["list of 0 at 10:", "live", "stale: no bookmark for 10 s", "live", "1 events: +a-uid@11"];
@@ -238,7 +238,7 @@ async fn a_watch_that_is_silent_past_its_time_is_resumed_elsewhere_within_10_sec
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cut_within_an_event_loses_nothing_and_is_not_called_stale() {
+async fn a_cut_within_an_event_loses_nothing_and_is_not_stale() {
     let half = event("ADDED", &pod("b", 12));
     let cut = watching().line(&event("ADDED", &pod("a", 11))).bytes(&half[..40]).cut();
     let mut harness = harness(vec![listing(10, &[]), cut, watching().line(&half).hang()]);
@@ -284,7 +284,7 @@ async fn a_server_that_asks_for_patience_gets_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_fails_is_asked_again_and_again_but_ever_less_often() {
+async fn a_failing_server_is_retried_with_growing_waits() {
     let mut answers = vec![listing(10, &[])];
     answers.extend((0..8).map(|_| answer(503)));
     answers.push(watching().hang());
@@ -306,7 +306,7 @@ async fn a_replica_that_is_behind_is_waited_for_without_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_history_that_was_set_back_is_announced_and_taken() {
+async fn a_rolled_back_history_is_announced_and_applied() {
     let behind = || answer(504).bytes(&status(504, "Timeout", "ResourceVersionTooLarge"));
     let mut harness = harness(vec![
         listing(100, &[pod("a", 50), pod("b", 60), pod("c", 20)]),
@@ -322,7 +322,7 @@ async fn a_history_that_was_set_back_is_announced_and_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_was_set_back_behind_a_lost_connection_is_found_out_by_the_silence_of_the_next_watch() {
+async fn a_rollback_behind_a_lost_connection_is_detected_by_a_silent_watch() {
     let earlier = || answer(200).bytes(&page(40, "t", &[pod("a", 30)]));
     let mut harness = harness(vec![
         listing(100, &[pod("a", 50)]),
@@ -347,7 +347,7 @@ async fn a_server_that_was_set_back_behind_a_lost_connection_is_found_out_by_the
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_nothing_at_all_happens_every_fourth_watch_is_followed_by_a_question_and_none_by_a_list() {
+async fn an_idle_cluster_costs_a_revision_check_after_every_fourth_watch() {
     let quiet = || watching().wait(8);
     let present = || answer(200).bytes(&page(10, "", &[]));
     let round = || [quiet(), quiet(), quiet(), quiet(), present()];
@@ -361,7 +361,7 @@ async fn where_nothing_at_all_happens_every_fourth_watch_is_followed_by_a_questi
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_is_older_than_what_was_seen_is_not_taken_from_a_lagging_replica() {
+async fn an_older_list_of_a_lagging_replica_is_not_applied() {
     let mut harness = harness(vec![
         listing(10, &[pod("a", 5)]),
         answer(410),
@@ -374,7 +374,7 @@ async fn a_list_that_is_older_than_what_was_seen_is_not_taken_from_a_lagging_rep
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_goes_back_leads_to_a_list_and_a_repeated_event_does_not() {
+async fn a_stream_that_goes_backwards_leads_to_a_list_and_a_repeated_event_does_not() {
     let again = event("ADDED", &pod("a", 11));
     let mut harness = harness(vec![
         listing(10, &[]),
@@ -399,7 +399,7 @@ async fn a_pod_that_cannot_be_decoded_keeps_its_last_state_and_costs_no_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_cannot_be_decoded_is_not_taken_for_gone_by_a_list_and_is_when_it_is_deleted() {
+async fn an_undecodable_pod_is_gone_only_after_its_deletion() {
     let bad = |revision| pod("a", revision).replacen("{", r#"{"spec":{"containers":7},"#, 1);
     let mut harness = harness(vec![
         listing(10, &[pod("a", 5)]),

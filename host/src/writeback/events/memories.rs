@@ -207,7 +207,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn two_plugins_that_say_the_same_of_a_pod_have_events_of_their_own_also_where_many_are_combined() {
+    fn equal_events_of_two_plugins_stay_separate_also_when_combined() {
         let digests = |manager: &str| {
             let start = Instant::now();
             let mut memories = Memories::new(start);
@@ -222,7 +222,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_plugin_says_25_events_of_a_pod_at_once_and_then_one_in_five_minutes() {
+    fn a_plugin_sends_25_events_of_a_pod_at_once_and_then_one_in_five_minutes() {
         let start = Instant::now();
         let mut memories = Memories::new(start);
         let say = |memories: &mut Memories, index: usize, now| {
@@ -236,7 +236,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_plugin_says_500_events_at_once_about_however_many_pods_and_then_two_a_second() {
+    fn a_plugin_sends_500_events_at_once_and_then_two_a_second() {
         let start = Instant::now();
         let mut memories = Memories::new(start);
         let say = |memories: &mut Memories, index: usize, now| {

@@ -102,7 +102,7 @@ fn writes_to_one_pod_become_one_patch_and_the_last_one_wins() {
 }
 
 #[test]
-fn an_object_is_applied_only_for_an_owner_that_is_there_and_not_being_deleted() {
+fn an_object_is_applied_only_for_an_existing_owner() {
     let object = ObjectRef {
         api_version: "v1".into(),
         kind: "ConfigMap".into(),
@@ -144,7 +144,7 @@ fn the_body_of_an_object_is_moved_and_not_copied() {
 }
 
 #[test]
-fn what_the_pod_already_is_makes_no_request() {
+fn writes_that_would_change_nothing_make_no_request() {
     let actions = [
         label("a", "1"),
         Action::RemoveLabel { target: key(), key: "b".into() },
@@ -180,7 +180,7 @@ fn a_write_to_a_pruned_annotation_is_sent_whatever_the_cache_holds() {
 }
 
 #[test]
-fn another_incarnation_or_none_is_gone_without_a_request() {
+fn a_missing_or_recreated_target_is_gone_without_a_request() {
     for view in [View(Vec::new()), cached(|pod| pod.header.uid = "u2".into())] {
         let plan = planned(&view, [label("a", "2"), Action::EvictPod { target: key() }]);
         assert_eq!(plan.requests, []);
@@ -198,7 +198,7 @@ fn only_condition(plan: &Plan) -> Condition {
 }
 
 #[test]
-fn a_transition_time_moves_with_the_status_alone() {
+fn a_transition_time_changes_only_with_the_status() {
     let same = planned(&cached(|_| ()), [condition(ConditionStatus::False, "Other")]);
     assert_eq!(only_condition(&same).last_transition_time, Some(Timestamp(1_000)));
     let moved = planned(&cached(|_| ()), [condition(ConditionStatus::True, "R")]);
@@ -223,7 +223,7 @@ fn a_condition_goes_out_before_the_finalizer_whose_removal_was_staged_after_it()
 }
 
 #[test]
-fn a_pod_that_is_going_takes_no_finalizer_and_no_slower_deletion() {
+fn a_terminating_pod_accepts_no_finalizer_and_no_slower_deletion() {
     let going = cached(|pod| {
         pod.lifecycle.deletion_timestamp = Some(Timestamp(9_000));
         pod.lifecycle.deletion_grace_period_seconds = Some(30);

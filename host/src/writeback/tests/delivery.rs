@@ -188,7 +188,7 @@ async fn refusals_mean_what_the_table_says() {
 }
 
 #[tokio::test]
-async fn a_contested_removal_is_gone_only_where_a_read_shows_another_pod_or_none() {
+async fn a_contested_removal_is_gone_only_if_a_read_shows_it() {
     let table = [
         (pod("u1", "1"), WriteResult::Conflict),
         (pod("u2", "1"), WriteResult::Gone),
@@ -227,7 +227,7 @@ async fn an_eviction_that_two_budgets_forbid_is_blocked() {
 }
 
 #[tokio::test]
-async fn an_overloaded_server_is_left_alone_for_as_long_as_it_asks() {
+async fn an_overloaded_server_gets_no_requests_until_its_retry_after() {
     for (asked, expected) in [(7, Some(7)), (86_400, Some(60)), (0, None)] {
         let body = json!({ "kind": "Status", "code": 429, "details": { "retryAfterSeconds": asked } });
         let wire = Wire::answering([Some((429, body))]);
@@ -255,7 +255,7 @@ fn objects(count: usize) -> Vec<Action> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delivery_takes_ten_seconds_at_most_and_what_was_not_tried_then_is_not_sent() {
+async fn a_delivery_ends_after_ten_seconds_with_untried_writes_not_sent() {
     // The lookup of the first object takes 8 s, and its apply succeeds; the second object gets the remaining 2 s.
     let applied = || Some((201, json!({})));
     let wire = Wire::answering([None, applied(), None]);
@@ -312,7 +312,7 @@ async fn a_lost_answer_about_a_pruned_annotation_is_resolved_by_the_annotation_i
 }
 
 #[tokio::test]
-async fn a_resource_that_is_not_served_is_invalid_with_the_reason_and_no_object_that_is_gone() {
+async fn a_resource_that_is_not_served_is_invalid_and_not_gone() {
     let reason = "configmaps of v1 are not served with a namespace by this API server; correct apiVersion and resource of \
                   the grant, or metadata.namespace of the object";
     let deletion = || match apply(&[]) {
@@ -339,7 +339,7 @@ async fn a_resource_that_is_not_served_is_invalid_with_the_reason_and_no_object_
 }
 
 #[tokio::test]
-async fn after_a_failure_the_same_pod_is_left_alone_and_after_a_loss_everything() {
+async fn a_failure_stops_writes_to_the_pod_and_a_lost_answer_stops_all() {
     let wire = Wire::answering([status(403, "", "")]);
     let sent = deliver(&wire, [label("a", "2"), condition()]).await;
     assert_eq!(results(&sent), [WriteResult::Forbidden("because".into()), WriteResult::NotSent]);
@@ -372,7 +372,7 @@ async fn a_patch_of_a_pod_in_its_grace_period_is_written_through() {
 }
 
 #[tokio::test]
-async fn of_an_answer_that_cannot_be_read_only_a_live_read_determines_what_to_expect() {
+async fn an_undecodable_answer_makes_the_expectation_unknown() {
     for answer in [json!("no pod"), pod("u9", "2").unwrap().1] {
         let wire = Wire::answering([Some((200, answer))]);
         let sent = deliver(&wire, [label("a", "2")]).await;
@@ -454,7 +454,7 @@ async fn after_an_apply_whose_answer_was_lost_the_state_before_it_is_applied_aga
 }
 
 #[tokio::test]
-async fn an_object_owned_by_a_pod_that_is_no_more_is_gone_and_nothing_is_sent() {
+async fn an_object_owned_by_a_deleted_pod_is_gone_without_a_request() {
     let wire = Wire::default();
     let staged = Staged { writes: authorised([apply(&[])]), events: Vec::new() };
     let sent = wire.writeback().deliver(&sender(), &key(), &View(Vec::new()), staged, 0).await;
@@ -488,7 +488,7 @@ async fn say(wire: &Wire, actions: Vec<Action>) -> u32 {
 }
 
 #[tokio::test]
-async fn an_event_goes_with_a_change_and_a_restart_does_not_say_it_again() {
+async fn an_event_is_sent_with_its_change_and_not_again_after_a_restart() {
     let wire = Wire::answering([pod("u1", "2"), status(404, "", ""), Some((201, json!({})))]);
     assert_eq!(say(&wire, vec![label("a", "2")]).await, 2);
     let event = &wire.seen()[2];
@@ -517,7 +517,7 @@ async fn an_event_that_fails_fails_no_write() {
 }
 
 #[tokio::test]
-async fn an_event_about_no_known_pod_is_dropped_and_one_about_the_subject_is_not() {
+async fn an_event_about_an_unknown_pod_is_dropped_except_about_the_subject() {
     for (target, subject, said) in [
         (PodKey::new("shop", "cart-0", "u9"), key(), false),
         (PodKey::new("shop", "cart-9", "u1"), key(), false),
@@ -534,7 +534,7 @@ async fn an_event_about_no_known_pod_is_dropped_and_one_about_the_subject_is_not
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_end_at_the_first_that_the_server_does_not_answer() {
+async fn events_stop_at_the_first_unanswered_one() {
     let events = || ["A", "B", "C"].map(|reason| event(key(), reason)).into();
     for (away, requests) in [
         (vec![None], 0),
@@ -572,7 +572,7 @@ async fn without_the_pod_nothing_is_sent() {
 }
 
 #[test]
-fn a_managers_name_is_readable_bounded_and_never_shared() {
+fn a_managers_name_is_readable_bounded_and_unique() {
     let name =
         |namespace: &str, name: &str| manager_name(&PluginId { namespace: Some(namespace.into()), name: name.into() });
     assert_eq!(name("shop", "a"), "podium/shop/a");

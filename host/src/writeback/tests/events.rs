@@ -188,7 +188,7 @@ async fn an_event_that_the_account_may_not_create_is_sent_once_it_may() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_whose_change_was_made_waits_where_the_api_server_went_away_after_it() {
+async fn an_event_waits_if_the_api_server_fails_after_its_change() {
     let (wire, writeback) = Wire::new();
     wire.create.store(500, SeqCst);
     let staged = Staged { writes: authorised([label("a", "2")]), events: vec![event(&key())] };
@@ -200,7 +200,7 @@ async fn an_event_whose_change_was_made_waits_where_the_api_server_went_away_aft
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_fit_or_is_never_taken_is_counted_as_dropped() {
+async fn events_that_do_not_fit_or_are_refused_are_counted_as_dropped() {
     let (wire, writeback) = Wire::new();
     let mut results = Vec::new();
     for pod in 0..1_600 {
@@ -249,7 +249,7 @@ async fn a_slow_namespace_of_a_plugin_does_not_keep_its_events_in_others_waiting
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_has_its_share_of_the_room_for_events_that_wait_also_when_others_took_all_of_it() {
+async fn a_plugin_gets_its_share_of_waiting_events_also_when_others_fill_the_queue() {
     let (wire, writeback) = Wire::new();
     wire.create.store(503, SeqCst);
     for plugin in 0..10 {
@@ -271,7 +271,7 @@ async fn a_plugin_has_its_share_of_the_room_for_events_that_wait_also_when_other
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_of_an_account_that_has_to_wait_go_when_its_hold_ends_and_those_of_others_before() {
+async fn events_of_a_held_account_are_sent_after_its_hold_and_others_before() {
     let (wire, writeback) = Wire::new();
     wire.load("podium/a/b", Some("system:serviceaccount:a:b"));
     wire.load("podium/z/b", None);
@@ -312,7 +312,7 @@ async fn an_event_in_a_namespace_that_is_being_deleted_is_dropped() {
 const DAY: u64 = 86_400_000;
 
 #[tokio::test(start_paused = true)]
-async fn events_that_wait_are_sent_at_their_rate_after_the_clock_was_set_back() {
+async fn waiting_events_are_sent_at_their_rate_after_the_clock_was_set_back() {
     let (wire, writeback) = Wire::new();
     wire.set_millis.store(10 * DAY, SeqCst);
     for pod in 0..510 {

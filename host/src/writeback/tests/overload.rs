@@ -217,7 +217,7 @@ impl Cluster {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_api_server_gets_one_request_a_second_from_whom_it_asked_to_wait_and_then_everything_settles() {
+async fn a_busy_api_server_gets_one_probe_a_second_and_then_everything_settles() {
     let cluster = cluster(|at, account, _| match (at.as_secs(), account) {
         (0..25, "a") => Some(fairness(10)),
         (25..45, _) => Some(unavailable(5)),

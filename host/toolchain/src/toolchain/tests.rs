@@ -63,7 +63,7 @@ fn a_missing_target_is_installed_once_with_one_line() {
 }
 
 #[test]
-fn of_many_at_the_same_time_one_installs_and_all_find_the_target_complete() {
+fn one_of_many_concurrent_installs_runs_and_all_find_the_target() {
     let fake = Fake::new();
     let reported = Mutex::new(Vec::new());
     thread::scope(|scope| {

@@ -164,7 +164,7 @@ mod tests {
     use crate::generate::json::{object, text};
 
     #[test]
-    fn places_are_filled_in_their_order_and_the_rest_stands() {
+    fn placeholders_are_filled_in_order_and_literals_are_kept() {
         let name = format!("data-{}-x", Hole::Name.character());
         let template = Template::new(&object([("a", text(name)), ("b", Hole::LastStarted(7).text())]));
         let mut filled = String::new();

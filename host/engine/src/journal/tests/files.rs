@@ -59,7 +59,7 @@ fn deletions_are_pending_after_a_restart_for_each_plugin_that_ran_and_for_no_oth
 }
 
 #[test]
-fn deletions_are_pending_only_of_pods_that_the_list_of_their_namespace_does_not_hold() {
+fn deletions_are_pending_only_for_pods_missing_from_their_namespaces_list() {
     let directory = used();
     for (namespace, held, pending) in
         [(None, Some(1), vec![key(0)]), (Some("shop"), None, vec![key(0), key(1)]), (Some("bank"), None, vec![])]
@@ -93,7 +93,7 @@ fn a_directory_that_cannot_be_made_is_an_error_that_names_it() {
 }
 
 #[test]
-fn a_file_of_another_version_or_kind_is_set_aside_whole_and_a_new_one_begun() {
+fn a_file_of_another_version_or_kind_is_renamed_and_replaced() {
     for (at, byte, aside) in [(6, 9, "journal.version-9"), (0, b'P', "journal.unreadable")] {
         let directory = used();
         let file = directory.path().join("journal");
@@ -125,7 +125,7 @@ fn a_file_that_ends_within_its_header_is_begun_again() {
 }
 
 #[test]
-fn a_journal_much_longer_than_what_counts_is_rewritten_and_keeps_exactly_that() {
+fn a_long_journal_is_compacted_to_its_needed_entries() {
     let directory = tempfile::tempdir().unwrap();
     let mut opened = reopen(directory.path());
     let [tidy, count] = ["tidy", "count"].map(|name| opened.journal.account(&id(name)));
@@ -152,7 +152,7 @@ fn a_journal_much_longer_than_what_counts_is_rewritten_and_keeps_exactly_that() 
 }
 
 #[test]
-fn what_a_plugin_ran_on_is_kept_for_a_week_without_the_plugin_and_no_longer() {
+fn entries_of_an_unloaded_plugin_are_kept_for_a_week() {
     const DAY: u64 = 24 * 3_600 * 1_000;
     let directory = used();
     let absent = |now| reopen_at(directory.path(), now).journal.all_absent_but(&[id("count")], now);
@@ -200,7 +200,7 @@ fn an_unloaded_plugin_that_comes_back_gets_the_deletions_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_disk_that_takes_nothing_is_logged_once_and_what_waited_is_written_when_it_does_again() {
+async fn a_failing_disk_is_logged_once_and_pending_entries_are_written_after_it_recovers() {
     let directory = tempfile::tempdir().unwrap();
     let mut opened = reopen(directory.path());
     let account = opened.journal.account(&id("tidy"));
@@ -223,7 +223,7 @@ async fn a_disk_that_takes_nothing_is_logged_once_and_what_waited_is_written_whe
 }
 
 #[test]
-fn what_waits_for_a_broken_disk_is_bounded_and_what_was_not_noted_is_noted_by_a_later_run() {
+fn pending_entries_are_bounded_and_dropped_ones_are_recorded_by_a_later_run() {
     let directory = tempfile::tempdir().unwrap();
     let mut opened = reopen(directory.path());
     let account = opened.journal.account(&id("tidy"));
@@ -244,7 +244,7 @@ fn what_waits_for_a_broken_disk_is_bounded_and_what_was_not_noted_is_noted_by_a_
 }
 
 #[tokio::test]
-async fn a_run_on_a_pod_that_is_noted_writes_nothing_and_waits_for_nothing() {
+async fn a_run_on_a_recorded_pod_neither_writes_nor_waits() {
     let directory = tempfile::tempdir().unwrap();
     let mut opened = reopen(directory.path());
     let account = opened.journal.account(&id("tidy"));
@@ -257,7 +257,7 @@ async fn a_run_on_a_pod_that_is_noted_writes_nothing_and_waits_for_nothing() {
 }
 
 #[test]
-fn a_journal_keeps_the_first_cluster_that_it_is_given_and_refuses_another_one() {
+fn a_journal_keeps_its_first_cluster_and_refuses_another_one() {
     let [one, other]: [Arc<str>; 2] = ["one", "other"].map(Arc::from);
     let directory = used();
     let mut opened = reopen(directory.path());
@@ -279,7 +279,7 @@ fn a_journal_keeps_the_first_cluster_that_it_is_given_and_refuses_another_one() 
 }
 
 #[test]
-fn a_journal_that_cannot_be_read_any_more_is_not_replaced_by_its_readable_part() {
+fn an_unreadable_journal_is_not_replaced_by_its_readable_part() {
     let directory = used();
     let mut opened = reopen(directory.path());
     let file = directory.path().join("journal");

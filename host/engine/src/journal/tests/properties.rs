@@ -82,7 +82,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn after_any_steps_the_journal_knows_what_a_naive_model_knows(steps in prop::collection::vec(step(), 1..60)) {
+    fn the_journal_equals_a_naive_model_after_any_steps(steps in prop::collection::vec(step(), 1..60)) {
         let directory = tempfile::tempdir().unwrap();
         let mut opened = reopen(directory.path());
         let mut model = Model::default();
@@ -165,7 +165,7 @@ fn before(after: &[(usize, Pairs)], length: usize) -> Pairs {
 }
 
 #[test]
-fn cut_at_any_byte_it_loses_nothing_that_stood_before_and_goes_on_from_there() {
+fn a_truncated_file_keeps_the_entries_before_the_cut_and_can_be_appended() {
     let (directory, after) = grown();
     let whole = fs::read(directory.path().join("journal")).unwrap();
     assert_eq!(whole.len(), after.last().unwrap().0);
@@ -183,7 +183,7 @@ fn cut_at_any_byte_it_loses_nothing_that_stood_before_and_goes_on_from_there() {
 }
 
 #[test]
-fn with_any_bit_flipped_it_loses_nothing_that_stood_before() {
+fn a_flipped_bit_does_not_affect_earlier_entries() {
     let (directory, after) = grown();
     let whole = fs::read(directory.path().join("journal")).unwrap();
     for at in HEADER_BYTES..whole.len() {
@@ -198,7 +198,7 @@ fn with_any_bit_flipped_it_loses_nothing_that_stood_before() {
 
 proptest! {
     #[test]
-    fn no_bytes_behind_the_header_are_more_than_damage(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_after_the_header_are_damage(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let directory = tempfile::tempdir().unwrap();
         let file = [&entry::FORMAT.header()[..], &bytes].concat();
         fs::write(directory.path().join("journal"), file).unwrap();

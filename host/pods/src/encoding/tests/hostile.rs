@@ -38,7 +38,7 @@ fn same_sections(one: &Packed, other: &Packed, identity: Identity<'_>) {
 }
 
 #[test]
-fn words_with_an_escaped_letter_between_them_are_no_words() {
+fn words_separated_by_an_escaped_letter_are_not_split() {
     let (pool, mut scratch) = pool();
     let state = |text: &str| pod("shop", "web-abcde", &format!(r#""a":"{text} and the rest is shared""#), "", "");
     let kept: Vec<_> = [r"b\u0041c", r"x\u0041yAz", r"xAy\u0041z"]
@@ -49,7 +49,7 @@ fn words_with_an_escaped_letter_between_them_are_no_words() {
 }
 
 #[test]
-fn a_placeholder_behind_a_backslash_is_no_skeleton() {
+fn a_placeholder_after_a_backslash_is_refused() {
     let (pool, mut scratch) = pool();
     for contents in ["\\\0\u{e}\0\u{1}", "\\\0\u{e}\u{2}\0\u{1}"] {
         let json = pod("shop", "web-abcde", "", &format!(r#""restartPolicy":"{contents}""#), "");
@@ -70,7 +70,7 @@ fn a_placeholder_behind_a_backslash_is_no_skeleton() {
 }
 
 #[test]
-fn the_mark_of_a_fragment_in_the_text_is_no_fragment() {
+fn a_fragment_placeholder_inside_a_string_is_not_a_fragment() {
     let (pool, mut scratch) = pool();
     for mark in ["\0\u{e}\u{1}", "\0\u{e}\u{2}", "\0\u{e}\0"] {
         let json = pod("shop", "web-abcde", "", "", "").replace(r#","spec""#, &format!(r#","later":{mark},"spec""#));
@@ -80,7 +80,7 @@ fn the_mark_of_a_fragment_in_the_text_is_no_fragment() {
 }
 
 #[test]
-fn a_literal_like_a_sentinel_is_never_taken_for_the_value_that_is_like_it_too() {
+fn a_literal_that_looks_like_a_sentinel_is_not_mistaken_for_an_equal_value() {
     for at in 0..12 {
         for fragment in 0..3 {
             let (pool, mut scratch) = pool();
@@ -101,7 +101,7 @@ fn a_literal_like_a_sentinel_is_never_taken_for_the_value_that_is_like_it_too() 
 }
 
 #[test]
-fn a_number_like_a_sentinel_is_never_taken_for_the_time_that_is_like_it_too() {
+fn a_number_that_looks_like_a_sentinel_is_not_mistaken_for_an_equal_time() {
     for at in 0..4 {
         let (pool, mut scratch) = pool();
         let number = Fragment::Spec as usize * skeleton::MAX_PLACEHOLDERS + at;
@@ -134,7 +134,7 @@ fn a_pod_that_is_encoded_again_is_still_the_only_one_with_its_skeletons() {
 }
 
 #[test]
-fn only_so_many_strings_of_a_structure_are_generalised() {
+fn the_number_of_generalised_strings_of_a_structure_is_bounded() {
     let (pool, mut scratch) = pool();
     let json = |name: &str, at: usize| {
         let args: Vec<_> = (0..12_000).map(|arg| format!("\"{at}{}\"", arg % 7)).collect();
@@ -149,7 +149,7 @@ fn only_so_many_strings_of_a_structure_are_generalised() {
 }
 
 #[test]
-fn json_that_is_too_deep_has_no_structure_and_is_read() {
+fn deeply_nested_json_has_no_structure_and_is_decoded() {
     let deep = |depth: usize| format!(r#"{{"later":{}"a"{}}}"#, "[".repeat(depth), "]".repeat(depth));
     let structure = |depth| Structure::of(Fragment::Spec, deep(depth).as_bytes(), &FixedState::with_seed(1));
     assert!(structure(100).is_some() && structure(200).is_none());
@@ -160,7 +160,7 @@ fn json_that_is_too_deep_has_no_structure_and_is_read() {
 }
 
 #[test]
-fn a_skeleton_that_one_namespace_superseded_is_not_given_to_another() {
+fn a_superseded_skeleton_of_one_namespace_is_not_used_by_another() {
     let (pool, mut scratch) = pool();
     let mut of = |namespace: &str, name: &str, value: &str| {
         let spec = format!(r#""containers":[{{"name":"a","image":"i","env":[{{"name":"A","value":"{value}"}}]}}]"#);
@@ -175,7 +175,7 @@ fn a_skeleton_that_one_namespace_superseded_is_not_given_to_another() {
 }
 
 #[test]
-fn the_next_state_of_another_namespaces_pods_does_not_generalise_this_ones() {
+fn transitions_of_another_namespace_do_not_generalise_this_ones_pods() {
     let (pool, mut scratch) = pool();
     let names = ["web-aaaaa", "web-bbbbb", "web-ccccc", "web-ddddd"];
     let state = |namespace: &str, name: &str, message: &str| {
@@ -196,7 +196,7 @@ fn the_next_state_of_another_namespaces_pods_does_not_generalise_this_ones() {
 }
 
 #[test]
-fn times_and_counts_that_no_json_has_are_not_restored() {
+fn times_and_counts_that_are_invalid_in_json_are_not_restored() {
     let (pool, mut scratch) = pool();
     let json = pod("shop", "web-abcde", "", "", r#""containerStatuses":[{"name":"a","restartCount":3}]"#);
     let packed = read(&pool, &mut scratch, &json, None);
@@ -225,7 +225,7 @@ fn times_and_counts_that_no_json_has_are_not_restored() {
 }
 
 #[test]
-fn one_json_text_with_two_skeletons_is_one_object() {
+fn equal_json_with_two_skeletons_is_an_equal_object() {
     let (pool, mut scratch) = pool();
     let state = |ip: &str| pod("shop", "web-abcde", "", "", &format!(r#""hostIP":"10.0.0.1","podIP":"{ip}""#));
     let before = read(&pool, &mut scratch, &state("10.0.0.2"), None);
@@ -237,7 +237,7 @@ fn one_json_text_with_two_skeletons_is_one_object() {
 }
 
 #[test]
-fn threads_that_generalise_the_same_pods_read_what_the_decoder_makes_of_them() {
+fn concurrent_generalisation_yields_the_decoders_output() {
     let pool = SkeletonPool::new(7);
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
@@ -349,7 +349,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases))]
 
     #[test]
-    fn texts_of_any_words_escapes_and_sentinels_come_out_as_decoded(
+    fn texts_of_words_escapes_and_sentinels_equal_the_decoders_output(
         states in prop::collection::vec((0..3_usize, 0..2_usize, any::<bool>(), prop::collection::vec((0..7_usize, contents()), 0..4)), 2..14),
         common in prop::collection::vec(contents(), 7),
     ) {
@@ -399,7 +399,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_of_another_process_are_refused_or_are_what_the_decoder_makes_of_them(
+    fn restored_bytes_are_refused_or_equal_the_decoders_output(
         what in 0..4_usize,
         changes in prop::collection::vec((any::<prop::sample::Index>(), prop::sample::select(b"\0\x01\x02\x04\x0d\x0e\x0f\x10\"\\a}],:{[\xff\x80\x7f\x09\x01\x01".to_vec()), 0..3_u8), 1..6),
         more in prop::collection::vec(contents(), 2),

@@ -56,7 +56,7 @@ pub(super) fn without_managed_fields(json: &[u8]) -> String {
 }
 
 #[test]
-fn pods_of_one_workload_share_their_parts_and_come_out_as_decoded() {
+fn pods_of_one_workload_share_skeletons_and_equal_the_decoders_output() {
     let (pool, mut scratch) = pool();
     let mut kept = Vec::new();
     let mut own_bytes = 0;
@@ -94,7 +94,7 @@ fn the_object_comes_back_byte_for_byte() {
 }
 
 #[test]
-fn a_spec_and_a_status_of_one_text_are_two_parts() {
+fn a_spec_and_a_status_with_equal_text_are_two_skeletons() {
     let (pool, mut scratch) = pool();
     for parts in ["", r#","spec":{},"status":{}"#] {
         let identity = r#"{"metadata":{"name":"web","namespace":"shop","uid":"u","resourceVersion":"5"}"#;
@@ -124,7 +124,7 @@ pub(super) fn of_its_own(own: u64) -> Value {
 }
 
 #[test]
-fn what_is_within_a_text_is_a_pods_own_too() {
+fn values_inside_strings_are_found() {
     let (pool, mut scratch) = pool();
     let mut kept = Vec::new();
     for own in 0..50 {
@@ -140,7 +140,7 @@ fn what_is_within_a_text_is_a_pods_own_too() {
 }
 
 #[test]
-fn pods_of_a_stateful_set_and_of_a_cron_jobs_runs_share_their_parts() {
+fn pods_of_a_stateful_set_and_runs_of_a_cron_job_share_skeletons() {
     for names in [["db-0", "db-7", "db-41"], ["load-29300341-abcde", "load-29300342-0a1b2", "load-29300343-zzzzz"]] {
         let (pool, mut scratch) = pool();
         let mut kept = Vec::new();
@@ -169,7 +169,7 @@ fn pods_of_a_stateful_set_and_of_a_cron_jobs_runs_share_their_parts() {
 }
 
 #[test]
-fn what_pods_have_in_common_is_what_has_the_same_bytes_for_any_of_them() {
+fn sections_reported_as_common_have_equal_bytes_for_all_pods() {
     let (pool, mut scratch) = pool();
     let mut read = |object: &Value| pool.read(written(object).as_bytes(), &mut scratch, none).unwrap().packed;
     let (one, other) = (read(&pod(1, 1, "Running")), read(&pod(1, 2, "Running")));
@@ -194,7 +194,7 @@ fn what_pods_have_in_common_is_what_has_the_same_bytes_for_any_of_them() {
 }
 
 #[test]
-fn parts_that_are_empty_null_or_not_there_are_read() {
+fn empty_null_and_absent_fragments_are_read() {
     let (pool, mut scratch) = pool();
     let metadata = r#""metadata":{"name":"web-abcde","namespace":"shop","uid":"u","resourceVersion":"5"}"#;
     for rest in ["", r#","spec":{}"#, r#","status":{}"#, r#","spec":null,"status":null"#, r#","spec":{},"status":{}"#] {
@@ -211,7 +211,7 @@ fn parts_that_are_empty_null_or_not_there_are_read() {
 }
 
 #[test]
-fn node_and_phase_are_known_without_a_section_whatever_their_text_is_like() {
+fn node_and_phase_are_available_without_decoding_a_section() {
     let (pool, mut scratch) = pool();
     let mut kept = Vec::new();
     for own in 0..20 {
@@ -228,7 +228,7 @@ fn node_and_phase_are_known_without_a_section_whatever_their_text_is_like() {
 }
 
 #[test]
-fn specs_with_a_value_of_their_own_behind_the_nodes_name_are_shared() {
+fn specs_with_a_value_after_the_nodes_name_are_shared() {
     let (pool, mut scratch) = pool();
     let mut kept = Vec::new();
     for own in 0..20 {
@@ -243,7 +243,7 @@ fn specs_with_a_value_of_their_own_behind_the_nodes_name_are_shared() {
 }
 
 #[test]
-fn the_domain_of_a_clouds_nodes_is_kept_once_and_any_other_is_the_nodes_own() {
+fn the_domain_of_a_clouds_nodes_is_shared_and_other_domains_are_not() {
     let parts_and_own = |nodes: &dyn Fn(u64) -> String| {
         let (pool, mut scratch) = pool();
         let mut kept = Vec::new();
@@ -282,7 +282,7 @@ fn a_text_of_any_length_comes_out_as_decoded() {
 }
 
 #[test]
-fn a_text_that_is_too_long_or_names_the_pod_too_often_comes_out_as_decoded() {
+fn long_texts_and_texts_with_many_names_equal_the_decoders_output() {
     let (pool, mut scratch) = pool();
     let mut object = pod(1, 3, "Running");
     let name = object["metadata"]["name"].as_str().unwrap().to_owned();
@@ -318,7 +318,7 @@ fn an_unchanged_spec_is_not_read_again_and_a_changed_one_is() {
 }
 
 #[test]
-fn a_status_that_names_the_pods_node_comes_back_with_it() {
+fn a_status_with_the_nodes_name_is_restored() {
     let (pool, mut scratch) = pool();
     let mut object = pod(1, 3, "Running");
     object["status"]["nominatedNodeName"] = object["spec"]["nodeName"].clone();
@@ -330,7 +330,7 @@ fn a_status_that_names_the_pods_node_comes_back_with_it() {
 }
 
 #[test]
-fn nothing_but_managed_fields_is_passed_over_in_a_pod_that_is_like_another() {
+fn matching_a_skeleton_skips_only_managed_fields() {
     let (pool, mut scratch) = pool();
     let json = written(&pod(1, 3, "Running"));
     let first = pool.read(json.as_bytes(), &mut scratch, none).unwrap().packed;
@@ -344,7 +344,7 @@ fn nothing_but_managed_fields_is_passed_over_in_a_pod_that_is_like_another() {
 }
 
 #[test]
-fn managed_fields_end_where_they_are_closed_whatever_is_in_them() {
+fn managed_fields_end_at_their_closing_bracket() {
     let (pool, mut scratch) = pool();
     let object = pod(1, 3, "Running");
     let first = pool.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed;
@@ -415,7 +415,7 @@ fn states_of_one(object: &Value) -> Value {
 }
 
 #[test]
-fn what_no_other_section_holds_changes_the_full_object_alone() {
+fn fields_outside_all_sections_change_only_the_full_object() {
     let (pool, mut scratch) = pool();
     let mut object = pod(1, 3, "Running");
     let first = pool.read(written(&object).as_bytes(), &mut scratch, none).unwrap().packed;
@@ -431,7 +431,7 @@ fn what_no_other_section_holds_changes_the_full_object_alone() {
 }
 
 #[test]
-fn what_is_pruned_is_in_nothing_that_is_kept_and_no_change() {
+fn pruned_annotations_are_not_stored_and_not_a_change() {
     const KEYS: [&str; 2] = ["kubectl.kubernetes.io/last-applied-configuration", "a"];
     let pool = SkeletonPool::new(7).pruning(Prune::annotations(KEYS));
     let mut scratch = Scratch::default();

@@ -60,7 +60,7 @@ const CHANGES: &[(&str, Change)] = &[
 ];
 
 #[test]
-fn a_value_of_its_own_costs_its_bytes_and_pods_share_the_rest() {
+fn a_unique_value_costs_its_bytes_and_the_rest_is_shared() {
     let plain = |own| pod_json(1, own, "Running");
     let own_bytes =
         |packed: &Packed| Fragment::ALL.into_iter().map(|fragment| packed.own(fragment).len()).sum::<usize>();
@@ -104,7 +104,7 @@ fn pod_networks(own: u64) -> String {
 }
 
 #[test]
-fn of_json_in_an_annotation_only_the_words_that_differ_are_stored() {
+fn only_differing_words_of_json_in_an_annotation_are_stored() {
     let (pool, mut scratch) = pool();
     // Only Pods that still exist are learned from.
     let mut kept = Vec::new();
@@ -147,7 +147,7 @@ fn an_annotation_that_each_event_sets_is_recognised_at_the_next_event() {
 }
 
 #[test]
-fn the_first_pod_of_a_workload_is_encoded_again_when_a_later_one_shows_what_is_its_own() {
+fn the_first_pod_of_a_workload_is_encoded_again_after_a_later_one() {
     let (pool, mut scratch) = pool();
     let annotated = |own: u64, phase: &str| {
         let mut object = pod_json(1, own, phase);
@@ -167,7 +167,7 @@ fn the_first_pod_of_a_workload_is_encoded_again_when_a_later_one_shows_what_is_i
 }
 
 #[test]
-fn what_is_a_pods_own_in_one_status_is_in_the_next_one() {
+fn generalised_positions_apply_to_the_next_status() {
     let (pool, mut scratch) = pool();
     let object = |own: u64, phase: &str, ready: bool| {
         let mut object = pod_json(1, own, phase);
@@ -192,7 +192,7 @@ fn what_is_a_pods_own_in_one_status_is_in_the_next_one() {
 }
 
 #[test]
-fn a_value_that_a_rollout_brings_to_all_pods_of_a_workload_stays_shared() {
+fn a_new_value_of_a_rollout_stays_shared() {
     let (pool, mut scratch) = pool();
     let mut kept = Vec::new();
     for image in ["registry.example/app:1", "registry.example/app:2", "registry.example/app:3"] {
@@ -207,7 +207,7 @@ fn a_value_that_a_rollout_brings_to_all_pods_of_a_workload_stays_shared() {
 }
 
 #[test]
-fn what_one_namespace_generalises_is_as_it_was_in_another() {
+fn generalising_in_one_namespace_does_not_affect_another() {
     let (pool, mut scratch) = pool();
     let mut of = |namespace: &str, own: u64, value: &str| {
         let mut object = pod_json(1, own, "Running");
@@ -229,7 +229,7 @@ fn what_one_namespace_generalises_is_as_it_was_in_another() {
 }
 
 #[test]
-fn a_namespace_whose_pods_all_differ_in_structure_has_no_more_than_its_room() {
+fn a_namespace_of_different_structures_does_not_exceed_its_limit() {
     let (pool, mut scratch) = pool();
     let (mut kept, mut undivided) = (Vec::new(), 0);
     for own in 0..400 {
@@ -351,7 +351,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases))]
 
     #[test]
-    fn pods_with_values_of_their_own_come_out_as_decoded_and_differ_where_their_sections_do(
+    fn pods_with_unique_values_equal_the_decoders_output_and_report_their_differences(
         pods in prop::collection::vec((0..2_usize, 0..4_u64, prop::collection::vec((0..CHANGES.len(), 0..6_u64), 0..4)), 2..14),
         texts in prop::collection::vec((0..14_usize, prop::sample::select(&[
             "/metadata/annotations/note", "/spec/containers/0/env/0/value", "/spec/hostname", "/status/podIP", "/metadata/labels/app",

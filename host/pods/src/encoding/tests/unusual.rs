@@ -11,7 +11,7 @@ use crate::{
 };
 
 #[test]
-fn an_undivided_pod_has_its_whole_object_and_tells_its_revision_from_a_change() {
+fn an_unshared_pod_has_its_whole_object_and_ignores_the_revision() {
     let (pool, mut scratch) = pool();
     let mut read = |object: &Value| {
         // No API server writes spaces.
@@ -49,7 +49,7 @@ fn a_mark_in_the_text_is_no_leaf() {
 }
 
 #[test]
-fn a_pod_whose_values_look_like_sentinels_is_kept_as_it_is() {
+fn a_pod_with_values_like_sentinels_is_stored_unshared() {
     let (pool, mut scratch) = pool();
     let mut object = pod(1, 3, "Running");
     object["metadata"]["labels"]["app"] = placeholder::sentinel_text(2).into();
@@ -80,7 +80,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(2_000)))]
 
     #[test]
-    fn changed_bytes_are_never_taken_for_what_the_decoder_would_not_make_of_them(
+    fn modified_bytes_never_match_against_the_decoders_output(
         own in 0..6_u64,
         rich in any::<bool>(),
         ordered in prop::bool::weighted(0.7),

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_same_is_read_of_both_encodings_however_they_are_cut() {
+    async fn both_encodings_are_read_alike_at_any_chunk_boundaries() {
         let json = concat!(
             r#"{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"7","uid":"u"}}}"#,
             "\n",
