@@ -22,7 +22,7 @@ pub struct Run {
 pub struct Emitted {
     /// `namespace/name`
     pub pod: String,
-    /// What it says.
+    /// The Event.
     pub event: Event,
 }
 

@@ -50,7 +50,7 @@ pub(super) enum Entry {
     },
 }
 
-/// What a checkpoint covers. A host ignores a checkpoint of another scope.
+/// The Pods that a checkpoint covers. A host ignores a checkpoint of another scope.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scope {
     /// `None` for all namespaces.

@@ -75,7 +75,7 @@ fn the_file_is_private_and_stores_shared_text_once() {
     let directory = saved(&pods(&SkeletonPool::new(1)));
     let file = fs::metadata(directory.path().join(FILE)).unwrap();
     assert_eq!(file.permissions().mode() & 0o777, 0o600);
-    // As JSON each Pod has 3 kB.
+    // Each Pod has 3 kB of JSON.
     assert!(file.len() < 90 * 600, "{} bytes", file.len());
 }
 

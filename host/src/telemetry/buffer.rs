@@ -189,7 +189,7 @@ fn one_line(line: &str) -> String {
     one
 }
 
-/// Puts each line of the log into the buffer. For [`tracing_subscriber::fmt`], which writes a line in one call.
+/// Writes each line of the log to the buffer. For [`tracing_subscriber::fmt`], which writes a line in one call.
 #[derive(Debug, Clone)]
 pub(super) struct Lines(pub(super) Arc<Buffer>);
 

@@ -63,7 +63,7 @@ struct Serve {
     /// The Go client, which encodes Pods as protobuf for clients that request it
     #[arg(long, value_name = "FILE")]
     encoder: Option<PathBuf>,
-    /// Also over TLS, with a certificate that is written to this folder
+    /// Serve over TLS too, with a certificate that is written to this folder
     #[arg(long, value_name = "DIR")]
     tls: Option<PathBuf>,
 }

@@ -45,7 +45,7 @@ pub(crate) struct Call {
 pub(crate) enum Compared {
     /// Everything except the message about a malformed request.
     Meaning,
-    /// Also the message about a malformed request.
+    /// Everything including the message about a malformed request.
     Message,
 }
 

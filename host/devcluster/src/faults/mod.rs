@@ -122,14 +122,14 @@ impl Faults {
         self.disconnect_watches();
     }
 
-    /// Lets a replica that stays at the saved state answer lists and watches. Open watches stay with their server;
+    /// Answers lists and watches from a replica that stays at the saved state. Open watches stay with their server;
     /// reads of single objects and writes use the current state. So do lists without a revision, except streaming
     /// lists, which are refused as by a replica that does not catch up in time.
     pub fn lag(&self, saved: &Saved) {
         self.core.faults.set_lag(Some(saved.0.clone()));
     }
 
-    /// Lets the lagging replica catch up: its open watches continue with the events that they missed.
+    /// Ends the lag of the replica: its open watches continue with the events that they missed.
     pub fn catch_up(&self) {
         self.core.faults.set_lag(None);
         self.core.faults.signal(|signals| signals.caught_up += 1);

@@ -113,7 +113,7 @@ pub struct RunReport<Staged> {
     pub usage: Usage,
 }
 
-/// What a run used.
+/// The resources that a run used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Instructions of the guest and the fixed prices of the host's work for it, in units of wasmtime's fuel. The same

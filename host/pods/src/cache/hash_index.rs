@@ -1,5 +1,5 @@
-//! A hash index: it maps a hash to the positions of the Pods with this hash, with eight bytes for each Pod. Hashes collide,
-//! so the caller compares each Pod with the one that it looks for.
+//! A hash index: it maps a hash to the positions of the Pods with this hash, with eight bytes for each Pod. Hashes
+//! collide, so the caller compares each Pod with the one that it looks for.
 //!
 //! Persistent: a clone shares everything; a change copies one bucket and its path.
 

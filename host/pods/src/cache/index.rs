@@ -1,7 +1,7 @@
 //! Membership indexes: they map a value, such as a node's name, to the Pods that have it.
 //!
-//! The indexes store positions instead of Pods, so an event that changes no indexed value of a Pod does not change them.
-//! All are persistent: a clone shares everything, and a change copies one path.
+//! The indexes store positions instead of Pods, so an event that changes no indexed value of a Pod does not change
+//! them. All are persistent: a clone shares everything, and a change copies one path.
 
 use std::{cmp::Ordering, collections::BTreeMap, ops::Range, sync::Arc};
 
@@ -159,8 +159,8 @@ impl Indexes {
     }
 }
 
-/// Groups adjacent Pods that have a section in common, and returns the positions of each group with its first Pod. Pods of
-/// one owner are adjacent and have the same labels and owners, so these are decoded once for a group.
+/// Groups adjacent Pods that have a section in common, and returns the positions of each group with its first Pod.
+/// Pods of one owner are adjacent and have the same labels and owners, so these are decoded once for a group.
 fn alike(pods: &[Arc<CachedPod>], section: Section) -> impl Iterator<Item = (Range<Position>, &CachedPod)> {
     let mut next = 0;
     pods.chunk_by(move |one, other| one.has_in_common(other, section)).filter_map(move |alike| {

@@ -1,8 +1,8 @@
-//! An ordered set of Pods, stored as their positions. The caller defines the order, because only the caller knows which Pod
-//! is in a position.
+//! An ordered set of Pods, stored as their positions. The caller defines the order, because only the caller knows
+//! which Pod is in a position.
 //!
-//! A first list assigns consecutive positions in name order, so the Pods of a workload are one range: eight bytes, whatever
-//! their number. A position that continues no range takes four bytes.
+//! A first list assigns consecutive positions in name order, so the Pods of a workload are one range: eight bytes,
+//! whatever their number. A position that continues no range takes four bytes.
 //!
 //! Persistent: a clone shares everything; a change copies one chunk and the list of chunks.
 
@@ -21,7 +21,7 @@ type Chunk = Arc<[Position]>;
 
 /// The most entries of a chunk. A larger chunk is split; an empty chunk is removed.
 const MAX_CHUNK: usize = 128;
-/// The entries of the left part of a split, which leaves room for more.
+/// The entries of the left part of a split, which leaves space for more.
 const FULL_CHUNK: usize = MAX_CHUNK * 7 / 8;
 
 #[derive(Debug, Clone, Default)]
@@ -57,7 +57,8 @@ impl PositionSet {
         matches!(self, Self::None)
     }
 
-    /// Inserts a position that is not in the set. `place` compares the Pod of another position with the Pod of this one.
+    /// Inserts a position that is not in the set. `place` compares the Pod of another position with the Pod of this
+    /// one.
     pub(super) fn insert(&mut self, position: Position, place: impl Fn(Position) -> Ordering) {
         let before = |other| place(other) == Ordering::Less;
         let at = self.chunk_at(before);
@@ -87,9 +88,9 @@ impl PositionSet {
         iter::once(right).chain(ranges(tail)).chain(after.flat_map(ranges)).flatten()
     }
 
-    /// Returns the number of positions from the first for which `before` is false to the last for which `within` is true;
-    /// of these positions, `within` must be true for a prefix only. Takes a few comparisons, and time for the entries in
-    /// between, but not for the others.
+    /// Returns the number of positions from the first for which `before` is false to the last for which `within` is
+    /// true; of these positions, `within` must be true for a prefix only. Takes a few comparisons, and time for the
+    /// entries in between, but not for the others.
     pub(super) fn count_within(&self, before: impl Fn(Position) -> bool, within: impl Fn(Position) -> bool) -> usize {
         let at = self.chunk_at(&before);
         let (_, [_, right], tail) = cut(self.chunk(at), before);
@@ -184,8 +185,8 @@ fn extended(head: &[Position], ranges: impl Iterator<Item = Range<Position>>) ->
     entries
 }
 
-/// Returns the entries before the first position for which `before` is false, and those from it on. A range that contains
-/// positions of both kinds is in neither; its two parts are returned between them.
+/// Returns the entries before the first position for which `before` is false, and those from it on. A range that
+/// contains positions of both kinds is in neither; its two parts are returned between them.
 fn cut(entries: &[Position], before: impl Fn(Position) -> bool) -> (&[Position], [Range<Position>; 2], &[Position]) {
     // The Pods of a list arrive in order, so the end is checked first.
     let at = match entries.last() {

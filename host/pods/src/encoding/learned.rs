@@ -6,7 +6,7 @@
 //! strings differ only in some words, these words are generalised, and more of them when later Pods differ in others;
 //! where they differ in anything else, the whole string is.
 //!
-//! What was learned about one structure applies to the other structures of the workload's Pods at the same paths, and
+//! Knowledge about one structure applies to the other structures of the workload's Pods at the same paths, and
 //! for annotations and statuses to the whole namespace. A skeleton that only one Pod has and that a generalised one
 //! covers is superseded: its Pod is encoded again when it is next read, or at the end of the list that contains it.
 //!
@@ -40,7 +40,7 @@ const MOST_VERSIONS: u8 = 8;
 #[derive(Debug)]
 pub(super) struct Learned {
     structures: HashMap<u64, Entry, FixedState>,
-    /// What was learned, by workload and by namespace.
+    /// The learned positions, by workload and by namespace.
     paths: HashMap<u64, Paths, FixedState>,
     /// The number of structures and paths at which unused ones are removed.
     remove_unused_at: usize,

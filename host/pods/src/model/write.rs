@@ -209,7 +209,7 @@ pub struct Event {
     pub event_type: EventType,
     /// Why it was emitted, in CamelCase; for machines.
     pub reason: String,
-    /// What was done, in CamelCase; for machines.
+    /// The action that was taken, in CamelCase; for machines.
     pub action: String,
     /// The message for people.
     pub note: String,

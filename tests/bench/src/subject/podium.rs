@@ -27,7 +27,7 @@ use tokio::sync::mpsc;
 use super::control::{Control, Reads, median};
 
 pub(super) const PLUGINS: usize = 10;
-/// As in the host.
+/// The value of the host.
 const OBSERVATIONS: usize = 16;
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
 const LANE_LIMIT: usize = 4;

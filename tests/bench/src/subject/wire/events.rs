@@ -6,7 +6,7 @@ use futures::{FutureExt, StreamExt};
 use memchr::memmem::Finder;
 use podium_host::api::Chunks;
 
-/// As in the host.
+/// The value of the host.
 const MAX_BATCH: usize = 256 << 10;
 /// The length of the header before an event in protobuf, big endian.
 const HEAD: usize = 4;
