@@ -177,7 +177,7 @@ mod tests {
         let live = answering(429, body);
         let live = LivePods { api: live.api.with_backpressure(), ..live };
         let other = Sender { manager: "podium/shop/other".to_owned(), impersonate: None };
-        let held = Err(Refused::Unavailable("not sent, the API server asked to wait 60 s".to_owned()));
+        let held = Err(Refused::Unavailable("not sent: the API server asked to wait 60 s".to_owned()));
         let answered = Err(Refused::Unavailable("the API server answered 429".to_owned()));
         assert_eq!(live.get(Asker::Plugin, &sender(), "shop", "cart-0").await, answered);
         assert_eq!(live.get(Asker::Plugin, &sender(), "shop", "cart-0").await, held);

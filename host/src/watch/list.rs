@@ -268,7 +268,7 @@ impl Watch {
                 Ok(Part::End(envelope)) => {
                     let page = ListPage::read(&envelope)?;
                     if page.items().next().is_some() {
-                        return Err(Malformed("an item of a list is no object".to_owned()).into());
+                        return Err(Malformed("an item of a list is not an object".to_owned()).into());
                     }
                     return Ok(page.metadata);
                 }

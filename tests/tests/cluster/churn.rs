@@ -32,7 +32,7 @@ const PACE: Duration = Duration::from_millis(100);
 async fn the_cache_equals_an_exact_list_during_scaling_rollouts_and_a_node_loss() -> Result<()> {
     let Some((_plane, client, _turn)) = cluster(20).await? else { return Ok(()) };
     let seconds = match std::env::var("PODIUM_CHURN_SECONDS") {
-        Ok(text) => text.parse().context("PODIUM_CHURN_SECONDS is no number of seconds")?,
+        Ok(text) => text.parse().context("PODIUM_CHURN_SECONDS is not a number of seconds")?,
         Err(_) => DEFAULT_SECONDS,
     };
     namespace(&client, SHOP).await?;

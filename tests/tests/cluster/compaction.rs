@@ -54,7 +54,7 @@ async fn under_compaction_each_410_costs_one_list_and_readers_see_whole_states()
     let options = controlplane::Options { without_watch_cache: true, ..Default::default() };
     let Some((plane, client, _turn)) = cluster_with(options).await? else { return Ok(()) };
     let times = match std::env::var("PODIUM_COMPACTIONS") {
-        Ok(text) => text.parse().context("PODIUM_COMPACTIONS is no number")?,
+        Ok(text) => text.parse().context("PODIUM_COMPACTIONS is not a number")?,
         Err(_) => DEFAULT_TIMES,
     };
     namespace(&client, SHOP).await?;

@@ -32,7 +32,7 @@ const LOOKS: u32 = 70;
 async fn with_idle_pods_the_revision_advances_without_lists() -> Result<()> {
     let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
     let seconds = match std::env::var("PODIUM_IDLE_SECONDS") {
-        Ok(text) => text.parse().context("PODIUM_IDLE_SECONDS is no number of seconds")?,
+        Ok(text) => text.parse().context("PODIUM_IDLE_SECONDS is not a number of seconds")?,
         Err(_) => DEFAULT_SECONDS,
     };
     let directory = tempfile::tempdir()?;

@@ -39,7 +39,7 @@ const WITHIN: Duration = Duration::from_secs(180);
 async fn deletions_around_sigkills_are_delivered_and_none_of_living_pods() -> Result<()> {
     let Some((plane, client, _turn)) = cluster(0).await? else { return Ok(()) };
     let kills = match std::env::var("PODIUM_KILLS") {
-        Ok(text) => text.parse().context("PODIUM_KILLS is no number")?,
+        Ok(text) => text.parse().context("PODIUM_KILLS is not a number")?,
         Err(_) => DEFAULT_KILLS,
     };
     let (plugins, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
