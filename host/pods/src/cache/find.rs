@@ -70,7 +70,7 @@ impl Snapshot {
             return None;
         }
         Some(match namespace {
-            Some(namespace) => self.namespaces.get(namespace).map_or(0, SlotSet::len),
+            Some(namespace) => self.namespaces.get(namespace).map_or(0, PositionSet::len),
             None => self.len(),
         })
     }
