@@ -1,6 +1,6 @@
 //! Podium's host: one watch, one Pod cache, many tenants' reconcilers in sandboxes.
 //!
-//! ARCHITECTURE.md lists the modules and which of them each may use. `tests/tests/architecture.rs` checks it.
+//! ARCHITECTURE.md has the map of modules; the suite `tests/tests/architecture` enforces it.
 
 #![warn(missing_docs)]
 

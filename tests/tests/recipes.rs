@@ -123,7 +123,8 @@ impl Workspace {
         let text = fs::read_to_string(root().join("Cargo.toml")).unwrap();
         let list = text.split("members = [").nth(1).unwrap().split(']').next().unwrap();
         let mut packages = BTreeMap::new();
-        for member in list.split(',').map(|member| member.trim().trim_matches('"')) {
+        let members = list.split(',').map(|member| member.trim().trim_matches('"'));
+        for member in members.filter(|member| !member.is_empty()) {
             let folders = match member.strip_suffix("/*") {
                 Some(parent) => fs::read_dir(root().join(parent)).unwrap().map(|entry| entry.unwrap().path()).collect(),
                 None => vec![root().join(member)],

@@ -2,7 +2,7 @@
 //! tombstones, the journal, and the ingest loop that owns the cache's writer.
 //!
 //! The Kubernetes API server and the WebAssembly engine are behind the traits of [`ports`]. ARCHITECTURE.md has the map
-//! of modules; `tests/tests/architecture.rs` enforces it.
+//! of modules; the suite `tests/tests/architecture` enforces it.
 
 #![warn(missing_docs)]
 

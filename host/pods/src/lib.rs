@@ -1,8 +1,8 @@
 //! Pods in Podium's host: the vocabulary, the compact encoding, the cache with its snapshots, and which plugins a
 //! change concerns.
 //!
-//! No IO, no clock, no Kubernetes client and no WebAssembly engine. ARCHITECTURE.md has the map of modules;
-//! `tests/tests/architecture.rs` enforces it.
+//! No IO, no clock, no Kubernetes client and no WebAssembly engine. ARCHITECTURE.md has the map of modules; the
+//! suite `tests/tests/architecture` enforces it.
 
 #![warn(missing_docs)]
 

@@ -1,0 +1,157 @@
+//! The target of a path: a module of the host's crates, or a name in another crate.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    mentions::{Kind, Mention, Mentions},
+    tables::{CRATES, row},
+    tree::{Place, Tree},
+};
+
+/// The target of a path.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Target {
+    /// A place in a crate of the host: the module, or an item by its name.
+    Own(Place),
+    /// A path that begins with the name of another crate; `core` and `alloc` are `std`.
+    Other(Vec<String>),
+}
+
+/// Names that begin a path for one place, to stop at imports that lead to themselves.
+type Seen = BTreeSet<(Place, String)>;
+
+/// Returns what a mention in a place leads to: more than one target if the name is imported more than once, none if it
+/// is a name of the module itself.
+pub(crate) fn targets(tree: &Tree, externs: &BTreeSet<String>, place: &Place, mention: &Mention) -> Vec<Target> {
+    let resolver = Resolver { tree, externs, row: row(place) };
+    match (&*mention.path, mention.kind) {
+        // The name of a crate alone is a path in imports only.
+        ([name], Kind::Path) => {
+            let found = resolver.member(place, name, &mut Seen::new());
+            if found.is_empty() { resolver.of_globs(place, name, &mut Seen::new()) } else { found }
+        }
+        (path, _) => resolver.path(place, path, &mut Seen::new()),
+    }
+}
+
+struct Resolver<'a> {
+    /// The row of the module with the mention. Only imports in this row are followed: what another row imports and
+    /// shows is its own.
+    row: &'a str,
+    tree: &'a Tree,
+    externs: &'a BTreeSet<String>,
+}
+
+impl Resolver<'_> {
+    fn path(&self, place: &Place, path: &[String], seen: &mut Seen) -> Vec<Target> {
+        let Some((first, rest)) = path.split_first() else { return Vec::new() };
+        match first.as_str() {
+            "" => match rest.split_first() {
+                Some((name, rest)) => {
+                    self.external(name).into_iter().flat_map(|to| self.walk(to, rest, seen)).collect()
+                }
+                None => Vec::new(),
+            },
+            "crate" => self.walk(Target::Own(Place::new(place.root, &[])), rest, seen),
+            "self" | "super" => {
+                let from = if first == "super" { place.parent() } else { None };
+                let from = from.unwrap_or_else(|| place.clone());
+                match rest.first().map(String::as_str) {
+                    Some("self" | "super") => self.path(&from, rest, seen),
+                    _ => self.walk(Target::Own(from), rest, seen),
+                }
+            }
+            name => self.name(place, name, seen).into_iter().flat_map(|to| self.walk(to, rest, seen)).collect(),
+        }
+    }
+
+    /// Returns the targets of the first name of a path.
+    fn name(&self, place: &Place, name: &str, seen: &mut Seen) -> Vec<Target> {
+        let mut found = self.member(place, name, seen);
+        if found.is_empty() {
+            found.extend(self.external(name));
+        }
+        if found.is_empty() { self.of_globs(place, name, seen) } else { found }
+    }
+
+    /// Returns the module of a place, if its imports count.
+    fn module(&self, place: &Place) -> Option<&Mentions> {
+        self.tree.modules.get(place).filter(|_| row(place) == self.row).map(|module| &module.mentions)
+    }
+
+    /// Returns the targets of a name in a module: a child, or an import of that name.
+    fn member(&self, place: &Place, name: &str, seen: &mut Seen) -> Vec<Target> {
+        let child = place.child(name);
+        if self.tree.modules.contains_key(&child) {
+            return vec![Target::Own(child)];
+        }
+        let Some(module) = self.module(place) else { return Vec::new() };
+        let visit = (place.clone(), name.to_owned());
+        if !seen.insert(visit.clone()) {
+            return Vec::new();
+        }
+        let imports = module.names.get(name).into_iter().flatten();
+        let found = imports.flat_map(|path| self.path(place, path, seen)).collect();
+        seen.remove(&visit);
+        found
+    }
+
+    /// Returns what a name may be that a module neither defines nor imports by name: the same name in each module of
+    /// which it imports all names.
+    fn of_globs(&self, place: &Place, name: &str, seen: &mut Seen) -> Vec<Target> {
+        let Some(module) = self.module(place).filter(|module| !module.defined.contains(name)) else {
+            return Vec::new();
+        };
+        let visit = (place.clone(), format!("{name}::*"));
+        if !seen.insert(visit.clone()) {
+            return Vec::new();
+        }
+        let mut found = Vec::new();
+        for glob in &module.globs {
+            for target in self.path(place, glob, seen) {
+                match target {
+                    Target::Own(of) => {
+                        let members = self.member(&of, name, seen);
+                        found.extend(if members.is_empty() { self.of_globs(&of, name, seen) } else { members });
+                    }
+                    Target::Other(mut path) => {
+                        path.push(name.to_owned());
+                        found.push(Target::Other(path));
+                    }
+                }
+            }
+        }
+        seen.remove(&visit);
+        found
+    }
+
+    fn external(&self, name: &str) -> Option<Target> {
+        if let Some((root, _)) = CRATES.iter().find(|(root, _)| *root == name) {
+            return Some(Target::Own(Place::new(root, &[])));
+        }
+        match name {
+            "std" | "core" | "alloc" => Some(Target::Other(vec!["std".to_owned()])),
+            _ => self.externs.contains(name).then(|| Target::Other(vec![name.to_owned()])),
+        }
+    }
+
+    /// Follows the rest of a path.
+    fn walk(&self, from: Target, rest: &[String], seen: &mut Seen) -> Vec<Target> {
+        let Some((next, others)) = rest.split_first() else { return vec![from] };
+        let place = match from {
+            Target::Other(path) => {
+                return vec![Target::Other(path.into_iter().chain(rest.iter().cloned()).collect())];
+            }
+            Target::Own(place) => place,
+        };
+        let mut members = self.member(&place, next, seen);
+        if members.is_empty() {
+            members = self.of_globs(&place, next, seen);
+        }
+        if members.is_empty() {
+            let names = place.names.iter().chain(rest).cloned().collect();
+            return vec![Target::Own(Place { root: place.root, names })];
+        }
+        members.into_iter().flat_map(|to| self.walk(to, others, seen)).collect()
+    }
+}

@@ -1,0 +1,207 @@
+//! The guard against itself: one seeded line in a file of the host, which has to break the tables, or must not.
+
+use std::fs;
+
+use crate::{
+    TREE,
+    judge::{externs, judge, workspace},
+    tables::{EXCEPTIONS, MODULES},
+    tree::Tree,
+};
+
+/// Returns the breaches in one file with more text at its end.
+fn seeded(file: &str, more: &str) -> Vec<String> {
+    let text = fs::read_to_string(workspace().join(file)).unwrap();
+    let tree = TREE.with(file, &format!("{text}\n{more}\n"));
+    judge(&tree, &externs(), Some(file)).breaches.into_iter().collect()
+}
+
+const LIVE: &str = "host/src/live.rs";
+const LIST: &str = "host/src/watch/list.rs";
+const WATCH: &str = "host/src/watch/mod.rs";
+const LIB: &str = "host/src/lib.rs";
+const MAIN: &str = "host/src/main.rs";
+const WAKE: &str = "host/pods/src/wake.rs";
+const QUEUE: &str = "host/engine/src/queue/mod.rs";
+const STATUS: &str = "host/engine/src/status/mod.rs";
+const CONFIG: &str = "host/src/config/mod.rs";
+const API: &str = "host/src/api.rs";
+const SCHEMA: &str = "host/config/src/schema.rs";
+const WRITEBACK: &str = "podium_host::writeback";
+
+/// Lines that have to be refused: file, text, and a part of the message.
+const RED: &[(&str, &str, &str)] = &[
+    // Paths from another module of the same crate.
+    (LIVE, "use crate::writeback::apply;", WRITEBACK),
+    (LIVE, "use super::writeback::apply;", WRITEBACK),
+    (LIST, "use super::super::writeback::apply;", WRITEBACK),
+    (LIST, "use self::super::super::writeback::apply;", WRITEBACK),
+    (LIVE, "fn z() { crate::writeback::apply(); }", WRITEBACK),
+    (LIVE, "fn z() -> Vec<crate::writeback::Plan> { vec![] }", WRITEBACK),
+    (LIVE, "impl super::writeback::Z for u8 {}", WRITEBACK),
+    (LIVE, "fn z(a: u8) { if let super::writeback::A = a {} }", WRITEBACK),
+    (LIVE, "mod z { use super::super::writeback::apply; }", WRITEBACK),
+    (LIVE, "mod z { fn f() { use crate::writeback::apply; } }", WRITEBACK),
+    (WAKE, "use crate::{model::{Change, Page}, queue::Queue};", "podium_pods::queue::Queue"),
+    // Other names for a crate or a module.
+    (LIVE, "use crate as host; fn z() { host::writeback::apply(); }", WRITEBACK),
+    (LIVE, "use crate as host;", "the root of a crate"),
+    (LIVE, "use crate::*;", "the root of a crate"),
+    (LIVE, "use podium_engine as engine; fn z() { engine::queue::Queue::new(); }", "podium_engine::queue"),
+    (LIVE, "extern crate podium_engine as engine; use engine::queue::Queue;", "podium_engine::queue"),
+    (LIVE, "extern crate self as host; use host::writeback::apply;", WRITEBACK),
+    (LIVE, "extern crate kube as k;", "live may not use kube"),
+    (LIVE, "mod z { use super::k; use k::Client; } use kube as k;", "kube::Client"),
+    (LIVE, "use podium_engine::{queue::Queue, ports::Cause as Reason};", "podium_engine::queue::Queue"),
+    (LIVE, "use {podium_engine::{queue::Queue}};", "podium_engine::queue::Queue"),
+    (LIVE, "use ::podium_engine::queue::Queue as _;", "podium_engine::queue::Queue"),
+    (LIVE, "type Z = podium_engine::queue::Queue;", "podium_engine::queue::Queue"),
+    (STATUS, "pub use podium_pods::model;", "passes the module"),
+    (API, "pub use kube;", "passes kube on"),
+    (API, "pub use kube::*;", "passes kube on"),
+    // Files and macros.
+    (WATCH, "#[path = \"../writeback/plan.rs\"] mod z;", "#[path]"),
+    (WATCH, "#[cfg_attr(unix, path = \"../writeback/plan.rs\")] mod z;", "#[path]"),
+    (LIVE, "include!(\"../writeback/plan.rs\");", "include!"),
+    (LIVE, "fn z() { std::include!(\"../writeback/plan.rs\"); }", "include!"),
+    (LIVE, "fn z() { vec![include!(\"../writeback/plan.rs\")]; }", "include!"),
+    (LIVE, "#[derive(kube::CustomResource)] struct Z;", "kube::CustomResource"),
+    (LIVE, "#[cfg_attr(unix, derive(kube::CustomResource))] struct Z;", "kube::CustomResource"),
+    (LIVE, "#[kube::z] struct Z;", "kube::z"),
+    (LIVE, "#[derive(Serialize)] struct Z(#[serde(with = \"crate::writeback::z\")] u8);", WRITEBACK),
+    (LIVE, "fn z() { select! { () = crate::writeback::z() => {} } }", WRITEBACK),
+    (LIVE, "macro_rules! z { () => { $crate::writeback::z() } }", WRITEBACK),
+    (LIVE, "macro_rules! z { () => { use $crate::{live::A, writeback::z}; } }", WRITEBACK),
+    (LIVE, "z! { mod y { use super::super::writeback::z; } }", "a macro declares"),
+    (LIVE, "kube::z!();", "kube::z"),
+    // Beside code that is compiled only for tests.
+    (LIVE, "enum Z { #[cfg(test)] A, B(crate::writeback::Plan) }", WRITEBACK),
+    (LIVE, "struct Z { #[cfg(test)] a: u8, b: crate::writeback::Plan }", WRITEBACK),
+    (LIVE, "#[cfg(not(test))] use crate::writeback::Plan;", WRITEBACK),
+    (LIVE, "#[cfg(any(test, unix))] use crate::writeback::Plan;", WRITEBACK),
+    (LIVE, "#[cfg(test)] use crate::a; fn z() { crate::writeback::z() }", WRITEBACK),
+    // Tasks and threads.
+    (WATCH, "use tokio::{spawn, time}; fn z() { spawn(y()); }", "tokio::spawn: tasks"),
+    (WATCH, "use std::thread::{Builder, spawn};", "std::thread::spawn: tasks"),
+    (WATCH, "use std::thread as t; fn z() { t::spawn(y); }", "std::thread::spawn: tasks"),
+    (WATCH, "use std::thread::*; fn z() { spawn(y); }", "std::thread::spawn: tasks"),
+    (WATCH, "use tokio::task::{spawn_blocking, JoinSet};", "tokio::task::JoinSet: tasks"),
+    (WATCH, "use tokio::task::{spawn_blocking, JoinSet};", "tokio::task::spawn_blocking: tasks"),
+    (WATCH, "fn z() { tokio::runtime::Handle::current().spawn(y()); }", ".spawn: tasks"),
+    (WATCH, "fn z(a: A) { a.spawn_blocking(y); }", ".spawn_blocking: tasks"),
+    (WATCH, "fn z(a: A) { vec![a.spawn(y)]; }", ".spawn: tasks"),
+    (WATCH, "fn z() { std::thread::scope(y); }", "std::thread::scope: tasks"),
+    (WATCH, "fn z() { rayon::spawn(y); }", "rayon::spawn: tasks"),
+    // The rest of what only `app` does.
+    (LIVE, "fn z() { std::time::SystemTime::now(); }", "the clock"),
+    (LIVE, "use std::time::*; fn z() { SystemTime::now(); }", "the clock"),
+    (LIVE, "type T = std::time::SystemTime; fn z() { <T>::now(); }", "the clock"),
+    (LIVE, "use std::time::SystemTime as T; const Z: fn() -> T = T::now;", "the clock"),
+    (WAKE, "fn z() { std::env::var(\"A\"); }", "the environment"),
+    (WAKE, "use std::env as e; fn z() { e::var(\"A\"); }", "the environment"),
+    (WAKE, "fn z() { rand::rng(); }", "randomness"),
+    (WAKE, "use rand::rngs::SmallRng; fn z() { SmallRng::from_os_rng(); }", "randomness"),
+    (WAKE, "use std::hash::RandomState;", "randomness"),
+    (QUEUE, "use std::process::Command;", "processes"),
+    (QUEUE, "fn z() { core::net::A; std::net::TcpStream::connect(y); }", "the network"),
+    (QUEUE, "use std::fs;", "files"),
+    // Crates that are neither light nor in the row.
+    (WAKE, "fn z() { kube::Client::try_default(); }", "wake may not use kube::Client::try_default"),
+    (QUEUE, "use tokio::{time::Instant, sync::Notify};", "queue may not use tokio::sync::Notify"),
+    (QUEUE, "use tokio::*;", "queue may not use tokio"),
+    (LIVE, "use wasmtime as engine;", "live may not use wasmtime"),
+    (WATCH, "use podium_config::Plugin;", "watch may not use podium_config::Plugin"),
+    (CONFIG, "use tokio_util::sync::CancellationToken;", "config may not use tokio_util"),
+    (SCHEMA, "use serde_saphyr as s; use rustls::A;", "podium_config may not use rustls::A"),
+    // Roots.
+    (MAIN, "use podium_host::writeback::apply;", WRITEBACK),
+    (MAIN, "fn z() { std::env::args(); }", "the environment"),
+    (LIB, "use crate::writeback::apply;", WRITEBACK),
+    (LIB, "fn z() { std::thread::spawn(y); }", "tasks"),
+    (LIB, "mod z { use crate::writeback::apply; }", "z is not in the table"),
+    (LIB, "macro_rules! z { () => { $crate::writeback::z() } }", WRITEBACK),
+];
+
+/// Lines that must not be refused.
+const GREEN: &[(&str, &str)] = &[
+    (LIVE, "#[cfg(test)] mod z { use crate::writeback::apply; }"),
+    (LIVE, "#[cfg(test)] use crate::writeback::apply;"),
+    (LIVE, "enum Z { #[cfg(test)] A(crate::writeback::Plan), B }"),
+    (LIVE, "impl Z { #[cfg(test)] fn z() { std::env::var(\"A\"); } }"),
+    (LIVE, "/// crate::writeback::apply\nfn z() { \"crate::writeback\"; } // crate::writeback"),
+    (LIVE, "#[doc = \"crate::writeback\"] fn z() {}"),
+    (LIVE, "pub(crate) fn z() {} pub(in crate::live) fn y() {}"),
+    (LIVE, "use podium_pods::model::Revision as R; use http::Method;"),
+    (LIVE, "use super::api as a; fn z(a: a::Client) {}"),
+    (LIVE, "fn z(kube: u8) -> u8 { kube + kube }"),
+    (LIVE, "mod kube { pub struct A; } fn z() { kube::A; }"),
+    (LIVE, "fn z(at: std::time::SystemTime, of: std::net::SocketAddr) {}"),
+    (LIVE, "fn z() { include_str!(\"a\"); env!(\"A\"); std::env::consts::OS; }"),
+    (LIST, "use super::*; use super::super::api::Client;"),
+    (LIVE, "fn z() { tracing::info!(target: \"podium_host::writeback\", \"a\"); }"),
+    (QUEUE, "fn z() { tokio::select! { () = tokio::time::sleep(a) => {} } }"),
+    (WATCH, "use tokio::task::yield_now;"),
+    (API, "pub use kube::Client; use kube::{self, Config};"),
+    (LIB, "fn z() -> u8 { 1 }"),
+];
+
+#[test]
+fn a_line_that_uses_too_much_is_refused_however_it_is_written() {
+    for (file, more, expected) in RED {
+        let breaches = seeded(file, more);
+        assert!(breaches.iter().any(|breach| breach.contains(expected)), "{file}, {more}: {breaches:#?}");
+    }
+}
+
+#[test]
+fn a_line_that_the_table_allows_is_not_refused() {
+    for (file, more) in GREEN {
+        let breaches = seeded(file, more);
+        assert!(breaches.is_empty(), "{file}, {more}: {breaches:#?}");
+    }
+}
+
+#[test]
+fn a_breach_names_file_and_line() {
+    let text = "//! A file.\n\nuse super::writeback::apply;\n";
+    let tree = TREE.with(LIVE, text);
+    let breaches = judge(&tree, &externs(), Some(LIVE)).breaches;
+    let expected = format!("{LIVE}:3: live may not use {WRITEBACK}::apply");
+    assert_eq!(breaches.into_iter().collect::<Vec<_>>(), [expected]);
+}
+
+#[test]
+fn an_entry_that_no_line_uses_is_found() {
+    // Without its code, a module uses nothing of its row.
+    let tree = TREE.with(WAKE, "");
+    let used = judge(&tree, &externs(), None).used;
+    let (row, modules, _) = MODULES.iter().find(|(row, ..)| *row == "wake").unwrap();
+    assert!(modules.iter().all(|module| !used.contains(&((*row).to_owned(), (*module).to_owned()))));
+    let (row, path, _) = EXCEPTIONS[0];
+    assert!(used.contains(&(row.to_owned(), path.to_owned())));
+}
+
+#[test]
+fn a_crate_is_read_along_its_declarations() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let file = folder.path().join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    };
+    write("src/lib.rs", "mod a;\nmod missing;\nmod b { mod c; }\n#[cfg(test)]\nmod tests;\n");
+    write("src/a.rs", "mod d;\n#[cfg(test)]\nmod more;\n");
+    write("src/a/d.rs", "");
+    write("src/a/more.rs", "");
+    write("src/b/c/mod.rs", "");
+    write("src/tests/mod.rs", "mod e;\n");
+    write("src/tests/e.rs", "");
+    write("src/forgotten.rs", "");
+    let tree = Tree::read(folder.path(), &[("z", "src/lib.rs")]);
+    let places: Vec<_> = tree.modules.keys().map(|place| place.names.join("::")).collect();
+    assert_eq!(places, ["", "a", "a::d", "b", "b::c"]);
+    let tests: Vec<_> = tree.test_modules.iter().map(|(_, name)| name.as_str()).collect();
+    assert_eq!(tests, ["more", "tests"]);
+    assert_eq!(tree.refused, ["src/lib.rs: no file of the module missing"]);
+    assert_eq!(tree.unreached("src"), [std::path::Path::new("src/forgotten.rs")]);
+}

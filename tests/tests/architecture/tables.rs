@@ -1,0 +1,207 @@
+//! The tables of modules, crates and calls that each module may use. ARCHITECTURE.md has the first one as text.
+
+use crate::tree::Place;
+
+/// A module, the modules that it may use, and the crates beside the light ones, or parts of them, that it may use.
+pub(crate) type Row = (&'static str, &'static [&'static str], &'static [&'static str]);
+
+/// The modules of the host's crates, the host's `main.rs`, and `podium-config` as one module.
+pub(crate) const MODULES: &[Row] = &[
+    ("sync", &[], &["arc_swap", "loom", "shuttle", "tokio::sync"]),
+    ("model", &[], &[]),
+    ("encoding", &["sync", "model"], &[]),
+    ("pod", &["model", "encoding"], &[]),
+    ("dump", &["model", "encoding", "pod"], &[]),
+    ("cache", &["model", "encoding", "pod", "sync"], &["imbl"]),
+    ("wake", &["model", "pod"], &[]),
+    ("testing", &["model", "pod", "cache"], &[]),
+    ("authz", &["model"], &[]),
+    ("fixtures", &["model", "pod", "ports"], &[]),
+    ("ports", &["model", "pod", "authz"], &[]),
+    ("backoff", &[], &[]),
+    ("clock", &[], &["tokio::time"]),
+    ("intervals", &[], &["tokio::time"]),
+    ("status", &["model", "ports"], &[]),
+    ("queue", &["sync"], &["tokio::time", "tokio::select"]),
+    ("frames", &[], &[]),
+    ("journal", &["model", "pod", "frames"], &["tokio::time", "tokio::sync"]),
+    ("memory", &[], &["libc", "tokio"]),
+    ("dispatch", &["sync", "model", "pod", "ports", "queue", "cache", "status", "clock", "journal"], &["tokio::time"]),
+    ("ingest", &["model", "pod", "cache", "wake", "ports", "dispatch", "journal", "memory"], &["tokio"]),
+    ("api", &["model"], &["kube", "tokio::time", "http", "http_body_util", "hyper_util", "tower"]),
+    ("watch", &["model", "encoding", "pod", "api"], &["tokio", "http"]),
+    ("live", &["model", "pod", "ports", "api"], &["http"]),
+    ("writeback", &["model", "encoding", "pod", "authz", "ports", "api"], &["tokio", "http"]),
+    (
+        "runtime",
+        &["model", "pod", "authz", "ports"],
+        &["wasmtime", "wasmtime_wasi", "wasmparser", "tokio", "rayon", "libc"],
+    ),
+    ("checkpoint", &["model", "encoding", "pod", "dump", "frames"], &["rustix"]),
+    ("config", &["model"], &[CONFIG, "libc"]),
+    ("telemetry", &["model", "status", "ports"], &["prometheus_client", "tracing_subscriber", "rustix"]),
+    ("admin", &["telemetry"], &["axum", "tokio", "tokio_util", "hyper", "hyper_util"]),
+    (MAIN, &[APP], &[]),
+    (CONFIG, &[], &["schemars", "serde_saphyr"]),
+];
+/// The crates of the host, from the ground up, with the files of their roots. A module of these is a row.
+pub(crate) const CRATES: [(&str, &str); 3] = [
+    ("podium_pods", "host/pods/src/lib.rs"),
+    ("podium_engine", "host/engine/src/lib.rs"),
+    ("podium_host", "host/src/lib.rs"),
+];
+/// Crates that are one row each: the host's binary, and the schema of the configuration.
+pub(crate) const WHOLE: [(&str, &str); 2] = [(MAIN, "host/src/main.rs"), (CONFIG, "host/config/src/lib.rs")];
+const MAIN: &str = "main";
+const CONFIG: &str = "podium_config";
+/// Code in the root of a crate with modules. It may use nothing.
+pub(crate) const ROOT: &str = "lib";
+/// Pure helpers that every module may use.
+pub(crate) const FREE: &[&str] = &["backoff", "intervals"];
+/// Builds everything, and may use everything.
+pub(crate) const APP: &str = "app";
+/// Crates that every module may use: they compute, and do neither IO nor anything of `FORBIDDEN` except where it names
+/// them.
+pub(crate) const LIGHT: &[&str] = &[
+    "std",
+    "bytes",
+    "crc32fast",
+    "foldhash",
+    "futures",
+    "lru",
+    "memchr",
+    "parking_lot",
+    "percent_encoding",
+    "podium_wire",
+    "rand",
+    "semver",
+    "serde",
+    "serde_json",
+    "serde_path_to_error",
+    "sha2",
+    "smallvec",
+    "thiserror",
+    "tracing",
+];
+
+/// Calls that only `app` may make, by the thing that they read or start. A path stands for everything that
+/// begins with it, `*::name` for every path that ends with the name, and `.name` for calls of a method whose name
+/// begins so.
+pub(crate) const FORBIDDEN: &[(&str, &[&str])] = &[
+    ("the clock", &["std::time::SystemTime::now", "std::time::SystemTime::elapsed", "std::time::Instant"]),
+    (
+        "the environment",
+        &[
+            "std::env::args",
+            "std::env::args_os",
+            "std::env::current_dir",
+            "std::env::current_exe",
+            "std::env::home_dir",
+            "std::env::remove_var",
+            "std::env::set_current_dir",
+            "std::env::set_var",
+            "std::env::temp_dir",
+            "std::env::var",
+            "std::env::var_os",
+            "std::env::vars",
+            "std::env::vars_os",
+            "std::io::stdin",
+            "std::thread::available_parallelism",
+        ],
+    ),
+    (
+        "randomness",
+        &[
+            "std::collections::hash_map::RandomState",
+            "std::hash::RandomState",
+            "foldhash::fast::RandomState",
+            "foldhash::quality::RandomState",
+            "rand::random",
+            "rand::rng",
+            "rand::thread_rng",
+            "rand::rngs::OsRng",
+            "rand::rngs::ThreadRng",
+            "*::from_os_rng",
+            "*::from_entropy",
+        ],
+    ),
+    (
+        "the network",
+        &[
+            "std::net::TcpListener",
+            "std::net::TcpStream",
+            "std::net::ToSocketAddrs",
+            "std::net::UdpSocket",
+            "std::os::unix::net",
+            "tokio::net",
+        ],
+    ),
+    ("files", &["std::fs", "std::os::unix::fs", "tokio::fs"]),
+    (
+        "processes",
+        &[
+            "std::process::Command",
+            "std::process::abort",
+            "std::process::exit",
+            "std::process::id",
+            "std::os::unix::process",
+            "tokio::process",
+            "tokio::signal",
+        ],
+    ),
+    (
+        "tasks and threads",
+        &[
+            "std::thread::Builder",
+            "std::thread::scope",
+            "std::thread::sleep",
+            "std::thread::spawn",
+            "futures::executor",
+            "rayon",
+            "tokio::runtime",
+            "tokio::spawn",
+            "tokio::task::Builder",
+            "tokio::task::JoinSet",
+            "tokio::task::LocalSet",
+            "tokio::task::block_in_place",
+            "tokio::task::spawn",
+            "tokio::task::spawn_blocking",
+            "tokio::task::spawn_local",
+            "tokio_util::task",
+            ".spawn",
+        ],
+    ),
+];
+/// Modules of other crates that a module passes on by `pub use`: module, path, and the reason.
+pub(crate) const PASSED_ON: &[(&str, &str, &str)] =
+    &[("sync", "tokio::sync::watch", "the signal of an ordinary build, in place of a model checker's")];
+/// Modules that may make such a call: module, path, and the reason.
+pub(crate) const EXCEPTIONS: &[(&str, &str, &str)] = &[
+    ("testing", "std::fs", "reads Pods of a real API server that a developer has saved; only tests call it"),
+    ("journal", "std::fs", "writes and reads the journal's file; its path comes from `app`"),
+    ("journal", "std::os::unix::fs", "reads the journal's file at an offset"),
+    ("checkpoint", "std::fs", "writes and reads the checkpoint's file; its path comes from `app`"),
+    ("checkpoint", "std::os::unix::fs", "creates the checkpoint's file for its owner only"),
+    ("config", "std::fs", "reads the files of the configuration; their paths come from `app`"),
+    ("config", "std::os::unix::fs", "opens a named pipe without waiting, to refuse it"),
+    ("runtime", "std::thread::Builder", "the thread that advances the epoch, and the one that compiles components"),
+    ("runtime", ".spawn", "starts these two threads"),
+    ("runtime", "rayon", "the threads of wasmtime's parallel compilation, so that their processor time is counted"),
+    ("runtime", "std::thread::available_parallelism", "how many of these threads are of use"),
+    ("telemetry", "std::fs", "reads the process's own figures in /proc when metrics are collected"),
+    ("admin", "tokio::net", "the listener of the ports of probes and metrics"),
+    (
+        "admin",
+        "tokio::task::JoinSet",
+        "one task for each connection; their number is bounded, and the server joins them",
+    ),
+    ("admin", ".spawn", "starts these tasks, which belong to the set"),
+];
+
+/// Returns the row that a module belongs to.
+pub(crate) fn row(place: &Place) -> &str {
+    if WHOLE.iter().any(|(root, _)| *root == place.root) {
+        return place.root;
+    }
+    place.names.first().map_or(ROOT, String::as_str)
+}
