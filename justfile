@@ -1,4 +1,5 @@
-# What people and CI run. Each recipe is one command of the README or a step of .ci/run, so that there is one way to do it.
+# The commands that people and CI run. Each recipe is one command of the README or a step of .ci/run, so that there is
+# one way to do it.
 
 # List the recipes
 default:
@@ -12,7 +13,7 @@ demo *ARGS:
 dev *ARGS:
     cargo podium dev {{ARGS}}
 
-# Every test. The suites on a real control plane run where it is built, see test-cluster; a line says what is skipped
+# Every test. The suites on a real control plane run where it is built, see test-cluster; a line names skipped suites
 test *ARGS:
     cargo test --workspace {{ARGS}}
 
@@ -22,33 +23,37 @@ test-cluster *ARGS:
 
 # The property tests of the host with so many cases each
 test-properties CASES="100000":
-    PROPTEST_CASES={{CASES}} cargo test --workspace --lib -- properties encoding:: authz:: wake:: hash_index position_set persistent_vec
+    PROPTEST_CASES={{CASES}} \
+        cargo test --workspace --lib -- properties encoding:: authz:: wake:: hash_index position_set persistent_vec
 
 # The authorization of writes and Events against an independent writing of its rules, with so many random cases
 test-authz CASES="100000000":
     PODIUM_AUTHZ_CASES={{CASES}} cargo test -p podium-engine --release --lib -- authz::tests::properties
 
-# Mutation tests of the authorization: every change of its code fails a test. Needs `cargo install cargo-mutants --locked`
+# Mutation tests of the authorization: every change of its code fails a test. Needs cargo-mutants
 test-mutants *ARGS:
-    PODIUM_AUTHZ_CASES=20000 cargo mutants -f "host/engine/src/authz/**" -f guest-sdk/wire/src/object.rs -f guest-sdk/wire/src/syntax.rs --test-package podium-engine,podium-wire {{ARGS}} -- --lib -- authz object syntax
+    PODIUM_AUTHZ_CASES=20000 cargo mutants \
+        -f "host/engine/src/authz/**" -f guest-sdk/wire/src/object.rs -f guest-sdk/wire/src/syntax.rs \
+        --test-package podium-engine,podium-wire {{ARGS}} -- --lib -- authz object syntax
 
-# Cache, queue, encoding and tombstones in so many orders of their threads' steps for each test, and the publish path in every order
+# Cache, queue, encoding and tombstones in so many orders of their threads' steps; the publish path in every order
 test-schedules N="10000000":
     PODIUM_SCHEDULES={{N}} cargo test --workspace --test schedules
 
-# Deletions of so many Pods while runs on them are under way on several threads: each is delivered once, with the last state
+# Deletions of so many Pods during runs on them, on several threads: each is delivered once, with the last state
 test-deletions PODS="200000":
     PODIUM_DELETIONS={{PODS}} cargo test -p podium-engine --lib -- every_deletion_is_delivered_once
 
 # The cache against exact lists of a real API server while hundreds of Pods come and go
 test-churn SECONDS="300":
-    PODIUM_CLUSTER_TESTS=1 PODIUM_CHURN_SECONDS={{SECONDS}} cargo test --workspace --test cluster -- the_cache_equals_an_exact_list
+    PODIUM_CLUSTER_TESTS=1 PODIUM_CHURN_SECONDS={{SECONDS}} \
+        cargo test --workspace --test cluster -- the_cache_equals_an_exact_list
 
 # podium-host killed so many times (SIGKILL) while Pods are deleted, 50 around each kill: every deletion is delivered
 test-kills TIMES="20":
     PODIUM_CLUSTER_TESTS=1 PODIUM_KILLS={{TIMES}} cargo test --workspace --test cluster -- around_sigkills
 
-# podium-host on a network that is cut so many times, without anybody being told
+# podium-host on a network that is cut so many times without a notice to either side
 test-cuts TIMES="200":
     PODIUM_CUTS={{TIMES}} cargo test --workspace --test cuts
 
@@ -58,7 +63,8 @@ test-compaction TIMES="200":
 
 # podium-host on a real API server where nothing happens to Pods, and much to everything else
 test-idle SECONDS="3600":
-    PODIUM_CLUSTER_TESTS=1 PODIUM_IDLE_SECONDS={{SECONDS}} cargo test --workspace --test cluster -- with_idle_pods
+    PODIUM_CLUSTER_TESTS=1 PODIUM_IDLE_SECONDS={{SECONDS}} \
+        cargo test --workspace --test cluster -- with_idle_pods
 
 # A fuzz target (checkpoint, frames, journal, pods, queries, records, selectors) for so long; needs a C++ compiler
 fuzz TARGET SECONDS="600" *ARGS:
@@ -78,7 +84,10 @@ bench-cache *ARGS:
 
 # The Rust plugins as components, in target/plugins
 build-plugins:
-    for plugin in plugins/*/Cargo.toml; do cargo podium build "$(dirname "$plugin")" --out "target/plugins/$(basename "$(dirname "$plugin")" | tr - _).wasm"; done
+    for plugin in plugins/*/Cargo.toml; do \
+        cargo podium build "$(dirname "$plugin")" \
+            --out "target/plugins/$(basename "$(dirname "$plugin")" | tr - _).wasm"; \
+    done
 
 # The Python plugin as a component, in target/python-plugin
 build-python:

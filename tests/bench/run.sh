@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the rig, in release, and the peer in Go where there is Go; then measures. Flags are those of `podium-bench compare`.
+# Builds the rig, in release, and the peer in Go where there is Go; then measures. Flags are those of
+# `podium-bench compare`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 

@@ -25,6 +25,7 @@ dictionary=tests/fuzz/dictionaries/$target
 [[ -w /dev/shm ]] && export TMPDIR=/dev/shm
 # A Pod as large as real ones, or several small ones; what is longer is slower and shows nothing else.
 exec "target/fuzz/build/$host/release/$target" \
-    -max_total_time="$seconds" -max_len=16384 -rss_limit_mb=2048 -timeout=20 -print_final_stats=1 -artifact_prefix="$work/failures/" \
+    -max_total_time="$seconds" -max_len=16384 -rss_limit_mb=2048 -timeout=20 -print_final_stats=1 \
+    -artifact_prefix="$work/failures/" \
     $([[ -f $dictionary ]] && echo "-dict=$dictionary") \
     "$@" "$work/corpus" "tests/fuzz/regressions/$target"

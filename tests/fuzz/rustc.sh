@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What cargo calls in the place of rustc: instruments the crates that read what is fuzzed. Were all of them instrumented, the
-# sandbox's compiler among them, libFuzzer would look at a million counters after each run.
+# Cargo calls this in the place of rustc: it instruments the crates that read what is fuzzed. Were all of them
+# instrumented, the sandbox's compiler among them, libFuzzer would look at a million counters after each run.
 shopt -s extglob
 set -euo pipefail
 
@@ -13,7 +13,8 @@ flags=(
 # Build scripts and macros are for no target, and nothing links what the flags ask for to them.
 case " $* " in
 *" --crate-name build_script_"*) ;;
-*" --crate-name "@(podium_config|podium_engine|podium_host|podium_pods|podium_tests|podium_wire|bincode|granit_parser|jiff|serde_json|serde_saphyr)" "*" --target "*)
+*" --crate-name "@(podium_config|podium_engine|podium_host|podium_pods|podium_tests|podium_wire)" "*" --target "* | \
+    *" --crate-name "@(bincode|granit_parser|jiff|serde_json|serde_saphyr)" "*" --target "*)
     set -- "$@" "${flags[@]}" ;;
 esac
 exec "$@"

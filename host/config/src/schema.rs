@@ -92,9 +92,13 @@ pub(crate) fn rules_by_namespace(generator: &mut SchemaGenerator) -> Schema {
 
 /// The rules that editors can know too; `rules` has their messages.
 pub(crate) fn plugin(schema: &mut Schema) {
-    let of = |kind: &str, then: Value| json!({ "if": { "required": ["kind"], "properties": { "kind": { "const": kind } } }, "then": then });
+    let of = |kind: &str, then: Value| {
+        let is_kind = json!({ "required": ["kind"], "properties": { "kind": { "const": kind } } });
+        json!({ "if": is_kind, "then": then })
+    };
     let is_absent = json!({ "type": "null" });
-    let namespace_is_set = json!({ "properties": { "metadata": { "required": ["namespace"], "properties": { "namespace": { "type": "string" } } } } });
+    let namespace = json!({ "required": ["namespace"], "properties": { "namespace": { "type": "string" } } });
+    let namespace_is_set = json!({ "properties": { "metadata": namespace } });
     let pair = |one: &str, other: &str| {
         let set = json!({ "required": [one], "properties": { one: { "type": "string" } } });
         json!({ "if": set, "then": { "required": [other], "properties": { other: { "type": "string" } } } })
@@ -116,7 +120,10 @@ pub(crate) fn plugin(schema: &mut Schema) {
 }
 
 pub(crate) fn requirement(schema: &mut Schema) {
-    let of = |operators: [&str; 2], then: Value| json!({ "if": { "required": ["operator"], "properties": { "operator": { "enum": operators } } }, "then": then });
+    let of = |operators: [&str; 2], then: Value| {
+        let is_one = json!({ "required": ["operator"], "properties": { "operator": { "enum": operators } } });
+        json!({ "if": is_one, "then": then })
+    };
     let rules = json!([
         of(
             ["In", "NotIn"],

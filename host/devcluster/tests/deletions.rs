@@ -154,7 +154,10 @@ async fn an_eviction_makes_two_changes_and_a_dry_run_none() {
     bound["spec"]["nodeName"] = json!("node-0");
     let (_, made) = client.post(PODS, bound).await;
     let mut watch = client.watch(&format!("{PODS}?watch=1&resourceVersion={}", revision(&made))).await;
-    let eviction = |options: Value| json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}, "deleteOptions": options});
+    let eviction = |options: Value| {
+        let metadata = json!({"name": "a"});
+        json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options})
+    };
     let path = format!("{PODS}/a/eviction");
     assert_eq!(client.post(&path, eviction(json!({"dryRun": ["All"]}))).await.0, 201);
     let held = json!({"preconditions": {"resourceVersion": made["metadata"]["resourceVersion"]}});

@@ -316,13 +316,17 @@ fn a_missing_path_and_a_huge_file_are_errors() {
 
 proptest! {
     #[test]
-    fn arbitrary_bytes_are_an_error_or_a_plugin_but_never_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_are_an_error_or_a_plugin_but_never_a_panic(
+        bytes in proptest::collection::vec(any::<u8>(), 0..300),
+    ) {
         let text = String::from_utf8_lossy(&bytes);
         parse(Path::new("a.yaml"), None, &text, &mut Vec::new(), &mut Vec::new());
     }
 
     #[test]
-    fn an_edited_example_is_an_error_or_a_plugin_but_never_a_panic(at in 0..WHOLE.len(), cut in 0..40_usize, insert in "[-a-z0-9:{}\\[\\]*&!|>'\"# \n]{0,8}") {
+    fn an_edited_example_is_an_error_or_a_plugin_but_never_a_panic(
+        at in 0..WHOLE.len(), cut in 0..40_usize, insert in "[-a-z0-9:{}\\[\\]*&!|>'\"# \n]{0,8}",
+    ) {
         let end = (at + cut).min(WHOLE.len());
         let text = format!("{}{insert}{}", &WHOLE[..at], &WHOLE[end..]);
         parse(Path::new("a.yaml"), None, &text, &mut Vec::new(), &mut Vec::new());

@@ -188,7 +188,8 @@ mod tests {
             false,
         ));
         tracing::subscriber::with_default(subscriber, || {
-            let run = tracing::error_span!(target: RUN_TARGET, "reconcile", plugin = "shop/hello", pod = "cart-0", attempt = 2);
+            let plugin = "shop/hello";
+            let run = tracing::error_span!(target: RUN_TARGET, "reconcile", plugin, pod = "cart-0", attempt = 2);
             run.in_scope(|| {
                 tracing::debug!("ran");
                 tracing::warn!(reason = "retry", "run failed");

@@ -141,7 +141,8 @@ fn queries() -> Vec<Vec<u8>> {
 
 fn selectors() -> Vec<Vec<u8>> {
     let all = json!({"matchLabels": {"app": "cart", "shop.example/tier": ""}, "matchExpressions": [
-        {"key": "app", "operator": "In", "values": ["cart", "web"]}, {"key": "tier", "operator": "NotIn", "values": ["a"]},
+        {"key": "app", "operator": "In", "values": ["cart", "web"]},
+        {"key": "tier", "operator": "NotIn", "values": ["a"]},
         {"key": "track", "operator": "Exists"}, {"key": "canary", "operator": "DoesNotExist"},
     ]});
     let file = "apiVersion: podium.dev/v1alpha1\nkind: ReconcilePlugin\nmetadata: {name: a, namespace: shop}\nspec:\n  \

@@ -57,7 +57,9 @@ mod tests {
             json!({
                 "name": "app", "ready": true, "started": true, "restartCount": 1, "image": "image", "imageID": "id",
                 "containerID": "containerd://id", "state": state,
-                "lastState": {"terminated": {"exitCode": 1, "reason": "Error", "message": "text", "startedAt": time, "finishedAt": time}},
+                "lastState": {"terminated": {
+                    "exitCode": 1, "reason": "Error", "message": "text", "startedAt": time, "finishedAt": time,
+                }},
             })
         };
         json!({
@@ -66,13 +68,18 @@ mod tests {
                 "namespace": "shop", "name": "web", "generateName": "web-", "uid": "u", "resourceVersion": "5",
                 "generation": 1, "creationTimestamp": time, "deletionTimestamp": time, "deletionGracePeriodSeconds": 1,
                 "labels": {"a": "b"}, "annotations": {"a": "b", "status": "c"}, "finalizers": ["a", "b"],
-                "ownerReferences": [{"apiVersion": "v1", "kind": "K", "name": "n", "uid": "u", "controller": true, "blockOwnerDeletion": true}],
+                "ownerReferences": [{
+                    "apiVersion": "v1", "kind": "K", "name": "n", "uid": "u", "controller": true,
+                    "blockOwnerDeletion": true,
+                }],
             },
             "spec": {
                 "nodeName": "node", "serviceAccountName": "a", "restartPolicy": "Always", "schedulerName": "s",
                 "priority": 1, "priorityClassName": "p", "hostNetwork": true, "terminationGracePeriodSeconds": 1,
                 "activeDeadlineSeconds": 1, "runtimeClassName": "r", "nodeSelector": {"a": "b"},
-                "tolerations": [{"key": "k", "operator": "Exists", "value": "v", "effect": "NoExecute", "tolerationSeconds": 1}],
+                "tolerations": [
+                    {"key": "k", "operator": "Exists", "value": "v", "effect": "NoExecute", "tolerationSeconds": 1},
+                ],
                 "schedulingGates": [{"name": "g"}],
                 "volumes": [{"name": "v", "configMap": {"name": "c"}}, {"odd": "text", "name": "v"}],
                 "initContainers": [container], "containers": [container, container], "ephemeralContainers": [container],
@@ -80,14 +87,17 @@ mod tests {
             },
             "status": {
                 "phase": "Running", "reason": "r", "message": "m", "qosClass": "Burstable", "hostIP": "h", "podIP": "p",
-                "podIPs": [{"ip": "i"}, {"ip": "j"}], "hostIPs": [{"ip": "i"}], "startTime": time, "nominatedNodeName": "n",
+                "podIPs": [{"ip": "i"}, {"ip": "j"}], "hostIPs": [{"ip": "i"}], "startTime": time,
+                "nominatedNodeName": "n",
                 "conditions": [
                     {"type": "Ready", "status": "True", "reason": "r", "message": "m", "lastTransitionTime": time},
                     {"type": "Other", "status": "odd", "later": {"status": "True"}},
                 ],
                 "initContainerStatuses": [status(json!({"waiting": {"reason": "r", "message": "m"}}))],
                 "containerStatuses": [status(json!({"running": {"startedAt": time}})), status(json!({}))],
-                "ephemeralContainerStatuses": [status(json!({"terminated": {"exitCode": 0, "startedAt": time, "finishedAt": time}}))],
+                "ephemeralContainerStatuses": [
+                    status(json!({"terminated": {"exitCode": 0, "startedAt": time, "finishedAt": time}})),
+                ],
             },
         })
     }

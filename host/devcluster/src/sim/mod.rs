@@ -331,18 +331,27 @@ pub(crate) fn node(index: usize, now: &str) -> Value {
         "status": {
             "capacity": capacity, "allocatable": capacity,
             "addresses": [
-                {"type": "InternalIP", "address": format!("10.{}.{}.{}", index >> 16 & 127, index >> 8 & 255, index & 255)},
+                {
+                    "type": "InternalIP",
+                    "address": format!("10.{}.{}.{}", index >> 16 & 127, index >> 8 & 255, index & 255),
+                },
                 {"type": "Hostname", "address": name},
             ],
             "conditions": [
-                condition("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+                condition(
+                    "MemoryPressure",
+                    "False",
+                    "KubeletHasSufficientMemory",
+                    "kubelet has sufficient memory available",
+                ),
                 condition("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
                 condition("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
                 condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
             ],
             "nodeInfo": {
                 "architecture": "amd64", "operatingSystem": "linux", "kubeletVersion": "v1.36.3",
-                "kubeProxyVersion": "", "containerRuntimeVersion": "podium://devcluster", "osImage": "Podium devcluster",
+                "kubeProxyVersion": "", "containerRuntimeVersion": "podium://devcluster",
+                "osImage": "Podium devcluster",
                 "kernelVersion": "simulated", "bootID": "", "machineID": "", "systemUUID": "",
             },
         },

@@ -195,9 +195,8 @@ pub(super) mod tests {
         let start = Instant::now();
         let mut memories = Memories::new(start);
         for note in 0..10 {
-            assert!(
-                matches!(done(&mut memories, &event(&note.to_string()), start), Step::Create { note, .. } if note.len() == 1)
-            );
+            let step = done(&mut memories, &event(&note.to_string()), start);
+            assert!(matches!(step, Step::Create { note, .. } if note.len() == 1));
         }
         let Step::Create { note, .. } = done(&mut memories, &event("10"), start) else { panic!("not created") };
         assert_eq!(note, "(combined from similar events): 10");

@@ -248,7 +248,9 @@ proptest! {
     /// Sending the writes one by one and as planned must lead to the same labels and finalizers, and every write must
     /// be reported once.
     #[test]
-    fn a_plan_does_what_its_writes_would_do_one_by_one(steps in proptest::collection::vec((0..5_u8, 0..3_usize, 0..2_u8), 0..12)) {
+    fn a_plan_does_what_its_writes_would_do_one_by_one(
+        steps in proptest::collection::vec((0..5_u8, 0..3_usize, 0..2_u8), 0..12),
+    ) {
         let view = cached(|_| ());
         let names = ["a", "b", "c"];
         let actions = steps.iter().map(|(verb, name, value)| match verb {

@@ -127,7 +127,10 @@ pub(crate) async fn custom(x: &mut Exchange) -> Result<()> {
     let all = x.group_path("suite.podium.dev/v1", "widgets");
     x.eventually("it is served", 200, Call::get(&*all)).await?;
     let one = format!("{all}/a");
-    let named = |name: &str, spec: Value| json!({ "apiVersion": "suite.podium.dev/v1", "kind": "Widget", "metadata": { "name": name }, "spec": spec });
+    let named = |name: &str, spec: Value| {
+        let metadata = json!({ "name": name });
+        json!({ "apiVersion": "suite.podium.dev/v1", "kind": "Widget", "metadata": metadata, "spec": spec })
+    };
     let widget = |spec: Value| named("a", spec);
     x.step("a value against the schema", Call::post(&*all, named("b", json!({ "size": 0 })))).await?;
     x.step("a missing field", Call::post(&*all, named("c", json!({})))).await?;

@@ -67,7 +67,11 @@ pub(crate) async fn finalizers(x: &mut Exchange) -> Result<()> {
         ),
         (
             "add and remove in one patch",
-            json!({ "metadata": { "uid": uid, "finalizers": ["shop.example/three"], "$deleteFromPrimitiveList/finalizers": ["shop.example/two"] } }),
+            json!({ "metadata": {
+                "uid": uid,
+                "finalizers": ["shop.example/three"],
+                "$deleteFromPrimitiveList/finalizers": ["shop.example/two"],
+            } }),
         ),
         ("a bad name", json!({ "metadata": { "uid": uid, "finalizers": ["no domain"] } })),
         ("a name without a domain", json!({ "metadata": { "uid": uid, "finalizers": ["unqualified"] } })),
@@ -79,7 +83,8 @@ pub(crate) async fn finalizers(x: &mut Exchange) -> Result<()> {
     x.step("add one while terminating", Call::patch(STRATEGIC, &*path, patch)).await?;
     let patch = json!({ "metadata": { "uid": uid, "labels": { "still": "there" } } });
     x.step("label it while terminating", Call::patch(STRATEGIC, &*path, patch)).await?;
-    let patch = json!({ "metadata": { "uid": uid, "$deleteFromPrimitiveList/finalizers": ["shop.example/three", "unqualified"] } });
+    let removed = ["shop.example/three", "unqualified"];
+    let patch = json!({ "metadata": { "uid": uid, "$deleteFromPrimitiveList/finalizers": removed } });
     x.step("remove what is left", Call::patch(STRATEGIC, &*path, patch)).await?;
     x.step("it is gone", Call::get(x.path("pods/a"))).await.map(drop)
 }
@@ -121,7 +126,10 @@ pub(crate) async fn status(x: &mut Exchange) -> Result<()> {
 pub(crate) async fn preconditions(x: &mut Exchange) -> Result<()> {
     let (made, path) = make(x).await?;
     let (uid, old) = (uid(&made), revision(&made));
-    let label = |uid: &str, revision: Option<&str>, value: &str| json!({ "metadata": { "uid": uid, "resourceVersion": revision, "labels": { "k": value } } });
+    let label = |uid: &str, revision: Option<&str>, value: &str| {
+        let labels = json!({ "k": value });
+        json!({ "metadata": { "uid": uid, "resourceVersion": revision, "labels": labels } })
+    };
     x.step("another uid", Call::patch(STRATEGIC, &*path, label(OTHER_UID, None, "1"))).await?;
     x.step("the right revision", Call::patch(STRATEGIC, &*path, label(&uid, Some(&old), "2"))).await?;
     x.step("an old revision", Call::patch(STRATEGIC, &*path, label(&uid, Some(&old), "3"))).await?;
@@ -130,7 +138,10 @@ pub(crate) async fn preconditions(x: &mut Exchange) -> Result<()> {
     x.step("a revision that is none", Call::patch(STRATEGIC, &*path, label(&uid, Some("abc"), "5"))).await?;
     x.step("not there: a patch never creates", Call::patch(STRATEGIC, x.path("pods/none"), label(&uid, None, "6")))
         .await?;
-    let precondition = |uid: &str, revision: Option<&str>| json!({ "preconditions": { "uid": uid, "resourceVersion": revision }, "gracePeriodSeconds": 0 });
+    let precondition = |uid: &str, revision: Option<&str>| {
+        let preconditions = json!({ "uid": uid, "resourceVersion": revision });
+        json!({ "preconditions": preconditions, "gracePeriodSeconds": 0 })
+    };
     x.step("delete another uid", Call::delete(x.path("pods/a"), precondition(OTHER_UID, None))).await?;
     x.step("delete an old revision", Call::delete(x.path("pods/a"), precondition(&uid, Some(&old)))).await?;
     x.step("nothing but one label changed", Call::get(x.path("pods/a"))).await?;

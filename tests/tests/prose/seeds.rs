@@ -1,0 +1,163 @@
+//! The rules against themselves: for each rule a text that it refuses, and texts that it does not.
+
+use std::path::Path;
+
+use crate::{
+    columns::long_lines,
+    verdict,
+    words::{BEGINNINGS, REPLACED, SUBJECTS, places},
+};
+
+/// Returns the places in a file of this name: line and word.
+fn of(name: &str, text: &str) -> Vec<(usize, String)> {
+    places(Path::new(name), text)
+}
+
+fn place(line: usize, what: &str) -> Vec<(usize, String)> {
+    vec![(line, what.to_owned())]
+}
+
+#[test]
+fn each_phrase_is_refused_in_every_kind_of_text() {
+    for (words, _) in REPLACED {
+        let seeds = [
+            ("a.rs", format!("/// The key {words} x.\nfn f() {{}}\n")),
+            ("a.rs", format!("//! The key {words} x.\n")),
+            ("a.rs", format!("/** The key {words} x. */\nfn f() {{}}\n")),
+            ("a.rs", format!("#[doc = \"The key {words} x.\"]\nfn f() {{}}\n")),
+            ("a.rs", format!("fn f() {{ tracing::warn!(a, \"the key {words} {{a}}\"); }}\n")),
+            ("a.rs", format!("fn f() {{ info!(\"the key {words} x\"); }}\n")),
+            ("a.rs", format!("enum E {{ #[error(\"the key {words} x\")] A }}\n")),
+            ("a.rs", format!("struct A {{ #[arg(long, help = \"the key {words} x\")] a: u8 }}\n")),
+            ("a.rs", format!("#[command(after_help = \"the key {words} x\")] struct A;\n")),
+            ("a.rs", format!("fn f() {{ registry.register(\"a\", \"the key {words} x\", a); }}\n")),
+            ("a.rs", format!("fn f() {{ g().context(\"the key {words} x\")?; bail!(\"a\"); }}\n")),
+            ("lib.rs.txt", format!("//! The key {words} x.\n")),
+            ("a.md", format!("The key {words} x.\n")),
+            ("a.wit", format!("/// The key {words} x.\n")),
+            ("a.wit", format!("// The key {words} x.\n")),
+            ("a.py", format!("a = 1  # the key {words} x\n")),
+            ("a.py", format!("\"\"\"The key {words} x.\"\"\"\n")),
+            ("a.toml", format!("# The key {words} x.\n")),
+            ("a.yaml", format!("a: b # the key {words} x\n")),
+            ("a.sh", format!("# The key {words} x.\n")),
+            ("justfile", format!("# The key {words} x\n")),
+        ];
+        for (name, text) in seeds {
+            assert_eq!(of(name, &text), place(1, words), "{name}: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_phrase_over_two_lines_is_refused_where_it_begins() {
+    assert_eq!(of("a.rs", "/// The state, and what\n/// is kept of it.\nfn f() {}\n"), place(1, "what is"));
+    assert_eq!(of("a.rs", "/// The keys\n/// but\n/// for one.\nfn f() {}\n"), place(2, "but for"));
+    assert_eq!(of("a.md", "The keys\nbut\nfor one.\n"), place(2, "but for"));
+    assert_eq!(of("a.toml", "a = 1\n# The keys but\n# for one.\n"), place(2, "but for"));
+    assert_eq!(of("a.md", "The keys but\n\nfor one, and what\n- is kept.\n"), []);
+}
+
+#[test]
+fn each_beginning_of_a_doc_comment_is_refused() {
+    for word in BEGINNINGS {
+        let text = format!("{word} x y.");
+        let expected = place(1, &format!("{word} ..."));
+        let found = |text: String| {
+            let found = of("a.rs", &text).into_iter().filter(|(_, what)| what.ends_with(" ..."));
+            found.collect::<Vec<_>>()
+        };
+        assert_eq!(found(format!("/// {text}\nfn f() {{}}\n")), expected);
+        assert_eq!(found(format!("//! {text}\n")), expected);
+        assert_eq!(found(format!("/** {text} */\nfn f() {{}}\n")), expected);
+        assert_eq!(found(format!("#[doc = \"{text}\"]\nfn f() {{}}\n")), expected);
+        assert_eq!(found(format!("struct A {{\n    /// A key.\n    a: u8,\n    /// {text}\n    b: u8,\n}}\n"))[0].0, 4);
+        // Behind other words it is no beginning.
+        assert_eq!(found(format!("/// It has \"{text}\"\nfn f() {{}}\n")), []);
+    }
+}
+
+#[test]
+fn each_vague_subject_of_a_sentence_is_refused() {
+    for word in SUBJECTS {
+        let expected = |line| place(line, &format!("{word} ..."));
+        assert_eq!(of("a.md", &format!("{word} runs once.\n")), expected(1));
+        assert_eq!(of("a.md", &format!("A key.\nIt is: {word} runs once.\n")), expected(2));
+        assert_eq!(of("a.md", &format!("- **{word} runs once.** A key.\n")), expected(1));
+        assert_eq!(of("a.rs", &format!("/// A key. {word} runs once.\nfn f() {{}}\n")), expected(1));
+        assert_eq!(of("a.toml", &format!("# {word} runs once.\n")), expected(1));
+        assert_eq!(of("a.md", &format!("# {word} runs once\n\nA key. {word} runs?\n")), []);
+    }
+}
+
+#[test]
+fn code_names_and_quotes_are_not_read() {
+    for text in [
+        "fn gives() {}\n/// Returns one.\n// gives\n//! ```\n//! gives\n//! ```\n",
+        "/// Forgives; `gives`; `it is\n/// what is`; somewhat isolated; stand-alone.\nfn f() {}\n",
+        "fn f() { g(\"gives\"); assert!(a, \"gives\"); tracing::info!(a = gives, \"one {gives}\"); }\n",
+        "/// The cache has room for one, no room, and makes room.\nfn f() {}\n",
+    ] {
+        assert_eq!(of("a.rs", text), []);
+    }
+    assert_eq!(of("a.md", "```\ngives\n```\n~~~\ngives\n~~~\n"), []);
+    assert_eq!(of("a.toml", "a = \"gives\"\n"), []);
+    assert_eq!(of("a.py", "a = \"gives\"\n"), []);
+}
+
+#[test]
+fn a_fence_without_an_end_is_refused_and_hides_nothing() {
+    let fence = |line| (line, "a code fence without an end".to_owned());
+    let gives = |line| (line, "gives".to_owned());
+    assert_eq!(of("a.md", "A key.\n```\nIt gives one.\n"), [fence(2), gives(3)]);
+    assert_eq!(of("a.md", "```\na\n```\nIt gives one.\n```\nIt gives two.\n"), [gives(4), fence(5), gives(6)]);
+    let rust = "/// A key.\n///\n/// ```\n/// It gives one.\nfn f() {}\n\n/// It gives two.\nfn g() {}\n";
+    assert_eq!(of("a.rs", rust), [fence(3), gives(4), gives(7)]);
+    // Nor does a backtick without a second one.
+    assert_eq!(of("a.md", "A `b` key ` gives one.\n"), [gives(1)]);
+}
+
+#[test]
+fn an_area_without_places_refuses_the_first_one() {
+    let found = |number: usize| vec!["a.rs:1: gives".to_owned(); number];
+    assert!(verdict("docs", 0, &found(1)).is_some_and(|wrong| wrong.contains("a.rs:1: gives")));
+    assert!(verdict("docs", 2, &found(1)).is_some_and(|wrong| wrong.contains("lower its number")));
+    assert_eq!(verdict("docs", 1, &found(1)), None);
+}
+
+#[test]
+fn a_line_of_121_columns_is_too_long() {
+    let line = |start: &str, columns: usize, end: &str| {
+        format!("{start}{}{end}\n", "x".repeat(columns - start.len() - end.len()))
+    };
+    let both = |start: &str, end: &str| line(start, 120, end) + &line(start, 121, end);
+    let of = |name: &str, text: String| long_lines(Path::new(name), &text);
+    assert_eq!(of("a.rs", both("// ", "")), [2]);
+    assert_eq!(of("a.rs", both("/// ", "")), [2]);
+    assert_eq!(of("a.rs", both("const A: u8 = ", ";")), [2]);
+    assert_eq!(of("a.rs", both("m! { ", " }")), [2]);
+    assert_eq!(of("a.toml", both("a = \"", "\"")), [2]);
+    assert_eq!(of("a.wit", both("  f: func(", ");")), [2]);
+    assert_eq!(of("a.py", both("a = ", "")), [2]);
+    assert_eq!(of("a.sh", both("echo ", "")), [2]);
+    assert_eq!(of("justfile", both("    echo ", "")), [2]);
+    assert_eq!(of("a.yaml", both("# ", "")), [2]);
+    assert_eq!(of("CHANGELOG.md", both("- ", "")), [2]);
+    // Umlauts are one column each.
+    assert_eq!(of("a.rs", format!("// {}\n", "ü".repeat(117))), []);
+}
+
+#[test]
+fn texts_tables_and_markdown_may_be_longer() {
+    let long = "x".repeat(121);
+    let of = |name: &str, text: String| long_lines(Path::new(name), &text);
+    assert_eq!(of("docs/a.md", long.clone()), []);
+    assert_eq!(of("a.rs", format!("const A: &str = \"{long}\";\n")), []);
+    assert_eq!(of("a.rs", format!("const A: &str = r#\"\n{long}\n\"#;\n")), []);
+    assert_eq!(of("a.rs", format!("//! | a | {long} |\n")), []);
+    assert_eq!(of("a.yaml", format!("a: {long}\n")), []);
+    // A short text is no reason, nor is a long one that is not at the end.
+    let short = format!("const A: [&str; 9] = [{}];\n", "\"0123456789\", ".repeat(9));
+    assert_eq!(of("a.rs", short), [1]);
+    assert_eq!(of("a.rs", format!("m! {{ \"{}\" {} }}\n", "x".repeat(60), "y".repeat(60))), [1]);
+}

@@ -1,0 +1,107 @@
+//! The words that the rules of prose replace, and the places in a file that have them.
+
+use std::path::Path;
+
+use crate::texts::{self, Kind, Paragraph};
+
+/// Words and phrases, in lower case, and what to write instead. They are refused everywhere in a text, also where a
+/// line ends inside them.
+pub(crate) const REPLACED: &[(&str, &str)] = &[
+    ("gives", "returns"),
+    ("tells", "reports"),
+    ("told", "reported, notified"),
+    ("hears", "receives"),
+    ("anew", "again"),
+    ("but for", "except"),
+    ("what is", "a term of the glossary as the subject"),
+    ("who waits", "a term of the glossary as the subject"),
+    ("nobody", "no caller, no reader, ..."),
+    ("none where", "`None` if"),
+    ("stands in", "is in"),
+    ("alone", "only"),
+    ("became of", "the result, the state"),
+    ("cut away", "removed, pruned"),
+    ("room", "module; space, except in the phrases of SPACE"),
+    ("rooms", "modules"),
+    ("door", "module, entry point"),
+    ("doors", "modules, entry points"),
+];
+/// Phrases in which `room` is space.
+const SPACE: &[&str] = &["room for", "no room", "makes room", "make room"];
+/// Words that must not be the subject of a sentence. Questions and headings may begin with them.
+pub(crate) const SUBJECTS: &[&str] = &["What", "Who"];
+/// Words that must not begin a doc comment: verbs that say nothing, and fragments without a subject.
+pub(crate) const BEGINNINGS: &[&str] =
+    &["What", "Who", "Takes", "Goes", "Says", "Lets", "Puts", "Asks", "Holds", "Looks", "Gives", "Tells", "Of"];
+
+/// The places in one file where the rules replace something: line and word.
+pub(crate) fn places(path: &Path, text: &str) -> Vec<(usize, String)> {
+    let (paragraphs, unclosed) = texts::read(path, text);
+    let mut found: Vec<_> = paragraphs.iter().flat_map(of_paragraph).collect();
+    found.extend(unclosed.into_iter().map(|line| (line, "a code fence without an end".to_owned())));
+    found.sort();
+    found
+}
+
+/// Returns the text of a paragraph in one line, with `_` for text between backticks: output, or names of something
+/// else.
+fn joined(paragraph: &Paragraph) -> String {
+    let lines: Vec<&str> = paragraph.lines.iter().map(|(_, line)| line.as_str()).collect();
+    let text = lines.join(" ");
+    let parts: Vec<&str> = text.split('`').collect();
+    let shown = |(at, part): (usize, &&str)| {
+        if at % 2 == 1 && at + 1 < parts.len() { "_".repeat(part.len()) } else { (*part).to_owned() }
+    };
+    parts.iter().enumerate().map(shown).collect::<Vec<_>>().join(" ")
+}
+
+fn of_paragraph(paragraph: &Paragraph) -> Vec<(usize, String)> {
+    let text = joined(paragraph);
+    let mut lower = text.to_ascii_lowercase();
+    for phrase in SPACE {
+        lower = lower.replace(phrase, &"_".repeat(phrase.len()));
+    }
+    let line = |offset: usize| {
+        let mut end = 0;
+        let of = paragraph.lines.iter().find(|(_, line)| {
+            end += line.len() + 1;
+            offset < end
+        });
+        of.map_or(0, |(number, _)| *number)
+    };
+    let mut found = Vec::new();
+    for (words, _) in REPLACED {
+        let at = lower.match_indices(words).map(|(at, _)| at);
+        let whole =
+            at.filter(|at| !lower[..*at].ends_with(is_of_word) && !lower[at + words.len()..].starts_with(is_of_word));
+        found.extend(whole.map(|at| (line(at), (*words).to_owned())));
+    }
+    let begins = |text: &str, word: &str| text.strip_prefix(word).is_some_and(|rest| !rest.starts_with(is_of_word));
+    let is_doc = paragraph.kind == Kind::Doc;
+    found.extend(
+        BEGINNINGS.iter().filter(|word| is_doc && begins(&text, word)).map(|word| (line(0), format!("{word} ..."))),
+    );
+    for start in
+        sentences(&text).into_iter().filter(|start| paragraph.kind != Kind::Heading && !(is_doc && *start == 0))
+    {
+        let sentence = &text[start..];
+        let end = sentence.find(['.', '?', '!']).map(|at| &sentence[at..]);
+        let is_question = end.is_some_and(|end| end.starts_with('?'));
+        let subjects = SUBJECTS.iter().filter(|word| begins(sentence, word) && !is_question);
+        found.extend(subjects.map(|word| (line(start), format!("{word} ..."))));
+    }
+    found
+}
+
+fn is_of_word(character: char) -> bool {
+    character.is_alphanumeric() || ['\'', '-', '_'].contains(&character)
+}
+
+/// Returns where the sentences of a text begin.
+fn sentences(text: &str) -> Vec<usize> {
+    let ends = [". ", "? ", "! ", ".) ", ": "];
+    let mut starts = vec![0];
+    starts.extend(ends.iter().flat_map(|end| text.match_indices(end).map(|(at, _)| at + end.len())));
+    // Emphasis before the first word.
+    starts.into_iter().map(|at| at + text[at..].len() - text[at..].trim_start_matches(['*', ' ', '(']).len()).collect()
+}
