@@ -241,9 +241,10 @@ impl Loader {
                 let attempts = attempts.saturating_add(1);
                 if failure.is_passing() {
                     let seconds = RETRIES.doubled(attempts).as_secs();
-                    tracing::warn!(plugin = %spec.id, attempts, "plugin not loaded, next attempt in {seconds} s: {failure}");
+                    let error = failure.to_string();
+                    tracing::warn!(plugin = %spec.id, attempts, seconds, error, "plugin not loaded, to be retried");
                 } else {
-                    tracing::error!(plugin = %spec.id, attempts, "plugin not loaded: {failure}");
+                    tracing::error!(plugin = %spec.id, attempts, error = failure.to_string(), "plugin not loaded");
                 }
                 self.failed(spec, attempts, number, &failure).await;
             }

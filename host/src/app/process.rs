@@ -134,7 +134,12 @@ pub struct Flags {
     /// MiB of memory that all runs may use together, as their plugins' memoryMiB declares, of which the plugins of one
     /// namespace get at most half. A run starts when its memory is free [default: half of the container's memory limit,
     /// but at least 64; without a limit 1024]
-    #[arg(long, env = "PODIUM_RUN_MEMORY_MIB", value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1_048_576))]
+    #[arg(
+        long,
+        env = "PODIUM_RUN_MEMORY_MIB",
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(2..=1_048_576)
+    )]
     run_memory_mib: Option<u32>,
     /// Exit with code 2 if any plugin cannot be loaded, instead of continuing with the others
     #[arg(long, env = "PODIUM_STRICT")]

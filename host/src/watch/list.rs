@@ -232,7 +232,8 @@ impl Watch {
                     }
                     Err(Failed::Api(error)) if !whole && may_be_of_size(&error) => {
                         let again = self.pages.failed();
-                        tracing::info!(%error, limit = self.pages.get(), "page of a list failed; reducing the page size");
+                        let limit = self.pages.get();
+                        tracing::info!(%error, limit, "page of a list failed; reducing the page size");
                         if again {
                             continue;
                         }

@@ -50,6 +50,20 @@ pub(crate) struct Mentions {
     pub(crate) refused: Vec<(usize, &'static str)>,
 }
 
+impl Mentions {
+    /// Adds those of another module of the same name: for another system, only one of the two is compiled.
+    pub(crate) fn extend(&mut self, other: Self) {
+        let Self { mentions, names, defined, globs, refused } = other;
+        self.mentions.extend(mentions);
+        for (name, paths) in names {
+            self.names.entry(name).or_default().extend(paths);
+        }
+        self.defined.extend(defined);
+        self.globs.extend(globs);
+        self.refused.extend(refused);
+    }
+}
+
 /// Returns what the items of a module mention, without those that are compiled only for tests; and all modules that it
 /// declares.
 pub(crate) fn of(attributes: &[Attribute], items: &[Item]) -> (Mentions, Vec<ItemMod>) {

@@ -120,6 +120,7 @@ const RED: &[(&str, &str, &str)] = &[
     (LIB, "fn z() { std::thread::spawn(y); }", "tasks"),
     (LIB, "mod z { use crate::writeback::apply; }", "z is not in the table"),
     (LIB, "macro_rules! z { () => { $crate::writeback::z() } }", WRITEBACK),
+    (LIVE, "#[cfg(unix)] mod z { use crate::writeback::apply; } #[cfg(not(unix))] mod z {}", WRITEBACK),
 ];
 
 /// Lines that must not be refused.

@@ -79,6 +79,7 @@ impl Tree {
         let of_file = self.modules.iter().filter(|(_, module)| module.file == Path::new(file));
         let place = of_file.map(|(place, _)| place).min_by_key(|place| place.names.len()).unwrap().clone();
         let parsed = syn::parse_file(text).unwrap();
+        tree.modules.retain(|_, module| module.file != Path::new(file));
         tree.unit(&Unit { place, file: Path::new(file), folder: PathBuf::new() }, &parsed.attrs, &parsed.items, false);
         tree
     }
@@ -115,7 +116,8 @@ impl Tree {
         if !for_tests {
             let file = unit.file.display();
             self.refused.extend(mentions.refused.iter().map(|(line, what)| format!("{file}:{line}: {what}")));
-            self.modules.insert(unit.place.clone(), Module { file: unit.file.to_owned(), mentions });
+            let empty = || Module { file: unit.file.to_owned(), mentions: Mentions::default() };
+            self.modules.entry(unit.place.clone()).or_insert_with(empty).mentions.extend(mentions);
         }
     }
 

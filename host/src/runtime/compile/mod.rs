@@ -234,7 +234,8 @@ impl Compiler {
                 }
                 Err(error) => {
                     let error = text::line(&format!("{error:#}"));
-                    tracing::warn!(file = %text::path(file), error, "cached code cannot be used; removed, compiling again");
+                    let file = text::path(file);
+                    tracing::warn!(%file, error, "cached code cannot be used; removed, compiling again");
                     cache.remove(digest);
                 }
             }
