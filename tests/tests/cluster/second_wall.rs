@@ -126,10 +126,10 @@ async fn pods_status_is_no_way_around_the_right_to_patch_pods_and_network_plugin
     namespace(&client, "walled").await?;
     account(&client, "walled", "plugin").await?;
     account(&client, "kube-system", "calico-cni-plugin").await?;
-    // As Calico's ClusterRole has it.
+    // As Calico's ClusterRole has it, and what kubectl reads before it patches a subresource.
     let rules = json!([
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
-        {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
+        {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["get", "patch"]},
     ]);
     create(&client, &format!("{RBAC}/clusterroles"), role("ClusterRole", "status-only", &rules)).await?;
     for (name, space) in [("plugin", "walled"), ("calico-cni-plugin", "kube-system")] {
