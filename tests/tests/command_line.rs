@@ -167,8 +167,8 @@ async fn a_file_that_is_not_there_and_a_folder_without_configurations_are_one_er
     fixture.write("registrar.yaml", &registrar(""));
     let nowhere = ["--plugins", "registrar.yaml", "--kubeconfig", "nowhere"];
     for (ended, named) in [
-        (fixture.run_with_plugins(&["nowhere.yaml"]).await, "nowhere.yaml: cannot be read"),
-        (fixture.run_with_plugins(&["empty"]).await, "empty: no plugin configuration"),
+        (fixture.run_with_plugins(&["nowhere.yaml"]).await, r#"nowhere.yaml error="cannot be read"#),
+        (fixture.run_with_plugins(&["empty"]).await, r#"no plugin configuration found plugins="empty""#),
         (fixture.run(&nowhere).await, "--kubeconfig nowhere"),
     ] {
         assert_eq!(ended.code, Some(2), "{}", ended.stderr);
@@ -186,10 +186,7 @@ async fn a_missing_component_is_loaded_later_and_is_exit_code_2_with_strict() {
     let ended = fixture.run_with_plugins(&["late.yaml", "--strict"]).await;
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     let [error] = ended.errors()[..] else { unreachable!("{}", ended.stderr) };
-    assert!(
-        error.contains("late.yaml: plugin registrar: spec.source.file: ") && error.contains("late.wasm"),
-        "{error}"
-    );
+    assert!(error.contains("late.yaml plugin=registrar ") && error.contains("spec.source.file: late.wasm"), "{error}");
 
     let host = fixture.spawn(&["late.yaml"], &[]).await;
     embedded::create_pod(&fixture.cluster, "cart-0", "cart").unwrap();
@@ -273,9 +270,7 @@ async fn a_plugin_that_may_write_pruned_annotations_is_named_once_for_each() {
         let ended = fixture.run(&[&nowhere[..], &[keys]].concat()).await;
         let warnings: Vec<_> = ended.stderr.lines().filter(|line| line.contains(" WARN ")).collect();
         assert_eq!(warnings.len(), warned, "{}", ended.stderr);
-        assert!(
-            warnings.iter().all(|line| line.contains("plugin registrar: may write the annotation guests.example/"))
-        );
+        assert!(warnings.iter().all(|line| line.contains(r#"plugin=registrar annotation="guests.example/"#)));
     }
 }
 
@@ -345,7 +340,7 @@ async fn a_plugin_beyond_the_policy_is_refused_and_the_others_run() {
     let [greedy, excluded] = ended.errors()[..] else { unreachable!("{}", ended.stderr) };
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     let named = [
-        "greedy.yaml: plugin greedy: the policy does not permit it: spec.limits.writes is 21",
+        r#"greedy.yaml plugin=greedy retry=false error="the policy does not permit it: spec.limits.writes is 21"#,
         "plugins of the cluster may have at most 20",
         &format!("({policy}: spec.defaults.limits.writes); set it to at most 20"),
     ];
@@ -374,9 +369,19 @@ async fn a_policy_that_cannot_be_used_ends_the_host_with_all_its_mistakes_and_ex
     fixture.write("registrar.yaml", &registrar(""));
     fixture.write("broken.yaml", &POLICY.replace("writes: 20", "writes: many, reads: 1").replace("true", "yes please"));
     for (file, mistakes) in [
-        ("nowhere.yaml", &["--policy nowhere.yaml: cannot be read: "][..]),
-        ("registrar.yaml", &["metadata: is not a known field", "kind: must be Policy"]),
-        ("broken.yaml", &["limits.reads: is not", "limits.writes: must be a whole", "shop.excluded: must be true or"]),
+        ("nowhere.yaml", &[r#"flag="--policy" file=nowhere.yaml error="cannot be read: "#][..]),
+        (
+            "registrar.yaml",
+            &[r#"field="metadata" error="is not a known field"#, r#"field="kind" error="must be Policy"#],
+        ),
+        (
+            "broken.yaml",
+            &[
+                r#"limits.reads" error="is not"#,
+                r#"writes" error="must be a whole"#,
+                r#"excluded" error="must be true or"#,
+            ],
+        ),
     ] {
         let ended = fixture.run_with_plugins(&["registrar.yaml", "--policy", file]).await;
         let errors = ended.errors();

@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{
     admin::{self, Bound, ListenAddress},
-    config,
+    config::{self, ConfigError},
     runtime::{Compilation, Program},
     telemetry::{Dropped, LogFormat, init_logs},
 };
@@ -217,24 +217,21 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
         Ok(read) => read,
         Err(exit) => return Ok(exit),
     };
-    for warning in &warnings {
-        tracing::warn!("{warning}");
+    for ConfigError { file, line, field, message } in &warnings {
+        let (file, field, warning) = (text::path(file), name(field), text::line(message));
+        tracing::warn!(%file, line, field, warning, "configuration accepted with a warning");
     }
-    for error in &errors {
-        tracing::error!("{error}");
-    }
+    errors.iter().for_each(|mistake| refused(mistake, None));
     let policy = match policy {
         Ok(policy) => policy,
         Err(mistakes) => {
-            for mistake in mistakes {
-                tracing::error!("--policy {mistake}");
-            }
+            mistakes.iter().for_each(|mistake| refused(mistake, Some("--policy")));
             return Ok(Exit::MISCONFIGURED);
         }
     };
     let bad = errors.len();
     if plugins.is_empty() && bad == 0 {
-        tracing::error!("{}: no plugin configuration is there", listed(&flags.plugins));
+        tracing::error!(plugins = listed(&flags.plugins), "no plugin configuration found");
         return Ok(Exit::MISCONFIGURED);
     }
     // What "" stands for is no key.
@@ -366,7 +363,8 @@ async fn bind(address: ListenAddress, flag: &str, what: &str) -> Result<Option<B
             Ok(bound)
         }
         Err(error) => {
-            tracing::error!("--{flag} {address}: cannot listen there: {error}; choose another address");
+            let (flag, error) = (format!("--{flag}"), error.to_string());
+            tracing::error!(flag, %address, error, "cannot listen; choose another address");
             Err(Exit::MISCONFIGURED)
         }
     }
@@ -403,16 +401,29 @@ fn annotation_key(text: &str) -> Result<String, &'static str> {
     Ok(text.to_owned())
 }
 
+/// Logs a mistake in a configuration, or in the file that a flag names.
+fn refused(mistake: &ConfigError, flag: Option<&str>) {
+    let ConfigError { file, line, field, message } = mistake;
+    let (file, field, error) = (text::path(file), name(field), text::line(message));
+    tracing::error!(flag, %file, line, field, error, "configuration refused");
+}
+
+/// Returns the name of a field for a log line; `None` for a mistake that is about the whole file.
+fn name(field: &str) -> Option<String> {
+    (!field.is_empty()).then(|| text::name(field))
+}
+
 /// Warns of plugins that may write pruned annotations: each of their runs sends a request.
 fn warn_of_pruned(plugins: &[config::Defined], prune: &Prune) {
     for config::Defined { file, spec, .. } in plugins {
         let granted = |key: &&str| spec.grants.write.annotations.iter().any(|pattern| pattern.matches(key));
         for key in prune.keys().filter(granted) {
             tracing::warn!(
-                "{}: plugin {}: may write the annotation {key}, which --prune-annotations cuts away: it does not see what it \
-                 wrote, and each run that writes it sends a request",
-                text::path(file),
-                spec.id
+                file = %text::path(file),
+                plugin = %spec.id,
+                annotation = key,
+                "plugin may write an annotation that --prune-annotations removes: it does not see the value that it \
+                 wrote, and each run that writes it sends a request"
             );
         }
     }
@@ -439,8 +450,8 @@ async fn load(app: &App, plugins: Vec<config::Defined>, strict: bool) -> bool {
             Err(failure) => {
                 let passing = failure.is_passing();
                 waiting += usize::from(passing);
-                let next = if passing && !strict { "; the host tries again" } else { "" };
-                tracing::error!("{}: plugin {id}: {failure}{next}", text::path(&file));
+                let (retry, error) = (passing && !strict, failure.to_string());
+                tracing::error!(file = %text::path(&file), plugin = %id, retry, error, "plugin not loaded");
             }
         }
         if !strict {
