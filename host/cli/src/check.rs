@@ -70,7 +70,7 @@ pub fn run(arguments: &args::Check) -> anyhow::Result<ExitCode> {
     let report = check(&files, arguments.component.as_deref(), policy);
     for (level, mistakes) in [("warning", &report.warnings), ("error", &report.errors)] {
         for mistake in mistakes {
-            eprintln!("{level}: {}", line(mistake));
+            ui::report(&format!("{level}: {}", line(mistake)));
         }
     }
     match arguments.output {

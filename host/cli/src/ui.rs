@@ -25,9 +25,14 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
+/// Writes a line to stderr. If stderr takes nothing, the exit code is the only report that is left.
+pub(crate) fn report(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
 /// Prints an error with its causes to stderr.
 pub fn error(error: &anyhow::Error) {
-    eprintln!("error: {error:#}");
+    report(&format!("error: {error:#}"));
 }
 
 /// Formats an error for `--output json`, with the same member `ok` as a success.

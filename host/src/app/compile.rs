@@ -68,7 +68,7 @@ fn own_path() -> io::Result<PathBuf> {
 /// start.
 pub(super) fn cache(state: &Path, now_millis: u64) -> Option<Arc<Cache>> {
     let random = |key: &mut [u8]| {
-        SystemRandom::new().fill(key).map_err(|_| io::Error::other("the system gives no random numbers"))
+        SystemRandom::new().fill(key).map_err(|_| io::Error::other("the system has no random numbers"))
     };
     match Cache::open(state, random, now_millis) {
         Ok(cache) => Some(Arc::new(cache)),

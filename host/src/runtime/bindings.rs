@@ -1,4 +1,4 @@
-//! Generated from `wit/`: both worlds, with everything that they share generated once. Private to this room.
+//! Generated from `wit/`: both worlds, with everything that they share generated once. Private to the module `runtime`.
 
 /// World `plugin`, and the interfaces that both worlds import.
 pub(super) mod native {

@@ -1,11 +1,12 @@
-//! The sandbox: the only room that knows wasmtime.
+//! The sandbox: the only module that uses wasmtime.
 //!
 //! [`Engine::compile`] turns a component and its plugin's configuration into a [`Plugin`], or says why it will not:
 //! what a plugin could do beyond its grants is refused at load, before any of its code has run. [`Plugin`] implements
 //! [`Reconcile`](podium_engine::ports::Reconcile): every run has a sandbox of its own, thrown away afterwards.
 //!
-//! This room decides nothing about when to run, and sends nothing: it asks the [`World`](podium_engine::ports::World)
-//! that it is given. Components are compiled in a jailed process of their own; [`Compilation`] says when they are not.
+//! This module does not decide when a plugin runs, and sends nothing: it asks the
+//! [`World`](podium_engine::ports::World) that it is given. Components are compiled in a jailed process of their own;
+//! [`Compilation`] says when they are not.
 
 mod bindings;
 mod caps;

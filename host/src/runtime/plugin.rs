@@ -53,7 +53,7 @@ impl Reconcile for Plugin {
 pub(super) fn compile(core: &Arc<Core>, spec: &PluginSpec, wasm: &[u8]) -> Result<Plugin, LoadProblem> {
     if spec.limits.memory_bytes > core.options.memory_bytes {
         let (asked, most) = (spec.limits.memory_bytes >> 20, core.options.memory_bytes >> 20);
-        return Err(LoadProblem::Limits(format!("limits.memoryMiB is {asked}; this host gives at most {most}")));
+        return Err(LoadProblem::Limits(format!("limits.memoryMiB is {asked}; this host permits at most {most}")));
     }
     let compiled = component(core, spec, wasm)?;
     check_initial_memory(spec, &compiled.component)?;
@@ -96,7 +96,7 @@ fn check_initial_memory(spec: &PluginSpec, component: &Component) -> Result<(), 
     let pages = component.resources_required().and_then(|resources| resources.max_initial_memory_size);
     match pages.map(|pages| pages.saturating_mul(WASM_PAGE_BYTES)) {
         Some(needed) if needed > spec.limits.memory_bytes as u64 => Err(LoadProblem::Limits(format!(
-            "needs {} KiB of memory to start; limits.memoryMiB gives {} KiB",
+            "needs {} KiB of memory to start; limits.memoryMiB permits {} KiB",
             needed >> 10,
             spec.limits.memory_bytes >> 10
         ))),

@@ -25,9 +25,9 @@ use words::{BEGINNINGS, REPLACED, places};
 /// How many places are left in each area: words that the rules replace, and lines that are too long.
 const LEFT: &[(&str, usize, usize)] = &[
     ("host/pods", 1, 39),
-    ("host/engine", 49, 5),
+    ("host/engine", 42, 5),
     ("host/config", 19, 0),
-    ("host/src", 52, 0),
+    ("host/src", 49, 0),
     ("host/cli", 7, 0),
     ("host/devcluster", 0, 0),
     ("host/launcher", 0, 0),

@@ -306,10 +306,10 @@ async fn a_component_larger_than_its_class_or_with_a_larger_memory_than_its_limi
     let mut small = spec("good");
     small.limits.memory_bytes = 1 << 20;
     let error = load(&engine, &small).unwrap_err().to_string();
-    assert!(error.contains("limits.memoryMiB gives 1024 KiB"), "{error}");
+    assert!(error.contains("limits.memoryMiB permits 1024 KiB"), "{error}");
     small.limits.memory_bytes = 1 << 40;
     let error = load(&engine, &small).unwrap_err().to_string();
-    assert!(error.contains("this host gives at most 256"), "{error}");
+    assert!(error.contains("this host permits at most 256"), "{error}");
 }
 
 #[tokio::test]

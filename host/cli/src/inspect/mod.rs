@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use podium_host::{config::Defined, runtime};
-use podium_pods::model::PluginSpec;
+use podium_pods::model::{PluginSpec, syntax, text::path as text_of};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -56,7 +56,14 @@ pub fn run(arguments: &args::Inspect) -> anyhow::Result<ExitCode> {
     let text = match arguments.output {
         Format::Table => inspected.iter().map(text).collect::<anyhow::Result<Vec<_>>>()?.join("\n"),
         Format::Json => format!("{}\n", serde_json::json!({"ok": true, "inspected": inspected})),
-        Format::Yaml => yaml(inspected.iter().flat_map(|one| &one.rbac))?,
+        Format::Yaml => {
+            if inspected.iter().any(|one| one.plugin.is_none()) {
+                bail!("--output yaml: a component has no RBAC of its own; inspect the plugin.yaml");
+            }
+            // The notes say which of the objects have no effect yet.
+            inspected.iter().flat_map(|one| &one.notes).for_each(|note| ui::report(&format!("note: {note}")));
+            yaml(inspected.iter().flat_map(|one| &one.rbac))?
+        }
     };
     ui::print(&text)?;
     Ok(ExitCode::SUCCESS)
@@ -84,7 +91,7 @@ fn component_or_plugins(path: &Path) -> anyhow::Result<Of> {
 
 fn host(text: &str) -> anyhow::Result<Account> {
     match text.split_once('/') {
-        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+        Some((namespace, name)) if syntax::dns_label(namespace).is_ok() && syntax::dns_subdomain(name).is_ok() => {
             Ok(Account { namespace: namespace.to_owned(), name: name.to_owned() })
         }
         _ => bail!("--host {text}: must be NAMESPACE/NAME of the host's ServiceAccount"),
@@ -95,6 +102,7 @@ fn of_component(component: &Path) -> anyhow::Result<Inspected> {
     let wasm = std::fs::read(component).with_context(|| format!("cannot read {}", component.display()))?;
     let interface = runtime::inspect(&wasm).with_context(|| component.display().to_string())?;
     let name = component.file_stem().unwrap_or_default().to_string_lossy().replace('_', "-");
+    let name = if syntax::dns_label(&name).is_ok() { name } else { "my-plugin".to_owned() };
     let built = Built {
         name,
         component: component.to_owned(),
@@ -171,7 +179,7 @@ fn notes(spec: &PluginSpec) -> Vec<String> {
 fn text(inspected: &Inspected) -> anyhow::Result<String> {
     let Inspected { plugin, component, bytes, imports, unused_grants, configuration, rbac, notes } = inspected;
     let mut text = String::new();
-    let component = component.as_ref().map_or("not built".to_owned(), |path| path.display().to_string());
+    let component = component.as_ref().map_or("not built".to_owned(), |path| text_of(path));
     let size = bytes.map_or(String::new(), |bytes| format!("  {}", ui::size(bytes)));
     text += &format!("# {}{component}{size}\n", plugin.as_ref().map_or(String::new(), |plugin| format!("{plugin}  ")));
     match imports.as_deref() {
@@ -242,7 +250,7 @@ mod tests {
     #[test]
     fn the_hosts_account_has_a_namespace_and_a_name() {
         assert!(host("podium/podium-host").is_ok());
-        for wrong in ["", "podium-host", "/a", "a/", "a/b/c"] {
+        for wrong in ["", "podium-host", "/a", "a/", "a/b/c", "A_/b"] {
             assert!(host(wrong).unwrap_err().to_string().starts_with(&format!("--host {wrong}: ")), "{wrong}");
         }
     }

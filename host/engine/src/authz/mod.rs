@@ -1,4 +1,4 @@
-//! The only door to a write: [`authorize`] by grants and scope, deny by default. Pure.
+//! Authorization of writes: [`authorize`] by grants and scope, deny by default; no write is sent without it. Pure.
 //!
 //! An invalid write is refused first, as [`Refused::Invalid`] with the reason; then the grants are checked. Neither
 //! check looks at the cluster, so a refusal reveals nothing about existing objects. Whether a write would change

@@ -89,7 +89,7 @@ pub struct Dispatch {
     pub runs: AtomicU64,
 }
 
-/// What became of a job.
+/// The result of a job for the queue.
 struct Ran {
     next: Next,
     /// The run's subject was the deletion.

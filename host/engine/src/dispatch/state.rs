@@ -11,7 +11,8 @@ const MAX_BYTES: usize = 1 << 20;
 /// Keys of one plugin.
 const MAX_KEYS: usize = 4_096;
 
-/// In memory alone: it goes with the host. What exceeds the plugin's share pushes out what was put longest ago.
+/// The state that a plugin stores with `state.put`. It is kept in memory only and is lost when the host ends. Beyond
+/// the plugin's share, the entries that were put longest ago are dropped.
 #[derive(Debug, Default)]
 pub struct State {
     entries: BTreeMap<String, StateEntry>,

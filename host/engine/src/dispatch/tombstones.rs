@@ -87,7 +87,7 @@ pub struct Looked {
     pub gone_for: Option<Duration>,
 }
 
-/// What became of a job.
+/// The end of a job in the queue, and the tombstones that it displaced.
 #[derive(Debug)]
 pub struct Ended {
     /// Where the queue left the item.
