@@ -299,8 +299,15 @@ impl App {
         };
         observed.serve(options.operator, &mut services, &stop);
 
-        let loader =
-            Loader::new(engine, dispatch.clone(), status.clone(), ingest_handle, journal.clone(), options.policy);
+        let loader = Loader::new(
+            engine,
+            dispatch.clone(),
+            status.clone(),
+            ingest_handle,
+            journal.clone(),
+            options.policy,
+            simulated,
+        );
         let loader = Arc::new(loader);
         services.spawn(loader.clone().retry());
         let mut tasks = JoinSet::new();

@@ -80,7 +80,7 @@ async fn loader_with(policy: Option<Policy>) -> (Arc<Loader>, mpsc::Sender<Obser
         runs: AtomicU64::new(0),
     });
     let engine = Engine::new(EngineOptions { tick: None, concurrent_runs: 1, ..EngineOptions::default() }).unwrap();
-    (Arc::new(Loader::new(engine, dispatch, Arc::default(), handle, None, policy)), observe)
+    (Arc::new(Loader::new(engine, dispatch, Arc::default(), handle, None, policy, false)), observe)
 }
 
 /// How many keys wait for the plugin.
