@@ -61,7 +61,9 @@ pub(crate) fn for_component(built: &Built) -> String {
     }
     let live = if reads_live(&built.imports) { ", live: true" } else { "" };
     let write = if grants.is_empty() { String::new() } else { format!("    write:\n{}", grants.concat()) };
-    let file = built.component.file_name().unwrap_or_default().to_string_lossy();
+    let file = built.component.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let file = if file.bytes().all(is_plain) { file } else { format!("{file:?}") };
     format!(
         "apiVersion: podium.dev/v1alpha1\nkind: ClusterReconcilePlugin\nmetadata: {{ name: {} }}\nspec:\n  \
          source: {{ file: {file} }}\n  watch: {{ sections: [labels] }}\n  grants:\n    \

@@ -10,7 +10,10 @@ use std::{
 
 use anyhow::{Context, bail};
 use podium_host::{config::Defined, runtime};
-use podium_pods::model::{PluginSpec, syntax, text::path as text_of};
+use podium_pods::model::{
+    PluginSpec, syntax,
+    text::{line, path as text_of},
+};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -200,9 +203,10 @@ fn text(inspected: &Inspected) -> anyhow::Result<String> {
     Ok(text + &yaml(rbac)?)
 }
 
-/// Lines of a table as comments of YAML, so that all of the output can be applied.
+/// Lines of a table as comments of YAML, so that all of the output can be applied. The names in it are a component's:
+/// a line break of any kind in them would end the comment.
 fn commented(table: &str) -> String {
-    table.lines().map(|line| format!("# {line}\n")).collect()
+    table.lines().map(|row| format!("# {}\n", line(row))).collect()
 }
 
 fn yaml<'a>(objects: impl IntoIterator<Item = &'a Value>) -> anyhow::Result<String> {
@@ -245,6 +249,26 @@ mod tests {
         let objects: Vec<_> = objects.into_iter().filter(|object| !object.is_null()).collect();
         assert_eq!(objects, inspected.rbac, "{text}");
         assert!(text.contains("serviceAccountName: tidy") && text.contains("write.delete"), "{text}");
+    }
+
+    #[test]
+    fn no_name_of_a_component_and_no_path_ends_a_comment() {
+        for hostile in ["x\n---\nkind: Evil", "x\r---\rkind: Evil", "x\u{85}kind: Evil", "x\u{2028}kind: Evil\u{1b}[2J"]
+        {
+            let inspected = Inspected {
+                plugin: Some("shop/tidy".into()),
+                component: Some(hostile.into()),
+                bytes: Some(1),
+                imports: Some(vec![Import { interface: hostile.into(), functions: vec![hostile.into()] }]),
+                unused_grants: Vec::new(),
+                configuration: None,
+                rbac: Vec::new(),
+                notes: Vec::new(),
+            };
+            let text = text(&inspected).unwrap();
+            let breaks = ['\r', '\u{85}', '\u{2028}', '\u{2029}', '\u{1b}'];
+            assert!(!text.contains(breaks) && text.lines().all(|line| line.starts_with('#')), "{text:?}");
+        }
     }
 
     #[test]

@@ -95,7 +95,8 @@ pub(super) fn objects(spec: &PluginSpec, host: &Account, impersonation: Imperson
     let rights = rights(&spec.grants);
     let cluster = spec.tenant() == Tenant::Cluster;
     let own = format!("podium-plugin-{}", spec.id.name);
-    let of_host = format!("podium-host-{}", spec.id.name);
+    // A plugin of the cluster may have the name of one in the namespace of its account; names of plugins have no dots.
+    let of_host = format!("podium-host-{}{}", spec.id.name, if cluster { ".cluster" } else { "" });
     let mut objects = vec![json!({
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -229,12 +230,12 @@ mod tests {
         let kinds: Vec<_> = objects.iter().map(|object| object["kind"].as_str().unwrap()).collect();
         let roles = ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
         assert_eq!(kinds, [&["ServiceAccount"][..], &roles].concat());
-        let named = verbs(&objects, "Role", "podium-host-tidy");
+        let named = verbs(&objects, "Role", "podium-host-tidy.cluster");
         assert_eq!(
             named,
             [("authentication.k8s.io/serviceaccounts".to_owned(), vec!["impersonate:serviceaccount".to_owned()])]
         );
-        let used = verbs(&objects, "ClusterRole", "podium-host-tidy");
+        let used = verbs(&objects, "ClusterRole", "podium-host-tidy.cluster");
         assert_eq!(used[1].1, ["impersonate-on:serviceaccount:patch"]);
     }
 

@@ -129,8 +129,12 @@ impl Indexes {
         }
         if sections.contains(Section::Owners) {
             let (from, to) = (owner_uids(old), owner_uids(new));
-            from.iter().filter(|uid| !to.contains(uid)).for_each(|uid| self.owners.remove(uid, position, place));
-            to.iter().filter(|uid| !from.contains(uid)).for_each(|uid| self.owners.insert(uid, position, place));
+            from.iter()
+                .filter(|uid| to.binary_search(uid).is_err())
+                .for_each(|uid| self.owners.remove(uid, position, place));
+            to.iter()
+                .filter(|uid| from.binary_search(uid).is_err())
+                .for_each(|uid| self.owners.insert(uid, position, place));
         }
         if sections.contains(Section::Labels) {
             self.replace_labels(position, place, &labels(old), &labels(new));
