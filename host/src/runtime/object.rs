@@ -1,19 +1,20 @@
 //! An object to apply, out of a guest's text: bounded before anything of it is kept. What may be applied is
 //! [`authorize`](podium_engine::authz::authorize)'s to say.
 
-use std::fmt;
+use std::{borrow::Cow, collections::BTreeSet, fmt};
 
-use podium_pods::model::{ObjectRef, Refused};
+use podium_pods::model::{ObjectRef, Refused, syntax};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
 /// Values of JSON in all objects of a run: a value of two bytes takes hundreds in memory.
 pub(super) const VALUES: usize = 20_000;
 
-/// How many values a text has, without keeping one.
+/// Returns the number of values in a text, without keeping one. Checks that no object in it has two members of one
+/// name: readers of JSON differ in which of the two they take, so the text would not have one meaning.
 ///
 /// # Errors
-/// [`Refused::Invalid`] when it is no JSON, or has more than a run may have.
+/// [`Refused::Invalid`] when it is no JSON, has a name twice, or has more values than a run may have.
 pub(super) fn count_values(text: &str) -> Result<usize, Refused> {
     let invalid = |error: serde_json::Error| Refused::Invalid(format!("object: {error}"));
     let mut count = 0;
@@ -86,7 +87,12 @@ impl<'de> Visitor<'de> for Count<'_> {
         Ok(())
     }
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        while members.next_key_seed(Name)?.is_some() {
+        let mut names = BTreeSet::new();
+        while let Some(name) = members.next_key_seed(Name)? {
+            if names.contains(&name) {
+                return Err(A::Error::custom(format_args!("{} is there twice", syntax::quoted(&name))));
+            }
+            names.insert(name);
             members.next_value_seed(Count(self.0))?;
         }
         Ok(())
@@ -94,29 +100,36 @@ impl<'de> Visitor<'de> for Count<'_> {
 }
 
 /// A member's name. `serde_json` takes those that it reserves as a command to parse text as JSON once more, which would
-/// escape both the count and the limit of depth.
+/// escape both the count and the limit of depth. Borrowed from the text where it has no escapes.
 struct Name;
 
 impl<'de> DeserializeSeed<'de> for Name {
-    type Value = ();
+    type Value = Cow<'de, str>;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Cow<'de, str>, D::Error> {
         deserializer.deserialize_str(self)
     }
 }
 
-impl Visitor<'_> for Name {
-    type Value = ();
+impl<'de> Visitor<'de> for Name {
+    type Value = Cow<'de, str>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("a name")
     }
-    fn visit_str<E: Error>(self, name: &str) -> Result<(), E> {
-        if name.starts_with("$serde_json::private::") {
-            return Err(E::custom(format_args!("{name} is no name of a field")));
-        }
-        Ok(())
+    fn visit_borrowed_str<E: Error>(self, name: &'de str) -> Result<Cow<'de, str>, E> {
+        not_reserved(Cow::Borrowed(name))
     }
+    fn visit_str<E: Error>(self, name: &str) -> Result<Cow<'de, str>, E> {
+        not_reserved(Cow::Owned(name.to_owned()))
+    }
+}
+
+fn not_reserved<E: Error>(name: Cow<'_, str>) -> Result<Cow<'_, str>, E> {
+    if name.starts_with("$serde_json::private::") {
+        return Err(E::custom(format_args!("{name} is no name of a field")));
+    }
+    Ok(name)
 }
 
 #[cfg(test)]
@@ -142,6 +155,37 @@ mod tests {
         assert_eq!(count_values(&zeros(VALUES - 1)), Ok(VALUES));
         assert!(matches!(count_values(&zeros(VALUES)), Err(Refused::Invalid(why)) if why.contains("more than 20000")));
         assert!(count_values("{} {}").is_err() && count_values(&"[".repeat(200)).is_err());
+    }
+
+    #[test]
+    fn a_name_that_is_twice_in_one_object_is_refused_however_it_is_written() {
+        let double = [
+            r#"{"a": 1, "a": 1}"#,
+            r#"{"a": 1, "\u0061": 1}"#,
+            r#"{"\u0061": 1, "\u0061": 1}"#,
+            r#"[{"b": {"a": null, "c": [], "a": {}}}]"#,
+            r#"{"a": {"x": "y", "x": "y"}}"#,
+        ];
+        for text in double {
+            let refused = count_values(text);
+            assert!(matches!(&refused, Err(Refused::Invalid(why)) if why.contains("is there twice")), "{refused:?}");
+        }
+        for text in [r#"{"a": {"a": [{"a": 1}, {"a": -1.5}]}, "A": true, "aa": "a"}"#, "[]", "1"] {
+            assert!(count_values(text).is_ok(), "{text}");
+        }
+        for text in ["", "{}{}", "{1: 2}", "{\"a\"}", &"[".repeat(200)] {
+            assert!(matches!(count_values(text), Err(Refused::Invalid(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn another_reader_than_that_of_json_learns_what_is_expected() {
+        use serde::de::value::{BytesDeserializer, Error, I64Deserializer};
+
+        let error = Count(&mut 0).deserialize(BytesDeserializer::<Error>::new(b"a")).unwrap_err();
+        assert!(error.to_string().contains("expected JSON"), "{error}");
+        let error = Name.deserialize(I64Deserializer::<Error>::new(1)).unwrap_err();
+        assert!(error.to_string().contains("expected a name"), "{error}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Staging of writes and Events: accounted in number and in bytes, authorised, kept until they are sent. Whether a
 //! write's arguments are right and granted is [`authorize`]'s to say.
 
-use podium_engine::authz::{authorize, unique_names};
+use podium_engine::authz::authorize;
 use podium_pods::model::{Action, Event, ObjectRef, PodKey, Refused, Write};
 
 use super::{function::Function, limits::OBJECT_BYTES, meter::Size, object, run::Run, text::at_most};
@@ -43,12 +43,11 @@ impl Run {
         self.call(Function::ApplyObject, Size { bytes, values: 4 }, |run| {
             at_most("object", text, OBJECT_BYTES)?;
             run.ledger.take_write(text.len(), run.terms.limits.writes)?;
-            // The text is read three times, and text that is no JSON at least in part.
-            run.bill.add(Size { bytes: 3 * text.len(), values: 0 }.rendered());
+            // The text is read twice, and text that is no JSON at least in part.
+            run.bill.add(Size { bytes: 2 * text.len(), values: 0 }.rendered());
             let values = object::count_values(text)?;
             run.ledger.take_values(values)?;
             run.bill.add(Size { bytes: 0, values }.rendered());
-            unique_names(text)?;
             let (object, body) = object::parse(text)?;
             let id = run.ledger.next_write;
             let action = Action::ApplyObject { object: run.resolved(object), body, owner };

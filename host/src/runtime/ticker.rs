@@ -171,7 +171,7 @@ mod tests {
         let mut ticker = ticker();
         drop(ticker.ticking().await);
         assert_eq!(ticker.stalled(), None);
-        // It ends as if it had panicked: nobody is told.
+        // It ends as if it had panicked: without a report.
         ticker.shared.stop.store(true, Ordering::SeqCst);
         ticker.thread.take().unwrap().join().unwrap();
         let in_progress = ticker.begin();

@@ -21,7 +21,7 @@ fn an_interpreter_of_18_mb_is_compiled_within_the_limits_of_its_class_and_not_wi
     let wasm = fs::read(component).unwrap();
     let code = program().compile(LimitClass::Interpreter, &wasm, Path::new("python.wasm")).unwrap();
     assert!(code.code().len() > wasm.len(), "{code:?}");
-    // It is read up to the size of the class, and what is read is no component.
+    // It is read up to the size of the class, and the bytes that were read are no component.
     let problem = program().compile(LimitClass::Native, &wasm, Path::new("python.wasm")).unwrap_err();
     assert!(matches!(problem, LoadProblem::Compile(_)), "{problem}");
 }

@@ -28,14 +28,14 @@ fn plugins_of_the_same_bytes_and_class_are_compiled_once_also_when_they_are_load
     other.limits.class = LimitClass::Interpreter;
     engine.compile(&other, &wasm).unwrap();
     assert_eq!(place.compilations(), 1, "a class has limits of its own");
-    // What is shared is the code, not the right to run it.
+    // Plugins share the code, not the right to run it.
     let mut less = sandbox::spec("good");
     less.grants.write.labels.clear();
     let error = engine.compile(&less, &wasm).unwrap_err().to_string();
     assert!(error.contains("imports more than it is granted"), "{error}");
     drop(plugins);
     engine.compile(&sandbox::spec("good"), &wasm).unwrap();
-    assert_eq!(place.compilations(), 1, "nobody used it any more");
+    assert_eq!(place.compilations(), 1, "it had no user any more");
 }
 
 #[tokio::test]

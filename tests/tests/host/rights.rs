@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use podium_devcluster::{Cluster, Logged, Options, Verb};
-use podium_pods::model::{LimitClass, WriteResult};
+use podium_pods::model::{LimitClass, PluginSpec, WriteResult};
 use podium_tests::{embedded, plugins, sandbox, wait::until, wire::Wire};
 use serde_json::{Value, json};
 
@@ -23,15 +23,21 @@ fn grant(cluster: &Cluster, name: &str, rule: Value) {
     cluster.create(binding).unwrap();
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_event_that_the_account_may_not_create_waits_is_counted_and_is_sent_once_a_role_allows_it() {
-    let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
+/// A plugin with the account that makes the host calls of a script.
+fn probe(script: &str) -> PluginSpec {
     let more = "  serviceAccountName: registrar\n  serviceAccountNamespace: default\n  \
                 watch: { selector: { matchLabels: { app: cart } }, sections: [labels] }";
     let mut spec = plugins::guest("probe", "probe", more).unwrap();
     spec.limits.class = LimitClass::Interpreter;
     spec.grants = sandbox::everything();
-    spec.config = json!("event Greeted").to_string();
+    spec.config = json!(script).to_string();
+    spec
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_the_account_may_not_create_waits_is_counted_and_is_sent_once_a_role_allows_it() {
+    let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
+    let spec = probe("event Greeted");
     let id = spec.id.clone();
     embedded::create_pod(&cluster, "cart-0", "cart").unwrap();
     let wire = Wire::new(&cluster);
@@ -122,12 +128,7 @@ async fn an_account_without_patch_backs_off_until_a_role_permits_it() {
 #[tokio::test(start_paused = true)]
 async fn a_live_read_has_the_rights_of_the_account_and_not_those_of_the_host() {
     let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
-    let more = "  serviceAccountName: registrar\n  serviceAccountNamespace: default\n  \
-                watch: { selector: { matchLabels: { app: cart } }, sections: [labels] }";
-    let mut spec = plugins::guest("probe", "probe", more).unwrap();
-    spec.limits.class = LimitClass::Interpreter;
-    spec.grants = sandbox::everything();
-    spec.config = json!("live default cart-0\nrequeue 1000").to_string();
+    let spec = probe("live default cart-0\nrequeue 1000");
     embedded::create_pod(&cluster, "cart-0", "cart").unwrap();
     let wire = Wire::new(&cluster);
     let app = embedded::host(&cluster, wire.client(), vec![spec]).await.unwrap();

@@ -28,7 +28,7 @@ const LEFT: &[(&str, usize, usize)] = &[
     ("host/engine", 42, 5),
     ("host/config", 19, 0),
     ("host/src", 49, 0),
-    ("host/cli", 7, 0),
+    ("host/cli", 5, 0),
     ("host/devcluster", 0, 0),
     ("host/launcher", 0, 0),
     ("host/toolchain", 0, 0),

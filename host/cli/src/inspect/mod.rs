@@ -24,7 +24,7 @@ use crate::{
     check, plugin, suggestion, ui,
 };
 
-/// What is printed of one plugin, or of a component without a configuration.
+/// The result for one plugin, or for a component without a configuration.
 #[derive(Debug, Serialize)]
 struct Inspected {
     /// The plugin; `None` for a component alone.
@@ -101,15 +101,21 @@ fn host(text: &str) -> anyhow::Result<Account> {
     }
 }
 
-fn of_component(component: &Path) -> anyhow::Result<Inspected> {
+/// Reads a component: its size, and its imports and exports.
+fn interface(component: &Path) -> anyhow::Result<(u64, runtime::Interface)> {
     let wasm = std::fs::read(component).with_context(|| format!("cannot read {}", component.display()))?;
     let interface = runtime::inspect(&wasm).with_context(|| component.display().to_string())?;
+    Ok((wasm.len() as u64, interface))
+}
+
+fn of_component(component: &Path) -> anyhow::Result<Inspected> {
+    let (bytes, interface) = interface(component)?;
     let name = component.file_stem().unwrap_or_default().to_string_lossy().replace('_', "-");
     let name = if syntax::dns_label(&name).is_ok() { name } else { "my-plugin".to_owned() };
     let built = Built {
         name,
         component: component.to_owned(),
-        bytes: wasm.len() as u64,
+        bytes,
         imports: shown(interface.imports),
         exports: interface.exports,
     };
@@ -134,13 +140,8 @@ fn of_component(component: &Path) -> anyhow::Result<Inspected> {
 fn of_plugin(defined: &Defined, host: &Account, arguments: &args::Inspect) -> anyhow::Result<Inspected> {
     let Defined { file, spec, .. } = defined;
     let component = check::built(file, spec);
-    let read = |component: &PathBuf| -> anyhow::Result<_> {
-        let wasm = std::fs::read(component).with_context(|| format!("cannot read {}", component.display()))?;
-        let interface = runtime::inspect(&wasm).with_context(|| component.display().to_string())?;
-        Ok((wasm.len() as u64, shown(interface.imports)))
-    };
-    let read = component.as_ref().map(read).transpose()?;
-    let (bytes, imports) = read.map_or((None, None), |(bytes, imports)| (Some(bytes), Some(imports)));
+    let read = component.as_deref().map(interface).transpose()?;
+    let (bytes, imports) = read.map(|(bytes, interface)| (bytes, shown(interface.imports))).unzip();
     let unused_grants = imports.as_deref().map_or_else(Vec::new, |imports| suggestion::unused(&spec.grants, imports));
     Ok(Inspected {
         plugin: Some(spec.id.to_string()),

@@ -8,14 +8,12 @@ mod event;
 mod object;
 mod pod;
 mod query;
-mod text;
 
 #[cfg(test)]
 mod tests;
 
 use podium_pods::model::{Grants, KeyPattern, PodKey, Refused, Scope, Write, syntax};
 pub use query::authorize_query;
-pub use text::unique_names;
 
 /// A value that [`authorize`] let through. Only this module makes one, and only such a value can be sent.
 #[derive(Debug, Clone, PartialEq)]

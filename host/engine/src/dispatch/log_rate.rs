@@ -134,12 +134,9 @@ impl Bucket {
     }
 
     fn take(&mut self, bytes: u64, rate: u64, now: Instant) -> bool {
-        let left = self.fill(rate, now);
-        self.left = Some(left.saturating_sub(bytes));
-        if left < bytes {
-            self.left = Some(left);
-        }
-        left >= bytes
+        let rest = self.fill(rate, now).checked_sub(bytes);
+        self.left = rest.or(self.left);
+        rest.is_some()
     }
 }
 

@@ -143,7 +143,7 @@ impl Artifact {
     #[expect(unsafe_code, reason = "wasmtime cannot check code that was compiled elsewhere")]
     fn component(&self, engine: &wasmtime::Engine) -> wasmtime::Result<Component> {
         // SAFETY: the bytes must be what a wasmtime compiler has serialized, unchanged. They are in this process's own
-        // memory, which nobody else can write, and an `Artifact` is made in two places only. `Program::compile` makes
+        // memory, which no other code can write, and an `Artifact` is made in two places only. `Program::compile` makes
         // it of what this same program wrote to a pipe that only the two processes hold, and that it ended by
         // success. `Cache::read` makes it of bytes whose MAC it has verified in this same memory, with a key that only
         // this host's user can read; the MAC covers the digest of the component and of the engine. wasmtime itself

@@ -134,7 +134,7 @@ mod tests {
         drop((first, second));
         assert!(shared.get(1).is_none());
         assert_eq!(*shared.get_or_make(1, make, ABANDONED).unwrap(), 2);
-        assert_eq!(shared.0.lock().len(), 1, "what nobody uses takes no place");
+        assert_eq!(shared.0.lock().len(), 1, "an entry without users takes no place");
     }
 
     #[test]

@@ -81,7 +81,7 @@ fn may_write(scope: &Scope, grants: &Grants, object: &ObjectRef) -> bool {
         named |=
             (&grant.api_version, &grant.kind, &grant.resource) == (&object.api_version, &object.kind, &object.resource);
     }
-    // What is no name of a resource would be a path: `configmaps/../pods`.
+    // A text that is no name of a resource would be a path: `configmaps/../pods`.
     named
         && object.kind != "Pod"
         && object.resource != "pods"
