@@ -13,6 +13,10 @@ demo *ARGS:
 dev *ARGS:
     cargo podium dev {{ARGS}}
 
+# Attack the host with hostile components, and measure a plugin of another tenant beside them
+demo-hostile *ARGS:
+    cargo demo --hostile {{ARGS}}
+
 # Every test. The suites on a real control plane run where it is built, see test-cluster; a line names skipped suites
 test *ARGS:
     cargo test --workspace {{ARGS}}
@@ -49,6 +53,14 @@ test-churn SECONDS="300":
     PODIUM_CLUSTER_TESTS=1 PODIUM_CHURN_SECONDS={{SECONDS}} \
         cargo test --workspace --test cluster -- the_cache_equals_an_exact_list
 
+# Hostile components and configurations: each is contained and recorded, and a neighbour does not notice it
+test-hostile *ARGS:
+    cargo test --workspace --test hostile {{ARGS}}
+
+# The same components in a release build, where a run limited to 20 ms uses at most 30: one table of time and memory
+test-hostile-release:
+    cargo test --release --workspace --test hostile -- in_the_sandbox
+
 # podium-host killed so many times (SIGKILL) while Pods are deleted, 50 around each kill: every deletion is delivered
 test-kills TIMES="20":
     PODIUM_CLUSTER_TESTS=1 PODIUM_KILLS={{TIMES}} cargo test --workspace --test cluster -- around_sigkills
@@ -66,7 +78,29 @@ test-idle SECONDS="3600":
     PODIUM_CLUSTER_TESTS=1 PODIUM_IDLE_SECONDS={{SECONDS}} \
         cargo test --workspace --test cluster -- with_idle_pods
 
-# A fuzz target (checkpoint, frames, journal, pods, queries, records, selectors) for so long; needs a C++ compiler
+# Random programs of host calls over random clusters: nothing of other tenants' Pods in any output, cost or request. The
+# cases are those of the runs of one sandbox, 1,000 by default; the whole host has a thirtieth of them
+test-taint CASES="1000000":
+    PODIUM_TAINT_CASES={{CASES}} cargo test --workspace --test taint
+
+# So many runs dropped at their await points, in the sandbox and on the whole way of a key
+test-cancel TIMES="100000":
+    PODIUM_CANCELLATIONS={{TIMES}} cargo test --workspace --test cancel
+
+# So many runs that leave marks in their sandbox, each followed by a run that looks for them
+test-residue SWAPS="1000000":
+    PODIUM_SWAPS={{SWAPS}} cargo test --workspace --test residue
+
+# So many changed bytes in a file of compiled code, in each of its parts: none is used
+test-cache-flips FLIPS="1000000":
+    PODIUM_CACHE_FLIPS={{FLIPS}} cargo test --workspace --lib -- no_byte_of_any_part_of_a_file_can_change
+
+# The fuzz targets of the sandbox on so many random inputs each, without libFuzzer
+test-fuzz RUNS="100000" SEED="1":
+    PODIUM_FUZZ_RUNS={{RUNS}} PODIUM_FUZZ_SEED={{SEED}} \
+        cargo test --workspace --test regressions -- host_calls_with mutated_components
+
+# A fuzz target (a file of tests/fuzz/targets) for so long; needs a C++ compiler
 fuzz TARGET SECONDS="600" *ARGS:
     bash tests/fuzz/run.sh {{TARGET}} {{SECONDS}} {{ARGS}}
 
@@ -81,6 +115,10 @@ bench *ARGS:
 # The cache beside kube-rs and client-go: one table. Flags: --pods --events --repeats --subjects --output json
 bench-cache *ARGS:
     bash tests/bench/run.sh {{ARGS}}
+
+# The cost of a run, and of wasmtime without Podium: one table. Flags: --repeats --millis, and parts of names of cases
+bench-runs *ARGS:
+    cargo bench --workspace --bench runs -- {{ARGS}}
 
 # The Rust plugins as components, in target/plugins
 build-plugins:

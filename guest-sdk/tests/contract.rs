@@ -76,7 +76,7 @@ fn a_write_that_is_not_granted_fails_at_the_call_and_names_the_grant() {
     let error = run.result().as_ref().unwrap_err();
     assert!(error.message().contains("spec.grants.write.delete"), "{error}");
     assert_eq!(run.writes(), []);
-    assert!(host.pod("shop", "cart-0").unwrap().labels.is_empty(), "a failure drops what was staged");
+    assert!(host.pod("shop", "cart-0").unwrap().labels.is_empty(), "a failure drops the staged writes");
 }
 
 #[test]
@@ -450,7 +450,7 @@ fn state_of_another_type_is_lost_and_an_added_field_keeps_it() {
         assert!(state::get::<Other>("memo")?.is_none());
         assert!(state::entry::<(String, String)>("memo")?.is_none());
         assert_eq!(state::get::<Grown>("memo")?.map(|memo| (memo.node, memo.runs)), Some((None, 7)));
-        assert_eq!(state::update::<u32>("memo", |memo| memo.unwrap_or(1))?, 1, "what is no number is replaced");
+        assert_eq!(state::update::<u32>("memo", |memo| memo.unwrap_or(1))?, 1, "a value that is no number is replaced");
         let unfit = state::put("memo", &std::collections::BTreeMap::from([(NoKey(vec![]), 1)]));
         assert!(unfit.unwrap_err().is_terminal());
         assert_eq!(state::get("memo")?, Some(1));

@@ -198,7 +198,7 @@ impl Api {
     /// See [`ApiError`].
     pub async fn json(&self, request: Request<Vec<u8>>) -> Result<serde_json::Value, ApiError> {
         let bytes = self.bytes(request).await?;
-        serde_json::from_slice(&bytes).map_err(|error| ApiError::Malformed(error.to_string()))
+        serde_json::from_slice(&bytes).map_err(|error| ApiError::Malformed(text::line(&error.to_string())))
     }
 
     /// Returns the body of a 2xx response as a stream. The deadline covers the head of the response; the caller
@@ -356,12 +356,15 @@ fn transport(error: &(dyn StdError + 'static)) -> ApiError {
         }
         next = error.source();
     }
-    ApiError::Transport { sent, message }
+    ApiError::Transport { sent, message: text::line(&message) }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use http_body_util::Full;
+    use podium_pods::testing::{NASTY, assert_clean};
     use tower::service_fn;
 
     use super::*;
@@ -426,6 +429,23 @@ mod tests {
         }
         let error = quoting(600).json(get()).await.unwrap_err();
         assert!(error.to_string().len() < 2 * MAX_MESSAGE_BYTES);
+    }
+
+    #[test]
+    fn nothing_that_the_api_server_quotes_has_an_effect_on_lines_and_terminals() {
+        let nasty = NASTY.repeat(100);
+        let cause = serde_json::json!({ "field": nasty, "reason": nasty, "message": nasty });
+        let details = serde_json::json!({ "name": nasty, "causes": [cause] });
+        let status = serde_json::json!({ "kind": "Status", "message": nasty, "reason": nasty, "details": details });
+        for body in [status.to_string(), nasty] {
+            let error = refusal(422, None, body.as_bytes());
+            assert_clean(&error.to_string(), MAX_MESSAGE_BYTES + MAX_CAUSE_BYTES + 64);
+            assert_clean(&error.for_guests(), MAX_MESSAGE_BYTES + MAX_CAUSE_BYTES + 64);
+            let ApiError::Status { causes, object, .. } = error else { unreachable!("it is a refusal") };
+            let causes = causes.iter().flat_map(|cause| [&cause.field, &cause.reason, &cause.message]);
+            causes.chain(&object).for_each(|text| assert_clean(text, MAX_CAUSE_BYTES));
+        }
+        assert_clean(&transport(&io::Error::other(NASTY.repeat(100))).to_string(), 2 << 10);
     }
 
     #[test]

@@ -17,14 +17,14 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True)
 class Decision:
-    """What is to be done about one Pod."""
+    """The write and the next run that a Pod needs."""
 
     label: str | None
     """The value to set; None removes the label."""
     changes: bool
     """Whether the Pod says otherwise now."""
     next_millis: int | None
-    """When it enters its next class, from now; None when it is in the oldest."""
+    """Milliseconds from now until the Pod enters its next class, or None if it is in the oldest."""
 
 
 def classes(config: dict[str, Any]) -> list[tuple[int, str]]:
@@ -42,7 +42,7 @@ def classes(config: dict[str, Any]) -> list[tuple[int, str]]:
 
 
 def decide(pod: dict[str, Any], now_millis: int, config: dict[str, Any]) -> Decision | None:
-    """What is to be done about a Pod; None where it is to be left alone, because it goes or its age is not known."""
+    """Returns the decision about a Pod, or None if the Pod is terminating or its age is not known."""
     boundaries = classes(config)
     metadata = pod["metadata"]
     created = metadata.get("creationTimestamp")

@@ -1,4 +1,4 @@
-"""The plugin as the host calls it: JSON in, staged writes out. What it decides stands in age.py."""
+"""The plugin as the host calls it: JSON in, staged writes out. The decision is made in age.py."""
 
 import json
 
@@ -38,7 +38,7 @@ class ReconcilerJson(exports.ReconcilerJson):
 
 
 def set_label(key: PodKey, value: str | None) -> None:
-    """Stages the label, or with None its removal. What was refused becomes a failure; otherwise it would be a trap."""
+    """Stages the label, or with None its removal. A refusal becomes a failure of the run instead of a trap."""
     try:
         if value is None:
             writes.remove_label(key, age.LABEL)

@@ -31,7 +31,7 @@ rm -rf "$out/bindings"
 PODIUM_REQUIRE_BINDINGS=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$here:$here/tests:$out/bindings" \
     "$venv/bin/python" -m unittest discover --start-directory "$here/tests"
 
-# The component is built from these two files alone: what lies beside them does not belong in it.
+# The component is built only from these two files: other files in the folder do not belong in it.
 rm -rf "$out/app"
 mkdir "$out/app"
 cp "$here/app.py" "$here/age.py" "$out/app/"

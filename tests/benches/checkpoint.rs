@@ -8,7 +8,7 @@ use std::{fs, hint::black_box, sync::Arc};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use podium_bench::generate::{Options, Population};
-use podium_host::checkpoint::{Saver, Scope, load};
+use podium_host::checkpoint::{Coverage, Saver, load};
 use podium_pods::{
     cache,
     encoding::{Scratch, SkeletonPool},
@@ -31,7 +31,7 @@ fn checkpoint(criterion: &mut Criterion) {
     let snapshot = reader.snapshot();
 
     let directory = tempfile::tempdir().unwrap();
-    let scope = Scope::new(None, &Prune::default());
+    let scope = Coverage::new(None, &Prune::default());
     let mut group = criterion.benchmark_group(format!("checkpoint of {PODS} Pods"));
     group.sample_size(20);
     group.bench_function("save", |bencher| {

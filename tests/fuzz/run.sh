@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Fuzzes one target: `bash tests/fuzz/run.sh frames 600`. Further arguments go to libFuzzer.
 #
-# cargo-fuzz is not needed: what it would do is one build with LLVM's own flags (rustc.sh), which work on the pinned
-# toolchain. What needs a nightly is the address sanitizer, for which code without `unsafe` has little use.
+# cargo-fuzz is not needed: it would only build with LLVM's own flags (rustc.sh), which work on the pinned toolchain.
+# Only the address sanitizer needs a nightly toolchain, and code without `unsafe` has little use for it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -23,7 +23,7 @@ cargo run --quiet --example fuzz_seeds -- "$target" "$work/corpus"
 dictionary=tests/fuzz/dictionaries/$target
 # The journal is a file: in memory, where the machine has a place for that.
 [[ -w /dev/shm ]] && export TMPDIR=/dev/shm
-# A Pod as large as real ones, or several small ones; what is longer is slower and shows nothing else.
+# A Pod as large as real ones, or several small ones. Longer inputs are slower and find nothing else.
 exec "target/fuzz/build/$host/release/$target" \
     -max_total_time="$seconds" -max_len=16384 -rss_limit_mb=2048 -timeout=20 -print_final_stats=1 \
     -artifact_prefix="$work/failures/" \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Cargo calls this in the place of rustc: it instruments the crates that read what is fuzzed. Were all of them
-# instrumented, the sandbox's compiler among them, libFuzzer would look at a million counters after each run.
+# Cargo calls this instead of rustc. It instruments only the crates that read the fuzzer's input. If all crates were
+# instrumented, the sandbox's compiler among them, libFuzzer would examine a million counters after each run.
 shopt -s extglob
 set -euo pipefail
 

@@ -10,6 +10,7 @@ pub mod network;
 pub mod oracle;
 pub mod plugins;
 pub mod process;
+pub mod programs;
 pub mod sandbox;
 pub mod wait;
 pub mod wire;

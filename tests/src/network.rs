@@ -195,7 +195,7 @@ fn unshare() -> Result<Option<&'static [&'static str]>> {
         }
         refusals.push(format!("{}: {}", unshare.join(" "), String::from_utf8_lossy(&tried.stderr).trim()));
     }
-    print_line(&format!("SKIPPED: the kernel gives no network namespaces to cut ({})", refusals.join("; ")));
+    print_line(&format!("SKIPPED: no network namespace can be created ({})", refusals.join("; ")));
     Ok(None)
 }
 

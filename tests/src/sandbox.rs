@@ -18,7 +18,7 @@ use podium_pods::{
         BoxFuture, Cursor, Grants, KeyPattern, LimitClass, Limits, ObjectGrant, PluginSpec, PodQuery, ReadGrants,
         Refused, Revision, WriteGrants, WriteReport, WriteResult,
     },
-    pod::{CachedPod, PodView, Slice},
+    pod::{CachedPod, Effort, PodView, Slice},
     testing,
 };
 use podium_wire::{Header, Pod, Section, SectionSet, Status};
@@ -134,8 +134,10 @@ pub struct FakeWorld {
     pods: Pods,
     /// Read instead of the Pods above.
     pub snapshot: Option<Arc<Snapshot>>,
-    /// What live reads do.
+    /// The behaviour of live reads.
     pub live: LiveReads,
+    /// Whether the plugin's permissions were revoked.
+    pub revoked: bool,
     /// The duration of a commit.
     pub commit_takes: Duration,
     /// The processor time that a commit uses.
@@ -188,10 +190,11 @@ impl PodView for Pods {
     fn by_uid(&self, uid: &str) -> Option<Arc<CachedPod>> {
         self.pods.iter().find(|pod| &*pod.key.uid == uid).cloned()
     }
-    fn search(&self, query: &PodQuery, limit: usize, _: usize, after: Option<&Cursor>) -> Slice {
+    fn search(&self, query: &PodQuery, limit: usize, _: u64, after: Option<&Cursor>) -> Slice {
         let rest = self.matching(query).filter(|pod| after.is_none_or(|after| pod.cursor() > *after));
         let pods: Vec<_> = rest.take(limit).cloned().collect();
-        Slice { examined: self.weight * pods.len(), pods, next: None }
+        let examined = self.weight * pods.len();
+        Slice { examined, effort: Effort::CANDIDATE * examined as u64, pods, ..Slice::default() }
     }
     fn known_count(&self, _: &PodQuery) -> Option<u64> {
         None
@@ -215,6 +218,7 @@ impl FakeWorld {
             pods,
             snapshot: None,
             live: LiveReads::Answer,
+            revoked: false,
             commit_takes: Duration::ZERO,
             commit_computes: Duration::ZERO,
         }
@@ -228,6 +232,9 @@ impl FakeWorld {
 }
 
 impl World for FakeWorld {
+    fn is_revoked(&self) -> bool {
+        self.revoked
+    }
     fn view(&self) -> &dyn PodView {
         self.snapshot.as_deref().map_or(&self.pods, |snapshot| snapshot)
     }

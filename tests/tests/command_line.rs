@@ -126,6 +126,7 @@ async fn help_teaches_flags_environment_examples_and_exit_codes() {
         "metrics-bind-address",
         "log-level",
         "log-format",
+        "require-service-account",
         "state-dir",
         "prune-annotations",
         "workers",
@@ -149,7 +150,7 @@ async fn each_mistake_in_a_configuration_is_one_error_that_names_file_and_field_
         ("unknown-field.yaml", registrar("  colour: red"), "spec.colour"),
         ("wrong-value.yaml", registrar("  phase: never"), "spec.phase"),
         ("more-than-granted.yaml", greedy, "grants.write.delete"),
-        ("no-yaml.yaml", "{".to_owned(), "is not valid YAML"),
+        ("no-yaml.yaml", "{".to_owned(), r#"no-yaml.yaml line=1 error="is not valid YAML"#),
     ];
     for (file, text, named) in mistakes {
         fixture.write(file, &text);
@@ -169,7 +170,7 @@ async fn a_file_that_is_not_there_and_a_folder_without_configurations_are_one_er
     for (ended, named) in [
         (fixture.run_with_plugins(&["nowhere.yaml"]).await, r#"nowhere.yaml error="cannot be read"#),
         (fixture.run_with_plugins(&["empty"]).await, r#"no plugin configuration found plugins="empty""#),
-        (fixture.run(&nowhere).await, "--kubeconfig nowhere"),
+        (fixture.run(&nowhere).await, r#"is configured flag="--kubeconfig" file=nowhere error="#),
     ] {
         assert_eq!(ended.code, Some(2), "{}", ended.stderr);
         let [error] = ended.errors()[..] else { unreachable!("{}", ended.stderr) };
@@ -317,7 +318,7 @@ async fn a_bad_plugin_does_not_stop_the_good_ones_unless_strict_says_so() {
     }
     let ready = host.get("/readyz?verbose").await.unwrap();
     assert!(
-        ready.contains("[+]plugin/registrar ok\n") && ready.contains("[-]plugin/greedy failed: refused\n"),
+        ready.contains("[+]plugin/registrar ok") && ready.contains("[-]plugin/greedy failed: refused\n"),
         "{ready}"
     );
     assert!(host.terminate().await.unwrap().success());
@@ -357,10 +358,21 @@ async fn a_plugin_beyond_the_policy_is_refused_and_the_others_run() {
         let line = format!(r#"podium_plugin_ready{{controller="{name}"}} {runs}"#);
         assert!(metrics.contains(&line), "{line} is not in {metrics}");
         let line =
-            if runs == 1 { format!("[+]plugin/{name} ok\n") } else { format!("[-]plugin/{name} failed: refused\n") };
+            if runs == 1 { format!("[+]plugin/{name} ok") } else { format!("[-]plugin/{name} failed: refused\n") };
         assert!(ready.contains(&line), "{line} is not in {ready}");
     }
     assert!(host.terminate().await.unwrap().success());
+}
+
+#[tokio::test]
+async fn a_plugin_without_an_account_is_refused_with_require_service_account() {
+    let fixture = Fixture::still().await;
+    fixture.write("registrar.yaml", &registrar(""));
+    let ended = fixture.run_with_plugins(&["registrar.yaml", "--require-service-account"]).await;
+    let [error] = ended.errors()[..] else { unreachable!("{}", ended.stderr) };
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    let named = ["plugin=registrar", "retry=false", "spec.serviceAccountName is missing", "--require-service-account"];
+    assert!(named.iter().all(|named| error.contains(named)), "{error}");
 }
 
 #[tokio::test]
@@ -455,7 +467,9 @@ async fn a_second_host_on_a_state_directory_is_one_error_that_names_it_and_exit_
     let ended = fixture.run_with_plugins(&["registrar.yaml", "--state-dir", "state"]).await;
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     let [error] = ended.errors()[..] else { unreachable!("{}", ended.stderr) };
-    assert!(error.contains("--state-dir state is used by another podium-host"), "{error}");
+    let expected =
+        r#"state directory refused flag="--state-dir" file=state error="state is used by another podium-host"#;
+    assert!(error.contains(expected), "{error}");
     assert!(!host.log().contains("no --state-dir"));
     assert!(host.terminate().await.unwrap().success());
     let host = fixture.spawn(&["registrar.yaml"], &[]).await;
@@ -478,7 +492,7 @@ async fn a_state_directory_of_another_cluster_is_one_error_that_names_both_and_e
     let ended = other.run_with_plugins(&[&["registrar.yaml"], &arguments[..]].concat()).await;
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     let [error] = ended.errors()[..] else { unreachable!("{}", ended.stderr) };
-    assert!(error.contains("--state-dir") && error.contains("is of another cluster"), "{error}");
+    assert!(error.contains(r#"flag="--state-dir" file=/"#) && error.contains("is of another cluster"), "{error}");
     let uid = async |fixture: &Fixture| {
         let namespaces = kube::Api::<Namespace>::all(kube::Client::new(fixture.cluster.service(), "default"));
         namespaces.get("kube-system").await.unwrap().metadata.uid.unwrap()

@@ -1,14 +1,17 @@
-//! Runs the inputs that fuzzing found, and a few of each kind: tests/fuzz/regressions has a folder for each target.
+//! Runs the inputs that fuzzing found, and a few of each kind: tests/fuzz/regressions has a folder for each target. The
+//! targets of the sandbox run random changes of these as well.
+//!
+//! PODIUM_FUZZ_RUNS makes it more, and PODIUM_FUZZ_SEED other ones; `just test-fuzz`.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::{
     collections::BTreeSet,
-    fs,
+    env, fs,
     path::{Path, PathBuf},
 };
 
-use podium_tests::fuzz::{TARGETS, seeds};
+use podium_tests::fuzz::{TARGETS, explore::explore, seeds};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/regressions")
@@ -31,6 +34,31 @@ fn replay(name: &str) {
     for seed in seeds::of(name, &[]).unwrap() {
         target(&seed);
     }
+}
+
+/// Replays the kept inputs, and tries so many random ones.
+fn explored(name: &str, usual: u64) {
+    replay(name);
+    let number = |variable: &str, usual| env::var(variable).map_or(usual, |asked| asked.parse().unwrap());
+    let (_, target) = TARGETS.iter().find(|(known, _)| *known == name).unwrap();
+    let show = env::var_os("PODIUM_FUZZ_SHOW").is_some();
+    let seeds = seeds::of(name, &[]).unwrap();
+    explore(*target, &seeds, number("PODIUM_FUZZ_RUNS", usual), number("PODIUM_FUZZ_SEED", 1), show);
+}
+
+#[test]
+fn host_calls_with_arbitrary_core_values_hold() {
+    explored("abi", 2_000);
+}
+
+#[test]
+fn host_calls_with_arbitrary_arguments_hold() {
+    explored("calls", 1_000);
+}
+
+#[test]
+fn mutated_components_hold() {
+    explored("components", 300);
 }
 
 #[test]

@@ -19,8 +19,6 @@ use crate::{CallError, Condition, Event, ObjectRef, PodKey};
 type Check = Result<(), CallError>;
 
 const MAX_CONDITION_REASON_BYTES: usize = 1 << 10;
-const MAX_CONDITION_MESSAGE_BYTES: usize = 32 << 10;
-const MAX_NOTE_BYTES: usize = 1 << 10;
 
 /// Why a write was not granted although the configuration has its grant.
 pub(super) enum Denied {
@@ -70,7 +68,7 @@ pub(super) fn check_event(configuration: &Configuration, target: &PodKey, event:
     valid_target(target)?;
     valid("reason", &event.reason, syntax::upper_camel_case)?;
     valid("action", &event.action, syntax::upper_camel_case)?;
-    at_most("note", &event.note, MAX_NOTE_BYTES)?;
+    at_most("note", &event.note, syntax::MAX_NOTE_BYTES)?;
     if event.note.is_empty() {
         Err(CallError::Invalid("note must not be empty".to_owned()))?;
     }
@@ -169,7 +167,7 @@ fn valid_condition(condition: &Condition) -> Check {
             syntax::quoted(reason)
         )));
     }
-    at_most("condition message", condition.message.as_deref().unwrap_or_default(), MAX_CONDITION_MESSAGE_BYTES)
+    at_most("condition message", condition.message.as_deref().unwrap_or_default(), syntax::MAX_CONDITION_MESSAGE_BYTES)
 }
 
 fn valid_target(target: &PodKey) -> Check {
@@ -187,7 +185,8 @@ fn valid_object(object: &ObjectRef) -> Check {
     valid("object name", &object.name, syntax::dns_subdomain)
 }
 
-/// As on Pods, reserved keys need a grant of the exact key; others come with the kind.
+/// Returns whether the grants cover the keys in an object: as on Pods, reserved keys need a grant of the exact key. The
+/// grant of the kind covers all other keys.
 fn is_covered(carried: &Carried<'_>, grants: &WriteGrants) -> bool {
     fn may_carry<T: Deref<Target = str>>(patterns: &[T], keys: &[&str]) -> bool {
         keys.iter().all(|key| !syntax::is_reserved_key(key) || cover(patterns, key))

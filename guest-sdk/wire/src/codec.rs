@@ -48,6 +48,14 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
     Ok(value)
 }
 
+/// Returns the number of entries of an encoded map or list without decoding it. Bytes that are neither have 0 entries,
+/// or at most as many as there could be in so many bytes.
+#[must_use]
+pub fn entries(bytes: &[u8]) -> usize {
+    let count = bytes.first_chunk().map_or(0, |count| u64::from_le_bytes(*count));
+    usize::try_from(count).unwrap_or(usize::MAX).min(bytes.len())
+}
+
 /// Decodes the value at the front of the slice and ignores the bytes after it: fields that a later release appended.
 ///
 /// # Errors
@@ -69,6 +77,15 @@ mod tests {
     fn a_hostile_length_is_an_error_and_allocates_nothing() {
         let bytes = u64::MAX.to_le_bytes();
         assert!(matches!(decode::<Vec<String>>(&bytes), Err(CodecError::Malformed(_))));
+    }
+
+    #[test]
+    fn entries_are_counted_without_decoding() {
+        let labels = |count: u32| (0..count).map(|at| (at.to_string(), String::new())).collect::<crate::Labels>();
+        for count in [0, 1, 300] {
+            assert_eq!(entries(&encode(&labels(count)).unwrap()), count as usize);
+        }
+        assert_eq!((entries(&[]), entries(&[1; 7]), entries(&[255; 9])), (0, 0, 9));
     }
 
     #[test]

@@ -20,7 +20,7 @@ mod codec;
 mod pod;
 mod record;
 
-pub use codec::{CodecError, MAX_ENCODED_BYTES, decode, encode};
+pub use codec::{CodecError, MAX_ENCODED_BYTES, decode, encode, entries};
 pub use pod::{
     Annotations, Condition, ConditionStatus, Container, ContainerState, ContainerStatus, Header, Labels, Lifecycle,
     Owner, Owners, Port, RestartPolicy, Spec, Status, Timestamp, Toleration, Volume,

@@ -1,5 +1,5 @@
-//! What the body of an applied object may contain, whatever is granted. The host refuses by it what a guest stages, and
-//! the SDK's test host refuses the same.
+//! The rules for the body of an applied object that hold with any grants. The host checks staged objects by them, and
+//! so does the SDK's test host.
 //!
 //! It does not look at grants: it returns the keys and finalizers that need one. Nor does it know kinds: the API server
 //! has their schemas.
@@ -18,18 +18,18 @@ const METADATA: [&str; 5] = ["annotations", "finalizers", "labels", "name", "nam
 /// The most levels of objects and arrays; the host's JSON parser stops at 128.
 pub const MAX_DEPTH: usize = 100;
 
-/// Names of members that are commands in other patches of Kubernetes, alone or with a `/` and a field behind them.
-/// Server-side apply takes them for fields.
+/// Names of members that are directives in strategic merge patches, either exactly or followed by `/` and a field.
+/// Server-side apply treats them as fields.
 const DIRECTIVES: [&str; 4] = ["$patch", "$retainKeys", "$setElementOrder", "$deleteFromPrimitiveList"];
 
-/// What a valid body carries that needs a grant, or that no plugin may write.
+/// The parts of a valid body that need a grant, or that no plugin may write.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Carried<'a> {
-    /// The keys of the object's labels.
+    /// The keys of the object's labels, and of those in templates of other objects.
     pub labels: Vec<&'a str>,
-    /// The keys of the object's annotations.
+    /// The keys of the object's annotations, and of those in templates.
     pub annotations: Vec<&'a str>,
-    /// The object's finalizers, and those in templates of other objects.
+    /// The object's finalizers, and those in templates.
     pub finalizers: Vec<&'a str>,
 }
 
@@ -48,23 +48,20 @@ pub fn check(body: &Value) -> Result<Carried<'_>, String> {
     if fields.contains_key("status") {
         return Err("the object must not have a status: its controller writes it; leave it out".to_owned());
     }
-    let mut carried = Carried {
-        labels: keys(metadata, "labels", "label key", label_value)?,
-        annotations: keys(metadata, "annotations", "annotation key", annotation_value)?,
-        finalizers: Vec::new(),
-    };
-    walk(body, 1, &mut carried.finalizers)?;
+    let mut carried = Carried::default();
+    walk(body, 1, &mut carried)?;
     Ok(carried)
 }
 
-fn keys<'a>(
+fn add_keys<'a>(
     metadata: &'a Map<String, Value>,
     field: &str,
     what: &str,
     value: fn(&str) -> Result<(), String>,
-) -> Result<Vec<&'a str>, String> {
+    keys: &mut Vec<&'a str>,
+) -> Result<(), String> {
     let members = match metadata.get(field) {
-        None | Some(Value::Null) => return Ok(Vec::new()),
+        None | Some(Value::Null) => return Ok(()),
         Some(Value::Object(members)) => members,
         Some(_) => return Err(format!("metadata.{field} must be a JSON object")),
     };
@@ -72,7 +69,8 @@ fn keys<'a>(
         valid(what, key, syntax::qualified_name)?;
         value(text.as_str().ok_or_else(|| format!("metadata.{field}: the value of {key} must be text"))?)?;
     }
-    Ok(members.keys().map(String::as_str).collect())
+    keys.extend(members.keys().map(String::as_str));
+    Ok(())
 }
 
 fn label_value(value: &str) -> Result<(), String> {
@@ -104,34 +102,34 @@ fn valid(what: &str, value: &str, check: fn(&str) -> Result<(), &'static str>) -
 }
 
 /// `depth` is that of `value`, if it is an object or an array.
-fn walk<'a>(value: &'a Value, depth: usize, finalizers: &mut Vec<&'a str>) -> Result<(), String> {
+fn walk<'a>(value: &'a Value, depth: usize, carried: &mut Carried<'a>) -> Result<(), String> {
     if depth > MAX_DEPTH && (value.is_object() || value.is_array()) {
         return Err(format!("the object has more than {MAX_DEPTH} levels"));
     }
     match value {
         Value::Null | Value::Bool(_) | Value::String(_) => Ok(()),
         Value::Number(number) => in_range(number),
-        Value::Array(values) => values.iter().try_for_each(|value| walk(value, depth + 1, finalizers)),
+        Value::Array(values) => values.iter().try_for_each(|value| walk(value, depth + 1, carried)),
         Value::Object(members) => members.iter().try_for_each(|(name, value)| {
             if name.split('/').next().is_some_and(|command| DIRECTIVES.contains(&command)) {
                 return Err(format!("{} is a directive of a patch and no field", syntax::quoted(name)));
             }
-            // Also that of a template: its objects have the finalizers, and somebody must remove them.
-            if name == "metadata"
-                && let Some(names) = value.get("finalizers")
-            {
-                add_finalizers(names, finalizers)?;
+            // Also that of a template, in a field of any name and kind: its objects have what it carries.
+            if let ("metadata", Value::Object(metadata)) = (name.as_str(), value) {
+                add_keys(metadata, "labels", "label key", label_value, &mut carried.labels)?;
+                add_keys(metadata, "annotations", "annotation key", annotation_value, &mut carried.annotations)?;
+                add_finalizers(metadata, &mut carried.finalizers)?;
             }
-            walk(value, depth + 1, finalizers)
+            walk(value, depth + 1, carried)
         }),
     }
 }
 
-fn add_finalizers<'a>(names: &'a Value, finalizers: &mut Vec<&'a str>) -> Result<(), String> {
-    let names = match names {
-        Value::Null => return Ok(()),
-        Value::Array(names) => names,
-        _ => return Err("metadata.finalizers must be a JSON array".to_owned()),
+fn add_finalizers<'a>(metadata: &'a Map<String, Value>, finalizers: &mut Vec<&'a str>) -> Result<(), String> {
+    let names = match metadata.get("finalizers") {
+        None | Some(Value::Null) => return Ok(()),
+        Some(Value::Array(names)) => names,
+        Some(_) => return Err("metadata.finalizers must be a JSON array".to_owned()),
     };
     for name in names {
         let name = name.as_str().ok_or("a finalizer must be text")?;
@@ -170,7 +168,8 @@ mod tests {
     #[test]
     fn a_plugin_sets_five_fields_of_the_metadata_and_no_status() {
         let metadata = json!({
-            "name": "a", "namespace": "b", "labels": { "a": "", "x.example/y": "z" }, "annotations": { "n": "any text" },
+            "name": "a", "namespace": "b",
+            "labels": { "a": "", "x.example/y": "z" }, "annotations": { "n": "any text" },
             "finalizers": ["shop.example/hold"],
         });
         let body = with("metadata", metadata.clone());
@@ -238,11 +237,34 @@ mod tests {
     }
 
     #[test]
-    fn finalizers_of_templates_are_carried_too() {
-        let template = json!({ "metadata": { "labels": { "app": "a" }, "finalizers": ["shop.example/a"] } });
-        let body = with("spec", json!({ "template": template.clone(), "more": [template, { "metadata": "x" }] }));
-        assert_eq!(check(&body).unwrap().finalizers, ["shop.example/a", "shop.example/a"]);
-        assert!(error(&with("spec", json!({ "metadata": { "finalizers": ["orphan"] } }))).contains("a domain"));
+    fn what_templates_carry_is_carried_too_wherever_they_are() {
+        let template = |name: &str| {
+            json!({ "metadata": {
+                "labels": { format!("l-{name}"): "a" },
+                "annotations": { format!("a-{name}"): "a" },
+                "finalizers": [format!("shop.example/{name}")],
+            } })
+        };
+        let body = with(
+            "spec",
+            json!({
+                "jobTemplate": { "metadata": template("job")["metadata"], "spec": { "template": template("pod") } },
+                "volumeClaimTemplates": [template("claim"), { "metadata": "x" }, { "metadata": [] }],
+            }),
+        );
+        let carried = check(&body).unwrap();
+        assert_eq!(carried.labels, ["l-job", "l-pod", "l-claim"]);
+        assert_eq!(carried.annotations, ["a-job", "a-pod", "a-claim"]);
+        assert_eq!(carried.finalizers, ["shop.example/job", "shop.example/pod", "shop.example/claim"]);
+        for (metadata, why) in [
+            (json!({ "labels": { "app": "b c" } }), "label value"),
+            (json!({ "labels": [] }), "must be a JSON object"),
+            (json!({ "annotations": { "a b": "" } }), "annotation key"),
+            (json!({ "finalizers": ["orphan"] }), "a domain"),
+        ] {
+            let body = with("spec", json!({ "template": { "metadata": metadata } }));
+            assert!(error(&body).contains(why), "{metadata}");
+        }
     }
 
     #[test]

@@ -14,8 +14,9 @@
 //! - [`Header`], [`Lifecycle`], [`Spec`] and [`Status`] may only gain fields at their end, and the other sections
 //!   values after the present one; a new section has the next number. A reader ignores bytes after the fields that it
 //!   knows, and sections that it does not know.
-//! - Nothing is removed, reordered or given another type. The elements of lists and all enums do not change, because
-//!   other bytes follow them: new fields of containers, for instance, are a new list at the end of the section.
+//! - No field is removed or reordered, and no field changes its type. The elements of lists and all enums do not
+//!   change, because other bytes follow them: new fields of containers, for instance, are a new list at the end of the
+//!   section.
 //! - `full` is Kubernetes JSON and grows with Kubernetes; no other value follows it.
 //!
 //! The version is increased together with that of the WIT package and never by itself. The rule holds in one

@@ -6,6 +6,10 @@
 
 /// The API server allows 256 KiB for all annotations of an object together; one plugin gets a quarter for one key.
 pub const MAX_ANNOTATION_VALUE_BYTES: usize = 64 << 10;
+/// The API server's bound on the `note` of an Event.
+pub const MAX_NOTE_BYTES: usize = 1 << 10;
+/// The bound of `metav1.Condition`; a Pod's condition has no bound of its own on the API server.
+pub const MAX_CONDITION_MESSAGE_BYTES: usize = 32 << 10;
 
 /// Quotes a hostile text for a message: escaped, and cut if it is long.
 #[must_use]
@@ -249,5 +253,130 @@ mod tests {
     fn a_quoted_text_is_escaped_and_bounded() {
         assert_eq!(quoted("a\u{1b}[0m"), r#""a\u{1b}[0m""#);
         assert!(quoted(&"\u{e4}".repeat(10_000)).len() < 300);
+        let (shown, longer) = ("b".repeat(100), "b".repeat(101));
+        assert_eq!([quoted(&shown), quoted(&longer)], [format!("{shown:?}"), format!("{shown:?}...")]);
+    }
+
+    #[test]
+    fn a_text_at_its_limit_is_accepted_and_one_beyond_names_the_limit() {
+        type Check = fn(&str) -> Result<(), &'static str>;
+        let checks: [(Check, usize, &str); 5] = [
+            (dns_label, 63, "must be at most 63 characters"),
+            (dns_subdomain, 253, "must be at most 253 characters"),
+            (qualified_name, 63, "must have a name of at most 63 characters"),
+            (label_value, 63, "must be at most 63 characters"),
+            (uid, 128, "must be at most 128 characters"),
+        ];
+        for (check, limit, error) in checks {
+            assert_eq!(check(&"a".repeat(limit)), Ok(()), "{limit}");
+            assert_eq!(check(&"a".repeat(limit + 1)), Err(error));
+            // A text that is wrong in both ways is too long.
+            assert_eq!(check(&" ".repeat(limit + 1)), Err(error));
+            assert_eq!(check("a"), Ok(()));
+        }
+        assert_eq!(upper_camel_case(&"A".repeat(128)), Ok(()));
+        assert!(upper_camel_case(&"A".repeat(129)).is_err());
+        assert!(qualified_name(&format!("{}/a", "a".repeat(254))).is_err());
+    }
+
+    #[test]
+    fn a_label_value_is_empty_or_a_name() {
+        for value in ["", "a", "A.b_c-9", "1.2.3", "0"] {
+            assert_eq!(label_value(value), Ok(()), "{value}");
+        }
+        let error = "must consist of letters, digits, '-', '_' and '.', and begin and end with a letter or digit";
+        for value in ["_a", "a_", "a b", "a/b", "\u{e4}", "-", ".", "a\n"] {
+            assert_eq!(label_value(value), Err(error), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn the_error_of_a_name_says_of_what_it_must_consist() {
+        let label = "must consist of lower case letters, digits and '-', and begin and end with a letter or digit";
+        assert_eq!(["A", "a_b", "-a"].map(dns_label), [Err(label); 3]);
+        let subdomain = "must consist of lower case letters, digits, '-' and '.', \
+                         and begin and end every part between dots with a letter or digit";
+        assert_eq!(["A", "a..b", "a.-b"].map(dns_subdomain), [Err(subdomain); 3]);
+        assert_eq!(dns_label("a-b-0"), Ok(()));
+        let domain = "must have a DNS name in lower case before its '/'";
+        assert_eq!(["A.example/b", "/b", "a b/c"].map(qualified_name), [Err(domain); 3]);
+        let name = "must be a name of letters, digits, '-', '_' and '.', that begins and ends with a letter or digit, \
+                    with or without a domain and '/' before it";
+        assert_eq!(["_a", "a b", "a.example/b/c"].map(qualified_name), [Err(name); 3]);
+        assert_eq!(qualified_name(""), Err("must not have an empty name"));
+    }
+
+    #[test]
+    fn a_uid_consists_of_visible_characters() {
+        for text in ["a", "0e1f", "!~", "A/B"] {
+            assert_eq!(uid(text), Ok(()), "{text}");
+        }
+        for text in ["a b", "\u{e4}", "a\n", "\0", "\u{7f}"] {
+            assert_eq!(uid(text), Err("must consist of visible ASCII characters"), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_version_has_a_group_or_none() {
+        for text in ["v1", "apps/v1", "shop.example/v1alpha1"] {
+            assert_eq!(api_version(text), Ok(()), "{text}");
+        }
+        let error = "must be a version like \"v1\" or a group and a version like \"apps/v1\"";
+        for text in ["", "/", "/v1", "apps/", "apps/v1/a", "Apps/v1", "apps/V1", "v1.0", " v1"] {
+            assert_eq!(api_version(text), Err(error), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_kind_or_reason_begins_with_a_capital_and_consists_of_letters_and_digits() {
+        for text in ["A", "Pod", "V2Ray9"] {
+            assert_eq!(upper_camel_case(text), Ok(()), "{text}");
+        }
+        let error = "must be an UpperCamelCase word of at most 128 letters and digits";
+        for text in ["", "pod", "9A", "A b", "A-b", "A_b", "\u{c4}b", "A\u{e4}", "Pod\n"] {
+            assert_eq!(upper_camel_case(text), Err(error), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn each_reserved_key_domain_and_condition_is_named_and_no_near_one() {
+        let keys =
+            ["pod-template-hash", "controller-revision-hash", "pod-template-generation", "controller-uid", "job-name"];
+        for key in keys {
+            assert!(is_reserved_key(key) && !is_reserved_key(&format!("{key}s")), "{key}");
+        }
+        for domain in ["kubernetes.io", "a.kubernetes.io", "k8s.io", "a.b.k8s.io", "podium.dev"] {
+            assert!(is_reserved_domain(domain) && is_reserved_key(&format!("{domain}/a")), "{domain}");
+        }
+        for domain in ["", "io", "a.podium.dev", "xkubernetes.io", "kubernetes.io.a", "x-k8s.io"] {
+            assert!(!is_reserved_domain(domain), "{domain}");
+        }
+        let conditions = [
+            "Ready",
+            "PodScheduled",
+            "ContainersReady",
+            "Initialized",
+            "PodReadyToStartContainers",
+            "PodHasNetwork",
+            "DisruptionTarget",
+            "PodResizePending",
+            "PodResizeInProgress",
+            "AllContainersRestarting",
+        ];
+        for condition in conditions {
+            assert!(is_builtin_condition(condition), "{condition}");
+            assert!(!is_builtin_condition(&condition.to_lowercase()), "{condition}");
+        }
+        assert!(!is_builtin_condition("") && !is_builtin_condition("shop.example/Ready"));
+    }
+
+    #[test]
+    fn the_keys_that_record_what_was_applied_are_forbidden() {
+        for key in ["kubectl.kubernetes.io/last-applied-configuration", "podium.dev/applied-", "podium.dev/applied-a"] {
+            assert!(is_forbidden_key(key), "{key}");
+        }
+        for key in ["kubectl.kubernetes.io/last-applied", "podium.dev/workload", "a.podium.dev/applied-a", "app", ""] {
+            assert!(!is_forbidden_key(key), "{key}");
+        }
     }
 }

@@ -216,10 +216,12 @@ pub struct Check {
         podium inspect target/podium/pod_ttl.wasm   its imports, and a first plugin.yaml\n  \
         podium inspect plugins/pod-ttl              its imports, unused grants, and RBAC\n  \
         podium inspect --output yaml | kubectl apply -f -\n  \
-        podium inspect --host podium-system/podium --impersonation constrained"
+        podium inspect plugins --output json        all plugins in that folder, for a program\n  \
+        podium inspect --host podium-system/podium --impersonation constrained\n\n\
+        Exit codes: 0 printed, 1 a file cannot be read, is no plugin or has mistakes, 2 invalid arguments."
 )]
 pub struct Inspect {
-    /// A component, a configuration, or a folder with plugin.yaml
+    /// A component, a configuration, a folder with plugin.yaml, or a folder of plugins
     #[arg(default_value = ".")]
     pub path: PathBuf,
     /// ServiceAccount of podium-host
@@ -306,9 +308,16 @@ fn nodes(text: &str) -> Result<usize, String> {
         process, five plugins, a rollout, a crash loop, an unpinned image, a finished Pod, a crowded workload, a \
         plugin in an endless loop, a lost watch connection and an expired one.\n\n\
         Takes about half a minute once built, and longer on a busy machine. Ends with a list of checks of the \
-        cluster's state, and fails if one of them fails.",
+        cluster's state, and fails if one of them fails.\n\n\
+        With --hostile it loads hostile components as plugins of one tenant instead, one after another: endless loops \
+        in every function that the host calls, floods of host calls, copies that cost the host more than the plugin, \
+        growth of memory and tables, violations of the component model, a component that takes gigabytes to compile. A \
+        plugin of another tenant runs beside each of them. It prints what contained each attack and how long the other \
+        tenant waited, without the attack and beside it, and exits with 1 if an attack was not contained or delayed the \
+        other tenant. The components are made by podium itself, so no compilation target is needed.",
     after_help = "Examples:\n  \
         podium demo                          run the scenario\n  \
+        podium demo --hostile                attack the host, and measure a plugin of another tenant beside\n  \
         podium demo --keep                   keep the cluster running, for kubectl\n  \
         podium demo --output json | tail -1  print the result as JSON, in the last line of stdout"
 )]
@@ -316,6 +325,9 @@ pub struct Demo {
     /// Format of the result on stdout
     #[arg(long, value_enum, default_value_t)]
     pub output: Output,
+    /// Attack the host with hostile components instead, and measure a plugin of another tenant beside them
+    #[arg(long, conflicts_with = "keep")]
+    pub hostile: bool,
     /// Keep the cluster and the host running after the checks, until Ctrl-C
     #[arg(long)]
     pub keep: bool,
@@ -380,5 +392,13 @@ mod tests {
         let arguments = Arguments::parse_from(["podium", "demo", "--output", "json", "--keep"]);
         let Command::Demo(demo) = arguments.command else { panic!("not demo: {arguments:?}") };
         assert_eq!((demo.output, demo.keep), (Output::Json, true));
+    }
+
+    #[test]
+    fn demo_takes_hostile_and_no_keep_with_it() {
+        let arguments = Arguments::parse_from(["podium", "demo", "--hostile"]);
+        let Command::Demo(demo) = arguments.command else { panic!("not demo: {arguments:?}") };
+        assert!(demo.hostile);
+        assert!(Arguments::try_parse_from(["podium", "demo", "--hostile", "--keep"]).is_err());
     }
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::{args, build, plugin, ui};
 
-/// What was found, as `--output json` prints it.
+/// The findings, as `--output json` prints them.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     ok: bool,
@@ -80,9 +80,12 @@ pub fn run(arguments: &args::Check) -> anyhow::Result<ExitCode> {
     Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The configuration files that the paths mean. Of a folder: its plugin.yaml, or else what the host would read of it
-/// and every plugin.yaml of its folders.
-fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+/// Returns the configuration files that the paths mean. In a folder these are its plugin.yaml, or else the files that
+/// the host would read there and the plugin.yaml of every folder in it.
+///
+/// # Errors
+/// If a folder cannot be read or has no configuration.
+pub(crate) fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
         let own = path.join(plugin::FILE);
@@ -106,8 +109,8 @@ fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
             }
             if files.len() == before {
                 bail!(
-                    "no plugin at {}: neither it nor its folders hold a {}, and it holds no *.yaml; `podium new NAME` \
-                     writes a plugin",
+                    "no plugin at {}: neither it nor its folders have a {}, and it has no other *.yaml; name a file, \
+                     or create a plugin by `podium new NAME`",
                     path.display(),
                     plugin::FILE
                 );

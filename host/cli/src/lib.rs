@@ -1,6 +1,7 @@
-//! What `podium` does, as a library for its tests and the harness.
+//! The commands of `podium`, as a library for its tests and the harness.
 //!
-//! Exit codes: 0 done, 1 failed, 2 called wrongly. What a program may read goes to stdout, all else to stderr.
+//! Exit codes: 0 done, 1 failed, 2 called wrongly. Output that a program may read is on stdout, everything else on
+//! stderr.
 
 pub mod args;
 pub mod build;
@@ -8,6 +9,7 @@ pub mod check;
 mod cluster;
 pub mod demo;
 pub mod dev;
+pub mod hostile;
 pub mod inspect;
 pub mod new;
 mod plugin;
@@ -24,7 +26,7 @@ use args::{Arguments, Command, Document, Output};
 /// as well, as JSON.
 ///
 /// # Errors
-/// What went wrong, in words for the person at the terminal.
+/// If the command failed; the error is for the person at the terminal.
 pub fn run(arguments: Arguments, now_millis: u64) -> anyhow::Result<ExitCode> {
     let output = arguments.command.output();
     let done = execute(arguments.command, now_millis);

@@ -1,29 +1,30 @@
 //! A plugin's configuration joined with a component, by the host's own reader and checks.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use podium_host::{
     config::{self, Policy},
     runtime,
 };
-use podium_pods::model::PluginSpec;
+use podium_pods::model::{PluginSpec, text};
 
 /// The name of the configuration beside a plugin's source.
 pub(crate) const FILE: &str = "plugin.yaml";
 
-/// Reads the plugins of a configuration file, each with the file, for messages. The paths of their components are
+/// Reads the plugins of configuration files, each with its file, for messages. The paths of their components are
 /// relative to `components`, or else to the file; whether they exist is not checked.
 ///
 /// # Errors
-/// Returns every mistake in the file, one line each.
-pub(crate) fn read(file: &Path, components: Option<&Path>) -> anyhow::Result<Vec<config::Defined>> {
-    let config::Loaded { plugins, errors, .. } = config::load_built(&[file.to_owned()], components);
+/// Returns every mistake in the files, one line each.
+pub(crate) fn read(files: &[PathBuf], components: Option<&Path>) -> anyhow::Result<Vec<config::Defined>> {
+    let config::Loaded { plugins, errors, .. } = config::load_built(files, components);
     if !errors.is_empty() {
         bail!("{}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
     }
     if plugins.is_empty() {
-        bail!("{} contains no plugin", file.display());
+        let files: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
+        bail!("no plugin in {}", files.join(", "));
     }
     Ok(plugins)
 }
@@ -44,18 +45,16 @@ pub(crate) fn policy(file: &Path) -> anyhow::Result<Policy> {
 /// # Errors
 /// See [`read`]. Also returns an error if the source is not this component.
 pub(crate) fn specs(file: &Path, component: &Path) -> anyhow::Result<Vec<config::Defined>> {
-    let plugins = read(file, component.parent())?;
+    let plugins = read(&[file.to_owned()], component.parent())?;
     if let Some(config::Defined { spec, .. }) = plugins.iter().find(|plugin| plugin.spec.source != component) {
         bail!(
             "{}: spec.source.file of {} is {}, but the crate builds {}",
             file.display(),
             spec.id,
-            component
-                .parent()
-                .and_then(|parent| spec.source.strip_prefix(parent).ok())
-                .unwrap_or(&spec.source)
-                .display(),
-            component.file_name().unwrap_or_default().display()
+            text::path(
+                component.parent().and_then(|parent| spec.source.strip_prefix(parent).ok()).unwrap_or(&spec.source)
+            ),
+            text::path(component.file_name().unwrap_or_default().as_ref())
         );
     }
     Ok(plugins)

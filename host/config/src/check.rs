@@ -1,7 +1,7 @@
 //! The collecting pass: compares a document with the JSON Schema and reports every difference.
 //!
 //! It reads the keywords that `schema` lets through and nothing else; a test fails on a keyword that it does not know.
-//! What a schema cannot say is in `rules`.
+//! Rules that a schema cannot express are in `rules`.
 
 use podium_wire::syntax::quoted;
 use serde_json::{Map, Value};
@@ -12,7 +12,7 @@ use crate::{
     yaml::{Content, Node},
 };
 
-/// What to do about a field that many look for and that is not there.
+/// Advice for unknown fields that many users expect to exist.
 const HINTS: &[(&str, &str)] =
     &[("spec.source.oci", "images are not supported by this release; fetch the component and use source.file")];
 

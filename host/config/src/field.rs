@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use crate::yaml::{Content, Node};
 
-/// Of one document. A file of mistakes only would make an error of each of its values.
+/// The most problems that are reported for one document. Without a bound, a hostile file would cause one for each of
+/// its values.
 const MOST_PROBLEMS: usize = 100;
 
 /// A mistake: where it is, and what to do about it.

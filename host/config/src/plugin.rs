@@ -74,7 +74,8 @@ pub struct Metadata {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// What the plugin runs, watches and may touch. Nothing is granted by being left out.
+/// The plugin's component, the Pods that it watches, and its grants and limits. A field that is left out grants
+/// nothing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Spec {
@@ -93,10 +94,10 @@ pub struct Spec {
     /// Which Pods and which of their changes the plugin runs for.
     #[serde(default)]
     pub watch: Watch,
-    /// What the plugin may read and write.
+    /// Permissions of the plugin.
     #[serde(default)]
     pub grants: Grants,
-    /// What one run may use.
+    /// Limits of one run.
     #[serde(default)]
     pub limits: Limits,
     /// When the plugin is queued among those of its tenant that one change concerns.
@@ -176,19 +177,19 @@ pub enum Operator {
     DoesNotExist,
 }
 
-/// What the plugin may read and write.
+/// Permissions of the plugin.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Grants {
-    /// What the plugin may read.
+    /// Permissions to read.
     #[serde(default)]
     pub read: ReadGrants,
-    /// What the plugin may write.
+    /// Permissions to write.
     #[serde(default)]
     pub write: WriteGrants,
 }
 
-/// What the plugin may read.
+/// Permissions to read.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReadGrants {
@@ -197,7 +198,7 @@ pub struct ReadGrants {
     pub pods: Option<PodReads>,
 }
 
-/// What the plugin sees of Pods.
+/// The parts of Pods that the plugin may read.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PodReads {
@@ -209,7 +210,7 @@ pub struct PodReads {
     pub live: bool,
 }
 
-/// What the plugin may write. A key is exact (`team`) or ends in `*` after a domain (`shop.example/*`).
+/// Permissions to write. A key is exact (`team`) or ends in `*` after a domain (`shop.example/*`).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WriteGrants {
@@ -251,7 +252,7 @@ pub struct ObjectGrant {
     pub resource: ObjectResource,
 }
 
-/// What one run may use. A run that exceeds memory or time is ended, and nothing of what it staged is sent.
+/// Limits of one run. A run that exceeds memory or time is ended, and none of its staged writes are sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Limits {
@@ -277,6 +278,12 @@ pub struct Limits {
     #[serde(rename = "logKiB")]
     #[schemars(range(min = 0, max = 1_024))]
     pub log_kib: u32,
+    /// Runs that one instance of the component may perform, one after another. Above 1, what a run leaves in the
+    /// instance's memory is there in later runs, also of other Pods.
+    #[schemars(range(min = 1, max = 1_000))]
+    pub reuse: u32,
+    /// Required for reuse above 1 in class interpreter, where all state of the interpreter carries over.
+    pub reuse_interpreter: bool,
 }
 
 impl Default for Limits {
@@ -289,6 +296,8 @@ impl Default for Limits {
             host_calls: 1_000,
             writes: 20,
             log_kib: 16,
+            reuse: 1,
+            reuse_interpreter: false,
         }
     }
 }

@@ -61,6 +61,10 @@ pub struct Rules {
     /// Every plugin names a ServiceAccount, so that its writes are subject to RBAC of its own.
     #[serde(default)]
     pub service_account_required: Option<bool>,
+    /// The most MiB of compiled code of all plugins of the tenant together, 256 by default.
+    #[serde(default, rename = "compiledCodeMiB")]
+    #[schemars(range(min = 1, max = 65_536))]
+    pub compiled_code_mib: Option<u32>,
     /// Ceilings of spec.limits of a plugin.
     #[serde(default)]
     pub limits: Ceilings,
@@ -99,4 +103,8 @@ pub struct Ceilings {
     #[serde(default, rename = "logKiB")]
     #[schemars(range(min = 0, max = 1_024))]
     pub log_kib: Option<u32>,
+    /// The most runs of one instance; with 1 every run has an instance of its own.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 1_000))]
+    pub reuse: Option<u32>,
 }

@@ -1,5 +1,5 @@
-//! What a schema cannot say, or cannot say to a person: how fields of one document go with each other. Values that are
-//! wrong by themselves are the collecting pass's, and are passed over here.
+//! Rules between fields of one document, which a schema cannot express, or not in a message that helps a person. The
+//! collecting pass reports values that are wrong by themselves; these rules skip such values.
 
 use std::collections::BTreeMap;
 
@@ -125,6 +125,15 @@ fn limits(limits: &Field<'_>) {
     let wall = limits.get("wallMillis").number().unwrap_or(default.wall_millis.into());
     if cpu.number().unwrap_or(default.cpu_millis.into()) > wall {
         cpu.problem("is more than wallMillis, which includes it; lower it or raise wallMillis");
+    }
+    let reuse = limits.get("reuse");
+    let interpreter = limits.get("class").text() == Some("interpreter");
+    if interpreter && reuse.number().is_some_and(|runs| runs > 1) && limits.get("reuseInterpreter").flag() != Some(true)
+    {
+        reuse.problem(
+            "is above 1 in class interpreter, where all variables of the plugin and its libraries carry over from run \
+             to run; remove it, or set reuseInterpreter: true too",
+        );
     }
 }
 

@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What a text must be.
+/// The syntax of a text.
 pub(crate) struct Rule {
     /// The schema's `format`.
     pub(crate) format: &'static str,

@@ -1,6 +1,6 @@
 //! YAML as a tree in which every value has its line. Bounded: a file may come from a tenant.
 
-use std::{collections::HashSet, fmt};
+use std::{collections::BTreeSet, fmt};
 
 use serde::{
     Deserialize, Deserializer,
@@ -11,9 +11,9 @@ use serde_saphyr::{Error, Spanned, UserMessageFormatter, budget::BudgetBreach};
 
 use crate::Problem;
 
-/// Of one file with its aliases expanded: mappings, lists and values, about 100 bytes of memory each.
+/// Nodes of one file with its aliases expanded: mappings, lists and values, about 100 bytes of memory each.
 const MAX_NODES: usize = 100_000;
-/// Of one file with its aliases expanded.
+/// Bytes of all values of one file with its aliases expanded.
 const MAX_SCALAR_BYTES: usize = 2 << 20;
 /// Mappings and lists inside of each other. They are read recursively, at up to 40 KiB of stack a level in a debug
 /// build; a thread of tokio or of a test has 2 MiB.
@@ -21,7 +21,7 @@ const MAX_DEPTH: usize = 32;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
-    /// Of its key; of the value itself in a list and for a document.
+    /// The line of its key; in a list and for a document, the line of the value itself.
     line: u64,
     content: Content,
 }
@@ -34,10 +34,10 @@ pub(crate) enum Content {
     Map(Vec<(String, Node)>),
 }
 
-/// Aliases are expanded while a file is read, so the bounds are on what they expand to and not only on the file. Merge
-/// keys (`<<`) are refused: a grant that comes out of one is not seen by tools that do not know them.
+/// Aliases are expanded while a file is read, so the bounds apply to the expanded document and not only to the file.
+/// Merge keys (`<<`) are refused, because tools that do not know them do not see the grants that they add.
 ///
-/// The reader lets repeated keys through, and [`Node::repeated`] finds them: to the reader keys with different tags, or
+/// The reader accepts repeated keys, and [`Node::repeated`] finds them: for the reader, keys with different tags, or
 /// `1` and `"1"`, are different keys.
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
@@ -62,7 +62,7 @@ pub(crate) fn documents(yaml: &str) -> Result<Vec<Node>, Problem> {
     })
 }
 
-/// What a person does about a file that cannot be read. The reader's own messages advise the programmer who calls it.
+/// Returns the advice for a file that cannot be read. The reader's own messages advise the programmer who calls it.
 fn unreadable(error: &Error) -> String {
     let bound = |bound: &str| format!("has more than {bound}, with its aliases expanded; split it into several files");
     match error {
@@ -84,7 +84,10 @@ fn unreadable(error: &Error) -> String {
         error => {
             // The error shows the place in several lines; its first one has the message.
             let message = error.render_with_formatter(&UserMessageFormatter);
-            format!("is not valid YAML: {}", message.lines().next().unwrap_or_default())
+            let message = message.lines().next().unwrap_or_default().trim_end_matches('.');
+            format!(
+                "is not valid YAML: {message}; correct the indentation, quotes or brackets on this line or above it"
+            )
         }
     }
 }
@@ -123,7 +126,7 @@ impl Node {
                 items.iter().enumerate().find_map(found)
             }
             Content::Map(entries) => {
-                let mut keys = HashSet::new();
+                let mut keys = BTreeSet::new();
                 entries.iter().find_map(|(key, value)| {
                     if !keys.insert(&**key) {
                         return Some((format!(".{key}"), value.line));

@@ -162,7 +162,7 @@ fn a_resource_that_is_granted_with_two_kinds_is_refused_and_in_two_versions_is_n
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "the time is what is tested")]
+#[expect(clippy::disallowed_methods, reason = "this test measures time")]
 fn as_many_grants_as_a_file_can_have_are_compared_in_one_pass() {
     let began = std::time::Instant::now();
     let grants = vec!["{apiVersion: v1,kind: A,resource: a}"; 14_000].join(",");
@@ -234,6 +234,15 @@ fn a_file_beyond_a_bound_is_refused_in_words_of_the_file() {
         let problem = unreadable(&with(&config));
         assert!(problem.message.contains(told), "{problem:?}");
     }
+    let problem = unreadable(&with("  config: { a: 'x }"));
+    assert!(
+        problem.line.is_some()
+            && problem.message.ends_with(
+                "; correct the indentation, quotes or brackets on this \
+         line or above it"
+            ),
+        "{problem:?}"
+    );
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! The cluster's time: a given start plus tokio's monotonic clock, so that paused time applies to it too. The wall
-//! clock is not read here.
+//! The cluster's time: a start that the caller sets plus tokio's monotonic clock, so that paused time applies to it
+//! too. The wall clock is not read here.
 
 use std::time::Duration;
 

@@ -52,7 +52,7 @@ impl FieldSet {
 
     pub(crate) fn to_v1(&self) -> Value {
         let mut root = Map::new();
-        // A path sorts before what is below it, so a node is known to be a member before it gets children.
+        // A path sorts before the paths below it, so a node is known to be a member before it gets children.
         let mut members: BTreeSet<&[String]> = BTreeSet::new();
         for path in &self.0 {
             members.insert(path);

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::{
     failure::Failure,
     meta,
-    read::Scope,
+    read::Selection,
     request::{Request, Target, Verb},
     state::State,
     store::Key,
@@ -78,7 +78,7 @@ pub(crate) fn authorize(state: &State, request: &Request, verb: Verb) -> Result<
     }
     let selected;
     let name = if name.is_empty() && matches!(verb, Verb::List | Verb::Watch) {
-        selected = Scope::of(request)?.fields.single_name().unwrap_or_default().to_owned();
+        selected = Selection::of(request)?.fields.single_name().unwrap_or_default().to_owned();
         &selected
     } else {
         name

@@ -16,13 +16,13 @@ use crate::{
 
 /// The objects of a list or a watch.
 #[derive(Clone, Debug)]
-pub(crate) struct Scope {
+pub(crate) struct Selection {
     pub(crate) namespace: Option<String>,
     pub(crate) labels: Labels,
     pub(crate) fields: Fields,
 }
 
-impl Scope {
+impl Selection {
     pub(crate) fn of(request: &Request) -> Result<Self, Failure> {
         let labels = Labels::parse(request.query.get("labelSelector")).map_err(Failure::bad_request)?;
         let fields =
@@ -67,7 +67,7 @@ pub(crate) fn get(state: &State, kind: &Kind, key: &Key) -> Result<Object, Failu
 
 pub(crate) fn list(store: &Store, request: &Request) -> Result<Page, Failure> {
     let kind = &request.target.kind;
-    let scope = Scope::of(request)?;
+    let scope = Selection::of(request)?;
     let query = &request.query;
     options::check_list(query)?;
     let limit = query.number("limit")?.filter(|limit| *limit > 0).unwrap_or(u64::MAX);

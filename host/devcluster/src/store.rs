@@ -84,7 +84,7 @@ impl Store {
         self.tables.get(resource)?.objects.get(key)
     }
 
-    /// Returns the objects in the order of namespace and name; only of one namespace if it is given.
+    /// Returns the objects of all namespaces, or of one, in the order of namespace and name.
     pub(crate) fn iter<'a>(
         &'a self,
         resource: &str,

@@ -17,7 +17,7 @@ use crate::{
     meta::{self, Object},
     options,
     present::{Presenter, Shape},
-    read::Scope,
+    read::Selection,
     request::Request,
     rules,
     store::{Change, Compacted, Store},
@@ -32,7 +32,7 @@ const LIFETIME: Duration = Duration::from_secs(30 * 60);
 #[derive(Debug)]
 pub(crate) struct Watch {
     kind: Arc<Kind>,
-    scope: Scope,
+    scope: Selection,
     bookmarks: bool,
     initial: bool,
     presenter: Presenter,
@@ -69,7 +69,7 @@ impl Watch {
         Ok(Self {
             presenter: Presenter::new(kind.clone(), shape, query.get("includeObject")),
             kind,
-            scope: Scope::of(request)?,
+            scope: Selection::of(request)?,
             bookmarks: query.flag("allowWatchBookmarks"),
             initial: synthetic,
             // A streaming list without a revision has the newest state, whichever replica is asked.

@@ -23,7 +23,7 @@ async fn a_pod_that_terminates_goes_at_once_when_it_is_given_no_more_grace() {
     let path = format!("{PODS}/a");
     let (_, marked) = client.delete(&path, json!({"gracePeriodSeconds": 20})).await;
     let (_, longer) = client.delete(&path, json!({"gracePeriodSeconds": 60})).await;
-    assert_eq!(longer, marked, "more grace is not given");
+    assert_eq!(longer, marked, "a grace period does not become longer");
     let (_, sooner) = client.delete(&path, json!({"gracePeriodSeconds": 5})).await;
     assert_eq!(sooner["metadata"]["deletionGracePeriodSeconds"], 5);
     let mut watch = client.watch(&format!("{PODS}?watch=1&resourceVersion={}", revision(&sooner))).await;

@@ -58,6 +58,8 @@ fn target(arguments: &[OsString]) -> Option<&'static str> {
         return None;
     }
     match arguments.first()?.to_str()? {
+        // Its components are in the text form of WebAssembly.
+        "demo" if arguments.iter().any(|argument| argument == "--hostile") => None,
         "demo" | "dev" => Some(TARGETS[0]),
         "build" => match value(arguments, "--target") {
             None => Some(TARGETS[0]),

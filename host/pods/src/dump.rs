@@ -123,9 +123,9 @@ impl<'a> Decoder<'a> {
             }
             Entry::Pod { shape, name, uid, revision, own } => {
                 let identity = Identity { name: &name, uid: &uid, revision };
-                let shape = self.shape(shape as usize, &own, identity)?;
-                let key = PodKey::new(shape.namespace(), &name, &uid);
-                self.push(&CachedPod::from_parts(key, Revision(revision), Packed::from_parts(shape, &own)))?;
+                let packed = self.packed(shape as usize, &own, identity)?;
+                let key = PodKey::new(packed.shape().namespace(), &name, &uid);
+                self.push(&CachedPod::from_parts(key, Revision(revision), packed))?;
             }
             Entry::Unshared(json) => self.push(&CachedPod::unshared(&json, &Prune::NOTHING).ok()?)?,
         }
@@ -150,21 +150,21 @@ impl<'a> Decoder<'a> {
         self.pods
     }
 
-    fn shape(&mut self, number: usize, own: &[u8], identity: Identity<'_>) -> Option<Arc<Shape>> {
-        let (skeletons, shape) = self.shapes.get_mut(number)?;
-        match shape {
-            Some(shape) => shape.fits(own, identity).then(|| Arc::clone(shape)),
-            None => {
-                let skeletons = skeletons.map(|number| &*self.skeletons[number]);
-                Some(Arc::clone(shape.insert(self.pool.restore(skeletons, own, identity)?)))
-            }
+    fn packed(&mut self, shape: usize, own: &[u8], identity: Identity<'_>) -> Option<Packed> {
+        let (skeletons, shape) = self.shapes.get_mut(shape)?;
+        if let Some(shape) = shape {
+            return Packed::open(Arc::clone(shape), own, identity);
         }
+        let skeletons = skeletons.map(|number| &*self.skeletons[number]);
+        let packed = self.pool.restore(skeletons, own, identity)?;
+        *shape = Some(Arc::clone(packed.shape()));
+        Some(packed)
     }
 
     fn push(&mut self, pod: &CachedPod) -> Option<()> {
         let record = Record::new(pod, &mut self.arena);
         let in_order = match self.pods.last() {
-            Some(last) => last.record_ref()?.compare(&pod.key.namespace, &pod.key.name).is_lt(),
+            Some(last) => last.compare(&pod.key.namespace, &pod.key.name).is_lt(),
             None => true,
         };
         in_order.then(|| self.pods.push(record))

@@ -4,7 +4,7 @@
 //! matches before and after differs in a section that the plugin watches. An added Pod begins to match, and a deleted
 //! Pod ceases to.
 
-use std::{cell::OnceCell, collections::HashMap, sync::Arc};
+use std::{cell::OnceCell, collections::BTreeMap, sync::Arc};
 
 use podium_wire::{Labels, Section, SectionSet};
 
@@ -27,18 +27,18 @@ struct Interest<L> {
 #[derive(Debug, Clone)]
 pub struct Wake<L> {
     cluster: Vec<Group<L>>,
-    namespaces: HashMap<Arc<str>, Vec<Group<L>>>,
+    namespaces: BTreeMap<Arc<str>, Vec<Group<L>>>,
     /// All plugins with the scope of the cluster, and all plugins of each namespace.
     cluster_lanes: Vec<L>,
-    namespace_lanes: HashMap<Arc<str>, Vec<L>>,
+    namespace_lanes: BTreeMap<Arc<str>, Vec<L>>,
 }
 
 /// Interests of one scope in the same set of sections, of which there are 128.
 #[derive(Debug, Clone)]
 struct Group<L> {
     sections: SectionSet,
-    /// By a label and a value that the selector requires.
-    labelled: HashMap<String, HashMap<String, Vec<Interest<L>>>>,
+    /// Interests whose selectors require a value of a label, by label and value.
+    labelled: BTreeMap<String, BTreeMap<String, Vec<Interest<L>>>>,
     others: Vec<Interest<L>>,
 }
 
@@ -50,9 +50,9 @@ impl<L: Copy> Wake<L> {
         let ranks = ranks(plugins.iter().map(|(_, spec)| *spec));
         let mut wake = Self {
             cluster: Vec::new(),
-            namespaces: HashMap::new(),
+            namespaces: BTreeMap::new(),
             cluster_lanes: Vec::new(),
-            namespace_lanes: HashMap::new(),
+            namespace_lanes: BTreeMap::new(),
         };
         for (at, (lane, spec)) in plugins.into_iter().enumerate() {
             let interest = Interest { lane, selector: spec.watch.selector.clone(), rank: (ranks[&spec.id], at) };
@@ -68,7 +68,7 @@ impl<L: Copy> Wake<L> {
             match groups.iter_mut().find(|group| group.sections == sections) {
                 Some(group) => group.add(interest),
                 None => {
-                    let mut group = Group { sections, labelled: HashMap::new(), others: Vec::new() };
+                    let mut group = Group { sections, labelled: BTreeMap::new(), others: Vec::new() };
                     group.add(interest);
                     groups.push(group);
                 }
@@ -165,9 +165,9 @@ impl<'a> LazyLabels<'a> {
 
 /// Returns the rank of each plugin: by phase, then by the longest chain of predecessors within the tenant. The
 /// configuration refused cycles; a chain is nevertheless cut at the number of plugins.
-fn ranks<'a>(specs: impl Iterator<Item = &'a PluginSpec>) -> HashMap<PluginId, usize> {
-    let specs: HashMap<_, _> = specs.map(|spec| (&spec.id, spec)).collect();
-    let mut depths: HashMap<&PluginId, usize> = specs.keys().map(|id| (*id, 0)).collect();
+fn ranks<'a>(specs: impl Iterator<Item = &'a PluginSpec>) -> BTreeMap<PluginId, usize> {
+    let specs: BTreeMap<_, _> = specs.map(|spec| (&spec.id, spec)).collect();
+    let mut depths: BTreeMap<&PluginId, usize> = specs.keys().map(|id| (*id, 0)).collect();
     for _ in 0..specs.len() {
         let mut moved = false;
         for (id, spec) in &specs {
@@ -281,12 +281,14 @@ mod tests {
                 .map(|(at, (selector, sections, namespace))| {
                     let sections = Section::ALL.into_iter().filter(|section| sections & 1 << *section as u8 != 0);
                     let namespace = [None, Some("shop"), Some("bank")][usize::from(namespace)];
-                    let mut spec = spec(namespace, &at.to_string(), sections.fold(SectionSet::EMPTY, SectionSet::with), None);
+                    let sections = sections.fold(SectionSet::EMPTY, SectionSet::with);
+                    let mut spec = spec(namespace, &at.to_string(), sections, None);
                     spec.watch.selector = selector;
                     spec
                 })
                 .collect();
-            let cached = |pod: &Option<podium_wire::Pod>| pod.as_ref().map(|pod| Arc::new(CachedPod::new(pod).unwrap()));
+            let cached =
+                |pod: &Option<podium_wire::Pod>| pod.as_ref().map(|pod| Arc::new(CachedPod::new(pod).unwrap()));
             let change = Change::between(cached(&old), cached(&new));
             let mut expected = Vec::new();
             if let Some(change) = &change {

@@ -25,6 +25,8 @@ use crate::telemetry::Metrics;
 
 /// Returns the readiness of the host now.
 pub type ReadinessNow = Arc<dyn Fn() -> Readiness + Send + Sync>;
+/// Returns why the host should be restarted, or `None`.
+pub type DeadNow = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// The most concurrent connections to the probe port. The kubelet uses one for each probe.
 const PROBE_CONNECTIONS: usize = 64;
@@ -39,14 +41,20 @@ pub struct Endpoints {
 
 /// Returns the endpoints of the probe port.
 #[must_use]
-pub fn probes(readiness: ReadinessNow) -> Endpoints {
+pub fn probes(readiness: ReadinessNow, dead: DeadNow) -> Endpoints {
+    let healthy = move || async move {
+        match dead() {
+            None => (StatusCode::OK, "ok\n".to_owned()),
+            Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
+        }
+    };
     let ready = move |RawQuery(query): RawQuery| async move {
         let readiness = readiness();
         let verbose = query.is_some_and(|query| query.split('&').any(|pair| pair.split('=').next() == Some("verbose")));
         let code = if readiness.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         (code, readiness.render(verbose))
     };
-    let router = Router::new().route("/healthz", get(|| async { "ok\n" })).route("/readyz", get(ready));
+    let router = Router::new().route("/healthz", get(healthy)).route("/readyz", get(ready));
     Endpoints { router, connections: PROBE_CONNECTIONS }
 }
 

@@ -12,7 +12,7 @@ pub struct Check {
     /// Whether a failure makes the host unready. Other failures are only listed.
     pub required: bool,
     /// A note after the result of a check that passed.
-    pub note: Option<&'static str>,
+    pub note: Option<String>,
 }
 
 impl Check {
@@ -30,8 +30,8 @@ impl Check {
 
     /// Returns a check that passed, with a note.
     #[must_use]
-    pub fn passed(name: impl Into<String>, note: &'static str) -> Self {
-        Self { name: name.into(), failure: None, required: false, note: Some(note) }
+    pub fn passed(name: impl Into<String>, note: impl Into<String>) -> Self {
+        Self { name: name.into(), failure: None, required: false, note: Some(note.into()) }
     }
 }
 

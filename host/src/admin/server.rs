@@ -147,7 +147,7 @@ mod tests {
         let address = bound.address();
         let ready = Arc::new(|| Readiness { checks: vec![Check::required("watch", None)] });
         let mut tasks = JoinSet::new();
-        tasks.spawn(bound.serve(probes(ready), CancellationToken::new()));
+        tasks.spawn(bound.serve(probes(ready, Arc::new(|| None)), CancellationToken::new()));
         (address, tasks)
     }
 
@@ -214,6 +214,16 @@ mod tests {
             let closed = timeout(Duration::from_secs(6), socket.read(&mut [0])).await;
             assert!(matches!(closed, Ok(Ok(0) | Err(_))), "{closed:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn healthz_fails_with_the_reason_for_which_the_host_should_be_restarted() {
+        let bound = bind(ListenAddress::One(([127, 0, 0, 1], 0).into())).await.unwrap().unwrap();
+        let address = bound.address();
+        let dead = Arc::new(|| Some("no ticks".to_owned()));
+        let _server = tokio::spawn(bound.serve(probes(Arc::new(Readiness::default), dead), CancellationToken::new()));
+        let answer = get(address, "/healthz").await;
+        assert!(answer.starts_with("HTTP/1.1 503") && answer.ends_with("no ticks\n"), "{answer}");
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 429 of API priority and fairness, or of any other limit on requests | requests of the same account; live reads that a plugin asks for, though the host's account sends them: those of the same plugin | 60 s |
 //! | 500, 503 and 504 with Retry-After | all requests | 5 s |
-//! | anything to an eviction, anything that an admission webhook answered | none: only what was asked for waits | - |
+//! | anything to an eviction, anything that an admission webhook answered | none: only the write itself waits | - |
 //!
 //! A tenant can cause the last row: a hold for it would stop other tenants. An eviction is recognised by its request:
 //! for a budget that another client keeps changing the API server answers 504 with Retry-After, and no cause
@@ -41,11 +41,12 @@ pub struct LiveReadOf(pub String);
 /// The holds of one API server, shared by all clones of a client.
 #[derive(Debug, Default)]
 pub struct Backpressure {
-    holds: Mutex<BTreeMap<Scope, Hold>>,
+    holds: Mutex<BTreeMap<HoldScope, Hold>>,
 }
 
+/// The requests that a hold stops.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Scope {
+enum HoldScope {
     All,
     /// An account; `None` is the host's own.
     Account(Option<String>),
@@ -70,12 +71,12 @@ struct Hold {
 pub(super) struct Pass<'a> {
     backpressure: &'a Backpressure,
     began: Instant,
-    /// The request's own scope, beside [`Scope::All`].
-    scope: Scope,
+    /// The request's own scope, beside [`HoldScope::All`].
+    scope: HoldScope,
     /// True if the request is an eviction.
     evicts: bool,
     /// The holds for which this request is the probe.
-    probes: Vec<Scope>,
+    probes: Vec<HoldScope>,
 }
 
 /// The effect of a response on later requests.
@@ -83,7 +84,7 @@ enum Advice {
     /// The API server accepts requests.
     Ready,
     Nothing,
-    Wait(Scope, Duration),
+    Wait(HoldScope, Duration),
 }
 
 impl Backpressure {
@@ -91,7 +92,7 @@ impl Backpressure {
     #[must_use]
     pub fn wait(&self, account: Option<&str>, now: Instant) -> Option<Duration> {
         let holds = self.holds.lock();
-        let scopes = [Scope::All, Scope::Account(account.map(str::to_owned))];
+        let scopes = [HoldScope::All, HoldScope::Account(account.map(str::to_owned))];
         scopes.iter().filter_map(|scope| holds.get(scope)?.wait(now)).max()
     }
 
@@ -100,10 +101,10 @@ impl Backpressure {
     pub(super) fn admit<B>(&self, request: &Request<B>, now: Instant) -> Result<Pass<'_>, Duration> {
         let account = || request.headers().get("impersonate-user").and_then(|user| user.to_str().ok());
         let scope = match request.extensions().get() {
-            Some(LiveReadOf(plugin)) => Scope::LiveReads(plugin.clone()),
-            None => Scope::Account(account().map(str::to_owned)),
+            Some(LiveReadOf(plugin)) => HoldScope::LiveReads(plugin.clone()),
+            None => HoldScope::Account(account().map(str::to_owned)),
         };
-        let scopes = [Scope::All, scope.clone()];
+        let scopes = [HoldScope::All, scope.clone()];
         let mut holds = self.holds.lock();
         holds.retain(|scope, hold| {
             let is_over = hold.end <= now;
@@ -146,7 +147,7 @@ impl Pass<'_> {
             let is_over = match &advice {
                 Advice::Ready => true,
                 Advice::Nothing => false,
-                Advice::Wait(of, _) => *of != Scope::All && scope == Scope::All,
+                Advice::Wait(of, _) => *of != HoldScope::All && scope == HoldScope::All,
             };
             // A hold that was renewed after this probe began does not end with it.
             if is_over && holds.get(&scope).is_some_and(|hold| hold.asked <= self.began) {
@@ -177,7 +178,7 @@ impl Pass<'_> {
         match error.code() {
             Some(429 | 500 | 503 | 504) if self.evicts => Advice::Nothing,
             Some(429) => Advice::Wait(self.scope.clone(), wait.min(LONGEST)),
-            Some(500 | 503 | 504) => Advice::Wait(Scope::All, wait.min(LONGEST_OF_ALL)),
+            Some(500 | 503 | 504) => Advice::Wait(HoldScope::All, wait.min(LONGEST_OF_ALL)),
             _ => Advice::Ready,
         }
     }
@@ -197,7 +198,7 @@ impl Drop for Pass<'_> {
     }
 }
 
-impl Scope {
+impl HoldScope {
     fn name(&self) -> &'static str {
         match self {
             Self::All => "all requests",

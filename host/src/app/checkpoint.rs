@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::cluster::Cluster;
 use crate::{
-    checkpoint::{self, Saver, Scope},
+    checkpoint::{self, Coverage, Saver},
     telemetry::CheckpointFigures,
 };
 
@@ -66,14 +66,14 @@ impl Saved {
 impl CheckpointTask {
     pub(super) fn new(
         options: CheckpointOptions,
-        scope: Scope,
+        coverage: Coverage,
         reader: Reader,
         incomplete: Arc<AtomicBool>,
         cluster: Cluster,
         clock: Clock,
         simulated: bool,
     ) -> Self {
-        let saver = Some(Saver::new(options.directory, scope));
+        let saver = Some(Saver::new(options.directory, coverage));
         let saved = Arc::default();
         Self { reader, incomplete, every: options.every, saver, simulated, cluster, clock, saved }
     }
@@ -126,11 +126,11 @@ impl CheckpointTask {
 /// Loads the checkpoint that an earlier host saved.
 pub(super) async fn load(
     options: &CheckpointOptions,
-    scope: Scope,
+    coverage: Coverage,
     pool: &Arc<SkeletonPool>,
     simulated: bool,
 ) -> anyhow::Result<Option<Checkpoint>> {
     let (directory, pool) = (options.directory.clone(), pool.clone());
-    let load = move || checkpoint::load(&directory, &scope, &pool);
+    let load = move || checkpoint::load(&directory, &coverage, &pool);
     Ok(if simulated { load() } else { tokio::task::spawn_blocking(load).await? })
 }

@@ -2,13 +2,12 @@
 //! block.
 
 use std::{
-    fmt, io,
+    io,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
-use anyhow::Context;
 use podium_engine::journal;
 use tokio::runtime::Handle;
 
@@ -17,23 +16,18 @@ use crate::{api, checkpoint, runtime::Cache};
 
 /// Why no client of the API server could be made.
 pub(super) enum NoClient {
-    Misconfigured(anyhow::Error),
+    /// There is no kubeconfig, or it cannot be used.
+    Misconfigured(String),
     Failed(kube::Error),
 }
 
-/// Why the state directory cannot be used. The message follows the flag's name.
+/// Why the state directory cannot be used.
+#[derive(Debug, thiserror::Error)]
 pub(super) enum NoState {
-    Journal(journal::Error),
+    #[error(transparent)]
+    Journal(#[from] journal::Error),
+    #[error("its checkpoint cannot be removed: {0}")]
     Checkpoint(io::Error),
-}
-
-impl fmt::Display for NoState {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Journal(error) => write!(formatter, " {error}"),
-            Self::Checkpoint(error) => write!(formatter, ": cannot remove its checkpoint: {error}"),
-        }
-    }
 }
 
 /// Returns two clients of one API server: one for all requests except the watch, and one for the watch. Must be
@@ -52,7 +46,7 @@ pub(super) fn clients(kubeconfig: Option<&Path>) -> Result<(kube::Client, kube::
     Ok((client(config)?, watch_client))
 }
 
-/// The state directory, opened. Everything is `None` when no directory is given.
+/// The state directory, opened. Everything is `None` without a directory.
 #[derive(Default)]
 pub(super) struct State {
     pub(super) journal: Option<journal::Opened>,
@@ -60,10 +54,11 @@ pub(super) struct State {
     pub(super) code: Option<Arc<Cache>>,
 }
 
-/// Opens the journal and the cache of compiled code of the directory, if one is given, and says where Pods are saved.
+/// Opens the journal and the cache of compiled code of the directory, if there is one, and returns them with the place
+/// of checkpoints.
 pub(super) fn state(directory: Option<PathBuf>, checkpoint_seconds: u32, now_millis: u64) -> Result<State, NoState> {
     // The journal's lock keeps other hosts out of the directory.
-    let journal = journal(directory.as_deref(), now_millis).map_err(NoState::Journal)?;
+    let journal = journal(directory.as_deref(), now_millis)?;
     let code = directory.as_deref().and_then(|directory| compile::cache(directory, now_millis));
     let checkpoint = checkpoints(directory, checkpoint_seconds).map_err(NoState::Checkpoint)?;
     Ok(State { journal, checkpoint, code })
@@ -94,20 +89,21 @@ fn checkpoints(directory: Option<PathBuf>, seconds: u32) -> io::Result<Option<Ch
     Ok(Some(CheckpointOptions { directory, every: Duration::from_secs(seconds.into()) }))
 }
 
-/// The messages of these errors contain their causes, so the chain is not printed again.
-async fn kube_config(file: Option<&Path>) -> anyhow::Result<kube::Config> {
+/// Reads the kubeconfig, or else the Pod's ServiceAccount or the user's kubeconfig. The messages of kube's errors
+/// contain their causes.
+async fn kube_config(file: Option<&Path>) -> Result<kube::Config, String> {
     match file {
         Some(file) => {
-            let unusable = |error| anyhow::anyhow!("--kubeconfig {} cannot be used: {error}", file.display());
+            let unusable = |error: kube::config::KubeconfigError| error.to_string();
             let kubeconfig = kube::config::Kubeconfig::read_from(file).map_err(unusable)?;
             let options = kube::config::KubeConfigOptions::default();
             kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(unusable)
         }
         None => match kube::Config::incluster() {
             Ok(config) => Ok(config),
-            Err(_) => kube::Config::infer()
-                .await
-                .context("no cluster: not in a Pod with a ServiceAccount, and no kubeconfig; pass --kubeconfig FILE"),
+            Err(_) => kube::Config::infer().await.map_err(|error| {
+                format!("not in a Pod with a ServiceAccount, and no kubeconfig ({error}); pass --kubeconfig FILE")
+            }),
         },
     }
 }

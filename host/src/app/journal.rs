@@ -150,8 +150,8 @@ mod tests {
         PodKey::new("shop", name, &format!("{name}-uid"))
     }
 
-    fn account(journal: &Arc<Journal>) -> PluginEntries {
-        journal.account(&PluginId { namespace: Some("shop".into()), name: "tidy".into() })
+    fn entries(journal: &Arc<Journal>) -> PluginEntries {
+        journal.plugin_entries(&PluginId { namespace: Some("shop".into()), name: "tidy".into() })
     }
 
     fn inode(directory: &Path) -> u64 {
@@ -165,22 +165,22 @@ mod tests {
         let stop = CancellationToken::new();
         let task = JournalTask { sync_data, ..JournalTask::new(journal.clone(), store, true) };
         let task = tokio::spawn(task.run(stop.clone()));
-        let account = account(&journal);
-        account.enter(&key("a")).await;
-        account.enter(&key("b")).await;
+        let entries = entries(&journal);
+        entries.enter(&key("a")).await;
+        entries.enter(&key("b")).await;
         tokio::time::sleep(Duration::from_secs(10)).await;
         let before = inode(directory.path());
         FAILING.set(1);
-        account.enter(&key("c")).await;
+        entries.enter(&key("c")).await;
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert_ne!(inode(directory.path()), before, "the file that could not be synced is still in use");
         assert!(!journal.figures().failing, "{:?}", journal.figures());
-        account.enter(&key("d")).await;
+        entries.enter(&key("d")).await;
         stop.cancel();
         task.await.unwrap().unwrap();
         let Opened { journal, recovery, .. } = journal::open(directory.path(), 0).unwrap();
         let _ = recovery.record_deletions(&journal, None, |_| Found::Absent);
-        assert_eq!(self::account(&journal).pending_deletions(), ["a", "b", "c", "d"].map(key));
+        assert_eq!(self::entries(&journal).pending_deletions(), ["a", "b", "c", "d"].map(key));
     }
 
     #[tokio::test(start_paused = true)]
@@ -190,7 +190,7 @@ mod tests {
         let stop = CancellationToken::new();
         let task = JournalTask { sync_data, ..JournalTask::new(journal.clone(), store, true) };
         let task = tokio::spawn(task.run(stop.clone()));
-        account(&journal).enter(&key("a")).await;
+        entries(&journal).enter(&key("a")).await;
         tokio::time::sleep(Duration::from_secs(10)).await;
         let before = inode(directory.path());
         FAILING.set(1);
@@ -209,7 +209,7 @@ mod tests {
         let in_the_way = directory.path().join("journal.next");
         std::fs::create_dir(&in_the_way).unwrap();
         FAILING.set(1);
-        account(&journal).enter(&key("a")).await;
+        entries(&journal).enter(&key("a")).await;
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert!(journal.figures().failing);
         std::fs::remove_dir(&in_the_way).unwrap();

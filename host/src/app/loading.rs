@@ -1,45 +1,51 @@
-//! Plugins from their files to the registry: two at a time, again with back-off when an attempt failed for a reason
-//! that may pass, and out of it when a new configuration permits less.
+//! Loads plugins from their files into the registry, two at a time and one of each tenant. It retries with back-off a
+//! load that failed for a reason that may pass, and removes a plugin whose new configuration permits less and cannot be
+//! loaded.
 //!
-//! Nothing here decides what a component may be; that is `runtime`'s. Every plugin is compared with the platform's
-//! policy here, before its component is read.
+//! Every plugin is compared with the platform's policy here, before its component is read. `runtime` decides which
+//! components are accepted.
+
+mod turns;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use futures::{StreamExt, stream::FuturesUnordered};
 use parking_lot::Mutex;
 use podium_config::Problem;
 use podium_engine::ingest::IngestHandle;
 use podium_engine::{
     backoff::Backoff,
-    dispatch::{Dispatch, Lane},
+    dispatch::{Dispatch, Lane, Loaded},
     journal::Journal,
     ports::{Reconcile, Sender},
     status::{LoadState, PluginState, Status},
 };
 use podium_pods::model::{PluginId, PluginSpec, text};
 use tokio::{
-    sync::{Notify, Semaphore},
+    sync::Notify,
     time::{Instant, sleep_until},
 };
+use tracing::field;
+use turns::Turns;
 
 use crate::{
     config::{
         Policy,
         file::{self, FileError},
     },
-    runtime::{Engine, LoadError, LoadProblem, max_component_bytes},
+    runtime::{DEFAULT_TENANT_CODE_BYTES, Engine, LoadError, LoadProblem, max_component_bytes},
     writeback::manager_name,
 };
 
-/// The waits between attempts, without jitter. The longest is so long that a component that takes all of its 60 s to
-/// compile costs a fifth of a processor at most.
-const RETRIES: Backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(300) };
+/// The waits between attempts, without jitter. With the longest wait, a component that takes all of its 60 s to compile
+/// uses at most a fifth of a processor.
+const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_secs(300) };
 
-/// Components that are read and compiled at the same time, so that a slow one does not delay the others. Each may take
-/// 1 or 2 GiB in the compiler's process.
-pub(super) const CONCURRENT_LOADS: usize = 2;
+/// Components that are read and compiled at the same time, so that a slow one does not delay those of other tenants.
+/// Each may take 1 or 2 GiB in the compiler's process.
+const CONCURRENT_LOADS: usize = 2;
 
-/// A plugin that was found good and does not run yet.
+/// A plugin that was checked and compiled, and does not run yet.
 #[must_use]
 pub struct Prepared {
     spec: PluginSpec,
@@ -50,6 +56,11 @@ pub struct Prepared {
 /// Why a plugin was not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadFailure {
+    #[error(
+        "spec.serviceAccountName is missing, and --require-service-account refuses plugins without one; name a \
+         ServiceAccount that has the rights for the plugin's writes"
+    )]
+    WithoutAccount,
     #[error("the policy does not permit it: {}", listed(.0))]
     Forbidden(Vec<Problem>),
     #[error(
@@ -75,10 +86,22 @@ impl LoadFailure {
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Unreadable { error: FileError::Io(_), .. } => true,
-            Self::Forbidden(_) | Self::OverMemory { .. } | Self::Unreadable { .. } | Self::Panicked(_) => false,
+            Self::WithoutAccount
+            | Self::Forbidden(_)
+            | Self::OverMemory { .. }
+            | Self::Unreadable { .. }
+            | Self::Panicked(_) => false,
             Self::Refused(error) => error.problem.is_passing(),
         }
     }
+}
+
+/// The platform's requirements for every plugin.
+#[derive(Default)]
+pub(super) struct Rules {
+    /// `None` permits everything.
+    pub(super) policy: Option<Policy>,
+    pub(super) require_service_account: bool,
 }
 
 /// The parts of the host that loading and unloading a plugin concern.
@@ -88,22 +111,22 @@ pub(super) struct Loader {
     pub(super) status: Arc<Status>,
     pub(super) ingest_handle: IngestHandle,
     pub(super) journal: Option<Arc<Journal>>,
-    /// `None` permits everything.
-    pub(super) policy: Option<Policy>,
+    rules: Rules,
     /// Compiles on the caller's thread: beside it, runs would go on for as long as the compiler takes in real time.
     simulated: bool,
-    retries: Mutex<Retries>,
-    retries_changed: Notify,
-    /// Held while a plugin is put in or taken out, which takes the ingest loop's answer: of what a load put in the
-    /// registry, the queue and the journal an unload that is under way would take a part out again. Not held while a
-    /// component is compiled.
+    pending: Mutex<PendingLoads>,
+    pending_changed: Notify,
+    /// Held while a plugin is installed or removed, which waits for the ingest loop's answer. Otherwise a concurrent
+    /// unload could remove a part of a load from the registry, the queue or the journal. Not held while a component is
+    /// compiled.
     changing: tokio::sync::Mutex<()>,
-    /// A permit of it is held while a component is read and compiled.
-    turns: Semaphore,
+    /// One of them is held while a component is read and compiled.
+    turns: Arc<Turns>,
 }
 
+/// Loads that have not succeeded yet and are not refused.
 #[derive(Default)]
-struct Retries {
+struct PendingLoads {
     /// By plugin, the number of the load whose attempts count: the latest one, until it succeeds or is refused and
     /// until the plugin is unloaded.
     current: BTreeMap<PluginId, u64>,
@@ -119,7 +142,7 @@ struct Waiting {
     /// Attempts that failed in a row.
     attempts: u32,
     due: Instant,
-    /// Of the load, as in [`Retries::current`].
+    /// The number of the load, as in [`PendingLoads::current`].
     number: u64,
 }
 
@@ -130,21 +153,21 @@ impl Loader {
         status: Arc<Status>,
         ingest_handle: IngestHandle,
         journal: Option<Arc<Journal>>,
-        policy: Option<Policy>,
+        rules: Rules,
         simulated: bool,
     ) -> Self {
-        let (retries, retries_changed, changing) = <_>::default();
-        let turns = Semaphore::new(CONCURRENT_LOADS);
+        let (pending, pending_changed, changing) = <_>::default();
+        let turns = Turns::new(CONCURRENT_LOADS);
         Self {
             engine,
             dispatch,
             status,
             ingest_handle,
             journal,
-            policy,
+            rules,
             simulated,
-            retries,
-            retries_changed,
+            pending,
+            pending_changed,
             changing,
             turns,
         }
@@ -160,12 +183,22 @@ impl Loader {
         self.status.set_load(id, LoadState::Loading, self.running(id).is_some());
     }
 
+    /// Ends the runs of the version that runs, if a new configuration does not permit everything that it may do. Done
+    /// before the new version is built or compiled, which takes time and may fail.
+    pub(super) fn restrict(&self, spec: &PluginSpec) {
+        if self.dispatch.registry.restrict(spec) {
+            let file = text::path(&spec.source);
+            tracing::info!(plugin = %spec.id, %file, "runs ended: the new configuration permits less");
+        }
+    }
+
     /// Reads, checks and compiles a plugin, and plans another attempt when that fails for a reason that may pass.
     pub(super) async fn prepare(&self, spec: PluginSpec) -> Result<Prepared, LoadFailure> {
         let number = {
             let _changing = self.changing.lock().await;
+            self.restrict(&spec);
             self.expect(&spec.id);
-            self.retries.lock().begin(&spec.id)
+            self.pending.lock().begin(&spec.id)
         };
         let attempt = self.attempt(spec.clone()).await;
         if let Err(failure) = &attempt {
@@ -175,7 +208,10 @@ impl Loader {
     }
 
     async fn attempt(&self, spec: PluginSpec) -> Result<Prepared, LoadFailure> {
-        let problems = self.policy.as_ref().map_or_else(Vec::new, |policy| policy.problems(&spec));
+        if self.rules.require_service_account && spec.impersonate.is_none() {
+            return Err(LoadFailure::WithoutAccount);
+        }
+        let problems = self.rules.policy.as_ref().map_or_else(Vec::new, |policy| policy.problems(&spec));
         if !problems.is_empty() {
             return Err(LoadFailure::Forbidden(problems));
         }
@@ -185,11 +221,13 @@ impl Loader {
         if spec.suspend {
             return Ok(Prepared { spec, plugin: None });
         }
-        // It is never closed.
-        let _turn = self.turns.acquire().await;
+        let own = spec.id.namespace.is_none().then(|| spec.id.name.clone());
+        let _turn = self.turns.take((spec.tenant(), own)).await;
         let engine = self.engine.clone();
+        let policy = self.rules.policy.as_ref().and_then(|policy| policy.compiled_code_bytes(&spec.tenant()));
+        let code_bytes = policy.unwrap_or(DEFAULT_TENANT_CODE_BYTES);
         let compile = move || {
-            let plugin = Arc::new(engine.compile(&spec, &component(&spec)?)?);
+            let plugin = Arc::new(engine.compile_within(&spec, &component(&spec)?, code_bytes)?);
             Ok(Prepared { spec, plugin: Some(plugin) })
         };
         if self.simulated {
@@ -198,51 +236,58 @@ impl Loader {
         tokio::task::spawn_blocking(compile).await.unwrap_or_else(|error| Err(LoadFailure::Panicked(error.to_string())))
     }
 
-    /// Records a failed attempt of a load, unless the load was overtaken by another or by an unload. A version that
-    /// runs goes on only when the new configuration permits what it may do.
+    /// Records a failed attempt of a load, unless a later load or an unload has replaced the load. A version that runs
+    /// continues only if the new configuration permits everything that the version may do.
     async fn failed(&self, spec: PluginSpec, attempts: u32, number: u64, failure: &LoadFailure) {
         let _changing = self.changing.lock().await;
         if !self.is_current(&spec.id, number) {
             return;
         }
-        let id = spec.id.clone();
-        let running = self.running(&id);
-        let goes_on = running.as_ref().is_some_and(|running| spec.permits(running));
+        let (id, file) = (spec.id.clone(), text::path(&spec.source));
+        let goes_on = self.running(&id).is_some_and(|running| spec.permits(&running.spec));
         let reason = failure.to_string();
         let state = if failure.is_passing() {
             self.try_later(spec, attempts, number);
             LoadState::Waiting { reason, attempts }
         } else {
-            self.retries.lock().forget(&id);
+            self.pending.lock().forget(&id);
             LoadState::Refused { reason }
         };
         self.status.set_load(&id, state, goes_on);
-        if running.is_some() && !goes_on && self.take_out(&id).await {
+        if !goes_on && self.take_out(&id).await {
             tracing::warn!(
                 plugin = %id,
+                %file,
                 "plugin stopped: its new configuration permits less than the version that ran, and could not be loaded"
             );
         }
     }
 
     fn try_later(&self, spec: PluginSpec, attempts: u32, number: u64) {
-        let waiting = Waiting { attempts, due: Instant::now() + RETRIES.doubled(attempts), number, spec };
-        self.retries.lock().waiting.insert(waiting.spec.id.clone(), waiting);
-        self.retries_changed.notify_one();
+        let waiting = Waiting { attempts, due: Instant::now() + BACKOFF.doubled(attempts), number, spec };
+        self.pending.lock().waiting.insert(waiting.spec.id.clone(), waiting);
+        self.pending_changed.notify_one();
     }
 
-    /// Tries what waits again when it is due; never ends.
+    /// Retries waiting loads when they are due; never returns. A slow attempt delays no other.
     pub(super) async fn retry(self: Arc<Self>) -> anyhow::Result<()> {
+        let mut attempts = FuturesUnordered::new();
         loop {
-            let next = self.retries.lock().waiting.values().min_by_key(|waiting| waiting.due).cloned();
-            let Some(next) = next else {
-                self.retries_changed.notified().await;
-                continue;
+            let next = self.pending.lock().waiting.values().map(|waiting| waiting.due).min();
+            let due = async {
+                match next {
+                    Some(due) => sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
             };
             tokio::select! {
                 biased;
-                () = self.retries_changed.notified() => {}
-                () = sleep_until(next.due) => self.retry_one(next).await,
+                Some(()) = attempts.next() => {}
+                () = self.pending_changed.notified() => {}
+                () = due => {
+                    let due = self.pending.lock().take_due(Instant::now());
+                    attempts.extend(due.into_iter().map(|waiting| self.retry_one(waiting)));
+                }
             }
         }
     }
@@ -254,15 +299,15 @@ impl Loader {
             return;
         }
         match attempt {
-            Ok(prepared) => self.install_if(prepared, |retries| retries.is_current(&spec.id, number)).await,
+            Ok(prepared) => self.install_if(prepared, |pending| pending.is_current(&spec.id, number)).await,
             Err(failure) => {
                 let attempts = attempts.saturating_add(1);
+                let (plugin, file, error) = (&spec.id, text::path(&spec.source), failure.to_string());
                 if failure.is_passing() {
-                    let seconds = RETRIES.doubled(attempts).as_secs();
-                    let error = failure.to_string();
-                    tracing::warn!(plugin = %spec.id, attempts, seconds, error, "plugin not loaded, to be retried");
+                    let seconds = BACKOFF.doubled(attempts).as_secs();
+                    tracing::warn!(%plugin, %file, attempts, seconds, error, "plugin not loaded, to be retried");
                 } else {
-                    tracing::error!(plugin = %spec.id, attempts, error = failure.to_string(), "plugin not loaded");
+                    tracing::error!(%plugin, %file, attempts, error, "plugin not loaded");
                 }
                 self.failed(spec, attempts, number, &failure).await;
             }
@@ -270,64 +315,67 @@ impl Loader {
     }
 
     fn is_current(&self, id: &PluginId, number: u64) -> bool {
-        self.retries.lock().is_current(id, number)
+        self.pending.lock().is_current(id, number)
     }
 
-    /// Sets a plugin to work on every Pod that it watches, in the place of one of that name. With a suspended plugin,
-    /// the one of its name is taken out.
+    /// Installs a plugin, which then runs on every Pod that it watches, and replaces the plugin of its name. If the new
+    /// plugin is suspended, the old one is removed.
     pub(super) async fn install(&self, prepared: Prepared) {
         self.install_if(prepared, |_| true).await;
     }
 
-    /// Looks and installs in one step, so that nothing that was unloaded meanwhile comes back.
-    async fn install_if(&self, prepared: Prepared, wanted: impl FnOnce(&Retries) -> bool) {
+    /// Installs a plugin if `wanted`, under one lock, so that a plugin that was unloaded meanwhile stays unloaded.
+    async fn install_if(&self, prepared: Prepared, wanted: impl FnOnce(&PendingLoads) -> bool) {
         let Prepared { spec, plugin } = prepared;
         let id = spec.id.clone();
-        let file = spec.source.clone();
+        let file = text::path(&spec.source);
         let lane = {
             let _changing = self.changing.lock().await;
             {
-                let mut retries = self.retries.lock();
-                if !wanted(&retries) {
+                let mut pending = self.pending.lock();
+                if !wanted(&pending) {
                     return;
                 }
-                retries.forget(&id);
+                pending.forget(&id);
             }
             let Some(plugin) = plugin else {
                 self.take_out(&id).await;
                 self.status.set_load(&id, LoadState::Suspended, false);
-                tracing::info!(plugin = %id, "plugin suspended");
+                tracing::info!(plugin = %id, %file, "plugin suspended");
                 return;
             };
             self.put(spec, plugin)
         };
         self.ingest_handle.plugins_changed(Some(lane)).await;
-        tracing::info!(plugin = %id, file = %text::path(&file), "plugin loaded");
+        tracing::info!(plugin = %id, %file, "plugin loaded");
     }
 
     fn put(&self, spec: PluginSpec, plugin: Arc<dyn Reconcile>) -> Lane {
         let sender = Sender { manager: manager_name(&spec.id), impersonate: spec.impersonate.clone() };
         let status = self.status.plugin(&spec.id);
-        let account = self.journal.as_ref().map(|journal| journal.account(&spec.id));
+        let entries = self.journal.as_ref().map(|journal| journal.plugin_entries(&spec.id));
         self.status.set_load(&spec.id, LoadState::Loaded, true);
-        self.dispatch.registry.put(spec, plugin, sender, status, account)
+        let lane = self.dispatch.registry.put(spec, plugin, sender, status, entries);
+        self.dispatch.queue.claim_changed(lane);
+        lane
     }
 
-    /// Takes a plugin out and forgets it, also one that was not loaded yet. Returns false when there was none.
+    /// Unloads a plugin and stops its retries. Returns false if there was neither a plugin nor a retry.
     pub(super) async fn unload(&self, id: &PluginId) -> bool {
         let _changing = self.changing.lock().await;
-        let waited = self.retries.lock().forget(id);
+        let waited = self.pending.lock().forget(id);
         let is_suspended = |plugin: &PluginState| plugin.id == *id && plugin.load == LoadState::Suspended;
         let suspended = self.plugins().iter().any(is_suspended);
+        let file = self.running(id).map(|running| text::path(&running.spec.source));
         let ran = self.take_out(id).await;
         self.status.remove(id);
         if ran || suspended {
-            tracing::info!(plugin = %id, "plugin unloaded");
+            tracing::info!(plugin = %id, file = file.map(field::display), "plugin unloaded");
         }
         ran || suspended || waited
     }
 
-    /// Takes a plugin out; its runs under way end as they are. To be called under [`Self::changing`].
+    /// Removes a plugin and ends its runs. The caller holds [`Self::changing`].
     async fn take_out(&self, id: &PluginId) -> bool {
         let Some(lane) = self.dispatch.registry.remove(id) else { return false };
         self.ingest_handle.plugins_changed(None).await;
@@ -339,20 +387,24 @@ impl Loader {
         true
     }
 
-    /// The configuration of the version that runs.
-    fn running(&self, id: &PluginId) -> Option<PluginSpec> {
-        let all = self.dispatch.registry.all();
-        all.iter().find(|loaded| loaded.spec.id == *id).map(|loaded| loaded.spec.clone())
+    /// The version that runs. One whose permissions were revoked does not, and never will again.
+    fn running(&self, id: &PluginId) -> Option<Arc<Loaded>> {
+        self.dispatch.registry.by_id(id).filter(|loaded| !loaded.is_revoked())
     }
 }
 
-impl Retries {
+impl PendingLoads {
     /// Overtakes an earlier load of the plugin.
     fn begin(&mut self, id: &PluginId) -> u64 {
         self.made += 1;
         self.waiting.remove(id);
         self.current.insert(id.clone(), self.made);
         self.made
+    }
+
+    /// Removes the attempts that are due from those that wait. Their loads stay the current ones.
+    fn take_due(&mut self, now: Instant) -> Vec<Waiting> {
+        self.waiting.extract_if(.., |_, waiting| waiting.due <= now).map(|(_, waiting)| waiting).collect()
     }
 
     fn is_current(&self, id: &PluginId, number: u64) -> bool {

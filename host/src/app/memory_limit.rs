@@ -28,7 +28,7 @@ fn lowest(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
             }
             _ => return Vec::new(),
         };
-        // A path that leads out of what is visible has `..`.
+        // A path to a group that is not visible has `..`.
         let path = Path::new(path.trim_start_matches('/'));
         path.ancestors().filter_map(|group| read(&root.join(group).join(file))).collect()
     });

@@ -7,6 +7,7 @@ mod blocking;
 mod checkpoint;
 mod cluster;
 pub mod compile;
+mod deliveries;
 mod disk;
 mod journal;
 #[allow(missing_docs, reason = "its messages are its documentation")]
@@ -23,9 +24,10 @@ use anyhow::Context;
 use blocking::BlockingJobs;
 pub use checkpoint::CheckpointOptions;
 use cluster::Cluster;
+use deliveries::Deliveries;
 use journal::JournalTask;
-use loading::Loader;
 pub use loading::{LoadFailure, Prepared};
+use loading::{Loader, Rules};
 pub use operator::Operator;
 use operator::{Observed, stale};
 use podium_engine::{
@@ -33,7 +35,7 @@ use podium_engine::{
     dispatch::{Dispatch, Expectations, PodQueue, Registry},
     ingest::{Ingest, IngestOptions, Reopened},
     journal::{Journal, Opened},
-    queue::{Backoff, Budget, Queue},
+    queue::{Backoff, Budget, Occupancy, Queue},
     status::{PluginState, Status},
 };
 use podium_pods::{
@@ -53,7 +55,7 @@ pub use wall_clock::WallClock;
 
 use crate::{
     api::Api,
-    checkpoint::Scope,
+    checkpoint::Coverage,
     config::Policy,
     live::LivePods,
     runtime::{Compilation, Engine, EngineOptions},
@@ -72,7 +74,7 @@ const DRAIN: Duration = Duration::from_secs(8);
 const LAST_ENTRIES: Duration = Duration::from_secs(1);
 /// Time for the watch's thread and jobs that read the disk to end, after [`LAST_ENTRIES`].
 const LAST_JOBS: Duration = Duration::from_millis(500);
-/// Default number of keys that are worked on concurrently.
+/// Default number of runs that are under way concurrently.
 const WORKERS: usize = 4;
 /// Bytes of memory of all runs under way, where nothing limits the host's own. A tenant's half is enough for two runs
 /// with the most memory that a configuration may ask for.
@@ -86,8 +88,9 @@ pub struct Options {
     pub watch_client: kube::Client,
     /// `None` for all namespaces.
     pub namespace: Option<String>,
-    /// The number of keys that are worked on concurrently. One plugin uses at most half of it. The tokio runtime
-    /// should have one thread more, so that probes are answered while every guest computes.
+    /// The number of runs that are under way concurrently. One tenant has at most a quarter of them, but at least one,
+    /// and as many deliveries; one worker is kept for tenants whose runs are short. The tokio runtime should have one
+    /// thread more, so that probes are answered while every guest computes.
     pub workers: usize,
     /// Bytes that all runs under way may use together, as the limits of their plugins declare, of which one tenant gets
     /// at most half. A key waits in the queue until its run's memory is free.
@@ -103,8 +106,10 @@ pub struct Options {
     pub prune: Prune,
     /// Where components are compiled. The default is this process, without limits: for simulations and benches.
     pub compilation: Compilation,
-    /// What plugins may ask for; none: everything that a configuration can have.
+    /// The bounds on grants and limits of plugins. `None` permits everything that a configuration can have.
     pub policy: Option<Policy>,
+    /// Whether plugins without a ServiceAccount are refused.
+    pub require_service_account: bool,
     /// The seed of jitter and of the random numbers of WASI guests. It must differ between hosts.
     pub seed: u64,
     /// The time at the start in epoch milliseconds.
@@ -116,7 +121,7 @@ pub struct Options {
 
 impl Options {
     /// The defaults: all namespaces, 4 workers, 1 GiB for runs, one client for everything, no state on disk, no
-    /// ports, and a clock that goes on from `now_millis`.
+    /// ports, and a clock that starts at `now_millis`.
     #[must_use]
     pub fn new(client: kube::Client, seed: u64, now_millis: u64) -> Self {
         Self {
@@ -131,6 +136,7 @@ impl Options {
             prune: Prune::default(),
             compilation: Compilation::default(),
             policy: None,
+            require_service_account: false,
             seed,
             now_millis,
             wall_clock: None,
@@ -148,6 +154,7 @@ pub struct App {
     journal: Option<Arc<Journal>>,
     state_tasks: JoinSet<anyhow::Result<()>>,
     workers: JoinSet<()>,
+    deliveries: Deliveries,
     services: JoinSet<anyhow::Result<()>>,
     stop: CancellationToken,
     progress: watch::Sender<Phase>,
@@ -192,15 +199,16 @@ impl App {
             .context("cannot set up the WebAssembly engine")?;
         let clock = Clock::starting_at(options.now_millis);
         let (writer, reader) = cache::new(options.seed);
-        let scope = Scope::new(options.namespace.as_deref(), &options.prune);
+        let coverage = Coverage::new(options.namespace.as_deref(), &options.prune);
         let pool = Arc::new(SkeletonPool::new(options.seed).pruning(options.prune));
         let saved = match &options.checkpoint {
-            Some(kept) => checkpoint::load(kept, scope.clone(), &pool, simulated).await?,
+            Some(kept) => checkpoint::load(kept, coverage.clone(), &pool, simulated).await?,
             None => None,
         };
         let registry = Arc::new(Registry::default());
-        let queue: PodQueue = Queue::new(Backoff::default(), (workers / 2).max(1), options.seed);
-        let queue = Arc::new(queue.within(Budget::new(options.run_memory), registry.clone()));
+        let occupancy = Occupancy::new(workers);
+        let queue: PodQueue = Queue::new(Backoff::default(), occupancy.jobs_of_tenant(), options.seed);
+        let queue = Arc::new(queue.shared(occupancy).within(Budget::new(options.run_memory), registry.clone()));
         let expectations = Arc::new(Expectations::default());
         let status = Arc::new(Status::default());
 
@@ -250,7 +258,7 @@ impl App {
         if let Some(kept) = options.checkpoint {
             let task = checkpoint::CheckpointTask::new;
             let incomplete = ingest.incomplete();
-            let saving = task(kept, scope, reader.clone(), incomplete, of_checkpoint, clock.clone(), simulated);
+            let saving = task(kept, coverage, reader.clone(), incomplete, of_checkpoint, clock.clone(), simulated);
             saved = Some(saving.saved());
             state_tasks.spawn(saving.run(stop.clone()));
         }
@@ -271,6 +279,7 @@ impl App {
             match sending.send_waiting_events(|| loaded.event_senders(), report).await {}
         });
 
+        let deliveries = Deliveries::default();
         let dispatch = Arc::new(Dispatch {
             queue: queue.clone(),
             registry: registry.clone(),
@@ -279,13 +288,14 @@ impl App {
             deliver: writeback.clone(),
             live: Arc::new(LivePods::new(api, pool.prune().clone())),
             write_through: Arc::new(ingest_handle.clone()),
+            tasks: deliveries.tasks(),
             clock,
             seed: options.seed,
             runs: 0.into(),
         });
 
         let (progress, phase) = watch::channel(Phase::Loading);
-        let watched = engine.clone();
+        let (watched, dead) = (engine.clone(), engine.clone());
         let observed = Observed {
             status: status.clone(),
             registry: registry.clone(),
@@ -296,6 +306,7 @@ impl App {
             checkpoint: saved,
             phase,
             stalled: Box::new(move || watched.stalled()),
+            dead: Arc::new(move || dead.dead()),
         };
         observed.serve(options.operator, &mut services, &stop);
 
@@ -305,7 +316,7 @@ impl App {
             status.clone(),
             ingest_handle,
             journal.clone(),
-            options.policy,
+            Rules { policy: options.policy, require_service_account: options.require_service_account },
             simulated,
         );
         let loader = Arc::new(loader);
@@ -322,6 +333,7 @@ impl App {
             journal,
             state_tasks,
             workers: tasks,
+            deliveries,
             services,
             stop,
             progress,
@@ -342,9 +354,10 @@ impl App {
 
     /// Reads, checks and compiles a plugin. Two plugins are compiled at a time.
     ///
-    /// An earlier version of the plugin keeps running meanwhile. If this fails, the earlier version continues only if
-    /// `spec` permits everything that it may do; otherwise it is stopped, because its permissions are no longer
-    /// configured. A configuration that cannot be read is rejected before this call and changes nothing.
+    /// An earlier version of the plugin keeps running meanwhile, and continues if this fails, but only if `spec`
+    /// permits everything that it may do. Otherwise its runs are ended at once, before the component is read, and no
+    /// run starts before the new version is installed. A configuration that cannot be read is rejected before this
+    /// call and changes nothing.
     ///
     /// # Errors
     /// Returns an error if the policy does not permit the plugin, or if the file cannot be read, is not a plugin, or
@@ -355,8 +368,9 @@ impl App {
         self.loader.prepare(spec).await
     }
 
-    /// Starts running a plugin on every Pod that it watches. It replaces a plugin of the same name: runs under way
-    /// finish on the old version, and its memory and queue are kept.
+    /// Starts running a plugin on every Pod that it watches. It replaces a plugin of the same name, whose memory and
+    /// queue are kept. Runs under way finish on the old version if the new one may do everything that it may do;
+    /// otherwise they are ended.
     pub async fn install(&self, prepared: Prepared) {
         self.loader.install(prepared).await;
     }
@@ -384,7 +398,15 @@ impl App {
         self.progress.send_replace(Phase::Serving);
     }
 
-    /// Removes a plugin; its runs under way finish. Returns false if there was none of that name.
+    /// Ends the runs of the plugin's loaded version at once if `spec`, its new configuration, does not permit
+    /// everything that the version may do; no run starts before a version is installed. [`App::prepare`] does the
+    /// same. It is for callers that build a component before they can call that.
+    pub fn restrict(&self, spec: &PluginSpec) {
+        self.loader.restrict(spec);
+    }
+
+    /// Removes a plugin and ends its runs, whose staged writes are not sent. Returns false if there was none of that
+    /// name.
     pub async fn unload(&self, id: &PluginId) -> bool {
         self.loader.unload(id).await
     }
@@ -434,10 +456,14 @@ impl App {
     pub async fn shutdown(mut self) {
         self.progress.send_replace(Phase::Draining);
         self.dispatch.queue.close();
-        let drained = async { while self.workers.join_next().await.is_some() {} };
+        let drained = async {
+            while self.workers.join_next().await.is_some() {}
+            self.deliveries.join().await;
+        };
         if tokio::time::timeout(DRAIN, drained).await.is_err() {
             tracing::warn!(seconds = DRAIN.as_secs(), "runs did not end before the drain timeout; dropping them");
             self.workers.shutdown().await;
+            drop(self.deliveries);
         }
         self.stop.cancel();
         // The journal's last entries and the last checkpoint. The timeout bounds the wait for a disk that does not

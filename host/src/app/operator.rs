@@ -5,16 +5,21 @@ use std::sync::Arc;
 use podium_engine::{
     dispatch::{Expectations, PodQueue, Registry},
     journal::{Figures, Journal},
+    queue,
     status::{LoadState, PluginState, Status},
 };
-use podium_pods::{cache::Reader, model::PluginId, pod::PodView};
+use podium_pods::{
+    cache::Reader,
+    model::{PluginId, text},
+    pod::PodView,
+};
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::{Phase, checkpoint::Saved};
 use crate::{
-    admin::{self, Bound, Check, Readiness},
-    telemetry::{CacheFigures, Dropped, JournalFigures, Metrics, Sources},
+    admin::{self, Bound, Check, DeadNow, Readiness},
+    telemetry::{CacheFigures, Dropped, JournalFigures, Metrics, Sources, TenantFigures},
 };
 
 /// The ports that serve probes and metrics. By default there are none.
@@ -40,6 +45,8 @@ pub(super) struct Observed {
     pub(super) phase: watch::Receiver<Phase>,
     /// Why the engine starts no run.
     pub(super) stalled: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    /// Why the engine will start none until the host is restarted.
+    pub(super) dead: DeadNow,
 }
 
 impl Observed {
@@ -60,7 +67,8 @@ impl Observed {
             });
         }
         if let Some(bound) = probes {
-            let serve = bound.serve(admin::probes(Arc::new(move || observed.readiness())), stop.clone());
+            let dead = observed.dead.clone();
+            let serve = bound.serve(admin::probes(Arc::new(move || observed.readiness()), dead), stop.clone());
             services.spawn(async move {
                 serve.await;
                 Ok(())
@@ -88,12 +96,25 @@ impl Observed {
             let earlier = if runs { ", an earlier version runs" } else { "" };
             let name = format!("plugin/{id}");
             match load {
-                LoadState::Loaded => Check::listed(name, None),
+                LoadState::Loaded => match self.uses(&id) {
+                    Some(uses) => Check::passed(name, uses),
+                    None => Check::listed(name, None),
+                },
                 LoadState::Suspended => Check::passed(name, load.name()),
                 _ => Check::listed(name, Some(format!("{}{earlier}", load.name()))),
             }
         }));
+        // The reason of a failure may be an answer of the API server.
+        for check in &mut checks {
+            check.failure = check.failure.take().map(|failure| text::line(&failure));
+        }
         Readiness { checks }
+    }
+
+    /// Returns the use of the plugin's limits by its runs; `None` before its first run.
+    fn uses(&self, id: &PluginId) -> Option<String> {
+        let uses: Vec<String> = self.status.plugin(id).uses().iter().map(ToString::to_string).collect();
+        (!uses.is_empty()).then(|| format!("used by the last run (peak) of limit: {}", uses.join(", ")))
     }
 
     fn metrics(&self, dropped: Arc<Dropped>) -> Metrics {
@@ -104,6 +125,16 @@ impl Observed {
         let plugins = self.registry.clone();
         let deletions =
             move |id: &PluginId| lane(&plugins, id).map_or(0, |lane| expectations.tombstones.figures(lane).unsettled);
+        let (plugins, queue) = (self.registry.clone(), self.queue.clone());
+        let tenants = move || {
+            let (names, figures) = (plugins.tenants(), queue.tenants());
+            let of = |(number, tenant): (u32, String)| {
+                let queue::TenantFigures { runs, deliveries, waiting, debt } =
+                    figures.get(&number).copied().unwrap_or_default();
+                TenantFigures { tenant, runs, deliveries, waiting, debt }
+            };
+            names.into_iter().map(of).collect()
+        };
         let cache = move || {
             let snapshot = reader.snapshot();
             CacheFigures { pods: snapshot.len(), stale: reader.staleness().is_some(), revision: snapshot.revision().0 }
@@ -119,6 +150,7 @@ impl Observed {
             status: self.status.clone(),
             depth: Arc::new(depth),
             deletions: Arc::new(deletions),
+            tenants: Arc::new(tenants),
             cache: Arc::new(cache),
             journal: Arc::new(journal),
             checkpoint: Arc::new(checkpoint),
@@ -135,8 +167,12 @@ pub(super) fn stale(reader: &Reader) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use parking_lot::Mutex;
-    use podium_engine::queue::Queue;
-    use podium_pods::cache;
+    use podium_engine::{ports::Usage, queue::Queue};
+    use podium_pods::{
+        cache,
+        model::Limits,
+        testing::{NASTY, assert_clean},
+    };
 
     use super::*;
 
@@ -149,13 +185,14 @@ mod tests {
         let observed = Observed {
             status: status.clone(),
             registry: Arc::default(),
-            queue: Arc::new(Queue::new(podium_engine::queue::Backoff::default(), 1, 1)),
+            queue: Arc::new(Queue::new(queue::Backoff::default(), 1, 1)),
             expectations: Arc::default(),
             reader,
             journal: None,
             checkpoint: None,
             phase,
             stalled: Box::new(move || stall.lock().clone()),
+            dead: Arc::new(|| None),
         };
         let [good, bad] = ["good", "bad"].map(|name| PluginId { namespace: Some("shop".into()), name: name.into() });
         status.set_load(&good, LoadState::Loaded, true);
@@ -177,6 +214,15 @@ mod tests {
         status.set_load(&bad, LoadState::Suspended, false);
         assert_eq!(failures(&observed), []);
         assert!(observed.readiness().render(true).contains("[+]plugin/shop/bad ok: suspended\n"));
+
+        *stalled.lock() = Some(NASTY.repeat(100));
+        observed.readiness().render(true).lines().for_each(|line| assert_clean(line, 3 << 10));
+        assert_eq!(observed.readiness().render(true).lines().count(), 7);
+
+        let usage = Usage { host_calls: 7, ..Usage::default() };
+        status.plugin(&good).used(&usage, &Limits::default());
+        let line = "[+]plugin/shop/good ok: used by the last run (peak) of limit: hostCalls 7 (7) of 1000\n";
+        assert!(observed.readiness().render(true).contains(line), "{}", observed.readiness().render(true));
 
         *stalled.lock() = Some("no ticks".to_owned());
         assert_eq!(failures(&observed), [("interruption".to_owned(), true, "no ticks".to_owned())]);

@@ -22,13 +22,12 @@ use podium_pods::model::{
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
+use tracing::field;
 
 use super::{
     App, Operator, Options, RUN_MEMORY,
     compile::{self, Compile},
-    disk,
-    loading::CONCURRENT_LOADS,
-    memory_limit,
+    disk, memory_limit,
 };
 use crate::{
     admin::{self, Bound, ListenAddress},
@@ -60,7 +59,7 @@ impl Exit {
 
 const NAME: &str = "podium-host";
 
-/// What the program does besides running the host.
+/// The program's commands besides running the host.
 #[derive(Debug, Subcommand)]
 enum Command {
     Compile(Compile),
@@ -91,6 +90,10 @@ pub struct Flags {
     /// ask for everything that a configuration can have
     #[arg(long, env = "PODIUM_POLICY", value_name = "FILE")]
     policy: Option<PathBuf>,
+    /// Refuse plugins without spec.serviceAccountName, whose writes and live reads would be sent as the host's own
+    /// account. The host's account then needs no right to write
+    #[arg(long, env = "PODIUM_REQUIRE_SERVICE_ACCOUNT")]
+    require_service_account: bool,
     /// Watch only the Pods of this namespace; the host then needs rights only there
     #[arg(long, env = "PODIUM_NAMESPACE", value_name = "NAME", value_parser = namespace)]
     namespace: Option<String>,
@@ -234,7 +237,7 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
         tracing::error!(plugins = listed(&flags.plugins), "no plugin configuration found");
         return Ok(Exit::MISCONFIGURED);
     }
-    // What "" stands for is no key.
+    // The value "" means no key.
     let prune = Prune::annotations(flags.prune_annotations.iter().filter(|key| !key.is_empty()).cloned());
     warn_of_pruned(&plugins, &prune);
     if plugins.is_empty() || (flags.strict && bad > 0) {
@@ -244,20 +247,22 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
         Ok(operator) => operator,
         Err(exit) => return Ok(exit),
     };
-    let kubeconfig = flags.kubeconfig.clone();
-    let clients = match read(&mut stopped, move || disk::clients(kubeconfig.as_deref())).await? {
+    let kubeconfig = flags.kubeconfig.as_deref().map(text::path);
+    let clients = match read(&mut stopped, move || disk::clients(flags.kubeconfig.as_deref())).await? {
         Ok(clients) => clients,
         Err(exit) => return Ok(exit),
     };
     let (client, watch_client) = match clients {
         Ok(clients) => clients,
         Err(disk::NoClient::Misconfigured(error)) => {
-            tracing::error!("{error:#}");
+            let flag = kubeconfig.as_ref().map(|_| "--kubeconfig");
+            let (file, error) = (kubeconfig.as_ref().map(field::display), text::line(&error));
+            tracing::error!(flag, file, error, "no connection to the cluster is configured");
             return Ok(Exit::MISCONFIGURED);
         }
         Err(disk::NoClient::Failed(error)) => return Err(error.into()),
     };
-    let state_dir = flags.state_dir.as_ref().map(|directory| directory.display().to_string()).unwrap_or_default();
+    let state_dir = flags.state_dir.as_deref().map(text::path).unwrap_or_default();
     let (directory, seconds, now) = (flags.state_dir, flags.checkpoint_seconds, now_millis());
     let state = match read(&mut stopped, move || disk::state(directory, seconds, now)).await? {
         Ok(state) => state,
@@ -266,7 +271,7 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
     let disk::State { journal, checkpoint, code } = match state {
         Ok(state) => state,
         Err(error) => {
-            tracing::error!("--state-dir{error}");
+            unusable_state(&state_dir, &error);
             return Ok(Exit::MISCONFIGURED);
         }
     };
@@ -280,6 +285,7 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
         checkpoint,
         prune,
         policy,
+        require_service_account: flags.require_service_account,
         compilation: Compilation::Jailed { program, cache: code },
         wall_clock: Some(Arc::new(now_millis)),
         ..Options::new(client, seed(), now_millis())
@@ -312,7 +318,7 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
         Ok(signal) => Ok(Exit::stopped(signal)),
         Err(error) => match error.downcast::<journal::OtherCluster>() {
             Ok(other) => {
-                tracing::error!("--state-dir {state_dir}: {other}");
+                unusable_state(&state_dir, &other);
                 Ok(Exit::MISCONFIGURED)
             }
             Err(error) => Err(error),
@@ -320,8 +326,8 @@ async fn serve(flags: Flags, program: Program, workers: usize, dropped: Arc<Drop
     }
 }
 
-/// Runs what blocks on a thread of its own: a disk that does not answer must not keep the process from ending. Fails
-/// with the end of the process where a signal came first.
+/// Runs a function that blocks on another thread, so that a disk that does not respond cannot prevent the process from
+/// exiting. Returns the exit if a signal arrives first.
 async fn read<T: Send + 'static>(
     stopped: &mut (impl Future<Output = &'static str> + Unpin),
     read: impl FnOnce() -> T + Send + 'static,
@@ -330,7 +336,7 @@ async fn read<T: Send + 'static>(
     tokio::select! {
         biased;
         signal = stopped => Ok(Err(Exit::stopped(signal))),
-        read = reading => Ok(Ok(read.context("what the start reads was not read")?)),
+        read = reading => Ok(Ok(read.context("the files of the start were not read")?)),
     }
 }
 
@@ -408,6 +414,12 @@ fn refused(mistake: &ConfigError, flag: Option<&str>) {
     tracing::error!(flag, %file, line, field, error, "configuration refused");
 }
 
+/// Logs why the state directory cannot be used.
+fn unusable_state(directory: &str, error: &dyn std::error::Error) {
+    let error = text::line(&error.to_string());
+    tracing::error!(flag = "--state-dir", file = %directory, error, "state directory refused");
+}
+
 /// Returns the name of a field for a log line; `None` for a mistake that is about the whole file.
 fn name(field: &str) -> Option<String> {
     (!field.is_empty()).then(|| text::name(field))
@@ -440,7 +452,7 @@ async fn load(app: &App, plugins: Vec<config::Defined>, strict: bool) -> bool {
         let id = spec.id.clone();
         (file, id, app.prepare(spec).await)
     });
-    let mut preparing = std::pin::pin!(preparing.buffer_unordered(CONCURRENT_LOADS));
+    let mut preparing = std::pin::pin!(preparing.buffer_unordered(wanted.max(1)));
     while let Some((file, id, attempt)) = preparing.next().await {
         match attempt {
             Ok(plugin) => {

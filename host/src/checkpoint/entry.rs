@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Visitor};
 pub(super) const FORMAT: Format = Format {
     magic: *b"podchk",
     // To be increased when the meaning of skeletons or values changes; a test compares a checkpoint of this version.
-    version: 5,
+    version: 6,
     // Longer texts are written in pieces.
     max_payload: 2 << 20,
 };
@@ -24,7 +24,7 @@ pub(super) enum Entry {
     /// The first entry: what the checkpoint covers. `cluster` is the uid of the namespace kube-system, or `None` if
     /// the host could not read it.
     Of {
-        scope: Scope,
+        coverage: Coverage,
         cluster: Option<String>,
     },
     /// The JSON of a fragment with placeholders for each Pod's values. Entries of each type are numbered from 0 in
@@ -50,17 +50,17 @@ pub(super) enum Entry {
     },
 }
 
-/// The Pods that a checkpoint covers. A host ignores a checkpoint of another scope.
+/// The Pods that a checkpoint covers. A host ignores a checkpoint of another coverage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Scope {
+pub struct Coverage {
     /// `None` for all namespaces.
     namespace: Option<String>,
     /// Annotations that were pruned.
     pruned: Vec<String>,
 }
 
-impl Scope {
-    /// Returns the scope of a host that watches this namespace, or all, and prunes these annotations.
+impl Coverage {
+    /// Returns the coverage of a host that watches this namespace, or all, and prunes these annotations.
     #[must_use]
     pub fn new(namespace: Option<&str>, prune: &Prune) -> Self {
         Self { namespace: namespace.map(str::to_owned), pruned: prune.keys().map(str::to_owned).collect() }

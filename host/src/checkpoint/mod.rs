@@ -20,7 +20,7 @@ use std::{
     sync::Arc,
 };
 
-pub use entry::Scope;
+pub use entry::Coverage;
 use entry::{Bytes, Entry, FORMAT, MAX_TEXT, PIECE};
 use podium_engine::frames::{Frames, HeaderState, ReadError};
 use podium_pods::{
@@ -48,7 +48,7 @@ type Free = fn(&Path) -> io::Result<u64>;
 #[derive(Debug)]
 pub struct Saver {
     directory: PathBuf,
-    scope: Scope,
+    coverage: Coverage,
     last: Option<Saved>,
     free: Free,
 }
@@ -65,8 +65,8 @@ struct Saved {
 impl Saver {
     /// Returns a saver for an existing directory that only this host uses.
     #[must_use]
-    pub fn new(directory: PathBuf, scope: Scope) -> Self {
-        Self { directory, scope, last: None, free }
+    pub fn new(directory: PathBuf, coverage: Coverage) -> Self {
+        Self { directory, coverage, last: None, free }
     }
 
     /// Returns the saver with another source for the free space.
@@ -130,7 +130,7 @@ impl Saver {
             since_look: 0,
         };
         saving.file.write_all(&FORMAT.header())?;
-        saving.write(&Entry::Of { scope: self.scope.clone(), cluster: cluster.map(str::to_owned) })?;
+        saving.write(&Entry::Of { coverage: self.coverage.clone(), cluster: cluster.map(str::to_owned) })?;
         let mut count = 0;
         for pod in pods {
             saving.pod(&pod)?;
@@ -225,7 +225,7 @@ fn frame(entry: &Entry, bytes: &mut Vec<u8>) -> io::Result<()> {
 /// Reads the checkpoint of the host's directory. Returns `None` and logs the reason if there is none, or none that
 /// can be used.
 #[must_use]
-pub fn load(directory: &Path, scope: &Scope, pool: &SkeletonPool) -> Option<Checkpoint> {
+pub fn load(directory: &Path, coverage: &Coverage, pool: &SkeletonPool) -> Option<Checkpoint> {
     let path = directory.join(FILE);
     let unused = |reason: &str| {
         tracing::warn!(file = %path.display(), reason, "checkpoint not used; listing all pods");
@@ -238,7 +238,7 @@ pub fn load(directory: &Path, scope: &Scope, pool: &SkeletonPool) -> Option<Chec
             return None;
         }
     };
-    match read(BufReader::with_capacity(BUFFER, file), scope, pool) {
+    match read(BufReader::with_capacity(BUFFER, file), coverage, pool) {
         Ok(checkpoint) => Some(checkpoint),
         Err(reason) => {
             unused(&reason.to_string());
@@ -261,7 +261,7 @@ pub fn remove(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn read(mut file: impl Read, scope: &Scope, pool: &SkeletonPool) -> Result<Checkpoint, ReadError> {
+fn read(mut file: impl Read, coverage: &Coverage, pool: &SkeletonPool) -> Result<Checkpoint, ReadError> {
     match FORMAT.read_header(&mut file)? {
         HeaderState::Ours => {}
         HeaderState::OtherVersion(version) => return Err(damaged(format!("it is of version {version}"))),
@@ -270,7 +270,7 @@ fn read(mut file: impl Read, scope: &Scope, pool: &SkeletonPool) -> Result<Check
     let mut frames = Frames::new(file, &FORMAT);
     let mut loading = Loading::new(pool);
     let cluster = match next(&mut frames)? {
-        Entry::Of { scope: of, cluster } if of == *scope => cluster.map(Arc::from),
+        Entry::Of { coverage: of, cluster } if of == *coverage => cluster.map(Arc::from),
         Entry::Of { .. } => return Err(damaged("it is of another namespace, or pruned otherwise")),
         _ => return Err(damaged("it does not begin with what it is of")),
     };

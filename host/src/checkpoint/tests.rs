@@ -30,8 +30,8 @@ fn pods(pool: &SkeletonPool) -> Vec<Arc<CachedPod>> {
     pods
 }
 
-fn scope() -> Scope {
-    Scope::new(None, &Prune::default())
+fn coverage() -> Coverage {
+    Coverage::new(None, &Prune::default())
 }
 
 fn saved(pods: &[Arc<CachedPod>]) -> TempDir {
@@ -41,7 +41,7 @@ fn saved(pods: &[Arc<CachedPod>]) -> TempDir {
 }
 
 fn saver(directory: &TempDir) -> Saver {
-    Saver::new(directory.path().to_owned(), scope())
+    Saver::new(directory.path().to_owned(), coverage())
 }
 
 fn same(one: &CachedPod, other: &CachedPod) {
@@ -58,10 +58,10 @@ fn loaded_pods_equal_the_saved_ones_and_share_skeletons_with_later_ones() {
     let pods = pods(&pool);
     let directory = saved(&pods);
     let others = SkeletonPool::new(2);
-    let loaded = load(directory.path(), &scope(), &others).unwrap();
+    let loaded = load(directory.path(), &coverage(), &others).unwrap();
     assert_eq!((loaded.revision, loaded.pods.len()), (REVISION, pods.len()));
     for (pod, record) in pods.iter().zip(&loaded.pods) {
-        same(pod, &record.pod().unwrap());
+        same(pod, &record.pod());
     }
     let skeletons = others.skeletons();
     assert_eq!(skeletons, pool.skeletons());
@@ -89,12 +89,12 @@ fn a_damaged_file_is_ignored() {
         let mut bytes = whole.clone();
         bytes[at] ^= 1 << (at % 8);
         fs::write(&path, bytes).unwrap();
-        assert!(load(directory.path(), &scope(), &pool).is_none(), "byte {at}");
+        assert!(load(directory.path(), &coverage(), &pool).is_none(), "byte {at}");
         fs::write(&path, &whole[..at]).unwrap();
-        assert!(load(directory.path(), &scope(), &pool).is_none(), "cut at {at}");
+        assert!(load(directory.path(), &coverage(), &pool).is_none(), "cut at {at}");
     }
     fs::write(&path, whole).unwrap();
-    assert!(load(directory.path(), &scope(), &pool).is_some());
+    assert!(load(directory.path(), &coverage(), &pool).is_some());
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn without_changes_only_the_revision_is_written_and_damage_costs_only_that() {
     let pods = pods(&pool);
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join(FILE);
-    let revision = || load(directory.path(), &scope(), &pool).map(|loaded| (loaded.pods.len(), loaded.revision.0));
+    let revision = || load(directory.path(), &coverage(), &pool).map(|loaded| (loaded.pods.len(), loaded.revision.0));
     let mut saver = saver(&directory);
     saver.save(pods[..2].iter().cloned(), Revision(10), 1, None).unwrap();
     let short = fs::metadata(&path).unwrap().len();
@@ -130,7 +130,7 @@ fn without_changes_only_the_revision_is_written_and_damage_costs_only_that() {
 fn inconsistent_entries_with_correct_checksums_are_ignored() {
     let pool = SkeletonPool::new(1);
     let pods = pods(&pool);
-    let of = Entry::Of { scope: scope(), cluster: None };
+    let of = Entry::Of { coverage: coverage(), cluster: None };
     let end = |pods| Entry::End { pods, revision: 1 };
     let key = || Entry::Key(Bytes(b"{}".to_vec()));
     let pod = |shape, name: &str, own: &[u8]| Entry::Pod {
@@ -172,7 +172,7 @@ fn inconsistent_entries_with_correct_checksums_are_ignored() {
             FORMAT.append(&podium_wire::encode(entry).unwrap(), &mut bytes).unwrap();
         }
         fs::write(directory.path().join(FILE), bytes).unwrap();
-        assert_eq!(load(directory.path(), &scope(), &pool).is_some(), good, "{entries:?}");
+        assert_eq!(load(directory.path(), &coverage(), &pool).is_some(), good, "{entries:?}");
     }
 }
 
@@ -181,19 +181,19 @@ fn a_checkpoint_of_other_pods_is_passed_over() {
     let pool = SkeletonPool::new(1);
     let directory = saved(&pods(&pool));
     let others = [
-        Scope::new(Some("shop"), &Prune::default()),
-        Scope::new(None, &Prune::NOTHING),
-        Scope::new(None, &Prune::annotations(["a".to_owned()])),
+        Coverage::new(Some("shop"), &Prune::default()),
+        Coverage::new(None, &Prune::NOTHING),
+        Coverage::new(None, &Prune::annotations(["a".to_owned()])),
     ];
     for other in others {
         assert!(load(directory.path(), &other, &pool).is_none(), "{other:?}");
     }
-    assert!(load(tempfile::tempdir().unwrap().path(), &scope(), &pool).is_none(), "none is there");
+    assert!(load(tempfile::tempdir().unwrap().path(), &coverage(), &pool).is_none(), "none is there");
     fs::write(directory.path().join(NEXT), "begun").unwrap();
     remove(directory.path()).unwrap();
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "each has whole Pods");
     remove(directory.path()).unwrap();
-    assert!(load(directory.path(), &scope(), &pool).is_none());
+    assert!(load(directory.path(), &coverage(), &pool).is_none());
 }
 
 /// Pods with up to 12 MB of JSON each, as `<` in an environment variable makes them: one that only differs in its
@@ -215,10 +215,10 @@ fn pods_of_any_size_are_saved_and_come_back() {
     let pool = SkeletonPool::new(1);
     let pods = giants(&pool);
     let directory = saved(&pods);
-    let loaded = load(directory.path(), &scope(), &SkeletonPool::new(2)).unwrap();
+    let loaded = load(directory.path(), &coverage(), &SkeletonPool::new(2)).unwrap();
     assert_eq!(loaded.pods.len(), pods.len());
     for (pod, record) in pods.iter().zip(&loaded.pods) {
-        assert!(**pod == *record.pod().unwrap(), "{}", pod.key);
+        assert!(**pod == *record.pod(), "{}", pod.key);
     }
 }
 
@@ -228,7 +228,7 @@ fn the_cluster_is_saved_where_it_is_known() {
     for cluster in [None, Some("c1")] {
         let mut saver = saver(&directory);
         saver.save(std::iter::empty(), REVISION, 1, cluster).unwrap();
-        let loaded = load(directory.path(), &scope(), &SkeletonPool::new(1)).unwrap();
+        let loaded = load(directory.path(), &coverage(), &SkeletonPool::new(1)).unwrap();
         assert_eq!(loaded.cluster.as_deref(), cluster);
     }
 }
@@ -287,5 +287,5 @@ fn names(directory: &TempDir) -> Vec<String> {
 fn a_checkpoint_of_this_version_looks_like_this() {
     let directory = saved(&pods(&SkeletonPool::new(1)));
     let file = fs::read(directory.path().join(FILE)).unwrap();
-    assert_eq!((FORMAT.version, file.len(), crc32fast::hash(&file)), (5, 24_108, 2_793_911_530));
+    assert_eq!((FORMAT.version, file.len(), crc32fast::hash(&file)), (6, 24_108, 1_457_465_081));
 }

@@ -117,5 +117,6 @@ fn limits(limits: &plugin::Limits) -> Limits {
         writes: limits.writes,
         // The schema's bound is far below the overflow of this shift.
         log_bytes: (limits.log_kib as usize) << 10,
+        reuse: limits.reuse,
     }
 }

@@ -25,7 +25,7 @@ struct Limit {
     ceiling: fn(&Ceilings) -> Option<u64>,
 }
 
-const LIMITS: [Limit; 6] = [
+const LIMITS: [Limit; 7] = [
     Limit {
         field: "memoryMiB",
         value: |limits| (limits.memory_bytes >> 20) as u64,
@@ -52,6 +52,7 @@ const LIMITS: [Limit; 6] = [
         value: |limits| (limits.log_bytes >> 10) as u64,
         ceiling: |most| most.log_kib.map(Into::into),
     },
+    Limit { field: "reuse", value: |limits| limits.reuse.into(), ceiling: |most| most.reuse.map(Into::into) },
 ];
 
 impl Policy {
@@ -101,6 +102,13 @@ impl Policy {
             }
         }
         problems
+    }
+
+    /// Returns the most bytes of compiled code that the plugins of a tenant may have together, if the policy bounds
+    /// them.
+    #[must_use]
+    pub fn compiled_code_bytes(&self, tenant: &Tenant) -> Option<u64> {
+        self.rule(tenant, |rules| rules.compiled_code_mib).map(|(_, mib)| u64::from(mib) << 20)
     }
 
     fn class(&self, tenant: &Tenant, class: LimitClass) -> Option<Problem> {
@@ -157,7 +165,7 @@ kind: Policy
 spec:
   defaults:
     serviceAccountRequired: true
-    limits: { classes: [native], memoryMiB: 16, cpuMillis: 10, wallMillis: 1000, hostCalls: 500, writes: 5, logKiB: 8 }
+    limits: { classes: [native], memoryMiB: 16, cpuMillis: 10, wallMillis: 1000, hostCalls: 500, writes: 5, logKiB: 8, reuse: 3 }
   namespaces:
     shop: { serviceAccountRequired: false, limits: { classes: [native, interpreter], memoryMiB: 64 } }
     kube-system: { excluded: true, serviceAccountRequired: true }
@@ -188,7 +196,7 @@ spec:
     }
 
     const MODEST: &str =
-        "  limits: { memoryMiB: 16, cpuMillis: 10, wallMillis: 1000, hostCalls: 500, writes: 5, logKiB: 8 }";
+        "  limits: { memoryMiB: 16, cpuMillis: 10, wallMillis: 1000, hostCalls: 500, writes: 5, logKiB: 8, reuse: 3 }";
 
     #[test]
     fn each_limit_is_permitted_up_to_its_ceiling_and_defaults_of_a_plugin_count() {
@@ -202,6 +210,7 @@ spec:
             ("hostCalls", 500),
             ("writes", 5),
             ("logKiB", 8),
+            ("reuse", 3),
         ] {
             let above = MODEST.replace(&format!("{field}: {value}"), &format!("{field}: {}", value + 1));
             let problems = policy.problems(&plugin(Some("bank"), &format!("{account}{above}")));
@@ -223,12 +232,13 @@ spec:
 
     #[test]
     fn every_limit_of_a_plugin_has_a_ceiling() {
-        let Limits { class: _, memory_bytes: _, cpu: _, wall: _, host_calls: _, writes: _, log_bytes: _ } =
+        let Limits { class: _, memory_bytes: _, cpu: _, wall: _, host_calls: _, writes: _, log_bytes: _, reuse: _ } =
             Limits::default();
         let schema = podium_config::plugin_schema();
         let of_plugins =
             schema.pointer("/properties/spec/properties/limits/properties").and_then(|all| all.as_object());
-        let mut names: Vec<&str> = LIMITS.iter().map(|limit| limit.field).chain(["class"]).collect();
+        let mut names: Vec<&str> =
+            LIMITS.iter().map(|limit| limit.field).chain(["class", "reuseInterpreter"]).collect();
         names.sort_unstable();
         assert_eq!(of_plugins.unwrap().keys().map(String::as_str).collect::<Vec<_>>(), names);
     }
@@ -236,7 +246,8 @@ spec:
     #[test]
     fn a_class_that_is_not_permitted_is_refused_with_those_that_are() {
         let policy = policy(POLICY);
-        let interpreter = MODEST.replace("{", "{ class: interpreter,") + "\n  serviceAccountName: podium";
+        let interpreter =
+            MODEST.replace("{", "{ class: interpreter, reuseInterpreter: true,") + "\n  serviceAccountName: podium";
         let problems = policy.problems(&plugin(Some("bank"), &interpreter));
         let [problem] = &problems[..] else { panic!("{problems:?}") };
         assert_eq!(problem.field, "spec.limits.class");
@@ -293,11 +304,23 @@ spec:
     }
 
     #[test]
+    fn the_compiled_code_of_a_tenant_is_bounded_by_its_section_or_the_defaults() {
+        let set = POLICY.replace("defaults:", "defaults:\n    compiledCodeMiB: 100");
+        let set = policy(&set.replace("shop: {", "shop: { compiledCodeMiB: 1,"));
+        let tenants = ["shop", "bank"].map(|name| Tenant::Namespace(name.into()));
+        let bytes = |policy: &Policy| {
+            [&tenants[0], &tenants[1], &Tenant::Cluster].map(|tenant| policy.compiled_code_bytes(tenant))
+        };
+        assert_eq!(bytes(&set), [1, 100, 100].map(|mib| Some(mib << 20)));
+        assert_eq!(bytes(&policy(POLICY)), [None; 3]);
+    }
+
+    #[test]
     fn an_empty_policy_permits_everything() {
         let empty = policy("apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec: {}\n");
         for namespace in [Some("kube-system"), None] {
             let most = "  limits: { class: interpreter, memoryMiB: 256, cpuMillis: 10000, wallMillis: 60000, \
-                        hostCalls: 1000000, writes: 1000, logKiB: 1024 }";
+                        hostCalls: 1000000, writes: 1000, logKiB: 1024, reuse: 1000, reuseInterpreter: true }";
             assert_eq!(fields(&empty, &plugin(namespace, most)), [""; 0]);
         }
     }

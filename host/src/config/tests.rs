@@ -17,7 +17,7 @@ spec:
   grants:
     read:  { pods: { sections: [labels, owners, status], live: true } }
     write: { labels: ["triage.shop.example/*"], annotations: [], finalizers: [], conditions: [], events: true, delete: false, evict: false, objects: [{ apiVersion: v1, kind: ConfigMap, resource: configmaps }] }
-  limits: { class: interpreter, memoryMiB: 64, cpuMillis: 30, wallMillis: 3000, hostCalls: 500, writes: 10, logKiB: 4 }
+  limits: { class: interpreter, memoryMiB: 64, cpuMillis: 30, wallMillis: 3000, hostCalls: 500, writes: 10, logKiB: 4, reuse: 7, reuseInterpreter: true }
   phase: after
   after: []
   config: { threshold: 5, nested: { list: [a, 1.5, true, null] } }
@@ -74,6 +74,7 @@ fn the_documented_example_is_read_field_by_field() {
     assert_eq!(spec.grants.write.objects[0].kind, "ConfigMap");
     assert_eq!((spec.limits.class, spec.limits.memory_bytes), (LimitClass::Interpreter, 64 << 20));
     assert_eq!((spec.limits.host_calls, spec.limits.writes, spec.limits.log_bytes), (500, 10, 4 << 10));
+    assert_eq!(spec.limits.reuse, 7);
     assert_eq!(spec.limits.cpu, Duration::from_millis(30));
     assert_eq!(spec.phase, Phase::After);
     let config: serde_json::Value = serde_json::from_str(&spec.config).unwrap();
@@ -104,6 +105,13 @@ fn every_error_names_file_line_field_and_the_next_step() {
         ("  limits: { writes: 1001 }", "spec.limits.writes: must be a whole number from 0 to 1000"),
         ("  limits: { logKiB: 1025 }", "spec.limits.logKiB: must be a whole number from 0 to 1024"),
         ("  limits: { cpuMillis: 100, wallMillis: 50 }", "spec.limits.cpuMillis: is more than wallMillis"),
+        ("  limits: { reuse: 0 }", "spec.limits.reuse: must be a whole number from 1 to 1000"),
+        ("  limits: { reuse: 1001 }", "spec.limits.reuse: must be a whole number from 1 to 1000"),
+        ("  limits: { class: interpreter, reuse: 2 }", "spec.limits.reuse: is above 1 in class interpreter"),
+        (
+            "  limits: { class: interpreter, reuse: 2, reuseInterpreter: false }",
+            "spec.limits.reuse: is above 1 in class interpreter",
+        ),
         ("  limits: { class: huge }", "spec.limits.class: \"huge\" is not known; use one of native, interpreter"),
         ("  phase: late", "spec.phase: \"late\" is not known; use one of before, main, after"),
         ("  after: main", "spec.after: must be a list"),

@@ -2,8 +2,8 @@
 //!
 //! The validator and the compiler take time and memory that grow faster than a component's size: with the depth of
 //! nesting, with the size of one function, with its locals times its blocks. A component within these bounds costs them
-//! little more than its size. The pass itself is linear in the bytes, does not recurse, and allocates what nesting
-//! takes at most. What a component means is not checked here; that is the validator's.
+//! little more than its size. The pass itself is linear in the bytes, does not recurse, and allocates at most in
+//! proportion to the depth of nesting. The validator checks the meaning of a component; this pass does not.
 //!
 //! Compositions of components are refused. wit-component puts components into a component too, for the types of
 //! exported interfaces: these have no core modules and no canonical functions, and are no arguments.
@@ -25,7 +25,8 @@ use wasmparser::{
 /// and "JS" below.
 #[derive(Debug)]
 pub(super) struct Caps {
-    /// Of modules and components in components, and of types in types. Measured: 1, and 1 more for each composition.
+    /// The depth of modules and components in components, and of types in types. Measured: 1, and 1 more for each
+    /// composition.
     depth: usize,
     /// Core modules in all. Rust 4, Python 38.
     modules: u64,
@@ -137,7 +138,7 @@ impl From<BinaryReaderError> for CapError {
     }
 }
 
-/// Instances of a component that a component is given cannot be counted where they are made.
+/// Instances of a component that is passed to another one cannot be counted where they are made.
 const GIVEN: CapError = CapError::Composed("a component as an import, an export or an argument of another one");
 /// Between functions of different components the compiler writes adapters as long as their types, once for each
 /// instance.
@@ -218,7 +219,7 @@ struct Pass<'a> {
 impl Pass<'_> {
     fn enter(&mut self, level: &mut Level) -> Result<(), CapError> {
         at_most("components inside of components", self.around.len() as u64 + 1, self.caps.depth as u64)?;
-        // What is complete outside can be named inside, by an outer alias.
+        // An inner component can refer to the outer one's complete items, by an outer alias.
         let inner = Level { largest: level.largest, ..Level::default() };
         self.around.push(std::mem::replace(level, inner));
         Ok(())
@@ -359,7 +360,7 @@ fn is_no_component(declared: ComponentTypeRef) -> Result<(), CapError> {
     if matches!(declared, ComponentTypeRef::Component(_)) { Err(GIVEN) } else { Ok(()) }
 }
 
-/// Fails for a component that is exported or given as an argument.
+/// Fails for a component that is exported or passed as an argument.
 fn is_given(kind: ComponentExternalKind) -> Result<(), CapError> {
     if kind == ComponentExternalKind::Component { Err(GIVEN) } else { Ok(()) }
 }

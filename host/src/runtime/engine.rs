@@ -4,30 +4,33 @@ use std::{sync::Arc, time::Duration};
 
 use podium_engine::ports::Meter;
 use podium_pods::model::{Limits, PluginSpec};
-use tokio::sync::Semaphore;
-use wasmtime::{Config, InstanceAllocationStrategy, PoolingAllocationConfig, component::Linker};
+use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use super::{
     LoadError, Plugin,
-    compile::{Compilation, Compiler},
-    limits, linking,
+    compile::{Compilation, Compiler, DEFAULT_TENANT_CODE_BYTES},
+    limits,
+    linking::Linkers,
     meter::SystemMeter,
     plugin,
-    run::Run,
+    sandboxes::Sandboxes,
     ticker::{Ticker, Ticking},
 };
 
-/// What the engine is built for.
+/// The settings of an engine.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
     /// Runs at the same time; further ones wait for a sandbox. A free sandbox costs address space and little else.
     pub concurrent_runs: u32,
-    /// The most memory that any plugin may be given, in bytes. Address space is set aside for it.
+    /// The most memory that any plugin may have, in bytes. Address space is reserved for it.
     pub memory_bytes: usize,
-    /// How often a running guest lets other tasks of its thread run, and is cut if it has used more processor time than
-    /// it may. None starts no thread and reads no clock: guests then never yield and are cut by fuel alone, as a
-    /// simulation wants it, because the epoch is real time.
+    /// How often a running guest yields to other tasks of its thread, and is cut if it has used more processor time
+    /// than it may. `None` starts no thread and reads no clock: guests then never yield, and only fuel cuts them. A
+    /// simulation needs this, because the epoch is real time.
     pub tick: Option<Duration>,
+    /// The most linear memory of all instances together that are kept for further runs of their plugins, in bytes. It
+    /// is in addition to the memory of runs.
+    pub idle_bytes: usize,
     /// Where components are compiled. The default is this process, without limits.
     pub compilation: Compilation,
 }
@@ -38,6 +41,7 @@ impl Default for EngineOptions {
             concurrent_runs: 32,
             memory_bytes: Limits::MOST_MEMORY_BYTES,
             tick: Some(Duration::from_millis(1)),
+            idle_bytes: 64 << 20,
             compilation: Compilation::default(),
         }
     }
@@ -68,19 +72,24 @@ impl Engine {
     pub fn with_meter(options: EngineOptions, meter: Arc<dyn Meter>) -> Result<Arc<Self>, EngineError> {
         let failed = |error: wasmtime::Error| EngineError(format!("{error:#}"));
         let engine = wasmtime::Engine::new(&config(&options)).map_err(failed)?;
-        let linker = linking::linker(&engine).map_err(failed)?;
+        let linkers = Linkers::new(&engine).map_err(failed)?;
         let ticker = options.tick.map(|tick| Ticker::start(engine.clone(), tick)).transpose()?;
         let meter = options.tick.map(|_| meter);
-        let slots = Semaphore::new(options.concurrent_runs as usize);
+        let sandboxes = Sandboxes::new(options.concurrent_runs, options.idle_bytes);
         let compiler = Compiler::new(engine.clone(), options.compilation.clone());
-        Ok(Arc::new(Self { core: Arc::new(Core { engine, linker, slots, compiler, ticker, meter, options }) }))
+        Ok(Arc::new(Self { core: Arc::new(Core { engine, linkers, sandboxes, compiler, ticker, meter, options }) }))
     }
 
-    /// Returns why no run is started, or `None` if all is well. An operator's signal: nothing but a restart of the host
-    /// helps if it persists.
+    /// Returns why no run is started, or `None` if all is well. A process that was stopped or throttled is well.
     #[must_use]
     pub fn stalled(&self) -> Option<String> {
         self.core.ticker.as_ref().and_then(Ticker::stalled)
+    }
+
+    /// Returns why only a restart of the host helps, or `None`: no run was started for 30 s, and none will be.
+    #[must_use]
+    pub fn dead(&self) -> Option<String> {
+        self.core.ticker.as_ref().and_then(Ticker::dead)
     }
 
     /// Checks, compiles and links a component. Takes seconds of processor time on all cores for a large one: call it
@@ -93,17 +102,24 @@ impl Engine {
     /// # Errors
     /// When the file is no component, asks for more than its grants or limits, or cannot be compiled.
     pub fn compile(&self, spec: &PluginSpec, wasm: &[u8]) -> Result<Plugin, LoadError> {
-        plugin::compile(&self.core, spec, wasm)
+        self.compile_within(spec, wasm, DEFAULT_TENANT_CODE_BYTES)
+    }
+
+    /// As [`Engine::compile`], for a tenant whose plugins may have so many bytes of compiled code together.
+    ///
+    /// # Errors
+    /// As [`Engine::compile`].
+    pub fn compile_within(&self, spec: &PluginSpec, wasm: &[u8], code_bytes: u64) -> Result<Plugin, LoadError> {
+        plugin::compile(&self.core, spec, wasm, code_bytes)
             .map_err(|problem| LoadError { file: spec.source.clone(), problem: Box::new(problem) })
     }
 }
 
-/// What an engine and its plugins share.
+/// The state that an engine and its plugins share.
 pub(super) struct Core {
     pub(super) engine: wasmtime::Engine,
-    pub(super) linker: Linker<Run>,
-    /// One permit for each sandbox of the pool, so that a run waits for one instead of failing.
-    pub(super) slots: Semaphore,
+    pub(super) linkers: Linkers,
+    pub(super) sandboxes: Sandboxes,
     pub(super) compiler: Compiler,
     ticker: Option<Ticker>,
     /// None in a simulation.
@@ -141,9 +157,11 @@ fn config(options: &EngineOptions) -> Config {
         .table_elements(limits::MAX_TABLE_ELEMENTS)
         .total_stacks(runs)
         .max_memory_size(options.memory_bytes)
-        // What a small guest touches stays mapped between runs and is wiped by writing; the rest is given back to the
-        // system, so that a freed sandbox holds 128 KiB at most, and only as many as were ever used at once.
-        .linear_memory_keep_resident(64 << 10)
+        // The memory that a small guest touches stays mapped between runs and is wiped by writing; the rest is returned
+        // to the system, so that a free sandbox has at most 320 KiB, and only as many sandboxes as were ever used at
+        // once have any.
+        .pagemap_scan(Enabled::Auto)
+        .linear_memory_keep_resident(kept_memory_bytes())
         .table_keep_resident(16 << 10)
         .async_stack_keep_resident(48 << 10)
         .max_unused_warm_slots(runs);
@@ -151,6 +169,15 @@ fn config(options: &EngineOptions) -> Config {
     let mut config = code_config();
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     config
+}
+
+/// The memory of an instance that stays mapped after its run.
+///
+/// Where the kernel reports which pages were touched (Linux 6.7), these are kept: a guest in Rust touches its stack and
+/// its data at 1 MiB, and each page that is returned costs a fault in the next run. Elsewhere the lowest pages are
+/// kept and overwritten, touched or not.
+fn kept_memory_bytes() -> usize {
+    if PoolingAllocationConfig::is_pagemap_scan_available() { 256 << 10 } else { 64 << 10 }
 }
 
 /// Returns the configuration without the pool: everything that decides which code is compiled. The host and the

@@ -6,8 +6,8 @@ use podium_engine::ports::{Failure, FailureKind, panic_message};
 use wasmtime::{PoolConcurrencyLimitError, Trap, WasmBacktrace};
 
 use super::{
-    limits::Cut,
-    text::{cut, escape},
+    limits::CutReason,
+    text::{bounded, cut},
 };
 
 /// A failure's text is shown in events and metrics' logs; more would not be read.
@@ -16,13 +16,13 @@ const FRAMES: usize = 8;
 const FRAME_BYTES: usize = 120;
 
 pub(super) fn failure(kind: FailureKind, message: &str) -> Failure {
-    Failure { kind, message: escape(cut(message, MESSAGE_BYTES)) }
+    Failure { kind, message: bounded(message, MESSAGE_BYTES) }
 }
 
 /// `last_words` are the newest errors that the guest logged or printed: a panic's text is among them, if anywhere.
 pub(super) fn of_error(error: &wasmtime::Error, last_words: Option<String>) -> Failure {
     let kind = kind_of(error);
-    let mut message = match (error.downcast_ref::<Cut>(), error.downcast_ref::<Trap>()) {
+    let mut message = match (error.downcast_ref::<CutReason>(), error.downcast_ref::<Trap>()) {
         (Some(cut), _) => cut.to_string(),
         (None, Some(Trap::OutOfFuel)) => "used up its limit of processor time".to_owned(),
         (None, Some(trap)) => trap.to_string(),
@@ -38,10 +38,16 @@ pub(super) fn of_error(error: &wasmtime::Error, last_words: Option<String>) -> F
 }
 
 fn kind_of(error: &wasmtime::Error) -> FailureKind {
-    match error.downcast_ref::<Cut>() {
-        Some(Cut::Memory { .. } | Cut::Tables { .. }) => return FailureKind::Memory,
-        Some(Cut::Time { .. }) => return FailureKind::Cpu,
-        Some(Cut::Calls { .. } | Cut::Refusals { .. } | Cut::Arguments { .. } | Cut::Exit(_) | Cut::Random(_)) => {
+    match error.downcast_ref::<CutReason>() {
+        Some(CutReason::Memory { .. } | CutReason::Tables { .. }) => return FailureKind::Memory,
+        Some(CutReason::Time { .. }) => return FailureKind::Cpu,
+        Some(
+            CutReason::Calls { .. }
+            | CutReason::Refusals { .. }
+            | CutReason::Arguments { .. }
+            | CutReason::Exit(_)
+            | CutReason::Random(_),
+        ) => {
             return FailureKind::Trap;
         }
         None => {}
@@ -55,11 +61,11 @@ fn kind_of(error: &wasmtime::Error) -> FailureKind {
     if error.is::<PoolConcurrencyLimitError>() {
         return FailureKind::Host;
     }
-    // wasmtime gives this one no type.
+    // wasmtime has no type for this error.
     if error.chain().any(|cause| cause.to_string().starts_with("resource limit exceeded")) {
         return FailureKind::Memory;
     }
-    // What is left is the guest breaking the component model's rules, such as text that is no UTF-8.
+    // In all other cases the guest broke a rule of the component model, for example by text that is no UTF-8.
     FailureKind::Trap
 }
 

@@ -1,7 +1,7 @@
-//! The host's functions by name, and the grant that each needs: one table for the check at load and the check at the
-//! call, so that the two cannot disagree.
+//! The host's functions by name, and the grant that each needs: one table for the check at load, the linker and the
+//! check at the call, so that they cannot disagree.
 
-use podium_pods::model::Grants;
+use podium_pods::model::{Grants, LimitClass};
 
 /// A host function. `pods` and `pods-json` are two renderings of the same four.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,9 +30,9 @@ pub(super) enum Function {
     Log,
 }
 
-/// What must be granted before a function does anything.
+/// The grant that a function needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Need {
+pub(super) enum RequiredGrant {
     Nothing,
     Read,
     Live,
@@ -46,7 +46,7 @@ pub(super) enum Need {
     Events,
 }
 
-impl Need {
+impl RequiredGrant {
     /// The field under `spec.grants` that grants it.
     pub(super) const fn field(self) -> &'static str {
         match self {
@@ -82,6 +82,82 @@ impl Need {
     }
 }
 
+/// Which of the two worlds a component is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum World {
+    Native,
+    Json,
+}
+
+impl World {
+    /// The name in the contract.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Native => "plugin",
+            Self::Json => "plugin-json",
+        }
+    }
+
+    /// The interfaces that the world imports and that have functions.
+    pub(super) fn interfaces(self) -> impl Iterator<Item = &'static str> {
+        let other = match self {
+            Self::Native => "pods-json",
+            Self::Json => "pods",
+        };
+        INTERFACES.into_iter().filter(move |interface| *interface != other)
+    }
+}
+
+/// The functions that a plugin may import.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Offer {
+    pub(super) world: World,
+    by_function: bool,
+    /// A bit for each of [`Function::ALL`].
+    functions: u32,
+}
+
+impl Offer {
+    /// Function by function for a native guest, whose imports are exactly what it uses. An interpreter imports all of
+    /// its world, so what counts there is the interface, and single functions are refused at the call: an interface is
+    /// offered when one of its functions that needs a grant is granted, or when none needs one.
+    pub(super) fn new(world: World, class: LimitClass, grants: &Grants) -> Self {
+        let by_function = world == World::Native && class == LimitClass::Native;
+        let interface_granted = |interface: &str| {
+            let mut needs = Function::of(interface)
+                .map(Function::required_grant)
+                .filter(|need| *need != RequiredGrant::Nothing)
+                .peekable();
+            needs.peek().is_none() || needs.any(|need| need.is_met(grants))
+        };
+        let functions = Function::ALL.into_iter().filter(|function| match by_function {
+            true => function.required_grant().is_met(grants),
+            false => interface_granted(function.interface()),
+        });
+        Self { world, by_function, functions: functions.fold(0, |set, function| set | 1 << function as u32) }
+    }
+
+    /// True if each function is granted or not, and false if each interface is.
+    pub(super) const fn by_function(self) -> bool {
+        self.by_function
+    }
+
+    pub(super) const fn contains(self, function: Function) -> bool {
+        self.functions & 1 << function as u32 != 0
+    }
+
+    /// The offered functions of one interface, none if it is of the other world.
+    pub(super) fn of(self, interface: &str) -> impl Iterator<Item = Function> {
+        let imported = self.world.interfaces().any(|own| own == interface);
+        Function::of(interface).filter(move |function| imported && self.contains(*function))
+    }
+}
+
+/// The beginning of the names of the contract's interfaces.
+pub(super) const PACKAGE: &str = "podium:reconcile/";
+/// The end of the names of the contract's interfaces.
+pub(super) const VERSION: &str = "@0.1.0";
+
 /// The interfaces of the contract that have functions, without package and version.
 pub(super) const INTERFACES: [&str; 6] = ["pods", "pods-json", "writes", "events", "state", "log"];
 
@@ -111,31 +187,31 @@ impl Function {
         Self::Log,
     ];
 
-    /// Interface, name within it, and what it needs.
-    const fn entry(self) -> (&'static str, &'static str, Need) {
+    /// Returns the interface, the name within it, and the required grant.
+    const fn entry(self) -> (&'static str, &'static str, RequiredGrant) {
         match self {
-            Self::Get => ("pods", "get", Need::Read),
-            Self::Find => ("pods", "find", Need::Read),
-            Self::Count => ("pods", "count", Need::Read),
-            Self::GetLive => ("pods", "get-live", Need::Live),
-            Self::SetLabel => ("writes", "set-label", Need::Labels),
-            Self::RemoveLabel => ("writes", "remove-label", Need::Labels),
-            Self::SetAnnotation => ("writes", "set-annotation", Need::Annotations),
-            Self::RemoveAnnotation => ("writes", "remove-annotation", Need::Annotations),
-            Self::AddFinalizer => ("writes", "add-finalizer", Need::Finalizers),
-            Self::RemoveFinalizer => ("writes", "remove-finalizer", Need::Finalizers),
-            Self::SetCondition => ("writes", "set-condition", Need::Conditions),
-            Self::RemoveCondition => ("writes", "remove-condition", Need::Conditions),
-            Self::DeletePod => ("writes", "delete-pod", Need::Delete),
-            Self::EvictPod => ("writes", "evict-pod", Need::Evict),
-            Self::ApplyObject => ("writes", "apply-object", Need::Objects),
-            Self::DeleteObject => ("writes", "delete-object", Need::Objects),
-            Self::Commit => ("writes", "commit", Need::Nothing),
-            Self::Emit => ("events", "emit", Need::Events),
-            Self::StateGet => ("state", "get", Need::Nothing),
-            Self::StatePut => ("state", "put", Need::Nothing),
-            Self::StateRemove => ("state", "remove", Need::Nothing),
-            Self::Log => ("log", "write", Need::Nothing),
+            Self::Get => ("pods", "get", RequiredGrant::Read),
+            Self::Find => ("pods", "find", RequiredGrant::Read),
+            Self::Count => ("pods", "count", RequiredGrant::Read),
+            Self::GetLive => ("pods", "get-live", RequiredGrant::Live),
+            Self::SetLabel => ("writes", "set-label", RequiredGrant::Labels),
+            Self::RemoveLabel => ("writes", "remove-label", RequiredGrant::Labels),
+            Self::SetAnnotation => ("writes", "set-annotation", RequiredGrant::Annotations),
+            Self::RemoveAnnotation => ("writes", "remove-annotation", RequiredGrant::Annotations),
+            Self::AddFinalizer => ("writes", "add-finalizer", RequiredGrant::Finalizers),
+            Self::RemoveFinalizer => ("writes", "remove-finalizer", RequiredGrant::Finalizers),
+            Self::SetCondition => ("writes", "set-condition", RequiredGrant::Conditions),
+            Self::RemoveCondition => ("writes", "remove-condition", RequiredGrant::Conditions),
+            Self::DeletePod => ("writes", "delete-pod", RequiredGrant::Delete),
+            Self::EvictPod => ("writes", "evict-pod", RequiredGrant::Evict),
+            Self::ApplyObject => ("writes", "apply-object", RequiredGrant::Objects),
+            Self::DeleteObject => ("writes", "delete-object", RequiredGrant::Objects),
+            Self::Commit => ("writes", "commit", RequiredGrant::Nothing),
+            Self::Emit => ("events", "emit", RequiredGrant::Events),
+            Self::StateGet => ("state", "get", RequiredGrant::Nothing),
+            Self::StatePut => ("state", "put", RequiredGrant::Nothing),
+            Self::StateRemove => ("state", "remove", RequiredGrant::Nothing),
+            Self::Log => ("log", "write", RequiredGrant::Nothing),
         }
     }
 
@@ -145,7 +221,7 @@ impl Function {
     pub(super) const fn name(self) -> &'static str {
         self.entry().1
     }
-    pub(super) const fn need(self) -> Need {
+    pub(super) const fn required_grant(self) -> RequiredGrant {
         self.entry().2
     }
 
@@ -154,7 +230,7 @@ impl Function {
         matches!(self, Self::Get | Self::Find | Self::Count | Self::GetLive)
     }
 
-    /// By interface (`pods-json` stands for `pods`) and name.
+    /// Returns the function with this interface and name; `pods-json` has the functions of `pods`.
     pub(super) fn by_name(interface: &str, name: &str) -> Option<Self> {
         Self::of(interface).find(|function| function.name() == name)
     }

@@ -1,8 +1,8 @@
-//! The one choke point: every host call of both worlds is authorised, accounted, done and recorded here, in this order,
-//! and paid for when it returns to the guest.
+//! The entry point of host calls: each host call of both worlds is authorised, counted, executed and traced here, in
+//! this order, and charged when it returns to the guest.
 //!
-//! Reads are in [`reads`](super::reads), staging is in [`staging`](super::staging), and both come through here; calls
-//! of WASI are accounted here, and what a WASI guest prints joins the log.
+//! Reads are in [`reads`](super::reads) and staging is in [`staging`](super::staging); both use this entry point. Calls
+//! of WASI are counted here, and the output of a WASI guest is appended to the log here.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,9 +12,10 @@ use wasmtime::{CallHook, StoreContextMut, Trap};
 
 use super::{
     function::Function,
-    limits::{self, Cut},
+    limits::{self, CutReason},
     meter::{Size, price},
     run::Run,
+    sending,
     text::at_most,
 };
 
@@ -23,7 +24,7 @@ const SENDING: Duration = Duration::from_secs(30);
 const STATE_KEY_BYTES: usize = 256;
 const STATE_VALUE_BYTES: usize = 64 << 10;
 
-/// Whether a call goes on.
+/// The decision about a host call that is not refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
     Admitted,
@@ -49,9 +50,9 @@ pub(super) fn hook(mut store: StoreContextMut<'_, Run>, hook: CallHook) -> wasmt
             // Nothing is owed for wasmtime's own functions, such as growing a memory. Fuel cannot be set in them,
             // because the guest's code has a part of it in a register.
             let Some(owed) = run.bill.close() else { return Ok(()) };
-            let limit = run.terms.limits.host_calls;
-            if run.ledger.host_calls > limit.saturating_mul(2) {
-                return Err(Cut::Refusals { limit }.into());
+            let limit = run.context.limits.host_calls;
+            if run.budget.host_calls > limit.saturating_mul(2) {
+                return Err(CutReason::Refusals { limit }.into());
             }
             run.spent.check()?;
             pay(store, owed)
@@ -60,10 +61,10 @@ pub(super) fn hook(mut store: StoreContextMut<'_, Run>, hook: CallHook) -> wasmt
     }
 }
 
-/// Takes fuel from the run, and sets what the next host call may copy.
+/// Charges fuel to the run, and sets how many bytes the next host call may copy.
 ///
 /// # Errors
-/// When the run has not as much.
+/// If the run has less fuel than that.
 pub(super) fn pay(mut store: StoreContextMut<'_, Run>, fuel: u64) -> wasmtime::Result<()> {
     let left = store.get_fuel()?.saturating_sub(fuel);
     store.set_fuel(left)?;
@@ -81,26 +82,29 @@ pub(super) fn pay(mut store: StoreContextMut<'_, Run>, fuel: u64) -> wasmtime::R
 impl Run {
     /// The most bytes that a call may pass.
     pub(super) fn call_bytes(&self) -> usize {
-        limits::call_bytes(!self.terms.grants.write.objects.is_empty())
+        limits::call_bytes(!self.context.grants.write.objects.is_empty())
     }
 
-    /// Counts a call of the contract or of WASI. One that is refused counts as well, so that refusals cannot be had for
-    /// nothing.
+    /// Counts a call of the contract or of WASI. A refused call counts too, so that refusals are never free.
     pub(super) fn account_call(&mut self) -> Result<(), Refused> {
         self.bill.add(price::CALL);
-        self.ledger.host_calls = self.ledger.host_calls.saturating_add(1);
-        if self.ledger.host_calls > self.terms.limits.host_calls {
+        self.budget.host_calls = self.budget.host_calls.saturating_add(1);
+        if self.budget.host_calls > self.context.limits.host_calls {
             return Err(Refused::OverBudget);
         }
         Ok(())
     }
 
-    /// Authorises and accounts a call with arguments of this size.
+    /// Authorises and accounts a call with arguments of this size. A run whose grants were revoked may do nothing more,
+    /// and is ended where it next waits.
     pub(super) fn admit(&mut self, function: Function, arguments: Size) -> Result<Admission, Refused> {
         self.bill.add(arguments.copied());
         self.drain_output();
-        let granted = function.need().is_met(&self.terms.grants);
+        let granted = function.required_grant().is_met(&self.context.grants);
         self.account_call()?;
+        if self.world.is_revoked() {
+            return Err(Refused::NotGranted);
+        }
         match granted {
             true => Ok(Admission::Admitted),
             false if function.is_read() => Ok(Admission::Withheld),
@@ -108,10 +112,10 @@ impl Run {
         }
     }
 
-    /// Says how the call ended, to whoever traces.
+    /// Traces how the call ended.
     pub(super) fn record(&self, function: Function, refused: Option<&Refused>) {
         tracing::trace!(
-            plugin = %self.terms.id,
+            plugin = %self.context.id,
             interface = function.interface(),
             function = function.name(),
             refused = refused.map(tracing::field::display),
@@ -135,8 +139,8 @@ impl Run {
         answer
     }
 
-    /// Sends the staged writes, while the wall clock is paused and without a limit of processor time. An empty commit
-    /// does not reach the world.
+    /// Sends the staged writes, while the wall clock is paused. The cost is paid before, and a run that cannot pay it
+    /// sends nothing. An empty commit does not reach the world.
     pub(super) async fn commit_staged(&mut self) -> Result<Vec<WriteReport>, Refused> {
         let admitted = self.admit(Function::Commit, Size::default());
         self.record(Function::Commit, admitted.as_ref().err());
@@ -147,12 +151,14 @@ impl Run {
         if self.wall.sent() >= SENDING {
             return Err(Refused::OverBudget);
         }
+        self.bill.add(sending::price_of(&self.staged, self.world.view(), self.bill.rest()));
+        if self.bill.rest() == 0 {
+            return Err(Refused::OverBudget);
+        }
         let staged = std::mem::take(&mut self.staged);
-        let (wall, spent) = (Arc::clone(&self.wall), Arc::clone(&self.spent));
+        let wall = Arc::clone(&self.wall);
         let stopped = wall.stop();
-        let before = spent.now();
         let reports = self.world.commit(staged).await;
-        spent.allow_since(before);
         drop(stopped);
         let bytes = reports.iter().map(|report| report.description.len()).sum();
         self.bill.add(Size { bytes, values: reports.len() }.rendered());
@@ -210,7 +216,7 @@ impl Run {
         }
     }
 
-    /// Says nothing when over budget: the function has no answer.
+    /// Appends a line to the log, or drops it when over budget: the function has no result to report that in.
     pub(super) fn write_log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]) {
         let bytes = fields.iter().fold(message.len(), |sum, (key, value)| sum + key.len() + value.len());
         // A list of tuples of two texts.

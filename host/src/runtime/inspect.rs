@@ -1,5 +1,5 @@
-//! What a component asks for and offers, read from its bytes: checked against the WebAssembly features that the sandbox
-//! accepts, compiled not at all. Cheap, and safe on hostile bytes.
+//! The imports and exports of a component, read from its bytes. The component is validated against the WebAssembly
+//! features that the sandbox accepts, and is not compiled. This is cheap, and safe on hostile bytes.
 
 use podium_pods::model::{LimitClass, text};
 use wasmparser::{
@@ -10,8 +10,8 @@ use wasmparser::{
 
 use super::caps::{self, CapError, Caps};
 
-/// What rustc, componentize-py and componentize-js need, and no more: no gc, exceptions, threads, memory64,
-/// multi-memory, relaxed SIMD, tail calls, typed function references, component-model async.
+/// The features that rustc, componentize-py and componentize-js need. Not among them: gc, exceptions, threads,
+/// memory64, multi-memory, relaxed SIMD, tail calls, typed function references, component-model async.
 pub(super) const FEATURES: WasmFeatures = WasmFeatures::WASM2
     .union(WasmFeatures::LIME1)
     .union(WasmFeatures::COMPONENT_MODEL)
@@ -46,7 +46,7 @@ pub enum InspectError {
         /// The class of limits.
         class: &'static str,
     },
-    /// Put together of components in a way that the sandbox refuses.
+    /// It is composed of components in a way that the sandbox refuses.
     #[error("it has {0}; a plugin is one component, as `podium build` and componentize-py make it, and no composition")]
     Composed(&'static str),
     /// Malformed, or uses a feature that the sandbox refuses.
@@ -54,7 +54,7 @@ pub enum InspectError {
     Invalid(String),
 }
 
-/// What a component imports and exports.
+/// The imports and exports of a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
     /// In the order of the component.
@@ -63,7 +63,7 @@ pub struct Interface {
     pub exports: Vec<String>,
 }
 
-/// Reads what a component imports and exports.
+/// Reads the imports and exports of a component.
 ///
 /// # Errors
 /// When it is no component, has more of something than any class allows, or uses a feature that the sandbox refuses.
@@ -75,11 +75,11 @@ pub fn inspect(wasm: &[u8]) -> Result<Interface, InspectError> {
 #[derive(Debug)]
 pub(super) struct Inspection {
     pub(super) imports: Vec<Import>,
-    /// Names of what it exports.
+    /// Names of its exports.
     pub(super) exports: Vec<String>,
     /// Imports that hold a resource type.
     pub(super) resources: Vec<String>,
-    /// Imports that hold what no interface of a world does: an instance, a component or a module.
+    /// Imports that contain an instance, a component or a module, as no interface of a world does.
     pub(super) nested: Vec<String>,
 }
 

@@ -1,11 +1,11 @@
-//! One run: a fresh sandbox, one call, and the classification of its end.
+//! One run: a fresh sandbox or one that is kept for the plugin, one call, and the classification of its end.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use podium_engine::ports::{Failure, FailureKind, Outcome, Request, RunReport, Staged, Subject, Usage, World};
 use podium_pods::model::Refused;
-use tokio::time::Instant;
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use wasmtime::{AsContextMut, Store, Trap, UpdateDeadline};
 
 use super::{
@@ -14,12 +14,14 @@ use super::{
     },
     failure::{failure, is_argument_too_large, of_error, of_panic},
     hostcalls,
-    limits::{self, Cut},
+    limits::{self, CutReason},
     linking::{Json, Records},
     meter::Size,
     plugin::{Linked, Plugin},
     reads::Format,
-    run::{Run, Terms},
+    run::{PluginContext, Run},
+    sandboxes::{Instance, Sandbox},
+    sending,
 };
 
 /// Handles that a guest can hold at once; none but WASI guests hold any.
@@ -27,55 +29,95 @@ const COMPONENT_HANDLES: usize = 256;
 /// A longer wait than a month is a month: timers further away overflow.
 const LONGEST_REQUEUE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// What the guest answered, or why there is no answer.
+/// The guest's answer, or the reason that there is none.
 type Answer = Result<Result<types::Outcome, types::Failure>, wasmtime::Error>;
+
+/// Where a run finds its sandbox.
+enum SandboxSource {
+    Kept(Sandbox),
+    New(OwnedSemaphorePermit),
+}
 
 impl Plugin {
     /// Dropping the future ends the guest where it waits, and frees its sandbox.
     pub(super) async fn run(&self, request: Request, world: Box<dyn World>) -> RunReport<Staged> {
+        let limits = self.context.limits;
+        let sandboxes = &self.core.sandboxes;
+        let kept = if limits.reuse > 1 { sandboxes.take(self.load) } else { None };
         // Waiting for a sandbox is the host's affair, so the plugin's deadline begins behind it.
-        let Ok(_slot) = self.core.slots.acquire().await else {
-            return failed(failure(FailureKind::Host, "the engine is shut down"));
+        let place = match kept {
+            Some(kept) => SandboxSource::Kept(kept),
+            None => match sandboxes.place().await {
+                Some(place) => SandboxSource::New(place),
+                None => return failed(failure(FailureKind::Host, "the engine is shut down")),
+            },
         };
         let _ticking = self.core.ticking().await;
-        let limits = self.terms.limits;
         let started = Instant::now();
-        let mut store = match self.store(&request, world) {
-            Ok(store) => store,
+        let mut sandbox = match self.sandbox(place, &request, world) {
+            Ok(sandbox) => sandbox,
             Err(error) => return failed(failure(FailureKind::Host, &format!("no sandbox: {error:#}"))),
         };
-        let (wall, spent) = (Arc::clone(&store.data().wall), Arc::clone(&store.data().spent));
-        let call = AssertUnwindSafe(self.call(&mut store, request)).catch_unwind();
+        let run = sandbox.store.data();
+        let (wall, spent) = (Arc::clone(&run.wall), Arc::clone(&run.spent));
+        let call = AssertUnwindSafe(self.call(&mut sandbox, request)).catch_unwind();
         let ended = wall.within(spent.within(call)).await;
-        let fuel = limits::fuel(limits.cpu).saturating_sub(store.get_fuel().unwrap_or_default());
-        let cpu = spent.cpu().unwrap_or_else(|| limits::time(fuel));
-        let mut run = store.into_data();
-        // The world may be what panicked.
+        let fuel = limits::fuel(limits.cpu).saturating_sub(sandbox.store.get_fuel().unwrap_or_default());
+        let run = sandbox.store.data_mut();
+        // Sending after the run is not measured.
+        let cpu = spent.cpu().map_or_else(|| limits::time(fuel), |cpu| cpu + limits::time(run.sending));
+        // The panic may have been in the world, which the log uses.
         let logged = std::panic::catch_unwind(AssertUnwindSafe(|| run.close_log()));
         let result = match ended {
             None => Err(failure(FailureKind::Deadline, &format!("ran longer than {:?}", limits.wall))),
             Some(Err(panic)) => Err(of_panic(&*panic)),
             Some(Ok(Err(refused))) => Err(failure(FailureKind::Host, &refused.to_string())),
-            Some(Ok(Ok(answer))) => settle(answer, &run),
+            Some(Ok(Ok(answer))) => settle(answer, run),
         };
         let result = logged.map_err(|panic| of_panic(&*panic)).and(result);
-        let usage = Usage { fuel, cpu, host_calls: run.ledger.host_calls, wall: started.elapsed() };
-        let staged = if result.is_ok() { run.staged } else { Staged::default() };
+        let usage = Usage {
+            fuel,
+            cpu,
+            wall: started.elapsed(),
+            host_calls: run.budget.host_calls,
+            memory_bytes: run.limiter.memory_bytes(),
+            writes: run.budget.writes,
+            log_bytes: limits.log_bytes - run.budget.log_bytes_left(),
+        };
+        let staged = if result.is_ok() { std::mem::take(&mut run.staged) } else { Staged::default() };
+        if result.is_ok() && sandbox.runs < limits.reuse {
+            sandboxes.keep(self.load, sandbox);
+        }
         RunReport { result, staged, usage }
     }
 
-    fn store(&self, request: &Request, world: Box<dyn World>) -> wasmtime::Result<Store<Run>> {
-        let limits = self.terms.limits;
+    /// Prepares a sandbox for a run: a new one, or one that is kept for this plugin.
+    fn sandbox(&self, place: SandboxSource, request: &Request, world: Box<dyn World>) -> wasmtime::Result<Sandbox> {
         let meter = self.core.meter.clone();
-        let run = Run::new(Arc::clone(&self.terms), world, meter, request.now_millis, request.seed);
+        let mut sandbox = match place {
+            SandboxSource::Kept(mut kept) => {
+                kept.store.data_mut().again(world, meter, request.now_millis, request.seed);
+                kept
+            }
+            SandboxSource::New(place) => {
+                let run = Run::new(Arc::clone(&self.context), world, meter, request.now_millis, request.seed);
+                Sandbox { store: self.store(run)?, instance: None, runs: 0, _place: place }
+            }
+        };
+        sandbox.runs = sandbox.runs.saturating_add(1);
+        let store = &mut sandbox.store;
+        store.set_fuel(limits::fuel(self.context.limits.cpu))?;
+        hostcalls::pay(store.as_context_mut(), 0)?;
+        store.set_epoch_deadline(1);
+        Ok(sandbox)
+    }
+
+    fn store(&self, run: Run) -> wasmtime::Result<Store<Run>> {
         let mut store = Store::try_new(&self.core.engine, run)?;
         store.limiter(|run| &mut run.limiter);
-        store.set_fuel(limits::fuel(limits.cpu))?;
-        hostcalls::pay(store.as_context_mut(), 0)?;
         store.call_hook(hostcalls::hook);
         store.set_max_component_handles(COMPONENT_HANDLES);
         // Without a ticker the epoch never moves, and this never fires.
-        store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|store| {
             store.data().spent.check()?;
             Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
@@ -84,10 +126,11 @@ impl Plugin {
     }
 
     /// The error is the host's: the Pod cannot be rendered.
-    async fn call(&self, store: &mut Store<Run>, request: Request) -> Result<Answer, Refused> {
-        Ok(match &self.linked {
+    async fn call(&self, sandbox: &mut Sandbox, request: Request) -> Result<Answer, Refused> {
+        let Sandbox { store, instance, .. } = sandbox;
+        let answer = match &self.linked {
             Linked::Native(linked) => {
-                let request = native_request(&self.terms, request)?;
+                let request = native_request(&self.context, request)?;
                 let bytes = match &request.subject {
                     reconciler::Subject::Present(pod) => pod.len(),
                     reconciler::Subject::Deleted(pod) => pod.as_ref().map_or(0, Vec::len),
@@ -95,13 +138,19 @@ impl Plugin {
                 if let Err(error) = self.charge(store, bytes) {
                     return Ok(Err(error));
                 }
-                match linked.instantiate_async(&mut *store).await {
-                    Ok(plugin) => plugin.podium_reconcile_reconciler().call_reconcile(store, &request).await,
-                    Err(error) => Err(error),
-                }
+                let native = match instance.take() {
+                    Some(Instance::Native(native)) => native,
+                    _ => match linked.instantiate_async(&mut *store).await {
+                        Ok(native) => native,
+                        Err(error) => return Ok(Err(error)),
+                    },
+                };
+                let answer = native.podium_reconcile_reconciler().call_reconcile(&mut *store, &request).await;
+                *instance = Some(Instance::Native(native));
+                answer
             }
             Linked::Json(linked) => {
-                let request = json_request(&self.terms, request)?;
+                let request = json_request(&self.context, request)?;
                 let bytes = match &request.subject {
                     reconciler_json::Subject::Present(pod) => pod.len(),
                     reconciler_json::Subject::Deleted(pod) => pod.as_ref().map_or(0, String::len),
@@ -109,23 +158,48 @@ impl Plugin {
                 if let Err(error) = self.charge(store, bytes) {
                     return Ok(Err(error));
                 }
-                match linked.instantiate_async(&mut *store).await {
-                    Ok(plugin) => plugin.podium_reconcile_reconciler_json().call_reconcile(store, &request).await,
-                    Err(error) => Err(error),
-                }
+                let json = match instance.take() {
+                    Some(Instance::Json(json)) => json,
+                    _ => match linked.instantiate_async(&mut *store).await {
+                        Ok(json) => json,
+                        Err(error) => return Ok(Err(error)),
+                    },
+                };
+                let answer = json.podium_reconcile_reconciler_json().call_reconcile(&mut *store, &request).await;
+                *instance = Some(Instance::Json(json));
+                answer
             }
-        })
+        };
+        Ok(answer.and_then(|answer| {
+            if answer.is_ok() {
+                charge_sending(store)?;
+            }
+            Ok(answer)
+        }))
     }
 
     /// The run pays for its request, with a Pod of so many bytes.
     fn charge(&self, store: &mut Store<Run>, bytes: usize) -> wasmtime::Result<()> {
-        let size = Size { bytes: bytes.saturating_add(self.terms.config.len()), values: 1 };
+        let size = Size { bytes: bytes.saturating_add(self.context.config.len()), values: 1 };
         hostcalls::pay(store.as_context_mut(), size.rendered())
     }
 }
 
-fn native_request(terms: &Terms, request: Request) -> Result<reconciler::Request, Refused> {
-    let render = |pod: &_| Records::pod(pod, terms.sections);
+/// Charges the run for the writes and Events that are sent after it.
+fn charge_sending(store: &mut Store<Run>) -> wasmtime::Result<()> {
+    let left = store.get_fuel()?;
+    let run = store.data_mut();
+    if run.staged.writes.is_empty() && run.staged.events.is_empty() {
+        return Ok(());
+    }
+    let price = sending::price_of(&run.staged, run.world.view(), left);
+    hostcalls::pay(store.as_context_mut(), price)?;
+    store.data_mut().sending = price;
+    Ok(())
+}
+
+fn native_request(context: &PluginContext, request: Request) -> Result<reconciler::Request, Refused> {
+    let render = |pod: &_| Records::pod(pod, context.sections);
     Ok(reconciler::Request {
         key: (&request.key).into(),
         subject: match &request.subject {
@@ -134,13 +208,13 @@ fn native_request(terms: &Terms, request: Request) -> Result<reconciler::Request
         },
         now_millis: request.now_millis,
         attempt: request.attempt,
-        config: terms.config.clone(),
+        config: context.config.clone(),
         unsettled_writes: request.unsettled.into_iter().map(Into::into).collect(),
     })
 }
 
-fn json_request(terms: &Terms, request: Request) -> Result<reconciler_json::Request, Refused> {
-    let render = |pod: &_| Json::pod(pod, terms.sections);
+fn json_request(context: &PluginContext, request: Request) -> Result<reconciler_json::Request, Refused> {
+    let render = |pod: &_| Json::pod(pod, context.sections);
     Ok(reconciler_json::Request {
         key: (&request.key).into(),
         subject: match &request.subject {
@@ -149,7 +223,7 @@ fn json_request(terms: &Terms, request: Request) -> Result<reconciler_json::Requ
         },
         now_millis: request.now_millis,
         attempt: request.attempt,
-        config: terms.config.clone(),
+        config: context.config.clone(),
         unsettled_writes: request.unsettled.into_iter().map(Into::into).collect(),
     })
 }
@@ -163,19 +237,19 @@ fn settle(answer: Answer, run: &Run) -> Result<Outcome, Failure> {
         }
         Ok(Err(types::Failure::Retry(text))) => Err(failure(FailureKind::Retry, &text)),
         Ok(Err(types::Failure::Terminal(text))) => Err(failure(FailureKind::Terminal, &text)),
-        Err(error) if run.shut.is_some() => {
-            let cut = Cut::Calls { limit: run.terms.limits.host_calls };
-            Err(of_error(&error.context(cut), run.ledger.last_words()))
+        Err(error) if run.empty_table.is_some() => {
+            let cut = CutReason::Calls { limit: run.context.limits.host_calls };
+            Err(of_error(&error.context(cut), run.budget.last_words()))
         }
         Err(error) if is_argument_too_large(&error) => {
             let limit = run.call_bytes();
             let error = match run.allowance < limit {
                 true => error.context(Trap::OutOfFuel),
-                false => error.context(Cut::Arguments { limit }),
+                false => error.context(CutReason::Arguments { limit }),
             };
-            Err(of_error(&error, run.ledger.last_words()))
+            Err(of_error(&error, run.budget.last_words()))
         }
-        Err(error) => Err(of_error(&error, run.ledger.last_words())),
+        Err(error) => Err(of_error(&error, run.budget.last_words())),
     }
 }
 

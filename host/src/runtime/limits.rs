@@ -1,4 +1,4 @@
-//! What a run may use of processor and memory, in the engine's units.
+//! Limits of a run on processor time and memory, in the engine's units.
 
 use std::time::Duration;
 
@@ -10,8 +10,9 @@ use wasmtime::ResourceLimiter;
 ///
 /// Rough: measured on a 2-core x86-64 cloud machine, a tight loop of arithmetic burns 8 to 16 million units in a
 /// millisecond, code that allocates, compares and misses the cache 1 to 2 million, and a loop of nothing but its branch
-/// 0.6 to 0.9 million, because each branch looks at fuel and epoch. So fuel is exact in instructions, and alone would
-/// cut between a third and eight times the time it names. Outside simulations [`most_time`] cuts where fuel is slow.
+/// 0.6 to 0.9 million, because each branch checks fuel and epoch. So fuel is exact in instructions, but as the only
+/// limit it would cut a run after a third to eight times of its limit. Outside simulations [`most_time`] cuts where
+/// fuel is slow.
 pub(super) const FUEL_PER_MILLISECOND: u64 = 5_000_000;
 
 /// Fuel for this much time on the processor; at least one millisecond's.
@@ -20,7 +21,7 @@ pub(super) fn fuel(cpu: Duration) -> u64 {
     microseconds.saturating_mul(FUEL_PER_MILLISECOND / 1_000).max(FUEL_PER_MILLISECOND)
 }
 
-/// The time that fuel stands for.
+/// Returns the time that corresponds to an amount of fuel.
 pub(super) fn time(fuel: u64) -> Duration {
     Duration::from_micros(fuel / (FUEL_PER_MILLISECOND / 1_000))
 }
@@ -34,7 +35,7 @@ pub(super) fn most_time(cpu: Duration) -> Duration {
 /// The most bytes that the host copies for one call of a guest: texts byte by byte, and the elements of lists by their
 /// size in the host. Labels, annotations, Events and values of the plugin's state are all smaller.
 const CALL_BYTES: usize = 256 << 10;
-/// Of the other arguments of a call with a large object.
+/// The bytes of the other arguments of a call with a large object.
 const MARGIN_BYTES: usize = 64 << 10;
 
 /// The most bytes that one call may pass, for a plugin that may apply objects or may not. wasmtime does not know which
@@ -47,7 +48,7 @@ pub(super) fn call_bytes(objects: bool) -> usize {
 /// Below what etcd takes (1.5 MiB), as JSON.
 pub(super) const OBJECT_BYTES: usize = 1 << 20;
 
-/// What a class of plugins may be.
+/// Limits on the components of one class of plugins.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClassLimits {
     pub(super) component_bytes: usize,
@@ -75,14 +76,14 @@ pub(super) const fn of_class(class: LimitClass) -> ClassLimits {
     }
 }
 
-/// The largest class's, for the pool.
+/// The core instances of a component of the largest class, for the pool.
 pub(super) const MAX_INSTANCES: u32 = 64;
-/// Of one table, for the pool.
+/// The elements of one table, for the pool.
 pub(super) const MAX_TABLE_ELEMENTS: usize = 50_000;
 
 /// Why the engine cut a run. Travels through wasmtime as the error's root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Cut {
+pub(super) enum CutReason {
     #[error("asked for {asked} bytes of memory, may have {limit}")]
     Memory { asked: usize, limit: usize },
     #[error("asked for {asked} table elements, may have {limit}")]
@@ -102,7 +103,7 @@ pub(super) enum Cut {
 }
 
 /// Sums over all memories and tables of a run: a component may have several, and each would keep a limit of its own.
-/// Growing beyond traps, because guests answer a failed growth with an abort that says less.
+/// Growth beyond a limit traps, because guests answer a failed growth with an abort whose message is less clear.
 #[derive(Debug)]
 pub(super) struct Limiter {
     memory: Sum,
@@ -137,12 +138,17 @@ impl Limiter {
             instances: class.instances,
         }
     }
+
+    /// The linear memory of the run.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.memory.used
+    }
 }
 
 impl ResourceLimiter for Limiter {
     fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
         let limit = self.memory.limit;
-        self.memory.grow(current, desired).map_err(|asked| Cut::Memory { asked, limit })?;
+        self.memory.grow(current, desired).map_err(|asked| CutReason::Memory { asked, limit })?;
         Ok(true)
     }
 
@@ -152,7 +158,7 @@ impl ResourceLimiter for Limiter {
 
     fn table_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
         let limit = self.tables.limit;
-        self.tables.grow(current, desired).map_err(|asked| Cut::Tables { asked, limit })?;
+        self.tables.grow(current, desired).map_err(|asked| CutReason::Tables { asked, limit })?;
         Ok(true)
     }
 

@@ -1,170 +1,239 @@
 //! The contract's functions for the linker: each passes its arguments to one function of [`Run`], and converts the
 //! result to the types of its world. No decision is made here.
+//!
+//! A plugin is linked with the functions of its [`Offer`] and no others, so that a component that the check of imports
+//! let through by mistake has nothing to call.
 
+use std::{num::NonZeroUsize, sync::Arc};
+
+use foldhash::fast::FixedState;
+use lru::LruCache;
+use parking_lot::Mutex;
 use podium_engine::ports::{LogLevel, StateEntry, StateError};
-use podium_pods::model::{Action, Event};
-use wasmtime::component::{HasSelf, Linker};
+use podium_pods::model::{Action, Event, Refused};
+use wasmtime::{
+    StoreContextMut,
+    component::{Linker, LinkerInstance},
+};
 
 use super::{
-    bindings::{events, log, pods, pods_json, state, types, writes},
+    bindings::{log, pods, pods_json, state, types},
+    function::{Function, Offer, PACKAGE, VERSION},
     reads::Format,
     run::Run,
     wasi,
 };
-
-pub(super) fn linker(engine: &wasmtime::Engine) -> wasmtime::Result<Linker<Run>> {
-    type Me = HasSelf<Run>;
-    let mut linker = Linker::new(engine);
-    types::add_to_linker::<Run, Me>(&mut linker, |run| run)?;
-    pods::add_to_linker::<Run, Me>(&mut linker, |run| run)?;
-    pods_json::add_to_linker::<Run, Me>(&mut linker, |run| run)?;
-    writes::add_to_linker::<Run, Me>(&mut linker, |run| run)?;
-    events::add_to_linker::<Run, Me>(&mut linker, |run| run)?;
-    state::add_to_linker::<Run, Me>(&mut linker, |run| run)?;
-    log::add_to_linker::<Run, Me>(&mut linker, |run| run)?;
-    wasi::add_to_linker(&mut linker)?;
-    Ok(linker)
-}
-
-impl types::Host for Run {}
 
 /// Records: each as bytes, a page as bytes with lengths between.
 pub(super) struct Records;
 /// Kubernetes JSON: each as text, a page as an array.
 pub(super) struct Json;
 
-impl pods::Host for Run {
-    fn get(&mut self, namespace: String, name: String) -> Result<Option<Vec<u8>>, types::CallError> {
-        self.get_pod::<Records>(&namespace, &name).map_err(Into::into)
+/// Linkers that are kept. Plugins of a host have few different sets of functions; of one that is not kept a new linker
+/// is made, which compiles nothing.
+const KEPT: NonZeroUsize = NonZeroUsize::new(32).unwrap(); // not 0: the compiler evaluates it
+
+/// The linkers of an engine, one for each set of functions.
+pub(super) struct Linkers {
+    /// WASI, which every plugin may import.
+    base: Linker<Run>,
+    by_offer: Mutex<LruCache<Offer, Arc<Linker<Run>>, FixedState>>,
+}
+
+impl Linkers {
+    pub(super) fn new(engine: &wasmtime::Engine) -> wasmtime::Result<Self> {
+        let mut base = Linker::new(engine);
+        wasi::add_to_linker(&mut base)?;
+        Ok(Self { base, by_offer: Mutex::new(LruCache::with_hasher(KEPT, FixedState::default())) })
     }
-    async fn find(
-        &mut self,
-        query: types::PodQuery,
-        limit: u32,
-        after: Option<String>,
-    ) -> Result<pods::Page, types::CallError> {
-        let (pods, next) = self.find_pods::<Records>(query, limit, after).await?;
-        Ok(pods::Page { pods, next })
-    }
-    async fn count(&mut self, query: types::PodQuery) -> Result<u64, types::CallError> {
-        self.count_pods(query).await.map_err(Into::into)
-    }
-    async fn get_live(&mut self, namespace: String, name: String) -> Result<Option<Vec<u8>>, types::CallError> {
-        self.get_live_pod::<Records>(&namespace, &name).await.map_err(Into::into)
+
+    /// Returns the linker with these functions and no others of the contract.
+    pub(super) fn get(&self, offer: Offer) -> wasmtime::Result<Arc<Linker<Run>>> {
+        let mut kept = self.by_offer.lock();
+        if let Some(linker) = kept.get(&offer) {
+            return Ok(Arc::clone(linker));
+        }
+        let mut linker = self.base.clone();
+        for interface in offer.world.interfaces() {
+            let mut instance = linker.instance(&format!("{PACKAGE}{interface}{VERSION}"))?;
+            for function in offer.of(interface) {
+                match interface {
+                    "pods-json" => add_json(&mut instance, function)?,
+                    _ => add(&mut instance, function)?,
+                }
+            }
+        }
+        let linker = Arc::new(linker);
+        kept.put(offer, Arc::clone(&linker));
+        Ok(linker)
     }
 }
 
-impl pods_json::Host for Run {
-    fn get(&mut self, namespace: String, name: String) -> Result<Option<String>, types::CallError> {
-        self.get_pod::<Json>(&namespace, &name).map_err(Into::into)
-    }
-    async fn find(
-        &mut self,
-        query: types::PodQuery,
-        limit: u32,
-        after: Option<String>,
-    ) -> Result<pods_json::Page, types::CallError> {
-        let (pods, next) = self.find_pods::<Json>(query, limit, after).await?;
-        // A page of a withheld read is empty text, which is no array.
-        let pods = if pods.is_empty() { Json::page(Vec::new()) } else { pods };
-        Ok(pods_json::Page { pods, next })
-    }
-    async fn count(&mut self, query: types::PodQuery) -> Result<u64, types::CallError> {
-        self.count_pods(query).await.map_err(Into::into)
-    }
-    async fn get_live(&mut self, namespace: String, name: String) -> Result<Option<String>, types::CallError> {
-        self.get_live_pod::<Json>(&namespace, &name).await.map_err(Into::into)
+/// The results of a function: one.
+type One<T> = wasmtime::Result<(T,)>;
+type Answer<T> = Result<T, types::CallError>;
+type Key = types::PodKey;
+
+fn answer<T, E: From<Refused>>(result: Result<T, Refused>) -> One<Result<T, E>> {
+    Ok((result.map_err(Into::into),))
+}
+
+fn stage(mut store: StoreContextMut<'_, Run>, action: Action) -> One<Answer<u32>> {
+    answer(store.data_mut().stage(action))
+}
+
+/// Adds a function, of `pods` for the world `plugin`.
+fn add(instance: &mut LinkerInstance<'_, Run>, function: Function) -> wasmtime::Result<()> {
+    let name = function.name();
+    match function {
+        Function::Get => instance.func_wrap(name, |mut store, (namespace, name): (String, String)| {
+            answer::<_, types::CallError>(store.data_mut().get_pod::<Records>(&namespace, &name))
+        }),
+        Function::Find => instance.func_wrap_async(
+            name,
+            |mut store, (query, limit, after): (types::PodQuery, u32, Option<String>)| {
+                Box::new(async move {
+                    let page = store.data_mut().find_pods::<Records>(query, limit, after).await;
+                    answer::<_, types::CallError>(page.map(|(pods, next)| pods::Page { pods, next }))
+                })
+            },
+        ),
+        Function::Count => add_count(instance, name),
+        Function::GetLive => instance.func_wrap_async(name, |mut store, (namespace, name): (String, String)| {
+            Box::new(async move {
+                answer::<_, types::CallError>(store.data_mut().get_live_pod::<Records>(&namespace, &name).await)
+            })
+        }),
+        Function::SetLabel => instance.func_wrap(name, |store, (target, key, value): (Key, String, String)| {
+            stage(store, Action::SetLabel { target: target.into(), key, value })
+        }),
+        Function::RemoveLabel => instance.func_wrap(name, |store, (target, key): (Key, String)| {
+            stage(store, Action::RemoveLabel { target: target.into(), key })
+        }),
+        Function::SetAnnotation => instance.func_wrap(name, |store, (target, key, value): (Key, String, String)| {
+            stage(store, Action::SetAnnotation { target: target.into(), key, value })
+        }),
+        Function::RemoveAnnotation => instance.func_wrap(name, |store, (target, key): (Key, String)| {
+            stage(store, Action::RemoveAnnotation { target: target.into(), key })
+        }),
+        Function::AddFinalizer => instance.func_wrap(name, |store, (target, name): (Key, String)| {
+            stage(store, Action::AddFinalizer { target: target.into(), name })
+        }),
+        Function::RemoveFinalizer => instance.func_wrap(name, |store, (target, name): (Key, String)| {
+            stage(store, Action::RemoveFinalizer { target: target.into(), name })
+        }),
+        Function::SetCondition => instance.func_wrap(
+            name,
+            |store,
+             (target, condition_type, status, reason, message): (
+                Key,
+                String,
+                types::ConditionStatus,
+                String,
+                String,
+            )| {
+                let (target, status) = (target.into(), status.into());
+                stage(store, Action::SetCondition { target, condition_type, status, reason, message })
+            },
+        ),
+        Function::RemoveCondition => instance.func_wrap(name, |store, (target, condition_type): (Key, String)| {
+            stage(store, Action::RemoveCondition { target: target.into(), condition_type })
+        }),
+        Function::DeletePod => instance.func_wrap(name, |store, (target, grace_seconds): (Key, Option<u32>)| {
+            stage(store, Action::DeletePod { target: target.into(), grace_seconds })
+        }),
+        Function::EvictPod => instance
+            .func_wrap(name, |store, (target,): (Key,)| stage(store, Action::EvictPod { target: target.into() })),
+        Function::ApplyObject => instance.func_wrap(name, |mut store, (object, owner): (String, Option<Key>)| {
+            answer::<_, types::CallError>(store.data_mut().stage_object(&object, owner.map(Into::into)))
+        }),
+        Function::DeleteObject => {
+            instance.func_wrap(name, |mut store, (object, uid): (types::ObjectRef, Option<String>)| {
+                answer::<_, types::CallError>(store.data_mut().stage_deletion(object.into(), uid))
+            })
+        }
+        Function::Commit => instance.func_wrap_async(name, |mut store, ()| {
+            Box::new(async move {
+                let reports = store.data_mut().commit_staged().await;
+                let reports = reports.map(|reports| reports.into_iter().map(Into::into).collect());
+                answer::<Vec<types::WriteReport>, types::CallError>(reports)
+            })
+        }),
+        Function::Emit => instance.func_wrap(
+            name,
+            |mut store, (target, event_type, reason, action, note): (Key, types::EventType, String, String, String)| {
+                let event = Event { target: target.into(), event_type: event_type.into(), reason, action, note };
+                answer::<_, types::CallError>(store.data_mut().emit_event(event))
+            },
+        ),
+        Function::StateGet => instance.func_wrap(name, |mut store, (key,): (String,)| {
+            let entry = store.data_mut().get_state(&key);
+            answer::<Option<state::Entry>, types::CallError>(entry.map(|entry| entry.map(Into::into)))
+        }),
+        Function::StatePut => {
+            instance.func_wrap(name, |mut store, (key, value, expected): (String, Vec<u8>, Option<u64>)| {
+                Ok((store.data_mut().put_state(&key, value, expected).map_err(state::PutError::from),))
+            })
+        }
+        Function::StateRemove => instance.func_wrap(name, |mut store, (key, expected): (String, Option<u64>)| {
+            Ok((store.data_mut().remove_state(&key, expected).map_err(state::PutError::from),))
+        }),
+        Function::Log => instance.func_wrap(
+            name,
+            |mut store, (level, message, fields): (log::Level, String, Vec<(String, String)>)| {
+                store.data_mut().write_log(level.into(), &message, &fields);
+                Ok(())
+            },
+        ),
     }
 }
 
-type Staged = Result<types::WriteId, types::CallError>;
-
-impl writes::Host for Run {
-    fn set_label(&mut self, target: types::PodKey, key: String, value: String) -> Staged {
-        Ok(self.stage(Action::SetLabel { target: target.into(), key, value })?)
-    }
-    fn remove_label(&mut self, target: types::PodKey, key: String) -> Staged {
-        Ok(self.stage(Action::RemoveLabel { target: target.into(), key })?)
-    }
-    fn set_annotation(&mut self, target: types::PodKey, key: String, value: String) -> Staged {
-        Ok(self.stage(Action::SetAnnotation { target: target.into(), key, value })?)
-    }
-    fn remove_annotation(&mut self, target: types::PodKey, key: String) -> Staged {
-        Ok(self.stage(Action::RemoveAnnotation { target: target.into(), key })?)
-    }
-    fn add_finalizer(&mut self, target: types::PodKey, name: String) -> Staged {
-        Ok(self.stage(Action::AddFinalizer { target: target.into(), name })?)
-    }
-    fn remove_finalizer(&mut self, target: types::PodKey, name: String) -> Staged {
-        Ok(self.stage(Action::RemoveFinalizer { target: target.into(), name })?)
-    }
-    fn set_condition(
-        &mut self,
-        target: types::PodKey,
-        condition_type: String,
-        status: types::ConditionStatus,
-        reason: String,
-        message: String,
-    ) -> Staged {
-        let (target, status) = (target.into(), status.into());
-        Ok(self.stage(Action::SetCondition { target, condition_type, status, reason, message })?)
-    }
-    fn remove_condition(&mut self, target: types::PodKey, condition_type: String) -> Staged {
-        Ok(self.stage(Action::RemoveCondition { target: target.into(), condition_type })?)
-    }
-    fn delete_pod(&mut self, target: types::PodKey, grace_period_seconds: Option<u32>) -> Staged {
-        Ok(self.stage(Action::DeletePod { target: target.into(), grace_seconds: grace_period_seconds })?)
-    }
-    fn evict_pod(&mut self, target: types::PodKey) -> Staged {
-        Ok(self.stage(Action::EvictPod { target: target.into() })?)
-    }
-    fn apply_object(&mut self, object: String, owner: Option<types::PodKey>) -> Staged {
-        Ok(self.stage_object(&object, owner.map(Into::into))?)
-    }
-    fn delete_object(&mut self, object: types::ObjectRef, uid: Option<String>) -> Staged {
-        Ok(self.stage_deletion(object.into(), uid)?)
-    }
-    async fn commit(&mut self) -> Result<Vec<types::WriteReport>, types::CallError> {
-        let reports = self.commit_staged().await?;
-        Ok(reports.into_iter().map(Into::into).collect())
+/// Adds a function of `pods-json`.
+fn add_json(instance: &mut LinkerInstance<'_, Run>, function: Function) -> wasmtime::Result<()> {
+    let name = function.name();
+    match function {
+        Function::Get => instance.func_wrap(name, |mut store, (namespace, name): (String, String)| {
+            answer::<_, types::CallError>(store.data_mut().get_pod::<Json>(&namespace, &name))
+        }),
+        Function::Find => instance.func_wrap_async(
+            name,
+            |mut store, (query, limit, after): (types::PodQuery, u32, Option<String>)| {
+                Box::new(async move {
+                    let page = store.data_mut().find_pods::<Json>(query, limit, after).await;
+                    answer::<_, types::CallError>(page.map(|(pods, next)| {
+                        // A page of a withheld read is empty text, which is no array.
+                        let pods = if pods.is_empty() { Json::page(Vec::new()) } else { pods };
+                        pods_json::Page { pods, next }
+                    }))
+                })
+            },
+        ),
+        Function::Count => add_count(instance, name),
+        Function::GetLive => instance.func_wrap_async(name, |mut store, (namespace, name): (String, String)| {
+            Box::new(async move {
+                answer::<_, types::CallError>(store.data_mut().get_live_pod::<Json>(&namespace, &name).await)
+            })
+        }),
+        // `pods-json` has no others.
+        _ => Ok(()),
     }
 }
 
-impl events::Host for Run {
-    fn emit(
-        &mut self,
-        target: types::PodKey,
-        event_type: types::EventType,
-        reason: String,
-        action: String,
-        note: String,
-    ) -> Result<(), types::CallError> {
-        let (target, event_type) = (target.into(), event_type.into());
-        Ok(self.emit_event(Event { target, event_type, reason, action, note })?)
-    }
+/// Is the same for both forms of a Pod.
+fn add_count(instance: &mut LinkerInstance<'_, Run>, name: &str) -> wasmtime::Result<()> {
+    instance.func_wrap_async(name, |mut store, (query,): (types::PodQuery,)| {
+        Box::new(async move { answer::<_, types::CallError>(store.data_mut().count_pods(query).await) })
+    })
 }
 
-impl state::Host for Run {
-    fn get(&mut self, key: String) -> Result<Option<state::Entry>, types::CallError> {
-        Ok(self.get_state(&key)?.map(Into::into))
-    }
-    fn put(&mut self, key: String, value: Vec<u8>, expected: Option<u64>) -> Result<u64, state::PutError> {
-        Ok(self.put_state(&key, value, expected)?)
-    }
-    fn remove(&mut self, key: String, expected: Option<u64>) -> Result<(), state::PutError> {
-        Ok(self.remove_state(&key, expected)?)
-    }
-}
-
-impl log::Host for Run {
-    fn write(&mut self, level: log::Level, message: String, fields: Vec<(String, String)>) {
-        let level = match level {
-            log::Level::Debug => LogLevel::Debug,
-            log::Level::Info => LogLevel::Info,
-            log::Level::Warn => LogLevel::Warn,
-            log::Level::Error => LogLevel::Error,
-        };
-        self.write_log(level, &message, &fields);
+impl From<log::Level> for LogLevel {
+    fn from(level: log::Level) -> Self {
+        match level {
+            log::Level::Debug => Self::Debug,
+            log::Level::Info => Self::Info,
+            log::Level::Warn => Self::Warn,
+            log::Level::Error => Self::Error,
+        }
     }
 }
 
@@ -180,5 +249,150 @@ impl From<StateError> for state::PutError {
             StateError::Conflict(entry) => Self::Conflict(entry.map(Into::into)),
             StateError::Refused(refused) => Self::Other(refused.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use podium_pods::model::{Grants, KeyPattern, LimitClass, ObjectGrant, ReadGrants, WriteGrants};
+    use wasmtime::component::Component;
+
+    use super::{
+        super::function::{INTERFACES, RequiredGrant, World},
+        *,
+    };
+
+    fn sized(bytes: &[u8]) -> Vec<u8> {
+        [&[u8::try_from(bytes.len()).unwrap()], bytes].concat()
+    }
+
+    /// A component that imports one function without parameters and results. No function of the contract has this
+    /// type, so a linker that has the function reports its type, and otherwise that it is missing.
+    fn importing(interface: &str, function: &str) -> Vec<u8> {
+        let named = |name: &str| [&[0][..], &sized(name.as_bytes())].concat();
+        let function_type = [0x01, 0x40, 0, 1, 0];
+        let export = [&[0x04][..], &named(function), &[1, 0]].concat();
+        let instance_type = [&[1, 0x42, 2], &function_type[..], &export].concat();
+        let import = [&[1], &*named(&format!("{PACKAGE}{interface}{VERSION}")), &[5, 0]].concat();
+        let sections = [(7, instance_type), (10, import)];
+        let sections = sections.into_iter().flat_map(|(id, body)| [vec![id], sized(&body)].concat());
+        b"\0asm\x0d\0\x01\0".iter().copied().chain(sections).collect()
+    }
+
+    /// The contract's functions that a linker has.
+    fn linked(linker: &Linker<Run>) -> Vec<(&'static str, &'static str)> {
+        let functions = INTERFACES
+            .into_iter()
+            .flat_map(|interface| Function::of(interface).map(move |function| (interface, function.name())));
+        let has = |(interface, function): &(&str, &str)| {
+            let component = Component::new(linker.engine(), importing(interface, function)).unwrap();
+            let error = format!("{:#}", linker.instantiate_pre(&component).map(drop).unwrap_err());
+            let missing = error.contains("function implementation is missing");
+            assert!(missing || error.contains("type mismatch"), "{interface}.{function}: {error}");
+            !missing
+        };
+        functions.filter(has).collect()
+    }
+
+    /// Grants that meet exactly one need that a grant meets.
+    fn granting(need: RequiredGrant) -> Grants {
+        let mut grants = Grants::default();
+        let keys = || vec![KeyPattern("a.example/*".into())];
+        let write = &mut grants.write;
+        match need {
+            RequiredGrant::Nothing => {}
+            RequiredGrant::Read => grants.read = Some(ReadGrants::default()),
+            RequiredGrant::Live => grants.read = Some(ReadGrants { live: true, ..ReadGrants::default() }),
+            RequiredGrant::Labels => write.labels = keys(),
+            RequiredGrant::Annotations => write.annotations = keys(),
+            RequiredGrant::Finalizers => write.finalizers = keys(),
+            RequiredGrant::Conditions => write.conditions = keys(),
+            RequiredGrant::Delete => write.delete = true,
+            RequiredGrant::Evict => write.evict = true,
+            RequiredGrant::Objects => {
+                let [api_version, kind, resource] = ["v1", "ConfigMap", "configmaps"].map(Into::into);
+                write.objects = vec![ObjectGrant { api_version, kind, resource }];
+            }
+            RequiredGrant::Events => write.events = true,
+        }
+        grants
+    }
+
+    #[test]
+    fn a_native_plugin_is_linked_with_what_it_is_granted_and_nothing_else_also_without_the_check_of_imports() {
+        let linkers = Linkers::new(&wasmtime::Engine::default()).unwrap();
+        let functions_of =
+            |grants: &Grants| linked(&linkers.get(Offer::new(World::Native, LimitClass::Native, grants)).unwrap());
+        let free = [("writes", "commit"), ("state", "get"), ("state", "put"), ("state", "remove"), ("log", "write")];
+        assert_eq!(functions_of(&Grants::default()), free);
+        for (need, further) in [
+            (RequiredGrant::Read, vec![("pods", "get"), ("pods", "find"), ("pods", "count")]),
+            (RequiredGrant::Live, vec![("pods", "get"), ("pods", "find"), ("pods", "count"), ("pods", "get-live")]),
+            (RequiredGrant::Labels, vec![("writes", "set-label"), ("writes", "remove-label")]),
+            (RequiredGrant::Annotations, vec![("writes", "set-annotation"), ("writes", "remove-annotation")]),
+            (RequiredGrant::Finalizers, vec![("writes", "add-finalizer"), ("writes", "remove-finalizer")]),
+            (RequiredGrant::Conditions, vec![("writes", "set-condition"), ("writes", "remove-condition")]),
+            (RequiredGrant::Delete, vec![("writes", "delete-pod")]),
+            (RequiredGrant::Evict, vec![("writes", "evict-pod")]),
+            (RequiredGrant::Objects, vec![("writes", "apply-object"), ("writes", "delete-object")]),
+            (RequiredGrant::Events, vec![("events", "emit")]),
+        ] {
+            let mut functions = functions_of(&granting(need));
+            functions.retain(|function| !free.contains(function));
+            assert_eq!(functions, further, "{need:?}");
+        }
+    }
+
+    #[test]
+    fn an_interpreter_is_linked_with_the_interfaces_of_its_world_of_which_it_is_granted_a_function() {
+        let linkers = Linkers::new(&wasmtime::Engine::default()).unwrap();
+        let interfaces_of = |world, grants: &Grants| {
+            let offer = Offer::new(world, LimitClass::Interpreter, grants);
+            let functions = linked(&linkers.get(offer).unwrap());
+            let mut interfaces: Vec<_> = functions.iter().map(|(interface, _)| *interface).collect();
+            interfaces.dedup();
+            let whole: usize = interfaces.iter().map(|interface| Function::of(interface).count()).sum();
+            assert_eq!(functions.len(), whole, "whole interfaces: {functions:?}");
+            interfaces
+        };
+        assert_eq!(interfaces_of(World::Json, &Grants::default()), ["state", "log"]);
+        assert_eq!(interfaces_of(World::Json, &granting(RequiredGrant::Evict)), ["writes", "state", "log"]);
+        assert_eq!(interfaces_of(World::Json, &granting(RequiredGrant::Events)), ["events", "state", "log"]);
+        assert_eq!(interfaces_of(World::Json, &granting(RequiredGrant::Read)), ["pods-json", "state", "log"]);
+        assert_eq!(interfaces_of(World::Native, &granting(RequiredGrant::Read)), ["pods", "state", "log"]);
+    }
+
+    #[test]
+    fn plugins_of_the_same_set_of_functions_share_a_linker_and_few_are_kept() {
+        let linkers = Linkers::new(&wasmtime::Engine::default()).unwrap();
+        let of = |needs: &[RequiredGrant]| {
+            let mut grants = Grants::default();
+            for need in needs {
+                let Grants { read, write } = granting(*need);
+                grants.read = grants.read.or(read);
+                let WriteGrants { labels, annotations, events, delete, evict, .. } = write;
+                grants.write.labels.extend(labels);
+                grants.write.annotations.extend(annotations);
+                grants.write.events |= events;
+                grants.write.delete |= delete;
+                grants.write.evict |= evict;
+            }
+            linkers.get(Offer::new(World::Native, LimitClass::Native, &grants)).unwrap()
+        };
+        let needs = [
+            RequiredGrant::Read,
+            RequiredGrant::Labels,
+            RequiredGrant::Annotations,
+            RequiredGrant::Events,
+            RequiredGrant::Delete,
+            RequiredGrant::Evict,
+        ];
+        let first = of(&needs[..2]);
+        assert!(Arc::ptr_eq(&first, &of(&needs[..2])));
+        for set in 0..1 << needs.len() {
+            let chosen = needs.iter().enumerate().filter(|(at, _)| set & 1 << at != 0).map(|(_, need)| *need);
+            of(&chosen.collect::<Vec<_>>());
+        }
+        assert_eq!(linkers.by_offer.lock().len(), KEPT.get());
     }
 }

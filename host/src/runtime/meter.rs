@@ -1,4 +1,4 @@
-//! What a run costs, and when it has cost too much.
+//! The cost of a run in fuel and processor time, and the decision when a run exceeds its limit.
 //!
 //! The host's work for a run has fixed prices in fuel, which the run pays after each host call, also after a refused
 //! one: so the same run always ends at the same instruction. Prices are averages and fuel is not exact, so outside
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use podium_engine::ports::Meter;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::limits::{self, Cut};
+use super::limits::{self, CutReason};
 
 /// Prices in fuel, of which 5,000 stand for a microsecond. Rounded figures of a release build on a 2-core x86-64 cloud
 /// machine, rather too high than too low.
@@ -27,10 +27,10 @@ pub(super) mod price {
     pub(in crate::runtime) const RENDERED_BYTE: u64 = 5;
     /// A Pod rendered, or a value of an object parsed.
     pub(in crate::runtime) const RENDERED_VALUE: u64 = 500;
-    /// A Pod that a search examines, without its selector.
-    pub(in crate::runtime) const EXAMINED_POD: u64 = 2_500;
-    /// A comparison of a value of a selector with a Pod's label.
-    pub(in crate::runtime) const COMPARISON: u64 = 25;
+    /// A write or an Event that is sent, without the Pod that it is about.
+    pub(in crate::runtime) const WRITE: u64 = 25_000;
+    /// A unit of the effort of a search.
+    pub(in crate::runtime) const EFFORT: u64 = 25;
     /// A value of a selector or a field of a query for which an index is looked up: binary searches.
     pub(in crate::runtime) const LOOKUP: u64 = 5_000;
 }
@@ -39,7 +39,7 @@ pub(super) mod price {
 /// itself meanwhile. A reading costs 0.4 us and a short run takes 40, so a short run is read for once.
 const UNREAD: Duration = Duration::from_micros(100);
 
-/// The size of what a guest passed to a host call, or of what the host parsed or rendered.
+/// The size of a host call's arguments, or of data that the host parsed or rendered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) bytes: usize,
@@ -70,7 +70,8 @@ impl Size {
     }
 }
 
-/// The fuel of a run as far as the host is concerned: what the guest has left, and what it owes for the host's work.
+/// The host's account of a run's fuel: the rest that the guest has, and the price of the host's work that is not paid
+/// yet.
 #[derive(Debug, Default)]
 pub(super) struct Bill {
     /// At the beginning of the host call under way.
@@ -88,7 +89,7 @@ impl Bill {
         self.owed = self.owed.saturating_add(fuel);
     }
 
-    /// What the run can still pay in this call.
+    /// Returns the fuel that the run can still pay in this call.
     pub(super) fn rest(&self) -> u64 {
         self.left.saturating_sub(self.owed)
     }
@@ -120,8 +121,8 @@ fn read(clock: ClockId) -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or_default(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
-/// The processor time of one run. A run may be polled by several threads, one after another: what counts is the sum
-/// over its polls. Shared by the run's future, which says when a poll begins and ends, and by the sandbox within.
+/// The processor time of one run, as the sum over its polls, because several threads may poll the run one after
+/// another. Shared by the run's future, which records when a poll begins and ends, and by the sandbox within.
 pub(super) struct Spent {
     /// None in a simulation: nothing is measured, and nothing is cut by time.
     meter: Option<Arc<dyn Meter>>,
@@ -133,8 +134,6 @@ pub(super) struct Spent {
 struct State {
     /// In the polls that ended.
     earlier: Duration,
-    /// A part of the cost that does not count against the limit.
-    allowed: Duration,
     poll: Option<Poll>,
 }
 
@@ -205,24 +204,13 @@ impl Spent {
 
     /// # Errors
     /// When the run has cost more than it may.
-    pub(super) fn check(&self) -> Result<(), Cut> {
+    pub(super) fn check(&self) -> Result<(), CutReason> {
         let Some(meter) = self.meter.as_deref() else { return Ok(()) };
         let mut state = self.state.lock();
-        let limit = self.limit.saturating_add(state.allowed);
+        let limit = self.limit;
         // While the limit is not reached by the time that passed, the thread's clock need not be read.
         let spent = state.spent(meter, |known| limit.saturating_sub(known));
-        if spent > limit { Err(Cut::Time { spent, limit }) } else { Ok(()) }
-    }
-
-    /// The processor time until now. Zero in a simulation.
-    pub(super) fn now(&self) -> Duration {
-        self.meter.as_deref().map_or(Duration::ZERO, |meter| self.state.lock().spent(meter, |_| Duration::ZERO))
-    }
-
-    /// Leaves what was spent since then out of the limit.
-    pub(super) fn allow_since(&self, before: Duration) {
-        let spent = self.now().saturating_sub(before);
-        self.state.lock().allowed += spent;
+        if spent > limit { Err(CutReason::Time { spent, limit }) } else { Ok(()) }
     }
 
     /// None in a simulation.
@@ -284,23 +272,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_time_on_the_processor_beyond_the_limit_cuts_and_allowed_time_does_not() {
+    async fn only_time_on_the_processor_beyond_the_limit_cuts() {
         let (meter, spent) = spent(20);
         let run = async {
             meter.advance(0, 1_000);
             assert_eq!(spent.check(), Ok(()), "off the processor");
             meter.advance(26, 26);
             assert_eq!(spent.check(), Ok(()), "20 ms, a quarter more and 1 ms");
-            let before = spent.now();
-            meter.advance(50, 50);
-            spent.allow_since(before);
-            assert_eq!(spent.check(), Ok(()));
             meter.advance(1, 1);
-            let [spent_in_all, limit] = [77, 76].map(Duration::from_millis);
-            assert_eq!(spent.check(), Err(Cut::Time { spent: spent_in_all, limit }));
+            let [spent_in_all, limit] = [27, 26].map(Duration::from_millis);
+            assert_eq!(spent.check(), Err(CutReason::Time { spent: spent_in_all, limit }));
         };
         spent.within(run).await;
-        assert_eq!(spent.cpu(), Some(Duration::from_millis(77)), "all of it is a part of the cost");
+        assert_eq!(spent.cpu(), Some(Duration::from_millis(27)));
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! The sandbox: the only module that uses wasmtime.
 //!
-//! [`Engine::compile`] turns a component and its plugin's configuration into a [`Plugin`], or says why it will not:
-//! what a plugin could do beyond its grants is refused at load, before any of its code has run. [`Plugin`] implements
-//! [`Reconcile`](podium_engine::ports::Reconcile): every run has a sandbox of its own, thrown away afterwards.
+//! [`Engine::compile`] compiles a component with its plugin's configuration into a [`Plugin`], or returns the reason
+//! for a refusal: a component that imports more than its grants is refused at load, before any of its code has run.
+//! [`Plugin`] implements [`Reconcile`](podium_engine::ports::Reconcile): every run has a sandbox of its own, which is
+//! discarded afterwards unless the plugin's configuration has the instance reused.
 //!
 //! This module does not decide when a plugin runs, and sends nothing: it asks the
-//! [`World`](podium_engine::ports::World) that it is given. Components are compiled in a jailed process of their own;
-//! [`Compilation`] says when they are not.
+//! [`World`](podium_engine::ports::World) of the run. Components are compiled in a jailed process of their own;
+//! [`Compilation`] has the exceptions.
 
 mod bindings;
 mod caps;
@@ -25,6 +26,8 @@ mod object;
 mod plugin;
 mod reads;
 mod run;
+mod sandboxes;
+mod sending;
 mod staging;
 mod text;
 mod ticker;
@@ -35,7 +38,7 @@ mod wasi;
 #[cfg(test)]
 mod tests;
 
-pub use compile::{Artifact, Cache, Compilation, Program, compile_stdin};
+pub use compile::{Artifact, Cache, Compilation, DEFAULT_TENANT_CODE_BYTES, Program, compile_stdin};
 pub use engine::{Engine, EngineError, EngineOptions};
 pub use inspect::{Import, InspectError, Interface, inspect};
 pub use plugin::Plugin;

@@ -1,5 +1,5 @@
-//! An object to apply, out of a guest's text: bounded before anything of it is kept. What may be applied is
-//! [`authorize`](podium_engine::authz::authorize)'s to say.
+//! An object to apply, parsed from a guest's text, whose size is checked first.
+//! [`authorize`](podium_engine::authz::authorize) decides whether it may be applied.
 
 use std::{borrow::Cow, collections::BTreeSet, fmt};
 

@@ -8,20 +8,26 @@ use wasmtime::component::Component;
 
 use super::{
     bindings::{json::PluginJsonPre, native::PluginPre},
-    compile::{Compiled, Compiler},
+    compile::{Charge, Compiled, Compiler, Customer},
     engine::Core,
+    function::World,
     inspect::Import,
-    run::{Run, Terms},
-    validate::{Inspected, LoadProblem, World, check_size},
+    run::{PluginContext, Run},
+    sandboxes::Load,
+    validate::{Inspected, LoadProblem, check_size},
 };
 
 /// A plugin that can be run, any number of times and at the same time.
 pub struct Plugin {
     pub(super) core: Arc<Core>,
-    pub(super) terms: Arc<Terms>,
+    pub(super) context: Arc<PluginContext>,
     pub(super) linked: Linked,
+    /// The instances that are kept for this plugin.
+    pub(super) load: Load,
     /// Shared with the plugins of the same component.
     compiled: Arc<Compiled>,
+    /// Counts the code as its tenant's.
+    _charge: Charge,
 }
 
 /// Linked to one of the two worlds.
@@ -31,16 +37,22 @@ pub(super) enum Linked {
 }
 
 impl Plugin {
-    /// What the component imports, WASI included, in its order.
+    /// Returns the component's imports, WASI included, in its order.
     #[must_use]
     pub fn imports(&self) -> &[Import] {
         &self.compiled.inspected.imports
     }
 }
 
+impl Drop for Plugin {
+    fn drop(&mut self) {
+        self.core.sandboxes.forget(self.load);
+    }
+}
+
 impl std::fmt::Debug for Plugin {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Plugin").field("id", &self.terms.id).field("imports", &self.imports()).finish()
+        formatter.debug_struct("Plugin").field("id", &self.context.id).field("imports", &self.imports()).finish()
     }
 }
 
@@ -50,20 +62,28 @@ impl Reconcile for Plugin {
     }
 }
 
-pub(super) fn compile(core: &Arc<Core>, spec: &PluginSpec, wasm: &[u8]) -> Result<Plugin, LoadProblem> {
+pub(super) fn compile(
+    core: &Arc<Core>,
+    spec: &PluginSpec,
+    wasm: &[u8],
+    code_bytes: u64,
+) -> Result<Plugin, LoadProblem> {
     if spec.limits.memory_bytes > core.options.memory_bytes {
         let (asked, most) = (spec.limits.memory_bytes >> 20, core.options.memory_bytes >> 20);
         return Err(LoadProblem::Limits(format!("limits.memoryMiB is {asked}; this host permits at most {most}")));
     }
-    let compiled = component(core, spec, wasm)?;
+    let customer = Customer { plugin: &spec.id, code_bytes, file: &spec.source };
+    let (compiled, charge) = component(core, spec, wasm, customer)?;
     check_initial_memory(spec, &compiled.component)?;
     let link = |error: wasmtime::Error| LoadProblem::Link(format!("{error:#}"));
-    let instance = core.linker.instantiate_pre(&compiled.component).map_err(link)?;
-    let linked = match compiled.inspected.world {
+    let inspected = &compiled.inspected;
+    let linker = core.linkers.get(inspected.offer(spec)).map_err(link)?;
+    let instance = linker.instantiate_pre(&compiled.component).map_err(link)?;
+    let linked = match inspected.world {
         World::Native => Linked::Native(PluginPre::new(instance).map_err(link)?),
         World::Json => Linked::Json(PluginJsonPre::new(instance).map_err(link)?),
     };
-    let terms = Terms {
+    let context = PluginContext {
         id: spec.id.clone(),
         scope: spec.scope(),
         sections: spec.grants.sections(),
@@ -71,22 +91,34 @@ pub(super) fn compile(core: &Arc<Core>, spec: &PluginSpec, wasm: &[u8]) -> Resul
         limits: spec.limits,
         config: spec.config.clone(),
     };
-    Ok(Plugin { core: Arc::clone(core), terms: Arc::new(terms), linked, compiled })
+    let load = core.sandboxes.load();
+    Ok(Plugin { core: Arc::clone(core), load, context: Arc::new(context), linked, compiled, _charge: charge })
 }
 
 /// Returns the compiled component. A component that another plugin uses is not inspected and compiled again. Every
 /// plugin's grants are compared, before anything is compiled.
-fn component(core: &Core, spec: &PluginSpec, wasm: &[u8]) -> Result<Arc<Compiled>, LoadProblem> {
+fn component(
+    core: &Core,
+    spec: &PluginSpec,
+    wasm: &[u8],
+    customer: Customer<'_>,
+) -> Result<(Arc<Compiled>, Charge), LoadProblem> {
     let class = spec.limits.class;
     check_size(class, wasm)?;
     let key = Compiler::key(class, wasm);
-    if let Some(compiled) = core.compiler.get(key) {
-        compiled.inspected.check_grants(spec)?;
-        return Ok(compiled);
-    }
-    let inspected = Arc::new(Inspected::of(class, wasm)?);
-    inspected.check_grants(spec)?;
-    core.compiler.compile(key, class, wasm, &inspected, &spec.source)
+    let compiled = match core.compiler.get(key) {
+        Some(compiled) => {
+            compiled.inspected.check_grants(spec)?;
+            compiled
+        }
+        None => {
+            let inspected = Arc::new(Inspected::of(class, wasm)?);
+            inspected.check_grants(spec)?;
+            core.compiler.compile(key, class, wasm, &inspected, customer)?
+        }
+    };
+    let charge = core.compiler.charge(key, &compiled, customer)?;
+    Ok((compiled, charge))
 }
 
 const WASM_PAGE_BYTES: u64 = 64 << 10;

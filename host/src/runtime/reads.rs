@@ -5,7 +5,7 @@ use std::sync::Arc;
 use podium_engine::authz::authorize_query;
 use podium_pods::{
     model::{Cursor, LabelOperator, LabelSelector, PodQuery, Refused, Scope},
-    pod::{CachedPod, Slice},
+    pod::{CachedPod, Effort},
 };
 use podium_wire::{Record, Section, SectionSet};
 
@@ -21,12 +21,12 @@ use super::{
 
 /// Pods of one page.
 const PAGE_PODS: u32 = 500;
-/// Bytes of one page; a first Pod that alone is larger is a page by itself.
+/// Bytes of one page. A first Pod that is larger is the only one of its page.
 const PAGE_BYTES: usize = 1 << 20;
 const NAME_BYTES: usize = 253;
 const KEY_BYTES: usize = 317;
-/// Fuel that one slice of a search may cost; other tasks of the thread run between two slices. About a millisecond, and
-/// a thousand Pods for a short selector.
+/// Fuel that one slice of a search may cost, and one Pod more; other tasks of the thread run between two slices. About
+/// a millisecond, and one to two thousand Pods for a short selector.
 const SLICE_FUEL: u64 = 5_000_000;
 
 /// How a world wants to see Pods.
@@ -65,7 +65,7 @@ impl Format for Json {
     type Pod = String;
     type Page = String;
 
-    /// The full object is what it is, where it is granted: the other sections would only say a part of it again.
+    /// With the grant of `full` the JSON is the full object, which contains all other sections.
     fn pod(pod: &CachedPod, sections: SectionSet) -> Result<String, Refused> {
         let full = sections.contains(Section::Full);
         let wanted = if full { SectionSet::EMPTY.with(Section::Full) } else { sections };
@@ -87,7 +87,7 @@ impl Format for Json {
 impl Run {
     pub(super) fn get_pod<F: Format>(&mut self, namespace: &str, name: &str) -> Result<Option<F::Pod>, Refused> {
         self.call(Function::Get, Size::of_texts(&[namespace, name]), |run| {
-            if !run.terms.scope.contains(namespace) {
+            if !run.context.scope.contains(namespace) {
                 return Ok(None);
             }
             let pod = run.world.view().get(namespace, name);
@@ -96,7 +96,7 @@ impl Run {
     }
 
     fn rendered<F: Format>(&mut self, pod: &CachedPod) -> Result<F::Pod, Refused> {
-        let rendered = F::pod(pod, self.terms.sections)?;
+        let rendered = F::pod(pod, self.context.sections)?;
         self.bill.add(Size { bytes: F::size(&rendered), values: 1 }.rendered());
         Ok(rendered)
     }
@@ -109,7 +109,7 @@ impl Run {
         let admission = self.admit(Function::GetLive, Size::of_texts(&[namespace, name]));
         let admission = admission.and_then(|admission| self.account_live(admission));
         let answer = match admission {
-            Ok(Admission::Admitted) if self.terms.scope.contains(namespace) => self.world.live(namespace, name).await,
+            Ok(Admission::Admitted) if self.context.scope.contains(namespace) => self.world.live(namespace, name).await,
             Ok(_) => Ok(None),
             Err(refused) => Err(refused),
         };
@@ -118,7 +118,7 @@ impl Run {
     }
 
     fn account_live(&mut self, admission: Admission) -> Result<Admission, Refused> {
-        self.ledger.live_reads_left = self.ledger.live_reads_left.checked_sub(1).ok_or(Refused::OverBudget)?;
+        self.budget.live_reads_left = self.budget.live_reads_left.checked_sub(1).ok_or(Refused::OverBudget)?;
         Ok(admission)
     }
 
@@ -188,8 +188,8 @@ impl Run {
         Ok(self.search(&query, usize::MAX, None, drop).await? as u64)
     }
 
-    /// Passes up to `limit` matching Pods to `take`, in slices, and returns how many there were. The most that a slice
-    /// may cost is known before it begins, and a slice is paid also when the search is refused after it.
+    /// Passes up to `limit` matching Pods to `take`, in slices, and returns how many there were. A slice ends when it
+    /// has cost what it may, and is paid also when the search is refused after it.
     async fn search(
         &mut self,
         query: &PodQuery,
@@ -197,22 +197,24 @@ impl Run {
         mut after: Option<Cursor>,
         mut take: impl FnMut(Vec<Arc<CachedPod>>),
     ) -> Result<usize, Refused> {
-        self.ledger.may_search()?;
-        let (lookups, pod) = (cost_of_lookups(query), cost_of_pod(query));
-        let mut found = 0;
+        self.budget.may_search()?;
+        let lookups = cost_of_lookups(query);
+        let (mut found, mut early) = (0, false);
         loop {
-            self.bill.add(lookups);
-            let affordable = usize::try_from(self.bill.rest().min(SLICE_FUEL) / pod).unwrap_or(usize::MAX);
-            if affordable == 0 {
+            // Whether a slice ended early depends on the sizes of stored Pods too, so the run does not pay for it.
+            if !early {
+                self.bill.add(lookups);
+            }
+            let most = self.bill.rest().min(SLICE_FUEL) / price::EFFORT;
+            if most < Effort::CANDIDATE {
                 return Err(Refused::OverBudget);
             }
-            let slice = self.world.view().search(query, limit - found, affordable, after.as_ref());
-            let Slice { pods, examined, next } = slice;
-            self.bill.add(pod.saturating_mul(examined as u64));
-            self.ledger.searched(examined);
-            found += pods.len();
-            take(pods);
-            after = next;
+            let slice = self.world.view().search(query, limit - found, most, after.as_ref());
+            self.bill.add(price::EFFORT.saturating_mul(slice.effort));
+            self.budget.searched(slice.examined);
+            found += slice.pods.len();
+            take(slice.pods);
+            (after, early) = (slice.next, slice.early);
             if found >= limit || after.is_none() {
                 return Ok(found);
             }
@@ -223,11 +225,11 @@ impl Run {
         }
     }
 
-    /// The query within the plugin's scope; none when nothing can match.
+    /// Returns the query within the plugin's scope, or `None` if nothing can match.
     fn within_scope(&self, mut query: PodQuery) -> Result<Option<PodQuery>, Refused> {
         check_query(&query)?;
-        authorize_query(&self.terms.grants, &query)?;
-        if let Scope::Namespace(own) = &self.terms.scope {
+        authorize_query(&self.context.grants, &query)?;
+        if let Scope::Namespace(own) = &self.context.scope {
             if query.namespace.as_ref().is_some_and(|asked| asked != own) {
                 return Ok(None);
             }
@@ -247,19 +249,13 @@ fn size_of(query: &PodQuery) -> Size {
     })
 }
 
-/// Of finding the index with the fewest candidates, which each slice does again.
+/// Returns the cost of finding the index with the fewest candidates, which each slice does again.
 fn cost_of_lookups(query: &PodQuery) -> u64 {
     let PodQuery { namespace: _, node, owner_uid, phase, labels } = query;
     let fields = [node, owner_uid, phase].into_iter().flatten().count();
     let by_value = labels.0.iter().filter(|requirement| requirement.operator == LabelOperator::In);
     let values: usize = by_value.map(|requirement| requirement.values.len()).sum();
     (1 + fields + values) as u64 * price::LOOKUP
-}
-
-/// Of examining one Pod: that its labels are decoded, and compared with all values.
-fn cost_of_pod(query: &PodQuery) -> u64 {
-    let comparisons: usize = query.labels.0.iter().map(|requirement| requirement.values.len().max(1)).sum();
-    price::EXAMINED_POD + comparisons as u64 * price::COMPARISON
 }
 
 fn check_query(query: &PodQuery) -> Result<(), Refused> {

@@ -1,5 +1,5 @@
-//! The state of one run: who runs, what the run may still use, what it has staged. It is the store's data, and dies
-//! with the sandbox.
+//! The state of one run: its plugin, the rest of its budget, and its staged writes. This is the data of wasmtime's
+//! store, and is dropped with the sandbox.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -18,9 +18,9 @@ use super::{
     wasi::{Clock, Output, Random},
 };
 
-/// What a plugin's runs have in common.
+/// The configuration that a plugin's runs have in common.
 #[derive(Debug)]
-pub(super) struct Terms {
+pub(super) struct PluginContext {
     pub(super) id: PluginId,
     pub(super) scope: Scope,
     pub(super) grants: Grants,
@@ -30,20 +30,23 @@ pub(super) struct Terms {
 }
 
 pub(super) struct Run {
-    pub(super) terms: Arc<Terms>,
+    pub(super) context: Arc<PluginContext>,
     pub(super) world: Box<dyn World>,
-    pub(super) ledger: Ledger,
+    pub(super) budget: RunBudget,
     pub(super) staged: Staged,
     pub(super) limiter: Limiter,
     pub(super) bill: Bill,
+    /// The price of the writes and Events that are sent after the run.
+    pub(super) sending: u64,
     /// Bytes that the next host call may copy.
     pub(super) allowance: usize,
     pub(super) spent: Arc<Spent>,
     pub(super) wall: Arc<Wall>,
     pub(super) table: ResourceTable,
-    /// What WASI finds in place of `table` once the run has made too many calls: nothing, so that it traps.
-    pub(super) shut: Option<ResourceTable>,
-    pub(super) output: Arc<Mutex<Output>>,
+    /// An empty table that WASI's calls use instead of `table` once the run has made too many calls, so that they trap.
+    pub(super) empty_table: Option<ResourceTable>,
+    /// `None` until a WASI guest asks for a stream to print to.
+    pub(super) output: Option<Arc<Mutex<Output>>>,
     pub(super) clock: Clock,
     pub(super) random: Random,
 }
@@ -56,24 +59,24 @@ const RESOURCES: usize = 64;
 const EXAMINED_PODS: usize = 200_000;
 /// Text in all that a run stages, sent or not.
 const STAGED_BYTES: usize = 2 << 20;
-/// What a line of the log costs besides its text.
+/// The cost of a line of the log besides its text.
 pub(super) const LINE_BYTES: usize = 128;
-/// Fields of one line of the log.
+/// The most fields of one line of the log.
 const LOG_FIELDS: usize = 32;
 /// The bytes of a guest's last errors that are kept, to explain a trap.
 const LAST_WORDS_BYTES: usize = 512;
 
-/// What the run has used.
+/// Amounts that the run has used, and the rests of its budgets.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct RunBudget {
     pub(super) host_calls: u32,
-    /// Of writes and Events together.
+    /// Writes and Events together.
     pub(super) writes: u32,
     staged_bytes_left: usize,
     object_values_left: usize,
     pub(super) live_reads_left: u32,
     examined_left: usize,
-    /// Of the next write.
+    /// The number of the next write.
     pub(super) next_write: u32,
     log_bytes_left: usize,
     log_bytes_dropped: usize,
@@ -83,18 +86,18 @@ pub(super) struct Ledger {
 
 impl Run {
     pub(super) fn new(
-        terms: Arc<Terms>,
+        context: Arc<PluginContext>,
         world: Box<dyn World>,
         meter: Option<Arc<dyn Meter>>,
         now_millis: u64,
         seed: u64,
     ) -> Self {
-        let limits = terms.limits;
+        let limits = context.limits;
         let mut table = ResourceTable::new();
         table.set_max_capacity(RESOURCES);
         Self {
             world,
-            ledger: Ledger {
+            budget: RunBudget {
                 host_calls: 0,
                 writes: 0,
                 staged_bytes_left: STAGED_BYTES,
@@ -109,22 +112,38 @@ impl Run {
             staged: Staged::default(),
             limiter: Limiter::new(limits.memory_bytes, limits.class),
             bill: Bill::default(),
+            sending: 0,
             allowance: 0,
             spent: Arc::new(Spent::new(meter, limits.cpu)),
             wall: Arc::new(Wall::new(limits.wall)),
             table,
-            shut: None,
-            output: Arc::new(Mutex::new(Output::new(limits.log_bytes))),
+            empty_table: None,
+            output: None,
             clock: Clock::new(now_millis),
             random: Random::new(seed),
-            terms,
+            context,
+        }
+    }
+
+    /// Begins another run of an instance: all limits are full again, except that the memory, the tables and the handles
+    /// that the instance holds count as the run's own.
+    pub(super) fn again(&mut self, world: Box<dyn World>, meter: Option<Arc<dyn Meter>>, now_millis: u64, seed: u64) {
+        let fresh = Self::new(Arc::clone(&self.context), world, meter, now_millis, seed);
+        let earlier = std::mem::replace(self, fresh);
+        self.limiter = earlier.limiter;
+        self.table = earlier.table;
+        self.clock.go_on_after(&earlier.clock);
+        // Streams that the guest holds write there.
+        self.output = earlier.output;
+        if let Some(output) = &self.output {
+            output.lock().reset(self.context.limits.log_bytes);
         }
     }
 
     /// Writes one line of the plugin's log, cut to the rest of the budget.
     pub(super) fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]) {
-        let Some(mut left) = self.ledger.log_bytes_left.checked_sub(LINE_BYTES) else {
-            self.ledger.log_bytes_left = 0;
+        let Some(mut left) = self.budget.log_bytes_left.checked_sub(LINE_BYTES) else {
+            self.budget.log_bytes_left = 0;
             self.drop_line(message, fields);
             return;
         };
@@ -136,41 +155,42 @@ impl Run {
         };
         let message = take(message);
         let fields: Vec<_> = fields.iter().take(LOG_FIELDS).map(|(key, value)| (take(key), take(value))).collect();
-        let used = self.ledger.log_bytes_left - left;
+        let used = self.budget.log_bytes_left - left;
         if used < asked {
-            // A cut line ends the log: what follows would only look complete.
+            // A line that was cut ends the log: with further lines the log would look complete.
             left = 0;
         }
-        self.ledger.log_bytes_dropped = self.ledger.log_bytes_dropped.saturating_add(asked - used);
-        self.ledger.log_bytes_left = left;
+        self.budget.log_bytes_dropped = self.budget.log_bytes_dropped.saturating_add(asked - used);
+        self.budget.log_bytes_left = left;
         if level == LogLevel::Error {
-            self.ledger.remember(&message);
+            self.budget.remember(&message);
         }
         self.world.log(level, &message, &fields);
     }
 
     /// Counts a line that does not reach the log.
     pub(super) fn drop_line(&mut self, message: &str, fields: &[(String, String)]) {
-        let dropped = self.ledger.log_bytes_dropped.saturating_add(line_bytes(message, fields));
-        self.ledger.log_bytes_dropped = dropped;
+        let dropped = self.budget.log_bytes_dropped.saturating_add(line_bytes(message, fields));
+        self.budget.log_bytes_dropped = dropped;
     }
 
-    /// What a WASI guest printed since the last host call goes the way of its log.
+    /// Logs the lines that a WASI guest has printed since the last host call.
     pub(super) fn drain_output(&mut self) {
+        let Some(output) = self.output.clone() else { return };
         loop {
-            let Some((level, line)) = self.output.lock().next_line() else { return };
+            let Some((level, line)) = output.lock().next_line() else { return };
             if level == LogLevel::Warn {
-                self.ledger.remember(&line);
+                self.budget.remember(&line);
             }
             self.log(level, &line, &[]);
         }
     }
 
-    /// The end of the log: unfinished lines, and how much was dropped.
+    /// Ends the log: writes unfinished lines, and how much was dropped.
     pub(super) fn close_log(&mut self) {
-        let printed_too_much = self.output.lock().finish();
+        let printed_too_much = self.output.as_ref().map_or(0, |output| output.lock().finish());
         self.drain_output();
-        let dropped = self.ledger.log_bytes_dropped.saturating_add(printed_too_much);
+        let dropped = self.budget.log_bytes_dropped.saturating_add(printed_too_much);
         if dropped > 0 {
             let fields = [("dropped_bytes".to_owned(), dropped.to_string())];
             self.world.log(LogLevel::Warn, "the run's log budget was used up", &fields);
@@ -178,19 +198,19 @@ impl Run {
     }
 }
 
-/// What a line takes from the budget of the log.
+/// Returns the bytes that a line costs of the log's budget.
 fn line_bytes(message: &str, fields: &[(String, String)]) -> usize {
     fields.iter().fold(LINE_BYTES + message.len(), |sum, (key, value)| sum + key.len() + value.len())
 }
 
-/// Takes an amount from the rest of a budget: all or nothing.
+/// Subtracts an amount from the rest of a budget, or nothing if the rest is smaller.
 fn take(left: &mut usize, asked: usize) -> Result<(), Refused> {
     *left = left.checked_sub(asked).ok_or(Refused::OverBudget)?;
     Ok(())
 }
 
-impl Ledger {
-    /// Takes one of `limit` writes, and its text's bytes.
+impl RunBudget {
+    /// Counts one of `limit` writes, and the bytes of its text.
     pub(super) fn take_write(&mut self, bytes: usize, limit: u32) -> Result<(), Refused> {
         if self.writes >= limit {
             return Err(Refused::OverBudget);
@@ -200,12 +220,17 @@ impl Ledger {
         Ok(())
     }
 
-    /// Takes an object's values.
+    /// Counts the values of an object.
     pub(super) fn take_values(&mut self, values: usize) -> Result<(), Refused> {
         take(&mut self.object_values_left, values)
     }
 
-    /// Whether a search may begin. What it costs is known in full when it ends, so the last one may go beyond.
+    /// Returns the rest of the budget of the log.
+    pub(super) fn log_bytes_left(&self) -> usize {
+        self.log_bytes_left
+    }
+
+    /// Checks that a search may begin. Its cost is known only when it ends, so the last search may exceed the budget.
     pub(super) fn may_search(&self) -> Result<(), Refused> {
         if self.examined_left == 0 { Err(Refused::OverBudget) } else { Ok(()) }
     }

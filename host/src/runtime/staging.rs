@@ -2,22 +2,32 @@
 //! write's arguments are right and granted is [`authorize`]'s to say.
 
 use podium_engine::authz::authorize;
-use podium_pods::model::{Action, Event, ObjectRef, PodKey, Refused, Write};
+use podium_pods::model::{Action, Event, ObjectRef, PodKey, Refused, Write, syntax};
 
-use super::{function::Function, limits::OBJECT_BYTES, meter::Size, object, run::Run, text::at_most};
+use super::{
+    function::Function,
+    limits::OBJECT_BYTES,
+    meter::Size,
+    object,
+    run::Run,
+    text::{at_most, bounded},
+};
 
 /// Texts of a write at the most: three of its target and four others. Not counted one by one.
 const TEXTS: usize = 7;
 
 impl Run {
     /// Stages a write and returns its id.
-    pub(super) fn stage(&mut self, action: Action) -> Result<u32, Refused> {
+    pub(super) fn stage(&mut self, mut action: Action) -> Result<u32, Refused> {
         let bytes = text_of(&action);
+        if let Action::SetCondition { message, .. } = &mut action {
+            for_people(message, syntax::MAX_CONDITION_MESSAGE_BYTES);
+        }
         self.call(function_of(&action), Size { bytes, values: TEXTS }, |run| {
-            let id = run.ledger.next_write;
-            let write = authorize(&run.terms.scope, &run.terms.grants, Write { id, action })?;
-            run.ledger.take_write(bytes, run.terms.limits.writes)?;
-            run.ledger.next_write = id.saturating_add(1);
+            let id = run.budget.next_write;
+            let write = authorize(&run.context.scope, &run.context.grants, Write { id, action })?;
+            run.budget.take_write(bytes, run.context.limits.writes)?;
+            run.budget.next_write = id.saturating_add(1);
             run.staged.writes.push(write);
             Ok(id)
         })
@@ -32,40 +42,49 @@ impl Run {
     /// Sets the resource of an object: the grant names it, and the plugin does not. Without a grant it stays empty, and
     /// [`authorize`] refuses the write.
     fn resolved(&self, object: ObjectRef) -> ObjectRef {
-        let resource = self.terms.grants.write.resource(&object.api_version, &object.kind);
+        let resource = self.context.grants.write.resource(&object.api_version, &object.kind);
         ObjectRef { resource: resource.unwrap_or_default().to_owned(), ..object }
     }
 
-    /// Stages the apply of an object given as JSON. Parsing costs the host more than the guest, so it is accounted
-    /// before, and what does not parse or is not granted has cost a write as well.
+    /// Stages the apply of an object from its JSON. Parsing costs the host more than the guest, so the write is
+    /// counted before; an object that does not parse or is not granted counts as a write too.
     pub(super) fn stage_object(&mut self, text: &str, owner: Option<PodKey>) -> Result<u32, Refused> {
         let bytes = text.len() + owner.as_ref().map_or(0, pod_of);
         self.call(Function::ApplyObject, Size { bytes, values: 4 }, |run| {
             at_most("object", text, OBJECT_BYTES)?;
-            run.ledger.take_write(text.len(), run.terms.limits.writes)?;
+            run.budget.take_write(text.len(), run.context.limits.writes)?;
             // The text is read twice, and text that is no JSON at least in part.
             run.bill.add(Size { bytes: 2 * text.len(), values: 0 }.rendered());
             let values = object::count_values(text)?;
-            run.ledger.take_values(values)?;
+            run.budget.take_values(values)?;
             run.bill.add(Size { bytes: 0, values }.rendered());
             let (object, body) = object::parse(text)?;
-            let id = run.ledger.next_write;
+            let id = run.budget.next_write;
             let action = Action::ApplyObject { object: run.resolved(object), body, owner };
-            let write = authorize(&run.terms.scope, &run.terms.grants, Write { id, action })?;
-            run.ledger.next_write = id.saturating_add(1);
+            let write = authorize(&run.context.scope, &run.context.grants, Write { id, action })?;
+            run.budget.next_write = id.saturating_add(1);
             run.staged.writes.push(write);
             Ok(id)
         })
     }
 
-    pub(super) fn emit_event(&mut self, event: Event) -> Result<(), Refused> {
+    pub(super) fn emit_event(&mut self, mut event: Event) -> Result<(), Refused> {
         let bytes = pod_of(&event.target) + event.reason.len() + event.action.len() + event.note.len();
+        for_people(&mut event.note, syntax::MAX_NOTE_BYTES);
         self.call(Function::Emit, Size { bytes, values: TEXTS }, |run| {
-            let event = authorize(&run.terms.scope, &run.terms.grants, event)?;
-            run.ledger.take_write(bytes, run.terms.limits.writes)?;
+            let event = authorize(&run.context.scope, &run.context.grants, event)?;
+            run.budget.take_write(bytes, run.context.limits.writes)?;
             run.staged.events.push(event);
             Ok(())
         })
+    }
+}
+
+/// Makes a text that people read one line without hidden characters. A text that is too long is left for
+/// [`authorize`] to refuse; one that is only longer after it was escaped is cut.
+fn for_people(text: &mut String, limit: usize) {
+    if text.len() <= limit {
+        *text = bounded(text, limit);
     }
 }
 

@@ -46,7 +46,7 @@ fn the_threat_model_names_the_functions_of_the_host_and_the_grant_of_each() {
     let rows: BTreeSet<_> = section().into_iter().filter(|line| line.starts_with("| `")).flat_map(row).collect();
     let functions = INTERFACES.into_iter().flat_map(|interface| {
         Function::of(interface).map(move |function| {
-            let field = function.need().field();
+            let field = function.required_grant().field();
             let grant = if field.is_empty() { String::new() } else { format!("grants.{field}") };
             (format!("{interface}.{}", function.name()), grant)
         })

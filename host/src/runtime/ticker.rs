@@ -2,6 +2,11 @@
 //!
 //! Only a tick of the epoch interrupts a guest that calls nothing. So if the thread ends, or gets no processor, no run
 //! is started: a run waits for the next tick. Runs in progress end at the latest when their fuel does.
+//!
+//! After a time without the processor for the whole process, runs wait for a tick too, but nothing is reported: see
+//! [`Watchdog`].
+
+mod watchdog;
 
 use std::{
     sync::{
@@ -12,7 +17,10 @@ use std::{
     time::Duration,
 };
 
-use podium_engine::ports::Meter;
+use parking_lot::Mutex;
+use podium_engine::{intervals::Intervals, ports::Meter};
+use tokio::time::Instant;
+use watchdog::Watchdog;
 
 use super::{EngineError, meter::SystemMeter};
 
@@ -22,6 +30,8 @@ const IDLE_TICKS: u32 = 100;
 const STALL: Duration = Duration::from_millis(100);
 /// How often a run that waits for a tick looks for one.
 const LOOK: Duration = Duration::from_millis(10);
+/// After so long without a tick the host should be restarted: the thread does not come back.
+const DEAD: Duration = Duration::from_secs(30);
 
 /// Moves the epoch, on a thread of its own: a task would starve with the guests that it is there to interrupt. Rests
 /// while nothing runs.
@@ -38,8 +48,10 @@ struct Shared {
     stop: AtomicBool,
     /// When the last tick was, or when the ticker was woken, in microseconds of the clock.
     last: AtomicU64,
-    /// Set by whoever finds that there were no ticks, cleared by the next tick.
+    /// Set by whoever finds that there were no ticks although the process ran, cleared by the next tick.
     stalled: AtomicBool,
+    watchdog: Mutex<Watchdog>,
+    reports: Mutex<Intervals>,
 }
 
 impl Ticker {
@@ -57,7 +69,7 @@ impl Ticker {
     /// Starts a run: keeps the epoch ticking while the result lives. Waits while there are no ticks.
     pub(super) async fn ticking(&self) -> Ticking<'_> {
         let ticking = self.begin();
-        while self.stalled().is_some() {
+        while self.is_late() || self.shared.stalled.load(Ordering::SeqCst) {
             tokio::time::sleep(LOOK).await;
         }
         ticking
@@ -65,8 +77,8 @@ impl Ticker {
 
     fn begin(&self) -> Ticking<'_> {
         self.shared.running.fetch_add(1, Ordering::SeqCst);
-        // Either this sees that the ticker rests, or the ticker, which looks again after saying so, sees this run. Only
-        // one run wakes it: a ticker that does not come back is not given more time by each further run.
+        // Either this run sees that the ticker rests, or the ticker, which checks again after it has set the flag, sees
+        // this run. Only one run wakes it, so further runs do not extend the time of a ticker that does not wake.
         if self.shared.resting.load(Ordering::SeqCst) {
             self.shared.last.store(now(), Ordering::SeqCst);
             if self.shared.resting.swap(false, Ordering::SeqCst) {
@@ -76,18 +88,41 @@ impl Ticker {
         Ticking(&self.shared)
     }
 
-    /// Why no run is started; none when all is well.
+    /// Returns why no run is started, or `None` if runs are started.
     pub(super) fn stalled(&self) -> Option<String> {
-        let since = Duration::from_micros(now().saturating_sub(self.shared.last.load(Ordering::SeqCst)));
-        let silent = since > self.stall && !self.shared.resting.load(Ordering::SeqCst);
-        if silent && !self.shared.stalled.swap(true, Ordering::SeqCst) {
+        self.is_late();
+        let stalled = self.shared.stalled.load(Ordering::SeqCst);
+        stalled.then(|| format!("no run is started: the epoch has not advanced for {:.1?}", self.silence()))
+    }
+
+    /// Why the host should be restarted: it has started no run for [`DEAD`], and will start none.
+    pub(super) fn dead(&self) -> Option<String> {
+        self.stalled().filter(|_| self.silence() >= DEAD)
+    }
+
+    fn silence(&self) -> Duration {
+        Duration::from_micros(now().saturating_sub(self.shared.last.load(Ordering::SeqCst)))
+    }
+
+    /// Returns true if there should have been a tick. Sets `stalled` if there is none because of the thread, and not
+    /// because the whole process did not run.
+    fn is_late(&self) -> bool {
+        if self.silence() <= self.stall || self.shared.resting.load(Ordering::SeqCst) {
+            return false;
+        }
+        let last = Duration::from_micros(self.shared.last.load(Ordering::SeqCst));
+        let ran = self.shared.watchdog.lock().look(SystemMeter.time(), last);
+        if ran <= self.stall {
+            return true;
+        }
+        self.shared.stalled.store(true, Ordering::SeqCst);
+        if self.shared.reports.lock().occurred(Instant::now()).is_some() {
             tracing::error!(
-                millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+                millis = u64::try_from(self.silence().as_millis()).unwrap_or(u64::MAX),
                 "the epoch does not advance, so guests cannot be interrupted; starting no run"
             );
         }
-        let stalled = self.shared.stalled.load(Ordering::SeqCst);
-        stalled.then(|| format!("no run is started: the epoch has not advanced for {since:.1?}"))
+        true
     }
 
     fn wake(&self) {
@@ -188,9 +223,26 @@ mod tests {
         assert!(timeout(STALL * 2, ticker.ticking()).await.is_err(), "nor when nothing runs any more");
         assert!(ticker.stalled().unwrap().starts_with("no run is started: the epoch has not advanced for "));
 
+        assert_eq!(ticker.dead(), None, "it may come back");
+        ticker.shared.last.store(now().saturating_sub(31_000_000), Ordering::SeqCst);
+        assert!(ticker.dead().unwrap().contains("has not advanced for 31."), "{:?}", ticker.dead());
+
         ticker.shared.last.store(now(), Ordering::SeqCst);
         ticker.shared.stalled.store(false, Ordering::SeqCst);
         assert!(timeout(STALL, ticker.ticking()).await.is_ok(), "after a tick");
+        assert_eq!(ticker.dead(), None);
+    }
+
+    #[tokio::test]
+    async fn a_process_that_was_stopped_reports_nothing_and_runs_start_with_the_next_tick() {
+        let ticker = ticker();
+        let in_progress = ticker.begin();
+        for stopped_at in 1..100 {
+            ticker.shared.last.store(stopped_at, Ordering::SeqCst);
+            assert_eq!((ticker.stalled(), ticker.dead()), (None, None));
+            drop(timeout(STALL * 10, ticker.ticking()).await.unwrap());
+        }
+        drop(in_progress);
     }
 
     #[tokio::test]

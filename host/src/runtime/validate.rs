@@ -5,13 +5,10 @@ use std::path::PathBuf;
 use podium_pods::model::{LimitClass, PluginSpec, text};
 
 use super::{
-    function::{Function, INTERFACES, Need},
+    function::{Function, INTERFACES, Offer, PACKAGE, VERSION, World},
     inspect::{Import, InspectError, Inspection, inspect_all},
     limits, wasi,
 };
-
-const PACKAGE: &str = "podium:reconcile/";
-const VERSION: &str = "@0.1.0";
 
 /// A plugin that was not loaded; the text names its file.
 #[derive(Debug, thiserror::Error)]
@@ -46,19 +43,21 @@ pub enum LoadProblem {
         text::names(exports)
     )]
     NoWorld {
-        /// What it exports instead.
+        /// The names of its exports.
         exports: Vec<String>,
     },
-    /// Imports that no plugin can have.
+    /// Imports that no plugin of the component's world can have.
     #[error(
-        "imports {}, which no world of podium:reconcile@0.1.0 has; a plugin can import {}",
+        "imports {}, which the world {world} of podium:reconcile@0.1.0 does not have; a plugin can import {}",
         text::names(imports),
         offered.join(", ")
     )]
     Unknown {
         /// The unknown imports.
         imports: Vec<String>,
-        /// All that a plugin can import.
+        /// The component's world.
+        world: &'static str,
+        /// All that a plugin of the world can import.
         offered: Vec<String>,
     },
     /// Imports that this plugin is not granted.
@@ -105,7 +104,34 @@ pub enum LoadProblem {
         /// The most bytes of code that the class permits.
         limit: usize,
     },
-    /// The types of its imports or exports are not the contract's.
+    /// The compiler refused the same component before.
+    #[error("{problem}; it was not compiled again, and is in {} s at the earliest", wait.as_secs().max(1))]
+    RefusedBefore {
+        /// Why it was refused.
+        problem: Box<LoadProblem>,
+        /// For how long it is not compiled again.
+        wait: std::time::Duration,
+    },
+    /// The plugins of its tenant have too much compiled code.
+    #[error(
+        "compiled, it is {} KiB, and the plugins of {tenant} would have {} KiB of compiled code together; \
+         compiledCodeMiB of the platform's policy permits {} MiB",
+        bytes >> 10,
+        sum >> 10,
+        limit >> 20
+    )]
+    TenantCode {
+        /// The tenant.
+        tenant: String,
+        /// The bytes of this component's code.
+        bytes: u64,
+        /// The bytes of all code of the tenant, this component's included.
+        sum: u64,
+        /// The most bytes of the tenant.
+        limit: u64,
+    },
+    /// The types of its imports are not the contract's, or a function that it must export is missing. The type of this
+    /// function is compared when a run begins.
     #[error("does not fit the contract: {0}")]
     Link(String),
 }
@@ -135,15 +161,8 @@ fn class_hint(class: &str) -> &'static str {
     if class == LimitClass::Native.name() { " (limits.class: interpreter allows 32 MiB)" } else { "" }
 }
 
-/// Which of the two worlds a component is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum World {
-    Native,
-    Json,
-}
-
 /// Checks a component against its configuration as [`Engine::compile`](super::Engine::compile) does first, and compiles
-/// nothing: size, WebAssembly features, world, and imports against grants. Returns what the component imports.
+/// nothing: size, WebAssembly features, world, and imports against grants. Returns the component's imports.
 ///
 /// # Errors
 /// When the host would refuse the component for one of these.
@@ -175,13 +194,18 @@ impl Inspected {
     pub(super) fn of(class: LimitClass, wasm: &[u8]) -> Result<Self, LoadProblem> {
         let inspection = inspect_all(wasm, class)?;
         let world = world_of(&inspection)?;
-        check_known(&inspection)?;
+        check_known(world, &inspection)?;
         Ok(Self { world, imports: inspection.imports })
     }
 
     /// Fails for imports beyond the grants of a plugin.
     pub(super) fn check_grants(&self, spec: &PluginSpec) -> Result<(), LoadProblem> {
-        check_grants(spec, self.world, &self.imports)
+        check_grants(self.offer(spec), &self.imports)
+    }
+
+    /// Returns the functions that a plugin of this component may import.
+    pub(super) fn offer(&self, spec: &PluginSpec) -> Offer {
+        Offer::new(self.world, spec.limits.class, &spec.grants)
     }
 }
 
@@ -197,9 +221,9 @@ fn world_of(inspection: &Inspection) -> Result<World, LoadProblem> {
 }
 
 /// The contract's interface that an import names, without package and version.
-fn own_interface(import: &Import) -> Option<&str> {
+fn own_interface(import: &Import) -> Option<&'static str> {
     let interface = import.interface.strip_prefix(PACKAGE)?.strip_suffix(VERSION)?;
-    INTERFACES.contains(&interface).then_some(interface)
+    INTERFACES.into_iter().find(|own| *own == interface)
 }
 
 fn is_wasi(import: &Import) -> bool {
@@ -207,13 +231,13 @@ fn is_wasi(import: &Import) -> bool {
     version.starts_with("0.2.") && wasi::INTERFACES.contains(&name)
 }
 
-fn check_known(inspection: &Inspection) -> Result<(), LoadProblem> {
+fn check_known(world: World, inspection: &Inspection) -> Result<(), LoadProblem> {
     let Inspection { imports, resources, nested, .. } = inspection;
     let is_known = |name: &String| imports.iter().any(|import| import.interface == *name && is_wasi(import));
     let mut unknown: Vec<_> = nested.iter().chain(resources.iter().filter(|name| !is_known(name))).cloned().collect();
-    // What imports nothing but plain types can do nothing.
+    // Imports of plain types without functions permit nothing.
     for import in imports.iter().filter(|import| !import.functions.is_empty()) {
-        match own_interface(import) {
+        match own_interface(import).filter(|interface| world.interfaces().any(|own| own == *interface)) {
             Some(interface) => {
                 let unheard = import.functions.iter().filter(|name| Function::by_name(interface, name).is_none());
                 unknown.extend(unheard.map(|name| format!("{}.{name}", import.interface)));
@@ -225,60 +249,46 @@ fn check_known(inspection: &Inspection) -> Result<(), LoadProblem> {
     if unknown.is_empty() {
         return Ok(());
     }
-    let own = INTERFACES.iter().map(|interface| format!("{PACKAGE}{interface}{VERSION}"));
+    let own = world.interfaces().map(|interface| format!("{PACKAGE}{interface}{VERSION}"));
     let offered = own.chain(wasi::INTERFACES.iter().map(|interface| format!("{interface}@0.2"))).collect();
-    Err(LoadProblem::Unknown { imports: unknown, offered })
+    Err(LoadProblem::Unknown { imports: unknown, world: world.name(), offered })
 }
 
-/// Function by function for a native guest, whose imports are exactly what it uses. An interpreter imports all of its
-/// world, so what counts there is the interface, and single functions are refused at the call.
-fn check_grants(spec: &PluginSpec, world: World, imports: &[Import]) -> Result<(), LoadProblem> {
-    let by_function = world == World::Native && spec.limits.class == LimitClass::Native;
+fn check_grants(offer: Offer, imports: &[Import]) -> Result<(), LoadProblem> {
     let mut excess = Vec::new();
     for import in imports.iter().filter(|import| !import.functions.is_empty()) {
         let Some(interface) = own_interface(import) else { continue };
         let used = import.functions.iter().filter_map(|name| Function::by_name(interface, name));
-        if by_function {
-            let lacking = used.filter(|function| !function.need().is_met(&spec.grants));
+        if offer.by_function() {
+            let lacking = used.filter(|function| !offer.contains(*function));
             excess.extend(lacking.map(|function| {
-                format!("{PACKAGE}{interface}.{} (needs grants.{})", function.name(), function.need().field())
+                format!("{PACKAGE}{interface}.{} (needs grants.{})", function.name(), function.required_grant().field())
             }));
-        } else if !interface_granted(spec, interface) {
+        } else if offer.of(interface).next().is_none() {
             excess.push(format!("{PACKAGE}{interface} (needs one of {})", needs_of(interface)));
         }
     }
     if excess.is_empty() {
         return Ok(());
     }
-    Err(LoadProblem::ExceedsGrants { imports: excess, granted: granted_list(spec, world, by_function) })
-}
-
-/// An interface is granted when one of its functions that needs a grant is, or when none needs one.
-fn interface_granted(spec: &PluginSpec, interface: &str) -> bool {
-    let mut needs = Function::of(interface).map(Function::need).filter(|need| *need != Need::Nothing).peekable();
-    needs.peek().is_none() || needs.any(|need| need.is_met(&spec.grants))
+    Err(LoadProblem::ExceedsGrants { imports: excess, granted: granted_list(offer) })
 }
 
 fn needs_of(interface: &str) -> String {
-    let mut fields: Vec<_> = Function::of(interface).map(|function| function.need().field()).collect();
+    let mut fields: Vec<_> = Function::of(interface).map(|function| function.required_grant().field()).collect();
     fields.retain(|field| !field.is_empty());
     fields.dedup();
     fields.iter().map(|field| format!("grants.{field}")).collect::<Vec<_>>().join(", ")
 }
 
-fn granted_list(spec: &PluginSpec, world: World, by_function: bool) -> Vec<String> {
-    let other = match world {
-        World::Native => "pods-json",
-        World::Json => "pods",
-    };
-    let interfaces = INTERFACES.into_iter().filter(|interface| *interface != other);
-    if !by_function {
-        let granted = interfaces.filter(|interface| interface_granted(spec, interface));
+fn granted_list(offer: Offer) -> Vec<String> {
+    if !offer.by_function() {
+        let granted = offer.world.interfaces().filter(|interface| offer.of(interface).next().is_some());
         return granted.map(|interface| format!("{PACKAGE}{interface}")).collect();
     }
-    let functions = interfaces.flat_map(|interface| Function::of(interface).map(move |function| (interface, function)));
-    let granted = functions.filter(|(_, function)| function.need().is_met(&spec.grants));
-    granted.map(|(interface, function)| format!("{PACKAGE}{interface}.{}", function.name())).collect()
+    let functions =
+        offer.world.interfaces().flat_map(|interface| offer.of(interface).map(move |function| (interface, function)));
+    functions.map(|(interface, function)| format!("{PACKAGE}{interface}.{}", function.name())).collect()
 }
 
 #[cfg(test)]
@@ -290,7 +300,7 @@ mod tests {
         let names = || vec!["x\n2026-11-22 ERROR forged\u{1b}[2J".repeat(3_000); 88];
         for problem in [
             LoadProblem::NoWorld { exports: names() },
-            LoadProblem::Unknown { imports: names(), offered: Vec::new() },
+            LoadProblem::Unknown { imports: names(), world: "plugin", offered: Vec::new() },
             LoadProblem::Compile(names().concat()),
         ] {
             let file = PathBuf::from("a\nb.wasm".repeat(1_000));

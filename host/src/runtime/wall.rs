@@ -1,6 +1,6 @@
-//! The clock of a run's wall limit. It stands still while the host sends: a commit that is cut in the middle of a
-//! request would leave the guest without its reports and the cache without what was written. Sending has a deadline of
-//! its own, in writeback.
+//! The clock of a run's wall limit. It pauses while the host sends: if a commit were cut in the middle of a request,
+//! the guest would not have its reports and the cache would not have the writes. Sending has a deadline of its own, in
+//! writeback.
 
 use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 
@@ -41,7 +41,7 @@ impl Wall {
         Stopped(self)
     }
 
-    /// None when the limit came first.
+    /// Waits for a call. Returns `None` if the limit is reached first.
     pub(super) async fn within<F: Future>(&self, call: F) -> Option<F::Output> {
         let mut call = pin!(call);
         let mut end = pin!(sleep_until(self.0.lock().end));

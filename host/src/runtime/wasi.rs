@@ -1,14 +1,15 @@
-//! What a guest built for wasm32-wasip2 finds: printing goes to the plugin's log, clocks show the request's time,
+//! WASI for guests built for wasm32-wasip2: output is written to the plugin's log, clocks show the request's time,
 //! random numbers come from the run's seed, the environment is empty, standard input is at its end, and exit is a trap.
 //!
-//! Nothing of filesystem, sockets or HTTP is linked; load refuses such imports by name. No answer depends on anything
-//! but the request, so that a WASI guest's run can be repeated too. The streams' and pollables' own methods are
-//! wasmtime-wasi's, over the run's table.
+//! Filesystem, sockets and HTTP are not linked; load refuses such imports by name. Every result depends only on the
+//! request, so that a WASI guest's run can be repeated too. The methods of streams and pollables are wasmtime-wasi's,
+//! over the run's table.
 
 mod output;
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use wasmtime::component::{HasData, HasSelf, Linker, Resource, ResourceTable};
 use wasmtime_wasi::{
     async_trait,
@@ -31,7 +32,7 @@ use wasmtime_wasi::{
 pub(super) use output::Output;
 use output::{Channel, Printer};
 
-use super::{limits::Cut, run::Run};
+use super::{limits::CutReason, run::Run};
 
 /// The linked interfaces, without versions: every 0.2 version is linked.
 pub(super) const INTERFACES: [&str; 18] = [
@@ -87,8 +88,8 @@ pub(super) fn add_to_linker(linker: &mut Linker<Run>) -> wasmtime::Result<()> {
 impl Run {
     /// WASI has no word for a refusal: beyond the budget a call ends the run.
     fn enter(&mut self) -> wasmtime::Result<()> {
-        let limit = self.terms.limits.host_calls;
-        self.account_call().map_err(|_| Cut::Calls { limit }.into())
+        let limit = self.context.limits.host_calls;
+        self.account_call().map_err(|_| CutReason::Calls { limit }.into())
     }
 
     /// The handles, for one call of a function that is not ours and cannot be stopped otherwise: beyond the budget it
@@ -96,13 +97,15 @@ impl Run {
     fn handles(&mut self) -> &mut ResourceTable {
         match self.account_call() {
             Ok(()) => &mut self.table,
-            Err(_) => self.shut.get_or_insert_default(),
+            Err(_) => self.empty_table.get_or_insert_default(),
         }
     }
 
     fn printer(&mut self, channel: Channel) -> wasmtime::Result<Resource<DynOutputStream>> {
         self.enter()?;
-        let printer: DynOutputStream = Box::new(Printer { output: Arc::clone(&self.output), channel });
+        let limit = self.context.limits.log_bytes;
+        let output = self.output.get_or_insert_with(|| Arc::new(Mutex::new(Output::new(limit))));
+        let printer: DynOutputStream = Box::new(Printer { output: Arc::clone(output), channel });
         Ok(self.table.push(printer)?)
     }
 }
@@ -124,10 +127,10 @@ impl environment::Host for Run {
 
 impl exit::Host for Run {
     fn exit(&mut self, status: Result<(), ()>) -> wasmtime::Result<()> {
-        Err(Cut::Exit(u8::from(status.is_err())).into())
+        Err(CutReason::Exit(u8::from(status.is_err())).into())
     }
     fn exit_with_code(&mut self, status: u8) -> wasmtime::Result<()> {
-        Err(Cut::Exit(status).into())
+        Err(CutReason::Exit(status).into())
     }
 }
 
@@ -196,6 +199,11 @@ impl Clock {
     pub(super) fn new(now_millis: u64) -> Self {
         Self { now_millis, monotonic_nanos: now_millis.saturating_mul(1_000_000) }
     }
+
+    /// The clock of another run of an instance: its monotonic clock goes on where an earlier one ended.
+    pub(super) fn go_on_after(&mut self, earlier: &Self) {
+        self.monotonic_nanos = self.monotonic_nanos.max(earlier.monotonic_nanos);
+    }
 }
 
 struct Over;
@@ -263,7 +271,7 @@ impl Random {
 
     fn bytes(&mut self, length: u64) -> wasmtime::Result<Vec<u8>> {
         if length > RANDOM_BYTES {
-            return Err(Cut::Random(length).into());
+            return Err(CutReason::Random(length).into());
         }
         let words = std::iter::repeat_with(|| self.next().to_le_bytes());
         Ok(words.flatten().take(usize::try_from(length)?).collect())

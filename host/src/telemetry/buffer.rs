@@ -16,6 +16,7 @@ use std::{
 
 use parking_lot::{Condvar, Mutex};
 use podium_engine::ports::PLUGIN_TARGET;
+use podium_pods::model::text;
 use tracing::Metadata;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -174,17 +175,9 @@ impl Buffer {
     }
 }
 
-/// Escapes characters that would end the line or control a terminal. JSON contains none.
+/// One line, of which nothing ends it early, controls a terminal or reorders it. A line of JSON keeps its meaning.
 fn one_line(line: &str) -> String {
-    let line = line.strip_suffix('\n').unwrap_or(line);
-    let mut one = String::with_capacity(line.len() + 1);
-    for character in line.chars() {
-        if character.is_control() {
-            one.extend(character.escape_default());
-        } else {
-            one.push(character);
-        }
-    }
+    let mut one = text::escape(line.strip_suffix('\n').unwrap_or(line));
     one.push('\n');
     one
 }
@@ -305,7 +298,7 @@ mod tests {
     #[test]
     fn a_line_is_one_line_whatever_is_in_it() {
         assert_eq!(one_line("plain: \u{fc}\n"), "plain: \u{fc}\n");
-        assert_eq!(one_line("a\n2026 ERROR forged\r\u{1b}[2J\u{9b}\n"), "a\\n2026 ERROR forged\\r\\u{1b}[2J\\u{9b}\n");
+        assert_eq!(one_line("a\n2026 ERROR forged\r\u{1b}[2J\u{9b}\n"), "a\\n2026 ERROR forged\\r\\u001b[2J\\u009b\n");
     }
 
     #[test]

@@ -162,6 +162,7 @@ mod tests {
     use std::{io::Write, sync::Mutex};
 
     use podium_engine::ports::PLUGIN_TARGET;
+    use podium_pods::testing::{NASTY, assert_clean};
 
     use super::*;
 
@@ -235,6 +236,53 @@ mod tests {
         assert_eq!(json["fields"]["do"], "panic");
         assert_eq!((&json["level"], &json["message"]), (&"INFO".into(), &"crowded".into()), "{json}");
         assert!(json["plugin_fields"].is_null(), "{json}");
+    }
+
+    /// Logs [`NASTY`] as a message and as fields of the host's and of a plugin's.
+    fn log_nasty() {
+        let plugin_fields = serde_json::Map::from_iter([(NASTY.to_owned(), NASTY.into())]);
+        let plugin_fields = tracing::field::display(serde_json::Value::Object(plugin_fields));
+        let run = tracing::error_span!(target: RUN_TARGET, "reconcile", plugin = NASTY, pod = %NASTY);
+        run.in_scope(|| {
+            tracing::info!(target: PLUGIN_TARGET, plugin_fields, "{NASTY}");
+            tracing::warn!(error = NASTY, reason = %NASTY, debug = ?NASTY, "{NASTY}");
+        });
+    }
+
+    #[test]
+    fn a_nasty_text_is_one_clean_line_in_both_formats_and_on_a_terminal() {
+        for format in [LogFormat::Text, LogFormat::Json] {
+            let buffer = Buffer::new();
+            let subscriber = tracing_subscriber::registry().with(filter("info").unwrap()).with(lines(
+                Lines(buffer.clone()),
+                format,
+                false,
+            ));
+            tracing::subscriber::with_default(subscriber, log_nasty);
+            buffer.close(Duration::ZERO);
+            let mut written = Vec::new();
+            buffer.write_to(&mut written);
+            let written = String::from_utf8(written).unwrap();
+            assert_eq!(written.lines().count(), 2, "{written}");
+            for line in written.lines() {
+                assert_clean(line, 4 << 10);
+                if format == LogFormat::Json {
+                    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+                    let message = line["message"].as_str().unwrap();
+                    assert!(message.starts_with("a\n2026") && message.ends_with('\u{e007f}'), "its meaning is kept");
+                }
+            }
+        }
+        let terminal = Memory::default();
+        let sink = terminal.clone();
+        let lines = lines(move || sink.clone(), LogFormat::Text, false);
+        tracing::subscriber::with_default(
+            tracing_subscriber::registry().with(filter("info").unwrap()).with(lines),
+            log_nasty,
+        );
+        let written = String::from_utf8(terminal.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(written.lines().count(), 2, "{written}");
+        written.lines().for_each(|line| assert_clean(line, 4 << 10));
     }
 
     #[test]

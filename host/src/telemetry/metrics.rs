@@ -6,7 +6,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use podium_engine::status::{Histogram, LoadState, PluginState, PluginStatus, RunResult, Status};
+use podium_engine::status::{Histogram, LoadState, PluginState, PluginStatus, RunResult, Status, Used};
 use podium_pods::model::PluginId;
 use prometheus_client::{
     collector::Collector,
@@ -59,6 +59,21 @@ pub struct CheckpointFigures {
     pub failing: bool,
 }
 
+/// The runs, deliveries and waiting keys of a tenant.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TenantFigures {
+    /// A namespace, or `cluster/NAME` for a `ClusterReconcilePlugin`.
+    pub tenant: String,
+    /// Runs under way.
+    pub runs: usize,
+    /// Runs that have ended and whose writes are being sent.
+    pub deliveries: usize,
+    /// Keys that are due and not yet run.
+    pub waiting: usize,
+    /// The processor time by which the tenant is ahead of the one whose turn it is.
+    pub debt: Duration,
+}
+
 /// The sources that are read at each scrape.
 #[derive(Clone)]
 pub struct Sources {
@@ -68,6 +83,8 @@ pub struct Sources {
     pub depth: Arc<dyn Fn(&PluginId) -> usize + Send + Sync>,
     /// Returns how many deletions are kept for a plugin because its runs on them have not settled.
     pub deletions: Arc<dyn Fn(&PluginId) -> usize + Send + Sync>,
+    /// Returns the current figures of every tenant that has a plugin or had one.
+    pub tenants: Arc<dyn Fn() -> Vec<TenantFigures> + Send + Sync>,
     /// Returns the current figures of the cache.
     pub cache: Arc<dyn Fn() -> CacheFigures + Send + Sync>,
     /// Returns `None` if the host keeps no journal.
@@ -118,7 +135,7 @@ type Plugins = [(PluginId, Arc<PluginStatus>)];
 
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Sources { status, depth, deletions, cache, journal, checkpoint, dropped: log } = &self.sources;
+        let Sources { status, depth, deletions, tenants, cache, journal, checkpoint, dropped: log } = &self.sources;
         let plugins = status.plugins();
         let encoder = &mut encoder;
         by_result(encoder, &plugins, "controller_runtime_reconcile", "Runs by result", |status| {
@@ -151,6 +168,7 @@ impl Collector for Figures {
         gauge(encoder, &plugins, "workqueue_depth", "Keys waiting to be processed", |id, _| {
             i64::try_from(depth(id)).unwrap_or(i64::MAX)
         })?;
+        encode_tenants(encoder, &tenants())?;
         let unsettled = "Deletions on which the plugin has not settled yet";
         gauge(encoder, &plugins, "podium_deletions_unsettled", unsettled, |id, _| {
             i64::try_from(deletions(id)).unwrap_or(i64::MAX)
@@ -162,6 +180,7 @@ impl Collector for Figures {
         let lost = "Lines of the plugin's log that were dropped because its tenant's share of the log was used up";
         let lossy: Vec<_> = plugins.iter().filter(|(_, status)| status.log_lines_dropped() > 0).cloned().collect();
         counter(encoder, &lossy, "podium_plugin_log_dropped_lines", lost, PluginStatus::log_lines_dropped)?;
+        limits(encoder, &plugins)?;
         let run = "Duration of a run including its writes";
         histogram(encoder, &plugins, "controller_runtime_reconcile_time", run, |status| &status.run_time)?;
         histogram(encoder, &plugins, "workqueue_work_duration", run, |status| &status.run_time)?;
@@ -189,6 +208,22 @@ impl Collector for Figures {
         }
         Ok(())
     }
+}
+
+fn encode_tenants(encoder: &mut DescriptorEncoder<'_>, tenants: &[TenantFigures]) -> fmt::Result {
+    let mut gauge = |name: &str, help: &str, unit: Option<&Unit>, figure: &dyn Fn(&TenantFigures) -> f64| {
+        let mut metric = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
+        for of in tenants {
+            ConstGauge::new(figure(of)).encode(metric.encode_family(&[("tenant", of.tenant.as_str())])?)?;
+        }
+        Ok(())
+    };
+    gauge("podium_tenant_runs", "Runs in progress", None, &|of| of.runs as f64)?;
+    let deliveries = "Runs that have ended and whose writes are being sent";
+    gauge("podium_tenant_deliveries", deliveries, None, &|of| of.deliveries as f64)?;
+    gauge("podium_tenant_waiting_keys", "Keys waiting to be processed", None, &|of| of.waiting as f64)?;
+    let debt = "Processor time by which the tenant is ahead of the one whose turn it is";
+    gauge("podium_tenant_debt", debt, Some(&Unit::Seconds), &|of| of.debt.as_secs_f64())
 }
 
 fn encode_journal(encoder: &mut DescriptorEncoder<'_>, journal: JournalFigures) -> fmt::Result {
@@ -269,6 +304,33 @@ fn gauge(
     Ok(())
 }
 
+/// Encodes the limits of runs and what runs used of them. A limit of which a plugin never used anything has no series,
+/// and so a plugin that never ran has none.
+fn limits(encoder: &mut DescriptorEncoder<'_>, plugins: &Plugins) -> fmt::Result {
+    let uses = plugins.iter().map(|(id, status)| (id.to_string(), status.uses()));
+    let uses: Vec<(String, Vec<Used>)> = uses.filter(|(_, uses)| !uses.is_empty()).collect();
+    if uses.is_empty() {
+        return Ok(());
+    }
+    let help = "Use of the limits of runs in bytes, seconds or numbers: by the last run, and the most by any run";
+    let mut metric = encoder.encode_descriptor("podium_run_used", help, None, MetricType::Gauge)?;
+    for (id, used) in uses.iter().flat_map(|(id, uses)| uses.iter().map(move |used| (id, used))) {
+        let [last, peak, _] = used.in_base_units();
+        for (run, value) in [("last", last), ("peak", peak)] {
+            let labels = [("controller", id.as_str()), ("limit", used.of.name()), ("run", run)];
+            ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;
+        }
+    }
+    let help = "The limits of the plugin's runs, in bytes, seconds or numbers";
+    let mut metric = encoder.encode_descriptor("podium_run_limit", help, None, MetricType::Gauge)?;
+    for (id, used) in uses.iter().flat_map(|(id, uses)| uses.iter().map(move |used| (id, used))) {
+        let [_, _, limit] = used.in_base_units();
+        let labels = [("controller", id.as_str()), ("limit", used.of.name())];
+        ConstGauge::new(limit).encode(metric.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
 /// Encodes a gauge of every configured plugin, also of one that was never loaded.
 fn by_load(
     encoder: &mut DescriptorEncoder<'_>,
@@ -322,9 +384,15 @@ fn histogram(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use podium_engine::{
-        ports::{Failure, FailureKind, Outcome},
+        ports::{Failure, FailureKind, Outcome, Usage},
         status::LoadState,
+    };
+    use podium_pods::{
+        model::{EventResult, Limits, WriteReport, WriteResult},
+        testing::NASTY,
     };
 
     use super::*;
@@ -338,6 +406,10 @@ mod tests {
             status: status.clone(),
             depth: Arc::new(|_: &PluginId| 3),
             deletions: Arc::new(|_: &PluginId| 4),
+            tenants: Arc::new(|| {
+                let debt = Duration::from_millis(1_500);
+                vec![TenantFigures { tenant: "shop".into(), runs: 2, deliveries: 1, waiting: 9, debt }]
+            }),
             cache: Arc::new(|| CacheFigures { pods: 7, stale: true, revision: 9 }),
             journal: Arc::new(journal),
             checkpoint: Arc::new(|| Some(CheckpointFigures { saved_millis: Some(1_500), failing: false })),
@@ -389,6 +461,120 @@ mod tests {
         assert!(series() > 60, "buckets from the first run on: {} series", series());
     }
 
+    /// Names and values of all labels.
+    fn labels(text: &str) -> BTreeSet<(String, String)> {
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        let sets = samples.filter_map(|line| line.split_once('{')?.1.rsplit_once('}').map(|(set, _)| set));
+        let pairs = sets.flat_map(|set| set.split(',')).filter_map(|pair| pair.split_once('='));
+        pairs.map(|(name, value)| (name.to_owned(), value.trim_matches('"').to_owned())).collect()
+    }
+
+    #[test]
+    fn every_label_is_a_configured_plugin_or_one_of_a_list_whatever_guests_say() {
+        const RESULTS: &[&str] = &[
+            // Of runs and of failures.
+            "success",
+            "error",
+            "requeue",
+            "requeue_after",
+            "retry",
+            "terminal",
+            "trap",
+            "cpu",
+            "deadline",
+            "memory",
+            "revoked",
+            "host",
+            // Of writes and of Events.
+            "applied",
+            "unchanged",
+            "conflict",
+            "owned_by_other",
+            "blocked",
+            "gone",
+            "forbidden",
+            "invalid",
+            "not_sent",
+            "unknown",
+            "sent",
+            "delayed",
+            "dropped",
+        ];
+        let status = Arc::new(Status::default());
+        let id = PluginId { namespace: Some("shop".into()), name: "tidy".into() };
+        status.set_load(&id, LoadState::Refused { reason: NASTY.into() }, true);
+        let plugin = status.plugin(&id);
+        for kind in FailureKind::ALL {
+            plugin.begin(Duration::ZERO, 1);
+            let _ = plugin.end(&Err(Failure { kind, message: NASTY.into() }), 0, Duration::ZERO);
+        }
+        let text = || NASTY.to_owned();
+        let results = [
+            WriteResult::Applied,
+            WriteResult::Unchanged,
+            WriteResult::Conflict,
+            WriteResult::OwnedByOther(text()),
+            WriteResult::Blocked(text()),
+            WriteResult::Gone,
+            WriteResult::Forbidden(text()),
+            WriteResult::Invalid(text()),
+            WriteResult::NotSent,
+            WriteResult::Unknown,
+        ];
+        let reports = results.into_iter().map(|result| WriteReport { id: 0, description: text(), result });
+        plugin.wrote(&reports.collect::<Vec<_>>(), 1);
+        for result in [EventResult::Sent, EventResult::Delayed, EventResult::Dropped] {
+            plugin.event(result);
+        }
+        plugin.used(&Usage { host_calls: 1, ..Usage::default() }, &Limits::default());
+        let text = render(&status);
+        assert!(!text.contains("forged"), "{text}");
+        for (name, value) in labels(&text) {
+            let is_known = match &*name {
+                "controller" | "name" => value == "shop/tidy",
+                "tenant" => value == "shop",
+                "result" => RESULTS.contains(&&*value),
+                "source" => ["host", "plugin"].contains(&&*value),
+                "limit" => podium_engine::status::Limit::ALL.iter().any(|limit| limit.name() == value),
+                "run" => ["last", "peak"].contains(&&*value),
+                "le" => value == "+Inf" || value.parse::<f64>().is_ok(),
+                _ => false,
+            };
+            assert!(is_known, "{name}={value}");
+        }
+        let seen = labels(&text).into_iter().filter(|(name, _)| name == "result").count();
+        assert_eq!(seen, RESULTS.len(), "the list names no more than there is: {:?}", labels(&text));
+    }
+
+    #[test]
+    fn a_limit_shows_the_last_run_and_the_peak_from_its_first_use_on() {
+        let status = Arc::new(Status::default());
+        let id = PluginId { namespace: Some("shop".into()), name: "tidy".into() };
+        let (plugin, limits) = (status.plugin(&id), Limits::default());
+        let of_limits = || {
+            let text = render(&status);
+            let lines =
+                text.lines().filter(|line| line.starts_with("podium_run_used{") || line.contains("_run_limit{"));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(of_limits(), [""; 0]);
+        let usage = |millis, memory_bytes| {
+            let cpu = Duration::from_millis(millis);
+            Usage { cpu, memory_bytes, ..Usage::default() }
+        };
+        plugin.used(&usage(4, 1 << 20), &limits);
+        plugin.used(&usage(2, 1 << 20), &limits);
+        let expected = [
+            r#"podium_run_used{controller="shop/tidy",limit="memory",run="last"} 1048576.0"#,
+            r#"podium_run_used{controller="shop/tidy",limit="memory",run="peak"} 1048576.0"#,
+            r#"podium_run_used{controller="shop/tidy",limit="cpu",run="last"} 0.002"#,
+            r#"podium_run_used{controller="shop/tidy",limit="cpu",run="peak"} 0.004"#,
+            r#"podium_run_limit{controller="shop/tidy",limit="memory"} 33554432.0"#,
+            r#"podium_run_limit{controller="shop/tidy",limit="cpu"} 0.02"#,
+        ];
+        assert_eq!(of_limits(), expected);
+    }
+
     #[test]
     fn every_configured_plugin_shows_whether_it_runs_from_the_start_and_whether_it_is_suspended() {
         let status = Arc::new(Status::default());
@@ -408,6 +594,10 @@ mod tests {
             r#"podium_plugin_suspended{controller="shop/one"} 0"#,
             r#"podium_plugin_suspended{controller="shop/two"} 0"#,
             r#"podium_plugin_suspended{controller="shop/three"} 1"#,
+            r#"podium_tenant_runs{tenant="shop"} 2.0"#,
+            r#"podium_tenant_deliveries{tenant="shop"} 1.0"#,
+            r#"podium_tenant_waiting_keys{tenant="shop"} 9.0"#,
+            r#"podium_tenant_debt_seconds{tenant="shop"} 1.5"#,
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

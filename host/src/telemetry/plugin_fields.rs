@@ -5,6 +5,7 @@
 use std::fmt;
 
 use podium_engine::ports::PLUGIN_TARGET;
+use podium_pods::model::text;
 use serde_json::{Map, Value};
 use tracing::{
     Event, Subscriber,
@@ -43,6 +44,8 @@ struct Text<'writer> {
 impl Text<'_> {
     fn write(&mut self, text: fmt::Arguments<'_>) {
         let space = if std::mem::take(&mut self.first) { "" } else { " " };
+        // Also for a terminal, to which lines go without the buffer. Colours are not in the fields.
+        let text = text::escape(&text.to_string());
         self.result = self.result.and_then(|()| write!(self.writer, "{space}{text}"));
     }
 }

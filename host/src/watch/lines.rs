@@ -8,7 +8,7 @@ use crate::api::Chunks;
 /// The longest line. An event contains one Pod; etcd stores objects of up to 1.5 MiB by default and recommends 10 MiB
 /// at most, and JSON may write a byte as 6 (`<`).
 pub(super) const MAX_LINE: usize = 64 << 20;
-/// The most bytes that are taken at once from what has arrived. They fit into a processor's cache until they are
+/// The most bytes of a response that are split into lines at once. They fit into a processor's cache until they are
 /// decoded.
 const MAX_BATCH: usize = 256 << 10;
 

@@ -32,7 +32,7 @@ use http::Request;
 use podium_pods::{
     encoding::SkeletonPool,
     model::Revision,
-    pod::{Checkpoint, Known, Observation},
+    pod::{CachedPods, Checkpoint, Observation},
 };
 use tokio::{sync::mpsc, time::Instant};
 
@@ -150,7 +150,13 @@ enum Next {
 impl Watch {
     /// Returns a watch. `seed` is for the jitter of waits and must differ between hosts; otherwise all of them
     /// reconnect at the same moment.
-    pub fn new(api: Api, options: WatchOptions, pool: Arc<SkeletonPool>, known: Arc<dyn Known>, seed: u64) -> Self {
+    pub fn new(
+        api: Api,
+        options: WatchOptions,
+        pool: Arc<SkeletonPool>,
+        known: Arc<dyn CachedPods>,
+        seed: u64,
+    ) -> Self {
         let pages = PageSize::new(options.page_limit);
         Self {
             api,

@@ -8,7 +8,7 @@ use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 use podium_pods::{
     encoding::{Scratch, SkeletonPool},
     model::{PodKey, Revision},
-    pod::{CachedPod, Known, PodEvent, PodList, Record, RecordArena},
+    pod::{CachedPod, CachedPods, PodEvent, PodList, Record, RecordArena},
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -202,14 +202,14 @@ pub(super) enum Seen {
 /// Decodes Pods, and never the same state twice.
 pub(super) struct Decoder {
     pool: Arc<SkeletonPool>,
-    known: Arc<dyn Known>,
+    known: Arc<dyn CachedPods>,
     scratch: Scratch,
     /// The arena of a list's Pods.
     arena: RecordArena,
 }
 
 impl Decoder {
-    pub(super) fn new(pool: Arc<SkeletonPool>, known: Arc<dyn Known>) -> Self {
+    pub(super) fn new(pool: Arc<SkeletonPool>, known: Arc<dyn CachedPods>) -> Self {
         Self { pool, known, scratch: Scratch::default(), arena: RecordArena::default() }
     }
 
@@ -248,7 +248,7 @@ impl Decoder {
         if later.is_empty() {
             return;
         }
-        let is_later = |record: &Record| record.names().is_some_and(|names| later.contains_key(&names));
+        let is_later = |record: &Record| later.contains_key(&record.names());
         list.read.retain(|record| !is_later(record));
         for ((namespace, name), PodEvent { pod, deleted, .. }) in later {
             if let Some(held) = self.known.held(&namespace, &name) {

@@ -178,7 +178,7 @@ impl Watch {
     async fn spread(&mut self, checkpoint: &Checkpoint) -> Result<Vec<(Name, Option<Bytes>)>, Failed> {
         let pods = &checkpoint.pods;
         let wanted = SAMPLE.min(pods.len());
-        let names = (0..wanted).filter_map(|rank| pods[rank * pods.len() / wanted].names());
+        let names = (0..wanted).map(|rank| pods[rank * pods.len() / wanted].names());
         let api = &self.api;
         let get = |of: Name| async move {
             let request = Request::get(format!("/api/v1/namespaces/{}/pods/{}", of.0, of.1)).body(Vec::new());
@@ -239,7 +239,7 @@ fn agrees(object: Object<'_>, checkpoint: &Checkpoint) -> Result<bool, Failed> {
     let (key, revision) = object.identity()?;
     let at = place(&checkpoint.pods, &key.namespace, &key.name).ok();
     let held = at.map(|at| &checkpoint.pods[at]).filter(|held| held.has_uid(&key.uid));
-    match held.and_then(Record::revision) {
+    match held.map(Record::revision) {
         Some(held) if held == revision => Ok(true),
         // The Pod has changed since. An older state, or a different state of that time, belongs to another history.
         Some(held) if revision > held.max(checkpoint.revision) => Ok(true),
@@ -278,7 +278,7 @@ fn merged(mut pods: Vec<Record>, changes: Changes) -> Vec<Record> {
     let (mut added, mut gone) = (Vec::new(), Vec::new());
     for ((namespace, name), PodEvent { pod, deleted, .. }) in changes {
         let held = place(&pods, &namespace, &name).ok();
-        let newer = |at: usize| pods[at].revision().is_none_or(|held| held <= pod.revision);
+        let newer = |at: usize| pods[at].revision() <= pod.revision;
         match held {
             Some(at) if !newer(at) => {}
             Some(at) if deleted => gone.push(at),

@@ -59,8 +59,8 @@ pub(super) fn classify(request: &Request, error: &ApiError) -> ErrorClass {
         429 => return ErrorClass::Busy(*retry_after),
         401 | 403 => WriteResult::Forbidden(shown()),
         400..=499 => WriteResult::Invalid(shown()),
-        // Two budgets match the Pod, or its budget could not be decremented. This is checked before the deletion, and
-        // no cause names it.
+        // Two budgets match the Pod, or its budget could not be decremented. The API server checks this before it
+        // deletes the Pod, and its Status has no cause for it, so only the message distinguishes it.
         500.. if matches!(request, Request::Evict { .. }) && message.contains("PodDisruptionBudget") => {
             WriteResult::Blocked(shown())
         }

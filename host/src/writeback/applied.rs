@@ -4,7 +4,7 @@
 //! earlier one was lost: the API server may execute overlapping writes in either order, and may still execute one
 //! whose response was lost.
 
-use std::{collections::HashMap, num::NonZeroUsize, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
 
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -32,7 +32,7 @@ pub(super) struct Applied {
 struct Objects {
     remembered: LruCache<Name, Remembered>,
     /// Writes under way, bounded by the concurrent deliveries.
-    sending: HashMap<Name, Count>,
+    sending: BTreeMap<Name, Count>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -56,13 +56,13 @@ struct Count {
 
 /// The known state of an object before an apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Known {
+pub(super) enum ObjectState {
     /// The object equals the body.
-    Same,
+    Applied,
     /// The object differs from the body, or a lost write may still change it.
-    Other,
-    /// Unknown; a read determines it.
-    Nothing,
+    Different,
+    /// A read has to determine the state.
+    Unknown,
 }
 
 /// The end of a write.
@@ -85,19 +85,21 @@ pub(super) struct Sending<'a> {
 
 impl Default for Applied {
     fn default() -> Self {
-        let objects = Objects { remembered: LruCache::sparse(MAX_OBJECTS), sending: HashMap::new() };
+        let objects = Objects { remembered: LruCache::sparse(MAX_OBJECTS), sending: BTreeMap::new() };
         Self { objects: Mutex::new(objects) }
     }
 }
 
 impl Applied {
-    pub(super) fn known(&self, name: &Name, digest: Digest, now: Instant) -> Known {
+    pub(super) fn known(&self, name: &Name, digest: Digest, now: Instant) -> ObjectState {
         match self.objects.lock().remembered.get(name) {
-            Some(Remembered::Applied { at, .. }) if now.saturating_duration_since(*at) >= TRUSTED => Known::Nothing,
-            Some(Remembered::Applied { digest: held, .. }) if *held == digest => Known::Same,
-            Some(Remembered::Applied { .. }) => Known::Other,
-            Some(Remembered::Lost { at }) if now.saturating_duration_since(*at) < LOST => Known::Other,
-            Some(Remembered::Lost { .. }) | None => Known::Nothing,
+            Some(Remembered::Applied { at, .. }) if now.saturating_duration_since(*at) >= TRUSTED => {
+                ObjectState::Unknown
+            }
+            Some(Remembered::Applied { digest: held, .. }) if *held == digest => ObjectState::Applied,
+            Some(Remembered::Applied { .. }) => ObjectState::Different,
+            Some(Remembered::Lost { at }) if now.saturating_duration_since(*at) < LOST => ObjectState::Different,
+            Some(Remembered::Lost { .. }) | None => ObjectState::Unknown,
         }
     }
 
@@ -171,13 +173,13 @@ mod tests {
     fn an_applied_object_is_known_for_ten_minutes_and_not_while_another_write_is_under_way() {
         let (applied, start) = (Applied::default(), Instant::now());
         apply(&applied, "1", start);
-        assert_eq!(applied.known(&name(), digest("1"), start + TRUSTED - MILLI), Known::Same);
-        assert_eq!(applied.known(&name(), digest("2"), start + TRUSTED - MILLI), Known::Other);
-        assert_eq!(applied.known(&name(), digest("1"), start + TRUSTED), Known::Nothing);
+        assert_eq!(applied.known(&name(), digest("1"), start + TRUSTED - MILLI), ObjectState::Applied);
+        assert_eq!(applied.known(&name(), digest("2"), start + TRUSTED - MILLI), ObjectState::Different);
+        assert_eq!(applied.known(&name(), digest("1"), start + TRUSTED), ObjectState::Unknown);
         let deletion = applied.begin(&name());
-        assert_eq!(applied.known(&name(), digest("1"), start + MILLI), Known::Nothing);
+        assert_eq!(applied.known(&name(), digest("1"), start + MILLI), ObjectState::Unknown);
         deletion.end(End::Other);
-        assert_eq!(applied.known(&name(), digest("1"), start + MILLI), Known::Nothing);
+        assert_eq!(applied.known(&name(), digest("1"), start + MILLI), ObjectState::Unknown);
     }
 
     #[test]
@@ -196,10 +198,10 @@ mod tests {
                     first();
                 }
                 for text in ["1", "2"] {
-                    assert_eq!(applied.known(&name(), digest(text), start), Known::Nothing);
+                    assert_eq!(applied.known(&name(), digest(text), start), ObjectState::Unknown);
                 }
                 apply(&applied, "3", start);
-                assert_eq!(applied.known(&name(), digest("3"), start), Known::Same);
+                assert_eq!(applied.known(&name(), digest("3"), start), ObjectState::Applied);
             }
         }
     }
@@ -210,9 +212,9 @@ mod tests {
         apply(&applied, "1", start);
         applied.begin(&name()).end(End::Lost(start));
         apply(&applied, "1", start + MILLI);
-        assert_eq!(applied.known(&name(), digest("1"), start + 2 * MILLI), Known::Other);
-        assert_eq!(applied.known(&name(), digest("1"), start + LOST), Known::Nothing);
+        assert_eq!(applied.known(&name(), digest("1"), start + 2 * MILLI), ObjectState::Different);
+        assert_eq!(applied.known(&name(), digest("1"), start + LOST), ObjectState::Unknown);
         apply(&applied, "1", start + LOST);
-        assert_eq!(applied.known(&name(), digest("1"), start + LOST), Known::Same);
+        assert_eq!(applied.known(&name(), digest("1"), start + LOST), ObjectState::Applied);
     }
 }

@@ -32,7 +32,7 @@ use podium_engine::{
 };
 use podium_pods::{
     encoding::SkeletonPool,
-    model::{BoxFuture, Event, EventResult, PluginId, PodKey, WriteReport, WriteResult, text::Budget},
+    model::{BoxFuture, Event, EventResult, PluginId, PodKey, WriteReport, WriteResult, text::TextBudget},
     pod::PodView,
 };
 use tokio::time::Instant;
@@ -130,7 +130,7 @@ impl Writeback {
         }
         // A request that was refused or lost is retried when the sender may send again.
         sent.retry_after = sent.retry_after.max(self.held(sender));
-        let mut texts = Budget::new(MAX_REPORTED_BYTES);
+        let mut texts = TextBudget::new(MAX_REPORTED_BYTES);
         sent.reports = described
             .into_iter()
             .map(|(id, description)| {

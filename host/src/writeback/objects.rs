@@ -1,4 +1,4 @@
-//! Objects of other kinds: server-side apply of the complete object, sent when it differs from what was applied last.
+//! Objects of other kinds: server-side apply of the complete object, sent if it differs from the last applied one.
 //!
 //! Objects are not cached. An applied object is remembered by its digest ([`Applied`]); later, and after a restart,
 //! one read shows whether it is still as applied, so an unchanged cluster causes no writes. The digest of the body is
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{
     answer::{self, ErrorClass},
-    applied::{Applied, End, Known},
+    applied::{Applied, End, ObjectState},
     digest::Digest,
     http,
     plan::Request,
@@ -62,12 +62,12 @@ impl Objects {
             Request::Apply { body, owner, .. } => {
                 let (body, digest) = complete(std::mem::take(body), owner.as_ref(), sender);
                 let known = self.applied.known(&name, digest, Instant::now());
-                if known == Known::Same {
+                if known == ObjectState::Applied {
                     return (Ok(WriteResult::Unchanged), false);
                 }
                 let sending = self.applied.begin(&name);
                 let began = Instant::now();
-                if known == Known::Nothing && is_live(api, sender, &path, &body).await {
+                if known == ObjectState::Unknown && is_live(api, sender, &path, &body).await {
                     sending.end(End::Applied(digest, began));
                     return (Ok(WriteResult::Unchanged), false);
                 }

@@ -4,7 +4,7 @@
 //! missing right or a slow webhook, usually concerns only its namespace and must not delay others.
 
 use std::{
-    collections::{BTreeMap, HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     ops::Bound,
     sync::Arc,
     time::Duration,
@@ -41,7 +41,7 @@ pub(super) struct Waiting {
     /// Queues by namespace; none is empty.
     queues: BTreeMap<Arc<str>, NamespaceQueue>,
     /// The digests of all entries.
-    digests: HashSet<Digest>,
+    digests: BTreeSet<Digest>,
     /// The namespace of the latest turn.
     last: Option<Arc<str>>,
 }

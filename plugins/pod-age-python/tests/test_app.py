@@ -1,5 +1,5 @@
-"""The glue against the generated bindings, with the runtime of componentize-py stood in for. Needs `build.sh`'s
-bindings on PYTHONPATH; the build puts them there, and is the place where this must not be skipped."""
+"""app.py against the generated bindings, with a fake of componentize-py's runtime. The tests need the bindings on
+PYTHONPATH and are skipped without them; `build.sh` sets the path and fails if they are skipped."""
 
 import importlib.util
 import json

@@ -28,7 +28,7 @@ pub(crate) trait Store: Sync + Sized {
     fn get(&self, name: &Name) -> Option<Arc<CachedPod>>;
     /// Replaces older states of existing Pods, and publishes once if the design has publications.
     fn put(&self, pods: Vec<Arc<CachedPod>>);
-    /// Takes and drops a consistent view of all Pods. Returns false if the design has no such view.
+    /// Creates and drops a consistent view of all Pods. Returns false if the design has no such view.
     fn snapshot(&self) -> bool;
     /// Calls `see` with every Pod.
     fn each(&self, see: impl FnMut(&CachedPod));

@@ -75,7 +75,7 @@ pub(crate) fn mix<S: Store>(store: &S, pods: &Pods, nanos: u64, reads: u64) -> f
 /// The results of a writer and of concurrent readers that list everything.
 #[derive(Default)]
 pub(crate) struct Storm {
-    /// Puts per second.
+    /// Calls of `put` per second.
     pub(crate) puts: f64,
     /// Nanoseconds of one list.
     pub(crate) p50: f64,

@@ -46,7 +46,7 @@ fn main() {
     println!("{} Pods, a value of {} B each; {} repeats\n", scale.pods, pods.value_bytes, scale.repeats);
     println!(
         "| design | get ns | put ns | of 64 at once, ns | a view of all, us | iteration ns/Pod | 95/5, Mops/s | 50/50, Mops/s \
-         | B/Pod | puts/s alone | with {READERS} readers | of those with readers elsewhere | list p50, p99 ms idle \
+         | B/Pod | puts/s without readers | with {READERS} readers | of those with readers elsewhere | list p50, p99 ms idle \
          | writer elsewhere | writer | p99 by elsewhere |"
     );
     println!("|{}", "---|".repeat(16));
@@ -114,7 +114,7 @@ fn row<S: Store>(pods: &Pods, scale: &Scale) {
     };
     let alone = storms(Some(&store), &elsewhere, 0);
     let idle = storms(None, &store, READERS);
-    // The same number of threads as in the next run, which share nothing except the machine.
+    // As many reader threads as in the next run, on a store of their own.
     let apart = storms(Some(&store), &elsewhere, READERS);
     let together = storms(Some(&store), &store, READERS);
     let lists = |storm: &Storm| format!("{:.1}, {:.1}", storm.p50 / 1e6, storm.p99 / 1e6);

@@ -143,7 +143,7 @@ fn contents(snapshot: &Snapshot) -> Contents {
 }
 
 /// Checks that names, uids, namespaces, indexes and counts agree with each other and with the Pods.
-fn whole(snapshot: &Snapshot) {
+fn assert_consistent(snapshot: &Snapshot) {
     let pods: Vec<_> = snapshot.iter().collect();
     assert!(pods.is_sorted_by(|a, b| (&a.key.namespace, &a.key.name) < (&b.key.namespace, &b.key.name)));
     assert_eq!(snapshot.len(), pods.len());
@@ -185,7 +185,7 @@ fn reading(reader: Reader) -> thread::JoinHandle<Vec<(Arc<Snapshot>, Contents)>>
         let mut taken: Vec<(Arc<Snapshot>, Contents)> = Vec::new();
         for _ in 0..4 {
             let snapshot = reader.snapshot();
-            whole(&snapshot);
+            assert_consistent(&snapshot);
             let before = taken.last().map_or(Revision(0), |(before, _)| before.revision());
             assert!(before <= snapshot.revision(), "back from {before} to {}", snapshot.revision());
             let contents = contents(&snapshot);
@@ -207,11 +207,11 @@ fn readers_see_whole_publications_in_their_order_and_keep_what_they_took() {
             for (snapshot, seen) in taken {
                 assert_eq!(contents(&snapshot), seen, "a snapshot that was taken changed");
                 let found = published[at..].iter().position(|other| Arc::ptr_eq(other, &snapshot));
-                at += found.expect("what was seen was published, and not before what was seen before");
+                at += found.expect("each snapshot was published, and not before the one that was read before it");
             }
         }
         let last = published.last().unwrap();
-        whole(last);
+        assert_consistent(last);
         let keys: BTreeSet<_> = last.iter().map(|pod| pod.key.clone()).collect();
         assert_eq!(keys, cluster.pods().map(|pod| pod.key.clone()).collect());
     });

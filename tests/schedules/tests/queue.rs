@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use podium_engine::queue::{Backoff, Budget, Claim, Claims, Next, Queue};
+use podium_engine::queue::{Backoff, Budget, Claim, Claims, Next, Occupancy, Queue};
 use shuttle::{
     future::block_on,
     rand::{Rng, thread_rng},
@@ -27,7 +27,7 @@ const LANE_LIMIT: usize = 2;
 
 /// The expected state of each slot. It is outside the checker's control and adds no steps.
 #[derive(Default)]
-struct Slot {
+struct ModelSlot {
     added: AtomicUsize,
     seen: AtomicUsize,
     running: AtomicBool,
@@ -35,7 +35,7 @@ struct Slot {
 
 #[derive(Default)]
 struct Harness {
-    slots: [[Slot; SLOTS]; LANES],
+    slots: [[ModelSlot; SLOTS]; LANES],
     running: [AtomicUsize; LANES],
 }
 
@@ -86,7 +86,7 @@ fn added_keys_run_after_their_addition_and_never_concurrently() {
             })
         });
         adders.into_iter().for_each(|adder| adder.join().unwrap());
-        let behind = |slot: &Slot| slot.seen.load(SeqCst) < slot.added.load(SeqCst);
+        let behind = |slot: &ModelSlot| slot.seen.load(SeqCst) < slot.added.load(SeqCst);
         // A lost wake-up leaves every thread waiting, which the checker reports.
         while harness.slots.iter().flatten().any(behind) {
             runs.recv().unwrap();
@@ -96,7 +96,7 @@ fn added_keys_run_after_their_addition_and_never_concurrently() {
     });
 }
 
-/// Of three lanes two are of one tenant. A tenant may have 50.
+/// The claims of three lanes, of which two belong to one tenant. A tenant may have 50.
 #[derive(Debug)]
 struct Memory;
 
@@ -125,7 +125,7 @@ fn jobs_stay_within_the_memory_and_every_one_that_waits_for_it_is_run() {
                     taken[tenant].fetch_sub(bytes, SeqCst);
                     taken[0].fetch_sub(bytes, SeqCst);
                     if thread_rng().gen_range(0..2) == 0 {
-                        queue.release(&job);
+                        queue.ran(&job, Duration::ZERO);
                         thread::yield_now();
                     }
                     queue.done(&job, Next::Settled);
@@ -180,6 +180,47 @@ fn a_lane_that_is_removed_affects_no_other() {
         queue.add([(0, 0, "a"), (0, 1, "a"), (1, 0, "a")]);
         removing.join().unwrap();
         while harness.slots[1][0].seen.load(SeqCst) == 0 {
+            runs.recv().unwrap();
+        }
+        queue.close();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+    });
+}
+
+/// With 7 workers a tenant has one run and one job beside it.
+#[test]
+fn jobs_stay_within_the_places_of_their_tenant_and_every_one_that_waits_for_one_is_run() {
+    common::check(4_000, 1, || {
+        let backoff = Backoff { first: Duration::ZERO, most: Duration::ZERO };
+        let queue = Queue::new(backoff, LANE_LIMIT, 7).within(Budget::new(1_000), Arc::new(Memory));
+        let queue: Arc<Jobs> = Arc::new(queue.shared(Occupancy::new(7)));
+        // Runs and jobs by tenant.
+        let under_way: Arc<[[AtomicUsize; 2]; 3]> = Arc::default();
+        let (ran, runs) = mpsc::channel();
+        let workers = [(); 3].map(|()| {
+            let (queue, under_way, ran) = (Arc::clone(&queue), Arc::clone(&under_way), ran.clone());
+            thread::spawn(move || {
+                while let Some(job) = block_on(queue.next()) {
+                    let [runs, jobs] = &under_way[job.claim.unwrap().tenant as usize];
+                    assert_eq!(runs.fetch_add(1, SeqCst), 0, "a tenant has two runs");
+                    assert!(jobs.fetch_add(1, SeqCst) < 2, "a tenant has three jobs");
+                    thread::yield_now();
+                    runs.fetch_sub(1, SeqCst);
+                    if thread_rng().gen_range(0..2) == 0 {
+                        queue.ran(&job, Duration::from_millis(thread_rng().gen_range(0..100)));
+                        thread::yield_now();
+                    }
+                    jobs.fetch_sub(1, SeqCst);
+                    queue.done(&job, Next::Settled);
+                    ran.send(()).unwrap();
+                }
+            })
+        });
+        for slot in 0..4 {
+            queue.add([(thread_rng().gen_range(0..3), slot, "a")]);
+        }
+        // A wake-up that is lost leaves every thread waiting, which the checker reports.
+        for _ in 0..4 {
             runs.recv().unwrap();
         }
         queue.close();

@@ -222,7 +222,7 @@ fn every_deletion_is_delivered_once_with_the_last_state_in_every_order() {
         }
         assert!(settled.keys().all(|(_, uid)| ingest.gone.contains_key(uid)));
         for lane in 0..LANES {
-            assert_eq!(shared.stones.figures(lane), Figures::default(), "what has settled is kept");
+            assert_eq!(shared.stones.figures(lane), Figures::default(), "a settled deletion is kept");
         }
     });
 }

@@ -5,20 +5,20 @@ use std::{fs, path::PathBuf};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-/// The audit log of a control plane. It only contains writes, see `controlplane/audit-policy.yaml`.
+/// The audit log of a control plane. It contains writes and some reads, see `controlplane/audit-policy.yaml`.
 #[derive(Debug, Clone)]
 pub struct Audit {
     path: PathBuf,
 }
 
-/// One answered write.
+/// One answered request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditedWrite {
     /// The authenticated user, before impersonation.
     pub user: String,
     /// The impersonated user, if there is one.
     pub impersonated: Option<String>,
-    /// `create`, `patch`, `update`, `delete`.
+    /// `create`, `patch`, `update`, `delete`; `get` for a read.
     pub verb: String,
     /// The resource: `pods`, `pods/status`, `events`.
     pub resource: String,
@@ -82,10 +82,19 @@ impl Audit {
     /// # Errors
     /// Returns an error if the log cannot be read.
     pub fn writes_of(&self, user: &str, mark: Mark) -> Result<Vec<AuditedWrite>> {
+        let requests = self.requests_of(user, mark)?;
+        Ok(requests.into_iter().filter(|request| request.verb != "get").collect())
+    }
+
+    /// Like [`Self::writes_of`], with the reads of single Pods, ConfigMaps and Events.
+    ///
+    /// # Errors
+    /// Returns an error if the log cannot be read.
+    pub fn requests_of(&self, user: &str, mark: Mark) -> Result<Vec<AuditedWrite>> {
         let text = self.read()?;
         let new = text.get(mark.0..).context("the audit log is shorter than before")?;
-        let writes = new.lines().map(parse).collect::<Result<Vec<_>>>()?;
-        Ok(writes.into_iter().filter(|write| write.user == user).collect())
+        let requests = new.lines().map(parse).collect::<Result<Vec<_>>>()?;
+        Ok(requests.into_iter().filter(|request| request.user == user).collect())
     }
 
     /// Reads the complete lines: the last line may be incomplete.

@@ -7,7 +7,7 @@
 
 use std::fs;
 
-use podium_host::checkpoint::{Saver, Scope, load};
+use podium_host::checkpoint::{Coverage, Saver, load};
 use podium_pods::{encoding::SkeletonPool, model::Prune, pod::CachedPod};
 use podium_wire::{Section, SectionSet};
 
@@ -20,10 +20,10 @@ pub fn run(input: &[u8]) {
     for bytes in [input.to_vec(), mended(input)] {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join(FILE), bytes).unwrap();
-        let scope = Scope::new(None, &Prune::NOTHING);
+        let scope = Coverage::new(None, &Prune::NOTHING);
         let pool = SkeletonPool::new(1);
         let Some(loaded) = load(directory.path(), &scope, &pool) else { continue };
-        let pods: Vec<_> = loaded.pods.iter().map(|record| record.pod().unwrap()).collect();
+        let pods: Vec<_> = loaded.pods.iter().map(|record| record.pod()).collect();
         assert!(pods.is_sorted_by(|one, other| one.key < other.key));
         for pod in &pods {
             read(pod);
@@ -33,7 +33,7 @@ pub fn run(input: &[u8]) {
             .unwrap();
         let again = load(directory.path(), &scope, &pool).unwrap();
         assert_eq!(again.revision, loaded.revision);
-        let again: Vec<_> = again.pods.iter().map(|record| record.pod().unwrap()).collect();
+        let again: Vec<_> = again.pods.iter().map(|record| record.pod()).collect();
         assert_eq!(again, pods);
     }
 }

@@ -47,8 +47,8 @@ pub fn run(input: &[u8]) {
     let whole = script.follow(usize::MAX);
     let sum: usize = input.iter().map(|byte| usize::from(*byte)).sum();
     let pieces = script.follow(1 + sum % 61);
-    assert_eq!(whole.reported, pieces.reported, "where chunks end changes what is reported");
-    assert_eq!(whole.held, pieces.held, "where chunks end changes what is held");
+    assert_eq!(whole.reported, pieces.reported, "the ends of chunks change the reported events");
+    assert_eq!(whole.held, pieces.held, "the ends of chunks change the held Pods");
     script.judge(&whole);
 }
 
@@ -220,7 +220,7 @@ impl Followed {
     fn note(&mut self, observation: &Observation) {
         match observation {
             Observation::Relisted { pods, .. } => {
-                self.listed.extend(pods.read.iter().filter_map(Record::pod));
+                self.listed.extend(pods.read.iter().map(Record::pod));
             }
             Observation::Events(events) => {
                 for event in events {
@@ -258,7 +258,7 @@ impl Cache {
             self.apply(change);
         }
         let snapshot = self.reader.snapshot();
-        assert_eq!(snapshot.len(), self.reported.len(), "the cache holds what was reported");
+        assert_eq!(snapshot.len(), self.reported.len(), "the cache holds the reported Pods");
         for (pod, ((namespace, name), reported)) in snapshot.iter().zip(&self.reported) {
             assert_eq!((&pod.key.namespace, &pod.key.name, &pod.key.uid), (namespace, name, &reported.key.uid));
             // A change of only the revision is not reported.

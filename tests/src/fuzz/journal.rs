@@ -58,12 +58,12 @@ fn used(directory: &Path, runtime: &Runtime) {
     assert_eq!((figures.failing, figures.dropped_entries), (false, 0));
     for (number, name) in ["one", "other"].into_iter().enumerate() {
         let id = PluginId { namespace: None, name: name.into() };
-        let account = journal.account(&id);
+        let entries = journal.plugin_entries(&id);
         let [settled, kept] = ["a", "b"].map(|pod| PodKey::new("fuzzed", pod, &format!("{name}-{pod}-uid")));
         for key in [&settled, &kept] {
-            enter(&account, key, &mut store, &journal, runtime);
+            enter(&entries, key, &mut store, &journal, runtime);
         }
-        account.settled(&settled);
+        entries.settled(&settled);
         store.write(&journal).unwrap();
         let pending = expected.entry(id).or_default();
         pending.retain(|key| key.uid != settled.uid);
@@ -73,7 +73,7 @@ fn used(directory: &Path, runtime: &Runtime) {
         assert!(journal.figures().entries > number, "they count");
     }
     let length = fs::metadata(directory.join(FILE)).unwrap().len();
-    assert_eq!(journal.figures().bytes, length, "what is behind the end would be read as entries");
+    assert_eq!(journal.figures().bytes, length, "bytes after the end would be read as entries");
     drop((store, journal));
     let (found, ..) = after_a_list(open(directory, 0).unwrap());
     for (id, mut pending) in expected {
@@ -87,15 +87,16 @@ fn after_a_list(opened: Opened) -> (Pending, Store, Arc<Journal>) {
     let Opened { journal, mut store, recovery } = opened;
     let _ = recovery.record_deletions(&journal, None, |_| podium_engine::journal::Found::Absent);
     let plugins = journal.all_absent_but(&[], 0);
-    let pending = plugins.into_iter().map(|(id, _)| (id.clone(), journal.account(&id).pending_deletions())).collect();
+    let pending =
+        plugins.into_iter().map(|(id, _)| (id.clone(), journal.plugin_entries(&id).pending_deletions())).collect();
     store.write(&journal).unwrap();
     (pending, store, journal)
 }
 
 /// Performs a first run, which waits until its entry is written.
-fn enter(account: &PluginEntries, key: &PodKey, store: &mut Store, journal: &Journal, runtime: &Runtime) {
+fn enter(entries: &PluginEntries, key: &PodKey, store: &mut Store, journal: &Journal, runtime: &Runtime) {
     runtime.block_on(async {
-        tokio::join!(account.enter(key), async { store.write(journal).unwrap() });
+        tokio::join!(entries.enter(key), async { store.write(journal).unwrap() });
     });
-    assert!(!journal.figures().failing, "what was written is known to be");
+    assert!(!journal.figures().failing, "a successful write is reported as failing");
 }

@@ -4,12 +4,17 @@
 //!
 //! The host exposes nothing for this purpose: the functions use only the interfaces between its modules.
 
+pub mod abi;
+pub mod calls;
 pub mod checkpoint;
+pub mod components;
+pub mod explore;
 pub mod frames;
 pub mod journal;
 pub mod pods;
 pub mod queries;
 pub mod records;
+mod run;
 mod sample;
 pub mod seeds;
 pub mod selectors;
@@ -19,7 +24,10 @@ pub type Target = fn(&[u8]);
 
 /// All targets by the names of their programs and folders.
 pub const TARGETS: &[(&str, Target)] = &[
+    ("abi", abi::run),
+    ("calls", calls::run),
     ("checkpoint", checkpoint::run),
+    ("components", components::run),
     ("frames", frames::run),
     ("journal", journal::run),
     ("pods", pods::run),

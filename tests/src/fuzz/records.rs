@@ -66,7 +66,7 @@ fn open(bytes: &[u8]) {
     };
     let Some(pod) = read() else { return };
     let written = SectionBytes::encode(&pod).unwrap().record(&pod.header, record.sections()).unwrap();
-    assert!(written.len() <= bytes.len(), "what a later release appends makes a record longer alone");
+    assert!(written.len() <= bytes.len(), "fields that a later release appends only make a record longer");
     let again = Record::open(written.clone()).unwrap();
     assert_eq!((again.header(), again.sections()), (record.header(), record.sections()));
     assert_eq!((again.labels(), again.spec(), again.status()), (record.labels(), record.spec(), record.status()));

@@ -4,7 +4,7 @@ use std::{fs, sync::Arc};
 
 use anyhow::Result;
 use podium_engine::journal;
-use podium_host::checkpoint::{Saver, Scope};
+use podium_host::checkpoint::{Coverage, Saver};
 use podium_pods::{
     encoding::{Scratch, SkeletonPool},
     model::{PluginId, PodKey, Prune, Revision},
@@ -14,11 +14,12 @@ use podium_wire::{Pod, SectionBytes, SectionSet};
 use serde_json::json;
 
 use super::{
-    checkpoint,
+    abi, checkpoint, components,
     frames::LISTED,
     journal::{FILE, FRAME, HEADER},
     sample::{self, bookmark, event},
 };
+use crate::programs::{Choices, Program, Vocabulary};
 
 /// Returns the seeds of a target; `pods` are in the form of an API server, each in one or several consecutive states.
 ///
@@ -29,6 +30,9 @@ pub fn of(target: &str, pods: &[Vec<String>]) -> Result<Vec<Vec<u8>>> {
         vec![(0..3).map(|at| sample::pod("cart-0", 1, 1_001 + at)).collect(), vec![sample::pod("cart-1", 2, 1_010)]];
     states.extend_from_slice(pods);
     match target {
+        "abi" => abi::seeds(),
+        "calls" => Ok(calls()),
+        "components" => Ok(components::seeds()),
         "frames" => Ok(frames(&states)),
         "pods" => Ok(states.iter().map(|states| states.join("\n").into_bytes()).collect()),
         "records" => records(&states),
@@ -95,7 +99,7 @@ fn checkpoints(states: &[Vec<String>]) -> Result<Vec<Vec<u8>>> {
     let directory = tempfile::tempdir()?;
     let mut seeds = Vec::new();
     for count in [0, 1, 2, 3, pods.len()] {
-        let mut saver = Saver::new(directory.path().to_owned(), Scope::new(None, &Prune::NOTHING));
+        let mut saver = Saver::new(directory.path().to_owned(), Coverage::new(None, &Prune::NOTHING));
         for revision in [9_000, 9_001] {
             saver.save(pods.iter().take(count).cloned(), Revision(revision), 1, None)?;
         }
@@ -110,7 +114,7 @@ fn journal() -> Result<Vec<u8>> {
     let mut opened = journal::open(directory.path(), 0)?;
     let plugin =
         |namespace: Option<&str>, name: &str| PluginId { namespace: namespace.map(Into::into), name: name.into() };
-    let accounts = [plugin(None, "p"), plugin(Some("shop"), "q")].map(|id| opened.journal.account(&id));
+    let accounts = [plugin(None, "p"), plugin(Some("shop"), "q")].map(|id| opened.journal.plugin_entries(&id));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     for (at, account) in accounts.iter().enumerate() {
         for own in 0..2 {
@@ -129,6 +133,23 @@ fn journal() -> Result<Vec<u8>> {
     let bytes = fs::read(directory.path().join(FILE))?;
     anyhow::ensure!(bytes.len() > HEADER + FRAME, "nothing was written");
     Ok(bytes)
+}
+
+/// Returns random programs with arguments near those that are accepted.
+fn calls() -> Vec<Vec<u8>> {
+    let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    let words = Vocabulary {
+        namespaces: texts(&["shop", "bank", "", "../bank"]),
+        names: texts(&["cart-3", "cart-4", "no-such", "a/b"]),
+        uids: texts(&["u3", "u4", "u1", ""]),
+        nodes: texts(&["node-of-cart", "x"]),
+        owners: texts(&["owner-of-cart", "x"]),
+        phases: texts(&["phase-of-cart", ""]),
+        keys: texts(&["app", "x y"]),
+        values: texts(&["cart", "", "\u{202e}x\u{1b}[2J"]),
+        cursors: texts(&["shop/cart-3", "bank/cart-1", "/"]),
+    };
+    (0..40).map(|seed| Program::random(&mut Choices::new(seed), &words).bytes()).collect()
 }
 
 fn queries() -> Vec<Vec<u8>> {

@@ -2,11 +2,13 @@
 //! only `app` may do. Cargo enforces that no crate uses one above it.
 //!
 //! `mentions` reads the paths of one module, `tree` finds the modules, `resolve` finds what a path means, and `judge`
-//! compares this with `tables`. `seeds` tests the guard itself. `imports` has the order of imports in a file.
+//! compares this with `tables`. `seeds` tests the guard itself. `imports` has the order of imports in a file, and
+//! `authorized` the only way to an authorized write.
 
 #![expect(clippy::unwrap_used, reason = "a file of the checkout that cannot be read is how this test fails")]
 #![expect(clippy::panic, reason = "a file of the checkout that cannot be parsed is how this test fails")]
 
+mod authorized;
 mod imports;
 mod judge;
 mod mentions;

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proc_macro2::{Delimiter, Ident, TokenStream, TokenTree};
 use syn::{
-    Attribute, Expr, ExprMethodCall, ExprPath, ImplItem, Item, ItemMod, Lit, Meta, Path, QSelf, TraitItem, Type,
-    UseTree, Visibility,
+    Attribute, Expr, ExprMethodCall, ExprPath, GenericArgument, ImplItem, Item, ItemMod, Lit, Meta, Path,
+    PathArguments, QSelf, TraitItem, Type, UseTree, Visibility,
     spanned::Spanned,
     visit::{self, Visit},
 };
@@ -18,14 +18,72 @@ pub(crate) enum Kind {
     Path,
     /// An import that only this module and its children see.
     Import,
+    /// An import that the parent of this module sees: `pub(super)`.
+    ForParent,
     /// An import that other modules see.
     ReExport,
     /// All names of the path are imported.
     Glob,
+    /// As `Glob`, and the parent of this module sees them.
+    GlobForParent,
     /// As `Glob`, and other modules see them.
     ReExportedGlob,
-    /// The name of a method that is called; its type is unknown.
+    /// The name of a method that is called, with `()` if it has no arguments; its type is unknown.
     Method,
+    /// A type with the number of its arguments that are types as the last name: `HashMap`, `<2>`.
+    Generic,
+}
+
+/// The modules that see an import.
+#[derive(Debug, Clone, Copy)]
+enum Reach {
+    Module,
+    Parent,
+    Others,
+}
+
+impl Reach {
+    fn of(visibility: &Visibility) -> Self {
+        match visibility {
+            Visibility::Inherited => Self::Module,
+            Visibility::Restricted(limits) if limits.path.is_ident("self") => Self::Module,
+            Visibility::Restricted(limits) if limits.path.is_ident("super") => Self::Parent,
+            Visibility::Restricted(_) | Visibility::Public(_) => Self::Others,
+        }
+    }
+
+    /// Returns the reach of an import in a macro by the tokens before its `use`.
+    fn of_tokens(before: &[TokenTree]) -> Self {
+        match before {
+            [.., TokenTree::Ident(word)] if word == "pub" => Self::Others,
+            // `$vis`: any visibility.
+            [.., TokenTree::Punct(mark), TokenTree::Ident(_)] if mark.as_char() == '$' => Self::Others,
+            [.., TokenTree::Ident(word), TokenTree::Group(limits)] if word == "pub" => {
+                match limits.stream().to_string().as_str() {
+                    "self" => Self::Module,
+                    "super" => Self::Parent,
+                    _ => Self::Others,
+                }
+            }
+            _ => Self::Module,
+        }
+    }
+
+    fn import(self) -> Kind {
+        match self {
+            Self::Module => Kind::Import,
+            Self::Parent => Kind::ForParent,
+            Self::Others => Kind::ReExport,
+        }
+    }
+
+    fn glob(self) -> Kind {
+        match self {
+            Self::Module => Kind::Glob,
+            Self::Parent => Kind::GlobForParent,
+            Self::Others => Kind::ReExportedGlob,
+        }
+    }
 }
 
 /// A path as it is written. The first name is empty if the path begins with `::`.
@@ -40,7 +98,7 @@ pub(crate) struct Mention {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Mentions {
     pub(crate) mentions: Vec<Mention>,
-    /// Names that imports and type aliases give to paths.
+    /// The names of imports and type aliases, with their paths.
     pub(crate) names: BTreeMap<String, Vec<Vec<String>>>,
     /// Names of the module's own items.
     pub(crate) defined: BTreeSet<String>,
@@ -129,6 +187,34 @@ fn ident(token: Option<&TokenTree>) -> Option<String> {
     if let Some(TokenTree::Ident(ident)) = token { Some(name(ident)) } else { None }
 }
 
+/// Returns the arguments between `<` at this index and its `>`, as the number of those that are no lifetimes, and the
+/// index behind the `>`.
+fn generics(tokens: &[TokenTree], at: usize) -> Option<(usize, usize)> {
+    let (mut depth, mut count, mut is_empty) = (0_usize, 0_usize, true);
+    for (index, token) in tokens.iter().enumerate().skip(at) {
+        let is_arrow = index > 0 && is(tokens.get(index - 1), '-');
+        match token {
+            TokenTree::Punct(mark) if mark.as_char() == '<' => {
+                is_empty &= depth == 0;
+                depth += 1;
+            }
+            TokenTree::Punct(mark) if mark.as_char() == '>' && !is_arrow => {
+                depth = depth.checked_sub(1)?;
+                if depth == 0 {
+                    return Some((count + usize::from(!is_empty), index + 1));
+                }
+            }
+            TokenTree::Punct(mark) if mark.as_char() == ',' && depth == 1 => {
+                count += usize::from(!is_empty);
+                is_empty = true;
+            }
+            TokenTree::Punct(mark) if mark.as_char() == ';' => return None,
+            _ => is_empty &= is(Some(token), '\'') || index > 0 && is(tokens.get(index - 1), '\''),
+        }
+    }
+    None
+}
+
 fn is_block(token: Option<&TokenTree>) -> bool {
     matches!(token, Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace)
 }
@@ -141,25 +227,23 @@ impl Reader {
         self.found.mentions.push(Mention { path, kind, line });
     }
 
-    fn import(&mut self, mut prefix: Vec<String>, tree: &UseTree, seen_by_others: bool) {
+    fn import(&mut self, mut prefix: Vec<String>, tree: &UseTree, reach: Reach) {
         let line = tree.span().start().line;
-        let (kind, glob) =
-            if seen_by_others { (Kind::ReExport, Kind::ReExportedGlob) } else { (Kind::Import, Kind::Glob) };
         match tree {
             UseTree::Path(path) => {
                 prefix.push(name(&path.ident));
-                self.import(prefix, &path.tree, seen_by_others);
+                self.import(prefix, &path.tree, reach);
             }
             UseTree::Group(group) => {
-                group.items.iter().for_each(|tree| self.import(prefix.clone(), tree, seen_by_others));
+                group.items.iter().for_each(|tree| self.import(prefix.clone(), tree, reach));
             }
             UseTree::Glob(_) => {
                 self.found.globs.push(prefix.clone());
-                self.add(prefix, glob, line);
+                self.add(prefix, reach.glob(), line);
             }
-            UseTree::Name(leaf) => self.leaf(prefix, &name(&leaf.ident), None, kind, line),
+            UseTree::Name(leaf) => self.leaf(prefix, &name(&leaf.ident), None, reach.import(), line),
             UseTree::Rename(leaf) => {
-                self.leaf(prefix, &name(&leaf.ident), Some(name(&leaf.rename)), kind, line);
+                self.leaf(prefix, &name(&leaf.ident), Some(name(&leaf.rename)), reach.import(), line);
             }
         }
     }
@@ -184,9 +268,17 @@ impl Reader {
         }
         let mut end = at + 1;
         while is(tokens.get(end), ':') && is(tokens.get(end + 1), ':') {
-            let Some(next) = ident(tokens.get(end + 2)) else { break };
-            path.push(next);
-            end += 3;
+            if let Some(next) = ident(tokens.get(end + 2)) {
+                path.push(next);
+                end += 3;
+                continue;
+            }
+            // Arguments of a type, and more of the path after them.
+            let after = is(tokens.get(end + 2), '<').then(|| generics(tokens, end + 2)).flatten();
+            match after.filter(|(_, after)| is(tokens.get(*after), ':') && ident(tokens.get(after + 2)).is_some()) {
+                Some((_, after)) => end = after,
+                None => break,
+            }
         }
         (path, end)
     }
@@ -197,8 +289,34 @@ impl Reader {
         let is_dollar = |token: &&TokenTree| is(Some(token), '$');
         let tree: TokenStream = tokens[at + 1..at + length].iter().filter(|token| !is_dollar(token)).cloned().collect();
         let import: syn::ItemUse = syn::parse2(quoted_use(tree)).ok()?;
-        self.import(import.leading_colon.map(|_| String::new()).into_iter().collect(), &import.tree, false);
+        let root = import.leading_colon.map(|_| String::new()).into_iter().collect();
+        self.import(root, &import.tree, Reach::of_tokens(&tokens[..at]));
         Some(at + length)
+    }
+
+    /// Reads the names that follow a path in a macro: `::*` or `::{a, b}`. Without them this is no import.
+    fn names_at(&mut self, path: &[String], tokens: &[TokenTree], end: usize) {
+        if !is(tokens.get(end), ':') || !is(tokens.get(end + 1), ':') {
+            return;
+        }
+        let Some(names) = tokens.get(end + 2).filter(|token| is(Some(token), '*') || is_block(Some(token))) else {
+            return;
+        };
+        if let Ok(tree) = syn::parse2::<UseTree>(names.clone().into()) {
+            self.import(path.to_vec(), &tree, Reach::Others);
+        }
+    }
+
+    /// Reads the arguments of a type in a macro.
+    fn generics_at(&mut self, path: &[String], tokens: &[TokenTree], end: usize) {
+        let at = if is(tokens.get(end), ':') && is(tokens.get(end + 1), ':') { end + 2 } else { end };
+        if is(tokens.get(at), '<')
+            && let Some((count, _)) = generics(tokens, at)
+        {
+            let line = tokens[at].span().start().line;
+            let path = path.iter().cloned().chain([format!("<{count}>")]).collect();
+            self.add(path, Kind::Generic, line);
+        }
     }
 
     /// Reads the tokens of a macro or an attribute.
@@ -238,8 +356,19 @@ impl Reader {
         let follows_dot = |at: usize| at.checked_sub(1).is_some_and(|before| is(tokens.get(before), '.'));
         let is_method = follows_dot(at) && !follows_dot(at - 1);
         if is_method {
-            self.add(path, Kind::Method, line);
-        } else if path.len() > 1 || path[0] == "include" && is(tokens.get(end), '!') {
+            let called = [method(&path.concat(), tokens.get(end))];
+            self.add(called.to_vec(), Kind::Method, line);
+            return end;
+        }
+        self.generics_at(&path, tokens, end);
+        self.names_at(&path, tokens, end);
+        if is(tokens.get(end), '.')
+            && let (Some(called), Some(TokenTree::Group(_))) = (ident(tokens.get(end + 1)), tokens.get(end + 2))
+        {
+            let called = path.iter().cloned().chain([called]).collect();
+            self.add(called, Kind::Path, line);
+        }
+        if path[0] != "include" || path.len() > 1 || is(tokens.get(end), '!') {
             self.add(path, Kind::Path, line);
         }
         end
@@ -267,6 +396,12 @@ impl Reader {
     }
 }
 
+/// Returns the name of a method as it is mentioned, by its arguments.
+fn method(name: &str, arguments: Option<&TokenTree>) -> String {
+    let is_empty = matches!(arguments, Some(TokenTree::Group(group)) if group.stream().is_empty());
+    if is_empty { format!("{name}()") } else { name.to_owned() }
+}
+
 fn quoted_use(tree: TokenStream) -> TokenStream {
     let word = |text: &str| TokenTree::Ident(Ident::new(text, proc_macro2::Span::call_site()));
     let end = TokenTree::Punct(proc_macro2::Punct::new(';', proc_macro2::Spacing::Alone));
@@ -291,12 +426,7 @@ impl<'ast> Visit<'ast> for Reader {
             }
             Item::Use(import) => {
                 let root = import.leading_colon.map(|_| String::new()).into_iter().collect();
-                let seen_by_others = match &import.vis {
-                    Visibility::Inherited => false,
-                    Visibility::Restricted(limits) => !limits.path.is_ident("self") && !limits.path.is_ident("super"),
-                    Visibility::Public(_) => true,
-                };
-                self.import(root, &import.tree, seen_by_others);
+                self.import(root, &import.tree, Reach::of(&import.vis));
             }
             Item::ExternCrate(import) => {
                 let path = vec![String::new(), name(&import.ident)];
@@ -369,7 +499,7 @@ impl<'ast> Visit<'ast> for Reader {
         if attribute.path().is_ident("doc") {
             return;
         }
-        if attribute.path().is_ident("path") {
+        if attribute.path().is_ident("path") || attribute.path().is_ident("r#path") {
             let line = attribute.span().start().line;
             self.found.refused.push((line, FILE_OF_ANOTHER_NAME));
         }
@@ -386,7 +516,19 @@ impl<'ast> Visit<'ast> for Reader {
     fn visit_vis_restricted(&mut self, _: &'ast syn::VisRestricted) {}
 
     fn visit_path(&mut self, path: &'ast Path) {
-        self.add(segments(path), Kind::Path, path.span().start().line);
+        let line = path.span().start().line;
+        self.add(segments(path), Kind::Path, line);
+        let root = path.leading_colon.map(|_| String::new());
+        let mut owner: Vec<String> = root.into_iter().collect();
+        for segment in &path.segments {
+            owner.push(name(&segment.ident));
+            if let PathArguments::AngleBracketed(arguments) = &segment.arguments {
+                let count =
+                    arguments.args.iter().filter(|argument| matches!(argument, GenericArgument::Type(_))).count();
+                let generic = owner.iter().cloned().chain([format!("<{count}>")]).collect();
+                self.add(generic, Kind::Generic, line);
+            }
+        }
         visit::visit_path(self, path);
     }
 
@@ -396,7 +538,14 @@ impl<'ast> Visit<'ast> for Reader {
     }
 
     fn visit_expr_method_call(&mut self, call: &'ast ExprMethodCall) {
-        self.add(vec![name(&call.method)], Kind::Method, call.method.span().start().line);
+        let line = call.method.span().start().line;
+        let called = name(&call.method);
+        if let Expr::Path(receiver) = &*call.receiver {
+            let path = segments(&receiver.path).into_iter().chain([called.clone()]).collect();
+            self.add(path, Kind::Path, line);
+        }
+        let called = if call.args.is_empty() { format!("{called}()") } else { called };
+        self.add(vec![called], Kind::Method, line);
         visit::visit_expr_method_call(self, call);
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::{
     mentions::{Kind, Mention, Mentions},
     tables::{CRATES, row},
-    tree::{Place, Tree},
+    tree::{Module, Place, Tree},
 };
 
 /// The target of a path.
@@ -20,29 +20,35 @@ pub(crate) enum Target {
 /// Names that begin a path for one place, to stop at imports that lead to themselves.
 type Seen = BTreeSet<(Place, String)>;
 
-/// Returns what a mention in a place leads to: more than one target if the name is imported more than once, none if it
-/// is a name of the module itself.
-pub(crate) fn targets(tree: &Tree, externs: &BTreeSet<String>, place: &Place, mention: &Mention) -> Vec<Target> {
-    let resolver = Resolver { tree, externs, row: row(place) };
-    match (&*mention.path, mention.kind) {
-        // The name of a crate alone is a path in imports only.
-        ([name], Kind::Path) => {
-            let found = resolver.member(place, name, &mut Seen::new());
-            if found.is_empty() { resolver.of_globs(place, name, &mut Seen::new()) } else { found }
-        }
-        (path, _) => resolver.path(place, path, &mut Seen::new()),
-    }
+/// Returns the targets of a mention in a place: more than one if the name is imported more than once, or if another
+/// row passes an item on; none if it is a name of the module itself.
+pub(crate) fn targets(tree: &Tree, externs: &BTreeSet<String>, place: &Place, mention: &Mention) -> BTreeSet<Target> {
+    let near = Resolver { tree, externs, row: Some(row(place)) };
+    let far = Resolver { tree, externs, row: None };
+    // An item of another crate that a row passes on belongs to this row's interface.
+    let passed_on = far.targets(place, mention).into_iter().filter(|target| matches!(target, Target::Own(_)));
+    near.targets(place, mention).into_iter().chain(passed_on).collect()
 }
 
 struct Resolver<'a> {
-    /// The row of the module with the mention. Only imports in this row are followed: what another row imports and
-    /// shows is its own.
-    row: &'a str,
+    /// The row of the module with the mention, if only imports in this row are followed.
+    row: Option<&'a str>,
     tree: &'a Tree,
     externs: &'a BTreeSet<String>,
 }
 
 impl Resolver<'_> {
+    fn targets(&self, place: &Place, mention: &Mention) -> Vec<Target> {
+        match (&*mention.path, mention.kind) {
+            // A path of one name can be the name of a crate only in an import.
+            ([name], Kind::Path) => {
+                let found = self.member(place, name, &mut Seen::new());
+                if found.is_empty() { self.of_globs(place, name, &mut Seen::new()) } else { found }
+            }
+            (path, _) => self.path(place, path, &mut Seen::new()),
+        }
+    }
+
     fn path(&self, place: &Place, path: &[String], seen: &mut Seen) -> Vec<Target> {
         let Some((first, rest)) = path.split_first() else { return Vec::new() };
         match first.as_str() {
@@ -76,7 +82,8 @@ impl Resolver<'_> {
 
     /// Returns the module of a place, if its imports count.
     fn module(&self, place: &Place) -> Option<&Mentions> {
-        self.tree.modules.get(place).filter(|_| row(place) == self.row).map(|module| &module.mentions)
+        let is_followed = self.row.is_none_or(|own| row(place) == own);
+        self.tree.modules.get(place).filter(|_| is_followed).map(|module| &module.mentions)
     }
 
     /// Returns the targets of a name in a module: a child, or an import of that name.
@@ -113,6 +120,8 @@ impl Resolver<'_> {
                     Target::Own(of) => {
                         let members = self.member(&of, name, seen);
                         found.extend(if members.is_empty() { self.of_globs(&of, name, seen) } else { members });
+                        let defines = |module: &&Module| module.mentions.defined.contains(name);
+                        found.extend(self.tree.modules.get(&of).filter(defines).map(|_| Target::Own(of.child(name))));
                     }
                     Target::Other(mut path) => {
                         path.push(name.to_owned());

@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::{
     TREE,
-    judge::{externs, judge, workspace},
+    judge::{dependencies, externs, judge, workspace},
     tables::{EXCEPTIONS, MODULES},
     tree::Tree,
 };
@@ -27,6 +27,8 @@ const STATUS: &str = "host/engine/src/status/mod.rs";
 const CONFIG: &str = "host/src/config/mod.rs";
 const API: &str = "host/src/api.rs";
 const SCHEMA: &str = "host/config/src/schema.rs";
+const DISPATCH: &str = "host/engine/src/dispatch/mod.rs";
+const GATE: &str = "host/engine/src/dispatch/gate.rs";
 const WRITEBACK: &str = "podium_host::writeback";
 
 /// Lines that have to be refused: file, text, and a part of the message.
@@ -59,6 +61,13 @@ const RED: &[(&str, &str, &str)] = &[
     (STATUS, "pub use podium_pods::model;", "passes the module"),
     (API, "pub use kube;", "passes kube on"),
     (API, "pub use kube::*;", "passes kube on"),
+    (API, "pub(super) use kube;", "passes kube on"),
+    (API, "pub(super) use kube::*;", "passes kube on"),
+    (API, "pub(in crate) use kube;", "passes kube on"),
+    (STATUS, "pub(super) use podium_pods::model;", "passes the module"),
+    (STATUS, "m! { pub use podium_pods::model; }", "passes the module"),
+    (STATUS, "m! { pub(crate) use podium_pods::model; }", "passes the module"),
+    (STATUS, "m! { $vis use podium_pods::model; }", "passes the module"),
     // Files and macros.
     (WATCH, "#[path = \"../writeback/plan.rs\"] mod z;", "#[path]"),
     (WATCH, "#[cfg_attr(unix, path = \"../writeback/plan.rs\")] mod z;", "#[path]"),
@@ -74,6 +83,13 @@ const RED: &[(&str, &str, &str)] = &[
     (LIVE, "macro_rules! z { () => { use $crate::{live::A, writeback::z}; } }", WRITEBACK),
     (LIVE, "z! { mod y { use super::super::writeback::z; } }", "a macro declares"),
     (LIVE, "kube::z!();", "kube::z"),
+    (LIVE, "z! { use std::thread::*; fn y() { spawn(x); } }", "std::thread::spawn: tasks"),
+    (LIVE, "use std::thread::*; fn z() { vec![spawn(y)]; }", "std::thread::spawn: tasks"),
+    (LIVE, "z!(std::thread::*); fn z() { spawn(y); }", "std::thread::spawn: tasks"),
+    (LIVE, "z!(use std::thread::*); fn z() { spawn(y); }", "std::thread::spawn: tasks"),
+    (LIVE, "z!(use std::{thread::{scope as a, spawn as b}});", "std::thread::spawn: tasks"),
+    (LIVE, "z!(podium_engine::{ports, queue::*});", "podium_engine::queue"),
+    (LIVE, "z!(Vec::<Option<u8>>::new(), std::thread::Builder::<u8>::new());", "std::thread::Builder::new: tasks"),
     // Beside code that is compiled only for tests.
     (LIVE, "enum Z { #[cfg(test)] A, B(crate::writeback::Plan) }", WRITEBACK),
     (LIVE, "struct Z { #[cfg(test)] a: u8, b: crate::writeback::Plan }", WRITEBACK),
@@ -92,19 +108,46 @@ const RED: &[(&str, &str, &str)] = &[
     (WATCH, "fn z(a: A) { vec![a.spawn(y)]; }", ".spawn: tasks"),
     (WATCH, "fn z() { std::thread::scope(y); }", "std::thread::scope: tasks"),
     (WATCH, "fn z() { rayon::spawn(y); }", "rayon::spawn: tasks"),
-    // The rest of what only `app` does.
+    // The other calls that only `app` may make.
     (LIVE, "fn z() { std::time::SystemTime::now(); }", "the clock"),
     (LIVE, "use std::time::*; fn z() { SystemTime::now(); }", "the clock"),
     (LIVE, "type T = std::time::SystemTime; fn z() { <T>::now(); }", "the clock"),
     (LIVE, "use std::time::SystemTime as T; const Z: fn() -> T = T::now;", "the clock"),
+    (LIVE, "use std::time::UNIX_EPOCH; fn z() { UNIX_EPOCH.elapsed(); }", "the clock"),
+    (LIVE, "fn z() { std::time::UNIX_EPOCH.elapsed(); }", "the clock"),
+    (LIVE, "fn z() { std::time::SystemTime::UNIX_EPOCH.elapsed(); }", "the clock"),
+    (LIVE, "use std::time::*; fn z() { vec![UNIX_EPOCH.elapsed()]; }", "the clock"),
+    (LIVE, "fn z(at: std::time::SystemTime) { at.elapsed(); }", "the clock"),
+    (LIVE, "fn z(file: A) { file.modified()?.elapsed(); }", "the clock"),
+    (LIVE, "fn z(a: A) { a.map(std::time::SystemTime::elapsed); }", "the clock"),
     (WAKE, "fn z() { std::env::var(\"A\"); }", "the environment"),
     (WAKE, "use std::env as e; fn z() { e::var(\"A\"); }", "the environment"),
     (WAKE, "fn z() { rand::rng(); }", "randomness"),
     (WAKE, "use rand::rngs::SmallRng; fn z() { SmallRng::from_os_rng(); }", "randomness"),
     (WAKE, "use std::hash::RandomState;", "randomness"),
+    (WAKE, "fn z() { rand::random_range(0..9); }", "randomness"),
+    (WAKE, "use rand::{fill, random_bool as b};", "randomness"),
+    (WAKE, "use rand::prelude::*; fn z() { rng(); }", "randomness"),
+    (WAKE, "use rand::rngs::SmallRng; fn z() { SmallRng::try_from_os_rng(); }", "randomness"),
+    (GATE, "fn z() { std::collections::HashMap::new(); }", "randomness"),
+    (GATE, "use std::collections::HashMap as M; fn z() { M::<u8, u8>::with_capacity(9); }", "randomness"),
+    (GATE, "use std::collections as c; struct Z(c::HashMap<u8, Vec<u8>>);", "randomness"),
+    (GATE, "use std::collections as c; fn z() { a.collect::<c::HashSet<_>>(); }", "randomness"),
+    (GATE, "use std::collections::*; fn z() -> Vec<HashSet<u8>> { vec![] }", "randomness"),
+    (GATE, "z! { static Z: Vec<std::collections::HashMap<u8, fn(u8) -> u8>> = a; }", "randomness"),
+    (GATE, "fn z() { imbl::HashMap::new(); }", "randomness"),
+    (GATE, "fn z() { lru::LruCache::unbounded(); }", "randomness"),
     (QUEUE, "use std::process::Command;", "processes"),
     (QUEUE, "fn z() { core::net::A; std::net::TcpStream::connect(y); }", "the network"),
     (QUEUE, "use std::fs;", "files"),
+    (QUEUE, "fn z(path: &std::path::Path) -> bool { path.exists() }", "files"),
+    (QUEUE, "fn z(path: A) { path.metadata()?.is_file(); }", "files"),
+    (QUEUE, "fn z(path: A) { path.join(\"a\").canonicalize(); }", "files"),
+    (QUEUE, "fn z(path: A) { vec![path.read_dir()]; }", "files"),
+    (QUEUE, "use std::path::Path; fn z(paths: A) { paths.map(Path::is_dir); }", "files"),
+    (QUEUE, "fn z() { std::path::Path::new(\"a\").try_exists(); }", "files"),
+    (QUEUE, "use std::path::Path as P; fn z(path: &P) { P::read_link(path); }", "files"),
+    (QUEUE, "use tempfile::File; fn z() { tokio::io::File::open(\"a\"); }", "files"),
     // Crates that are neither light nor in the row.
     (WAKE, "fn z() { kube::Client::try_default(); }", "wake may not use kube::Client::try_default"),
     (QUEUE, "use tokio::{time::Instant, sync::Notify};", "queue may not use tokio::sync::Notify"),
@@ -137,6 +180,11 @@ const GREEN: &[(&str, &str)] = &[
     (LIVE, "fn z(kube: u8) -> u8 { kube + kube }"),
     (LIVE, "mod kube { pub struct A; } fn z() { kube::A; }"),
     (LIVE, "fn z(at: std::time::SystemTime, of: std::net::SocketAddr) {}"),
+    (WATCH, "fn z(began: tokio::time::Instant) { began.elapsed(); }"),
+    (QUEUE, "fn z(a: A) { a.metadata(1); a.exists; metadata(); }"),
+    (GATE, "use std::collections::HashMap as M; struct Z(M<u8, u8, H>); fn z() { M::default(); M::with_hasher(h); }"),
+    (GATE, "fn z() -> bool { if a < 1 && b > 2 { c::<u8>() } else { assert!(a < b, \"{}\", c > d); } }"),
+    (GATE, "pub(super) use crate::status::Histogram;"),
     (LIVE, "fn z() { include_str!(\"a\"); env!(\"A\"); std::env::consts::OS; }"),
     (LIST, "use super::*; use super::super::api::Client;"),
     (LIVE, "fn z() { tracing::info!(target: \"podium_host::writeback\", \"a\"); }"),
@@ -160,6 +208,44 @@ fn a_line_that_the_table_allows_is_not_refused() {
         let breaches = seeded(file, more);
         assert!(breaches.is_empty(), "{file}, {more}: {breaches:#?}");
     }
+}
+
+#[test]
+fn an_item_that_another_row_passes_on_is_of_its_own_row() {
+    for more in [
+        "pub use crate::queue::Queue as Z;",
+        "pub(crate) use crate::queue::{Queue as Z};",
+        "pub type Z = crate::queue::Queue;",
+        "mod z { pub use crate::queue::*; } pub use z::Queue as Z;",
+        "pub mod z { pub use crate::queue::Queue; } pub use z::*; use z::Queue as Z;",
+    ] {
+        let text = |file: &str| fs::read_to_string(workspace().join(file)).unwrap();
+        let tree = TREE.with(DISPATCH, &format!("{}\n{more}\n", text(DISPATCH)));
+        for (file, row) in [("host/engine/src/journal/mod.rs", "journal"), (STATUS, "status")] {
+            let tree = tree.with(file, &format!("{}\nuse crate::dispatch::Z;\n", text(file)));
+            let breaches = judge(&tree, &externs(), Some(file)).breaches;
+            let expected = format!("{row} may not use podium_engine::queue::Queue");
+            assert!(breaches.iter().any(|breach| breach.contains(&expected)), "{file}, {more}: {breaches:#?}");
+        }
+    }
+}
+
+#[test]
+fn a_dependency_is_known_in_each_form_of_a_manifest() {
+    for manifest in [
+        "[dependencies]\ntokio-util = \"1\"\n",
+        "[dependencies] # a\n  tokio-util.workspace = true\n",
+        "[dependencies]\n\"tokio-util\" = { version = \"1\" }\n",
+        "[dependencies.tokio-util]\nversion = \"1\"\nfeatures = []\n",
+        "[target.'cfg(unix)'.dependencies]\ntokio-util = \"1\"\n",
+        "[target.'cfg(unix)'.dependencies.tokio-util]\nversion = \"1\"\n",
+        "[ dependencies.\"tokio-util\" ]\nversion = \"1\"\n",
+        "dependencies.tokio-util = \"1\"\n[features]\na = []\n",
+    ] {
+        assert_eq!(dependencies(manifest), ["tokio_util"], "{manifest}");
+    }
+    let others = "[dev-dependencies]\na = \"1\"\n[build-dependencies.b]\nversion = \"1\"\n[features]\nc = []\n";
+    assert!(dependencies(others).is_empty());
 }
 
 #[test]

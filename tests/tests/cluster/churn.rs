@@ -1,9 +1,17 @@
 //! The cache compared with the API server while hundreds of Pods are created and deleted: at every time it equals an
 //! exact list at its own revision.
 //!
+//! A task adds to each Pod what a network plugin adds in a dual-stack cluster, an IPv6 address and an annotation with
+//! addresses of the Pod's own, and changes another annotation for ever.
+//!
 //! Runs for a bounded time; `PODIUM_CHURN_SECONDS` sets it.
 
-use std::{collections::BTreeSet, io::Write, time::Duration};
+use std::{
+    collections::BTreeSet,
+    io::Write,
+    net::{Ipv4Addr, Ipv6Addr},
+    time::Duration,
+};
 
 use anyhow::{Context, Result, bail, ensure};
 use http::Request;
@@ -25,6 +33,10 @@ const REPLICAS: usize = 20;
 const DEFAULT_SECONDS: u64 = 25;
 /// Sufficient on a busy machine.
 const WITHIN: Duration = Duration::from_secs(180);
+/// The annotation in which a network plugin reports a Pod's interfaces.
+const INTERFACES: &str = "k8s.v1.cni.cncf.io/network-status";
+/// An annotation with a new value at each visit.
+const VISITED: &str = "suite.podium.dev/visited";
 /// The pause between two comparisons, without which the API server would only serve lists.
 const PACE: Duration = Duration::from_millis(100);
 
@@ -49,10 +61,15 @@ async fn the_cache_equals_an_exact_list_during_scaling_rollouts_and_a_node_loss(
     let compared = tokio::select! {
         compared = compare(&app, &client, Duration::from_secs(seconds)) => compared?,
         churned = churn(&client) => bail!("the Deployments stopped changing: {churned:?}"),
+        stopped = connect(&client) => bail!("Pods get no addresses any more: {stopped:?}"),
     };
     ensure!(compared.revisions.len() > 10, "the cluster hardly changed: {:?}", compared.revisions);
-    let Compared { checks, pods, revisions } = compared;
-    print_line(&format!("{checks} comparisons at {} revisions, {pods} Pods, no difference", revisions.len()));
+    ensure!(compared.dual > 0, "no Pod had two addresses");
+    let Compared { checks, pods, dual, revisions } = compared;
+    let revisions = revisions.len();
+    print_line(&format!(
+        "{checks} comparisons at {revisions} revisions, {pods} Pods, {dual} of them dual-stack, no difference"
+    ));
     app.shutdown().await;
     Ok(())
 }
@@ -67,6 +84,8 @@ struct Compared {
     checks: u32,
     /// The number of compared Pods over all lists.
     pods: usize,
+    /// Those among them that have two addresses.
+    dual: usize,
     revisions: BTreeSet<u64>,
 }
 
@@ -83,6 +102,7 @@ async fn compare(app: &App, client: &Client, long: Duration) -> Result<Compared>
         ensure!(differences.is_empty(), "at revision {revision}: {differences:#?}");
         compared.checks += 1;
         compared.pods += listed.len();
+        compared.dual += listed.iter().filter(|pod| addresses(pod).is_some_and(|all| all.len() == 2)).count();
         compared.revisions.insert(revision.0);
         sleep(PACE).await;
     }
@@ -123,6 +143,51 @@ async fn churn(client: &Client) -> Result<()> {
         .await?;
     }
     Ok(())
+}
+
+fn addresses(pod: &Value) -> Option<&Vec<Value>> {
+    pod["status"]["podIPs"].as_array()
+}
+
+/// Visits all running Pods again and again, as the network plugin of a dual-stack cluster does.
+async fn connect(client: &Client) -> Result<()> {
+    for visit in 0.. {
+        let path = format!("/api/v1/namespaces/{SHOP}/pods?labelSelector=app%3Dchurn");
+        let list: Value = client.request(Request::get(path).body(Vec::new())?).await?;
+        for (index, pod) in list["items"].as_array().context("a list without items")?.iter().enumerate() {
+            let Some(name) = pod["metadata"]["name"].as_str() else { continue };
+            let Some(v4) = pod["status"]["podIP"].as_str() else { continue };
+            let connected = addresses(pod).is_some_and(|all| all.len() == 2);
+            // Of the connected Pods one in eight at each visit, so that most patches connect new ones.
+            if connected && index % 8 != visit % 8 {
+                continue;
+            }
+            connect_one(client, name, v4, visit).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn connect_one(client: &Client, name: &str, v4: &str, visit: usize) -> Result<()> {
+    let [a, b, c, d] = v4.parse::<Ipv4Addr>().with_context(|| format!("the IPv4 address {v4}"))?.octets();
+    let [high, low] = [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])];
+    let v6 = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, high, low).to_string();
+    let interfaces = json!([{
+        "name": "mesh", "interface": "eth0", "ips": [v4, v6],
+        "mac": format!("0a:58:{a:02x}:{b:02x}:{c:02x}:{d:02x}"), "default": true, "dns": {},
+    }]);
+    let interfaces = serde_json::to_string_pretty(&interfaces)?;
+    let body = json!({
+        "metadata": { "annotations": { INTERFACES: interfaces, VISITED: format!("visit {visit} of {name}") } },
+        "status": { "podIPs": [{ "ip": v4 }, { "ip": v6 }] },
+    });
+    let path = format!("/api/v1/namespaces/{SHOP}/pods/{name}/status");
+    let patch = Request::patch(path).header("Content-Type", "application/merge-patch+json");
+    match client.request::<Value>(patch.body(body.to_string().into_bytes())?).await {
+        // The Pod may be gone.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        patched => patched.map(|_| ()).with_context(|| format!("{name}: {body}")),
+    }
 }
 
 async fn at_least(client: &Client, count: usize) -> Result<()> {

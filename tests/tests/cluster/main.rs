@@ -2,6 +2,7 @@
 
 mod churn;
 mod compaction;
+mod deputies;
 mod five_plugins;
 mod idle;
 mod impersonation;

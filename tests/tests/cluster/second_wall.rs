@@ -109,7 +109,7 @@ async fn the_rbac_that_inspect_prints_is_enough_and_a_namespace_admin_may_apply_
     let host = "system:serviceaccount:podium-system:podium";
     let refused = kubectl.patch(host, "a", None, &json!({"metadata": {"labels": {"x": "y"}}}))?;
     ensure!(stderr(&refused).contains("cannot patch resource"), "the host may write as itself: {refused:?}");
-    let arguments = Vec::new();
+    let arguments = vec!["--require-service-account".to_owned()];
     let _host = Host::spawn(&HostOptions { kubeconfig, plugins: vec![directory.path().to_owned()], arguments }).await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), "walled");
     until("the plugin's label", SOON, async || {
@@ -126,7 +126,7 @@ async fn pods_status_is_no_way_around_the_right_to_patch_pods_and_network_plugin
     namespace(&client, "walled").await?;
     account(&client, "walled", "plugin").await?;
     account(&client, "kube-system", "calico-cni-plugin").await?;
-    // As Calico's ClusterRole has it, and what kubectl reads before it patches a subresource.
+    // The rights of Calico's ClusterRole, and those that kubectl needs to read the Pod before it patches a subresource.
     let rules = json!([
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
         {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["get", "patch"]},

@@ -168,7 +168,7 @@ impl PodView for Stale {
         (&*self.0.key.uid == uid).then(|| Arc::clone(&self.0))
     }
 
-    fn search(&self, _: &PodQuery, _: usize, _: usize, _: Option<&Cursor>) -> Slice {
+    fn search(&self, _: &PodQuery, _: usize, _: u64, _: Option<&Cursor>) -> Slice {
         Slice::default()
     }
     fn known_count(&self, _: &PodQuery) -> Option<u64> {

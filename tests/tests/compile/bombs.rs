@@ -6,13 +6,28 @@ use podium_host::runtime::{LoadProblem, Program};
 use podium_pods::model::LimitClass;
 use podium_tests::{bombs, guests, plugins, process::podium_binary, sandbox};
 
-use super::{engine, program};
+use super::{Place, engine, program};
 
 #[test]
 fn a_component_within_the_bounds_on_structure_that_takes_too_long_is_refused_for_its_processor_time() {
     let wasm = bombs::slowed(&guests::component("good").unwrap(), 1_000);
     let error = engine(program(), None).compile(&sandbox::spec("good"), &wasm).unwrap_err();
     assert!(matches!(*error.problem, LoadProblem::TooSlow { .. }), "{error}");
+}
+
+#[test]
+fn a_refused_component_is_not_compiled_again_at_each_attempt() {
+    // Within the bounds on structure, and refused by the compiler.
+    let (place, good) = (Place::new(), guests::component("good").unwrap());
+    let engine = engine(place.failing_program(), None);
+    let refused = |wasm: &[u8]| engine.compile(&sandbox::spec("good"), wasm).unwrap_err();
+    assert!(matches!(*refused(&good).problem, LoadProblem::Compile(_)));
+    for _ in 0..3 {
+        assert!(matches!(*refused(&good).problem, LoadProblem::RefusedBefore { .. }));
+    }
+    assert_eq!(place.compilations(), 1);
+    refused(&bombs::marked(&good, "other"));
+    assert_eq!(place.compilations(), 1, "another component");
 }
 
 #[test]
@@ -51,4 +66,31 @@ fn the_compiler_does_not_run_for_whoever_is_not_its_parent() {
     assert_eq!(output.stdout, b"");
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(message.contains("process 1 is not the parent"), "{message}");
+}
+
+/// A host may have inherited descriptors that stay open when it starts another program.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_compiler_has_no_descriptor_of_the_host_when_it_reads() {
+    use std::{
+        collections::BTreeSet,
+        io::{Read, Write},
+        process::Stdio,
+    };
+
+    let inherited = rustix::io::dup(std::io::stderr()).unwrap();
+    let mut command = std::process::Command::new(&program().path);
+    command.args(["compile", "--class", "native", "--parent", &std::process::id().to_string()]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(inherited);
+    // More than the pipe holds: all of it is written when the compiler reads.
+    child.stdin.as_mut().unwrap().write_all(&[0; 1 << 20]).unwrap();
+    let open = fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap();
+    let open: BTreeSet<String> = open.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert_eq!(open, ["0", "1", "2"].map(str::to_owned).into());
+    drop(child.stdin.take());
+    let mut message = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut message).unwrap();
+    assert_eq!((child.wait().unwrap().code(), message.is_empty()), (Some(3), false));
 }

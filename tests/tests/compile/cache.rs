@@ -55,6 +55,20 @@ async fn a_restart_compiles_nothing_and_its_plugins_run() {
 }
 
 #[test]
+fn code_is_cached_for_its_class() {
+    let (place, wasm) = (Place::new(), guests::component("good").unwrap());
+    let mut interpreter = sandbox::spec("good");
+    interpreter.limits.class = LimitClass::Interpreter;
+    for expected in [1, 0] {
+        place.engine().compile(&interpreter, &wasm).unwrap();
+        assert_eq!(place.compilations(), expected);
+        place.engine().compile(&sandbox::spec("good"), &wasm).unwrap();
+        assert_eq!(place.compilations(), expected, "within the limits of its own class");
+    }
+    assert_eq!(place.files().len(), 2);
+}
+
+#[test]
 fn a_file_that_was_changed_anywhere_is_compiled_again_and_the_plugin_loads() {
     let (place, wasm) = (Place::new(), guests::component("good").unwrap());
     let load = || place.engine().compile(&sandbox::spec("good"), &wasm).map(drop).unwrap();
@@ -62,13 +76,14 @@ fn a_file_that_was_changed_anywhere_is_compiled_again_and_the_plugin_loads() {
     assert_eq!(place.compilations(), 1);
     let file = place.files().pop().unwrap();
     let length = fs::metadata(&file).unwrap().len();
-    let (header, mac) = (84, 32);
+    let (header, mac) = (92, 32);
     for (part, at) in [
         ("magic", 0),
         ("version", 8),
         ("component", 12),
         ("engine", 44),
         ("length", 76),
+        ("tenant", 84),
         ("start of the code", header),
         ("middle of the code", length / 2),
         ("end of the code", length - mac - 1),
@@ -102,8 +117,8 @@ fn what_is_authentic_and_no_code_of_this_engine_is_compiled_again() {
     let (place, wasm) = (Place::new(), guests::component("good").unwrap());
     place.engine().compile(&sandbox::spec("good"), &wasm).unwrap();
     let file = place.files().pop().unwrap();
-    // As another version of the host leaves it: authentic, with another engine's digest. Nobody but a host can write
-    // it, so it is made by changing what this one looks for: another component's file under this one's name.
+    // A file as another version of the host writes it: authentic, with another engine's digest. Only a host can write
+    // such a file, so the test changes the host's expectation: it stores another component's file under this name.
     let other = bombs::marked(&wasm, "other");
     place.engine().compile(&sandbox::spec("good"), &other).unwrap();
     let moved = place.files().into_iter().find(|path| *path != file).unwrap();

@@ -53,6 +53,12 @@ impl Place {
         Program { path: "/bin/sh".into(), name: "sh".into(), arguments: ["-c", &script, "sh"].map(Into::into).into() }
     }
 
+    /// A compiler that refuses everything.
+    fn failing_program(&self) -> Program {
+        let script = format!("echo x >>'{}'; cat >/dev/null; echo no >&2; exit 3", self.started().display());
+        Program { path: "/bin/sh".into(), name: "sh".into(), arguments: ["-c", &script, "sh"].map(Into::into).into() }
+    }
+
     fn cache(&self) -> Cache {
         let random = |key: &mut [u8]| {
             key.fill(42);

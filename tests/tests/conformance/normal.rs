@@ -176,7 +176,7 @@ fn without_detail(entry: &mut Value) {
 }
 
 fn is_uid(text: &str) -> bool {
-    // Uids that the scenarios invent begin so and are kept.
+    // The scenarios' own uids have this prefix and are not replaced.
     !text.starts_with("00000000-")
         && text.bytes().enumerate().all(|(index, byte)| match index {
             8 | 13 | 18 | 23 => byte == b'-',

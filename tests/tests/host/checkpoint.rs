@@ -37,7 +37,7 @@ async fn change(scene: &Scene) -> [String; 2] {
     ["cart-3", "cart-new"].map(|name| embedded::create_pod(&scene.cluster, name, "cart").unwrap())
 }
 
-async fn is_right(scene: &Scene, app: &App, gone: &[String], fresh: &[String; 2]) {
+async fn assert_plugins_know_the_changes(scene: &Scene, app: &App, gone: &[String], fresh: &[String; 2]) {
     embedded::at_rest(&scene.cluster, app).await.unwrap();
     assert_eq!(scene.noted().await, set(gone));
     for (name, uid) in ["cart-3", "cart-new"].iter().zip(fresh) {
@@ -52,7 +52,7 @@ async fn a_restart_requests_changes_instead_of_all_pods() {
     app.shutdown().await;
     let fresh = change(&scene).await;
     let app = scene.host(vec![scene.registrar("one", "")]).await;
-    is_right(&scene, &app, &uids[..4], &fresh).await;
+    assert_plugins_know_the_changes(&scene, &app, &uids[..4], &fresh).await;
     tokio::time::sleep(MINUTE).await;
     assert_eq!(lists(&scene.cluster), 0);
     app.shutdown().await;
@@ -69,7 +69,7 @@ async fn a_host_that_is_killed_goes_on_from_its_last_checkpoint() {
     let fresh = change(&scene).await;
     scene.cluster.requests().clear();
     let app = scene.host(vec![scene.registrar("one", "")]).await;
-    is_right(&scene, &app, &[&uids[..4], &uids[9..]].concat(), &fresh).await;
+    assert_plugins_know_the_changes(&scene, &app, &[&uids[..4], &uids[9..]].concat(), &fresh).await;
     assert_eq!(lists(&scene.cluster), 0);
     app.shutdown().await;
 }
@@ -81,7 +81,7 @@ async fn lost_history_during_downtime_costs_one_list() {
     let fresh = change(&scene).await;
     scene.cluster.faults().compact();
     let app = scene.host(vec![scene.registrar("one", "")]).await;
-    is_right(&scene, &app, &uids[..4], &fresh).await;
+    assert_plugins_know_the_changes(&scene, &app, &uids[..4], &fresh).await;
     assert_eq!(lists(&scene.cluster), 1);
     app.shutdown().await;
 }
@@ -111,7 +111,7 @@ async fn starts_without_a_checkpoint_list_all_pods() {
     let fresh = change(&scene).await;
     scene.warm = false;
     let app = scene.host(vec![scene.registrar("one", "")]).await;
-    is_right(&scene, &app, &uids[..4], &fresh).await;
+    assert_plugins_know_the_changes(&scene, &app, &uids[..4], &fresh).await;
     assert_eq!(lists(&scene.cluster), 1);
     app.shutdown().await;
 }

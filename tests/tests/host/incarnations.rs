@@ -45,6 +45,6 @@ async fn a_write_to_a_pod_that_was_recreated_meanwhile_does_not_land_on_the_new_
     assert_eq!(patches.iter().map(|patch| patch.code).collect::<Vec<_>>(), [422, 200]);
     let status = app.status().plugin(&id);
     assert_eq!(status.writes().get(WriteResult::Gone.name()), Some(&1));
-    assert_eq!(status.retries(), 0, "a write to what is gone has settled");
+    assert_eq!(status.retries(), 0, "a write to a deleted Pod has settled");
     app.shutdown().await;
 }

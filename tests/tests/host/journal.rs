@@ -107,7 +107,7 @@ async fn pods_deleted_while_the_host_is_down_are_delivered_to_the_plugin_that_ra
     app.shutdown().await;
 
     let (app, wire) = scene.host_and_wire(vec![scene.registrar("one", "")]).await;
-    assert_eq!((runs(&app, "one"), wire.writes().len()), (1, 0), "the register alone is left");
+    assert_eq!((runs(&app, "one"), wire.writes().len()), (1, 0), "only the register is left");
     app.shutdown().await;
 }
 

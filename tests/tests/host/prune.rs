@@ -43,7 +43,7 @@ async fn a_pruned_annotation_is_seen_by_no_plugin_and_neither_lost_nor_written_r
     embedded::at_rest(&cluster, &app).await.unwrap();
 
     let there = embedded::annotations(&cluster, "cart-0").await.unwrap();
-    assert_eq!((&*there[KEPT], &*there[PRUNED]), ("1", "theirs"), "a write beside it left it alone");
+    assert_eq!((&*there[KEPT], &*there[PRUNED]), ("1", "theirs"), "a write of another annotation did not change it");
     let held = app.reader().snapshot().get("default", "cart-0").unwrap();
     assert_eq!(held.annotations().unwrap().keys().collect::<Vec<_>>(), [KEPT]);
     let full = held.section_bytes(Section::Full);

@@ -101,7 +101,7 @@ async fn a_configuration_that_grants_less_than_the_imports_stops_the_running_ver
     assert!(reason.contains("needs grants.write.labels"), "{reason}");
     embedded::create_pod(&cluster, "cart-0", "cart").unwrap();
     embedded::at_rest(&cluster, &app).await.unwrap();
-    assert!(wire.writes().is_empty(), "what was granted before is not any more");
+    assert!(wire.writes().is_empty(), "an earlier grant does not hold any more");
 
     app.load(labelling("v2")).await.unwrap();
     embedded::at_rest(&cluster, &app).await.unwrap();

@@ -1,7 +1,7 @@
 //! The paragraphs of a file that people read as text.
 //!
-//! Read are Markdown outside of code blocks, doc comments and messages of Rust code, and the comments of other files.
-//! Names, other strings, and comments inside Rust functions are not read.
+//! These are Markdown outside of code blocks, comments and messages of Rust code, and the comments of other files.
+//! Names and other strings are not read.
 
 use std::{mem, path::Path};
 
@@ -33,7 +33,8 @@ pub(crate) fn read(path: &Path, text: &str) -> (Vec<Paragraph>, Vec<usize>) {
     };
     let (docs, others) = if is_rust(path) {
         let texts = rust::read(text).unwrap_or_default();
-        (texts.docs, texts.messages.into_iter().map(|(line, text)| vec![(line, without_values(&text))]).collect())
+        let messages = texts.messages.into_iter().map(|(line, text)| vec![(line, without_values(&text))]);
+        (texts.docs, messages.chain(texts.comments).collect())
     } else if name.ends_with(".md") {
         (Vec::new(), all(&|line| Some(line.to_owned())))
     } else if name.ends_with(".wit") {

@@ -4,35 +4,36 @@ use std::path::Path;
 
 use crate::texts::{self, Kind, Paragraph};
 
-/// Words and phrases, in lower case, and what to write instead. They are refused everywhere in a text, also where a
-/// line ends inside them.
-pub(crate) const REPLACED: &[(&str, &str)] = &[
-    ("gives", "returns"),
-    ("tells", "reports"),
-    ("told", "reported, notified"),
-    ("hears", "receives"),
-    ("anew", "again"),
-    ("but for", "except"),
-    ("what is", "a term of the glossary as the subject"),
-    ("who waits", "a term of the glossary as the subject"),
-    ("nobody", "no caller, no reader, ..."),
-    ("none where", "`None` if"),
-    ("stands in", "is in"),
-    ("alone", "only"),
-    ("became of", "the result, the state"),
-    ("cut away", "removed, pruned"),
-    ("room", "module; space, except in the phrases of SPACE"),
-    ("rooms", "modules"),
-    ("door", "module, entry point"),
-    ("doors", "modules, entry points"),
+/// Words and phrases in all their forms, in lower case, and their replacements. They are refused everywhere in a text,
+/// also where a line ends inside them.
+pub(crate) const REPLACED: &[(&[&str], &str)] = &[
+    (&["give", "gives", "gave", "given", "giving"], "return, have, ..."),
+    (&["tell", "tells", "told", "telling"], "report, notify"),
+    (&["hear", "hears", "heard", "hearing"], "receive"),
+    (&["anew"], "again"),
+    (&["but for"], "except"),
+    (&["what is", "what are", "what was", "what were", "what has", "what have"], SUBJECT),
+    (&["who waits", "who wait", "who waited", "who is", "who has"], SUBJECT),
+    (&["nobody"], "no caller, no reader, ..."),
+    (&["none where", "none when"], "`None` if"),
+    (&["stands in", "stand in", "stood in", "standing in"], "is in"),
+    (&["alone"], "only"),
+    (&["became of", "becomes of", "become of"], "the result, the state"),
+    (&["cut away", "cuts away", "cutting away"], "removed, pruned"),
+    (&["room", "rooms"], "module; space, except in the phrases of ALLOWED"),
+    (&["door", "doors"], "module, entry point"),
 ];
-/// Phrases in which `room` is space.
-const SPACE: &[&str] = &["room for", "no room", "makes room", "make room"];
+const SUBJECT: &str = "a term of the glossary as the subject";
+/// Phrases with words of [`REPLACED`] in which they have another meaning.
+const ALLOWED: &[&str] =
+    &["room for", "no room", "makes room", "make room", "give up", "gives up", "gave up", "given up", "giving up"];
 /// Words that must not be the subject of a sentence. Questions and headings may begin with them.
 pub(crate) const SUBJECTS: &[&str] = &["What", "Who"];
 /// Words that must not begin a doc comment: verbs that say nothing, and fragments without a subject.
-pub(crate) const BEGINNINGS: &[&str] =
-    &["What", "Who", "Takes", "Goes", "Says", "Lets", "Puts", "Asks", "Holds", "Looks", "Gives", "Tells", "Of"];
+pub(crate) const BEGINNINGS: &[&str] = &[
+    "What", "Who", "Take", "Takes", "Go", "Goes", "Say", "Says", "Let", "Lets", "Put", "Puts", "Ask", "Asks", "Hold",
+    "Holds", "Look", "Looks", "Give", "Gives", "Tell", "Tells", "Of",
+];
 
 /// The places in one file where the rules replace something: line and word.
 pub(crate) fn places(path: &Path, text: &str) -> Vec<(usize, String)> {
@@ -58,7 +59,7 @@ fn joined(paragraph: &Paragraph) -> String {
 fn of_paragraph(paragraph: &Paragraph) -> Vec<(usize, String)> {
     let text = joined(paragraph);
     let mut lower = text.to_ascii_lowercase();
-    for phrase in SPACE {
+    for phrase in ALLOWED {
         lower = lower.replace(phrase, &"_".repeat(phrase.len()));
     }
     let line = |offset: usize| {
@@ -70,7 +71,7 @@ fn of_paragraph(paragraph: &Paragraph) -> Vec<(usize, String)> {
         of.map_or(0, |(number, _)| *number)
     };
     let mut found = Vec::new();
-    for (words, _) in REPLACED {
+    for words in REPLACED.iter().flat_map(|(forms, _)| *forms) {
         let at = lower.match_indices(words).map(|(at, _)| at);
         let whole =
             at.filter(|at| !lower[..*at].ends_with(is_of_word) && !lower[at + words.len()..].starts_with(is_of_word));

@@ -49,7 +49,7 @@ fn limited() -> PluginSpec {
     spec
 }
 
-/// Runs the module on this thread alone, and checks the cost.
+/// Runs the module on this thread, without other runs, and checks the cost.
 fn run_module(
     name: &str,
     spec: &PluginSpec,
@@ -219,7 +219,7 @@ fn what_calls_copy_is_cut_also_when_they_are_refused() {
     }
 }
 
-/// Pods whose label has many values almost in common with what the plugin compares it with.
+/// Returns Pods whose label almost equals each of the values that the plugin compares it with.
 fn many_pods() -> Arc<Snapshot> {
     let (mut writer, reader) = cache::new(7);
     let value = format!("{}w", "v".repeat(59));
@@ -317,22 +317,57 @@ async fn a_simulation_reads_no_clock_and_ends_the_same_run_at_the_same_instructi
     }
     assert_eq!(meter.readings.load(Ordering::Relaxed), 0);
     assert_eq!(ends[0], ends[1]);
-    assert_eq!((ends[0].fuel, ends[0].cpu), (100_000_000, Duration::from_millis(20)), "prices alone");
+    assert_eq!((ends[0].fuel, ends[0].cpu), (100_000_000, Duration::from_millis(20)), "only prices count");
     // 6,000 allocations of 300 and 4,001 bytes of 2 a call.
     assert!((50..=60).contains(&ends[0].host_calls), "{:?}", ends[0]);
 }
 
 #[tokio::test]
-async fn a_commit_is_a_part_of_the_cost_and_not_of_the_limit() {
+async fn what_a_commit_computes_is_limited_and_what_it_waits_for_is_not() {
     let mut probe = probe(&["label guests.example/a 1", "commit", "label guests.example/b 2"]);
     probe.limits.cpu = LIMIT;
     let engine = engine();
     let plugin = load(&engine, &probe).unwrap();
     let mut world = FakeWorld::default();
-    world.commit_computes = LIMIT * 2;
+    world.commit_takes = LIMIT * 2;
     let (report, notes) = run_in(&plugin, request(), world).await;
     assert_eq!((report.result, notes.committed), (Ok(Outcome::Settled), vec![0]));
+    let mut world = FakeWorld::default();
+    world.commit_computes = LIMIT * 2;
+    let (report, notes) = run_in(&plugin, request(), world).await;
+    assert_eq!(notes.committed, [0], "sent writes stay sent");
     assert!(report.usage.cpu >= LIMIT * 2, "{:?}", report.usage.cpu);
+    failed(report, FailureKind::Cpu);
+}
+
+/// The comparison of writes with such a Pod takes milliseconds each time.
+#[tokio::test]
+async fn a_run_pays_for_the_pods_that_its_writes_are_compared_with_before_anything_is_sent() {
+    let options = EngineOptions { concurrent_runs: 1, tick: None, ..EngineOptions::default() };
+    let engine = Engine::new(options).unwrap();
+    let key = request().key;
+    let with_labels = |count: usize| {
+        let mut pod = testing::pod(&key.name, &key.uid, 7, "x");
+        pod.header.namespace = key.namespace.to_string();
+        pod.labels.extend((0..count).map(|label| (format!("l{label}"), String::new())));
+        FakeWorld::with_pods(vec![testing::cached(&pod)])
+    };
+    let script = ["label guests.example/a 1", "commit"].repeat(20);
+    let plugin = load(&engine, &probe(&script)).unwrap();
+    let (report, notes) = run_in(&plugin, request(), with_labels(10)).await;
+    assert_eq!((report.result, notes.committed.len()), (Ok(Outcome::Settled), 20));
+    // 1.2 us a label, of 20 ms.
+    for (labels, commits) in [(100_000, 0), (30_000, 2)] {
+        let (report, notes) = run_in(&plugin, request(), with_labels(labels)).await;
+        assert_eq!(notes.committed.len(), commits, "{labels} labels");
+        failed(report, FailureKind::Cpu);
+    }
+    // Writes that are sent after the run are paid too.
+    let plugin = load(&engine, &probe(&["label guests.example/a 1"])).unwrap();
+    let [few, many] = [10, 30_000].map(|labels| run_in(&plugin, request(), with_labels(labels)));
+    let (few, many) = (few.await.0.usage.fuel, many.await.0.usage.fuel);
+    assert!(many - few >= 30_000_000, "{few} and {many}");
+    failed(run_in(&plugin, request(), with_labels(100_000)).await.0, FailureKind::Cpu);
 }
 
 #[tokio::test(start_paused = true)]
@@ -366,6 +401,7 @@ async fn a_long_search_lets_other_tasks_run_and_is_paid_by_the_pod() {
         () = others => unreachable!("it never ends"),
     };
     assert_eq!(report.result, Ok(Outcome::Settled));
-    assert_eq!(turns, 2, "5,000 Pods in slices of 1,980");
-    assert!((5_000 * 2_525..5_000 * 2_600).contains(&report.usage.fuel), "{}", report.usage.fuel);
+    assert_eq!(turns, 3, "5,000 Pods in slices of 1,409");
+    // A Pod 2,500, its labels 500, one label 500, and the look for it 50.
+    assert!((5_000 * 3_550..5_000 * 3_600).contains(&report.usage.fuel), "{}", report.usage.fuel);
 }

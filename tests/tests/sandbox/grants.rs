@@ -219,13 +219,13 @@ fn imports_are_listed_without_compiling() {
     );
 }
 
-/// A component of the world `plugin` that imports an instance `x:y/z` with one export `a`, whose type is given.
-fn importing(types: &[u8], export: &[u8]) -> Vec<u8> {
+/// Returns a component of the world `plugin` that imports an instance with one export `a` of the type `export`.
+fn importing(name: &str, types: &[u8], export: &[u8]) -> Vec<u8> {
     let sized = |bytes: &[u8]| [&[u8::try_from(bytes.len()).unwrap()], bytes].concat();
     let named = |name: &str| [&[0][..], &sized(name.as_bytes())].concat();
     let declarations = 1 + u8::from(!types.is_empty());
     let instance_type = [&[1, 0x42, declarations], types, &[4], &*named("a"), export].concat();
-    let import = [&[1], &*named("x:y/z"), &[5, 0]].concat();
+    let import = [&[1], &*named(name), &[5, 0]].concat();
     // An instance without exports, exported as the reconciler.
     let reconciler = [&[1], &*named("podium:reconcile/reconciler@0.1.0"), &[5, 1, 0]].concat();
     let sections = [(7, instance_type), (10, import), (5, vec![1, 1, 0]), (11, reconciler)];
@@ -237,13 +237,27 @@ fn importing(types: &[u8], export: &[u8]) -> Vec<u8> {
 fn an_import_without_functions_is_refused_by_name_before_anything_is_compiled_unless_it_is_of_plain_types() {
     let check = |wasm: &[u8]| podium_host::runtime::check(&spec("good"), wasm);
     // Types are declared before they are exported: an empty instance, the own resource, a type equal to u8.
-    let nested = importing(&[1, 0x42, 0], &[5, 0]);
-    let resource = importing(&[], &[3, 1]);
-    let plain = importing(&[1, 0x7d], &[3, 0, 0]);
+    let nested = importing("x:y/z", &[1, 0x42, 0], &[5, 0]);
+    let resource = importing("x:y/z", &[], &[3, 1]);
+    let plain = importing("x:y/z", &[1, 0x7d], &[3, 0, 0]);
     for wasm in [nested, resource] {
         let error = check(&wasm).unwrap_err().to_string();
-        assert!(error.starts_with("good.wasm: imports x:y/z") && error.contains("which no world"), "{error}");
+        assert!(
+            error.starts_with("good.wasm: imports x:y/z") && error.contains("which the world plugin of podium"),
+            "{error}"
+        );
     }
     let imports = check(&plain).unwrap();
     assert_eq!(imports.iter().map(|import| &*import.interface).collect::<Vec<_>>(), ["x:y/z"]);
+}
+
+#[test]
+fn a_component_of_one_world_may_not_import_the_reads_of_the_other() {
+    let function_type = [1, 0x40, 0, 1, 0];
+    let wasm = importing("podium:reconcile/pods-json@0.1.0", &function_type, &[1, 0]);
+    let error = podium_host::runtime::check(&probe(&[]), &wasm).unwrap_err().to_string();
+    let expected =
+        "probe.wasm: imports podium:reconcile/pods-json@0.1.0, which the world plugin of podium:reconcile@0.1.0";
+    assert!(error.starts_with(expected), "{error}");
+    assert!(error.contains("podium:reconcile/pods@0.1.0, "), "{error}");
 }

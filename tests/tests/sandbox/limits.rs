@@ -5,7 +5,7 @@ use std::time::Duration;
 use podium_engine::ports::{FailureKind, LogLevel, Outcome, Reconcile, RunReport, Staged};
 use podium_host::runtime::{Engine, EngineOptions};
 use podium_pods::model::LimitClass;
-use podium_tests::sandbox::*;
+use podium_tests::{modules::Module, sandbox::*};
 
 #[tokio::test]
 async fn a_guest_that_spins_is_cut_by_fuel_always_at_the_same_instruction() {
@@ -76,6 +76,50 @@ async fn a_guest_that_takes_memory_is_cut_at_its_limit_and_one_with_enough_is_no
 }
 
 #[tokio::test]
+async fn tables_may_grow_up_to_the_limit_of_the_class_and_no_further() {
+    let engine = engine();
+    let grow = |elements: u32| {
+        let reconcile = format!("(drop (table.grow $table (ref.null func) (i32.const {elements})))");
+        Module { fields: "(table $table 0 funcref)", reconcile: &reconcile, ..Module::default() }.component().unwrap()
+    };
+    let run_of = async |elements: u32, class: LimitClass| {
+        let mut spec = spec("module");
+        spec.limits.class = class;
+        let plugin = engine.compile(&spec, &grow(elements)).unwrap();
+        run_in(&plugin, request(), FakeWorld::default()).await.0
+    };
+    assert_eq!(run_of(20_000, LimitClass::Native).await.result, Ok(Outcome::Settled));
+    let failure = failed(run_of(20_001, LimitClass::Native).await, FailureKind::Memory);
+    assert!(failure.message.starts_with("asked for 20001 table elements, may have 20000"), "{}", failure.message);
+    assert_eq!(run_of(20_001, LimitClass::Interpreter).await.result, Ok(Outcome::Settled));
+}
+
+#[tokio::test]
+async fn a_plugin_that_applies_objects_may_pass_more_at_once_and_not_without_bound() {
+    let engine = engine();
+    let imports = r#"(import "podium:reconcile/log@0.1.0" "write" (func $log (param i32 i32 i32 i32 i32)))"#;
+    let run_of = async |bytes: u32, objects: bool| {
+        let reconcile =
+            format!("(call $log (i32.const 1) (i32.const 65536) (i32.const {bytes}) (i32.const 0) (i32.const 0))");
+        let module = Module { pages: 20, imports, reconcile: &reconcile, ..Module::default() };
+        let mut spec = spec("module");
+        if objects {
+            spec.grants.write.objects = everything().write.objects;
+        }
+        let plugin = engine.compile(&spec, &module.component().unwrap()).unwrap();
+        run_in(&plugin, request(), FakeWorld::default()).await.0
+    };
+    for (most, objects) in [(256 << 10, false), (1_088 << 10, true)] {
+        let report = run_of(most, objects).await;
+        assert_eq!((report.result, report.usage.host_calls), (Ok(Outcome::Settled), 1), "{most}");
+        let report = run_of(most + 1, objects).await;
+        assert_eq!(report.usage.host_calls, 0);
+        let failure = failed(report, FailureKind::Trap);
+        assert!(failure.message.starts_with(&format!("passed more than {most} bytes")), "{}", failure.message);
+    }
+}
+
+#[tokio::test]
 async fn a_guest_that_recurses_traps_and_the_host_lives() {
     // Its frames are either in its own memory or on the host's stack, as its compiler saw fit.
     for (config, text) in [("\"own\"", "out of bounds memory access"), ("\"host\"", "call stack exhausted")] {
@@ -117,10 +161,10 @@ async fn the_log_ends_at_its_budget_says_so_and_cannot_be_forged() {
     assert_eq!(report.result, Ok(Outcome::Settled));
     let (_, message, fields) = &notes.log[0];
     assert_eq!(message, "first\\nlevel=error forged");
-    assert_eq!(fields[0].0, "k\\u{1b}[2J");
+    assert_eq!(fields[0].0, "k\\u001b[2J");
     let logged: usize = notes.log.iter().map(|(_, message, _)| message.len()).sum();
     assert!(logged <= (16 << 10) + 100, "{logged} bytes");
-    assert_eq!(notes.log.len(), 4, "the forged line, one whole, one cut, and what became of the rest");
+    assert_eq!(notes.log.len(), 4, "the forged line, a complete and a shortened one, and the note");
     let (level, message, fields) = notes.log.last().unwrap();
     assert_eq!((*level, message.as_str()), (LogLevel::Warn, "the run's log budget was used up"));
     // 30 bytes of the first line and 10 lines of 10,000, each line with 128 bytes of its own, less 16 KiB.
@@ -135,7 +179,7 @@ async fn lines_without_text_use_the_log_budget_up_as_well() {
     let mut small = probe(&["log-empty 100"]);
     small.limits.log_bytes = 1_000;
     let (_, notes) = run(&small).await;
-    assert_eq!(notes.log.len(), 8, "seven lines of 128 bytes, and what became of the rest");
+    assert_eq!(notes.log.len(), 8, "seven lines of 128 bytes, and the note about dropped bytes");
 }
 
 #[tokio::test]
@@ -189,7 +233,7 @@ async fn objects_to_apply_are_bounded_before_they_are_parsed() {
     assert!(answers_of[0].contains("object: more than 20000 values"), "{}", answers_of[0]);
     assert_eq!(answers_of[1..], ["Ok(0)", "Err(CallError::OverBudget)"]);
 
-    // What is no JSON costs a write like what is, so that parsing cannot be had for nothing.
+    // Text that is no JSON costs a write too, so that parsing is never free.
     probe.config = serde_json::to_string("apply {\napply {\napply-values 1").unwrap();
     probe.limits.writes = 2;
     let answers_of = answers(&probe).await;
@@ -204,7 +248,7 @@ async fn staged_text_of_every_kind_shares_one_bound() {
     probe.limits.cpu = Duration::from_secs(1);
     let (report, notes) = run(&probe).await;
     assert_eq!(notes.lines()[0], "34 staged, then CallError::OverBudget", "2 MiB in all");
-    assert_eq!(notes.lines()[1], "Ok(34)", "what is small still fits");
+    assert_eq!(notes.lines()[1], "Ok(34)", "a small object still fits");
     assert_eq!(report.staged.writes.len(), 35);
 }
 
@@ -259,7 +303,7 @@ async fn a_run_that_has_been_sending_for_long_may_not_commit_again() {
     let (report, notes) = commit_under_way(&script, Duration::from_secs(10), LiveReads::Answer).await;
     assert_eq!(notes.committed, [0, 1, 2], "30 s in all");
     assert_eq!(notes.lines()[7], "Err(CallError::OverBudget)");
-    assert_eq!(report.staged.writes.len(), 2, "what is staged is sent at the end");
+    assert_eq!(report.staged.writes.len(), 2, "staged writes are sent at the end");
 }
 
 #[tokio::test]
@@ -299,7 +343,10 @@ async fn a_component_larger_than_its_class_or_with_a_larger_memory_than_its_limi
     assert!(error.starts_with("good.wasm: the component has 8388609 bytes, class native may have 8388608"), "{error}");
     let mut most = spec("good");
     most.limits.memory_bytes = podium_pods::model::Limits::MOST_MEMORY_BYTES;
-    assert!(load(&engine, &most).is_ok(), "what a configuration may ask for, the default engine gives");
+    assert!(
+        load(&engine, &most).is_ok(),
+        "the default engine permits the most memory that a configuration may request"
+    );
     large.limits.class = LimitClass::Interpreter;
     assert!(engine.compile(&large, &vec![0; (8 << 20) + 1]).unwrap_err().to_string().contains("not a WebAssembly"));
 

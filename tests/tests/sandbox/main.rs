@@ -1,10 +1,13 @@
 //! The sandbox against real components: each limit obeyed and violated, grants refused at load and at the call, nothing
 //! left behind by a run. The engine is the real one; the world around a run is a small fake.
 
-#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a panic is how a test fails")]
 
 mod cpu;
+mod egress;
 mod grants;
 mod limits;
+mod reuse;
 mod runs;
+mod table;
 mod worlds;

@@ -68,8 +68,8 @@ async fn a_wasi_guest_finds_the_requests_time_seeded_random_and_nothing_else() {
     assert_eq!(lines[3..], ["arguments 0", "no end of line"]);
     assert_eq!(transcripts[0][0].0, LogLevel::Info);
     assert_eq!(transcripts[0][4].0, LogLevel::Warn);
-    assert_eq!(transcripts[0], transcripts[1], "the same seed gives the same run");
-    assert_ne!(transcripts[0][2], transcripts[2][2], "another seed gives other numbers");
+    assert_eq!(transcripts[0], transcripts[1], "the same seed causes the same run");
+    assert_ne!(transcripts[0][2], transcripts[2][2], "another seed causes other numbers");
 }
 
 #[tokio::test]
@@ -85,7 +85,8 @@ async fn a_wasi_guests_panic_and_exit_are_traps_that_say_so() {
     }
 }
 
-/// As an API server writes it, so that it is divided; and one with a space, which is not.
+/// Returns two Pods: one in the form of an API server, which the encoding divides into fragments, and one with a space,
+/// which is stored unshared.
 fn whole_pods() -> Vec<Arc<CachedPod>> {
     let json = |name: &str| {
         format!(
@@ -149,7 +150,7 @@ async fn the_full_object_is_there_on_no_way_without_its_grant() {
         assert_eq!((asked.len(), nothing.len()), (5, 1));
         assert!(asked.iter().all(|line| line.contains("section full is not in this record; grant it")), "{asked:?}");
     }
-    // Nor in what a guest of another language is given.
+    // Nor in the JSON that guests of other languages receive.
     assert!(!lines_of(&reader("json", &every_other), false).await.concat().contains("later"));
 }
 

@@ -20,7 +20,7 @@ pub fn run(arguments: &args::Build) -> anyhow::Result<ExitCode> {
     let configured = config.is_file();
     if configured {
         // Checked before the build, so that a mistake in the file is reported without a minute of compilation.
-        plugin::read(&config, None)?;
+        plugin::read(std::slice::from_ref(&config), None)?;
     }
     one_crate(&arguments.path)?;
     let mut built = super::build(&Options {

@@ -255,8 +255,9 @@ fn undisturbed(seen: &Observed) -> Explanation {
     if alone.len() == 0 || beside.len() == 0 {
         return Err("it was not measured".to_owned());
     }
-    let times =
-        |percent| format!("{} alone, {} beside", millis(alone.percentile(percent)), millis(beside.percentile(percent)));
+    let times = |percent| {
+        format!("{} before, {} beside", millis(alone.percentile(percent)), millis(beside.percentile(percent)))
+    };
     let text = format!("p50 {}; p99 {}; {} and {} changes", times(50), times(99), alone.len(), beside.len());
     if latency::held_up(measured) {
         Err(format!("{text}; {} measurements show the same", measured.len()))

@@ -1,6 +1,7 @@
-//! `podium demo`: runs a scenario with five plugins and checks the cluster's state.
+//! `podium demo`: runs a scenario with five plugins and checks the cluster's state, or attacks the host.
 
 mod checks;
+mod hostile;
 mod latency;
 mod plugins;
 mod progress;
@@ -53,6 +54,9 @@ struct Report {
 /// Returns an error if the demo could not start: a plugin does not build, or the cluster or the host does not start.
 pub async fn run(arguments: args::Demo, now_millis: u64) -> anyhow::Result<ExitCode> {
     ui::log(&arguments.log)?;
+    if arguments.hostile {
+        return hostile::run(&arguments, now_millis).await;
+    }
     let ran = tokio::select! {
         biased;
         stopped = ui::stopped() => return stopped.map(|()| ExitCode::from(INTERRUPTED)),

@@ -16,7 +16,7 @@ use crate::{
 pub(super) struct Environment {
     pub(super) client: Client,
     kubeconfig: PathBuf,
-    /// The only watched namespace, if one was given.
+    /// The only watched namespace, or `None` for all.
     pub(super) only: Option<String>,
     /// Whether builds install a missing compilation target.
     pub(super) install: Install,

@@ -36,13 +36,19 @@ pub(super) async fn swap(app: &App, environment: &Environment, one: &Crate, runn
 async fn try_swap(app: &App, environment: &Environment, one: &Crate, running: &mut Running) -> anyhow::Result<()> {
     let began = Instant::now();
     let config = one.config();
-    // Done before the build, which takes time and may fail: permissions that an invalid file removes are revoked at
-    // once.
-    if let Err(error) = plugin::read(&config, None)
-        && config.is_file()
-    {
-        running.stop(app, "its configuration is invalid; correct plugin.yaml and save").await;
-        return Err(error);
+    // Done before the build, which takes time and may fail: permissions that the file does not have any more are
+    // revoked at once.
+    match plugin::read(std::slice::from_ref(&config), None) {
+        Ok(plugins) => {
+            let specs: Vec<_> = plugins.into_iter().map(|plugin| plugin.spec).collect();
+            running.keep_only(app, &specs).await;
+            specs.iter().for_each(|spec| app.restrict(spec));
+        }
+        Err(error) if config.is_file() => {
+            running.stop(app, "its configuration is invalid; correct plugin.yaml and save").await;
+            return Err(error);
+        }
+        Err(_) => running.stop(app, "plugin.yaml was removed").await,
     }
     let built = build(one, environment.install).await;
     if !config.is_file() {

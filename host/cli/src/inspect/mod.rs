@@ -27,7 +27,7 @@ use crate::{
 /// The result for one plugin, or for a component without a configuration.
 #[derive(Debug, Serialize)]
 struct Inspected {
-    /// The plugin; `None` for a component alone.
+    /// The plugin; `None` for a component without a configuration.
     plugin: Option<String>,
     component: Option<PathBuf>,
     bytes: Option<u64>,
@@ -51,7 +51,7 @@ pub fn run(arguments: &args::Inspect) -> anyhow::Result<ExitCode> {
     let host = host(&arguments.host)?;
     let inspected = match component_or_plugins(&arguments.path)? {
         Of::Component(component) => vec![of_component(&component)?],
-        Of::Plugins(file) => plugin::read(&file, None)?
+        Of::Plugins(files) => plugin::read(&files, None)?
             .iter()
             .map(|defined| of_plugin(defined, &host, arguments))
             .collect::<anyhow::Result<_>>()?,
@@ -74,22 +74,19 @@ pub fn run(arguments: &args::Inspect) -> anyhow::Result<ExitCode> {
 
 enum Of {
     Component(PathBuf),
-    Plugins(PathBuf),
+    /// The configuration files.
+    Plugins(Vec<PathBuf>),
 }
 
-/// A folder stands for its plugin.yaml.
+/// Returns whether a path is a component or configurations. A folder means the same as in `podium check`.
 fn component_or_plugins(path: &Path) -> anyhow::Result<Of> {
     if path.is_dir() {
-        let file = path.join(plugin::FILE);
-        if !file.is_file() {
-            bail!("{} has no {}; name a component or a configuration", path.display(), plugin::FILE);
-        }
-        return Ok(Of::Plugins(file));
+        return check::files(&[path.to_owned()]).map(Of::Plugins);
     }
     let mut start = [0; 4];
     let read = std::fs::File::open(path).and_then(|mut file| std::io::Read::read(&mut file, &mut start));
     read.with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(if start == *b"\0asm" { Of::Component(path.to_owned()) } else { Of::Plugins(path.to_owned()) })
+    Ok(if start == *b"\0asm" { Of::Component(path.to_owned()) } else { Of::Plugins(vec![path.to_owned()]) })
 }
 
 fn host(text: &str) -> anyhow::Result<Account> {
@@ -254,8 +251,7 @@ mod tests {
 
     #[test]
     fn no_name_of_a_component_and_no_path_ends_a_comment() {
-        for hostile in ["x\n---\nkind: Evil", "x\r---\rkind: Evil", "x\u{85}kind: Evil", "x\u{2028}kind: Evil\u{1b}[2J"]
-        {
+        for hostile in [testing::NASTY, "x\n---\nkind: Evil", "x\r---\rkind: Evil", "x\u{85}kind: Evil"] {
             let inspected = Inspected {
                 plugin: Some("shop/tidy".into()),
                 component: Some(hostile.into()),
@@ -267,9 +263,37 @@ mod tests {
                 notes: Vec::new(),
             };
             let text = text(&inspected).unwrap();
-            let breaks = ['\r', '\u{85}', '\u{2028}', '\u{2029}', '\u{1b}'];
-            assert!(!text.contains(breaks) && text.lines().all(|line| line.starts_with('#')), "{text:?}");
+            assert!(text.lines().all(|line| line.starts_with('#')), "{text:?}");
+            text.split('\n').for_each(|line| testing::assert_clean(line, 4 << 10));
         }
+    }
+
+    #[test]
+    fn a_folder_of_plugins_is_inspected_as_it_is_checked() {
+        let folder = tempfile::tempdir().unwrap();
+        let plugins_of = |path: &Path| match component_or_plugins(path) {
+            Ok(Of::Plugins(files)) => {
+                let plugins = plugin::read(&files, None).map_err(|error| error.to_string())?;
+                Ok(plugins.iter().map(|defined| defined.spec.id.to_string()).collect::<Vec<_>>())
+            }
+            Ok(Of::Component(path)) => Err(format!("{} is a component", path.display())),
+            Err(error) => Err(error.to_string()),
+        };
+        let error = plugins_of(folder.path()).unwrap_err();
+        assert!(error.contains("neither it nor its folders have a plugin.yaml"), "{error}");
+
+        let write = |file: &str, name: &str| {
+            let file = folder.path().join(file);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            let text = "apiVersion: podium.dev/v1alpha1\nkind: ReconcilePlugin\n\
+                metadata: { name: NAME, namespace: shop }\nspec: { source: { file: a.wasm } }\n";
+            std::fs::write(file, text.replace("NAME", name)).unwrap();
+        };
+        write("a/plugin.yaml", "one");
+        write("b/plugin.yaml", "two");
+        write("c.yaml", "three");
+        assert_eq!(plugins_of(folder.path()), Ok(["shop/one", "shop/two", "shop/three"].map(str::to_owned).to_vec()));
+        assert_eq!(plugins_of(&folder.path().join("b")), Ok(vec!["shop/two".to_owned()]));
     }
 
     #[test]

@@ -250,7 +250,8 @@ kind: Policy
 spec:
   defaults:
     serviceAccountRequired: true
-    limits: { classes: [native], memoryMiB: 64, cpuMillis: 50, wallMillis: 5000, hostCalls: 5000, writes: 50, logKiB: 64 }
+    compiledCodeMiB: 100
+    limits: { classes: [native], memoryMiB: 64, cpuMillis: 50, wallMillis: 5000, hostCalls: 5000, writes: 50, logKiB: 64, reuse: 10 }
   namespaces:
     kube-system: { excluded: true }
     shop: { serviceAccountRequired: false, limits: { classes: [native, interpreter], writes: 100 } }
@@ -269,6 +270,8 @@ fn the_schema_refuses_a_broken_policy_at_the_field_that_the_host_names() {
             ("spec:", "specs:", "spec, specs"),
             ("defaults:", "default:", "spec.default"),
             ("serviceAccountRequired: true", "serviceAccountRequired: 'yes'", "spec.defaults.serviceAccountRequired"),
+            ("compiledCodeMiB: 100", "compiledCodeMiB: 0", "spec.defaults.compiledCodeMiB"),
+            ("compiledCodeMiB: 100", "compiledCodeMiB: 65537", "spec.defaults.compiledCodeMiB"),
             ("serviceAccountRequired: true", "excluded: 1", "spec.defaults.excluded"),
             ("classes: [native]", "classes: []", "spec.defaults.limits.classes"),
             ("classes: [native]", "classes: native", "spec.defaults.limits.classes"),
@@ -281,6 +284,7 @@ fn the_schema_refuses_a_broken_policy_at_the_field_that_the_host_names() {
             ("hostCalls: 5000", "hostCalls: 1000001", "spec.defaults.limits.hostCalls"),
             ("writes: 50", "writes: -1", "spec.defaults.limits.writes"),
             ("logKiB: 64", "logKiB: 1025", "spec.defaults.limits.logKiB"),
+            ("reuse: 10", "reuse: 0", "spec.defaults.limits.reuse"),
             ("{ excluded: true }", "excluded", "spec.namespaces.kube-system"),
             ("kube-system:", "kube_system:", "spec.namespaces.kube_system"),
             ("shop: {", "shop: { config: {},", "spec.namespaces.shop.config"),

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::{Garble, Refusal, Requests};
 use crate::{failure::Failure, store::Store};
 
-/// Counts of what was done to the open watches. A watch remembers the counts at its start.
+/// Counts of the faults that were injected into open watches. A watch remembers the counts at its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Signals {
     pub(crate) disconnects: u64,

@@ -4,15 +4,12 @@ use podium_pods::model::{Event, Grants, Refused, Scope, syntax};
 
 use super::{Guarded, at_most, granted, valid, valid_target};
 
-/// The API server's bound on `note`.
-const MAX_NOTE_BYTES: usize = 1 << 10;
-
 impl Guarded for Event {
     fn check(&self, scope: &Scope, grants: &Grants) -> Result<(), Refused> {
         valid_target(&self.target)?;
         valid("reason", &self.reason, syntax::upper_camel_case)?;
         valid("action", &self.action, syntax::upper_camel_case)?;
-        at_most("note", &self.note, MAX_NOTE_BYTES)?;
+        at_most("note", &self.note, syntax::MAX_NOTE_BYTES)?;
         if self.note.is_empty() {
             return Err(Refused::Invalid("note must not be empty".to_owned()));
         }

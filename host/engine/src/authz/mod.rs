@@ -32,10 +32,10 @@ impl<T> Authorized<T> {
     }
 }
 
-/// What can be authorised: writes and Events.
+/// A value that [`authorize`] checks before it can be sent: a write or an Event.
 pub trait Guarded: Sized {
     /// # Errors
-    /// [`Refused::NotGranted`] where grants or scope do not cover it, [`Refused::Invalid`] where it can never be right.
+    /// [`Refused::NotGranted`] if grants or scope do not cover the value, [`Refused::Invalid`] if no grants would.
     fn check(&self, scope: &Scope, grants: &Grants) -> Result<(), Refused>;
 }
 

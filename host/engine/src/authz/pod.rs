@@ -5,9 +5,8 @@ use podium_wire::object;
 
 use super::{at_most, covers, granted, valid, valid_target};
 
-/// Of `metav1.Condition`; a Pod's condition has no bound of its own on the API server.
+/// The API server's bounds for a `metav1.Condition`. It has none for the conditions of a Pod.
 const MAX_CONDITION_REASON_BYTES: usize = 1 << 10;
-const MAX_CONDITION_MESSAGE_BYTES: usize = 32 << 10;
 
 pub(super) fn check(action: &Action, target: &PodKey, scope: &Scope, grants: &WriteGrants) -> Result<(), Refused> {
     valid_target(target)?;
@@ -25,7 +24,7 @@ pub(super) fn check(action: &Action, target: &PodKey, scope: &Scope, grants: &Wr
         Action::AddFinalizer { name, .. } | Action::RemoveFinalizer { name, .. } => finalizer(grants, name)?,
         Action::SetCondition { condition_type, reason, message, .. } => {
             condition_reason(reason)?;
-            at_most("condition message", message, MAX_CONDITION_MESSAGE_BYTES)?;
+            at_most("condition message", message, syntax::MAX_CONDITION_MESSAGE_BYTES)?;
             condition(grants, condition_type)?
         }
         Action::RemoveCondition { condition_type, .. } => condition(grants, condition_type)?,

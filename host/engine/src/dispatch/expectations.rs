@@ -1,7 +1,7 @@
-//! What the host keeps for a plugin about one incarnation of a Pod: the last state of a deleted Pod, reports of writes
-//! that did not settle, and the writes that the cache does not show yet.
+//! State of a plugin about one incarnation of a Pod: the last state of a deleted Pod, reports of writes that did not
+//! settle, and the writes that the cache does not show yet.
 //!
-//! In memory: a restart of the host forgets it. The journal has which deletions are pending.
+//! This state is in memory and is lost when the host restarts. The journal records which deletions are pending.
 
 use super::{
     Lane,

@@ -1,6 +1,7 @@
-//! Expectations: what the cache has to show of a Pod before a plugin that wrote to the Pod is run on it again.
+//! Expectations: the revision or deletion that the cache has to show before a plugin that wrote to a Pod runs on it
+//! again.
 //!
-//! Kept in memory. After a restart of the host the first list is newer than every write before it.
+//! They are in memory only: after a restart of the host, the first list is newer than every write before it.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -8,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use foldhash::quality::FixedState;
 use parking_lot::Mutex;
 use podium_pods::{
     cache::Reader,
@@ -38,7 +40,7 @@ const MOST_PAUSE: Duration = Duration::from_secs(8);
 pub(super) struct Gates {
     /// By uid and plugin. An entry goes when a run of the plugin finds it fulfilled, when the Pod is gone, and when the
     /// plugin is unloaded.
-    expected: Mutex<HashMap<Arc<str>, BTreeMap<Lane, Expected>>>,
+    expected: Mutex<HashMap<Arc<str>, BTreeMap<Lane, Expected>, FixedState>>,
 }
 
 /// All that one plugin's writes to one Pod made the plugin expect.
@@ -56,7 +58,7 @@ struct Expected {
     failures: u32,
 }
 
-/// Whether a run may start.
+/// The decision whether a run may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Gate {
     Open,
@@ -109,7 +111,7 @@ fn is_going(pod: &CachedPod) -> bool {
 }
 
 impl Gates {
-    /// Adds what `reader` does not show already.
+    /// Adds the expectations that `reader` does not fulfil already.
     pub(super) fn expect(&self, lane: Lane, expectations: &[Expectation], reader: &Reader, now: Instant) {
         let mut expected = self.expected.lock();
         for Expectation { key, shown } in expectations {
@@ -128,7 +130,7 @@ impl Gates {
         self.expected.lock().remove(uid);
     }
 
-    /// Compares a snapshot with what the plugin's writes to the Pod made it expect.
+    /// Compares a snapshot with the revision that the plugin's writes to the Pod require.
     pub(super) fn gate(&self, lane: Lane, key: &PodKey, view: &dyn PodView, now: Instant) -> Gate {
         let mut expected = self.expected.lock();
         let Some(entry) = expected.get(&key.uid).and_then(|lanes| lanes.get(&lane)) else { return Gate::Open };
@@ -146,8 +148,8 @@ impl Gates {
         entry.map_or(GATE_PAUSE, |entry| entry.pause(now))
     }
 
-    /// Takes the answer of a live read that [`Gate::ReadLive`] asked for. The gate stays shut where the read failed: it
-    /// never opens by time alone.
+    /// Applies the answer of a live read that [`Gate::ReadLive`] asked for. The gate stays shut if the read failed: the
+    /// passing of time never opens it.
     pub(super) fn answer(
         &self,
         lane: Lane,
@@ -189,7 +191,7 @@ impl Gates {
     }
 }
 
-fn remove(expected: &mut HashMap<Arc<str>, BTreeMap<Lane, Expected>>, lane: Lane, uid: &str) {
+fn remove(expected: &mut HashMap<Arc<str>, BTreeMap<Lane, Expected>, FixedState>, lane: Lane, uid: &str) {
     if let Some(lanes) = expected.get_mut(uid) {
         lanes.remove(&lane);
         if lanes.is_empty() {

@@ -1,17 +1,10 @@
-//! How many bytes plugins may log: one rate for all of them, shared equally by the tenants, so that a tenant that
-//! floods the log loses its own lines and no other's.
+//! How many bytes plugins may log: one rate for all of them, shared equally by the tenants that log, so that a tenant
+//! that floods the log loses its own lines and no other's.
 //!
 //! The bounds of one run are the sandbox's; a plugin may have as many runs as it has Pods. Lines about runs and writes
 //! that failed are bounded by [`Repeats`](super::repeats::Repeats).
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use podium_pods::model::Tenant;
@@ -23,28 +16,43 @@ use crate::intervals::Intervals;
 const ALL_PLUGINS: u64 = 512 << 10;
 /// Seconds for which a tenant that was silent may log at once.
 const BURST: u64 = 8;
+/// The bytes that a tenant that was silent may log at once, however many tenants log.
+const MIN_BURST: u64 = 64 << 10;
 /// Bytes of a line beside its text: time, level, target, and the fields of the run's span.
 const LINE_BYTES: usize = 320;
+/// A tenant has a share for this long after a line, and for as long again at most.
+const WINDOW: Duration = Duration::from_secs(BURST);
 
-/// The rates of all tenants with loaded plugins.
+/// The rates of all tenants that have a plugin or had one.
 #[derive(Debug, Default)]
 pub(super) struct LogRates {
     tenants: BTreeMap<Tenant, Arc<TenantRate>>,
-    /// The share of each tenant in bytes a second.
-    share: Arc<AtomicU64>,
+    active: Arc<Mutex<Active>>,
+}
+
+/// The number of tenants that log, which share the rate of all plugins.
+#[derive(Debug, Default)]
+struct Active {
+    /// The number and the beginning of the present window; the first is 1.
+    window: u64,
+    begun: Option<Instant>,
+    /// The tenants that logged in this window, and in the window before it.
+    now: u64,
+    before: u64,
 }
 
 #[derive(Debug)]
 struct TenantRate {
     bucket: Mutex<Bucket>,
-    plugins: AtomicU64,
+    /// The last window in which it logged.
+    seen: Mutex<u64>,
 }
 
 /// The rate of one plugin within that of its tenant.
 #[derive(Debug)]
 pub(super) struct LogRate {
     tenant: Arc<TenantRate>,
-    share: Arc<AtomicU64>,
+    active: Arc<Mutex<Active>>,
     own: Mutex<Bucket>,
     losses: Mutex<Intervals>,
 }
@@ -52,8 +60,8 @@ pub(super) struct LogRate {
 /// A token bucket; full when it is new.
 #[derive(Debug)]
 struct Bucket {
-    /// Bytes that may be logged; `None` before the first line.
-    left: Option<u64>,
+    /// Bytes that may be logged, below zero after a line longer than all of them; `None` before the first line.
+    left: Option<i64>,
     filled: Instant,
 }
 
@@ -67,46 +75,51 @@ pub(super) enum Line {
 }
 
 impl LogRates {
-    /// Sets the tenants to those of the loaded plugins, each with its plugins' number.
-    pub(super) fn set<'a>(&mut self, plugins: impl Iterator<Item = &'a Tenant>) {
-        let mut counts = BTreeMap::<&Tenant, u64>::new();
-        plugins.for_each(|tenant| *counts.entry(tenant).or_default() += 1);
-        self.share.store(ALL_PLUGINS / (counts.len() as u64).max(1), Relaxed);
-        self.tenants.retain(|tenant, _| counts.contains_key(tenant));
-        for (tenant, count) in counts {
-            let rate = self.tenants.entry(tenant.clone()).or_insert_with(|| Arc::new(TenantRate::new()));
-            rate.plugins.store(count, Relaxed);
-        }
-    }
-
-    /// Returns the rate of another plugin of a tenant.
+    /// Returns the rate of another plugin of a tenant, or of another version of one.
     pub(super) fn plugin(&mut self, tenant: Tenant) -> LogRate {
         let tenant = self.tenants.entry(tenant).or_insert_with(|| Arc::new(TenantRate::new()));
         LogRate {
             tenant: Arc::clone(tenant),
-            share: Arc::clone(&self.share),
+            active: Arc::clone(&self.active),
             own: Mutex::new(Bucket::new()),
             losses: Mutex::default(),
         }
     }
 }
 
+impl Active {
+    /// Counts a tenant that logs, which logged last in the window `seen`, and returns its share in bytes a second.
+    fn share(&mut self, seen: &mut u64, now: Instant) -> u64 {
+        let elapsed = self.begun.map_or(WINDOW * 2, |begun| now.saturating_duration_since(begun));
+        if elapsed >= WINDOW {
+            self.before = if elapsed < WINDOW * 2 { self.now } else { 0 };
+            (self.window, self.begun, self.now) = (self.window + 1, Some(now), 0);
+        }
+        if *seen != self.window {
+            (*seen, self.now) = (self.window, self.now + 1);
+        }
+        ALL_PLUGINS / self.now.max(self.before)
+    }
+}
+
 impl TenantRate {
     fn new() -> Self {
-        Self { bucket: Mutex::new(Bucket::new()), plugins: AtomicU64::new(1) }
+        Self { bucket: Mutex::new(Bucket::new()), seen: Mutex::new(0) }
     }
 }
 
 impl LogRate {
-    /// Takes a line with so many bytes of text from the rate.
+    /// Counts a line with so many bytes of text against the rate.
     pub(super) fn take(&self, text: usize, now: Instant) -> Line {
-        let share = self.share.load(Relaxed).max(1);
-        // One plugin of several must not take all that its tenant has.
-        let own = if self.tenant.plugins.load(Relaxed) > 1 { share.div_ceil(2) } else { share };
-        let bytes = (text + LINE_BYTES) as u64;
+        let share = self.active.lock().share(&mut self.tenant.seen.lock(), now).max(1);
+        // One plugin of several must not take all that its tenant has. One reference is that of `LogRates`.
+        let is_only = Arc::strong_count(&self.tenant) <= 2;
+        let burst = (share * BURST).max(MIN_BURST);
+        let [tenant, own] =
+            if is_only { [(share, burst); 2] } else { [(share, burst), (share.div_ceil(2), burst / 2)] };
+        let bytes = i64::try_from(text.saturating_add(LINE_BYTES)).unwrap_or(i64::MAX);
         let mut plugin = self.own.lock();
-        let fits = plugin.fill(own, now) >= bytes;
-        if fits && self.tenant.bucket.lock().take(bytes, share, now) {
+        if plugin.admits(bytes, own, now) && self.tenant.bucket.lock().take(bytes, tenant, now) {
             plugin.take(bytes, own, now);
             return Line::Logged;
         }
@@ -119,24 +132,27 @@ impl Bucket {
         Self { left: None, filled: Instant::now() }
     }
 
-    /// Returns the bytes that may be logged now.
-    fn fill(&mut self, rate: u64, now: Instant) -> u64 {
-        let most = rate * BURST;
-        let elapsed = now.saturating_duration_since(self.filled).min(Duration::from_secs(BURST));
-        let gained = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX) * rate / 1_000_000;
-        let left = self.left.map_or(most, |left| left.saturating_add(gained)).min(most);
+    /// Adds the bytes of the time that has passed, and returns true if a line of so many bytes may be logged: it fits,
+    /// or the bucket is full. Otherwise a line longer than a full bucket would never be logged.
+    fn admits(&mut self, bytes: i64, (rate, burst): (u64, u64), now: Instant) -> bool {
+        let burst = i64::try_from(burst).unwrap_or(i64::MAX);
+        let elapsed = now.saturating_duration_since(self.filled).as_micros();
+        let gained = i64::try_from(elapsed.saturating_mul(rate.into()) / 1_000_000).unwrap_or(i64::MAX);
+        let left = self.left.map_or(burst, |left| left.saturating_add(gained).min(burst));
         // The rest of a byte is not lost to lines that follow each other quickly.
         if gained > 0 || self.left.is_none() {
             self.filled = now;
         }
         self.left = Some(left);
-        left
+        left >= bytes || left == burst
     }
 
-    fn take(&mut self, bytes: u64, rate: u64, now: Instant) -> bool {
-        let rest = self.fill(rate, now).checked_sub(bytes);
-        self.left = rest.or(self.left);
-        rest.is_some()
+    fn take(&mut self, bytes: i64, rate: (u64, u64), now: Instant) -> bool {
+        let admits = self.admits(bytes, rate, now);
+        if admits {
+            self.left = self.left.map(|left| left.saturating_sub(bytes));
+        }
+        admits
     }
 }
 
@@ -162,39 +178,36 @@ mod tests {
         logged
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn all_tenants_together_log_at_the_rate_of_all_plugins_and_each_has_its_share() {
-        let tenants: Vec<_> = (0..4).map(|number| tenant(&format!("shop-{number}"))).collect();
-        let mut rates = LogRates::default();
-        rates.set(tenants.iter());
-        let floods: Vec<_> = tenants.iter().map(|tenant| rates.plugin(tenant.clone())).collect();
-        for flooding in &floods {
-            flood(flooding, 60, 1_000).await;
-        }
-        let begun = Instant::now();
-        let mut logged = 0;
-        // After the bursts.
-        for _ in 0..1_000 {
-            for rate in &floods {
+    /// The bytes that each of several plugins gets through in so many seconds, after their bursts.
+    async fn floods(rates: &[LogRate], seconds: u64) -> Vec<u64> {
+        let mut logged = vec![0; rates.len()];
+        for hundredth in 0..(20 + seconds) * 100 {
+            for (rate, logged) in rates.iter().zip(&mut logged) {
                 while rate.take(1_000, Instant::now()) == Line::Logged {
-                    logged += 1_320;
+                    *logged += if hundredth < 2_000 { 0 } else { 1_320 };
                 }
             }
             tokio::time::advance(SECOND / 100).await;
         }
-        let seconds = begun.elapsed().as_secs();
-        let most = ALL_PLUGINS * (seconds + BURST);
-        assert!(
-            logged <= most && logged > ALL_PLUGINS * seconds * 9 / 10,
-            "{logged} bytes in {seconds} s, at most {most}"
-        );
+        logged
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tenants_that_log_share_the_rate_equally_and_silent_ones_have_no_share() {
+        let mut rates = LogRates::default();
+        let all: Vec<_> = (0..100).map(|number| rates.plugin(tenant(&format!("shop-{number}")))).collect();
+        for count in [4, 1, 2] {
+            let logged = floods(&all[..count], 60).await;
+            let fair = ALL_PLUGINS * 60 / count as u64;
+            let is_fair = |logged: &u64| (fair * 98 / 100..=fair * 102 / 100).contains(logged);
+            assert!(logged.iter().all(is_fair), "{count} tenants: {logged:?}, each {fair}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_flood_costs_no_other_tenant_and_no_other_plugin_of_the_tenant_a_line() {
         let (loud, quiet) = (tenant("loud"), tenant("quiet"));
         let mut rates = LogRates::default();
-        rates.set([&loud, &loud, &quiet].into_iter());
         let [flooding, beside, other] = [&loud, &loud, &quiet].map(|tenant| rates.plugin(tenant.clone()));
         for _ in 0..600 {
             flood(&flooding, 1, 16 << 10).await;
@@ -205,24 +218,46 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn losses_are_reported_at_growing_intervals_with_their_number() {
-        let mut rates = LogRates::default();
-        rates.set([&tenant("shop")].into_iter());
-        let rate = rates.plugin(tenant("shop"));
+        let rate = LogRates::default().plugin(tenant("shop"));
         while rate.take(16 << 10, Instant::now()) == Line::Logged {}
-        assert_eq!(rate.take(1 << 30, Instant::now()), Line::Lost(None), "the first loss was reported");
+        assert_eq!(rate.take(16 << 10, Instant::now()), Line::Lost(None), "the first loss was reported");
+        let debt = rate.take(1 << 30, Instant::now() + SECOND * 11);
+        assert_eq!(debt, Line::Logged, "a full bucket");
         tokio::time::advance(SECOND * 11).await;
-        assert_eq!(rate.take(1 << 30, Instant::now()), Line::Lost(Some(2)));
+        assert_eq!(rate.take(1, Instant::now()), Line::Lost(Some(2)));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_tenant_that_leaves_returns_its_share_to_the_others() {
-        let (one, two) = (tenant("one"), tenant("two"));
+    async fn a_line_longer_than_the_burst_is_logged_once_the_burst_is_whole_and_is_paid_for_afterwards() {
+        let rate = LogRates::default().plugin(tenant("shop"));
+        let burst = (ALL_PLUGINS * BURST) as usize;
+        let mut logged = 0;
+        let begun = Instant::now();
+        while begun.elapsed() < SECOND * 600 {
+            logged += u64::from(rate.take(2 * burst, Instant::now()) == Line::Logged);
+            tokio::time::advance(SECOND).await;
+        }
+        assert_eq!(logged, 600 / (2 * BURST + 1) + 1, "each takes the rate of two bursts");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_tenant_may_log_the_least_burst_however_many_log() {
         let mut rates = LogRates::default();
-        rates.set([&one, &two].into_iter());
-        let rate = rates.plugin(one.clone());
-        let before = flood(&rate, 100, 1_000).await;
-        rates.set([&one].into_iter());
-        let after = flood(&rate, 100, 1_000).await;
-        assert!(after > before * 17 / 10, "{before} and {after} bytes");
+        let all: Vec<_> = (0..5_000).map(|number| rates.plugin(tenant(&format!("shop-{number}")))).collect();
+        let text = MIN_BURST as usize / 4 - LINE_BYTES;
+        for rate in &all {
+            assert_eq!([(); 4].map(|()| rate.take(text, Instant::now())), [Line::Logged; 4]);
+        }
+        let last = &all[4_999];
+        assert!(matches!(last.take(text, Instant::now()), Line::Lost(_)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_plugin_loaded_again_has_no_burst_beyond_its_tenants() {
+        let mut rates = LogRates::default();
+        let before = rates.plugin(tenant("shop"));
+        while before.take(1_000, Instant::now()) == Line::Logged {}
+        drop(before);
+        assert_eq!(rates.plugin(tenant("shop")).take(1_000, Instant::now()), Line::Lost(Some(1)));
     }
 }

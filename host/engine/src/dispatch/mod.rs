@@ -1,19 +1,23 @@
-//! One run from key to settled: takes a key from the queue, runs the plugin on the present, sends what it staged, and
-//! decides whether the key rests, comes back or backs off.
+//! One run from key to settled: a worker takes a key from the queue, runs the plugin on the present state, sends the
+//! staged writes, and decides whether the key has settled, is requeued or backs off.
 //!
-//! It knows neither the engine nor the API server; both stand behind the traits of [`crate::ports`].
+//! This module knows neither the WebAssembly engine nor the API server; both implement traits of [`crate::ports`].
 
+mod delivery;
 mod expectations;
 mod gate;
 mod log_rate;
 mod registry;
 mod repeats;
+mod revocation;
 mod state;
 mod tombstones;
+mod under_way;
 mod unsettled;
 mod world;
 
 use std::{
+    any::Any,
     panic::AssertUnwindSafe,
     sync::{
         Arc,
@@ -22,12 +26,13 @@ use std::{
     time::Duration,
 };
 
+use delivery::Attempt;
 pub use expectations::Expectations;
-use futures::FutureExt;
+use futures::{FutureExt, future::Either};
 use gate::Gate;
 use podium_pods::{
     cache::{Reader, Snapshot},
-    model::{PodKey, WriteGrants, WriteReport},
+    model::{BoxFuture, PodKey, WriteGrants, WriteReport},
     pod::PodView,
 };
 pub use registry::{Lane, Loaded, Registry};
@@ -41,8 +46,8 @@ use world::RunWorld;
 use crate::{
     clock::Clock,
     ports::{
-        Asker, Deliver, Expectation, Failure, FailureKind, Live, Outcome, RUN_TARGET, Request, RunReport, Sent, Staged,
-        Subject, Usage, WriteThrough, panic_message,
+        Asker, Deliver, Expectation, Failure, FailureKind, Live, RUN_TARGET, Request, RunReport, Staged, Subject,
+        Tasks, Usage, WriteThrough, panic_message,
     },
     queue::{Done, Job, Next},
 };
@@ -55,17 +60,18 @@ type PodJob = Job<Lane, Slot, Arc<str>>;
 /// fail. An event looks at once.
 const GATE_PAUSE: Duration = Duration::from_millis(250);
 
-/// For how long a plugin may ask to be run again on a Pod that is gone, or fail on it; a day is long enough to mend a
-/// plugin. [`Bounds`] limits how many such Pods there may be.
+/// For how long a plugin may ask to be run again on a Pod that is gone, or fail on it; a day is long enough to correct
+/// a plugin. [`Bounds`] limits how many such Pods there may be.
 const GIVE_UP: Duration = Duration::from_secs(24 * 3_600);
 /// A requeue-after is at least this: "at once" means soon, not as fast as a worker can turn.
 const LEAST_REQUEUE: Duration = Duration::from_millis(100);
-/// Writes of one run that did not settle, each of which has a line in the log.
-const LOGGED_WRITES: usize = 3;
+/// How soon a key is tried again whose plugin waits for a version that its new configuration permits. The new version
+/// tries all keys at once.
+const REVOKED_PAUSE: Duration = Duration::from_secs(1);
 /// How long a commit waits for the cache to show what it wrote.
 const SEE_WRITES: Duration = Duration::from_secs(2);
 
-/// What a worker needs; shared by all workers.
+/// Runs plugins on the keys of the queue; shared by all workers.
 pub struct Dispatch {
     /// The keys to run, shared with the ingest loop.
     pub queue: Arc<PodQueue>,
@@ -79,8 +85,10 @@ pub struct Dispatch {
     pub deliver: Arc<dyn Deliver>,
     /// Reads Pods from the API server, for plugins and for expectations that the cache cannot fulfil.
     pub live: Arc<dyn Live>,
-    /// Puts the API server's answers to writes into the cache.
+    /// Stores the API server's answers to writes in the cache.
     pub write_through: Arc<dyn WriteThrough>,
+    /// Starts deliveries, which hold no worker.
+    pub tasks: Arc<dyn Tasks>,
     /// Dates conditions and Events, and is the time that plugins see.
     pub clock: Clock,
     /// The host's seed. Runs with the same seed and number have the same random numbers.
@@ -107,42 +115,64 @@ impl Ran {
     }
 }
 
+/// The state of a job when its worker takes the next one. Either the job is back in the queue, or its run has something
+/// to send. The future sends this, and returns the job to the queue.
+type Begun = Either<Next, BoxFuture<'static, Next>>;
+
+/// The result of [`Dispatch::run`].
+enum Step {
+    Ended(Ran),
+    Ran(Attempt),
+}
+
 impl Dispatch {
     /// Runs keys one after another until the queue is closed.
     pub async fn work(self: Arc<Self>) {
         while let Some(job) = self.queue.next().await {
-            self.clone().one(&job).await;
+            if let Either::Right(delivery) = self.clone().begin(job).await {
+                self.tasks.start(Box::pin(delivery.map(|_| ())));
+            }
         }
     }
 
-    /// Runs a job and returns it to the queue, also after a panic.
-    async fn one(self: Arc<Self>, job: &PodJob) -> Next {
+    /// Runs a job, and returns it to the queue unless it has something to send; also after a panic.
+    async fn begin(self: Arc<Self>, job: PodJob) -> Begun {
         let Some(plugin) = self.registry.get(job.lane) else {
-            self.queue.done(job, Next::Settled);
-            return Next::Settled;
+            self.queue.done(&job, Next::Settled);
+            return Either::Left(Next::Settled);
         };
+        if plugin.is_revoked() {
+            let next = Next::Postponed(REVOKED_PAUSE);
+            self.queue.done(&job, next);
+            return Either::Left(next);
+        }
         // A version with more memory was loaded since the key was taken.
         if job.claim.is_some_and(|claim| claim.bytes < registry::claimed(&plugin.spec)) {
             let next = Next::Postponed(Duration::ZERO);
-            self.queue.done(job, next);
-            return next;
+            self.queue.done(&job, next);
+            return Either::Left(next);
         }
         let key = PodKey { namespace: job.slot.0.clone(), name: job.slot.1.clone(), uid: job.item.clone() };
-        let run = AssertUnwindSafe(self.clone().run(job, &plugin, &key)).catch_unwind();
-        let ran = run.await.unwrap_or_else(|panic| {
-            tracing::error!(plugin = %plugin.spec.id, error = panic_message(&*panic), "the host panicked beside a run");
-            Ran::not(Next::Failed)
-        });
-        let next = ran.next;
-        self.finish(job, &plugin, &key, ran);
-        next
+        let run = AssertUnwindSafe(self.run(&job, &plugin, &key)).catch_unwind();
+        let attempt = match run.await {
+            Ok(Step::Ended(ran)) => return Either::Left(self.finish(&job, &plugin, &key, ran)),
+            Ok(Step::Ran(attempt)) => attempt,
+            Err(panic) => return Either::Left(self.finish(&job, &plugin, &key, panicked(&plugin, &*panic))),
+        };
+        let has_nothing_to_send = !attempt.sends();
+        let settle = async move {
+            let settled = AssertUnwindSafe(self.settle(&job, &plugin, &key, attempt)).catch_unwind();
+            let ran = settled.await.unwrap_or_else(|panic| panicked(&plugin, &*panic));
+            self.finish(&job, &plugin, &key, ran)
+        };
+        if has_nothing_to_send { Either::Left(settle.await) } else { Either::Right(Box::pin(settle)) }
     }
 
-    fn finish(&self, job: &PodJob, plugin: &Loaded, key: &PodKey, ran: Ran) {
+    fn finish(&self, job: &PodJob, plugin: &Loaded, key: &PodKey, ran: Ran) -> Next {
         let Ran { next, on_deletion, gave_up, unsettled } = ran;
         let settled = || {
-            if let Some(account) = &plugin.account {
-                account.settled(key);
+            if let Some(entries) = &plugin.entries {
+                entries.settled(key);
             }
         };
         let (done, excess) = self.expectations.unsettled.end(job.lane, &job.item, unsettled, || {
@@ -154,19 +184,21 @@ impl Dispatch {
         if gave_up && done == Done::Forgotten {
             plugin.gave_up(1);
         }
+        next
     }
 
-    async fn run(self: Arc<Self>, job: &PodJob, plugin: &Arc<Loaded>, key: &PodKey) -> Ran {
+    /// Runs the plugin, if it may be run now.
+    async fn run(self: &Arc<Self>, job: &PodJob, plugin: &Arc<Loaded>, key: &PodKey) -> Step {
         if let Some(wait) = self.held(plugin) {
-            return self.postponed(job, key, wait);
+            return Step::Ended(self.postponed(job, key, wait));
         }
-        if let Some(account) = &plugin.account {
+        if let Some(entries) = &plugin.entries {
             // Before the snapshot is taken: a Pod that it shows goes later, and whoever sees it go finds the entry.
-            account.enter(key).await;
+            entries.enter(key).await;
         }
         let Some(snapshot) = self.caught_up(job.lane, key).await else {
             let pause = self.expectations.gates.pause(job.lane, &key.uid, Instant::now());
-            return Ran::not(Next::Postponed(pause));
+            return Step::Ended(Ran::not(Next::Postponed(pause)));
         };
         let number = self.runs.fetch_add(1, Relaxed);
         let Looked { subject, gone_for } =
@@ -175,8 +207,8 @@ impl Dispatch {
             Subject::Present(pod) | Subject::Deleted(Some(pod)) => pod.generation(),
             Subject::Deleted(None) => 0,
         };
-        if let (Some(_), Some(account)) = (gone_for, &plugin.account) {
-            account.gone(key);
+        if let (Some(_), Some(entries)) = (gone_for, &plugin.entries) {
+            entries.gone(key);
         }
         let span = tracing::error_span!(
             target: RUN_TARGET,
@@ -197,89 +229,28 @@ impl Dispatch {
             unsettled: self.expectations.unsettled.take(job.lane, &key.uid),
             seed: self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
         };
-        let (next, unsettled) = self.clone().attempt(job, plugin, request, snapshot).instrument(span).await;
-        let retried = matches!(next, Next::After(_) | Next::Failed | Next::FailedFor(_));
-        let gave_up = retried && gone_for.is_some_and(|gone| gone >= GIVE_UP);
-        let next = match next {
-            _ if gave_up => Next::Settled,
-            Next::After(delay) => Next::After(delay.max(LEAST_REQUEUE)),
-            next => next,
-        };
-        Ran { next, on_deletion: gone_for.is_some(), gave_up, unsettled }
-    }
-
-    async fn attempt(
-        self: Arc<Self>,
-        job: &PodJob,
-        plugin: &Arc<Loaded>,
-        request: Request,
-        snapshot: Arc<dyn PodView>,
-    ) -> (Next, Vec<WriteReport>) {
         let started = Instant::now();
         plugin.status.begin(started - job.queued, job.attempt);
-        let key = request.key.clone();
         let world = RunWorld::new(self.clone(), plugin.clone(), key.clone(), job.queued, snapshot);
-        let run = AssertUnwindSafe(plugin.reconcile.reconcile(request, Box::new(world))).catch_unwind();
-        let report = run.await.unwrap_or_else(|panic| RunReport {
-            result: Err(Failure {
-                kind: FailureKind::Host,
-                message: format!("the host panicked: {}", panic_message(&*panic)),
-            }),
-            staged: Staged::default(),
-            usage: Usage::default(),
-        });
-        // The sandbox is gone; what follows waits for the API server.
-        self.queue.release(job);
-        let mut unsettled = Vec::new();
-        let mut retry_after = None;
-        if report.result.is_ok() && !(report.staged.writes.is_empty() && report.staged.events.is_empty()) {
-            let view = self.reader.snapshot();
-            let sent = self.send(plugin, &key, job.queued, &*view, report.staged).await;
-            unsettled = sent.reports.into_iter().filter(|report| !report.result.is_settled()).collect();
-            retry_after = sent.retry_after;
-        }
-        let took = started.elapsed();
-        let result = plugin.status.end(&report.result, unsettled.len(), took);
-        tracing::debug!(
-            result = result.name(),
-            micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
-            fuel = report.usage.fuel,
-            host_calls = report.usage.host_calls,
-            "ran"
-        );
-        let failed = !unsettled.is_empty();
-        for report in unsettled.iter().take(LOGGED_WRITES) {
-            let (write, result, error) = (&report.description, report.result.name(), report.result.text());
-            match plugin.repeats.occurred(result, &format!("{write}: {error}"), &key, Instant::now()) {
-                Some(count) => tracing::warn!(write, result, error, count, "write failed"),
-                None => tracing::debug!(write, result, error, "write failed"),
-            }
-        }
-        if let Some(more @ 1..) = unsettled.len().checked_sub(LOGGED_WRITES) {
-            match plugin.repeats.occurred("more", "", &key, Instant::now()) {
-                Some(count) => tracing::warn!(more, count, "more writes failed"),
-                None => tracing::debug!(more, "more writes failed"),
-            }
-        }
-        let next = match report.result {
-            // With Retry-After the API server says when, and not the back-off.
-            Ok(_) if failed => retry_after.map_or(Next::Failed, Next::FailedFor),
-            Ok(Outcome::RequeueAfter(delay)) => Next::After(delay),
-            Ok(Outcome::Settled | Outcome::Stop) => Next::Settled,
-            Err(failure) => {
-                let (reason, error) = (failure.kind.name(), &failure.message);
-                match plugin.repeats.occurred(reason, error, &key, Instant::now()) {
-                    Some(count) => tracing::warn!(reason, error, count, "run failed"),
-                    None => tracing::debug!(reason, error, "run failed"),
-                }
-                if failure.kind == FailureKind::Terminal { Next::Settled } else { Next::Failed }
-            }
+        let work = async {
+            let run = AssertUnwindSafe(plugin.reconcile.reconcile(request, Box::new(world))).catch_unwind();
+            let run = run.await.inspect(|report| plugin.status.used(&report.usage, &plugin.spec.limits));
+            let report = run.unwrap_or_else(|panic| {
+                let message = format!("the host panicked: {}", panic_message(&*panic));
+                failed(Failure { kind: FailureKind::Host, message })
+            });
+            self.queue.ran(job, report.usage.cpu);
+            report
         };
-        (next, unsettled)
+        let ran = plugin.revocation.unless_revoked(work).instrument(span.clone()).await;
+        // The sandbox is gone; the rest of the work waits for the API server.
+        plugin.status.ran();
+        let report = ran.unwrap_or_else(|| failed(revoked()));
+        Step::Ran(Attempt { report, gone_for, started, span })
     }
 
-    /// How long the plugin's writes are to wait. A run that may write does not start before: what it decides would be
-    /// old when it can be sent, and the key waits without a worker.
+    /// Returns how long the plugin's writes have to wait. A run that may write does not start before then: its writes
+    /// would be based on old data when they can be sent, and a waiting key needs no worker.
     fn held(&self, plugin: &Loaded) -> Option<Duration> {
         if plugin.spec.grants.write == WriteGrants::default() {
             return None;
@@ -287,7 +258,8 @@ impl Dispatch {
         self.deliver.held(&plugin.sender)
     }
 
-    /// Puts a job off without a run, unless its Pod has been gone for so long that it is given up, or was given up.
+    /// Postpones a job without a run. Drops the job instead if its Pod has been gone for [`GIVE_UP`], or if its
+    /// deletion was given up before.
     fn postponed(&self, job: &PodJob, key: &PodKey, wait: Duration) -> Ran {
         let is_gone = self.reader.snapshot().by_uid(&key.uid).is_none();
         let gone_for = self.expectations.tombstones.gone_for(job.lane, &key.uid, Instant::now());
@@ -299,7 +271,8 @@ impl Dispatch {
         Ran::not(Next::Postponed(wait))
     }
 
-    /// Takes a snapshot that shows what the plugin wrote to the Pod before. None: the cache has not caught up.
+    /// Returns a snapshot that shows the plugin's earlier writes to the Pod, or `None` if the cache does not show them
+    /// yet.
     async fn caught_up(&self, lane: Lane, key: &PodKey) -> Option<Arc<dyn PodView>> {
         let snapshot = self.reader.snapshot();
         match self.expectations.gates.gate(lane, key, &*snapshot, Instant::now()) {
@@ -312,16 +285,16 @@ impl Dispatch {
         }
     }
 
-    /// Asks the API server what the cache has to show of the Pod, and compares again.
+    /// Reads the Pod from the API server to learn which revision the cache has to show, and compares again.
     async fn ask_live(&self, lane: Lane, key: &PodKey) -> Gate {
-        // A plugin that was taken out meanwhile waits for nothing.
+        // A plugin that was unloaded meanwhile has no expectations.
         let Some(plugin) = self.registry.get(lane) else { return Gate::Wait };
         let live = self.live.get(Asker::Host, &plugin.sender, &key.namespace, &key.name).await;
         self.expectations.gates.answer(lane, key, &live, Instant::now());
         self.expectations.gates.gate(lane, key, &*self.reader.snapshot(), Instant::now())
     }
 
-    /// Waits until the cache shows what a commit wrote, at most [`SEE_WRITES`]. True when it does.
+    /// Waits at most [`SEE_WRITES`] until the cache shows the writes of a commit. Returns whether it does.
     async fn see(&self, lane: Lane, expected: &[Expectation]) -> bool {
         let gates = &self.expectations.gates;
         let seen = async {
@@ -339,30 +312,21 @@ impl Dispatch {
         };
         tokio::time::timeout(SEE_WRITES, seen).await.unwrap_or(false)
     }
+}
 
-    /// Sends staged writes, and stores the answers in the cache before any run on these Pods. The Pods of the returned
-    /// report are in the cache already.
-    async fn send(
-        &self,
-        plugin: &Loaded,
-        subject: &PodKey,
-        event: Instant,
-        view: &dyn PodView,
-        staged: Staged,
-    ) -> Sent {
-        let now = self.clock.now_millis();
-        let mut sent = self.deliver.deliver(&plugin.sender, subject, view, staged, now).await;
-        if sent.requests > 0 {
-            plugin.status.event_to_write.record(event.elapsed());
-        }
-        plugin.status.wrote(&sent.reports, sent.requests);
-        sent.events.iter().for_each(|result| plugin.status.event(*result));
-        if !sent.pods.is_empty() {
-            self.write_through.write_through(std::mem::take(&mut sent.pods)).await;
-        }
-        self.expectations.gates.expect(plugin.lane, &sent.expected, &self.reader, Instant::now());
-        sent
-    }
+/// The report of a run that has no other.
+fn failed(failure: Failure) -> RunReport<Staged> {
+    RunReport { result: Err(failure), staged: Staged::default(), usage: Usage::default() }
+}
+
+fn panicked(plugin: &Loaded, panic: &(dyn Any + Send)) -> Ran {
+    tracing::error!(plugin = %plugin.spec.id, error = panic_message(panic), "the host panicked beside a run");
+    Ran::not(Next::Failed)
+}
+
+fn revoked() -> Failure {
+    let message = "ended: the plugin's configuration was removed or permits less than before".to_owned();
+    Failure { kind: FailureKind::Revoked, message }
 }
 
 #[cfg(test)]

@@ -1,10 +1,6 @@
 //! The plugins that are loaded, by lane.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    fmt,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use parking_lot::{Mutex, RwLock};
 use podium_pods::model::{PluginId, PluginSpec, Tenant};
@@ -13,6 +9,7 @@ use super::{
     Excess, State,
     log_rate::{LogRate, LogRates},
     repeats::Repeats,
+    revocation::Revocation,
 };
 use crate::{
     journal::PluginEntries,
@@ -21,8 +18,8 @@ use crate::{
     status::PluginStatus,
 };
 
-/// A plugin's place in the queue: kept for as long as the host runs, also while the plugin is unloaded, and never given
-/// to another. So no run of a plugin that was unloaded and loaded again overlaps a run of the plugin as it was before.
+/// A plugin's place in the queue. The plugin keeps it for as long as the host runs, also while it is unloaded, and no
+/// other plugin has it. So no run of a plugin that was unloaded and loaded again overlaps a run of its earlier load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane(pub u32);
 
@@ -41,15 +38,24 @@ pub struct Loaded {
     /// The plugin's counters, which outlive a swap of the component too.
     pub status: Arc<PluginStatus>,
     /// `None` if the host keeps no journal.
-    pub account: Option<PluginEntries>,
+    pub entries: Option<PluginEntries>,
     /// Log lines about runs and writes that failed.
     pub(super) repeats: Repeats,
     /// Bounds the plugin's own log lines.
     pub(super) log_rate: LogRate,
+    /// Ends this version's runs.
+    pub(super) revocation: Revocation,
 }
 
 impl Loaded {
-    /// Counts and reports what was dropped because too much is kept for the plugin.
+    /// Returns true if this version may not run any more: [`Registry::restrict`], [`Registry::put`] or
+    /// [`Registry::remove`] has revoked what it may do.
+    #[must_use]
+    pub fn is_revoked(&self) -> bool {
+        self.revocation.is_revoked()
+    }
+
+    /// Counts and reports the deletions and last states that were dropped because the plugin exceeded its bounds.
     pub fn exceeded(&self, excess: Excess) {
         let Excess { states, given_up } = excess;
         if let Some(dropped) = self.status.dropped_states(states) {
@@ -58,8 +64,8 @@ impl Loaded {
                 "too many deleted pods wait for the plugin or do not settle: the oldest last states are dropped"
             );
         }
-        if let Some(account) = &self.account {
-            given_up.iter().for_each(|key| account.settled(key));
+        if let Some(entries) = &self.entries {
+            given_up.iter().for_each(|key| entries.settled(key));
         }
         self.gave_up(given_up.len() as u64);
     }
@@ -84,20 +90,21 @@ pub struct Registry {
 #[derive(Default)]
 struct Inner {
     plugins: BTreeMap<Lane, Arc<Loaded>>,
-    /// Of every plugin that is loaded or was.
+    /// The lane of every plugin that is loaded or was.
     lanes: BTreeMap<PluginId, Lane>,
     log_rates: LogRates,
-    /// Of every tenant that has a plugin or had one.
-    tenants: BTreeMap<Tenant, u32>,
-    /// What a run of a loaded plugin takes.
-    claims: HashMap<Lane, Claim>,
+    /// The number of every tenant of the queue that has a plugin or had one.
+    tenants: BTreeMap<Payer, u32>,
+    /// The claim of a run, for each loaded plugin.
+    claims: BTreeMap<Lane, Claim>,
 }
 
-impl Inner {
-    fn share_log(&mut self) {
-        let tenants: Vec<_> = self.plugins.values().map(|plugin| plugin.spec.tenant()).collect();
-        self.log_rates.set(tenants.iter());
-    }
+/// The tenant that is charged for a plugin's runs: the namespace, or the one plugin if it has the scope of the cluster.
+type Payer = (Tenant, Option<Arc<str>>);
+
+fn payer(spec: &PluginSpec) -> Payer {
+    let is_of_cluster = spec.id.namespace.is_none();
+    (spec.tenant(), is_of_cluster.then(|| spec.id.name.clone()))
 }
 
 impl fmt::Debug for Registry {
@@ -107,7 +114,7 @@ impl fmt::Debug for Registry {
 }
 
 impl Claims<Lane> for Registry {
-    /// A key of a plugin that was unloaded is only taken out of the queue, and takes nothing.
+    /// Returns an empty claim for a plugin that was unloaded: its keys are only removed from the queue.
     fn claim(&self, lane: Lane) -> Claim {
         self.inner.read().claims.get(&lane).copied().unwrap_or_default()
     }
@@ -143,42 +150,71 @@ impl Registry {
     #[must_use]
     pub fn event_senders(&self) -> Vec<Sender> {
         let inner = self.inner.read();
-        let may_emit = inner.plugins.values().filter(|plugin| plugin.spec.grants.write.events);
+        let may_emit = inner.plugins.values().filter(|plugin| plugin.spec.grants.write.events && !plugin.is_revoked());
         may_emit.map(|plugin| plugin.sender.clone()).collect()
     }
 
-    /// Puts a plugin in: into the lane that one of its name has or had, or into a new one. Runs that are under way end
-    /// with what they began with.
+    /// Returns the tenants of the queue that have a plugin or had one, by the number of their claims: the namespace, or
+    /// `cluster/NAME` for a `ClusterReconcilePlugin`.
+    #[must_use]
+    pub fn tenants(&self) -> BTreeMap<u32, String> {
+        let name = |(tenant, plugin): &Payer| match (tenant, plugin) {
+            (Tenant::Namespace(namespace), _) => namespace.to_string(),
+            (Tenant::Cluster, plugin) => format!("cluster/{}", plugin.as_deref().unwrap_or_default()),
+        };
+        self.inner.read().tenants.iter().map(|(payer, number)| (*number, name(payer))).collect()
+    }
+
+    /// Ends the runs of the loaded version if a new configuration of the plugin does not permit everything that the
+    /// version may do. No run of it starts after that; its keys wait for the next version. Returns true if its runs
+    /// were ended.
+    pub fn restrict(&self, spec: &PluginSpec) -> bool {
+        let loaded = self.by_id(&spec.id).filter(|loaded| !loaded.is_revoked() && !spec.permits(&loaded.spec));
+        loaded.as_ref().is_some_and(|loaded| {
+            loaded.revocation.revoke();
+            true
+        })
+    }
+
+    /// Adds or replaces a plugin. It has the lane of the plugin of its name, also of one that was removed, or else a
+    /// new one. Runs of the version before continue if `spec` permits everything that the version may do; otherwise
+    /// they are ended.
     pub fn put(
         &self,
         spec: PluginSpec,
         reconcile: Arc<dyn Reconcile>,
         sender: Sender,
         status: Arc<PluginStatus>,
-        account: Option<PluginEntries>,
+        entries: Option<PluginEntries>,
     ) -> Lane {
         let mut inner = self.inner.write();
         let fresh = Lane(u32::try_from(inner.lanes.len() + 1).unwrap_or(u32::MAX));
         let lane = *inner.lanes.entry(spec.id.clone()).or_insert(fresh);
         let tenant = u32::try_from(inner.tenants.len() + 1).unwrap_or(u32::MAX);
-        let tenant = *inner.tenants.entry(spec.tenant()).or_insert(tenant);
+        let tenant = *inner.tenants.entry(payer(&spec)).or_insert(tenant);
         inner.claims.insert(lane, Claim { tenant, bytes: claimed(&spec) });
         let state = inner.plugins.get(&lane).map(|old| old.state.clone()).unwrap_or_default();
         let (repeats, log_rate) = (Repeats::default(), inner.log_rates.plugin(spec.tenant()));
-        let loaded = Loaded { lane, spec, reconcile, sender, state, status, account, repeats, log_rate };
-        inner.plugins.insert(lane, Arc::new(loaded));
-        inner.share_log();
+        let revocation = Revocation::default();
+        let loaded = Loaded { lane, spec, reconcile, sender, state, status, entries, repeats, log_rate, revocation };
+        let loaded = Arc::new(loaded);
+        if let Some(before) = inner.plugins.insert(lane, Arc::clone(&loaded))
+            && !loaded.spec.permits(&before.spec)
+        {
+            before.revocation.revoke();
+        }
         lane
     }
 
-    /// Takes a plugin out.
+    /// Removes a plugin, ends its runs, and returns its lane, or `None` if it is not loaded.
     pub fn remove(&self, id: &PluginId) -> Option<Lane> {
         let mut inner = self.inner.write();
         let lane = *inner.lanes.get(id)?;
         inner.claims.remove(&lane);
-        let removed = inner.plugins.remove(&lane).map(|loaded| loaded.lane);
-        inner.share_log();
-        removed
+        inner.plugins.remove(&lane).map(|loaded| {
+            loaded.revocation.revoke();
+            loaded.lane
+        })
     }
 }
 

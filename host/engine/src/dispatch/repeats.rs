@@ -1,8 +1,8 @@
-//! [`Repeats`]: log lines of one plugin that say the same about many Pods, folded into one that counts them.
+//! [`Repeats`]: equal log lines of one plugin about many Pods, logged as one line with their number.
 //!
 //! A plugin whose writes are refused fails on every Pod that it watches, many times each. Two messages are the same
 //! when they differ only in the name and the uid of the Pod. The first is logged at once, the others in growing
-//! intervals, each with the Pod that it was about last and the number of messages that it stands for.
+//! intervals, each with the last of their Pods and the number of messages that the line represents.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -27,8 +27,8 @@ struct Repeated {
 }
 
 impl Repeats {
-    /// Records a message of a kind about a Pod. Returns how many messages a line that is logged now stands for, or none
-    /// while no line is due.
+    /// Records a message of a kind about a Pod. Returns how many messages a line that is logged now represents, or
+    /// `None` while no line is due.
     pub(super) fn occurred(&self, kind: &'static str, message: &str, pod: &PodKey, now: Instant) -> Option<u64> {
         let mut message = message.replace(&*pod.uid, "*").replace(&*pod.name, "*");
         let mut repeated = self.0.lock();

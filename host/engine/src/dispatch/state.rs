@@ -31,7 +31,7 @@ impl State {
     /// Returns the new version.
     ///
     /// # Errors
-    /// When another version is there (0 expects absence), or one value alone exceeds the plugin's share.
+    /// If the entry has another version (0 expects no entry), or if the value exceeds the plugin's whole share.
     pub fn put(&mut self, key: &str, value: Vec<u8>, expected: Option<u64>) -> Result<u64, StateError> {
         self.expect(key, expected)?;
         if key.len() + value.len() > MAX_BYTES {

@@ -1,7 +1,9 @@
 //! Claims about a worker, with closures for plugins and scripted answers for the API server, under paused time.
 
+mod delivery;
 mod gate;
 mod memory;
+mod revocation;
 
 use std::{
     collections::VecDeque,
@@ -24,10 +26,19 @@ use crate::{
     authz::authorize,
     fixtures::{Nowhere, Warnings},
     journal::{self, PluginEntries},
-    ports::{Expectation, Reconcile, Sender, Shown, World},
+    ports::{Expectation, Outcome, Reconcile, Sender, Sent, Shown, World},
     queue::{Backoff, Budget, Queue},
     status::PluginStatus,
 };
+
+/// Runs deliveries on the test's runtime.
+struct Spawned;
+
+impl Tasks for Spawned {
+    fn start(&self, task: BoxFuture<'static, ()>) {
+        tokio::spawn(task);
+    }
+}
 
 type Body = dyn Fn(Request, Box<dyn World>) -> RunReport<Staged> + Send + Sync;
 
@@ -46,10 +57,10 @@ struct Script {
     retry_after: Mutex<Option<Duration>>,
     /// Until when the sender may not send.
     held: Mutex<Option<Instant>>,
-    /// What the cache has to show of a Pod whose patch was applied.
+    /// The state that the cache has to show of a Pod whose patch was applied.
     shown: Mutex<Option<Shown>>,
     sent: Mutex<Vec<String>>,
-    /// What becomes of Events beside the next writes.
+    /// The results of Events beside the next writes.
     events: Mutex<Vec<EventResult>>,
     /// Called when writes are sent.
     sending: Mutex<Option<Box<dyn Fn() + Send>>>,
@@ -129,7 +140,7 @@ struct Ingested {
     lane: Lane,
     queue: Arc<PodQueue>,
     expectations: Arc<Expectations>,
-    /// Of the last publication.
+    /// The plan of the last publication.
     plan: Arc<Mutex<Plan<Lane>>>,
 }
 
@@ -162,14 +173,14 @@ fn rig(body: impl Fn(Request, Box<dyn World>) -> RunReport<Staged> + Send + Sync
 }
 
 fn rig_with(
-    account: Option<PluginEntries>,
+    entries: Option<PluginEntries>,
     body: impl Fn(Request, Box<dyn World>) -> RunReport<Staged> + Send + Sync + 'static,
 ) -> Rig {
     let (writer, reader) = cache::new(7);
     let registry = Arc::new(Registry::default());
     let status = Arc::new(PluginStatus::default());
     let sender = Sender { manager: "podium/shop/tidy".into(), impersonate: None };
-    let lane = registry.put(spec(), Arc::new(Closure(Box::new(body))), sender, status.clone(), account);
+    let lane = registry.put(spec(), Arc::new(Closure(Box::new(body))), sender, status.clone(), entries);
     let (script, server) = (Arc::new(Script::default()), Arc::new(Server::default()));
     // A tenant has place for one run.
     let budget = Budget::new(2 * registry::claimed(&spec()));
@@ -186,6 +197,7 @@ fn rig_with(
         deliver: script.clone(),
         live: server.clone(),
         write_through: Arc::new(Nowhere),
+        tasks: Arc::new(Spawned),
         clock: Clock::starting_at(1_000),
         seed: 1,
         runs: 0.into(),
@@ -218,7 +230,7 @@ impl Rig {
         self.writer.apply(vec![PodEvent::applied(pod(4)), PodEvent::deleted(pod(5))]);
     }
 
-    /// As the ingest loop does after a publication.
+    /// Plays the ingest loop's part after a publication.
     fn queue_planned(&self) {
         let plan = std::mem::take(&mut *self.writer.plan.lock());
         self.dispatch.expectations.tombstones.queue(&self.dispatch.queue, plan);
@@ -228,17 +240,29 @@ impl Rig {
         self.dispatch.expectations.tombstones.figures(self.lane).all
     }
 
-    /// Takes the next job, when it is due, and runs it.
+    /// Waits until the next job is due, runs it, and sends what it staged.
     async fn turn(&self) -> Next {
         let job = self.dispatch.queue.next().await.unwrap();
-        self.dispatch.clone().one(&job).await
+        self.finish(job).await
+    }
+
+    async fn finish(&self, job: PodJob) -> Next {
+        finish(self.dispatch.clone(), job).await
     }
 }
 
-/// The account of the rigs' plugin in a journal of its own, and what writes it.
-fn account(directory: &std::path::Path) -> (PluginEntries, journal::Opened) {
+/// Runs a job, and sends what it staged.
+async fn finish(dispatch: Arc<Dispatch>, job: PodJob) -> Next {
+    match dispatch.begin(job).await {
+        Either::Left(next) => next,
+        Either::Right(delivery) => delivery.await,
+    }
+}
+
+/// The journal entries of the rigs' plugin in a journal of its own, and what writes it.
+fn entries(directory: &std::path::Path) -> (PluginEntries, journal::Opened) {
     let opened = journal::open(directory, 0).unwrap();
-    (opened.journal.account(&spec().id), opened)
+    (opened.journal.plugin_entries(&spec().id), opened)
 }
 
 fn report(result: Result<Outcome, Failure>, actions: Vec<Action>) -> RunReport<Staged> {
@@ -446,7 +470,8 @@ async fn a_run_that_ends_after_its_plugin_was_unloaded_leaves_nothing_of_its_wri
         dispatch.queue.remove_lane(lane);
         dispatch.expectations.forget_lane(lane);
     }));
-    assert_eq!(rig.turn().await, Next::Failed);
+    assert_eq!(rig.turn().await, Next::Postponed(Duration::ZERO));
+    assert!(rig.script.sent.lock().is_empty());
     assert_eq!(rig.dispatch.expectations.unsettled.len(), 0);
 }
 
@@ -491,8 +516,8 @@ async fn a_plugin_that_never_settles_on_a_pod_that_is_gone_is_given_up_after_a_d
 #[tokio::test(start_paused = true)]
 async fn no_run_begins_before_the_journal_has_the_first_one_on_its_pod_and_a_second_one_waits_for_nothing() {
     let directory = tempfile::tempdir().unwrap();
-    let (account, mut opened) = account(directory.path());
-    let mut rig = rig_with(Some(account), |_, _| report(Ok(Outcome::Settled), Vec::new()));
+    let (entries, mut opened) = entries(directory.path());
+    let mut rig = rig_with(Some(entries), |_, _| report(Ok(Outcome::Settled), Vec::new()));
     rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     rig.add();
     let mut turn = Box::pin(rig.turn());
@@ -507,8 +532,8 @@ async fn no_run_begins_before_the_journal_has_the_first_one_on_its_pod_and_a_sec
 #[tokio::test(start_paused = true)]
 async fn a_journal_that_cannot_be_written_holds_no_run_up_for_long() {
     let directory = tempfile::tempdir().unwrap();
-    let (account, opened) = account(directory.path());
-    let mut rig = rig_with(Some(account), |_, _| report(Ok(Outcome::Settled), Vec::new()));
+    let (entries, opened) = entries(directory.path());
+    let mut rig = rig_with(Some(entries), |_, _| report(Ok(Outcome::Settled), Vec::new()));
     rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     rig.add();
     let start = Instant::now();
@@ -520,11 +545,11 @@ async fn a_journal_that_cannot_be_written_holds_no_run_up_for_long() {
 #[tokio::test(start_paused = true)]
 async fn a_deletion_is_pending_until_its_plugin_has_settled_on_it() {
     let directory = tempfile::tempdir().unwrap();
-    let (account, opened) = account(directory.path());
+    let (entries, opened) = entries(directory.path());
     opened.journal.failed("this test has no task that writes");
     let fail = Arc::new(AtomicBool::new(true));
     let failing = fail.clone();
-    let mut rig = rig_with(Some(account.clone()), move |request, _| {
+    let mut rig = rig_with(Some(entries.clone()), move |request, _| {
         let failure = Failure { kind: FailureKind::Retry, message: "later".into() };
         let gone = matches!(request.subject, Subject::Deleted(_));
         report(if gone && failing.load(SeqCst) { Err(failure) } else { Ok(Outcome::Settled) }, Vec::new())
@@ -532,14 +557,14 @@ async fn a_deletion_is_pending_until_its_plugin_has_settled_on_it() {
     rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     rig.add();
     assert_eq!(rig.turn().await, Next::Settled);
-    assert!(account.pending_deletions().is_empty());
+    assert!(entries.pending_deletions().is_empty());
     rig.writer.apply(vec![PodEvent::deleted(pod(6))]);
     rig.add();
     assert_eq!(rig.turn().await, Next::Failed);
-    assert_eq!(account.pending_deletions(), [pod(5).key.clone()]);
+    assert_eq!(entries.pending_deletions(), [pod(5).key.clone()]);
     fail.store(false, SeqCst);
     assert_eq!(rig.turn().await, Next::Settled);
-    assert_eq!((account.pending_deletions().len(), opened.journal.figures().entries), (0, 0));
+    assert_eq!((entries.pending_deletions().len(), opened.journal.figures().entries), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,19 +13,14 @@
 //! neither sees the other half-way. A run of a plugin that was unloaded does not count as one: it would not be
 //! tried again.
 //!
-//! What a plugin keeps by not settling on deletions is bounded by [`Bounds`].
+//! [`Bounds`] limits how many deletions and last states are kept for a plugin that does not settle on them.
 //!
 //! `tests/schedules` runs this file with the queue and the cache in many orders of their threads' steps.
 
 mod bounds;
 mod stones;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    hash::Hash,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, hash::Hash, sync::Arc, time::Duration};
 
 pub use bounds::{Bounds, Excess, Figures};
 use podium_pods::{
@@ -55,7 +50,7 @@ struct Wake<L> {
     deleted: bool,
 }
 
-/// What changes that are about to be published will queue.
+/// The keys that changes will queue once they are published.
 #[derive(Debug)]
 pub struct Plan<L> {
     wakes: Vec<Wake<L>>,
@@ -78,7 +73,7 @@ impl<L> Plan<L> {
     }
 }
 
-/// What a run finds of its Pod.
+/// The subject of a run, as found when the run begins.
 #[derive(Debug)]
 pub struct Looked {
     /// The Pod, or the last state of a deleted one if it is still kept.
@@ -96,9 +91,8 @@ pub struct Ended {
     pub excess: Excess,
 }
 
-/// The deletions that have not settled, with the last states of their Pods, by plugin and Pod. Bounded by [`Bounds`]
-/// for
-/// each plugin.
+/// The deletions that have not settled, with the last states of their Pods, by plugin and Pod. [`Bounds`] limits them
+/// for each plugin.
 #[derive(Debug)]
 pub struct Tombstones<L> {
     inner: Mutex<Stones<L>>,
@@ -131,8 +125,8 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         near: impl Fn(&PodKey) -> Vec<L>,
         now: Instant,
     ) -> Plan<L> {
-        // The Pods that are gone after the last of the changes, and whom earlier ones concern.
-        let mut gone: HashMap<&Arc<str>, Vec<L>> = HashMap::new();
+        // The Pods that are gone after the last of the changes, and the lanes that earlier changes of them wake.
+        let mut gone: BTreeMap<&Arc<str>, Vec<L>> = BTreeMap::new();
         for change in changes {
             match (&change.old, &change.new) {
                 (Some(last), None) => _ = gone.insert(&last.key.uid, Vec::new()),
@@ -172,8 +166,8 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         plan
     }
 
-    /// Queues what [`Tombstones::plan`] planned, in one step, after the changes were published. Returns how many keys
-    /// it queued for each lane.
+    /// Queues the keys of a plan in one step, after the changes were published. Returns the number of queued keys for
+    /// each lane.
     pub fn queue(&self, queue: &Keys<L>, plan: Plan<L>) -> BTreeMap<L, u64> {
         let mut counts = BTreeMap::new();
         let inner = self.inner.lock();
@@ -206,9 +200,9 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         (count, excess)
     }
 
-    /// What a run finds in `view`, and if the Pod is not there, its last state. The run is to be ended by
+    /// Returns the Pod from `view`, or its last state if it is deleted. The caller must end the run by
     /// [`Tombstones::done`]. A deletion without a tombstone was given up after the key was taken; the run is the last
-    /// one. The run of a plugin that was unloaded meanwhile leaves no trace on a tombstone, which is one of the plugin
+    /// one. If the plugin was unloaded meanwhile, its run does not change the tombstone, which belongs to the plugin
     /// that was loaded since.
     pub fn look(&self, queue: &Keys<L>, job: &Job<L, Slot, Arc<str>>, view: &dyn PodView, now: Instant) -> Looked {
         if let Some(pod) = view.by_uid(&job.item) {
@@ -253,7 +247,7 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         let next = match number {
             Some(_) if next == Next::Settled => Next::Final,
             Some(_) => next,
-            // What is in no bound is not kept.
+            // Its tombstone was dropped, so the job is not kept either.
             None => Next::Settled,
         };
         let done = queue.done(job, next);

@@ -1,9 +1,6 @@
 //! Reports of writes that did not settle, kept for the next run of the key.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
 use podium_pods::model::WriteReport;
@@ -11,7 +8,7 @@ use podium_pods::model::WriteReport;
 use super::Lane;
 use crate::queue::Done;
 
-/// Texts that are kept for one plugin. The API server chooses them, and a plugin can have it quote what it sends.
+/// The most bytes of texts for one plugin. The API server chooses them, and may quote the plugin's own writes.
 const MAX_TEXT_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Default)]
@@ -21,8 +18,8 @@ pub(super) struct Unsettled {
 
 #[derive(Debug, Default)]
 struct Inner {
-    reports: HashMap<(Lane, Arc<str>), Vec<WriteReport>>,
-    /// Of the texts in `reports`, by plugin.
+    reports: BTreeMap<(Lane, Arc<str>), Vec<WriteReport>>,
+    /// The size of the texts in `reports`, by plugin.
     bytes: BTreeMap<Lane, usize>,
 }
 
@@ -31,8 +28,8 @@ fn bytes_of(reports: &[WriteReport]) -> usize {
 }
 
 impl Unsettled {
-    /// Returns a job to the queue by `end`, and keeps the reports for the next run if there is to be one. The next
-    /// run asks for them under the same lock, so that it does not come before them.
+    /// Returns a job to the queue by `end`, and stores the reports if the key runs again. The next run reads them under
+    /// the same lock, so it cannot start before they are stored.
     pub(super) fn end<T>(
         &self,
         lane: Lane,
@@ -68,8 +65,8 @@ impl Unsettled {
 }
 
 impl Inner {
-    /// Keeps reports in the place of earlier ones. Beyond [`MAX_TEXT_BYTES`] for the plugin a report loses its texts;
-    /// what became of the write stays.
+    /// Replaces the reports of a plugin about a Pod. Beyond [`MAX_TEXT_BYTES`] for the plugin a report loses its
+    /// texts; the result of the write stays.
     fn put(&mut self, lane: Lane, uid: &Arc<str>, mut reports: Vec<WriteReport>) {
         self.take(lane, uid);
         let bytes = self.bytes.entry(lane).or_default();

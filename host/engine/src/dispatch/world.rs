@@ -15,7 +15,7 @@ pub(super) struct RunWorld {
     dispatch: Arc<Dispatch>,
     plugin: Arc<Loaded>,
     subject: PodKey,
-    /// Of the event that the run answers.
+    /// The time of the event that the run answers.
     event: Instant,
     snapshot: Arc<dyn PodView>,
 }
@@ -33,6 +33,10 @@ impl RunWorld {
 }
 
 impl World for RunWorld {
+    fn is_revoked(&self) -> bool {
+        self.plugin.is_revoked()
+    }
+
     fn view(&self) -> &dyn PodView {
         &*self.snapshot
     }
@@ -47,12 +51,12 @@ impl World for RunWorld {
 
     fn commit(&mut self, staged: Staged) -> BoxFuture<'_, Vec<WriteReport>> {
         Box::pin(async {
-            // Planned against the present, not against the run's snapshot: what others did meanwhile counts.
+            // Planned against the present state, not the run's snapshot, because other clients may have changed it.
             let view = self.dispatch.reader.snapshot();
             let sent = self.dispatch.send(&self.plugin, &self.subject, self.event, &*view, staged).await;
-            // Where the watch is cut off, the run goes on without.
+            // If the watch is interrupted, the run continues without its writes in the cache.
             if !self.dispatch.see(self.plugin.lane, &sent.expected).await {
-                tracing::debug!("the cache does not show what was committed");
+                tracing::debug!("the cache does not show the committed writes yet");
             }
             self.snapshot = self.dispatch.reader.snapshot();
             sent.reports

@@ -31,7 +31,7 @@ impl Interests {
 
     pub(super) fn set_plugins(&mut self, plugins: &[Arc<Loaded>]) {
         self.wake = Wake::new(plugins.iter().map(|loaded| (loaded.lane, &loaded.spec)));
-        let number = |loaded: &Arc<Loaded>| Some((loaded.account.as_ref()?.number(), loaded.lane));
+        let number = |loaded: &Arc<Loaded>| Some((loaded.entries.as_ref()?.number(), loaded.lane));
         self.lanes = plugins.iter().filter_map(number).collect();
     }
 

@@ -290,7 +290,7 @@ impl Ingest {
     fn queue_pending_deletions(&self, lane: Lane) {
         let loaded = self.registry.get(lane);
         self.queue_deletions(lane, || {
-            loaded.and_then(|loaded| Some(loaded.account.as_ref()?.pending_deletions())).unwrap_or_default()
+            loaded.and_then(|loaded| Some(loaded.entries.as_ref()?.pending_deletions())).unwrap_or_default()
         });
     }
 

@@ -20,7 +20,9 @@ use crate::{
     dispatch::{Bounds, Dispatch},
     fixtures::Nowhere,
     journal::{self, Journal, Opened, Recovery},
-    ports::{Failure, FailureKind, Outcome, Reconcile, Request, RunReport, Sender, Staged, Subject, Usage, World},
+    ports::{
+        Failure, FailureKind, Outcome, Reconcile, Request, RunReport, Sender, Staged, Subject, Tasks, Usage, World,
+    },
     queue::{Backoff, Queue},
     status::PluginStatus,
 };
@@ -78,6 +80,15 @@ pub(super) struct Jobs {
     stuck: AtomicBool,
 }
 
+/// Runs deliveries on the test's runtime.
+struct Spawned;
+
+impl Tasks for Spawned {
+    fn start(&self, task: BoxFuture<'static, ()>) {
+        tokio::spawn(task);
+    }
+}
+
 impl Blocking for Jobs {
     fn run(&self, job: Box<dyn FnOnce() + Send>) {
         self.waiting.lock().push(job);
@@ -132,6 +143,7 @@ impl Harness {
             deliver: Arc::new(Nowhere),
             live: Arc::new(Nowhere),
             write_through: Arc::new(Nowhere),
+            tasks: Arc::new(Spawned),
             clock: Clock::starting_at(1_000),
             seed: 1,
             runs: 0.into(),
@@ -152,9 +164,9 @@ impl Harness {
     {
         let reconcile = Arc::new(Closure(Box::new(move |request, delivered| Box::pin(body(request, delivered)))));
         let sender = Sender { manager: "podium/tidy".into(), impersonate: None };
-        let account = self.journal.as_ref().map(|journal| journal.account(&spec(app).id));
+        let entries = self.journal.as_ref().map(|journal| journal.plugin_entries(&spec(app).id));
         let registry = &self.dispatch.registry;
-        self.lane = registry.put(spec(app), reconcile, sender, self.status.clone(), account);
+        self.lane = registry.put(spec(app), reconcile, sender, self.status.clone(), entries);
         let (done, _) = oneshot::channel();
         self.ingest.plugins_changed(Some(self.lane), done);
         self.turn();
@@ -279,8 +291,8 @@ async fn a_pod_that_leaves_the_selector_with_its_final_write_is_delivered_with_i
 /// Returns a journal with an entry for the plugin and the Pod.
 fn noted(directory: &Path, key: &PodKey) -> Opened {
     let mut opened = journal::open(directory, 0).unwrap();
-    let account = opened.journal.account(&spec(None).id);
-    let mut entering = Box::pin(account.enter(key));
+    let entries = opened.journal.plugin_entries(&spec(None).id);
+    let mut entering = Box::pin(entries.enter(key));
     assert!(FutureExt::now_or_never(entering.as_mut()).is_none());
     opened.store.write(&opened.journal).unwrap();
     drop(opened);
@@ -426,6 +438,26 @@ async fn memory_for_unsettled_deletions_does_not_grow_after_an_hour() {
     assert!(with >= 24 * AN_HOUR && without > 0, "{with} {without}");
 }
 
+/// A run under way, also until it is dropped: the runs at present, and the most at once.
+struct UnderWay(Arc<Mutex<(i32, i32)>>);
+
+impl UnderWay {
+    fn new(runs: Arc<Mutex<(i32, i32)>>) -> Self {
+        {
+            let mut runs = runs.lock();
+            runs.0 += 1;
+            runs.1 = runs.0.max(runs.1);
+        }
+        Self(runs)
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.lock().0 -= 1;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_reloaded_plugin_waits_for_its_previous_run_on_the_same_pod() {
     let mut harness = Harness::plain(Backoff::default());
@@ -435,13 +467,8 @@ async fn a_reloaded_plugin_waits_for_its_previous_run_on_the_same_pod() {
         move |_: Request, _: Delivered| {
             let (runs, go) = (runs.clone(), go.clone());
             async move {
-                {
-                    let mut runs = runs.lock();
-                    runs.0 += 1;
-                    runs.1 = runs.0.max(runs.1);
-                }
+                let _run = UnderWay::new(runs);
                 go.acquire().await.unwrap().forget();
-                runs.lock().0 -= 1;
                 Ok(Outcome::Settled)
             }
         }

@@ -58,7 +58,7 @@ struct State {
     cluster: Option<Arc<str>>,
     pairs: PairSet,
     /// The plugins by their number.
-    plugins: Vec<Option<Known>>,
+    plugins: Vec<Option<NumberedPlugin>>,
     /// Gone Pods whose deletion has not settled, in the order in which they are queued.
     pending_deletions: BTreeMap<Number, BTreeSet<PodKey>>,
     /// Entries that were not passed to the store yet.
@@ -77,7 +77,7 @@ struct State {
 }
 
 #[derive(Debug, Clone)]
-struct Known {
+struct NumberedPlugin {
     id: PluginId,
     /// Since when the plugin is not loaded, in epoch milliseconds.
     absent_since: Option<u64>,
@@ -86,8 +86,8 @@ struct Known {
 /// The journal is of another cluster. The uids are those of the namespace kube-system.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the journal is of another cluster: its namespace kube-system has the uid {noted}, and that of this API server {present}; give \
-     each cluster a state directory of its own, or remove this one, and with it the deletions that are still pending"
+    "the journal is of another cluster: its namespace kube-system has the uid {noted}, and that of this API server {present}; use \
+     a separate state directory for each cluster, or remove this one, and with it the deletions that are still pending"
 )]
 pub struct OtherCluster {
     /// The uid in the journal.
@@ -145,9 +145,9 @@ impl Journal {
 
     /// Returns the entries of a loaded plugin.
     #[must_use]
-    pub fn account(self: &Arc<Self>, id: &PluginId) -> PluginEntries {
+    pub fn plugin_entries(self: &Arc<Self>, id: &PluginId) -> PluginEntries {
         let mut state = self.state.lock();
-        let known = Known { id: id.clone(), absent_since: None };
+        let known = NumberedPlugin { id: id.clone(), absent_since: None };
         let number = match state.number_of(id) {
             Some(number) if state.known(number).is_some_and(|known| known.absent_since.is_none()) => number,
             there => {
@@ -280,7 +280,7 @@ fn position<T>(of: &[T], wanted: impl FnMut(&T) -> bool) -> Option<Number> {
 }
 
 impl State {
-    fn known(&self, number: Number) -> Option<&Known> {
+    fn known(&self, number: Number) -> Option<&NumberedPlugin> {
         self.plugins.get(number.0 as usize)?.as_ref()
     }
 
@@ -294,7 +294,7 @@ impl State {
 
     /// Assigns a number to a plugin, or frees a number; `None` selects the next number. Entries of another plugin
     /// with that number are forgotten, as when the file is read.
-    fn set_plugin(&mut self, number: Option<Number>, known: Option<Known>) -> Number {
+    fn set_plugin(&mut self, number: Option<Number>, known: Option<NumberedPlugin>) -> Number {
         let number = number.unwrap_or_else(|| Number(u32::try_from(self.plugins.len()).unwrap_or(u32::MAX)));
         let _ = self.note(&plugin_entry(number, known.as_ref()));
         self.put_plugin(number, known);
@@ -302,7 +302,7 @@ impl State {
     }
 
     /// Like [`Self::set_plugin`], without writing an entry.
-    fn put_plugin(&mut self, number: Number, known: Option<Known>) {
+    fn put_plugin(&mut self, number: Number, known: Option<NumberedPlugin>) {
         let at = number.0 as usize;
         if self.plugins.len() <= at {
             self.plugins.resize_with(at + 1, || None);
@@ -316,7 +316,7 @@ impl State {
 
     fn mark_absent(&mut self, number: Number, now_millis: u64) {
         if let Some(known) = self.known(number).filter(|known| known.absent_since.is_none()).cloned() {
-            self.set_plugin(Some(number), Some(Known { absent_since: Some(now_millis), ..known }));
+            self.set_plugin(Some(number), Some(NumberedPlugin { absent_since: Some(now_millis), ..known }));
         }
     }
 
@@ -336,7 +336,7 @@ impl State {
     }
 }
 
-fn plugin_entry(number: Number, known: Option<&Known>) -> Entry<'_> {
+fn plugin_entry(number: Number, known: Option<&NumberedPlugin>) -> Entry<'_> {
     let plugin = known.map(|known| entry::Plugin {
         namespace: known.id.namespace.as_deref().map(Cow::Borrowed),
         name: Cow::Borrowed(&known.id.name),

@@ -8,6 +8,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
+use foldhash::quality::FixedState;
 use podium_pods::pod::uuid_of;
 
 use super::Number;
@@ -19,7 +20,7 @@ const SMALL: usize = 1_024;
 
 #[derive(Debug, Default)]
 pub(super) struct PairSet {
-    pages: Vec<HashMap<Uid, u64>>,
+    pages: Vec<HashMap<Uid, u64, FixedState>>,
     /// The number of pairs.
     pairs: usize,
 }
@@ -49,7 +50,7 @@ impl PairSet {
     pub(super) fn insert(&mut self, plugin: Number, uid: Uid) -> bool {
         let (page, bit) = place(plugin);
         if self.pages.len() <= page {
-            self.pages.resize_with(page + 1, HashMap::new);
+            self.pages.resize_with(page + 1, HashMap::default);
         }
         let mask = self.pages[page].entry(uid).or_default();
         let fresh = *mask & bit == 0;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs::File, io::BufReader};
 use podium_pods::model::{PluginId, PodKey};
 
 use super::{
-    Journal, Known, Number, State,
+    Journal, Number, NumberedPlugin, State,
     entry::{Entries, Entry, Plugin},
     pair_set::Uid,
 };
@@ -52,7 +52,7 @@ fn take(state: &mut State, entry: Entry<'static>) -> Result<(), String> {
             if number as usize > state.plugins.len() {
                 return Err(format!("a plugin of number {number} after {}", state.plugins.len()));
             }
-            let known = |Plugin { namespace, name, absent_since }: Plugin<'static>| Known {
+            let known = |Plugin { namespace, name, absent_since }: Plugin<'static>| NumberedPlugin {
                 id: PluginId { namespace: namespace.map(|text| text.as_ref().into()), name: name.as_ref().into() },
                 absent_since,
             };

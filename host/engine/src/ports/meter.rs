@@ -1,4 +1,4 @@
-//! Clocks of what runs cost.
+//! Clocks that measure the cost of runs.
 
 use std::time::Duration;
 

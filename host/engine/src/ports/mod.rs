@@ -1,5 +1,5 @@
-//! The traits between the engine and its environment: runs of plugins and their cost, writes, live reads, jobs that
-//! block, and storing a write's answer in the cache. Implementations know nothing of each other.
+//! The traits between the engine and its environment: runs of plugins and their cost, writes, live reads, tasks, jobs
+//! that block, and storing a write's answer in the cache. Implementations know nothing of each other.
 
 mod meter;
 mod run;
@@ -29,6 +29,9 @@ pub struct Staged {
 /// The interface of a run to its environment. Implemented by dispatch over a snapshot, writeback and live reads. Only
 /// the engine's one choke point for host calls uses it, after authorization and accounting.
 pub trait World: Send + 'static {
+    /// Returns true if the plugin may not do any more what it could when the run began: the run is being ended, and
+    /// its host calls are refused.
+    fn is_revoked(&self) -> bool;
     /// Returns the run's snapshot. Only [`World::commit`] advances it.
     fn view(&self) -> &dyn PodView;
     /// Reads a Pod from the API server.
@@ -198,6 +201,12 @@ pub trait Live: Send + Sync {
 pub trait Blocking: Send + Sync {
     /// Starts the job on a blocking thread and does not wait for it.
     fn run(&self, job: Box<dyn FnOnce() + Send>);
+}
+
+/// Runs tasks beside the workers. Implemented by app; called by dispatch, for deliveries.
+pub trait Tasks: Send + Sync {
+    /// Starts the task and does not wait for it.
+    fn start(&self, task: BoxFuture<'static, ()>);
 }
 
 /// Stores Pods of the API server's responses in the cache. Implemented by `ingest`, which owns the cache's writer;

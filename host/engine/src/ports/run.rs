@@ -60,7 +60,7 @@ pub struct Failure {
     pub message: String,
 }
 
-/// The kind of a failure. All kinds except `Terminal` are retried with back-off.
+/// The kind of a failure. All kinds except `Terminal` and `Revoked` are retried with back-off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FailureKind {
     /// The plugin asked for a retry.
@@ -75,11 +75,17 @@ pub enum FailureKind {
     Deadline,
     /// The run exceeded its limit of memory, tables or instances.
     Memory,
+    /// The plugin was unloaded, or its configuration permits less than when the run began.
+    Revoked,
     /// An error in the host.
     Host,
 }
 
 impl FailureKind {
+    /// All kinds.
+    pub const ALL: [Self; 8] =
+        [Self::Retry, Self::Terminal, Self::Trap, Self::Cpu, Self::Deadline, Self::Memory, Self::Revoked, Self::Host];
+
     /// Returns the value of the metrics' label `reason`.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -90,6 +96,7 @@ impl FailureKind {
             Self::Cpu => "cpu",
             Self::Deadline => "deadline",
             Self::Memory => "memory",
+            Self::Revoked => "revoked",
             Self::Host => "host",
         }
     }
@@ -124,6 +131,12 @@ pub struct Usage {
     pub cpu: Duration,
     /// Calls of the host's functions.
     pub host_calls: u32,
+    /// Linear memory of the guest at its end, which is the most that it had.
+    pub memory_bytes: usize,
+    /// Writes and Events that were staged, sent or not.
+    pub writes: u32,
+    /// Bytes of log lines, with the fixed amount for each line.
+    pub log_bytes: usize,
     /// Time from start to end, including waits.
     pub wall: Duration,
 }

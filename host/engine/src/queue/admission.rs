@@ -1,27 +1,36 @@
-//! Memory of jobs: a job starts when the memory that its run may use is free, so no worker waits for memory.
+//! The memory, the worker and the place of its tenant that a job holds while its run is under way.
 //!
-//! What a lane's jobs take is declared, not measured, and decided outside of the queue ([`Claims`]). Of the whole
-//! budget the lanes of one tenant hold at most half. A job that does not fit does not hold up smaller ones, until it
-//! has waited too long: then nothing starts that would keep it waiting.
+//! The memory of a lane's jobs is declared, not measured, and decided outside of the queue ([`Claims`]), so no worker
+//! waits for memory. Of the whole budget the lanes of one tenant hold at most half. A job that does not fit does not
+//! hold up smaller ones, until it has waited too long: then nothing starts that would keep it waiting.
 
-use std::{collections::HashMap, fmt::Debug, hash::Hash, sync::Arc, time::Duration};
+use std::{fmt::Debug, time::Duration};
 
 use tokio::time::Instant;
 
-/// How many jobs of other lanes may start past a lane that waits for memory, and how long it may have waited, before
-/// no more do. Runs take a millisecond or so; the time is for those that take seconds.
-pub(super) const PATIENCE: (u32, Duration) = (32, Duration::from_secs(1));
+use super::virtual_time::{CREDIT, nanos};
 
-/// What one job of a lane takes while it runs.
+/// How many jobs may start past one that waits for memory, and how long it may have waited, before no more do. Runs
+/// take a millisecond or so; the time is for those that take seconds.
+pub(super) const PATIENCE: (u32, Duration) = (32, Duration::from_secs(1));
+/// A tenant is light while its latest runs held a worker for no longer than this. Ordinary runs of native plugins take
+/// less than a millisecond, also when they wait for the processor; a run at the default limit takes 20 ms.
+pub(super) const LIGHT: Duration = Duration::from_millis(10);
+/// And while they cost no more than [`CREDIT`], of which one part in so many of the time that passes is forgiven. With
+/// the kept worker a light tenant therefore gets at most 5 % of a processor more than its share.
+pub(super) const DRAIN: u64 = 20;
+
+/// The tenant and the memory of one job of a lane while it runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Claim {
-    /// Lanes with the same number share the half of the budget that a tenant may hold.
+    /// Lanes with the same number are one tenant: they share its turns, its places and the half of the budget that a
+    /// tenant may hold.
     pub tenant: u32,
     /// The most memory that the job's run may use.
     pub bytes: u64,
 }
 
-/// Names what the jobs of a lane take. Asked each time that a job may start, under the queue's lock.
+/// The claims of lanes. Read under the queue's lock when a lane begins to wait and when a job starts.
 pub trait Claims<L>: Debug + Send + Sync {
     /// Returns the claim of one job of the lane.
     fn claim(&self, lane: L) -> Claim;
@@ -34,6 +43,9 @@ pub struct Budget {
 }
 
 impl Budget {
+    /// For a queue that does not count memory.
+    pub(super) const UNLIMITED: Self = Self::new(u64::MAX);
+
     /// A budget of so many bytes.
     #[must_use]
     pub const fn new(bytes: u64) -> Self {
@@ -46,114 +58,88 @@ impl Budget {
     pub const fn of_tenant(self) -> u64 {
         self.bytes / 2
     }
-}
 
-/// Counts the memory of the jobs that the queue has given to workers.
-#[derive(Debug)]
-pub(super) struct Admission<L> {
-    budget: Budget,
-    claims: Arc<dyn Claims<L>>,
-    taken: u64,
-    /// Tenants that have something, by number.
-    tenants: HashMap<u32, u64>,
-    /// Lanes with a due job that did not fit, each once, in the order in which that was found.
-    waiting: Vec<Waiting<L>>,
-}
-
-#[derive(Debug)]
-struct Waiting<L> {
-    lane: L,
-    since: Instant,
-    /// Jobs of other lanes that have started since.
-    passed: u32,
-}
-
-/// What may not start because another lane has waited too long.
-#[derive(Debug, Default)]
-pub(super) struct Held {
-    all: bool,
-    tenants: Vec<u32>,
-}
-
-/// What a claim lacks.
-enum Lack {
-    Nothing,
-    /// Its tenant has too much.
-    OfTenant,
-    OfBudget,
-    /// More than its tenant may ever have.
-    Forever,
-}
-
-impl<L: Copy + Eq + Hash> Admission<L> {
-    pub(super) fn new(budget: Budget, claims: Arc<dyn Claims<L>>) -> Self {
-        Self { budget, claims, taken: 0, tenants: HashMap::new(), waiting: Vec::new() }
+    pub(super) const fn left(self, taken: u64) -> u64 {
+        self.bytes.saturating_sub(taken)
     }
 
-    fn lack(&self, claim: Claim) -> Lack {
-        let of_tenant = self.tenants.get(&claim.tenant).copied().unwrap_or(0);
-        if claim.bytes > self.budget.of_tenant() {
-            Lack::Forever
-        } else if of_tenant.saturating_add(claim.bytes) > self.budget.of_tenant() {
-            Lack::OfTenant
-        } else if self.taken.saturating_add(claim.bytes) > self.budget.bytes {
-            Lack::OfBudget
+    pub(super) const fn left_of_tenant(self, taken: u64) -> u64 {
+        self.of_tenant().saturating_sub(taken)
+    }
+}
+
+/// How many workers there are, and how many of them one tenant may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Occupancy {
+    workers: usize,
+}
+
+impl Occupancy {
+    /// For a queue that does not count workers.
+    pub(super) const UNLIMITED: Self = Self::new(usize::MAX);
+
+    /// The bounds for so many workers.
+    #[must_use]
+    pub const fn new(workers: usize) -> Self {
+        Self { workers }
+    }
+
+    /// Returns how many runs of one tenant are under way at most: a quarter of the workers, also while no other tenant
+    /// has a job. A run may hold its worker for seconds while it waits for the API server, and other tenants would wait
+    /// for it, whatever their turn.
+    #[must_use]
+    pub const fn runs_of_tenant(self) -> usize {
+        if self.workers == usize::MAX {
+            usize::MAX
+        } else if self.workers < 8 {
+            1
         } else {
-            Lack::Nothing
+            self.workers / 4
         }
     }
 
-    /// Returns the lanes that have waited too long, the first to wait first.
-    pub(super) fn overdue(&self, now: Instant) -> Vec<L> {
-        let (passed, waited) = PATIENCE;
-        let is_overdue = |of: &&Waiting<L>| of.passed >= passed || now.saturating_duration_since(of.since) >= waited;
-        self.waiting.iter().filter(is_overdue).map(|waiting| waiting.lane).collect()
+    /// Returns how many jobs of one tenant are under way at most. Beside its runs these are as many deliveries, which
+    /// hold no worker.
+    #[must_use]
+    pub const fn jobs_of_tenant(self) -> usize {
+        self.runs_of_tenant().saturating_mul(2)
     }
 
-    /// Takes what a job of the lane needs, if it is free and `held` does not keep it for another lane.
-    pub(super) fn admit(&mut self, lane: L, held: &Held, now: Instant) -> Option<Claim> {
-        let claim = self.claims.claim(lane);
-        // A job without memory keeps no other waiting.
-        let is_held = claim.bytes > 0 && (held.all || held.tenants.contains(&claim.tenant));
-        if is_held || !matches!(self.lack(claim), Lack::Nothing) {
-            if !self.waiting.iter().any(|waiting| waiting.lane == lane) {
-                self.waiting.push(Waiting { lane, since: now, passed: 0 });
-            }
-            return None;
-        }
-        self.taken += claim.bytes;
-        *self.tenants.entry(claim.tenant).or_default() += claim.bytes;
-        self.waiting.retain(|waiting| waiting.lane != lane);
-        for waiting in &mut self.waiting {
-            waiting.passed = waiting.passed.saturating_add(1);
-        }
-        Some(claim)
+    /// Returns how many workers run only light tenants' jobs: one, if there is another.
+    pub(super) const fn kept(self) -> usize {
+        if self.workers == usize::MAX || self.workers < 2 { 0 } else { 1 }
     }
 
-    /// Keeps free memory for an overdue lane that was not admitted.
-    pub(super) fn hold(&self, lane: L, held: &mut Held) {
-        let claim = self.claims.claim(lane);
-        match self.lack(claim) {
-            Lack::OfTenant => held.tenants.push(claim.tenant),
-            Lack::OfBudget => held.all = true,
-            // Another lane holds it up, or it can never be admitted.
-            Lack::Nothing | Lack::Forever => {}
-        }
+    /// Returns how many workers are idle.
+    pub(super) const fn idle(self, running: usize) -> usize {
+        self.workers.saturating_sub(running)
+    }
+}
+
+/// The time for which a tenant's latest runs held a worker, and their cost.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Lately {
+    /// At once the time of a longer run, and an eighth less with each shorter one. `None` before the first run.
+    held: Option<Duration>,
+    /// Nanoseconds, without the part that has drained by `since`.
+    cost: u64,
+    since: Option<Instant>,
+}
+
+impl Lately {
+    pub(super) fn ran(&mut self, held: Duration, cost: u64, now: Instant) {
+        self.held = Some(self.held.map_or(held, |longest| held.max(longest - longest / 8)));
+        (self.cost, self.since) = (self.cost(now).saturating_add(cost), Some(now));
     }
 
-    pub(super) fn release(&mut self, claim: Claim) {
-        self.taken -= claim.bytes;
-        if let Some(taken) = self.tenants.get_mut(&claim.tenant) {
-            *taken -= claim.bytes;
-            if *taken == 0 {
-                self.tenants.remove(&claim.tenant);
-            }
-        }
+    fn cost(&self, now: Instant) -> u64 {
+        let passed = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        self.cost.saturating_sub(nanos(passed) / DRAIN)
     }
 
-    /// Forgets lanes that have nothing due any more.
-    pub(super) fn keep(&mut self, has_due: impl Fn(L) -> bool) {
-        self.waiting.retain(|waiting| has_due(waiting.lane));
+    /// False before the first run: nothing is known.
+    pub(super) fn is_light(&self, now: Instant) -> bool {
+        self.held.is_some_and(|held| held <= LIGHT) && self.cost(now) <= nanos(CREDIT)
     }
 }
 

@@ -1,20 +1,22 @@
-//! Items to run, in lanes: never two at once in one slot, delays, back-off, lanes in turn.
+//! Items to run, in lanes: never two at once in one slot, delays, back-off, and shares of the processor.
 //!
 //! A lane is a plugin, a slot a Pod's name, an item one incarnation of it; the queue knows none of that. It holds keys,
-//! never objects: adding an item that already waits changes at most when it runs. Weights and order between lanes are
-//! not here yet; lanes take turns.
+//! never objects: adding an item that already waits changes at most when it runs. Lanes belong to tenants. The next job
+//! is of the tenant whose runs cost least, and of its lane whose runs cost least; within a lane the slot that has been
+//! due for longest is first. An expensive lane therefore waits longer, and nothing is dropped.
 
 mod admission;
 mod slots;
+mod turns;
+mod virtual_time;
 
-use std::{hash::Hash, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, hash::Hash, sync::Arc, time::Duration};
 
+pub use admission::{Budget, Claim, Claims, Occupancy};
 use podium_pods::sync::{Mutex, Notify};
 use slots::Slots;
 use tokio::time::Instant;
-
-use admission::Admission;
-pub use admission::{Budget, Claim, Claims};
+pub use turns::TenantFigures;
 
 pub use crate::backoff::Backoff;
 
@@ -32,8 +34,9 @@ pub struct Job<L, S, I> {
     pub attempt: u32,
     /// When the oldest event that this run answers came in.
     pub queued: Instant,
-    /// What the job has taken; `None` if the queue has no budget.
+    /// The claim that the job holds; `None` if the queue has no budget.
     pub claim: Option<Claim>,
+    number: u64,
 }
 
 /// When an item is run again after a run.
@@ -85,11 +88,19 @@ where
         Self { slots: Mutex::new(Slots::new(backoff, lane_limit, seed)), wake: Notify::new(), budget: None }
     }
 
-    /// Lets a job start only when what it claims is free.
+    /// Sets a budget of memory: a job starts only when the memory that it claims is free. The tenants of `claims` share
+    /// turns and workers; without this each lane is a tenant.
     #[must_use]
     pub fn within(mut self, budget: Budget, claims: Arc<dyn Claims<L>>) -> Self {
-        self.slots.lock().set_admission(Admission::new(budget, claims));
+        self.slots.lock().turns.set_budget(budget, claims);
         self.budget = Some(budget);
+        self
+    }
+
+    /// Bounds how many jobs of one tenant are under way, and keeps a worker for tenants whose runs are short.
+    #[must_use]
+    pub fn shared(self, occupancy: Occupancy) -> Self {
+        self.slots.lock().turns.set_occupancy(occupancy);
         self
     }
 
@@ -149,18 +160,27 @@ where
         }
     }
 
-    /// Frees what a job has taken, before it is done: its run has ended, and something else goes on.
-    pub fn release(&self, job: &Job<L, S, I>) {
-        if self.slots.lock().release(job) {
+    /// Records that the run of a job has ended, and its cost: its tenant and its lane are charged, and its worker and
+    /// its memory are free, while something else goes on until the job is done. Only the first call counts.
+    pub fn ran(&self, job: &Job<L, S, I>, cost: Duration) {
+        if self.slots.lock().turns.ran(job.number, Some(cost), Instant::now()) {
             self.wake.notify_one();
         }
     }
 
-    /// Returns a job to the queue after its run.
+    /// Returns a job to the queue. Without a call of [`Queue::ran`] nothing was run.
     pub fn done(&self, job: &Job<L, S, I>, next: Next) -> Done {
         let done = self.slots.lock().done(job, next, Instant::now());
         self.wake.notify_one();
         done
+    }
+
+    /// Reads the claim of a lane again, whose jobs may have waited for more memory than they need now.
+    pub fn claim_changed(&self, lane: L) {
+        let mut slots = self.slots.lock();
+        slots.claim_changed(lane, Instant::now());
+        drop(slots);
+        self.wake.notify_one();
     }
 
     /// Forgets an item that waits. Returns false, and changes nothing, if the item is running or is not in the queue.
@@ -181,17 +201,17 @@ where
     /// Forgets the items that wait in a lane; running items are not added again. If the lane is used again, no item of
     /// a slot whose old job still runs is returned until that job is done.
     pub fn remove_lane(&self, lane: L) {
-        self.slots.lock().remove_lane(lane);
+        self.slots.lock().remove_lane(lane, Instant::now());
         // It may have waited for memory and held up others.
         self.wake.notify_one();
     }
 
-    /// True if the lane was removed after the slot's running job was given out.
+    /// True if the lane was removed after the slot's running job was taken.
     pub fn is_orphaned(&self, lane: L, slot: &S) -> bool {
         self.slots.lock().is_orphaned(lane, slot)
     }
 
-    /// No more items are given out; every waiting [`Queue::next`] returns None.
+    /// Closes the queue: every [`Queue::next`], also one that waits, returns `None` from now on.
     pub fn close(&self) {
         self.slots.lock().close();
         self.wake.notify_one();
@@ -200,6 +220,11 @@ where
     /// How many items of the lane are due and not yet taken.
     pub fn depth(&self, lane: L) -> usize {
         self.slots.lock().depth(lane)
+    }
+
+    /// Returns the figures of each tenant, by the number of its claims.
+    pub fn tenants(&self) -> BTreeMap<u32, TenantFigures> {
+        self.slots.lock().tenants()
     }
 
     /// True when nothing is due and nothing runs; delayed items do not count.

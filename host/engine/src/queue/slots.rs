@@ -1,7 +1,7 @@
-//! The queue's bookkeeping, without waiting: every call is given the time.
+//! The queue's bookkeeping, without waiting: the time is an argument of every call.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque, hash_map::Entry},
+    collections::{BTreeMap, HashMap, hash_map::Entry},
     hash::Hash,
 };
 
@@ -12,29 +12,18 @@ use tokio::time::Instant;
 
 use super::{
     Backoff, Done, Job, Next,
-    admission::{Admission, Claim, Held},
+    turns::{Ended, TenantFigures, Turns},
 };
 
 #[derive(Debug)]
 pub(super) struct Slots<L, S, I> {
     slots: HashMap<(L, S), Slot<I>, FixedState>,
-    /// Lanes that have a due slot, each once, in turn.
-    turns: VecDeque<L>,
+    pub(super) turns: Turns<L>,
     /// Due slots by lane, numbered in the order they became due, so that one in the middle can be removed without a
     /// look at the others. No lane's is empty.
     ready: HashMap<L, BTreeMap<u64, S>, FixedState>,
     /// Slots that become due later, each once.
     delayed: BTreeMap<Due, (L, S)>,
-    /// Jobs given out, by lane.
-    running: HashMap<L, usize, FixedState>,
-    /// How many jobs one lane may have at a time.
-    lane_limit: usize,
-    /// Lanes that may have fewer, as their jobs failed: halved by each failure, one more with each success.
-    narrowed: HashMap<L, usize>,
-    /// `None`: memory is not counted.
-    admission: Option<Admission<L>>,
-    /// What jobs given out have taken.
-    taken: HashMap<(L, S), Claim>,
     numbers: u64,
     closed: bool,
     backoff: Backoff,
@@ -84,15 +73,10 @@ where
         // Seeded, so that tenants cannot choose names of one hash.
         let hasher = FixedState::with_seed(seed);
         Self {
+            turns: Turns::new(lane_limit, &hasher),
             slots: HashMap::with_hasher(hasher.clone()),
-            turns: VecDeque::new(),
-            ready: HashMap::with_hasher(hasher.clone()),
+            ready: HashMap::with_hasher(hasher),
             delayed: BTreeMap::new(),
-            running: HashMap::with_hasher(hasher),
-            lane_limit: lane_limit.max(1),
-            narrowed: HashMap::new(),
-            admission: None,
-            taken: HashMap::new(),
             numbers: 0,
             closed: false,
             backoff,
@@ -107,7 +91,7 @@ where
                 self.numbers += 1;
                 let (lane, slot) = entry.key().clone();
                 entry.insert(Slot { items: smallvec![fresh], at: At::Ready(self.numbers) });
-                self.push_ready(lane, slot, self.numbers);
+                self.push_ready(lane, slot, self.numbers, now);
                 return;
             }
             Entry::Occupied(entry) => entry,
@@ -120,7 +104,7 @@ where
             Some(0) if state.at == At::Running => state.items[0].again = state.items[0].again.or(Some(now)),
             Some(at) => {
                 let waiting = &mut state.items[at];
-                // What was waiting for a delay answers this event; what was already due answers the older one.
+                // An item that waited for a delay answers this event; one that was due answers the older event.
                 if waiting.due > now {
                     (waiting.due, waiting.queued) = (now, now);
                 }
@@ -134,109 +118,53 @@ where
         }
     }
 
-    pub(super) fn set_admission(&mut self, admission: Admission<L>) {
-        self.admission = Some(admission);
-    }
-
     pub(super) fn take(&mut self, now: Instant) -> Option<Job<L, S, I>> {
         self.promote(now);
-        let mut held = Held::default();
-        if let Some(admission) = &mut self.admission {
-            admission.keep(|lane| self.ready.contains_key(&lane));
-            for lane in admission.overdue(now) {
-                if self.is_full(lane) {
-                    continue;
-                }
-                if let Some(job) = self.start(lane, &held, now) {
-                    return Some(job);
-                }
-                if let Some(admission) = &self.admission {
-                    admission.hold(lane, &mut held);
-                }
+        loop {
+            let lane = self.turns.next(now)?;
+            let job = self.start(lane, now);
+            let is_empty = self.ready.get(&lane).is_none_or(BTreeMap::is_empty);
+            if is_empty {
+                self.ready.remove(&lane);
+            }
+            self.turns.due(lane, !is_empty, now);
+            if job.is_some() {
+                return job;
             }
         }
-        for _ in 0..self.turns.len() {
-            let lane = *self.turns.front()?;
-            if !self.is_full(lane)
-                && let Some(job) = self.start(lane, &held, now)
-            {
-                return Some(job);
-            }
-            self.turns.rotate_left(1);
-        }
-        None
     }
 
-    /// The lane has as many jobs as it may have at a time.
-    fn is_full(&self, lane: L) -> bool {
-        let limit = self.narrowed.get(&lane).copied().unwrap_or(self.lane_limit);
-        self.running.get(&lane).is_some_and(|running| *running >= limit)
-    }
-
-    /// Takes the lane's first due item, if there is memory for it.
-    fn start(&mut self, lane: L, held: &Held, now: Instant) -> Option<Job<L, S, I>> {
-        let slot = self.ready.get(&lane)?.first_key_value()?.1.clone();
+    /// Starts a job of the lane's first due item.
+    fn start(&mut self, lane: L, now: Instant) -> Option<Job<L, S, I>> {
+        let (_, slot) = self.ready.get_mut(&lane)?.pop_first()?;
         let state = self.slots.get_mut(&(lane, slot.clone()))?;
         let item = state.items.iter().position(|item| item.due <= now)?;
-        let claim = match &mut self.admission {
-            Some(admission) => Some(admission.admit(lane, held, now)?),
-            None => None,
-        };
         let item = state.items.remove(item);
+        self.numbers += 1;
         let job = Job {
             lane,
-            slot: slot.clone(),
+            slot,
             item: item.item.clone(),
             attempt: item.failures.saturating_add(1),
             queued: item.queued,
-            claim,
+            claim: self.turns.start(lane, self.numbers, now),
+            number: self.numbers,
         };
         state.items.insert(0, item);
         state.at = At::Running;
-        *self.running.entry(lane).or_default() += 1;
-        if let Some(claim) = claim {
-            self.taken.insert((lane, slot), claim);
-        }
-        self.pop_ready(lane);
         Some(job)
     }
 
-    /// Removes the lane's first slot from those that are due, and ends the lane's turn.
-    fn pop_ready(&mut self, lane: L) {
-        let is_empty = self.ready.get_mut(&lane).is_none_or(|ready| {
-            ready.pop_first();
-            ready.is_empty()
-        });
-        if let Some(turn) = self.turns.iter().position(|turn| *turn == lane) {
-            self.turns.remove(turn);
-        }
-        if is_empty {
-            self.ready.remove(&lane);
-        } else {
-            self.turns.push_back(lane);
-        }
-    }
-
-    /// Frees what a job has taken; once for each job.
-    pub(super) fn release(&mut self, job: &Job<L, S, I>) -> bool {
-        if self.taken.is_empty() {
-            return false;
-        }
-        let claim = self.taken.remove(&(job.lane, job.slot.clone()));
-        let Some((admission, claim)) = self.admission.as_mut().zip(claim) else { return false };
-        admission.release(claim);
-        true
-    }
-
     pub(super) fn done(&mut self, job: &Job<L, S, I>, next: Next, now: Instant) -> Done {
-        self.release(job);
         let key = (job.lane, job.slot.clone());
-        if let Some(running) = self.running.get_mut(&job.lane) {
-            *running -= 1;
-            if *running == 0 {
-                self.running.remove(&job.lane);
-            }
-        }
+        let is_orphaned = self.slots.get(&key).is_none_or(|state| state.at == At::Orphaned);
+        let ended = match next {
+            _ if is_orphaned => Ended::Otherwise,
+            Next::Settled | Next::Final | Next::After(_) => Ended::Well,
+            Next::Failed => Ended::Failed,
+            Next::FailedFor(_) | Next::Postponed(_) => Ended::Otherwise,
+        };
+        self.turns.done(job.number, ended, now);
         let Some(state) = self.slots.get_mut(&key).filter(|state| !state.items.is_empty()) else {
             return Done::Forgotten;
         };
@@ -244,19 +172,6 @@ where
         if state.at == At::Orphaned {
             self.place(key, now);
             return Done::Orphaned;
-        }
-        let limit = self.narrowed.get(&job.lane).copied().unwrap_or(self.lane_limit);
-        match next {
-            Next::Settled | Next::Final | Next::After(_) if limit >= self.lane_limit - 1 => {
-                self.narrowed.remove(&job.lane);
-            }
-            Next::Settled | Next::Final | Next::After(_) => {
-                self.narrowed.insert(job.lane, limit + 1);
-            }
-            Next::Failed if limit > 1 => {
-                self.narrowed.insert(job.lane, limit / 2);
-            }
-            Next::Failed | Next::FailedFor(_) | Next::Postponed(_) => {}
         }
         let delay = match next {
             Next::Settled | Next::Final => None,
@@ -271,7 +186,7 @@ where
         let again = item.again.take().filter(|_| next != Next::Final);
         let done = match (again, delay) {
             (Some(event), _) => {
-                // What failed still answers the event that it answered before.
+                // An item that failed still answers the event that it answered before.
                 let queued = if matches!(next, Next::Failed | Next::FailedFor(_) | Next::Postponed(_)) {
                     item.queued
                 } else {
@@ -320,7 +235,7 @@ where
                     ready.remove(&number);
                     if ready.is_empty() {
                         self.ready.remove(&key.0);
-                        self.turns.retain(|turn| *turn != key.0);
+                        self.turns.due(key.0, false, now);
                     }
                 }
             }
@@ -329,7 +244,7 @@ where
         true
     }
 
-    /// Puts a slot that is not running where its items belong.
+    /// Moves a slot that is not running to the due or the delayed slots, as its items are.
     fn place(&mut self, key: (L, S), now: Instant) {
         let Some(state) = self.slots.get_mut(&key) else { return };
         let Some(due) = state.items.iter().map(|item| item.due).min() else {
@@ -340,7 +255,7 @@ where
         self.numbers += 1;
         if due <= now {
             state.at = At::Ready(self.numbers);
-            self.push_ready(key.0, key.1, self.numbers);
+            self.push_ready(key.0, key.1, self.numbers, now);
         } else {
             let due = (due, self.numbers);
             state.at = At::Delayed(due);
@@ -357,12 +272,13 @@ where
     }
 
     /// `number` is the latest of all.
-    fn push_ready(&mut self, lane: L, slot: S, number: u64) {
+    fn push_ready(&mut self, lane: L, slot: S, number: u64, now: Instant) {
         let ready = self.ready.entry(lane).or_default();
-        if ready.is_empty() {
-            self.turns.push_back(lane);
-        }
+        let is_first = ready.is_empty();
         ready.insert(number, slot);
+        if is_first {
+            self.turns.due(lane, true, now);
+        }
     }
 
     fn promote(&mut self, now: Instant) {
@@ -371,7 +287,7 @@ where
             if let Some(state) = self.slots.get_mut(&(lane, slot.clone())) {
                 self.numbers += 1;
                 state.at = At::Ready(self.numbers);
-                self.push_ready(lane, slot, self.numbers);
+                self.push_ready(lane, slot, self.numbers, now);
             }
         }
     }
@@ -386,18 +302,26 @@ where
     }
 
     pub(super) fn has_ready(&self) -> bool {
-        !self.turns.is_empty()
+        self.turns.has_next()
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.turns.is_empty() && self.running.is_empty()
+        self.ready.is_empty() && !self.turns.is_running()
     }
 
     pub(super) fn depth(&self, lane: L) -> usize {
         self.ready.get(&lane).map_or(0, BTreeMap::len)
     }
 
-    pub(super) fn remove_lane(&mut self, lane: L) {
+    pub(super) fn claim_changed(&mut self, lane: L, now: Instant) {
+        self.turns.due(lane, self.ready.contains_key(&lane), now);
+    }
+
+    pub(super) fn tenants(&self) -> BTreeMap<u32, TenantFigures> {
+        self.turns.figures(|lane| self.depth(lane))
+    }
+
+    pub(super) fn remove_lane(&mut self, lane: L, now: Instant) {
         self.slots.retain(|(of, _), slot| {
             if *of == lane && slot.at == At::Running {
                 slot.at = At::Orphaned;
@@ -408,9 +332,8 @@ where
             *of != lane || slot.at == At::Orphaned
         });
         self.ready.remove(&lane);
-        self.narrowed.remove(&lane);
         self.delayed.retain(|_, (of, _)| *of != lane);
-        self.turns.retain(|turn| *turn != lane);
+        self.turns.remove(lane, now);
     }
 
     pub(super) fn is_closed(&self) -> bool {

@@ -341,7 +341,7 @@ async fn removing_an_item_looks_at_no_other_however_many_are_due() {
     let compared = COMPARED.get();
     assert!(compared < 20 * 2_500, "2,500 removals compared {compared} slots");
     assert_eq!(queue.depth(1), 2_500);
-    // What is added again stands behind the others, and nothing is given out twice.
+    // A slot that is added again is last, and no slot is taken twice.
     queue.add([(1, Counted(0), 8)]);
     let mut taken = Vec::new();
     while let Some(job) = tokio::select! { biased; job = queue.next() => job, () = std::future::ready(()) => None } {
@@ -375,10 +375,13 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let queue: Queue<u8, u8, u32> = Queue::new(Backoff::default(), usize::MAX, 1);
-            let mut running: Vec<Job<u8, u8, u32>> = Vec::new();
+            type Jobs = Vec<Job<u8, u8, u32>>;
+            type Pending = HashMap<(u8, u8), HashSet<u32>>;
+            let mut running = Jobs::new();
             // Added and not yet seen by a run that began later.
-            let mut pending: HashMap<(u8, u8), HashSet<u32>> = HashMap::new();
-            let take = |running: &mut Vec<Job<u8, u8, u32>>, pending: &mut HashMap<(u8, u8), HashSet<u32>>, job: Job<u8, u8, u32>| {
+            let mut pending = Pending::new();
+            let now = async || futures::FutureExt::now_or_never(queue.next()).flatten();
+            let take = |running: &mut Jobs, pending: &mut Pending, job: Job<u8, u8, u32>| {
                 assert!(!running.iter().any(|other| (other.lane, other.slot) == (job.lane, job.slot)), "overlap");
                 if let Some(items) = pending.get_mut(&(job.lane, job.slot)) { items.remove(&job.item); }
                 running.push(job);
@@ -390,8 +393,7 @@ proptest! {
                         pending.entry((lane, slot)).or_default().insert(item);
                     }
                     Step::Take => {
-                        let job = tokio::select! { biased; job = queue.next() => job, () = std::future::ready(()) => None };
-                        if let Some(job) = job { take(&mut running, &mut pending, job); }
+                        if let Some(job) = now().await { take(&mut running, &mut pending, job); }
                     }
                     Step::Done(at, how) if at < running.len() => {
                         let job = running.swap_remove(at);
@@ -409,7 +411,7 @@ proptest! {
             for job in running.drain(..) { queue.done(&job, Next::Settled); }
             for _ in 0..200 {
                 advance(Duration::from_secs(1)).await;
-                while let Some(job) = tokio::select! { biased; job = queue.next() => job, () = std::future::ready(()) => None } {
+                while let Some(job) = now().await {
                     take(&mut running, &mut pending, job);
                     for job in running.drain(..) { queue.done(&job, Next::Settled); }
                 }

@@ -2,6 +2,7 @@
 
 mod histogram;
 mod load;
+mod used;
 
 use std::{
     collections::BTreeMap,
@@ -15,9 +16,11 @@ use std::{
 pub use histogram::Histogram;
 pub use load::{LoadState, PluginState};
 use parking_lot::{Mutex, RwLock};
-use podium_pods::model::{EventResult, PluginId, WriteReport, WriteResult};
+use podium_pods::model::{EventResult, Limits, PluginId, WriteReport, WriteResult};
+use used::Uses;
+pub use used::{Limit, Used};
 
-use crate::ports::{Failure, FailureKind, Outcome};
+use crate::ports::{Failure, FailureKind, Outcome, Usage};
 
 /// The figures of all plugins that are or were loaded.
 #[derive(Debug, Default)]
@@ -98,7 +101,7 @@ impl RunResult {
     }
 }
 
-/// One plugin's figures since the host started. All of them only grow, except `active`.
+/// One plugin's figures since the host started. All of them only grow, except `active` and the uses of limits.
 #[derive(Debug, Default)]
 pub struct PluginStatus {
     results: [AtomicU64; RunResult::ALL.len()],
@@ -114,6 +117,7 @@ pub struct PluginStatus {
     given_up: AtomicU64,
     log_lines_dropped: AtomicU64,
     last_failure: Mutex<Option<String>>,
+    uses: Uses,
     /// Time from start to end of a run, including waits and writes.
     pub run_time: Histogram,
     /// Time from the oldest event that a run handles to the run's start.
@@ -138,9 +142,13 @@ impl PluginStatus {
         }
     }
 
+    /// Records that a run has ended. Its writes may still have to be sent.
+    pub fn ran(&self) {
+        self.active.fetch_sub(1, Relaxed);
+    }
+
     /// Counts a run that ended and whose writes were sent. Returns its result.
     pub fn end(&self, result: &Result<Outcome, Failure>, unsettled: usize, took: Duration) -> RunResult {
-        self.active.fetch_sub(1, Relaxed);
         self.run_time.record(took);
         let counted = match result {
             Ok(_) if unsettled > 0 => RunResult::Requeue,
@@ -155,6 +163,17 @@ impl PluginStatus {
         };
         self.results[counted as usize].fetch_add(1, Relaxed);
         counted
+    }
+
+    /// Records what a run used of its limits.
+    pub fn used(&self, usage: &Usage, limits: &Limits) {
+        self.uses.record(usage, limits);
+    }
+
+    /// Returns the limits of which a run used anything, in the order of the configuration.
+    #[must_use]
+    pub fn uses(&self) -> Vec<Used> {
+        self.uses.used()
     }
 
     /// Records the results of a run's writes and the number of requests.
@@ -284,8 +303,11 @@ mod tests {
     fn a_run_whose_write_did_not_settle_counts_neither_as_success_nor_as_error() {
         let status = PluginStatus::default();
         status.begin(Duration::ZERO, 1);
+        assert_eq!(status.active(), 1);
+        status.ran();
+        assert_eq!((status.runs(), status.active()), (0, 0), "its writes are being sent");
         assert_eq!(status.end(&Ok(Outcome::Settled), 1, Duration::ZERO), RunResult::Requeue);
-        assert_eq!((status.runs(), status.active()), (1, 0));
+        assert_eq!(status.runs(), 1);
     }
 
     #[test]

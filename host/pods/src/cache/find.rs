@@ -1,13 +1,20 @@
 //! Answers queries: candidates come from the index that leaves the fewest, and the rest of the query filters them.
 //!
-//! A label index answers equality and sets of values. Existence, absence and exclusion are filtered.
+//! A label index answers equality and sets of values. Existence, absence and exclusion are filtered. Pods with very
+//! many labels are in no label index, and are candidates of every query that one answers.
 //!
 //! A query of one namespace is answered from the Pods of that namespace only: the choice of the index, the number of
-//! Pods examined and the result are the same whatever Pods other namespaces have. Plugins can observe the cost through
-//! their search budget, so it must not depend on Pods that they may not see. Only the time can differ: a binary search
-//! over the whole set of an index finds the start of the namespace, in a few microseconds at most.
+//! Pods examined, the effort and the result are the same whatever Pods other namespaces have. Plugins can observe the
+//! cost through their search budget, so it must not depend on Pods that they may not see. Only the time can differ: a
+//! binary search over the whole set of an index finds the start of the namespace, in a few microseconds at most.
 
-use std::{cmp::Ordering, iter::Peekable, ops::Bound, sync::Arc};
+use std::{
+    cell::Cell,
+    cmp::Ordering,
+    collections::{BinaryHeap, binary_heap::PeekMut},
+    ops::Bound,
+    sync::Arc,
+};
 
 use super::{
     index::labels,
@@ -16,8 +23,12 @@ use super::{
 };
 use crate::{
     model::{Cursor, LabelOperator, LabelRequirement, PodQuery},
-    pod::{CachedPod, Slice},
+    pod::{CachedPod, Effort, RecordRef, Slice},
 };
+
+/// The most bytes of candidates that one slice copies: a Pod has some hundred bytes of its own, and a hostile one a
+/// megabyte.
+const MAX_COPIED: usize = 1 << 20;
 
 /// The set that candidates are taken from.
 enum Source<'a> {
@@ -41,26 +52,32 @@ enum Satisfied {
 type Positions<'a> = Box<dyn Iterator<Item = Position> + 'a>;
 
 impl Snapshot {
-    pub(super) fn slice_of(&self, query: &PodQuery, limit: usize, most: usize, after: Option<&Cursor>) -> Slice {
+    pub(super) fn slice_of(&self, query: &PodQuery, limit: usize, most: u64, after: Option<&Cursor>) -> Slice {
         let (source, satisfied) = self.source(query);
+        let merges = Cell::new(0);
         let candidates = match source {
             Source::Everything => self.walk(after),
             Source::Namespace(set) => self.walk_namespace(set, query.namespace.as_ref(), after),
-            Source::Index(sets) => self.walk_index(&sets, query.namespace.as_deref(), after),
+            Source::Index(sets) => self.walk_index(sets, query.namespace.as_deref(), after, &merges),
         };
-        let (mut slice, mut last) = (Slice::default(), None);
+        let (mut slice, mut last, mut copied) = (Slice::default(), None, 0);
         for slot in candidates {
-            if slice.pods.len() == limit || slice.examined == most {
+            slice.effort += Effort::MERGE * merges.take();
+            slice.early = copied > MAX_COPIED;
+            if slice.pods.len() == limit || slice.examined > 0 && (slice.effort >= most || slice.early) {
                 slice.next = last.map(|last: Arc<CachedPod>| last.cursor()).or_else(|| after.cloned());
-                break;
+                return slice;
             }
             slice.examined += 1;
+            slice.effort += Effort::CANDIDATE;
             let Some(pod) = self.pods.get(slot).map(|pod| pod.pod()) else { continue };
-            if matches(query, satisfied, &pod) {
+            copied += pod.packed().own_bytes().len();
+            if matches(query, satisfied, &pod, &mut slice.effort) {
                 slice.pods.push(Arc::clone(&pod));
             }
             last = Some(pod);
         }
+        slice.early = false;
         slice
     }
 
@@ -102,13 +119,16 @@ impl Snapshot {
         if let Some(uid) = &query.owner_uid {
             offer(self.indexes.owners.get(uid).into_iter().collect(), Satisfied::Owner);
         }
+        let unindexed = [&self.indexes.many_labels];
+        let unindexed = if self.count_candidates(&unindexed, query) == 0 { &[][..] } else { &unindexed };
         for (at, requirement) in query.labels.0.iter().enumerate() {
             if let LabelRequirement { key, operator: LabelOperator::In, values } = requirement {
                 let mut values: Vec<_> = values.iter().collect();
                 values.sort_unstable();
                 values.dedup();
-                let sets = values.into_iter().filter_map(|value| self.indexes.label(key, value)).collect();
-                offer(sets, Satisfied::Label(at));
+                let sets = values.into_iter().filter_map(|value| self.indexes.label(key, value));
+                let satisfied = if unindexed.is_empty() { Satisfied::Label(at) } else { Satisfied::Nothing };
+                offer(sets.chain(unindexed.iter().copied()).collect(), satisfied);
             }
         }
         best
@@ -151,20 +171,30 @@ impl Snapshot {
         }
     }
 
+    /// `merges` counts comparisons of names.
     fn walk_index<'a>(
         &'a self,
-        sets: &[&'a PositionSet],
+        mut sets: Vec<&'a PositionSet>,
         namespace: Option<&'a str>,
         after: Option<&'a Cursor>,
+        merges: &'a Cell<u64>,
     ) -> Positions<'a> {
         let before = move |position| {
             namespace.is_some_and(|namespace| self.pods.compare(position, namespace, "") == Ordering::Less)
                 || after.is_some_and(|after| !is_after(&self.pods, position, after))
         };
-        let sets = sets.iter().map(|set| set.iter_from(before).peekable()).collect();
         let within =
             move |position: &Position| namespace.is_none_or(|namespace| self.is_in_namespace(*position, namespace));
-        Box::new(Merged { sets, pods: &self.pods }.take_while(within))
+        // Before they are merged: Pods of other namespaces must not be compared.
+        let walk = move |set: &'a PositionSet| set.iter_from(before).take_while(within);
+        match sets.pop() {
+            Some(only) if sets.is_empty() => Box::new(walk(only)),
+            Some(last) => {
+                sets.push(last);
+                Box::new(Merged::new(sets.into_iter().map(walk).collect(), &self.pods, merges))
+            }
+            None => Box::new(std::iter::empty()),
+        }
     }
 }
 
@@ -172,48 +202,121 @@ fn is_after(pods: &Pods, position: Position, after: &Cursor) -> bool {
     pods.compare(position, &after.namespace, &after.name) == Ordering::Greater
 }
 
-fn matches(query: &PodQuery, satisfied: Satisfied, pod: &CachedPod) -> bool {
+/// Adds what it costs to `effort`. That must depend on the query and the Pod only, and not on how the Pod is stored.
+fn matches(query: &PodQuery, satisfied: Satisfied, pod: &CachedPod, effort: &mut u64) -> bool {
     let PodQuery { namespace, node, owner_uid, phase, labels: selector } = query;
-    namespace.as_ref().is_none_or(|namespace| pod.key.namespace == *namespace)
-        && (satisfied == Satisfied::Node || node.as_ref().is_none_or(|node| pod.node().as_deref() == Some(&**node)))
-        && (satisfied == Satisfied::Phase || phase.as_ref().is_none_or(|phase| *pod.phase() == **phase))
-        && (satisfied == Satisfied::Owner
-            || owner_uid.as_ref().is_none_or(|uid| pod.owner_uids().iter().any(|owner| **owner == **uid)))
-        && match (selector.0.len(), satisfied) {
-            (0, _) | (1, Satisfied::Label(_)) => true,
-            _ => selector.matches(&labels(Some(pod))),
+    if namespace.as_ref().is_some_and(|namespace| pod.key.namespace != *namespace) {
+        return false;
+    }
+    if let Some(node) = node.as_ref().filter(|_| satisfied != Satisfied::Node) {
+        *effort += Effort::FIELD;
+        if pod.node().as_deref() != Some(&**node) {
+            return false;
         }
+    }
+    if let Some(phase) = phase.as_ref().filter(|_| satisfied != Satisfied::Phase) {
+        *effort += Effort::FIELD;
+        if *pod.phase() != **phase {
+            return false;
+        }
+    }
+    if let Some(uid) = owner_uid.as_ref().filter(|_| satisfied != Satisfied::Owner) {
+        let owners = pod.owner_uids();
+        *effort += Effort::FIELD + Effort::ENTRY * owners.len() as u64;
+        if owners.iter().all(|owner| **owner != **uid) {
+            return false;
+        }
+    }
+    match (selector.0.len(), satisfied) {
+        (0, _) | (1, Satisfied::Label(_)) => true,
+        _ => {
+            let labels = labels(Some(pod));
+            *effort += Effort::FIELD + Effort::ENTRY * labels.len() as u64;
+            let keys = Effort::KEY * u64::from(usize::BITS - labels.len().leading_zeros());
+            selector.0.iter().all(|requirement| {
+                *effort += keys + Effort::VALUE * requirement.values.len() as u64;
+                requirement.matches(&labels)
+            })
+        }
+    }
 }
 
 /// Merges several ordered sets into one ordered iterator.
-struct Merged<'a, I: Iterator> {
-    sets: Vec<Peekable<I>>,
+struct Merged<'a, I> {
+    sets: Vec<I>,
+    /// The next Pod of each set that has one; the least is the greatest of the heap.
+    heads: BinaryHeap<Head<'a>>,
     pods: &'a Pods,
+    merges: &'a Cell<u64>,
+}
+
+struct Head<'a> {
+    pod: RecordRef<'a>,
+    position: Position,
+    set: usize,
+    merges: &'a Cell<u64>,
+}
+
+impl<'a, I: Iterator<Item = Position>> Merged<'a, I> {
+    fn new(sets: Vec<I>, pods: &'a Pods, merges: &'a Cell<u64>) -> Self {
+        let mut merged = Self { sets, heads: BinaryHeap::new(), pods, merges };
+        let heads: Vec<_> = (0..merged.sets.len()).filter_map(|set| merged.head(set)).collect();
+        merged.heads = heads.into();
+        merged
+    }
+
+    fn head(&mut self, set: usize) -> Option<Head<'a>> {
+        let (pods, merges) = (self.pods, self.merges);
+        // Every position of a set has a Pod.
+        self.sets[set].find_map(|position| Some(Head { pod: pods.get(position)?, position, set, merges }))
+    }
 }
 
 impl<I: Iterator<Item = Position>> Iterator for Merged<'_, I> {
     type Item = Position;
 
     fn next(&mut self) -> Option<Position> {
-        if let [only] = &mut *self.sets {
-            return only.next();
+        let Head { position, set, .. } = *self.heads.peek()?;
+        let next = self.head(set);
+        let mut top = self.heads.peek_mut()?;
+        match next {
+            Some(next) => *top = next,
+            None => _ = PeekMut::pop(top),
         }
-        let pods = self.pods;
-        let heads = self.sets.iter_mut().enumerate();
-        let heads = heads.filter_map(|(at, positions)| Some((pods.get(*positions.peek()?)?, at)));
-        let least =
-            heads.min_by(|(one, _), (other, _)| one.compare(other.namespace(), &other.name()).then(Ordering::Less));
-        let (_, at) = least?;
-        self.sets[at].next()
+        Some(position)
     }
 }
 
+impl Ord for Head<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.merges.set(self.merges.get() + 1);
+        other.pod.compare_to(&self.pod)
+    }
+}
+
+impl PartialOrd for Head<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Head<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Head<'_> {}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use crate::{
+        encoding::{Scratch, SkeletonPool},
         model::{LabelOperator, LabelRequirement, LabelSelector, PodQuery},
-        pod::{PodEvent, PodView},
-        testing::{cached, pod},
+        pod::{CachedPod, Effort, PodEvent, PodView},
+        testing::{cached, pod, pod_json},
     };
 
     #[test]
@@ -240,7 +343,7 @@ mod tests {
         let owned = PodQuery { owner_uid, ..node.clone() };
         let phased = PodQuery { phase, ..owned.clone() };
         let labelled = PodQuery { labels, ..phased.clone() };
-        let examined = |query: &PodQuery| snapshot.search(query, usize::MAX, usize::MAX, None).examined;
+        let examined = |query: &PodQuery| snapshot.search(query, usize::MAX, u64::MAX, None).examined;
         let cost = |query: &PodQuery| (examined(query), snapshot.count(query));
         assert_eq!([node, owned, phased, labelled].map(|query| cost(&query)), [(8, 8), (4, 4), (2, 2), (1, 1)]);
         let nowhere = PodQuery { phase: Some("Running".into()), node: Some("true".into()), ..PodQuery::default() };
@@ -286,5 +389,102 @@ mod tests {
         assert_eq!((snapshot.known_count(&PodQuery::default()), cost(&PodQuery::default())), (Some(10), 10));
         assert_eq!(snapshot.known_count(&by(LabelOperator::In, &["rare"])), None);
         assert_eq!(snapshot.find(&PodQuery::default(), 3, None).examined, 4, "one more, to see whether more follow");
+    }
+
+    /// 32 Pods with label `app` of 8 values in turn, and one more label each.
+    fn labelled() -> (crate::cache::Writer, crate::cache::Reader) {
+        let (mut writer, reader) = crate::cache::new(7);
+        for at in 0..32 {
+            let mut pod = pod(&format!("p{at:02}"), &format!("u{at}"), at + 1, "x");
+            pod.labels = [("app".to_owned(), format!("v{}", at % 8)), ("own".to_owned(), String::new())].into();
+            writer.apply(vec![PodEvent::applied(cached(&pod))]).publish();
+        }
+        (writer, reader)
+    }
+
+    fn requirement(key: &str, operator: LabelOperator, values: &[String]) -> LabelRequirement {
+        LabelRequirement { key: key.to_owned(), operator, values: values.to_vec() }
+    }
+
+    fn values(of: std::ops::Range<usize>) -> Vec<String> {
+        of.map(|value| format!("v{value}")).collect()
+    }
+
+    #[test]
+    fn the_effort_follows_conditions_values_and_merged_sources() {
+        let (_writer, reader) = labelled();
+        let snapshot = reader.snapshot();
+        let effort = |requirements: &[LabelRequirement]| {
+            let query = PodQuery { labels: LabelSelector(requirements.to_vec()), ..PodQuery::default() };
+            let slice = snapshot.search(&query, usize::MAX, u64::MAX, None);
+            (slice.examined as u64, slice.effort)
+        };
+        let plain = |pods: u64| pods * Effort::CANDIDATE;
+        assert_eq!(effort(&[]), (32, plain(32)));
+        // Two labels: their decoding, and two digits of comparisons for each key.
+        let decoded = |pods: u64| plain(pods) + pods * (Effort::FIELD + 2 * Effort::ENTRY);
+        for count in [1, 64] {
+            let not_in = requirement("app", LabelOperator::NotIn, &values(100..100 + count));
+            let conditions = |times: usize| vec![not_in.clone(); times];
+            for times in [1, 32] {
+                let each = times as u64 * (2 * Effort::KEY + count as u64 * Effort::VALUE);
+                assert_eq!(effort(&conditions(times)), (32, decoded(32) + 32 * each), "{times} of {count} values");
+            }
+        }
+        // One source is not merged; each further one makes each candidate dearer by a digit or two of comparisons.
+        let merged = |count: usize| effort(&[requirement("app", LabelOperator::In, &values(0..count))]);
+        assert_eq!(merged(1), (4, plain(4)));
+        for (count, digits) in [(2, 1), (4, 2), (8, 3)] {
+            let (examined, effort) = merged(count);
+            let merges = (effort - plain(examined)) / Effort::MERGE;
+            let (least, most) = (examined - count as u64, 2 * digits * examined + 2 * count as u64);
+            assert!((least..=most).contains(&merges), "{merges} comparisons of {examined} candidates, {count} sources");
+        }
+        let phase = PodQuery { phase: Some("none".into()), node: Some("none".into()), ..PodQuery::default() };
+        assert_eq!(snapshot.search(&phase, usize::MAX, u64::MAX, None).effort, 0, "an index has no candidates");
+    }
+
+    #[test]
+    fn labels_that_are_decoded_are_paid_by_their_number() {
+        let (mut writer, reader) = labelled();
+        let mut large = pod("large", "large", 100, "x");
+        large.labels = (0..10_000).map(|label| (format!("l{label}"), String::new())).collect();
+        writer.apply(vec![PodEvent::applied(cached(&large))]).publish();
+        let query = |key: &str, operator, values: &[String]| {
+            let labels = LabelSelector(vec![requirement(key, operator, values)]);
+            PodQuery { labels, ..PodQuery::default() }
+        };
+        let snapshot = reader.snapshot();
+        let by_index = snapshot.search(&query("app", LabelOperator::In, &values(0..1)), usize::MAX, u64::MAX, None);
+        assert_eq!((by_index.pods.len(), by_index.examined), (4, 5), "the large one has no index");
+        assert!(by_index.effort > 10_000 * Effort::ENTRY, "{}", by_index.effort);
+    }
+
+    #[test]
+    fn a_slice_ends_at_its_effort_or_when_large_pods_were_copied_and_a_whole_search_goes_on() {
+        let (mut writer, reader) = labelled();
+        let snapshot = reader.snapshot();
+        for (most, examined) in [(0, 1), (1, 1), (Effort::CANDIDATE, 1), (Effort::CANDIDATE + 1, 2), (u64::MAX, 32)] {
+            let slice = snapshot.search(&PodQuery::default(), usize::MAX, most, None);
+            assert_eq!((slice.examined, slice.early, slice.next.is_none()), (examined, false, most == u64::MAX));
+        }
+        // Read as from the API server, with an annotation that no other Pod has.
+        let (pool, mut scratch) = (SkeletonPool::new(7), Scratch::default());
+        for at in 0..8_u64 {
+            let mut json = pod_json(1, at, "Running");
+            let letter = |state: &mut u64| {
+                *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(at | 1);
+                Some(char::from(b'g' + (*state >> 60) as u8))
+            };
+            let text: String = (0..400 << 10).scan(at, |state, _| letter(state)).collect();
+            json["metadata"]["annotations"]["large"] = text.into();
+            let (pod, _) = CachedPod::read(json.to_string().as_bytes(), &pool, &mut scratch, |_, _| None).unwrap();
+            writer.apply(vec![PodEvent::applied(Arc::new(pod))]).publish();
+        }
+        let snapshot = reader.snapshot();
+        let slice = snapshot.search(&PodQuery::default(), usize::MAX, u64::MAX, None);
+        assert!(slice.early && slice.next.is_some() && slice.examined < 40, "{}", slice.examined);
+        let page = snapshot.find(&PodQuery::default(), 100, None);
+        assert_eq!((page.pods.len(), page.examined, page.next), (40, 40, None));
     }
 }

@@ -12,7 +12,7 @@ const FULL: usize = 48;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct HashIndex {
-    buckets: PersistentVec<Box<[(u32, Position)]>>,
+    buckets: PersistentVec<[(u32, Position)]>,
     /// The number of buckets is two to the power of this.
     bits: u32,
     len: usize,
@@ -25,7 +25,7 @@ impl HashIndex {
 
     /// Returns the positions with this hash.
     pub(super) fn get(&self, hash: u32) -> impl Iterator<Item = Position> {
-        let entries = self.buckets.get(self.bucket(hash)).map_or(&[][..], |entries| entries);
+        let entries = self.buckets.get(self.bucket(hash)).unwrap_or_default();
         entries.iter().filter(move |(other, _)| *other == hash).map(|(_, position)| *position)
     }
 
@@ -41,7 +41,7 @@ impl HashIndex {
             buckets[index.bucket(*hash)].push((*hash, *position));
         }
         for (at, entries) in buckets.into_iter().enumerate() {
-            index.buckets.set(at, Arc::new(entries.into()));
+            index.buckets.set(at, entries.into());
         }
         index
     }
@@ -51,29 +51,29 @@ impl HashIndex {
             self.grow();
         }
         let at = self.bucket(hash);
-        let entries = self.buckets.get(at).map_or(&[][..], |entries| entries);
+        let entries = self.buckets.get(at).unwrap_or_default();
         let grown = entries.iter().copied().chain([(hash, position)]).collect();
-        self.buckets.set(at, Arc::new(grown));
+        self.buckets.set(at, grown);
         self.len += 1;
     }
 
     pub(super) fn remove(&mut self, hash: u32, position: Position) {
         let at = self.bucket(hash);
         let Some(entries) = self.buckets.get(at) else { return };
-        let left: Box<[_]> = entries.iter().copied().filter(|entry| *entry != (hash, position)).collect();
+        let left: Arc<[_]> = entries.iter().copied().filter(|entry| *entry != (hash, position)).collect();
         self.len -= entries.len() - left.len();
-        self.buckets.set(at, Arc::new(left));
+        self.buckets.set(at, left);
     }
 
     fn grow(&mut self) {
         let old = std::mem::take(&mut self.buckets);
         self.bits += 1;
         for at in 0..1 << (self.bits - 1) {
-            let entries: &[(u32, Position)] = old.get(at).map_or(&[], |entries| entries);
+            let entries = old.get(at).unwrap_or_default();
             let upper = 1 << (self.bits - 1);
             let (high, low): (Vec<_>, Vec<_>) = entries.iter().copied().partition(|(hash, _)| hash & upper != 0);
-            self.buckets.set(at, Arc::new(low.into()));
-            self.buckets.set(at | upper as usize, Arc::new(high.into()));
+            self.buckets.set(at, low.into());
+            self.buckets.set(at | upper as usize, high.into());
         }
     }
 }
@@ -95,7 +95,8 @@ mod tests {
             // Three positions share each hash.
             let hash = |position: u32| (position / 3).wrapping_mul(0x9e37_79b9);
             let mut model: BTreeSet<_> = (0..first).collect();
-            let mut index = HashIndex::from_entries(&(0..first).map(|position| (hash(position), position)).collect::<Vec<_>>());
+            let entries: Vec<_> = (0..first).map(|position| (hash(position), position)).collect();
+            let mut index = HashIndex::from_entries(&entries);
             for (position, add) in steps {
                 if !add {
                     index.remove(hash(position), position);
@@ -107,8 +108,8 @@ mod tests {
             prop_assert_eq!(index.len, model.len());
             for position in 0..2_000 {
                 let found: BTreeSet<_> = index.get(hash(position)).collect();
-                let expected = (position / 3 * 3..position / 3 * 3 + 3).filter(|position| model.contains(position)).collect();
-                prop_assert_eq!(found, expected);
+                let others = position / 3 * 3..position / 3 * 3 + 3;
+                prop_assert_eq!(found, others.filter(|position| model.contains(position)).collect());
             }
         }
     }

@@ -14,56 +14,98 @@ use super::{
 };
 use crate::pod::CachedPod;
 
-#[derive(Debug, Clone, Default)]
-pub(super) struct Index(OrdMap<Arc<str>, PositionSet>);
+/// The Pods of each value. No set is empty.
+#[derive(Debug, Clone)]
+pub(super) enum Index {
+    /// At most one value, without a map: many keys of labels have one, and a map takes more than a kilobyte.
+    One(Option<(Arc<str>, PositionSet)>),
+    Many(OrdMap<Arc<str>, PositionSet>),
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        Self::One(None)
+    }
+}
 
 impl Index {
     pub(super) fn get(&self, value: &str) -> Option<&PositionSet> {
-        self.0.get(value)
+        match self {
+            Self::One(one) => one.as_ref().filter(|(only, _)| **only == *value).map(|(_, set)| set),
+            Self::Many(sets) => sets.get(value),
+        }
+    }
+
+    fn get_mut(&mut self, value: &str) -> Option<&mut PositionSet> {
+        match self {
+            Self::One(one) => one.as_mut().filter(|(only, _)| **only == *value).map(|(_, set)| set),
+            Self::Many(sets) => sets.get_mut(value),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::One(one) => one.is_none(),
+            Self::Many(sets) => sets.is_empty(),
+        }
     }
 
     fn insert(&mut self, value: &str, position: Position, place: impl Fn(Position) -> Ordering) {
-        match self.0.get_mut(value) {
-            Some(set) => set.insert(position, place),
-            None => {
-                let mut set = PositionSet::default();
-                set.insert(position, place);
-                self.0.insert(value.into(), set);
-            }
+        if let Some(set) = self.get_mut(value) {
+            return set.insert(position, place);
+        }
+        let mut set = PositionSet::default();
+        set.insert(position, place);
+        match self {
+            Self::One(one) => match one.take() {
+                None => *one = Some((value.into(), set)),
+                Some(first) => *self = Self::Many([first, (value.into(), set)].into_iter().collect()),
+            },
+            Self::Many(sets) => _ = sets.insert(value.into(), set),
         }
     }
 
     /// Builds an index from the positions of each value, which must be in order.
     fn from_positions<'a>(values: impl IntoIterator<Item = (&'a str, Vec<Position>)>) -> Self {
-        Self(
-            values
-                .into_iter()
-                .map(|(value, positions)| (Arc::from(value), PositionSet::from_ordered(&positions)))
-                .collect(),
-        )
+        let mut sets = values
+            .into_iter()
+            .map(|(value, positions)| (Arc::<str>::from(value), PositionSet::from_ordered(&positions)));
+        match (sets.next(), sets.next()) {
+            (one, None) => Self::One(one),
+            (first, second) => Self::Many(first.into_iter().chain(second).chain(sets).collect()),
+        }
     }
 
     fn remove(&mut self, value: &str, position: Position, place: impl Fn(Position) -> Ordering) {
-        if let Some(set) = self.0.get_mut(value) {
-            set.remove(position, place);
-            if set.is_empty() {
-                self.0.remove(value);
+        let Some(set) = self.get_mut(value) else { return };
+        set.remove(position, place);
+        if set.is_empty() {
+            match self {
+                Self::One(one) => *one = None,
+                Self::Many(sets) => _ = sets.remove(value),
             }
         }
     }
 }
 
-/// All indexes of a snapshot. Every label is indexed by key and value: a selector may name any, and a Pod has few.
+/// The most labels of a Pod that are indexed. Kubernetes has no limit of its own except the size of the object, with
+/// which a Pod may have 100,000 labels, each with a key of its own.
+pub(super) const MAX_INDEXED_LABELS: usize = 64;
+
+/// All indexes of a snapshot. A selector may name any label, so every label is indexed by key and value, except those
+/// of Pods with more than [`MAX_INDEXED_LABELS`]: a search by label examines each of these Pods.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Indexes {
     pub(super) nodes: Index,
     pub(super) owners: Index,
     pub(super) phases: Index,
     labels: OrdMap<Arc<str>, Index>,
+    /// The Pods with too many labels; none of them is in `labels`.
+    pub(super) many_labels: PositionSet,
 }
 
 impl Indexes {
-    /// Returns the Pods that have the label `key` with `value`.
+    /// Returns the Pods that have the label `key` with `value`, except those in `many_labels`.
     pub(super) fn label(&self, key: &str, value: &str) -> Option<&PositionSet> {
         self.labels.get(key).and_then(|values| values.get(value))
     }
@@ -79,8 +121,14 @@ impl Indexes {
             }
             add(&mut phases, pod.phase(), position);
         }
+        let mut many_labels = Vec::new();
         for (positions, pod) in alike(pods, Section::Labels) {
-            for (key, value) in labels(Some(pod)) {
+            let labels = labels(Some(pod));
+            if labels.len() > MAX_INDEXED_LABELS {
+                many_labels.extend(positions);
+                continue;
+            }
+            for (key, value) in labels {
                 labelled.entry(key).or_default().entry(value).or_default().extend(positions.clone());
             }
         }
@@ -98,6 +146,7 @@ impl Indexes {
             phases: Index::from_positions(phases.iter().map(|(phase, positions)| (&**phase, positions.clone()))),
             owners: Index::from_positions(owners.iter().map(|(uid, positions)| (&**uid, positions.clone()))),
             labels: labels.collect(),
+            many_labels: PositionSet::from_ordered(&many_labels),
         }
     }
 
@@ -137,7 +186,15 @@ impl Indexes {
                 .for_each(|uid| self.owners.insert(uid, position, place));
         }
         if sections.contains(Section::Labels) {
-            self.replace_labels(position, place, &labels(old), &labels(new));
+            let (from, to) = (labels(old), labels(new));
+            let is_many = |labels: &Labels| labels.len() > MAX_INDEXED_LABELS;
+            match (is_many(&from), is_many(&to)) {
+                (true, false) => self.many_labels.remove(position, place),
+                (false, true) => self.many_labels.insert(position, place),
+                _ => {}
+            }
+            let indexed = |labels| if is_many(&labels) { Labels::new() } else { labels };
+            self.replace_labels(position, place, &indexed(from), &indexed(to));
         }
     }
 
@@ -145,7 +202,7 @@ impl Indexes {
         for (key, value) in from.iter().filter(|(key, value)| to.get(*key) != Some(value)) {
             if let Some(values) = self.labels.get_mut(key.as_str()) {
                 values.remove(value, position, &place);
-                if values.0.is_empty() {
+                if values.is_empty() {
                     self.labels.remove(key.as_str());
                 }
             }

@@ -4,7 +4,7 @@
 //! events. Only a record of more than 4 KiB has its own allocation, which pages share: an event of one Pod copies the
 //! records of its fifteen neighbours, which may be another tenant's.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use smallvec::SmallVec;
 
@@ -16,11 +16,12 @@ use crate::{
 
 /// The capacity of a page is a multiple of this, in bytes. Records grow and shrink by a few bytes with each event:
 /// with few sizes, an allocation reuses the block that was freed last; with arbitrary sizes it would leave gaps.
-const STEP: usize = 256;
+const STEP: usize = 64;
 /// Pods in a page.
 pub(super) const PODS: usize = 16;
 /// The length of a record, in bytes, above which it is stored outside the page's bytes.
 const LONG: usize = 4 << 10;
+const _: () = assert!(LONG <= u16::MAX as usize, "lengths of short records are stored as u16");
 
 /// The long records of a page, each at the position of its Pod.
 type LongRecords = [Option<Arc<[u8]>>; PODS];
@@ -77,8 +78,8 @@ pub(super) struct Page {
     shapes: PageShapes,
     /// The index of each Pod's shape in `shapes`.
     numbers: [u8; PODS],
-    /// The end of each record in `bytes`.
-    ends: [u32; PODS],
+    /// The length of each record in `bytes`.
+    lengths: [u16; PODS],
     /// The records, one after the other. The capacity is a multiple of [`STEP`].
     bytes: Vec<u8>,
     /// Long records have no bytes in `bytes`.
@@ -98,9 +99,9 @@ impl Page {
         let shape = self.shapes.get(usize::from(*self.numbers.get(at)?))?;
         let record = match self.long(at) {
             Some(record) => record,
-            None => self.bytes.get(self.start(at)..self.ends[at] as usize)?,
+            None => &self.bytes[self.range(at)],
         };
-        RecordRef::parse(shape, record)
+        Some(RecordRef::open(shape, record))
     }
 
     fn long(&self, at: usize) -> Option<&Arc<[u8]>> {
@@ -112,18 +113,15 @@ impl Page {
         let length = pods.iter().map(|pod| pod.bytes().len()).filter(|length| *length <= LONG).sum();
         let bytes = buffers.take(length);
         let (shapes, numbers) = (PageShapes::new(), [VACANT; PODS]);
-        let mut page = Self { shapes, numbers, ends: [0; PODS], bytes, long: None, buffers: Arc::clone(buffers) };
-        let mut pods = pods.iter();
-        for (at, (number, end)) in page.numbers.iter_mut().zip(&mut page.ends).enumerate() {
-            if let Some(pod) = pods.next() {
-                if pod.bytes().len() > LONG {
-                    page.long.get_or_insert_default()[at] = Some(pod.bytes().into());
-                } else {
-                    page.bytes.extend_from_slice(pod.bytes());
-                }
-                *number = shape_number(&mut page.shapes, pod.shape());
+        let mut page = Self { shapes, numbers, lengths: [0; PODS], bytes, long: None, buffers: Arc::clone(buffers) };
+        for (at, pod) in pods.iter().take(PODS).enumerate() {
+            if pod.bytes().len() > LONG {
+                page.long.get_or_insert_default()[at] = Some(pod.bytes().into());
+            } else {
+                page.bytes.extend_from_slice(pod.bytes());
+                page.lengths[at] = pod.bytes().len() as u16;
             }
-            *end = u32::try_from(page.bytes.len()).unwrap_or(u32::MAX);
+            page.numbers[at] = shape_number(&mut page.shapes, pod.shape());
         }
         page
     }
@@ -133,8 +131,10 @@ impl Page {
         Self::from_records(&[], buffers)
     }
 
-    fn start(&self, at: usize) -> usize {
-        at.checked_sub(1).map_or(0, |before| self.ends[before] as usize)
+    /// Returns the range of a short record.
+    fn range(&self, at: usize) -> Range<usize> {
+        let start = self.lengths[..at].iter().map(|length| usize::from(*length)).sum();
+        start..start + usize::from(self.lengths[at])
     }
 
     /// Returns the page with another state of one Pod, or without this Pod. Overwrites the buffer `record`.
@@ -149,13 +149,15 @@ impl Page {
             records[at] = None;
             long = long.filter(|records| records.iter().any(Option::is_some));
         }
-        let (start, end) = (self.start(at), self.ends[at] as usize);
+        let Range { start, end } = self.range(at);
         let length = start + record.len() + self.bytes.len() - end;
         let mut bytes = self.buffers.take(length);
         bytes.extend_from_slice(&self.bytes[..start]);
         bytes.extend_from_slice(record);
         bytes.extend_from_slice(&self.bytes[end..]);
-        let (mut shapes, mut numbers, mut ends) = (PageShapes::new(), [VACANT; PODS], self.ends);
+        let (mut shapes, mut numbers, mut lengths) = (PageShapes::new(), [VACANT; PODS], self.lengths);
+        // A long record was cleared above.
+        lengths[at] = record.len() as u16;
         for (other, number) in numbers.iter_mut().enumerate() {
             let shape = match other == at {
                 true => pod.map(|pod| pod.packed().shape()),
@@ -163,11 +165,7 @@ impl Page {
             };
             *number = shape.map_or(VACANT, |shape| shape_number(&mut shapes, shape));
         }
-        for other_end in &mut ends[at..] {
-            // The sum of sixteen short records is at most 64 KiB.
-            *other_end = u32::try_from(*other_end as usize - end + start + record.len()).unwrap_or(u32::MAX);
-        }
-        Self { shapes, numbers, ends, bytes, long, buffers: Arc::clone(&self.buffers) }
+        Self { shapes, numbers, lengths, bytes, long, buffers: Arc::clone(&self.buffers) }
     }
 }
 

@@ -8,19 +8,19 @@ const BITS: u32 = 4;
 const WIDTH: usize = 1 << BITS;
 
 #[derive(Debug)]
-pub(super) struct PersistentVec<T> {
+pub(super) struct PersistentVec<T: ?Sized> {
     root: Option<Arc<Node<T>>>,
     /// Levels above the leaves.
     height: u32,
 }
 
 #[derive(Debug)]
-enum Node<T> {
+enum Node<T: ?Sized> {
     Inner([Option<Arc<Self>>; WIDTH]),
     Leaf([Option<Arc<T>>; WIDTH]),
 }
 
-impl<T> Clone for Node<T> {
+impl<T: ?Sized> Clone for Node<T> {
     fn clone(&self) -> Self {
         match self {
             Self::Inner(nodes) => Self::Inner(nodes.clone()),
@@ -29,13 +29,13 @@ impl<T> Clone for Node<T> {
     }
 }
 
-impl<T> Clone for PersistentVec<T> {
+impl<T: ?Sized> Clone for PersistentVec<T> {
     fn clone(&self) -> Self {
         Self { root: self.root.clone(), height: self.height }
     }
 }
 
-impl<T> Default for PersistentVec<T> {
+impl<T: ?Sized> Default for PersistentVec<T> {
     fn default() -> Self {
         Self { root: None, height: 0 }
     }
@@ -45,7 +45,7 @@ fn digit(index: usize, level: u32) -> usize {
     index >> (BITS * level) & (WIDTH - 1)
 }
 
-impl<T> PersistentVec<T> {
+impl<T: ?Sized> PersistentVec<T> {
     pub(super) fn get(&self, index: usize) -> Option<&T> {
         if index >> (BITS * (self.height + 1)) > 0 {
             return None;
@@ -75,7 +75,7 @@ impl<T> PersistentVec<T> {
     }
 }
 
-fn put<T>(node: &mut Option<Arc<Node<T>>>, level: u32, index: usize, value: Arc<T>) {
+fn put<T: ?Sized>(node: &mut Option<Arc<Node<T>>>, level: u32, index: usize, value: Arc<T>) {
     let empty = || match level {
         0 => Arc::new(Node::Leaf([const { None }; WIDTH])),
         _ => Arc::new(Node::Inner([const { None }; WIDTH])),
@@ -96,7 +96,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn versions_do_not_change(steps in prop::collection::vec((0..10_000usize, any::<u32>(), any::<bool>()), 0..200)) {
+        fn versions_do_not_change(
+            steps in prop::collection::vec((0..10_000usize, any::<u32>(), any::<bool>()), 0..200),
+        ) {
             let (mut vector, mut model) = (PersistentVec::default(), BTreeMap::new());
             let mut versions = Vec::new();
             for (index, value, keep) in steps {

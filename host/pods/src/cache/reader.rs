@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Snapshot;
 use crate::{
     model::Revision,
-    pod::{CachedPod, Known, PodView, Staleness},
+    pod::{CachedPod, CachedPods, PodView, Staleness},
     sync::{ArcSwap, watch},
 };
 
@@ -71,7 +71,7 @@ impl Reader {
     }
 }
 
-impl Known for Reader {
+impl CachedPods for Reader {
     fn held(&self, namespace: &str, name: &str) -> Option<Arc<CachedPod>> {
         self.present.load().get(namespace, name)
     }

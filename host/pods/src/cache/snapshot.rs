@@ -195,7 +195,7 @@ impl PodView for Snapshot {
         self.pods.get(position).map(|pod| pod.pod())
     }
 
-    fn search(&self, query: &PodQuery, limit: usize, most: usize, after: Option<&Cursor>) -> Slice {
+    fn search(&self, query: &PodQuery, limit: usize, most: u64, after: Option<&Cursor>) -> Slice {
         self.slice_of(query, limit, most, after)
     }
 

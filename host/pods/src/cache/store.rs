@@ -47,16 +47,12 @@ impl Store {
 
     /// Fills a store that has no Pods. Of several records with one name the newest is stored.
     pub(super) fn fill(&mut self, mut pods: Vec<Record>) -> Vec<Change> {
-        let order = |one: &Record, other: &Record| match (one.record_ref(), other.record_ref()) {
-            (Some(one), Some(other)) => one.compare_to(&other),
-            _ => Ordering::Equal,
-        };
+        let order = |one: &Record, other: &Record| one.open().compare_to(&other.open());
         if !pods.is_sorted_by(|one, other| order(one, other) == Ordering::Less) {
             pods.sort_by(order);
             pods.dedup_by(|later, earlier| {
-                let revision = |pod: &Record| pod.record_ref().map(|pod| pod.revision);
                 let same = order(later, earlier) == Ordering::Equal;
-                if same && revision(later) > revision(earlier) {
+                if same && later.revision() > earlier.revision() {
                     std::mem::swap(later, earlier);
                 }
                 same
@@ -64,8 +60,7 @@ impl Store {
         }
         self.free.clear();
         self.end = pods.len() as Position;
-        // No record is skipped, because each was made from a Pod.
-        let made: Vec<_> = pods.iter().filter_map(Record::pod).collect();
+        let made: Vec<_> = pods.iter().map(Record::pod).collect();
         self.next.fill(&pods, &made);
         made.into_iter().filter_map(|pod| Change::between(None, Some(pod))).collect()
     }

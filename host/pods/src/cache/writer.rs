@@ -102,7 +102,7 @@ impl Writer {
             return self.listed(changes, revision, rolled_back);
         }
         let held = pods.held.sorted();
-        let pods: Vec<_> = pods.read.into_iter().filter_map(|record| record.pod()).collect();
+        let pods: Vec<_> = pods.read.into_iter().map(|record| record.pod()).collect();
         let name = |at: &u32| {
             let PodKey { namespace, name, .. } = &pods[*at as usize].key;
             (&**namespace, &**name)

@@ -3,10 +3,8 @@
 //!
 //! To add a form: a constant and a branch of [`push`] and [`read`] here, and a [`Value`] that writes it.
 
-use std::net::Ipv6Addr;
-
 use super::{
-    forms::{ipv4, mac, put_varint, unhex_all, uuid, varint},
+    forms::{ipv4, ipv6, mac, put_varint, unhex_all, uuid, varint},
     placeholder::Value,
 };
 
@@ -48,11 +46,11 @@ pub(super) fn push(contents: &str, out: &mut Vec<u8>) {
         }
         _ => {}
     }
-    if (16..=39).contains(&text.len()) && text.contains(&b':') {
-        let address = contents.parse::<Ipv6Addr>().ok();
-        if let Some(address) = address.filter(|address| address.to_string() == contents) {
-            return form(IPV6, &address.octets());
-        }
+    if (16..=39).contains(&text.len())
+        && text.contains(&b':')
+        && let Some(bytes) = ipv6(text)
+    {
+        return form(IPV6, &bytes);
     }
     if (LEAST_HEX..=MOST_HEX).contains(&text.len())
         && let Some(bytes) = unhex_all(text)
@@ -91,6 +89,8 @@ pub(super) fn read(bytes: &[u8]) -> Option<(Value<'_>, &[u8])> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
     use proptest::prelude::*;
 
     use super::*;

@@ -1,6 +1,8 @@
 //! The texts of values with a form: hexadecimal digits, UUIDs, addresses, numbers, times, parts of names. Each is
 //! parsed to a short encoding only if the same text comes back from it.
 
+use std::ops::Range;
+
 /// Turns eight numbers below 16, one in each byte, into hexadecimal digits.
 #[inline]
 fn hex_digits(numbers: u64) -> u64 {
@@ -51,6 +53,108 @@ pub(super) fn put_hex(bytes: &[u8], out: &mut Vec<u8>) {
         let [.., high, low] = hex(&[0, 0, 0, *byte]);
         out.extend([high, low]);
     }
+}
+
+/// The beginning of the names that AWS makes of addresses.
+pub(super) const NODE_IP: &[u8] = b"ip-";
+
+/// Parses the first part of a node's default name in AWS: `ip-` and its IPv4 address with hyphens.
+pub(super) fn node_ip(name: &[u8]) -> Option<[u8; 4]> {
+    let mut numbers = name.strip_prefix(NODE_IP)?.split(|byte| *byte == b'-');
+    let mut bytes = [0; 4];
+    for byte in &mut bytes {
+        *byte = u8::try_from(number(numbers.next()?)?).ok()?;
+    }
+    numbers.next().is_none().then_some(bytes)
+}
+
+/// Parses an IPv6 address in the only form that [`put_ipv6`] writes, which is the canonical one (RFC 5952) except for
+/// addresses that end with an IPv4 address.
+pub(super) fn ipv6(text: &[u8]) -> Option<[u8; 16]> {
+    let (mut groups, mut count, mut gap) = ([0_u16; 8], 0, None);
+    let mut at = 0;
+    if text.starts_with(b"::") {
+        (gap, at) = (Some(0), 2);
+    }
+    while at < text.len() {
+        let digits = text[at..].iter().take(5).take_while(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')).count();
+        let is_group = matches!(digits, 1..=4) && (digits == 1 || text[at] != b'0') && count < 8;
+        if !is_group {
+            return None;
+        }
+        groups[count] = text[at..at + digits].iter().fold(0, |group, digit| {
+            group << 4 | u16::from(if digit.is_ascii_digit() { digit - b'0' } else { digit - b'a' + 10 })
+        });
+        (count, at) = (count + 1, at + digits);
+        match &text[at..] {
+            [] => {}
+            [b':', b':', ..] if gap.is_none() => (gap, at) = (Some(count), at + 2),
+            [b':', _, ..] => at += 1,
+            _ => return None,
+        }
+    }
+    match gap {
+        Some(gap) if count < 8 => {
+            groups.copy_within(gap..count, 8 - (count - gap));
+            groups[gap..8 - (count - gap)].fill(0);
+        }
+        None if count == 8 => {}
+        _ => return None,
+    }
+    // Of several spellings of one address only one comes back.
+    if is_of_ipv4(&groups) || gap != longest_gap(&groups).map(|gap| gap.start) {
+        return None;
+    }
+    if let (Some(gap), Some(longest)) = (gap, longest_gap(&groups))
+        && (longest.start != gap || longest.len() != 8 - count)
+    {
+        return None;
+    }
+    let mut bytes = [0; 16];
+    for (bytes, group) in bytes.chunks_exact_mut(2).zip(groups) {
+        bytes.copy_from_slice(&group.to_be_bytes());
+    }
+    Some(bytes)
+}
+
+/// The inverse of [`ipv6`].
+pub(super) fn put_ipv6(bytes: [u8; 16], out: &mut Vec<u8>) {
+    let (pairs, _) = bytes.as_chunks();
+    let groups: [u16; 8] = std::array::from_fn(|at| u16::from_be_bytes(pairs[at]));
+    let gap = longest_gap(&groups).unwrap_or(8..8);
+    for (at, group) in groups.into_iter().enumerate() {
+        if at == gap.start {
+            out.extend_from_slice(b"::");
+        }
+        if gap.contains(&at) {
+            continue;
+        }
+        if at > 0 && at != gap.end {
+            out.push(b':');
+        }
+        let digits = hex(&[0, 0, (group >> 8) as u8, group as u8]);
+        let zeros = digits[..7].iter().take_while(|digit| **digit == b'0').count();
+        out.extend_from_slice(&digits[zeros..]);
+    }
+}
+
+/// Returns the groups that `::` stands for: the first longest run of at least two zeros.
+fn longest_gap(groups: &[u16; 8]) -> Option<Range<usize>> {
+    let mut longest = 0..0;
+    let mut at = 0;
+    while at < 8 {
+        let zeros = groups[at..].iter().take_while(|group| **group == 0).count();
+        if zeros > longest.len() {
+            longest = at..at + zeros;
+        }
+        at += zeros + 1;
+    }
+    (longest.len() > 1).then_some(longest)
+}
+
+/// Returns true for addresses that other writers end with an IPv4 address.
+fn is_of_ipv4(groups: &[u16; 8]) -> bool {
+    matches!(groups, [0, 0, 0, 0, 0, 0 | 0xffff, ..])
 }
 
 /// Parses a MAC address: six pairs of lower-case hexadecimal digits with colons between them.
@@ -305,6 +409,29 @@ mod tests {
             prop_assert_eq!(time(&text), Some(seconds));
             let parsed: jiff::Timestamp = str::from_utf8(&text).unwrap().parse().unwrap();
             prop_assert_eq!(parsed.as_second(), seconds);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        #[test]
+        fn an_ipv6_address_is_written_as_the_standard_library_does_and_nothing_else_is_parsed(
+            groups in prop::array::uniform8(prop_oneof![Just(0), 0..16_u16, any::<u16>()]),
+            text in prop::collection::vec(
+                prop::sample::select(&["0", "1", "a0", "00", "fd00", ":", "::", "12345", "g"]), 0..12,
+            ),
+        ) {
+            let address = std::net::Ipv6Addr::from(groups);
+            let mut written = Vec::new();
+            put_ipv6(address.octets(), &mut written);
+            let is_of_ipv4 = is_of_ipv4(&groups);
+            prop_assert!(is_of_ipv4 || written == address.to_string().as_bytes(), "{:?}", String::from_utf8(written));
+            prop_assert_eq!(ipv6(address.to_string().as_bytes()), Some(address.octets()).filter(|_| !is_of_ipv4));
+            let text = text.concat();
+            let parsed = text.parse::<std::net::Ipv6Addr>().ok().filter(|address| address.to_string() == text);
+            let parsed = parsed.filter(|address| !super::is_of_ipv4(&address.segments()));
+            prop_assert_eq!(ipv6(text.as_bytes()), parsed.map(|address| address.octets()), "{}", text);
         }
     }
 

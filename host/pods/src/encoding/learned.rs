@@ -13,16 +13,15 @@
 //! Each namespace learns separately, so that a tenant's Pods do not change how another's are stored. Existing keys
 //! stay in use: a generalised key serves Pods that match no other.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use foldhash::quality::FixedState;
 use smallvec::SmallVec;
 
 use super::{
-    skeleton::Skeleton,
+    MOST_OF_ONE_USER,
+    skeleton::{Charge, Skeleton, Usage},
+    sorted_map::SortedMap,
     structure::{Own, Positions, Structure, has_values},
     words,
 };
@@ -37,6 +36,8 @@ const MOST_PATHS: usize = 512;
 /// The number of sets of words of one string that are tried before the whole string is stored.
 const MOST_VERSIONS: u8 = 8;
 
+/// Each entry belongs to a skeleton that is in use, and its positions and paths count towards the limit of its
+/// namespace.
 #[derive(Debug)]
 pub(super) struct Learned {
     structures: HashMap<u64, Entry, FixedState>,
@@ -50,8 +51,9 @@ pub(super) struct Learned {
 /// address that differs between Pods in one of them also differs in the next.
 #[derive(Debug, Default)]
 struct Paths {
-    own: BTreeMap<u64, Own>,
+    own: SortedMap<u64, Own>,
     last: Weak<Skeleton>,
+    charge: Option<Charge>,
 }
 
 /// The workload and the namespace of a fragment, as hashes.
@@ -63,7 +65,8 @@ pub(super) struct Owner {
 
 #[derive(Debug, Default)]
 struct Entry {
-    positions: Positions,
+    /// The positions and what they count; `None` if no position is generalised.
+    generalised: Option<Box<(Positions, Charge)>>,
     /// The latest skeletons, each with the workload of the Pod for which it was made.
     recent: SmallVec<[(u64, Weak<Skeleton>); 1]>,
 }
@@ -83,7 +86,9 @@ impl Learned {
     ) -> (Positions, SmallVec<[Arc<Skeleton>; RECENT]>) {
         let (mut positions, mut skeletons) = (Positions::default(), SmallVec::new());
         if let Some(entry) = self.structures.get(&id) {
-            positions.clone_from(&entry.positions);
+            if let Some(generalised) = &entry.generalised {
+                positions.clone_from(&generalised.0);
+            }
             let recent = entry.recent.iter().filter(|(of, _)| *of == owner.workload);
             skeletons.extend(recent.filter_map(|(_, skeleton)| skeleton.upgrade()));
         }
@@ -91,17 +96,32 @@ impl Learned {
             let Some(known) = self.paths.get(&of) else { continue };
             for (position, string) in structure.strings.iter().enumerate() {
                 let is_here = string.is_of_namespace || !is_of_namespace;
-                if let Some(own) = known.own.get(&string.path).filter(|_| is_here && positions.get(position).is_none())
-                {
-                    positions.set(position, *own);
+                if let Some(own) = known.own.get(string.path).filter(|_| is_here && positions.get(position).is_none()) {
+                    positions.set(position, own);
                 }
             }
         }
         (positions, skeletons)
     }
 
-    pub(super) fn generalise(&mut self, structure: u64, positions: &Positions) {
-        self.structures.entry(structure).or_default().positions.clone_from(positions);
+    /// Records the generalised positions of a structure. Returns false if the namespace's limit is reached.
+    pub(super) fn generalise(&mut self, structure: u64, positions: &Positions, usage: &Usage) -> bool {
+        self.remove_unused();
+        let entry = self.structures.entry(structure).or_default();
+        // The positions that are replaced do not count twice.
+        entry.generalised = None;
+        let positions = positions.clone();
+        let charge = Charge::new(usage, positions.size(), MOST_OF_ONE_USER);
+        entry.generalised = charge.map(|charge| Box::new((positions, charge)));
+        entry.generalised.is_some()
+    }
+
+    /// Returns the bytes of all positions and paths.
+    #[cfg(test)]
+    pub(super) fn size(&self) -> usize {
+        let positions = self.structures.values().filter_map(|entry| entry.generalised.as_ref());
+        let charged = self.paths.values().filter_map(|paths| paths.charge.as_ref());
+        positions.map(|generalised| &generalised.1).chain(charged).map(Charge::bytes).sum()
     }
 
     /// Records a skeleton that was made with these positions generalised.
@@ -112,6 +132,7 @@ impl Learned {
         skeleton: &Arc<Skeleton>,
         structure: &Structure,
         positions: &Positions,
+        usage: &Usage,
     ) {
         self.remove_unused();
         let of = [(owner.workload, false), (owner.namespace, true)];
@@ -123,6 +144,11 @@ impl Learned {
                 if known.own.len() < MOST_PATHS && (string.is_of_namespace || !is_of_namespace) {
                     known.own.insert(string.path, own);
                 }
+            }
+            known.charge = None;
+            known.charge = Charge::new(usage, known.own.size(), MOST_OF_ONE_USER);
+            if known.charge.is_none() {
+                self.paths.remove(&of);
             }
         }
         let recent = &mut self.structures.entry(id).or_default().recent;

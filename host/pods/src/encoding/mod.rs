@@ -34,6 +34,7 @@ mod scan;
 mod skeleton;
 #[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "instructions that the processor may lack"))]
 mod skip;
+mod sorted_map;
 mod strings;
 mod structure;
 mod template;
@@ -158,8 +159,8 @@ struct Of<'a> {
     identity: Identity<'a>,
 }
 
-/// The most bytes of skeletons used by only one Pod that a namespace may have. Beyond this, its Pods are stored
-/// unshared.
+/// The most bytes of skeletons used by only one Pod, and of learned positions, that a namespace may have. Beyond this,
+/// its Pods are stored unshared, and no further position is generalised.
 const MOST_OF_ONE_USER: usize = 32 << 20;
 
 /// The most bytes of values of a fragment. A Pod with more is stored unshared; its sections are then encoded and
@@ -260,6 +261,7 @@ impl SkeletonPool {
     /// built.
     fn read_as<'a>(&self, json: &[u8], cut: Scanned<'a>, scratch: &mut Scratch, like: &Like) -> Option<Read<'a>> {
         let Scanned { namespace, name, uid, revision, known } = cut;
+        let is_status_scanned = known[Fragment::Status].is_none();
         let same = like.shape().filter(|like| {
             let is = |(fragment, known): (_, &Option<Arc<Skeleton>>)| {
                 known.as_ref().is_some_and(|known| Arc::ptr_eq(known, &like.skeletons[fragment]))
@@ -278,11 +280,15 @@ impl SkeletonPool {
             return None;
         }
         like.is_now(&shape);
+        if is_status_scanned {
+            shape.skeletons[Fragment::Object].record_status(&shape.skeletons[Fragment::Status]);
+        }
         if same.is_none() {
             scratch.recent = downgrade(&shape);
         }
         let own = PerFragment::from_fn(|fragment| &*scratch.drafts[fragment].own.bytes);
-        Some(Read { namespace, name, uid, revision, packed: Packed::new(shape, own) })
+        let packed = Packed::new(shape, own, Identity { name, uid, revision })?;
+        Some(Read { namespace, name, uid, revision, packed })
     }
 
     fn shape(
@@ -329,10 +335,16 @@ impl SkeletonPool {
         };
         let mut skeleton = known(&key);
         if skeleton.is_none() && learned::learn(&mut positions, &draft.text, &structure, &recent, structure_of) {
-            self.table.lock().learned.generalise(id, &positions);
-            recent.iter().filter(|other| other.has_one_user()).for_each(|other| other.supersede());
-            key = generalised(&positions);
-            skeleton = known(&key);
+            let is_recorded = {
+                let table = &mut *self.table.lock();
+                let usage = table.usage(of.namespace);
+                table.learned.generalise(id, &positions, &usage)
+            };
+            if is_recorded {
+                recent.iter().filter(|other| other.has_one_user()).for_each(|other| other.supersede());
+                key = generalised(&positions);
+                skeleton = known(&key);
+            }
         }
         if skeleton.is_none() {
             skeleton = key.as_ref().and_then(|key| self.make(of, &key.text, &key.own, key.placeholders));
@@ -340,7 +352,9 @@ impl SkeletonPool {
                 key = None;
                 skeleton = self.make(of, &draft.text, &draft.own.bytes, draft.placeholders());
             }
-            self.table.lock().learned.made(id, owner, skeleton.as_ref()?, &structure, &positions);
+            let table = &mut *self.table.lock();
+            let usage = table.usage(of.namespace);
+            table.learned.made(id, owner, skeleton.as_ref()?, &structure, &positions, &usage);
         }
         if let Some(key) = key {
             draft.own.bytes = key.own;

@@ -19,12 +19,19 @@ use super::{
 const USUAL: usize = 208;
 
 /// An encoded Pod: a reference to its shape, and its values. Its identity is stored beside it.
+///
+/// The values are those of the shape's placeholders: this is checked where a `Packed` is made of new values or of bytes
+/// of another process. Reads rely on it and cannot fail.
 #[derive(Debug, Clone)]
 pub struct Packed {
     pub(super) shape: Arc<Shape>,
     /// The lengths of the first two fragments' values, then the values of all three.
     own: SmallVec<[u8; USUAL]>,
+    starts: Starts,
 }
+
+/// The offsets at which the values of each fragment begin.
+type Starts = PerFragment<u32>;
 
 impl AsRef<Self> for Packed {
     fn as_ref(&self) -> &Self {
@@ -32,23 +39,58 @@ impl AsRef<Self> for Packed {
     }
 }
 
-/// Returns the values of each fragment, or `None` if the bytes are malformed.
-pub(super) fn split(own: &[u8]) -> Option<PerFragment<&[u8]>> {
-    let (outer, rest) = varint(own)?;
+/// Returns where the values of each fragment begin, or `None` if the bytes are malformed.
+fn split(own: &[u8]) -> Option<Starts> {
+    let (object, rest) = varint(own)?;
     let (spec, rest) = varint(rest)?;
-    let (outer, rest) = rest.split_at_checked(usize::try_from(outer).ok()?)?;
-    let (spec, status) = rest.split_at_checked(usize::try_from(spec).ok()?)?;
-    Some(PerFragment([outer, spec, status]))
+    let start = own.len() - rest.len();
+    let start_of_spec = start.checked_add(usize::try_from(object).ok()?)?;
+    let start_of_status = start_of_spec.checked_add(usize::try_from(spec).ok()?)?;
+    if start_of_status > own.len() {
+        return None;
+    }
+    let starts = [start, start_of_spec, start_of_status].map(u32::try_from);
+    let [Ok(object), Ok(spec), Ok(status)] = starts else { return None };
+    Some(PerFragment([object, spec, status]))
+}
+
+/// Returns the values of each fragment, or `None` if the bytes are malformed.
+pub(super) fn own_of(own: &[u8]) -> Option<PerFragment<&[u8]>> {
+    let PerFragment([object, spec, status]) = split(own)?;
+    let (object, spec, status) = (object as usize, spec as usize, status as usize);
+    Some(PerFragment([&own[object..spec], &own[spec..status], &own[status..]]))
+}
+
+/// Returns the stored form of the values of the fragments.
+pub(super) fn joined(own: PerFragment<&[u8]>) -> SmallVec<[u8; USUAL]> {
+    let PerFragment([outer, spec, status]) = own;
+    let mut bytes = SmallVec::with_capacity(4 + outer.len() + spec.len() + status.len());
+    put_varint(outer.len() as u64, &mut bytes);
+    put_varint(spec.len() as u64, &mut bytes);
+    own.0.into_iter().for_each(|own| bytes.extend_from_slice(own));
+    bytes
 }
 
 impl Packed {
-    pub(super) fn new(shape: Arc<Shape>, own: PerFragment<&[u8]>) -> Self {
-        let PerFragment([outer, spec, status]) = own;
-        let mut bytes = SmallVec::with_capacity(4 + outer.len() + spec.len() + status.len());
-        put_varint(outer.len() as u64, &mut bytes);
-        put_varint(spec.len() as u64, &mut bytes);
-        own.0.into_iter().for_each(|own| bytes.extend_from_slice(own));
-        Self { shape, own: bytes }
+    /// Returns `None` if these are not values of the shape.
+    pub(super) fn new(shape: Arc<Shape>, own: PerFragment<&[u8]>, identity: Identity<'_>) -> Option<Self> {
+        let own = joined(own);
+        let packed = Self { starts: split(&own)?, shape, own };
+        packed.has_values_of_its_shape(identity).then_some(packed)
+    }
+
+    /// Opens values that come from another process. Returns `None` if they are not valid values of the shape.
+    pub(crate) fn open(shape: Arc<Shape>, own: &[u8], identity: Identity<'_>) -> Option<Self> {
+        let packed = Self { starts: split(own)?, shape, own: SmallVec::from_slice(own) };
+        let is_valid = |fragment| {
+            let values = packed.skeleton(fragment).resolve(packed.own(fragment), identity);
+            values.is_some_and(|values| values.iter().all(|value| value.is_valid()))
+        };
+        Fragment::ALL.into_iter().all(is_valid).then_some(packed)
+    }
+
+    fn has_values_of_its_shape(&self, identity: Identity<'_>) -> bool {
+        Fragment::ALL.into_iter().all(|fragment| self.skeleton(fragment).has_values(self.own(fragment), identity))
     }
 
     /// Encodes a Pod without sharing anything with other Pods. `json` is the JSON that it was decoded from.
@@ -61,7 +103,9 @@ impl Packed {
         let skeletons = unshared::key(json, prune).and_then(|key| skeleton::unshared(&pod, &bytes, &key));
         let skeletons = skeletons.ok_or_else(|| CodecError::Malformed("not the JSON of a Pod".to_owned()))?;
         let shape = Shape { skeletons: PerFragment(skeletons.map(Arc::new)) };
-        Ok(Self::new(Arc::new(shape), PerFragment::default()))
+        // It has no placeholder except those of the revision, which are not stored.
+        let packed = Self::from_record(Arc::new(shape), &joined(PerFragment::default()));
+        Ok(packed)
     }
 
     pub(super) fn skeleton(&self, fragment: Fragment) -> &Arc<Skeleton> {
@@ -69,8 +113,10 @@ impl Packed {
     }
 
     /// The inverse of [`Self::shape`] and [`Self::own_bytes`].
-    pub(crate) fn from_parts(shape: Arc<Shape>, own: &[u8]) -> Self {
-        Self { shape, own: SmallVec::from_slice(own) }
+    #[expect(clippy::expect_used, reason = "the bytes are those of another Packed")]
+    pub(crate) fn from_record(shape: Arc<Shape>, own: &[u8]) -> Self {
+        let starts = split(own).expect("own_bytes of a Packed");
+        Self { shape, own: SmallVec::from_slice(own), starts }
     }
 
     pub(crate) fn shape(&self) -> &Arc<Shape> {
@@ -83,12 +129,18 @@ impl Packed {
 
     /// Returns the values of each fragment.
     fn all_own(&self) -> PerFragment<&[u8]> {
-        split(&self.own).unwrap_or_default()
+        PerFragment::from_fn(|fragment| self.own(fragment))
     }
 
     /// Returns the values of one fragment.
     pub(super) fn own(&self, fragment: Fragment) -> &[u8] {
-        self.all_own()[fragment]
+        let start = self.starts[fragment] as usize;
+        let end = match fragment {
+            Fragment::Object => self.starts[Fragment::Spec] as usize,
+            Fragment::Spec => self.starts[Fragment::Status] as usize,
+            Fragment::Status => self.own.len(),
+        };
+        &self.own[start..end]
     }
 
     /// Returns a section in the encoding of `podium_wire`, or the JSON for the full object.
@@ -104,8 +156,7 @@ impl Packed {
     /// Returns the whole object. The decoder does not validate the UTF-8 of strings that it ignores, so this replaces
     /// malformed sequences.
     fn full(&self, identity: Identity<'_>) -> Vec<u8> {
-        // Stored values are complete.
-        let json = String::from_utf8(self.json(identity).unwrap_or_default());
+        let json = String::from_utf8(self.json(identity));
         json.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()).into_bytes()
     }
 
@@ -122,7 +173,7 @@ impl Packed {
             let (there, others) = (old.skeleton(fragment), all_others[fragment]);
             let differing = match Arc::ptr_eq(here, there) {
                 true if own == others => continue,
-                true => here.differing(own, others),
+                true => Some(here.differing(own, others)),
                 false => None,
             };
             if differing.is_some() || !here.is_same_json(own, (there, others), identity) {
@@ -173,18 +224,22 @@ impl Packed {
         self.skeleton(Fragment::Status).phase(self.own(Fragment::Status), identity)
     }
 
-    /// Returns the whole object as the API server wrote it, without pruned fields. Returns `None` if the values do
-    /// not match the skeletons.
+    /// Returns the whole object as the API server wrote it, without pruned fields.
     #[must_use]
-    pub fn json(&self, identity: Identity<'_>) -> Option<Vec<u8>> {
+    #[expect(clippy::expect_used, reason = "skeletons are parsed when they are built, and each value belongs to one")]
+    pub fn json(&self, identity: Identity<'_>) -> Vec<u8> {
+        self.rendered(identity).expect("a shape with its values")
+    }
+
+    /// Like [`Self::json`]. Returns `None` if the skeletons do not form an object, as those of another process may.
+    pub(super) fn rendered(&self, identity: Identity<'_>) -> Option<Vec<u8>> {
         const HEAD: &[u8] = br#"{"kind":"Pod","apiVersion":"v1","#;
-        let values = PerFragment::try_from_fn(|fragment| self.skeleton(fragment).values(self.own(fragment), identity))?;
+        let values = PerFragment::from_fn(|fragment| self.skeleton(fragment).values(self.own(fragment), identity));
         let texts = PerFragment::from_fn(|fragment| Tokens::from(&self.skeleton(fragment).text));
         let rest = tokens::render(texts, |fragment, placeholder, out| {
             values[fragment].get(placeholder)?.write(out);
             Some(())
         })?;
-        let members = rest.strip_prefix(b"{")?;
-        Some([HEAD, members].concat())
+        Some([HEAD, rest.strip_prefix(b"{")?].concat())
     }
 }

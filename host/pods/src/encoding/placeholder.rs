@@ -1,7 +1,7 @@
 //! The kinds of placeholders, and the values of a Pod that are stored for them: times, uids, addresses, any string.
 //! Each kind has a short encoding, from which the JSON comes back byte for byte.
 
-use std::{fmt::Write as _, io::Write as _, net::Ipv6Addr};
+use std::{fmt::Write as _, mem::discriminant};
 
 use super::{
     compact,
@@ -35,7 +35,8 @@ pub(super) enum Kind {
     Digest,
     /// Five lower-case letters or digits at the end of a string, as the API server generates: as they are.
     Suffix,
-    /// A node's name of at most 255 bytes without escapes, up to [`own_of_node`]: the length and the name.
+    /// A node's name of at most 255 bytes without escapes, up to [`own_of_node`]: the length and the name; or for a
+    /// name that AWS makes of an address, 0 and the address.
     Text,
     /// A number from 0 to `i32::MAX`: a varint.
     Count,
@@ -84,6 +85,8 @@ pub(super) enum Value<'a> {
     Time(i64),
     Uuid(&'a [u8; 16]),
     Ipv4([u8; 4]),
+    /// `ip-` and an IPv4 address with hyphens.
+    NodeIp([u8; 4]),
     Ipv6([u8; 16]),
     Mac([u8; 6]),
     Digest(&'a [u8]),
@@ -130,8 +133,11 @@ impl<'a> ValueReader<'a> {
             Kind::Ipv4 => Value::Ipv4(*self.take(4)?.first_chunk()?),
             Kind::Suffix => Value::Text(str::from_utf8(self.take(5)?).ok()?),
             Kind::Text => {
-                let length = usize::from(*self.take(1)?.first()?);
-                Value::Text(str::from_utf8(self.take(length)?).ok()?)
+                match usize::from(*self.take(1)?.first()?) {
+                    // No name is empty.
+                    0 => Value::NodeIp(*self.take(4)?.first_chunk()?),
+                    length => Value::Text(str::from_utf8(self.take(length)?).ok()?),
+                }
             }
             Kind::Count => {
                 let (count, rest) = varint(self.own)?;
@@ -180,7 +186,7 @@ impl ValueWriter {
             Value::Count(count) => put_varint(u64::from(count), &mut self.bytes),
             // These come from strings, which `push_string` stores.
             Value::Ipv6(_) | Value::Mac(_) | Value::Hex(_) | Value::Json(_) => {}
-            Value::Text(_) | Value::Revision(_) => {}
+            Value::Text(_) | Value::NodeIp(_) | Value::Revision(_) => {}
         }
     }
 
@@ -202,6 +208,11 @@ impl ValueWriter {
 
     /// Appends a node's name. Returns false if it is too long.
     pub(super) fn push_text(&mut self, text: &[u8]) -> bool {
+        if let Some(address) = forms::node_ip(text) {
+            self.bytes.push(0);
+            self.bytes.extend_from_slice(&address);
+            return true;
+        }
         let Ok(length) = u8::try_from(text.len()) else { return false };
         self.bytes.push(length);
         self.bytes.extend_from_slice(text);
@@ -239,18 +250,12 @@ impl Value<'_> {
             Self::Revision(number) => write_number(number, out),
             Self::Count(number) => write_number(u64::from(number), out),
             Self::Time(seconds) => out.extend_from_slice(&time_text(seconds)),
-            Self::Ipv4([a, b, c, d]) => {
-                for (at, byte) in [a, b, c, d].into_iter().enumerate() {
-                    if at > 0 {
-                        out.push(b'.');
-                    }
-                    write_number(u64::from(byte), out);
-                }
+            Self::Ipv4(bytes) => put_bytes(bytes, b'.', out),
+            Self::NodeIp(bytes) => {
+                out.extend_from_slice(forms::NODE_IP);
+                put_bytes(bytes, b'-', out);
             }
-            Self::Ipv6(bytes) => {
-                // Writing to a Vec cannot fail.
-                let _ = write!(out, "{}", Ipv6Addr::from(bytes));
-            }
+            Self::Ipv6(bytes) => forms::put_ipv6(bytes, out),
             Self::Mac(bytes) => out.extend_from_slice(&mac_text(bytes)),
             Self::Hex(bytes) => put_hex(bytes, out),
             Self::Uuid(bytes) => out.extend_from_slice(&uuid_text(bytes)),
@@ -268,9 +273,12 @@ impl Value<'_> {
 
     /// Returns true if both encode the same text; `self` and `other` are of one kind.
     pub(super) fn is_same_text(self, other: Self) -> bool {
-        // Two strings of different bytes can only encode the same text with escapes.
+        // Two strings of different bytes can only encode the same text with escapes. Bytes of another process may have
+        // any of the forms that write a text.
         let has_escapes = |value| matches!(value, Self::Json(contents) if contents.contains('\\'));
-        self == other || (has_escapes(self) || has_escapes(other)) && self.text() == other.text()
+        self == other
+            || (discriminant(&self) != discriminant(&other) || has_escapes(self) || has_escapes(other))
+                && self.text() == other.text()
     }
 
     fn text(self) -> Vec<u8> {
@@ -294,9 +302,20 @@ impl Value<'_> {
             Self::Hex(bytes) => 2 * bytes.len(),
             Self::Ipv6(_) => self.text().len(),
             Self::Ipv4(bytes) => 3 + bytes.into_iter().map(|byte| digits(u64::from(byte))).sum::<usize>(),
+            Self::NodeIp(bytes) => forms::NODE_IP.len() + Self::Ipv4(bytes).len(),
             Self::Count(number) => digits(u64::from(number)),
             Self::Revision(number) => digits(number),
         }
+    }
+}
+
+/// Appends the numbers of an IPv4 address.
+fn put_bytes(bytes: [u8; 4], separator: u8, out: &mut Vec<u8>) {
+    for (at, byte) in bytes.into_iter().enumerate() {
+        if at > 0 {
+            out.push(separator);
+        }
+        write_number(u64::from(byte), out);
     }
 }
 
@@ -397,6 +416,33 @@ mod tests {
             prop_assert_eq!(values.next(Kind::Count), Some(Value::Count(count)));
             prop_assert_eq!(values.next(Kind::Text), Some(Value::Text("node-1")));
             prop_assert!(values.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_name_that_a_cloud_makes_of_an_address_takes_five_bytes_and_any_other_its_length() {
+        for (name, bytes) in [
+            ("ip-10-0-179-12", 5),
+            ("ip-255-255-255-255", 5),
+            // Other spellings are other names.
+            ("ip-10-0-179-012", 16),
+            ("ip-10-0-179-256", 16),
+            ("ip-10-0-179", 12),
+            ("ip-10-0-179-12-a", 17),
+            ("IP-10-0-179-12", 15),
+            ("ip-10.0.179.12", 15),
+            ("node-1", 7),
+        ] {
+            let mut own = ValueWriter::default();
+            assert!(own.push_text(name.as_bytes()));
+            assert_eq!(own.bytes.len(), bytes, "{name}");
+            let mut values = ValueReader::new(&own.bytes);
+            let value = values.next(Kind::Text).unwrap();
+            assert_eq!((&*written(value), values.is_empty(), value.is_valid()), (name, true, true));
+            let as_text = Value::Text(name);
+            assert!(
+                value.is_same_text(as_text) && as_text.is_same_text(value) && !value.is_same_text(Value::Text("a"))
+            );
         }
     }
 

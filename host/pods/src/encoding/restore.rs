@@ -9,7 +9,7 @@ use super::{
     Identity, Packed, Shape, SkeletonPool,
     chunks::ChunkedBytes,
     fragment::{FRAGMENTS, Fragment, PerFragment},
-    packed::split,
+    packed::own_of,
     skeleton,
 };
 
@@ -22,40 +22,23 @@ impl Shape {
         }
         Some(self.skeletons.0.each_ref().map(|skeleton| (Arc::as_ptr(skeleton).addr(), &skeleton.text)))
     }
-
-    /// Returns true if these are values of this shape.
-    pub(crate) fn fits(&self, own: &[u8], identity: Identity<'_>) -> bool {
-        let Some(own) = split(own) else { return false };
-        self.skeletons.iter().all(|(fragment, skeleton)| {
-            let values = skeleton.values(own[fragment], identity);
-            values.is_some_and(|values| values.iter().all(|value| value.is_valid()))
-        })
-    }
 }
 
 /// Returns true if the decoder produces these sections from this Pod. Each fragment was verified separately, but not
 /// its position.
-fn is_as_decoded(shape: &Arc<Shape>, own: &[u8], identity: Identity<'_>) -> Option<bool> {
-    let packed = Packed::from_parts(Arc::clone(shape), own);
-    let decoded = podium_wire::json::decode(&packed.json(identity)?).ok()?;
-    let header = &decoded.header;
-    let is_named =
-        (&*header.namespace, &*header.name, &*header.uid) == (shape.namespace(), identity.name, identity.uid);
+fn is_as_decoded(packed: &Packed, identity: Identity<'_>) -> Option<bool> {
+    let decoded = podium_wire::json::decode(&packed.rendered(identity)?).ok()?;
+    let (header, namespace) = (&decoded.header, packed.shape().namespace());
+    let is_named = (&*header.namespace, &*header.name, &*header.uid) == (namespace, identity.name, identity.uid);
     let expected = SectionBytes::encode(&decoded).ok()?;
     let is_same = |section| section == Section::Full || *packed.section(identity, section) == *expected.get(section);
     Some(is_named && Section::ALL.into_iter().all(is_same))
 }
 
 impl SkeletonPool {
-    /// Returns the shape with skeletons of these texts, verified with the values of one Pod, or `None` if they do not
-    /// form a Pod.
-    pub(crate) fn restore(
-        &self,
-        keys: [&[u8]; FRAGMENTS],
-        own_bytes: &[u8],
-        identity: Identity<'_>,
-    ) -> Option<Arc<Shape>> {
-        let own = split(own_bytes)?;
+    /// Returns the Pod that has skeletons of these texts and these values, or `None` if they do not form a Pod.
+    pub(crate) fn restore(&self, keys: [&[u8]; FRAGMENTS], own_bytes: &[u8], identity: Identity<'_>) -> Option<Packed> {
+        let own = own_of(own_bytes)?;
         let skeletons = PerFragment::try_from_fn(|fragment| {
             let text = keys[fragment as usize];
             let hash = self.hasher.hash_one(text);
@@ -68,6 +51,7 @@ impl SkeletonPool {
         let namespace = self.hasher.hash_one(&*skeletons[Fragment::Object].namespace);
         skeletons.iter().for_each(|(_, skeleton)| skeleton.learned_in(namespace));
         let shape = self.table.lock().shape(skeletons);
-        (shape.fits(own_bytes, identity) && is_as_decoded(&shape, own_bytes, identity)?).then_some(shape)
+        let packed = Packed::open(shape, own_bytes, identity)?;
+        is_as_decoded(&packed, identity)?.then_some(packed)
     }
 }

@@ -15,7 +15,7 @@ use super::{
     fragment::{Fragment, PerFragment},
     matcher::Matcher,
     placeholder::{self, Kind, PLACEHOLDER, Value, ValueWriter},
-    skeleton::{Skeleton, TRANSITIONS},
+    skeleton::{STATUSES, Skeleton, TRANSITIONS},
     skip::{self, Quotes},
 };
 use crate::{model::Prune, sync::Weak};
@@ -89,7 +89,21 @@ impl Candidates {
     fn of(&self, fragment: Fragment) -> impl Iterator<Item = &Arc<Skeleton>> {
         let skeletons =
             self.shape.iter().map(move |shape| &shape.skeletons[fragment]).chain(self.next[fragment].iter().flatten());
-        skeletons.filter(|skeleton| !skeleton.is_superseded() && skeleton.is_for(self.namespace))
+        skeletons.filter(|skeleton| self.is_usable(skeleton))
+    }
+
+    /// Returns the skeletons that are tried after those of [`Self::of`].
+    fn others(&self, fragment: Fragment) -> impl Iterator<Item = Arc<Skeleton>> {
+        let object = self.shape.as_ref().filter(|_| fragment == Fragment::Status);
+        let object = object.map(|shape| &shape.skeletons[Fragment::Object]);
+        let statuses = object.into_iter().flat_map(|object| (0..STATUSES).filter_map(|at| object.latest_status(at)));
+        statuses.filter(move |skeleton| {
+            self.is_usable(skeleton) && !self.of(fragment).any(|tried| Arc::ptr_eq(tried, skeleton))
+        })
+    }
+
+    fn is_usable(&self, skeleton: &Skeleton) -> bool {
+        !skeleton.is_superseded() && skeleton.is_for(self.namespace)
     }
 }
 
@@ -449,12 +463,13 @@ impl<'a> Scanner<'a, '_> {
         }
         self.seen |= 1 << fragment as u8;
         if let Some(head) = &self.head {
-            for likely in self.candidates.of(fragment).filter(|likely| !likely.text.is_empty()) {
+            let likely = self.candidates.of(fragment).map(Arc::clone).chain(self.candidates.others(fragment));
+            for likely in likely.filter(|likely| !likely.text.is_empty()) {
                 let matcher = Matcher::new(self.json, value, head);
                 if let Some(end) =
                     matcher.skeleton(likely.tokens(), &likely.placeholders, &mut self.drafts[fragment], |_, _| None)
                 {
-                    self.known[fragment] = Some(Arc::clone(likely));
+                    self.known[fragment] = Some(likely);
                     return Some(end);
                 }
                 self.drafts[fragment].clear();

@@ -21,6 +21,7 @@ use podium_wire::{Header, Pod, Section, SectionBytes};
 
 use super::{
     chunks::{ChunkedBytes, Interner},
+    forms,
     fragment::{FRAGMENTS, Fragment, PerFragment},
     placeholder::{self, Kind, PLACEHOLDER, Value, ValueReader},
     structure::Structure,
@@ -112,6 +113,11 @@ impl Charge {
         let charge = Self { usage: Arc::clone(usage), bytes };
         (before + bytes <= most).then_some(charge)
     }
+
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
 }
 
 impl Drop for Charge {
@@ -128,6 +134,9 @@ enum HotFields {
         /// Epoch milliseconds.
         created: Source<i64>,
         generation: i64,
+        /// The statuses that Pods with this object had, the latest first. A Pod often gets a status that its neighbours
+        /// had before, in an order that no Pod had before.
+        statuses: Box<Mutex<[Weak<Skeleton>; STATUSES]>>,
     },
     Spec {
         node: Source<Option<Box<str>>>,
@@ -141,6 +150,8 @@ enum HotFields {
 
 /// The number of transitions that a skeleton remembers.
 pub(super) const TRANSITIONS: usize = 4;
+/// The number of statuses that the skeleton of an object remembers.
+pub(super) const STATUSES: usize = 8;
 
 impl fmt::Debug for Skeleton {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -223,6 +234,7 @@ pub(super) fn build(fragment: Fragment, key: &[u8], own: &[u8], identity: Identi
                 name_prefix: generate_name(key).into(),
                 created: created.map_or(Source::Constant(actual.header.created.0), Source::Placeholder),
                 generation: traced.header.generation,
+                statuses: Box::new(Mutex::new(Default::default())),
             }
         }
         Fragment::Spec => {
@@ -309,6 +321,7 @@ pub(super) fn unshared(pod: &Pod, bytes: &SectionBytes, key: &[u8]) -> Option<[S
                     name_prefix: Box::default(),
                     created: Source::Constant(pod.header.created.0),
                     generation: pod.header.generation,
+                    statuses: Box::new(Mutex::new(Default::default())),
                 },
                 Fragment::Spec => HotFields::Spec {
                     node: Source::Constant(pod.spec.node_name.as_deref().map(Box::from)),
@@ -352,9 +365,32 @@ impl Skeleton {
         }
     }
 
+    /// Returns one of the latest statuses of Pods with this object.
+    pub(super) fn latest_status(&self, at: usize) -> Option<Arc<Self>> {
+        match &self.hot {
+            HotFields::Outer { statuses, .. } => statuses.lock().get(at)?.upgrade(),
+            _ => None,
+        }
+    }
+
+    /// Records that a Pod with this object has this status.
+    pub(super) fn record_status(&self, status: &Arc<Self>) {
+        let HotFields::Outer { statuses, .. } = &self.hot else { return };
+        let mut known = statuses.lock();
+        if known.iter().all(|known| known.upgrade().is_none_or(|known| !Arc::ptr_eq(&known, status))) {
+            known.rotate_right(1);
+            known[0] = downgrade(status);
+        }
+    }
+
     /// Charges the namespace of the Pod that the skeleton was built for.
     pub(super) fn charged(self, charge: Charge) -> Self {
         Self { only_user: Mutex::new(Some(charge)), ..self }
+    }
+
+    #[cfg(test)]
+    pub(super) fn charged_bytes(&self) -> Option<usize> {
+        self.only_user.lock().as_ref().map(Charge::bytes)
     }
 
     /// Counts a Pod that has the skeleton now and did not have it before.
@@ -396,9 +432,12 @@ impl Skeleton {
         self.users.load(Relaxed) < 2
     }
 
-    /// Returns its approximate size in bytes.
+    /// Returns its approximate size in bytes, with what the pool's tables store for it.
     pub(super) fn size(&self) -> usize {
-        self.text.len() + self.templates.iter().map(|template| template.bytes.len()).sum::<usize>()
+        const OF_TABLES: usize = 256;
+        let bytes = self.text.len() + self.templates.iter().map(|template| template.bytes.len()).sum::<usize>();
+        let holes = self.templates.iter().map(|template| size_of_val(&*template.holes)).sum::<usize>();
+        size_of::<Self>() + OF_TABLES + bytes + holes + size_of_val(&*self.placeholders)
     }
 
     /// Returns its text as tokens.
@@ -419,29 +458,27 @@ impl Skeleton {
 
     /// Returns the bytes of a section with these values.
     pub(super) fn section(&self, place: usize, own: &[u8], identity: Identity<'_>) -> Vec<u8> {
-        // The values were stored for these placeholders.
-        let values = resolve(&self.placeholders, own, identity).unwrap_or_default();
-        self.templates[place].fill(&self.placeholders, &values)
+        self.templates[place].fill(&self.placeholders, &self.values(own, identity))
     }
 
-    /// Returns one bit for each section that differs between two Pods of this skeleton. Returns None if these are not
-    /// its values.
-    pub(super) fn differing(&self, one: &[u8], other: &[u8]) -> Option<u8> {
+    /// Returns one bit for each section that differs between two Pods of this skeleton.
+    #[expect(clippy::expect_used, reason = "checked when the Pods were encoded")]
+    pub(super) fn differing(&self, one: &[u8], other: &[u8]) -> u8 {
         let (mut one, mut other) = (ValueReader::new(one), ValueReader::new(other));
         let mut places = 0;
         for placeholder in self.placeholders.iter().filter(|placeholder| placeholder.kind.is_kept()) {
-            if !one.next(placeholder.kind)?.is_same_text(other.next(placeholder.kind)?) {
+            let here = one.next(placeholder.kind).expect("values of the skeleton");
+            if !here.is_same_text(other.next(placeholder.kind).expect("values of the skeleton")) {
                 places |= placeholder.sections;
             }
         }
-        Some(places)
+        places
     }
 
     /// Returns true if a section is the same for two Pods of this skeleton, whatever their names and uids.
     pub(super) fn is_alike(&self, place: usize, one: &[u8], other: &[u8]) -> bool {
         let is_kept = |hole: &Hole| real(&self.placeholders, usize::from(hole.placeholder)).is_kept();
-        self.templates[place].holes.iter().all(is_kept)
-            && self.differing(one, other).is_some_and(|places| places & 1 << place == 0)
+        self.templates[place].holes.iter().all(is_kept) && self.differing(one, other) & 1 << place == 0
     }
 
     /// Returns true if a section has the same bytes with this skeleton and values as with another one.
@@ -455,14 +492,14 @@ impl Skeleton {
     }
 
     /// Returns true if the JSON is the same with this skeleton and values as with another one, ignoring the revision.
+    #[expect(clippy::expect_used, reason = "skeletons are parsed when they are built")]
     pub(super) fn is_same_json(&self, own: &[u8], other: (&Self, &[u8]), identity: Identity<'_>) -> bool {
         if own == other.1 && self.text == other.0.text {
             return true;
         }
-        let (Some(values), Some(others)) = (self.values(own, identity), other.0.values(other.1, identity)) else {
-            return false;
-        };
-        Json::new(self.tokens(), &values).equals(Json::new(other.0.tokens(), &others)).unwrap_or(false)
+        let (values, others) = (self.values(own, identity), other.0.values(other.1, identity));
+        let is_same = Json::new(self.tokens(), &values).equals(Json::new(other.0.tokens(), &others));
+        is_same.expect("skeletons with their values")
     }
 
     pub(super) fn name_prefix(&self) -> &str {
@@ -479,24 +516,39 @@ impl Skeleton {
         }
     }
 
-    pub(super) fn values<'a>(&self, own: &'a [u8], identity: Identity<'a>) -> Option<Resolved<'a>> {
+    /// Returns the values of all placeholders, or `None` if `own` are not values of this skeleton.
+    pub(super) fn resolve<'a>(&self, own: &'a [u8], identity: Identity<'a>) -> Option<Resolved<'a>> {
         resolve(&self.placeholders, own, identity)
+    }
+
+    /// Returns true if `own` are values of this skeleton.
+    pub(super) fn has_values(&self, own: &[u8], identity: Identity<'_>) -> bool {
+        let mut values = ValueReader::new(own);
+        let is_value = |placeholder: &Placeholder| match placeholder.kind {
+            Kind::Ordinal => forms::ordinal(identity.name.as_bytes()).is_some(),
+            Kind::Run => forms::run(identity.name.as_bytes()).is_some(),
+            kind => !kind.is_kept() || values.next(kind).is_some(),
+        };
+        self.placeholders.iter().all(is_value) && values.is_empty()
+    }
+
+    /// Returns the values of all placeholders. `own` must be values of this skeleton, as those of a [`Packed`] are.
+    ///
+    /// [`Packed`]: super::Packed
+    #[expect(clippy::expect_used, reason = "checked when the Pod was encoded or came from another process")]
+    pub(super) fn values<'a>(&self, own: &'a [u8], identity: Identity<'a>) -> Resolved<'a> {
+        self.resolve(own, identity).expect("values of the skeleton")
     }
 
     pub(super) fn created(&self, own: &[u8], identity: Identity<'_>) -> i64 {
         match self.hot {
             HotFields::Outer { created: Source::Constant(millis), .. } => millis,
-            HotFields::Outer { created: Source::Placeholder(at), .. } => {
-                self.time(own, identity, at).unwrap_or_default()
-            }
+            HotFields::Outer { created: Source::Placeholder(at), .. } => match self.values(own, identity)[at] {
+                Value::Time(seconds) => seconds * 1_000,
+                // A skeleton is built only if the field comes back; so for the node and the phase.
+                _ => 0,
+            },
             _ => 0,
-        }
-    }
-
-    fn time(&self, own: &[u8], identity: Identity<'_>, at: usize) -> Option<i64> {
-        match resolve(&self.placeholders, own, identity)?.get(at)? {
-            Value::Time(seconds) => Some(seconds * 1_000),
-            _ => None,
         }
     }
 
@@ -505,8 +557,13 @@ impl Skeleton {
         match node {
             Source::Constant(node) => node.as_deref().map(Cow::Borrowed),
             Source::Placeholder(at) => {
-                let own = self.text(own, identity, *at)?;
-                Some(if domain.is_empty() { own.into() } else { [own, domain].concat().into() })
+                let mut name = Vec::with_capacity(64);
+                match self.values(own, identity)[*at] {
+                    Value::Text(own) if domain.is_empty() => return Some(own.into()),
+                    own => own.write(&mut name),
+                }
+                name.extend_from_slice(domain.as_bytes());
+                String::from_utf8(name).ok().map(Cow::Owned)
             }
         }
     }
@@ -514,17 +571,11 @@ impl Skeleton {
     pub(super) fn phase<'a>(&'a self, own: &'a [u8], identity: Identity<'a>) -> &'a str {
         match &self.hot {
             HotFields::Status { phase: Source::Constant(phase), .. } => phase,
-            HotFields::Status { phase: Source::Placeholder(at), .. } => {
-                self.text(own, identity, *at).unwrap_or_default()
-            }
+            HotFields::Status { phase: Source::Placeholder(at), .. } => match self.values(own, identity)[*at] {
+                Value::Text(text) => text,
+                _ => "",
+            },
             _ => "",
-        }
-    }
-
-    fn text<'a>(&'a self, own: &'a [u8], identity: Identity<'a>, at: usize) -> Option<&'a str> {
-        match resolve(&self.placeholders, own, identity)?.get(at)? {
-            Value::Text(text) => Some(text),
-            _ => None,
         }
     }
 }

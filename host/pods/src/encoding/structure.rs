@@ -5,7 +5,6 @@
 //! keys that differ only there become one. `learned.rs` decides which positions are generalised.
 
 use std::{
-    collections::BTreeMap,
     hash::{BuildHasher, Hasher},
     ops::Range,
 };
@@ -18,6 +17,7 @@ use super::{
     fragment::Fragment,
     json_string,
     placeholder::{self, Kind, PLACEHOLDER, Value, ValueWriter},
+    sorted_map::SortedMap,
     tokens::real_kinds,
     words::{self, Piece, WordSet},
 };
@@ -43,9 +43,9 @@ pub(super) struct Contents {
     placeholders: Range<usize>,
 }
 
-/// The positions that are generalised.
+/// The positions that are generalised, in order. Most structures have one or two.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Positions(BTreeMap<usize, Own>);
+pub(super) struct Positions(SortedMap<usize, Own>);
 
 /// The part of the string at a generalised position that is stored for each Pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub(super) enum Own {
 
 impl Positions {
     pub(super) fn get(&self, position: usize) -> Option<Own> {
-        self.0.get(&position).copied()
+        self.0.get(position)
     }
 
     pub(super) fn set(&mut self, position: usize, own: Own) {
@@ -74,7 +74,12 @@ impl Positions {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, Own)> {
-        self.0.iter().map(|(position, own)| (*position, *own))
+        self.0.iter()
+    }
+
+    /// Returns the bytes that are allocated.
+    pub(super) fn size(&self) -> usize {
+        self.0.size()
     }
 }
 

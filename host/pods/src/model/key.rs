@@ -73,7 +73,8 @@ impl PluginId {
     }
 }
 
-/// The owner of plugins: what the plugins of one tenant use is the tenant's, and the platform's policy binds tenants.
+/// The owner of plugins. Memory, log lines and other resources are counted by tenant, and the platform's policy has
+/// bounds for tenants.
 /// The Pods that a plugin reaches are its [`Scope`](super::Scope).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tenant {

@@ -122,6 +122,8 @@ pub struct Limits {
     pub writes: u32,
     /// Bytes of log lines, with a fixed amount for each line.
     pub log_bytes: usize,
+    /// Runs that one instance may perform. With 1 each run has an instance of its own.
+    pub reuse: u32,
 }
 
 impl Limits {
@@ -131,7 +133,7 @@ impl Limits {
     /// Returns true if no limit is lower than the `other`'s.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
-        let Self { class, memory_bytes, cpu, wall, host_calls, writes, log_bytes } = self;
+        let Self { class, memory_bytes, cpu, wall, host_calls, writes, log_bytes, reuse } = self;
         (*class == other.class || *class == LimitClass::Interpreter)
             && *memory_bytes >= other.memory_bytes
             && *cpu >= other.cpu
@@ -139,6 +141,7 @@ impl Limits {
             && *host_calls >= other.host_calls
             && *writes >= other.writes
             && *log_bytes >= other.log_bytes
+            && *reuse >= other.reuse
     }
 }
 
@@ -152,6 +155,7 @@ impl Default for Limits {
             host_calls: 1_000,
             writes: 20,
             log_bytes: 16 << 10,
+            reuse: 1,
         }
     }
 }

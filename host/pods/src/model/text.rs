@@ -1,6 +1,6 @@
 //! Bounds and escapes for text from outside: from guests, and from servers that answer requests.
 
-use std::path::Path;
+use std::{fmt::Write, path::Path};
 
 /// The most bytes of a message.
 const MESSAGE_BYTES: usize = 2 << 10;
@@ -15,24 +15,46 @@ pub fn cut(text: &str, limit: usize) -> &str {
     &text[..text.floor_char_boundary(limit)]
 }
 
-/// Escapes characters that would forge lines or reorder text on a terminal: control characters, line and paragraph
-/// separators, and the marks and overrides of bidirectional text.
+/// Escapes characters that would forge lines, reorder text on a terminal or hide in it: control characters, line and
+/// paragraph separators, the marks and overrides of bidirectional text, and characters without a shape, such as tags.
+///
+/// Text that leaves the host passes through this function, wherever it came from. The escapes are those of JSON, so
+/// that a line of JSON with such characters has the same meaning after it. Escaping twice changes nothing.
 #[must_use]
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
-        let hostile = character.is_control()
-            || matches!(
-                character,
-                '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}'
-            );
-        if hostile {
-            escaped.extend(character.escape_default());
-        } else {
-            escaped.push(character);
+        match character {
+            '\n' => escaped.push_str("\\n"),
+            '\r' => escaped.push_str("\\r"),
+            '\t' => escaped.push_str("\\t"),
+            _ if is_hidden(character) => {
+                for unit in character.encode_utf16(&mut [0; 2]) {
+                    // Writing to a String does not fail.
+                    let _ = write!(escaped, "\\u{unit:04x}");
+                }
+            }
+            _ => escaped.push(character),
         }
     }
     escaped
+}
+
+fn is_hidden(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{ad}'
+                | '\u{61c}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{1d173}'..='\u{1d17a}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
 }
 
 /// Escapes and cuts a text to at most `limit` bytes; a text that was cut ends with "...".
@@ -81,9 +103,9 @@ pub fn names<T: AsRef<str>>(names: &[T]) -> String {
 
 /// A budget in bytes for several texts; texts that exceed it are left out.
 #[derive(Debug)]
-pub struct Budget(usize);
+pub struct TextBudget(usize);
 
-impl Budget {
+impl TextBudget {
     /// Returns a budget of this many bytes.
     #[must_use]
     pub const fn new(bytes: usize) -> Self {
@@ -105,7 +127,14 @@ mod tests {
 
     #[test]
     fn text_cannot_forge_or_reorder_log_lines() {
-        assert_eq!(escape("a\nb\u{1b}[2J\u{202e}c é"), "a\\nb\\u{1b}[2J\\u{202e}c é");
+        assert_eq!(escape("a\nb\u{1b}[2J\u{202e}c é"), "a\\nb\\u001b[2J\\u202ec é");
+        for hidden in ["\r", "\u{85}", "\u{7f}", "\u{2028}", "\u{2066}", "\u{200b}", "\u{2060}", "\u{ad}", "\u{e0041}"]
+        {
+            let escaped = escape(hidden);
+            assert!(escaped.is_ascii() && escape(&escaped) == escaped, "{hidden:?}: {escaped}");
+            let json: Result<String, _> = serde_json::from_str(&format!("\"{escaped}\""));
+            assert_eq!(json.unwrap(), hidden, "a line of JSON keeps its meaning");
+        }
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub struct Staleness {
 }
 
 /// Access of the watch to cached Pods, so that nothing is read twice.
-pub trait Known: Send + Sync {
+pub trait CachedPods: Send + Sync {
     /// Returns the cached Pod with this namespace and name.
     fn held(&self, namespace: &str, name: &str) -> Option<Arc<CachedPod>>;
 }

@@ -131,7 +131,7 @@ mod tests {
             pod.header.uid = uid.clone();
             pod.header.resource_version = "1".to_owned();
             let record = Record::from(Arc::new(CachedPod::new(&pod).unwrap()));
-            assert_eq!(some.contains_pod(&record.record_ref().unwrap()), at % 2 == 0, "{uid}");
+            assert_eq!(some.contains_pod(&record.open()), at % 2 == 0, "{uid}");
             assert_eq!(some.contains(uid), at % 2 == 0, "{uid}");
         }
     }

@@ -7,7 +7,7 @@ mod view;
 
 use std::{borrow::Cow, sync::Arc};
 
-pub use change::{Change, Checkpoint, Known, Observation, PodEvent, Staleness};
+pub use change::{CachedPods, Change, Checkpoint, Observation, PodEvent, Staleness};
 pub use list::{PodList, SortedUids, Uids};
 use podium_wire::{
     CodecError, Header, Labels, Lifecycle, Owners, Section, SectionBytes, SectionSet, Spec, Status, Timestamp,
@@ -15,7 +15,7 @@ use podium_wire::{
 };
 pub(crate) use record::RecordRef;
 pub use record::{Record, RecordArena, uuid_of};
-pub use view::{Page, PodView, Slice};
+pub use view::{Effort, Page, PodView, Slice};
 
 use crate::{
     encoding::{EncodeError, Identity, Packed, Scratch, SkeletonPool},

@@ -58,50 +58,48 @@ impl Record {
         if !self.shape.is_superseded() {
             return;
         }
-        let again = self.pod().and_then(|pod| {
-            let json = pod.packed().json(pod.identity())?;
-            // With its previous state; otherwise it would count as another user of the skeletons that it keeps.
-            Some(CachedPod::read(&json, pool, scratch, |_, _| Some(pod)).ok()?.0)
-        });
-        if let Some(again) = again {
+        let pod = self.pod();
+        let json = pod.packed().json(pod.identity());
+        // With its previous state; otherwise it would count as another user of the skeletons that it keeps.
+        if let Ok((again, _)) = CachedPod::read(&json, pool, scratch, |_, _| Some(pod)) {
             *self = Self::new(&again, arena);
         }
     }
 
-    /// Returns the Pod. Never `None`, because the record was made from a Pod.
+    /// Returns the Pod.
     #[must_use]
-    pub fn pod(&self) -> Option<Arc<CachedPod>> {
-        Some(self.record_ref()?.pod())
+    pub fn pod(&self) -> Arc<CachedPod> {
+        self.open().pod()
     }
 
-    /// Returns the namespace and the name. Never `None`, like [`Self::pod`].
+    /// Returns the namespace and the name.
     #[must_use]
-    pub fn names(&self) -> Option<(String, String)> {
-        let record = self.record_ref()?;
-        Some((record.namespace().to_string(), record.name().to_string()))
+    pub fn names(&self) -> (String, String) {
+        let record = self.open();
+        (record.namespace().to_string(), record.name().to_string())
     }
 
-    /// Returns the revision. Never `None`, like [`Self::pod`].
+    /// Returns the revision.
     #[must_use]
-    pub fn revision(&self) -> Option<Revision> {
-        Some(self.record_ref()?.revision)
+    pub fn revision(&self) -> Revision {
+        self.open().revision
     }
 
     /// Returns true if the Pod has this uid.
     #[must_use]
     pub fn has_uid(&self, uid: &str) -> bool {
-        self.record_ref().is_some_and(|record| record.has_uid(uid))
+        self.open().has_uid(uid)
     }
 
-    /// Compares the Pod's namespace and name with the given ones.
+    /// Compares the Pod's namespace and name with others.
     #[must_use]
     pub fn compare(&self, namespace: &str, name: &str) -> Ordering {
-        self.record_ref().map_or(Ordering::Less, |record| record.compare(namespace, name))
+        self.open().compare(namespace, name)
     }
 
-    /// Returns the parsed record. Never `None`, like [`Self::pod`].
-    pub(crate) fn record_ref(&self) -> Option<RecordRef<'_>> {
-        RecordRef::parse(&self.shape, &self.bytes)
+    /// Returns the parsed record.
+    pub(crate) fn open(&self) -> RecordRef<'_> {
+        RecordRef::open(&self.shape, &self.bytes)
     }
 
     pub(crate) fn shape(&self) -> &Arc<Shape> {
@@ -131,11 +129,11 @@ pub(crate) struct RecordRef<'a> {
     own: &'a [u8],
 }
 
-/// A bit in the number before a name: the name is stored whole, because it does not begin with the prefix of its
-/// shape.
+// Bits in the number before a name.
+/// The name is stored whole, because it does not begin with the prefix of its shape.
 const WHOLE: u64 = 1;
-/// Stored instead of the length of a uid plus one: the uid is a UUID, in 16 bytes.
-const UUID: u64 = 0;
+/// The uid is not a UUID, which is stored in 16 bytes, but text, whose length follows.
+const TEXT_UID: u64 = 2;
 
 pub(crate) fn put(pod: &CachedPod, bytes: &mut Vec<u8>) {
     let packed = pod.packed();
@@ -144,10 +142,12 @@ pub(crate) fn put(pod: &CachedPod, bytes: &mut Vec<u8>) {
         Some(suffix) => (suffix, 0),
         None => (&*pod.key.name, WHOLE),
     };
-    put_varint((suffix.len() as u64) << 1 | whole, bytes);
     let uuid = uuid_of(&pod.key.uid);
-    let uid = uuid.as_ref().map_or(pod.key.uid.as_bytes(), |uuid| uuid);
-    put_varint(if uuid.is_some() { UUID } else { uid.len() as u64 + 1 }, bytes);
+    let (uid, of_text) = uuid.as_ref().map_or((pod.key.uid.as_bytes(), TEXT_UID), |uuid| (uuid, 0));
+    put_varint((suffix.len() as u64) << 2 | of_text | whole, bytes);
+    if of_text != 0 {
+        put_varint(uid.len() as u64, bytes);
+    }
     put_varint(pod.revision.0, bytes);
     bytes.extend_from_slice(suffix.as_bytes());
     bytes.extend_from_slice(uid);
@@ -161,16 +161,26 @@ pub fn uuid_of(uid: &str) -> Option<[u8; 16]> {
 }
 
 impl<'a> RecordRef<'a> {
-    /// Parses a record. Returns `None` if the bytes are malformed.
-    pub(crate) fn parse(shape: &'a Arc<Shape>, record: &'a [u8]) -> Option<Self> {
+    /// Parses a record that [`put`] wrote for a Pod of this shape. Below this, reads cannot fail: a Pod that is missing
+    /// because its record was not understood would be reported as deleted, or shift the positions of others.
+    #[expect(clippy::expect_used, reason = "records are written by `put`, never change, and do not leave the process")]
+    pub(crate) fn open(shape: &'a Arc<Shape>, record: &'a [u8]) -> Self {
+        Self::parse(shape, record).expect("a record of a Pod of this shape")
+    }
+
+    fn parse(shape: &'a Arc<Shape>, record: &'a [u8]) -> Option<Self> {
         let (name, record) = varint(record)?;
-        let (uid, record) = varint(record)?;
+        let (uid_length, record) = if name & TEXT_UID == 0 {
+            (None, record)
+        } else {
+            varint(record).map(|(length, record)| (Some(length), record))?
+        };
         let (revision, record) = varint(record)?;
-        let (suffix, record) = record.split_at_checked(usize::try_from(name >> 1).ok()?)?;
-        let (uid, own) = match uid {
-            UUID => record.split_first_chunk().map(|(uuid, own)| (Uid::Uuid(uuid), own))?,
-            length => {
-                let (uid, own) = record.split_at_checked(usize::try_from(length - 1).ok()?)?;
+        let (suffix, record) = record.split_at_checked(usize::try_from(name >> 2).ok()?)?;
+        let (uid, own) = match uid_length {
+            None => record.split_first_chunk().map(|(uuid, own)| (Uid::Uuid(uuid), own))?,
+            Some(length) => {
+                let (uid, own) = record.split_at_checked(usize::try_from(length).ok()?)?;
                 (Uid::Text(str::from_utf8(uid).ok()?), own)
             }
         };
@@ -188,7 +198,7 @@ impl<'a> RecordRef<'a> {
         self.shape.namespace()
     }
 
-    /// Compares the Pod's namespace and name with the given ones.
+    /// Compares the Pod's namespace and name with others.
     pub(crate) fn compare(&self, namespace: &str, name: &str) -> Ordering {
         (**self.namespace()).cmp(namespace).then_with(|| match name.as_bytes().split_at_checked(self.prefix.len()) {
             Some((head, tail)) => self.prefix.as_bytes().cmp(head).then_with(|| self.suffix.as_bytes().cmp(tail)),
@@ -250,7 +260,7 @@ impl<'a> RecordRef<'a> {
     /// Returns the Pod.
     pub(crate) fn pod(&self) -> Arc<CachedPod> {
         let key = PodKey { namespace: Arc::clone(self.namespace()), name: self.name(), uid: self.uid() };
-        let packed = Packed::from_parts(Arc::clone(self.shape), self.own);
+        let packed = Packed::from_record(Arc::clone(self.shape), self.own);
         Arc::new(CachedPod::from_parts(key, self.revision, packed))
     }
 }

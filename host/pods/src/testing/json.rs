@@ -35,13 +35,22 @@ pub fn pod_json(workload: usize, own: u64, phase: &str) -> Value {
             "resourceVersion": (1_000 + own).to_string(), "generation": 1, "creationTimestamp": time(1),
             "labels": {"app": format!("web-{workload}"), "pod-template-hash": "5d9c7b8f"},
             "annotations": {"kubectl.kubernetes.io/restartedAt": time(2), "note": "it \"quotes\" {braces}"},
-            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set, "uid": uuid(workload as u64 + 99), "controller": true, "blockOwnerDeletion": true}],
-            "managedFields": [{"manager": "kubelet", "fieldsV1": {"f:status": {"k:{\"type\":\"Ready\"}": {}}}, "time": time(9)}],
+            "ownerReferences": [{
+                "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set, "uid": uuid(workload as u64 + 99),
+                "controller": true, "blockOwnerDeletion": true,
+            }],
+            "managedFields": [{
+                "manager": "kubelet", "fieldsV1": {"f:status": {"k:{\"type\":\"Ready\"}": {}}}, "time": time(9),
+            }],
         },
         "spec": {
-            "volumes": [{"name": volume, "projected": {"sources": []}}, {"name": "data", "persistentVolumeClaim": {"claimName": format!("data-{name}")}}],
+            "volumes": [
+                {"name": volume, "projected": {"sources": []}},
+                {"name": "data", "persistentVolumeClaim": {"claimName": format!("data-{name}")}},
+            ],
             "containers": [{
-                "name": "app", "image": "registry.example/app:1.2", "ports": [{"containerPort": 8080, "protocol": "TCP"}],
+                "name": "app", "image": "registry.example/app:1.2",
+                "ports": [{"containerPort": 8080, "protocol": "TCP"}],
                 "env": [{"name": "A", "value": "b\\c"}], "resources": {"limits": {"cpu": "1", "memory": "1Gi"}},
                 "volumeMounts": [{"name": volume, "mountPath": "/var/run"}],
             }],
@@ -51,14 +60,20 @@ pub fn pod_json(workload: usize, own: u64, phase: &str) -> Value {
             "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}],
         },
         "status": {
-            "phase": phase, "hostIP": format!("192.168.0.{}", own % 17), "podIP": address, "podIPs": [{"ip": address}], "startTime": time(1),
+            "phase": phase, "hostIP": format!("192.168.0.{}", own % 17), "podIP": address,
+            "podIPs": [{"ip": address}], "startTime": time(1),
             "conditions": [
                 {"type": "Ready", "status": "True", "lastProbeTime": null, "lastTransitionTime": time(4)},
-                {"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": time(1), "futureField": [1, {"x": time(5)}]},
+                {
+                    "type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": time(1),
+                    "futureField": [1, {"x": time(5)}],
+                },
             ],
             "containerStatuses": [{
-                "name": "app", "state": started, "lastState": {}, "ready": true, "restartCount": own % 5, "image": "registry.example/app:1.2",
-                "imageID": format!("registry.example/app@sha256:{}", hex(workload as u64, 64)), "containerID": format!("containerd://{}", hex(own, 64)), "started": true,
+                "name": "app", "state": started, "lastState": {}, "ready": true, "restartCount": own % 5,
+                "image": "registry.example/app:1.2",
+                "imageID": format!("registry.example/app@sha256:{}", hex(workload as u64, 64)),
+                "containerID": format!("containerd://{}", hex(own, 64)), "started": true,
             }],
             "qosClass": "Burstable",
         },

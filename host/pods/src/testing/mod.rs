@@ -21,6 +21,19 @@ use crate::{
     pod::{CachedPod, Change, PodView},
 };
 
+/// A text of a guest that would forge lines and fields, control a terminal, reorder text and hide in it.
+pub const NASTY: &str = "a\n2026-01-01T00:00:00Z ERROR podium: forged=1\r\u{1b}[2J\u{1b}]0;title\u{7}\u{0}\t\u{7f}\
+    \u{85}\u{9b}31m\u{2028}b\u{2029}c\u{202e}drowssap\u{202c}\u{2066}d\u{2069}\u{200f}\u{61c}\u{200b}\u{2060}\u{feff}\
+    \u{ad}\u{e0041}\u{e007f}";
+
+/// Fails unless `text` is one line of at most `most` bytes in which nothing of [`NASTY`] has an effect.
+#[track_caller]
+pub fn assert_clean(text: &str, most: usize) {
+    let has_effect = |character: char| character.is_control() || (!character.is_ascii() && NASTY.contains(character));
+    assert!(!text.contains(has_effect), "{text:?}");
+    assert!(text.len() <= most, "{} bytes, at most {most}: {text:?}", text.len());
+}
+
 /// A plugin without grants that watches all Pods, or those of its namespace.
 pub fn plugin(namespace: Option<&str>, name: &str) -> PluginSpec {
     PluginSpec {

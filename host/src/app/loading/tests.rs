@@ -12,7 +12,7 @@ use podium_engine::{
 };
 use podium_pods::{
     cache,
-    model::{BoxFuture, Limits, Revision},
+    model::{BoxFuture, Limits, Revision, Tenant},
     pod::{CachedPod, Observation, PodEvent, PodView},
     testing,
 };
@@ -40,10 +40,10 @@ fn prepared() -> Prepared {
 
 /// A loader beside an ingest loop that has listed one Pod. The sender keeps the loop alive.
 async fn loader() -> (Arc<Loader>, mpsc::Sender<Observation>) {
-    loader_with(None).await
+    loader_with(Rules::default()).await
 }
 
-async fn loader_with(policy: Option<Policy>) -> (Arc<Loader>, mpsc::Sender<Observation>) {
+async fn loader_with(rules: Rules) -> (Arc<Loader>, mpsc::Sender<Observation>) {
     let (writer, reader) = cache::new(7);
     let (observe, observations) = mpsc::channel(1);
     let registry = Arc::new(Registry::default());
@@ -75,12 +75,17 @@ async fn loader_with(policy: Option<Policy>) -> (Arc<Loader>, mpsc::Sender<Obser
         deliver: Arc::new(Nowhere),
         live: Arc::new(Nowhere),
         write_through: Arc::new(handle.clone()),
+        tasks: super::super::deliveries::Deliveries::default().tasks(),
         clock: Clock::starting_at(0),
         seed: 1,
         runs: AtomicU64::new(0),
     });
     let engine = Engine::new(EngineOptions { tick: None, concurrent_runs: 1, ..EngineOptions::default() }).unwrap();
-    (Arc::new(Loader::new(engine, dispatch, Arc::default(), handle, None, policy, false)), observe)
+    (Arc::new(Loader::new(engine, dispatch, Arc::default(), handle, None, rules, false)), observe)
+}
+
+fn policy(file: &std::path::Path) -> Rules {
+    Rules { policy: Some(Policy::read(file).unwrap()), ..Rules::default() }
 }
 
 /// How many keys wait for the plugin.
@@ -95,8 +100,9 @@ fn states(loader: &Loader) -> Vec<LoadState> {
 
 impl Loader {
     /// Keeps components from being read.
-    async fn all_turns(&self) -> tokio::sync::SemaphorePermit<'_> {
-        self.turns.acquire_many(u32::try_from(CONCURRENT_LOADS).unwrap()).await.unwrap()
+    async fn all_turns(&self) -> Vec<turns::Turn> {
+        let tenants = (0..CONCURRENT_LOADS).map(|number| (Tenant::Namespace(format!("t{number}").into()), None));
+        futures::future::join_all(tenants.map(|tenant| self.turns.take(tenant))).await
     }
 }
 
@@ -132,7 +138,7 @@ async fn a_plugin_that_is_unloaded_during_its_first_attempt_does_not_come_back()
     assert!(loader.unload(&spec().id).await);
     drop(turn);
     assert!(!preparing.await.unwrap(), "there is no such file");
-    assert!(states(&loader).is_empty() && loader.retries.lock().waiting.is_empty());
+    assert!(states(&loader).is_empty() && loader.pending.lock().waiting.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -141,7 +147,7 @@ async fn an_attempt_that_fails_after_another_load_succeeded_changes_nothing() {
     let turn = loader.all_turns().await;
     let preparing = tokio::spawn({
         let loader = loader.clone();
-        // It does not permit what is loaded meanwhile.
+        // It does not permit the version that is loaded meanwhile.
         let other = PluginSpec { impersonate: Some("system:serviceaccount:shop:tidy".into()), ..spec() };
         async move { loader.prepare(other).await.is_ok() }
     });
@@ -150,12 +156,12 @@ async fn an_attempt_that_fails_after_another_load_succeeded_changes_nothing() {
     drop(turn);
     assert!(!preparing.await.unwrap(), "there is no such file");
     assert_eq!((depth(&loader), states(&loader)), (1, vec![LoadState::Loaded]));
-    assert!(loader.retries.lock().waiting.is_empty());
+    assert!(loader.pending.lock().waiting.is_empty());
 }
 
 #[test]
 fn attempts_are_further_apart_each_time_and_never_more_than_five_minutes() {
-    let seconds = |attempts| RETRIES.doubled(attempts).as_secs();
+    let seconds = |attempts| BACKOFF.doubled(attempts).as_secs();
     assert_eq!([1, 2, 3, 9, 10, 40].map(seconds), [1, 2, 4, 256, 300, 300]);
 }
 
@@ -165,7 +171,7 @@ async fn a_plugin_that_the_policy_does_not_permit_is_refused_before_its_componen
     let file = directory.path().join("policy.yaml");
     let yaml = "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec:\n  defaults: { limits: { writes: 19 } }\n";
     std::fs::write(&file, yaml).unwrap();
-    let (loader, _observe) = loader_with(Some(Policy::read(&file).unwrap())).await;
+    let (loader, _observe) = loader_with(policy(&file)).await;
     let Err(failure) = loader.prepare(spec()).await else { unreachable!("it is prepared") };
     assert!(matches!(failure, LoadFailure::Forbidden(_)) && !failure.is_passing(), "{failure}");
     let reason = failure.to_string();
@@ -174,7 +180,7 @@ async fn a_plugin_that_the_policy_does_not_permit_is_refused_before_its_componen
     assert!(reason.starts_with(begin) && reason.contains("policy.yaml: spec.defaults.limits.writes"), "{reason}");
     assert_eq!(states(&loader), [LoadState::Refused { reason }]);
 
-    // What is permitted is looked for, and is not there.
+    // A permitted plugin's component is read, and does not exist.
     let modest = PluginSpec { limits: Limits { writes: 19, ..Limits::default() }, ..spec() };
     assert!(matches!(loader.prepare(modest).await, Err(LoadFailure::Unreadable { .. })));
 }
@@ -190,6 +196,20 @@ async fn a_plugin_with_more_memory_than_its_tenant_may_have_is_refused_before_it
     assert!(reason.ends_with("--run-memory-mib to at least 130"), "{reason}");
     assert_eq!(states(&loader), [LoadState::Refused { reason }]);
     assert!(matches!(loader.prepare(with(64)).await, Err(LoadFailure::Unreadable { .. })), "it is looked for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_without_an_account_is_refused_where_one_is_required() {
+    let (loader, _observe) = loader_with(Rules { require_service_account: true, ..Rules::default() }).await;
+    let Err(failure) = loader.prepare(spec()).await else { unreachable!("it is prepared") };
+    assert!(matches!(failure, LoadFailure::WithoutAccount) && !failure.is_passing(), "{failure}");
+    let reason = failure.to_string();
+    assert!(reason.starts_with("spec.serviceAccountName is missing, and --require-service-account"), "{reason}");
+    assert_eq!(states(&loader), [LoadState::Refused { reason }]);
+    let suspended = PluginSpec { suspend: true, ..spec() };
+    assert!(matches!(loader.prepare(suspended).await, Err(LoadFailure::WithoutAccount)));
+    let with = PluginSpec { impersonate: Some("system:serviceaccount:shop:tidy".into()), ..spec() };
+    assert!(matches!(loader.prepare(with).await, Err(LoadFailure::Unreadable { .. })), "its component is looked for");
 }
 
 #[tokio::test(start_paused = true)]
@@ -225,8 +245,51 @@ async fn a_configuration_that_suspends_and_is_refused_stops_the_version_that_run
     let file = directory.path().join("policy.yaml");
     let yaml = "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec:\n  defaults: { excluded: true }\n";
     std::fs::write(&file, yaml).unwrap();
-    let (loader, _observe) = loader_with(Some(Policy::read(&file).unwrap())).await;
+    let (loader, _observe) = loader_with(policy(&file)).await;
     loader.install(prepared()).await;
     assert!(loader.prepare(PluginSpec { suspend: true, ..spec() }).await.is_err());
+    assert!(loader.dispatch.registry.all().is_empty());
+}
+
+/// The version that is loaded, and whether its runs were ended.
+fn is_revoked(loader: &Loader) -> Vec<bool> {
+    loader.dispatch.registry.all().iter().map(|loaded| loaded.is_revoked()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn runs_end_before_the_component_of_a_narrower_configuration_is_read_and_go_on_with_a_wider_one() {
+    let (loader, _observe) = loader().await;
+    let mut wide = spec();
+    wide.grants.write.delete = true;
+    loader.install(Prepared { spec: wide.clone(), plugin: Some(Arc::new(Idle)) }).await;
+    let turn = loader.all_turns().await;
+    let preparing = |spec: PluginSpec| {
+        let loader = loader.clone();
+        tokio::spawn(async move { loader.prepare(spec).await.is_ok() })
+    };
+    wide.grants.write.evict = true;
+    let wider = preparing(wide.clone());
+    turns().await;
+    assert_eq!(is_revoked(&loader), [false], "everything that it may do is still permitted");
+    assert!(loader.plugins()[0].runs);
+    let narrower = preparing(spec());
+    turns().await;
+    assert_eq!(is_revoked(&loader), [true]);
+    assert!(!loader.plugins()[0].runs, "the version that is loaded does not run any more");
+    assert_eq!(depth(&loader), 1, "its keys wait for the next version");
+    drop(turn);
+    assert!(!wider.await.unwrap() && !narrower.await.unwrap(), "there is no such file");
+    turns().await;
+    assert!(loader.dispatch.registry.all().is_empty(), "no version that runs is permitted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_whose_runs_were_ended_does_not_come_back_with_a_configuration_that_would_permit_it() {
+    let (loader, _observe) = loader().await;
+    let mut wide = spec();
+    wide.grants.write.delete = true;
+    loader.install(Prepared { spec: wide.clone(), plugin: Some(Arc::new(Idle)) }).await;
+    loader.restrict(&spec());
+    assert!(loader.prepare(wide).await.is_err(), "there is no such file");
     assert!(loader.dispatch.registry.all().is_empty());
 }

@@ -216,7 +216,7 @@ fn memory(figure: &str) -> u64 {
 fn each_bomb_is_refused_within_64_mib() {
     for (name, make, _) in bombs() {
         let wasm = make();
-        // The peak is set to what is in use now.
+        // Sets the peak to the present use.
         fs::write("/proc/self/clear_refs", "5").unwrap();
         let before = memory("VmRSS");
         let began = tokio::time::Instant::now();
@@ -308,7 +308,7 @@ fn adapters(callers: usize, types: usize, fields: usize) -> Vec<u8> {
         holding(1, &user),
         section(2, 1, &[&[0, 1, 1][..], &name("e"), &[0x12, 1]].concat()),
     ]);
-    // A component of its own: calls of what is around a component always trap, and need no adapter.
+    // A component of its own: calls from a component into the one around it always trap, and need no adapter.
     let called = component(&[
         types_of,
         holding(1, &memory),

@@ -1,12 +1,14 @@
 //! Compiled code on disk, so that a restart compiles nothing.
 //!
 //! A file is trusted only if its MAC is right, because its content runs as native code in the host. The key lies beside
-//! the directory, and only the host's user can read it. Files of another key, version, processor or component are
-//! removed and made again. A failing disk costs compilations, never a plugin.
+//! the directory, and only the host's user can read it. Files of another key, version, processor, class or component
+//! are removed and made again. A failing disk costs compilations, never a plugin.
 //!
 //! Everything here blocks.
 
 use std::{
+    cmp::Reverse,
+    collections::BTreeMap,
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
     io::{self, ErrorKind, Read, Write},
     ops::Range,
@@ -16,14 +18,14 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use podium_pods::model::text;
+use podium_pods::model::{Tenant, text};
 use ring::hmac;
 use rustix::{
     fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, futimens},
     process::geteuid,
 };
 
-use super::{Artifact, Digest, MAX_CODE_BYTES};
+use super::{Artifact, Digest, Key, MAX_CODE_BYTES};
 
 const DIRECTORY: &str = "compiled";
 const KEY_FILE: &str = "compile.key";
@@ -37,9 +39,10 @@ const KEY_BYTES: usize = 32;
 
 /// A file is this header, the code, and the MAC of both.
 const MAGIC: &[u8; 8] = b"podium\0c";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const MAC_BYTES: usize = 32;
-const HEADER_BYTES: usize = MAGIC.len() + 4 + 32 + 32 + 8;
+const HEADER_BYTES: usize = MAGIC.len() + 4 + 32 + 32 + 8 + TAG_BYTES;
+const TAG_BYTES: usize = 8;
 const MAX_FILE_BYTES: u64 = (HEADER_BYTES + MAX_CODE_BYTES + MAC_BYTES) as u64;
 
 /// Why a file of the cache is not used. The text follows the file's path.
@@ -58,8 +61,25 @@ pub(super) enum Unusable {
     #[error("was not written by this host, or was changed")]
     NotAuthentic,
     /// Expected after an upgrade.
-    #[error("is of another version of the host or another processor")]
+    #[error("is of another version of the host, another processor or another class")]
     OtherEngine,
+}
+
+/// The owner of a file: the tenant that first loaded the component.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Owner {
+    tag: [u8; TAG_BYTES],
+    /// The most bytes of its files.
+    max_bytes: u64,
+}
+
+impl Owner {
+    pub(super) fn new(tenant: &Tenant, max_bytes: u64) -> Self {
+        let Digest(digest) = Digest::of(tenant.to_string().as_bytes());
+        let mut tag = [0; TAG_BYTES];
+        tag.copy_from_slice(&digest[..TAG_BYTES]);
+        Self { tag, max_bytes }
+    }
 }
 
 /// The directory of compiled code of one host. No other host uses it at the same time.
@@ -68,7 +88,7 @@ pub struct Cache {
     directory: PathBuf,
     key: hmac::Key,
     max_bytes: u64,
-    /// Held while room is made and a file takes its place.
+    /// Held while old files are removed and a new one is stored.
     storing: Mutex<()>,
 }
 
@@ -95,11 +115,11 @@ impl Cache {
         Self { max_bytes, ..self }
     }
 
-    /// Returns the authenticated code of a component for an engine. Removes a file that cannot be used, and logs the
-    /// reason.
-    pub(super) fn load(&self, component: &Digest, engine: &Digest) -> Option<Artifact> {
-        let path = self.path(component);
-        let unusable = match self.read(&path, component, engine) {
+    /// Returns the authenticated code of a component for an engine and a class. Removes a file that cannot be used, and
+    /// logs the reason.
+    pub(super) fn load(&self, key: Key, engine: &Digest) -> Option<Artifact> {
+        let path = self.path(key);
+        let unusable = match self.read(&path, key, engine) {
             Ok(artifact) => return artifact,
             Err(unusable) => unusable,
         };
@@ -109,13 +129,13 @@ impl Cache {
         } else {
             tracing::warn!(file, "cached code {unusable}; removed, compiling again");
         }
-        self.remove(component);
+        self.remove(key);
         None
     }
 
     /// Removes the file of a component.
-    pub(super) fn remove(&self, component: &Digest) {
-        let path = self.path(component);
+    pub(super) fn remove(&self, key: Key) {
+        let path = self.path(key);
         if let Err(error) = fs::remove_file(&path)
             && error.kind() != ErrorKind::NotFound
         {
@@ -124,20 +144,20 @@ impl Cache {
     }
 
     /// Stores the code of a component. Only logs a failure.
-    pub(super) fn store(&self, component: &Digest, engine: &Digest, artifact: &Artifact) {
-        let path = self.path(component);
-        if let Err(error) = self.write(&path, component, engine, artifact.code()) {
+    pub(super) fn store(&self, key: Key, engine: &Digest, owner: Owner, artifact: &Artifact) {
+        let path = self.path(key);
+        if let Err(error) = self.write(&path, key, engine, owner, artifact.code()) {
             tracing::warn!(file = text::path(&path), %error, "compiled code cannot be cached; a restart compiles it again");
         }
     }
 
-    fn path(&self, component: &Digest) -> PathBuf {
-        self.directory.join(component.to_string())
+    fn path(&self, key: Key) -> PathBuf {
+        self.directory.join(key.to_string())
     }
 
     /// Returns `None` when there is no file. The returned bytes are the bytes that were authenticated: the file is not
     /// read again.
-    fn read(&self, path: &Path, component: &Digest, engine: &Digest) -> Result<Option<Artifact>, Unusable> {
+    fn read(&self, path: &Path, key: Key, engine: &Digest) -> Result<Option<Artifact>, Unusable> {
         let file = match open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -149,7 +169,7 @@ impl Cache {
         }
         let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
         (&file).take(length.saturating_add(1)).read_to_end(&mut bytes)?;
-        let code = self.authenticate(&bytes, component, engine)?;
+        let code = self.authenticate(&bytes, key, engine)?;
         // Eviction is ordered by this time. If it cannot be set, the file counts as old.
         let unchanged = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
@@ -158,23 +178,25 @@ impl Cache {
     }
 
     /// Returns where the code is in these bytes of a file.
-    fn authenticate(&self, bytes: &[u8], component: &Digest, engine: &Digest) -> Result<Range<usize>, Unusable> {
+    fn authenticate(&self, bytes: &[u8], key: Key, engine: &Digest) -> Result<Range<usize>, Unusable> {
         let length = || Unusable::Length(bytes.len() as u64);
         let end = bytes.len().checked_sub(MAC_BYTES).filter(|end| *end >= HEADER_BYTES).ok_or_else(length)?;
         let (content, mac) = bytes.split_at(end);
         // Takes constant time.
         hmac::verify(&self.key, content, mac).map_err(|_| Unusable::NotAuthentic)?;
         let code = HEADER_BYTES..end;
-        if content[..HEADER_BYTES] == header(component, engine, code.len()) {
+        let mut tag = [0; TAG_BYTES];
+        tag.copy_from_slice(&content[HEADER_BYTES - TAG_BYTES..HEADER_BYTES]);
+        if content[..HEADER_BYTES] == header(key, engine, tag, code.len()) {
             return Ok(code);
         }
         // This host wrote it: under another name, or for the engine before an upgrade.
-        let is_renamed = content[MAGIC.len() + 4..][..32] != component.0;
+        let is_renamed = content[MAGIC.len() + 4..][..32] != key.digest.0;
         Err(if is_renamed { Unusable::NotAuthentic } else { Unusable::OtherEngine })
     }
 
-    fn write(&self, path: &Path, component: &Digest, engine: &Digest, code: &[u8]) -> io::Result<()> {
-        let header = header(component, engine, code.len());
+    fn write(&self, path: &Path, key: Key, engine: &Digest, owner: Owner, code: &[u8]) -> io::Result<()> {
+        let header = header(key, engine, owner.tag, code.len());
         let mut mac = hmac::Context::with_key(&self.key);
         mac.update(&header);
         mac.update(code);
@@ -182,7 +204,7 @@ impl Cache {
         let parts = [&header, code, mac.as_ref()];
         let length = parts.iter().map(|part| part.len() as u64).sum();
         let _storing = self.storing.lock();
-        self.make_room(length)?;
+        self.make_room(length, owner)?;
         let next = path.with_extension(&NEXT[1..]);
         let written = private(&next).and_then(|mut file| {
             parts.into_iter().try_for_each(|part| file.write_all(part))?;
@@ -193,26 +215,33 @@ impl Cache {
         })
     }
 
-    /// Removes the least recently used files until there is room for a new one.
-    fn make_room(&self, length: u64) -> io::Result<()> {
+    /// Removes files to make room for a new one: of its owner's while they are more than the owner may have, then
+    /// of the owner that has the most, and of these the least recently used first. So no tenant removes the files of
+    /// one that has less.
+    fn make_room(&self, length: u64, owner: Owner) -> io::Result<()> {
         let mut files = self.files()?;
-        files.sort_by_key(|file| file.used);
-        let mut sum = files.iter().fold(length, |sum, file| sum.saturating_add(file.bytes));
-        for file in files {
-            if sum <= self.max_bytes {
-                break;
+        files.sort_by_key(|file| Reverse(file.used));
+        loop {
+            let mut sums = BTreeMap::from([(owner.tag, length)]);
+            for file in &files {
+                let sum = sums.entry(file.owner).or_default();
+                *sum = sum.saturating_add(file.bytes);
             }
+            let all = sums.values().fold(0_u64, |all, sum| all.saturating_add(*sum));
+            let most = sums.iter().max_by_key(|(_, sum)| **sum).map(|(tag, _)| *tag);
+            let from = match most {
+                _ if sums.get(&owner.tag).is_some_and(|sum| *sum > owner.max_bytes) => owner.tag,
+                Some(most) if all > self.max_bytes => most,
+                _ => return Ok(()),
+            };
+            let Some(oldest) = files.iter().rposition(|file| file.owner == from) else {
+                let reason = format!("{length} bytes are more than the share of its tenant");
+                return Err(io::Error::new(ErrorKind::FileTooLarge, reason));
+            };
+            let file = files.remove(oldest);
             fs::remove_file(&file.path)?;
             tracing::debug!(file = text::path(&file.path), "cached code removed to make room");
-            sum = sum.saturating_sub(file.bytes);
         }
-        if sum > self.max_bytes {
-            return Err(io::Error::new(
-                ErrorKind::FileTooLarge,
-                format!("{length} bytes are more than the whole cache"),
-            ));
-        }
-        Ok(())
     }
 
     fn remove_old(&self, now: SystemTime) -> io::Result<()> {
@@ -231,7 +260,8 @@ impl Cache {
             let entry = entry?;
             let metadata = entry.metadata()?;
             if metadata.is_file() {
-                files.push(Used { path: entry.path(), used: metadata.modified()?, bytes: metadata.len() });
+                let (path, bytes) = (entry.path(), metadata.len());
+                files.push(Used { owner: owner_of(&path), path, used: metadata.modified()?, bytes });
             }
         }
         Ok(files)
@@ -241,13 +271,25 @@ impl Cache {
 /// A file of the cache, with the time of its last use.
 struct Used {
     path: PathBuf,
+    owner: [u8; TAG_BYTES],
     used: SystemTime,
     bytes: u64,
 }
 
-fn header(component: &Digest, engine: &Digest, code_bytes: usize) -> [u8; HEADER_BYTES] {
+/// Returns the tag in the header of a file, which need not be authentic: it decides only which file is removed first.
+/// Files without a header have one owner together.
+fn owner_of(path: &Path) -> [u8; TAG_BYTES] {
+    let (mut header, mut tag) = ([0; HEADER_BYTES], [0; TAG_BYTES]);
+    if open(path).and_then(|mut file| file.read_exact(&mut header)).is_ok() {
+        tag.copy_from_slice(&header[HEADER_BYTES - TAG_BYTES..]);
+    }
+    tag
+}
+
+fn header(key: Key, engine: &Digest, owner: [u8; TAG_BYTES], code_bytes: usize) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
-    let parts = [&MAGIC[..], &VERSION.to_le_bytes(), &component.0, &engine.0, &(code_bytes as u64).to_le_bytes()];
+    let length = (code_bytes as u64).to_le_bytes();
+    let parts = [&MAGIC[..], &VERSION.to_le_bytes(), &key.digest.0, &engine.0, &length, &owner];
     let mut at = 0;
     for part in parts {
         header[at..at + part.len()].copy_from_slice(part);

@@ -1,7 +1,7 @@
 //! The compiler's process: reads a component from stdin, and writes its machine code to stdout.
 //!
-//! Before it reads the first byte it has built its engine, started its threads and locked itself in
-//! ([`jail`](super::jail)). The component is not checked here; the host has checked it.
+//! Before it reads the first byte it has closed all other descriptors, built its engine, started its threads and locked
+//! itself in ([`jail`](super::jail)). The component is not checked here; the host has checked it.
 
 use std::{
     fs,
@@ -24,7 +24,7 @@ pub(super) const REFUSED: u8 = 3;
 pub(super) const UNPREPARED: u8 = 4;
 /// Exit code when the compiler reports that memory cannot be allocated.
 pub(super) const NO_MEMORY: u8 = 5;
-/// Threads that compile functions of one component. Each holds what its function takes.
+/// Threads that compile functions of one component. Each has the memory of the function that it compiles.
 const MAX_THREADS: usize = 4;
 
 /// Compiles the component on stdin under the limits of its class, and writes the machine code to stdout. The process
@@ -45,6 +45,7 @@ pub fn compile_stdin(class: LimitClass, parent: u32) -> ExitCode {
 
 fn compile(class: LimitClass, parent: u32) -> Result<(), (u8, String)> {
     let unprepared = |error: String| (UNPREPARED, error);
+    close_inherited().map_err(|error| unprepared(format!("descriptors cannot be closed: {error}")))?;
     end_with(parent).map_err(unprepared)?;
     die_by_sigxcpu();
     // Where memory is short, the kernel should end this process and not the host. Not every system lets it.
@@ -72,6 +73,31 @@ fn threads() -> Result<ThreadPool, String> {
     let threads = builder.build().map_err(|error| error.to_string())?;
     threads.broadcast(|_| ());
     Ok(threads)
+}
+
+/// The first descriptor after stdin, stdout and stderr.
+const FIRST_OTHER: i32 = 3;
+
+/// Closes every descriptor except stdin, stdout and stderr. The host's own are closed at `exec`; those that the host
+/// inherited from its parent are not, and the limit of open files does not apply to open ones.
+#[expect(unsafe_code, reason = "std closes only what it owns")]
+fn close_inherited() -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: nothing in this process owns one of these descriptors: `main` has started no thread, and has opened
+        // nothing. The call takes three integers.
+        if unsafe { libc::syscall(libc::SYS_close_range, FIRST_OTHER, u32::MAX, 0) } == 0 {
+            return Ok(());
+        }
+    }
+    // Linux before 5.9, and other systems. The directory's own descriptor is among the names, and closed afterwards.
+    let entries = fs::read_dir("/dev/fd")?.collect::<io::Result<Vec<_>>>()?;
+    let open = entries.iter().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    for descriptor in open.filter(|descriptor| *descriptor >= FIRST_OTHER) {
+        // SAFETY: as above. It fails for the directory, which is closed.
+        unsafe { libc::close(descriptor) };
+    }
+    Ok(())
 }
 
 /// Makes the kernel end this process when its parent ends.

@@ -9,7 +9,9 @@
 mod cache;
 mod child;
 mod jail;
+mod ledger;
 mod process;
+mod refusals;
 mod shared;
 
 use std::{
@@ -21,15 +23,18 @@ use std::{
 };
 
 pub use cache::Cache;
+use cache::Owner;
 pub use child::compile_stdin;
-use podium_pods::model::{LimitClass, text};
+pub(super) use ledger::{Charge, Ledger};
+use podium_pods::model::{LimitClass, PluginId, text};
 pub use process::Program;
+use refusals::Refusals;
 use ring::digest;
 use shared::Shared;
 use tokio::time::Instant;
 use wasmtime::component::Component;
 
-use super::{LoadProblem, validate::Inspected};
+use super::{LoadProblem, caps::Caps, limits, validate::Inspected};
 
 /// Where components are compiled.
 #[derive(Debug, Clone, Default)]
@@ -78,9 +83,10 @@ impl Digest {
         Self::from(digest::digest(&digest::SHA256, bytes))
     }
 
-    /// Returns the digest of everything that decides whether an engine can run code: the version of wasmtime, its
-    /// settings, and the processor's features.
-    fn of_engine(engine: &wasmtime::Engine) -> Self {
+    /// Returns the digest of everything but the component that decides whether code may be run: the version of
+    /// wasmtime, its settings, the processor's features, and the limits of the class within which it was checked and
+    /// compiled.
+    fn of_engine(engine: &wasmtime::Engine, class: LimitClass) -> Self {
         struct Sha(digest::Context);
         impl Hasher for Sha {
             fn write(&mut self, bytes: &[u8]) {
@@ -94,6 +100,8 @@ impl Digest {
         let mut sha = Sha(digest::Context::new(&digest::SHA256));
         engine.precompile_compatibility_hash().hash(&mut sha);
         std::env::consts::ARCH.hash(&mut sha);
+        let limits = (limits::of_class(class), Caps::of_class(class), memory_bytes(class), code_bytes(class));
+        (class.name(), format!("{limits:?}")).hash(&mut sha);
         Self::from(sha.0.finish())
     }
 }
@@ -171,17 +179,39 @@ pub(super) struct Key {
     class: &'static str,
 }
 
+impl fmt::Display for Key {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}-{}", self.digest, self.class)
+    }
+}
+
+/// The most bytes of compiled code that the plugins of a tenant have together, unless the policy sets another bound:
+/// six components of componentize-py.
+pub const DEFAULT_TENANT_CODE_BYTES: u64 = 256 << 20;
+
+/// Whom a component is compiled for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Customer<'a> {
+    pub(super) plugin: &'a PluginId,
+    /// The most bytes of code of its tenant's plugins together, in memory and on disk.
+    pub(super) code_bytes: u64,
+    /// The component's file, for the log.
+    pub(super) file: &'a Path,
+}
+
 /// Compiles components, each once while a plugin uses it.
 pub(super) struct Compiler {
     engine: wasmtime::Engine,
-    engine_digest: Digest,
     compilation: Compilation,
     shared: Shared<Key, Compiled, LoadProblem>,
+    ledger: Arc<Ledger>,
+    refusals: Refusals,
 }
 
 impl Compiler {
     pub(super) fn new(engine: wasmtime::Engine, compilation: Compilation) -> Self {
-        Self { engine_digest: Digest::of_engine(&engine), engine, compilation, shared: Shared::default() }
+        let (shared, ledger, refusals) = <_>::default();
+        Self { engine, compilation, shared, ledger, refusals }
     }
 
     pub(super) fn key(class: LimitClass, wasm: &[u8]) -> Key {
@@ -193,8 +223,18 @@ impl Compiler {
         self.shared.get(key)
     }
 
+    /// Counts code as used by a plugin, for as long as the result lives.
+    ///
+    /// # Errors
+    /// When the tenant's plugins would have too much code.
+    pub(super) fn charge(&self, key: Key, compiled: &Compiled, customer: Customer<'_>) -> Result<Charge, LoadProblem> {
+        let image = compiled.component.image_range();
+        let bytes = (image.end as usize).saturating_sub(image.start as usize) as u64;
+        self.ledger.charge(customer.plugin, key, bytes, customer.code_bytes)
+    }
+
     /// Returns the code of a component that `validate` let through. Blocks while it is compiled, also by another
-    /// thread. `file` is for the log.
+    /// thread.
     ///
     /// # Errors
     /// When the compiler refuses it, or takes more than its class permits.
@@ -204,10 +244,10 @@ impl Compiler {
         class: LimitClass,
         wasm: &[u8],
         inspected: &Arc<Inspected>,
-        file: &Path,
+        customer: Customer<'_>,
     ) -> Result<Arc<Compiled>, LoadProblem> {
         let make = || {
-            let component = self.component(&key.digest, class, wasm, file)?;
+            let component = self.component(key, class, wasm, customer)?;
             Ok(Compiled { component, inspected: Arc::clone(inspected) })
         };
         self.shared.get_or_make(key, make, || LoadProblem::Compile("the compiler panicked".to_owned()))
@@ -215,17 +255,19 @@ impl Compiler {
 
     fn component(
         &self,
-        digest: &Digest,
+        key: Key,
         class: LimitClass,
         wasm: &[u8],
-        file: &Path,
+        customer: Customer<'_>,
     ) -> Result<Component, LoadProblem> {
+        let Customer { plugin, code_bytes: max_bytes, file } = customer;
         let failed = |error: wasmtime::Error| LoadProblem::Compile(format!("{error:#}"));
         let Compilation::Jailed { program, cache } = &self.compilation else {
             return Component::new(&self.engine, wasm).map_err(failed);
         };
+        let engine = Digest::of_engine(&self.engine, class);
         if let Some(cache) = cache
-            && let Some(artifact) = cache.load(digest, &self.engine_digest)
+            && let Some(artifact) = cache.load(key, &engine)
         {
             match artifact.component(&self.engine) {
                 Ok(component) => {
@@ -236,18 +278,23 @@ impl Compiler {
                     let error = text::line(&format!("{error:#}"));
                     let file = text::path(file);
                     tracing::warn!(%file, error, "cached code cannot be used; removed, compiling again");
-                    cache.remove(digest);
+                    cache.remove(key);
                 }
             }
         }
         let started = Instant::now();
-        let artifact = program.compile(class, wasm, file)?;
+        if let Some(problem) = self.refusals.get(key, started) {
+            return Err(problem);
+        }
+        let artifact = program.compile(class, wasm, file);
+        self.refusals.record(key, &artifact, Instant::now());
+        let artifact = artifact?;
         let component = artifact.component(&self.engine).map_err(failed)?;
         let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let (wasm_bytes, code_bytes) = (wasm.len(), artifact.code().len());
         tracing::info!(file = %text::path(file), wasm_bytes, code_bytes, millis, "component compiled");
         if let Some(cache) = cache {
-            cache.store(digest, &self.engine_digest, &artifact);
+            cache.store(key, &engine, Owner::new(&plugin.tenant(), max_bytes), &artifact);
         }
         Ok(component)
     }

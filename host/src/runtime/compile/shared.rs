@@ -9,10 +9,10 @@ use parking_lot::{Condvar, Mutex};
 
 /// Values by key. No lock is held while a value is made; other callers for the same key wait for this value.
 #[derive(Debug)]
-pub(super) struct Shared<K, V, E>(Mutex<BTreeMap<K, Slot<V, E>>>);
+pub(super) struct Shared<K, V, E>(Mutex<BTreeMap<K, SharedValue<V, E>>>);
 
 #[derive(Debug)]
-enum Slot<V, E> {
+enum SharedValue<V, E> {
     Made(Weak<V>),
     Making(Arc<Making<V, E>>),
 }
@@ -34,8 +34,8 @@ impl<K: Ord + Copy, V, E: Clone> Shared<K, V, E> {
     /// Returns the value of a key if it is used.
     pub(super) fn get(&self, key: K) -> Option<Arc<V>> {
         match self.0.lock().get(&key)? {
-            Slot::Made(value) => value.upgrade(),
-            Slot::Making(_) => None,
+            SharedValue::Made(value) => value.upgrade(),
+            SharedValue::Making(_) => None,
         }
     }
 
@@ -48,25 +48,25 @@ impl<K: Ord + Copy, V, E: Clone> Shared<K, V, E> {
         abandoned: impl FnOnce() -> E,
     ) -> Result<Arc<V>, E> {
         let making = {
-            let mut slots = self.0.lock();
-            match slots.get(&key) {
-                Some(Slot::Made(value)) => {
+            let mut values = self.0.lock();
+            match values.get(&key) {
+                Some(SharedValue::Made(value)) => {
                     if let Some(value) = value.upgrade() {
                         return Ok(value);
                     }
                 }
-                Some(Slot::Making(making)) => {
+                Some(SharedValue::Making(making)) => {
                     let making = Arc::clone(making);
-                    drop(slots);
+                    drop(values);
                     let mut result = making.result.lock();
                     making.ended.wait_while(&mut result, |result| result.is_none());
                     return result.clone().unwrap_or_else(|| Err(abandoned()));
                 }
                 None => {}
             }
-            slots.retain(|_, slot| !matches!(slot, Slot::Made(value) if value.strong_count() == 0));
+            values.retain(|_, value| !matches!(value, SharedValue::Made(value) if value.strong_count() == 0));
             let making = Arc::new(Making { result: Mutex::new(None), ended: Condvar::new() });
-            slots.insert(key, Slot::Making(Arc::clone(&making)));
+            values.insert(key, SharedValue::Making(Arc::clone(&making)));
             making
         };
         let mut end = End { shared: self, key, making, failure: Some(abandoned()) };
@@ -88,12 +88,12 @@ struct End<'a, K: Ord + Copy, V, E: Clone> {
 impl<K: Ord + Copy, V, E: Clone> End<'_, K, V, E> {
     fn end(&mut self, result: Result<Arc<V>, E>) {
         self.failure = None;
-        let mut slots = self.shared.0.lock();
+        let mut values = self.shared.0.lock();
         match &result {
-            Ok(value) => slots.insert(self.key, Slot::Made(Arc::downgrade(value))),
-            Err(_) => slots.remove(&self.key),
+            Ok(value) => values.insert(self.key, SharedValue::Made(Arc::downgrade(value))),
+            Err(_) => values.remove(&self.key),
         };
-        drop(slots);
+        drop(values);
         *self.making.result.lock() = Some(result);
         self.making.ended.notify_all();
     }
@@ -162,11 +162,11 @@ mod tests {
         assert!(shared.0.lock().is_empty(), "a failure is not kept");
     }
 
-    fn waiting(slot: &Slot<u32, u32>) -> usize {
+    fn waiting(slot: &SharedValue<u32, u32>) -> usize {
         match slot {
             // Held by the slot and the maker too.
-            Slot::Making(making) => Arc::strong_count(making) - 2,
-            Slot::Made(_) => 0,
+            SharedValue::Making(making) => Arc::strong_count(making) - 2,
+            SharedValue::Made(_) => 0,
         }
     }
 

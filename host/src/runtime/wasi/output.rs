@@ -1,4 +1,4 @@
-//! What a WASI guest prints, as lines for its log.
+//! The output of a WASI guest, as lines for its log.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -40,6 +40,11 @@ impl Channel {
 impl Output {
     pub(in crate::runtime) fn new(limit: usize) -> Self {
         Self { lines: VecDeque::new(), unfinished: [Vec::new(), Vec::new()], left: limit, dropped: 0 }
+    }
+
+    /// Begins another run.
+    pub(in crate::runtime) fn reset(&mut self, limit: usize) {
+        *self = Self::new(limit);
     }
 
     fn write(&mut self, channel: Channel, bytes: &[u8]) {

@@ -178,7 +178,7 @@ async fn lost_history_costs_one_list_that_reports_missed_deletions() {
         while harness.next().await != "list of 2 at 30: -a-uid@5 +c-uid@25" {}
         harness.expect(&["live"]).await;
         assert_eq!(harness.counters.lists(), 2);
-        assert!(harness.query(2).contains("resourceVersion=10"), "an older list could be given");
+        assert!(harness.query(2).contains("resourceVersion=10"), "an older list could be returned");
         assert_eq!(harness.reader.snapshot().get("shop", "b").unwrap().revision.0, 6);
     }
 }
@@ -422,7 +422,7 @@ async fn a_list_does_not_decode_what_the_cache_holds_at_the_same_revision() {
     ]);
     harness.expect(&["list of 2 at 10: +a-uid@5 +b-uid@6", "stale: 410: "]).await;
     let Some(Observation::Relisted { pods, .. }) = harness.observations.recv().await else { panic!("no list") };
-    let read = |pod: &Record| pod.pod().unwrap().key.name.to_string();
+    let read = |pod: &Record| pod.pod().key.name.to_string();
     assert_eq!((pods.held.len(), pods.read.iter().map(read).collect()), (1, vec!["b".to_owned(), "c".to_owned()]));
 }
 

@@ -1,5 +1,6 @@
 //! Requests about one Event, and the meaning of their responses.
 
+use podium_engine::ports::Sender;
 use podium_pods::model::Event;
 use podium_wire::{Timestamp, json::format_timestamp};
 use serde_json::{Value, json};
@@ -74,9 +75,18 @@ pub(super) fn micro_time(now_millis: u64) -> String {
     format!("{}.{:03}000Z", second.trim_end_matches('Z'), millis.rem_euclid(1_000))
 }
 
-/// Creates an Event, unless the API server has it. The flag is true if a write was sent.
-pub(super) async fn create(api: &Api, entry: &Entry) -> (Result<(), Failure>, bool) {
+/// Creates an Event, unless the API server has it. The flag is true if a write was sent. Before each request
+/// `may_send` is asked whether the plugin may still send it: the lookup can take seconds.
+pub(super) async fn create(
+    api: &Api,
+    entry: &Entry,
+    may_send: impl Fn(&Sender) -> bool,
+) -> (Result<(), Failure>, bool) {
     let Entry { sender, event, .. } = entry;
+    let revoked = || (Err(Failure::Refused("its sender may not send it any more".to_owned())), false);
+    if !may_send(sender) {
+        return revoked();
+    }
     let (collection, name) = (collection(event), name(event, entry.digest));
     // If the lookup fails, as with a right to create and none to read, the creation decides.
     if let Ok(look) = http::get(&format!("{collection}/{name}"), sender) {
@@ -85,6 +95,9 @@ pub(super) async fn create(api: &Api, entry: &Entry) -> (Result<(), Failure>, bo
             Err(away @ (Failure::Away(_) | Failure::Held(_))) => return (Err(away), false),
             Err(_) => {}
         }
+    }
+    if !may_send(sender) {
+        return revoked();
     }
     let create = match http::create(&collection, &body(entry, &name), sender) {
         Ok(create) => create,

@@ -46,6 +46,7 @@ impl Events {
         senders: impl Fn() -> Vec<Sender> + Send + Sync,
         report: impl Fn(&str, EventResult) + Send + Sync,
     ) -> Infallible {
+        let may_send = |sender: &Sender| senders().contains(sender);
         let (mut turns, mut sending) = (Turns::default(), FuturesUnordered::new());
         let mut look_at = Instant::now() + PAUSE;
         loop {
@@ -70,7 +71,7 @@ impl Events {
                 // was slow.
                 let api = api.until(Instant::now() + DEADLINE);
                 sending.push(async move {
-                    let (result, _) = create(&api, &entry).await;
+                    let (result, _) = create(&api, &entry, may_send).await;
                     (entry, result)
                 });
             }

@@ -18,7 +18,7 @@ impl PodView for View {
     fn by_uid(&self, uid: &str) -> Option<Arc<CachedPod>> {
         self.0.iter().find(|pod| &*pod.key.uid == uid).cloned()
     }
-    fn search(&self, _: &PodQuery, _: usize, _: usize, _: Option<&Cursor>) -> Slice {
+    fn search(&self, _: &PodQuery, _: usize, _: u64, _: Option<&Cursor>) -> Slice {
         Slice::default()
     }
     fn known_count(&self, _: &PodQuery) -> Option<u64> {

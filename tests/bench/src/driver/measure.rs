@@ -220,7 +220,7 @@ fn lose_history(subject: &mut Process, address: &str) -> anyhow::Result<()> {
     anyhow::bail!("it did not list again within a minute")
 }
 
-#[expect(clippy::disallowed_methods, reason = "what is waited for is another process, and has no sign")]
+#[expect(clippy::disallowed_methods, reason = "another process has to finish, and it signals nothing")]
 fn pause(time: Duration) {
     thread::sleep(time);
 }

@@ -19,7 +19,7 @@ pub(crate) enum Subject {
     PodiumCache,
     /// kube-rs' reflector on a streaming list
     KubeRs,
-    /// The same, objects stripped of what controllers rarely read
+    /// The same, objects without the fields that controllers rarely read
     KubeRsStripped,
     /// Only the host's client: events are split off and discarded
     Wire,

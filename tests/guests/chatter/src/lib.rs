@@ -1,4 +1,4 @@
-//! Logs more than anyone wants to read, and forges lines.
+//! Logs more than its budget permits, and text that looks like lines of the host.
 
 use bindings::{Failure, Outcome, Request, log};
 

@@ -1,4 +1,4 @@
-//! Calls the host until it refuses, says how often it did, and goes on until it is cut when its configuration says so.
+//! Calls the host until it refuses, logs the number of calls, and if configured so continues until it is cut.
 
 use bindings::{Failure, Outcome, Request, pods, types::CallError};
 

@@ -1,4 +1,4 @@
-//! Takes memory until there is none.
+//! Allocates memory until there is none.
 
 use bindings::{Failure, Outcome, Request};
 

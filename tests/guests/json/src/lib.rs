@@ -1,4 +1,4 @@
-//! Of the world plugin-json: logs the texts that it is given, sets one label, tries to delete.
+//! A guest of the world plugin-json: logs the texts that it receives, sets one label, tries to delete.
 
 wit_bindgen::generate!({ path: "../../../wit", world: "plugin-json" });
 

@@ -6,7 +6,7 @@ use bindings::{Failure, Outcome, Request};
 
 struct Spin;
 
-// SAFETY: it never gives out memory.
+// SAFETY: it never returns memory.
 unsafe impl GlobalAlloc for Spin {
     unsafe fn alloc(&self, _: Layout) -> *mut u8 {
         loop {

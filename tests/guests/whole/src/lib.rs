@@ -1,4 +1,4 @@
-//! Logs what the section `full` alone holds, on every way by which a Pod comes.
+//! Logs a field that only the section `full` has, of the Pod of the request and of Pods that host calls return.
 
 use podium_sdk::{Outcome, Pod, Request, Result, Value, log, pods, reconciler};
 

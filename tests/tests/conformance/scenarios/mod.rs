@@ -65,7 +65,7 @@ pub(crate) const SCENARIOS: &[Scenario] = scenarios! {
     "pods status is more than status": rights::status_gap,
 };
 
-/// Returns a Pod without volumes from admission plugins, on the given node or on none.
+/// Returns a Pod without volumes from admission plugins, on the node or unscheduled.
 fn pod(name: &str, node: Option<&str>, labels: Value) -> Value {
     let mut pod = json!({
         "apiVersion": "v1",

@@ -352,10 +352,7 @@ impl Cases {
         }
         for (field, patterns) in [("labels", &write.labels), ("annotations", &write.annotations)] {
             if self.one_in(3) {
-                let keys: Map<String, Value> = (0..self.random.random_range(0..3))
-                    .map(|_| (self.key(patterns), self.text("web", &["", "two words"], 63).into()))
-                    .collect();
-                body["metadata"][field] = keys.into();
+                body["metadata"][field] = self.keys(patterns);
             }
         }
         if self.one_in(3) {
@@ -371,6 +368,31 @@ impl Cases {
         body
     }
 
+    /// Labels or annotations.
+    fn keys(&mut self, patterns: &[KeyPattern]) -> Value {
+        let keys: Map<String, Value> = (0..self.random.random_range(0..3))
+            .map(|_| (self.key(patterns), self.text("web", &["", "two words"], 63).into()))
+            .collect();
+        keys.into()
+    }
+
+    /// The metadata of a template, or something in its place.
+    fn template(&mut self, write: &WriteGrants) -> Value {
+        let mut metadata = json!({});
+        match self.random.random_range(0..4) {
+            0 => metadata["labels"] = self.keys(&write.labels),
+            1 => metadata["annotations"] = self.keys(&write.annotations),
+            2 => metadata["finalizers"] = self.finalizers(write),
+            _ => metadata["labels"] = json!({ "app": "a" }),
+        }
+        if self.one_in(self.spoilt) {
+            let odd = [json!(null), json!([]), json!("a"), json!([1])];
+            metadata[self.any(&["labels", "annotations", "finalizers"])] =
+                odd.choose(&mut self.random).unwrap().clone();
+        }
+        metadata
+    }
+
     fn finalizers(&mut self, write: &WriteGrants) -> Value {
         (0..self.random.random_range(0..3)).map(|_| self.key(&write.finalizers)).collect()
     }
@@ -378,7 +400,7 @@ impl Cases {
     fn data(&mut self, write: &WriteGrants, levels: usize) -> Value {
         match self.random.random_range(0..6) {
             0 => serde_json::from_str(if self.one_in(self.spoilt) { self.any(NUMBERS) } else { "7" }).unwrap(),
-            1 => json!({ "metadata": { "labels": { "app": "a" }, "finalizers": self.finalizers(write) } }),
+            1 => json!({ "metadata": self.template(write) }),
             2 | 3 if levels > 0 => (0..2).map(|_| self.data(write, levels - 1)).collect(),
             4 if levels > 0 => {
                 let member = self.text("template", MEMBERS, 8);

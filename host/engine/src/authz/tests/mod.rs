@@ -71,7 +71,7 @@ fn config_map() -> serde_json::Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "shop", "name": "summary"}, "data": {}})
 }
 
-/// As the host resolves it.
+/// Returns the plural of an object's kind, as the host resolves it.
 fn resource_of(body: &serde_json::Value) -> String {
     let kind = body["kind"].as_str().unwrap_or_default();
     all().write.resource("v1", kind).unwrap_or_default().to_owned()

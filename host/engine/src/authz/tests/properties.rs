@@ -10,7 +10,7 @@ use super::{
 };
 use crate::authz::authorize;
 
-/// Cases of a run of the tests: some seconds without optimisation.
+/// The number of generated cases, which take some seconds without optimisation.
 const CASES: u64 = 1_000_000;
 const THREADS: u64 = 2;
 /// Cases of one seed, so that a difference is found again soon.

@@ -93,11 +93,15 @@ fn may_write(scope: &Scope, grants: &Grants, object: &ObjectRef) -> bool {
         }
 }
 
-/// Labels and annotations are free except those that need an exact grant on Pods; finalizers are as on Pods.
+/// Labels and annotations are free except those that need an exact grant on Pods; finalizers are as on Pods. Templates
+/// of other objects are under the same rules.
 fn may_carry(grants: &Grants, body: &Value) -> bool {
-    let keys = |field: &str| match body["metadata"][field].as_object() {
-        Some(keys) => keys.keys().cloned().collect(),
-        None => Vec::new(),
+    let keys = |field: &str| {
+        let mut keys = Vec::<String>::new();
+        for map in in_every_metadata(body, field).into_iter().filter_map(Value::as_object) {
+            keys.extend(map.keys().cloned());
+        }
+        keys
     };
     for (field, patterns) in [("labels", &grants.write.labels), ("annotations", &grants.write.annotations)] {
         for key in keys(field) {
@@ -118,17 +122,19 @@ fn is_body(object: &ObjectRef, body: &Value) -> bool {
         && namespace == object.namespace.clone().map(Value::from);
     let known = ["name", "namespace", "labels", "annotations", "finalizers"];
     let only_known = metadata.keys().all(|field| known.contains(&&**field));
-    let map_of = |field: &str, is_value: &dyn Fn(&str) -> bool| match &body["metadata"][field] {
-        Value::Null => true,
-        Value::Object(map) => map.iter().all(|(key, value)| is_key(key) && value.as_str().is_some_and(is_value)),
-        _ => false,
+    let maps_of = |field: &str, is_value: &dyn Fn(&str) -> bool| {
+        in_every_metadata(body, field).into_iter().all(|found| match found {
+            Value::Null => true,
+            Value::Object(map) => map.iter().all(|(key, value)| is_key(key) && value.as_str().is_some_and(is_value)),
+            _ => false,
+        })
     };
-    let listed = lists_of_finalizers(body).iter().all(|list| list.is_array() || list.is_null());
+    let listed = in_every_metadata(body, "finalizers").iter().all(|list| list.is_array() || list.is_null());
     named
         && only_known
         && body.get("status").is_none()
-        && map_of("labels", &is_label_value)
-        && map_of("annotations", &|value| value.len() <= 65_536)
+        && maps_of("labels", &is_label_value)
+        && maps_of("annotations", &|value| value.len() <= 65_536)
         && listed
         && finalizers(body).iter().all(|name| name.as_str().is_some_and(is_finalizer))
         && levels(body) <= 100
@@ -159,17 +165,17 @@ fn all_numbers(body: &Value) -> Vec<String> {
     below(body).into_iter().filter(|value| value.is_number()).map(Value::to_string).collect()
 }
 
-/// The finalizers of the object and of all templates in it.
-fn lists_of_finalizers(body: &Value) -> Vec<&Value> {
+/// A field of the object's metadata and of that of all templates in it.
+fn in_every_metadata<'a>(body: &'a Value, field: &str) -> Vec<&'a Value> {
     below(body)
         .into_iter()
         .filter_map(|value| value.get("metadata"))
-        .filter_map(|metadata| metadata.get("finalizers"))
+        .filter_map(|metadata| metadata.get(field))
         .collect()
 }
 
 fn finalizers(body: &Value) -> Vec<&Value> {
-    lists_of_finalizers(body).into_iter().filter_map(Value::as_array).flatten().collect()
+    in_every_metadata(body, "finalizers").into_iter().filter_map(Value::as_array).flatten().collect()
 }
 
 fn levels(value: &Value) -> usize {
@@ -260,7 +266,8 @@ fn is_capitalised(word: &str) -> bool {
         && letters.iter().all(|letter| matches!(letter, 'a'..='z' | 'A'..='Z' | '0'..='9'))
 }
 
-/// Of a condition: empty, or as `metav1.Condition` has it, `^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`.
+/// Returns whether a condition may have this reason: empty, or by the pattern of `metav1.Condition`,
+/// `^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`.
 fn is_reason(reason: &str) -> bool {
     let letters: Vec<char> = reason.chars().collect();
     let Some((first, last)) = letters.first().zip(letters.last()) else { return true };
@@ -270,7 +277,7 @@ fn is_reason(reason: &str) -> bool {
         && !",:".contains(*last)
 }
 
-/// Of labels and annotations.
+/// Returns whether a plugin may change the label or annotation with this key.
 fn may_change(patterns: &[KeyPattern], key: &str) -> bool {
     !is_never(key) && is_granted(patterns, key)
 }

@@ -5,8 +5,12 @@ use crate::queue::Claim;
 
 /// Loads a plugin beside the rig's, with the same code.
 fn load(rig: &Rig, namespace: &str, name: &str, memory_bytes: usize) -> Lane {
+    load_in(rig, Some(namespace), name, memory_bytes)
+}
+
+fn load_in(rig: &Rig, namespace: Option<&str>, name: &str, memory_bytes: usize) -> Lane {
     let of = rig.dispatch.registry.get(rig.lane).unwrap();
-    let mut spec = testing::plugin(Some(namespace), name);
+    let mut spec = testing::plugin(namespace, name);
     spec.limits.memory_bytes = memory_bytes;
     rig.dispatch.registry.put(spec, of.reconcile.clone(), of.sender.clone(), rig.status.clone(), None)
 }
@@ -38,7 +42,7 @@ async fn the_memory_of_a_run_is_taken_until_it_has_ended_and_not_while_its_write
     rig.add();
     let job = next(&rig).unwrap();
     rig.dispatch.queue.add([(neighbour, ("shop".into(), "cart-0".into()), "u1".into())]);
-    assert_eq!(rig.dispatch.clone().one(&job).await, Next::Settled);
+    assert_eq!(rig.finish(job).await, Next::Settled);
     assert_eq!(*found.lock(), [("run", None), ("delivery", Some(neighbour))]);
 }
 
@@ -56,14 +60,14 @@ async fn a_key_that_was_taken_for_less_memory_than_its_plugin_has_now_is_taken_a
     rig.add();
     let job = next(&rig).unwrap();
     load(&rig, "shop", "tidy", most);
-    assert_eq!(rig.dispatch.clone().one(&job).await, Next::Postponed(Duration::ZERO));
+    assert_eq!(rig.finish(job).await, Next::Postponed(Duration::ZERO));
     assert_eq!(runs.load(SeqCst), 0);
     assert_eq!(rig.turn().await, Next::Settled);
     assert_eq!(runs.load(SeqCst), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn plugins_of_one_namespace_are_one_tenant_and_an_unloaded_one_takes_nothing() {
+async fn plugins_of_one_namespace_or_one_cluster_plugin_are_a_tenant_and_an_unloaded_one_takes_nothing() {
     use crate::queue::Claims;
 
     let rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
@@ -72,6 +76,9 @@ async fn plugins_of_one_namespace_are_one_tenant_and_an_unloaded_one_takes_nothi
     let [own, neighbour, stranger] = [rig.lane, neighbour, stranger].map(|lane| registry.claim(lane));
     assert_eq!((own.bytes, neighbour.bytes, stranger.bytes), (32 << 20, 7, 8));
     assert!(own.tenant == neighbour.tenant && own.tenant != stranger.tenant);
+    let of_cluster = ["a", "b"].map(|name| registry.claim(load_in(&rig, None, name, 1)).tenant);
+    let tenants = [own.tenant, stranger.tenant, of_cluster[0], of_cluster[1]].map(|of| registry.tenants()[&of].clone());
+    assert_eq!(tenants, ["shop", "bank", "cluster/a", "cluster/b"]);
     let reconcile = registry.get(rig.lane).unwrap().reconcile.clone();
     registry.remove(&spec().id).unwrap();
     assert_eq!(registry.claim(rig.lane), Claim::default());

@@ -1,8 +1,8 @@
-//! How much is kept for a plugin of deletions that do not settle, and what did not fit.
+//! Bounds on the deletions and last states that are kept for a plugin, and those that exceeded them.
 
 use podium_pods::model::PodKey;
 
-/// How much is kept for one plugin.
+/// The most deletions and last states of one plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// Last states of deletions on which a run did not settle. Beyond it the oldest ones are dropped; their deletions
@@ -20,14 +20,14 @@ impl Default for Bounds {
     /// A key takes about 530 bytes with its place in the queue: 130 MB for a plugin that is never done, 26 MB for one
     /// that never settles. A last state takes 460 bytes where the Pod shares its form with others, and twice its JSON
     /// where it shares nothing: 46 MB for 100,000 of the first kind, 23 MB for 5,000 Pods of the second of 2.2 KB.
-    /// Plugins that wait for the same Pods share the last states. A cluster of 150,000 Pods can be deleted at once;
-    /// what a plugin has not run on when 100,000 wait comes without its last state.
+    /// Plugins that wait for the same Pods share the last states. If a cluster of 150,000 Pods is deleted at once, a
+    /// plugin may find 50,000 of them without their last states.
     fn default() -> Self {
         Self { states: 5_000, waiting: 100_000, unsettled: 50_000, all: 250_000 }
     }
 }
 
-/// What did not fit into the [`Bounds`].
+/// Deletions and last states that were dropped because they exceeded the [`Bounds`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Excess {
     /// How many last states were dropped.

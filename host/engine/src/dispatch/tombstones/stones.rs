@@ -6,11 +6,15 @@ use std::{
     sync::Arc,
 };
 
+use foldhash::quality::FixedState;
 use podium_pods::{model::PodKey, pod::CachedPod};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::{Bounds, Excess, Figures, Keys, slot};
+
+/// The tombstones of a Pod: plugins and numbers.
+type Numbers<L> = SmallVec<[(L, u64); 1]>;
 
 /// All tombstones, without their lock.
 #[derive(Debug)]
@@ -18,7 +22,7 @@ pub(super) struct Stones<L> {
     bounds: Bounds,
     numbers: u64,
     /// By uid, the plugins that have a tombstone of the Pod, and the tombstones' numbers.
-    pub(super) by_uid: HashMap<Arc<str>, SmallVec<[(L, u64); 1]>>,
+    pub(super) by_uid: HashMap<Arc<str>, Numbers<L>, FixedState>,
     /// By plugin, the oldest first.
     stones: BTreeMap<(L, u64), Tombstone>,
     /// Those on which a run did not settle.
@@ -49,7 +53,7 @@ impl<L: Copy + Ord + Hash> Stones<L> {
         Self {
             bounds,
             numbers: 0,
-            by_uid: HashMap::new(),
+            by_uid: HashMap::default(),
             stones: BTreeMap::new(),
             unsettled: BTreeSet::new(),
             states: BTreeSet::new(),

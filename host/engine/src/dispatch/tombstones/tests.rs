@@ -108,7 +108,7 @@ async fn of_deletions_that_wait_for_their_first_run_the_oldest_lose_their_last_s
     assert_eq!(rig.stones.figures(1), Figures { waiting: 3, all: 5, ..Figures::default() });
     let (ran, excess) = rig.run(Next::Failed);
     assert_eq!(ran, ["u0", "u0+", "u1", "u1+", "u2+", "u2+", "u3+", "u4+"]);
-    // What a run has failed on is within its own bound and leaves room for others.
+    // Deletions on which a run has failed have a bound of their own, and leave the other one to other deletions.
     assert_eq!(rig.stones.figures(1), Figures { states: 2, waiting: 0, unsettled: 4, all: 4 });
     assert_eq!((excess.states, uids(&excess.given_up)), (2, vec!["u0"]));
     assert!(rig.delete(5..8, &[1]).is_empty());
@@ -159,7 +159,7 @@ async fn deletions_beyond_the_bound_are_given_up_before_they_are_queued() {
     let (queued, excess) = rig.stones.queue_deletions(&rig.queue, 1, || keys(0..11), Instant::now());
     assert_eq!((queued, rig.queue.depth(1), rig.stones.figures(1).all), (8, 8, 8));
     assert_eq!(uids(&excess.given_up), ["u0", "u1", "u2"]);
-    // Deletions that wait in the queue give way to later ones.
+    // Later deletions displace those that wait in the queue.
     let (queued, excess) = rig.stones.queue_deletions(&rig.queue, 1, || keys(11..13), Instant::now());
     assert_eq!((queued, rig.queue.depth(1)), (2, 8));
     assert_eq!(uids(&excess.given_up), ["u3", "u4"]);

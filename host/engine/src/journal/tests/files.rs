@@ -21,8 +21,8 @@ pub(super) fn key(number: usize) -> PodKey {
 }
 
 /// Records a first run without waiting for the write.
-pub(super) fn enter(account: &PluginEntries, key: &PodKey) {
-    let _ = account.note(key);
+pub(super) fn enter(entries: &PluginEntries, key: &PodKey) {
+    let _ = entries.note(key);
 }
 
 pub(super) fn write(opened: &mut Opened) {
@@ -33,14 +33,14 @@ pub(super) fn write(opened: &mut Opened) {
 pub(super) fn pending_deletions(directory: &Path, plugin: &str) -> Vec<PodKey> {
     let Opened { journal, recovery, .. } = reopen(directory);
     let _ = recovery.record_deletions(&journal, None, |_| Found::Absent);
-    journal.account(&id(plugin)).pending_deletions()
+    journal.plugin_entries(&id(plugin)).pending_deletions()
 }
 
 /// Returns a closed journal in which two plugins ran on Pods 0 and 1, and the first one settled on 0.
 fn used() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let mut opened = reopen(directory.path());
-    let [tidy, count] = ["tidy", "count"].map(|name| opened.journal.account(&id(name)));
+    let [tidy, count] = ["tidy", "count"].map(|name| opened.journal.plugin_entries(&id(name)));
     for number in 0..2 {
         enter(&tidy, &key(number));
         enter(&count, &key(number));
@@ -68,7 +68,7 @@ fn deletions_are_pending_only_for_pods_missing_from_their_namespaces_list() {
         let has = |uid: &str| held.is_some_and(|held| *uid == *key(held).uid);
         let found = |uid: &str| if has(uid) { Found::Cached } else { Found::Absent };
         assert_eq!(recovery.record_deletions(&journal, namespace, found), []);
-        assert_eq!(journal.account(&id("count")).pending_deletions(), pending, "{namespace:?} {held:?}");
+        assert_eq!(journal.plugin_entries(&id("count")).pending_deletions(), pending, "{namespace:?} {held:?}");
         assert_eq!(journal.figures().entries, 3, "entries of Pods that exist are kept");
     }
 }
@@ -103,7 +103,7 @@ fn a_file_of_another_version_or_kind_is_renamed_and_replaced() {
         let mut opened = reopen(directory.path());
         assert_eq!(opened.journal.figures().entries, 0);
         assert_eq!(fs::read(directory.path().join(aside)).unwrap(), bytes);
-        enter(&opened.journal.account(&id("tidy")), &key(7));
+        enter(&opened.journal.plugin_entries(&id("tidy")), &key(7));
         write(&mut opened);
         drop(opened);
         assert_eq!(pending_deletions(directory.path(), "tidy"), [key(7)]);
@@ -117,7 +117,7 @@ fn a_file_that_ends_within_its_header_is_begun_again() {
         let file = fs::OpenOptions::new().write(true).open(directory.path().join("journal")).unwrap();
         file.set_len(length as u64).unwrap();
         let mut opened = reopen(directory.path());
-        enter(&opened.journal.account(&id("tidy")), &key(7));
+        enter(&opened.journal.plugin_entries(&id("tidy")), &key(7));
         write(&mut opened);
         drop(opened);
         assert_eq!(pending_deletions(directory.path(), "tidy"), [key(7)], "{length}");
@@ -128,7 +128,7 @@ fn a_file_that_ends_within_its_header_is_begun_again() {
 fn a_long_journal_is_compacted_to_its_needed_entries() {
     let directory = tempfile::tempdir().unwrap();
     let mut opened = reopen(directory.path());
-    let [tidy, count] = ["tidy", "count"].map(|name| opened.journal.account(&id(name)));
+    let [tidy, count] = ["tidy", "count"].map(|name| opened.journal.plugin_entries(&id(name)));
     for number in 0..10 {
         enter(&count, &key(number));
     }
@@ -168,7 +168,7 @@ fn entries_of_an_unloaded_plugin_are_kept_for_a_week() {
     assert_eq!(absent(8 * DAY), []);
     // Entries that were not written are kept; and a plugin that is loaded again starts from nothing.
     let mut opened = reopen_at(directory.path(), 7 * DAY);
-    assert_eq!(opened.journal.account(&id("tidy")).number(), Number(0));
+    assert_eq!(opened.journal.plugin_entries(&id("tidy")).number(), Number(0));
     write(&mut opened);
     drop(opened);
     assert_eq!(start(30 * DAY), [(id("tidy"), 1)]);
@@ -179,7 +179,7 @@ fn entries_of_an_unloaded_plugin_are_kept_for_a_week() {
     );
     // The number is reused for another plugin, which gets none of the entries.
     let opened = reopen(directory.path());
-    let other = opened.journal.account(&id("other"));
+    let other = opened.journal.plugin_entries(&id("other"));
     let _ = opened.recovery.record_deletions(&opened.journal, None, |_| Found::Absent);
     assert_eq!((other.number(), other.pending_deletions()), (Number(0), vec![]));
 }
@@ -192,29 +192,29 @@ fn reopen_at(directory: &Path, now_millis: u64) -> Opened {
 fn an_unloaded_plugin_that_comes_back_gets_the_deletions_meanwhile() {
     let directory = tempfile::tempdir().unwrap();
     let opened = reopen(directory.path());
-    enter(&opened.journal.account(&id("tidy")), &key(1));
+    enter(&opened.journal.plugin_entries(&id("tidy")), &key(1));
     opened.journal.absent(&id("tidy"), 0);
     assert_eq!(opened.journal.gone(&key(1)), [Number(0)]);
     assert_eq!(opened.journal.gone(&key(2)), []);
-    assert_eq!(opened.journal.account(&id("tidy")).pending_deletions(), [key(1)]);
+    assert_eq!(opened.journal.plugin_entries(&id("tidy")).pending_deletions(), [key(1)]);
 }
 
 #[tokio::test]
 async fn a_failing_disk_is_logged_once_and_pending_entries_are_written_after_it_recovers() {
     let directory = tempfile::tempdir().unwrap();
     let mut opened = reopen(directory.path());
-    let account = opened.journal.account(&id("tidy"));
+    let entries = opened.journal.plugin_entries(&id("tidy"));
     // A read-only handle simulates a full disk.
     let good = opened.store.replace_file(fs::File::open(directory.path().join("journal")).unwrap());
     let pod = key(0);
-    let mut first = Box::pin(account.enter(&pod));
+    let mut first = Box::pin(entries.enter(&pod));
     assert!(first.as_mut().now_or_never().is_none(), "it waits to be written");
     for _ in 0..2 {
         let error = opened.store.write(&opened.journal).unwrap_err();
         opened.journal.failed(&error.to_string());
     }
     assert!(first.now_or_never().is_some() && opened.journal.figures().failing, "runs go on");
-    assert!(account.enter(&key(1)).now_or_never().is_some(), "at once");
+    assert!(entries.enter(&key(1)).now_or_never().is_some(), "at once");
     opened.store.replace_file(good);
     write(&mut opened);
     assert!(!opened.journal.figures().failing);
@@ -226,17 +226,17 @@ async fn a_failing_disk_is_logged_once_and_pending_entries_are_written_after_it_
 fn pending_entries_are_bounded_and_dropped_ones_are_recorded_by_a_later_run() {
     let directory = tempfile::tempdir().unwrap();
     let mut opened = reopen(directory.path());
-    let account = opened.journal.account(&id("tidy"));
+    let entries = opened.journal.plugin_entries(&id("tidy"));
     opened.journal.failed("a full disk");
     let mut number = 0;
     while opened.journal.figures().dropped_entries == 0 {
-        enter(&account, &key(number));
+        enter(&entries, &key(number));
         number += 1;
     }
     assert!((50_000..100_000).contains(&number), "{number}");
     assert_eq!(opened.journal.figures().entries, number - 1);
     write(&mut opened);
-    enter(&account, &key(number - 1));
+    enter(&entries, &key(number - 1));
     write(&mut opened);
     assert_eq!(opened.journal.figures().entries, number);
     drop(opened);
@@ -247,11 +247,11 @@ fn pending_entries_are_bounded_and_dropped_ones_are_recorded_by_a_later_run() {
 async fn a_run_on_a_recorded_pod_neither_writes_nor_waits() {
     let directory = tempfile::tempdir().unwrap();
     let mut opened = reopen(directory.path());
-    let account = opened.journal.account(&id("tidy"));
-    enter(&account, &key(0));
+    let entries = opened.journal.plugin_entries(&id("tidy"));
+    enter(&entries, &key(0));
     write(&mut opened);
     let bytes = opened.journal.figures().bytes;
-    assert!(account.enter(&key(0)).now_or_never().is_some());
+    assert!(entries.enter(&key(0)).now_or_never().is_some());
     assert!(opened.journal.due().now_or_never().is_none());
     assert_eq!(opened.journal.figures().bytes, bytes);
 }

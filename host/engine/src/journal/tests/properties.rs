@@ -87,16 +87,16 @@ proptest! {
         let mut opened = reopen(directory.path());
         let mut model = Model::default();
         for step in steps {
-            let account = |plugin: usize| opened.journal.account(&id(PLUGINS[plugin]));
+            let entries = |plugin: usize| opened.journal.plugin_entries(&id(PLUGINS[plugin]));
             match step {
                 Step::Enter(plugin, pod) => {
-                    enter(&account(plugin), &key(pod));
+                    enter(&entries(plugin), &key(pod));
                     if model.pairs.insert((plugin, pod)) {
                         model.waiting.insert((plugin, pod));
                     }
                 }
                 Step::Settle(plugin, pod) => {
-                    account(plugin).settled(&key(pod));
+                    entries(plugin).settled(&key(pod));
                     model.pairs.remove(&(plugin, pod));
                     model.gone.remove(&(plugin, pod));
                 }
@@ -139,7 +139,7 @@ proptest! {
 fn grown() -> (tempfile::TempDir, Vec<(usize, Pairs)>) {
     let directory = tempfile::tempdir().unwrap();
     let mut opened = reopen(directory.path());
-    let accounts = PLUGINS.map(|name| opened.journal.account(&id(name)));
+    let accounts = PLUGINS.map(|name| opened.journal.plugin_entries(&id(name)));
     write(&mut opened);
     let length = |opened: &Opened| usize::try_from(opened.journal.figures().bytes).unwrap();
     let (mut live, mut after) = (Pairs::new(), vec![(HEADER_BYTES, Pairs::new()), (length(&opened), Pairs::new())]);
@@ -174,7 +174,7 @@ fn a_truncated_file_keeps_the_entries_before_the_cut_and_can_be_appended() {
         let mut wanted = before(&after, length);
         assert_eq!(read(directory.path()), wanted, "cut at {length}");
         let mut opened = reopen(directory.path());
-        enter(&opened.journal.account(&id(PLUGINS[2])), &key(5));
+        enter(&opened.journal.plugin_entries(&id(PLUGINS[2])), &key(5));
         write(&mut opened);
         drop(opened);
         wanted.insert((2, 5));

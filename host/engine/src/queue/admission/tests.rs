@@ -119,8 +119,8 @@ async fn memory_is_free_when_the_run_has_ended_and_is_freed_once() {
     let first = now(&queue).await.unwrap();
     assert_eq!(first.claim, Some(Claim { tenant: 1, bytes: 50 }));
     assert!(now(&queue).await.is_none());
-    queue.release(&first);
-    queue.release(&first);
+    queue.ran(&first, Duration::ZERO);
+    queue.ran(&first, Duration::ZERO);
     let second = now(&queue).await.unwrap();
     queue.done(&first, Next::Settled);
     assert!(now(&queue).await.is_none(), "the second still has what it took");
@@ -177,7 +177,7 @@ async fn freed_memory_wakes_as_many_workers_as_it_is_enough_for() {
         });
         tokio::task::yield_now().await;
         if release {
-            queue.release(&large);
+            queue.ran(&large, Duration::ZERO);
         } else {
             queue.done(&large, Next::Settled);
         }
@@ -186,6 +186,35 @@ async fn freed_memory_wakes_as_many_workers_as_it_is_enough_for() {
             assert_eq!(woken.expect("no worker was woken").unwrap().unwrap().lane, 1);
         }
     }
+}
+
+/// Claims whose bytes a test sets.
+#[derive(Debug)]
+struct Changing(AtomicU64);
+
+impl Claims<u8> for Changing {
+    fn claim(&self, lane: u8) -> Claim {
+        Claim { tenant: 1, bytes: if lane == 0 { 30 } else { self.0.load(Relaxed) } }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lane_that_takes_less_than_before_does_not_wait_for_more() {
+    let claims = Arc::new(Changing(AtomicU64::new(40)));
+    let queue: Jobs = Queue::new(Backoff::default(), usize::MAX, 1).within(Budget::new(100), claims.clone());
+    queue.add([(0, 0, ())]);
+    let _held = now(&queue).await.unwrap();
+    queue.add([(1, 0, ())]);
+    assert!(now(&queue).await.is_none(), "70 of 50");
+    claims.0.store(20, Relaxed);
+    queue.claim_changed(1);
+    let job = now(&queue).await.unwrap();
+    assert_eq!(job.claim, Some(Claim { tenant: 1, bytes: 20 }));
+    // It takes more than before, which is found out when it is next.
+    queue.add([(1, 1, ())]);
+    claims.0.store(21, Relaxed);
+    queue.done(&job, Next::Settled);
+    assert!(now(&queue).await.is_none(), "51 of 50");
 }
 
 const LANES: u8 = 6;
@@ -212,7 +241,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the queue should know, kept without looking at it.
+/// The expected state of the queue, kept without looking at it.
 #[derive(Default)]
 struct Model {
     /// Due items by lane.
@@ -266,7 +295,7 @@ proptest! {
                         let Some(job) = now(&queue).await else {
                             let fitting = waiting.iter().filter(|lane| model.fits(of(**lane))).count();
                             // Only a lane that does not fit and has waited can keep others from starting.
-                            prop_assert!(fitting < waiting.len() || waiting.is_empty(), "it rests, and everything fits");
+                            prop_assert!(fitting < waiting.len() || waiting.is_empty(), "it rests, and all fit");
                             continue;
                         };
                         let (tenant, bytes) = of(job.lane);
@@ -293,11 +322,12 @@ proptest! {
                     }
                     Step::Done(at, again) if !model.running.is_empty() => {
                         let (job, _) = model.running.remove(at % model.running.len());
-                        queue.done(&job, if again { Next::After(Duration::from_secs(1_000_000)) } else { Next::Settled });
+                        let later = Next::After(Duration::from_secs(1_000_000));
+                        queue.done(&job, if again { later } else { Next::Settled });
                     }
                     Step::Release(at) if !model.running.is_empty() => {
                         let at = at % model.running.len();
-                        queue.release(&model.running[at].0);
+                        queue.ran(&model.running[at].0, Duration::ZERO);
                         model.running[at].1 = true;
                     }
                     Step::Done(..) | Step::Release(_) => {}
@@ -347,7 +377,7 @@ proptest! {
                             tokio::time::sleep(Duration::from_millis(times[job.slot as usize])).await;
                             taken.fetch_sub(bytes, Relaxed);
                             if job.slot % 2 == 0 {
-                                queue.release(&job);
+                                queue.ran(&job, Duration::ZERO);
                                 tokio::time::sleep(Duration::from_millis(3)).await;
                             }
                             queue.done(&job, Next::Settled);

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use proptest::{prelude::*, test_runner::TestCaseError};
 
 use crate::{
-    cache::{self, Reader, Snapshot, Writer},
+    cache::{self, Reader, Snapshot, Writer, index::MAX_INDEXED_LABELS},
     model::{Cursor, LabelOperator, LabelRequirement, LabelSelector, PodQuery, Revision},
-    pod::{CachedPod, Known, PodEvent, PodList, PodView, Slice},
+    pod::{CachedPod, CachedPods, Effort, PodEvent, PodList, PodView, Slice},
     testing::{ChangeChecker, Pods, cached, pod, same_sections},
 };
 
@@ -176,6 +176,18 @@ fn queries() -> impl Strategy<Value = PodQuery> {
     })
 }
 
+/// Adds labels around "app" to half of the Pods: as many as are indexed, or one more.
+fn with_labels(mut pod: podium_wire::Pod, many: u8) -> podium_wire::Pod {
+    let count = match many {
+        0 => MAX_INDEXED_LABELS - pod.labels.len() + 1,
+        1 => MAX_INDEXED_LABELS - pod.labels.len(),
+        _ => 0,
+    };
+    let keys = (0..count).map(|at| format!("{}{at}", if at % 2 == 0 { "a" } else { "z" }));
+    pod.labels.extend(keys.map(|key| (key, "l1".to_owned())));
+    pod
+}
+
 fn matches(query: &PodQuery, pod: &CachedPod) -> bool {
     query.namespace.as_ref().is_none_or(|namespace| *namespace == pod.key.namespace)
         && query.node.as_ref().is_none_or(|node| Some(&**node) == pod.node().as_deref())
@@ -223,16 +235,22 @@ proptest! {
 
     #[test]
     fn find_and_count_equal_a_filter_over_all_pods(
-        pods in prop::collection::vec((0..3u8, 0..8u8, 0..4u8), 0..40),
+        pods in prop::collection::vec((0..3u8, 0..8u8, 0..4u8, 0..4u8, any::<bool>()), 0..40),
+        listed in 0..40usize,
         query in queries(),
         (limit, most) in (1..5usize, 1..5usize),
     ) {
         let (mut writer, reader) = cache::new(7);
-        for (at, (namespace, name, label)) in pods.into_iter().enumerate() {
-            let mut pod = pod(&format!("p{name}"), &format!("u{at}"), at as u64 + 1, &format!("l{label}"));
+        let mut pods: Vec<_> = pods.into_iter().enumerate().map(|(at, (namespace, name, label, many, again))| {
+            let uid = if again { format!("u{namespace}{name}") } else { format!("v{at}") };
+            let mut pod = pod(&format!("p{name}"), &uid, at as u64 + 1, &format!("l{label}"));
             pod.header.namespace = format!("ns-{namespace}");
-            writer.apply(vec![PodEvent::applied(cached(&pod))]).publish();
-        }
+            cached(&with_labels(pod, many))
+        }).collect();
+        let listed = listed.min(pods.len());
+        let read = pods.drain(..listed).map(Into::into).collect();
+        writer.relist(PodList { read, ..PodList::default() }, Revision(listed as u64)).publish();
+        pods.into_iter().for_each(|pod| _ = writer.apply(vec![PodEvent::applied(pod)]).publish());
         let snapshot = reader.snapshot();
         let expected: Vec<_> = snapshot.iter().filter(|pod| matches(&query, pod)).collect();
         prop_assert_eq!(snapshot.count(&query), expected.len() as u64);
@@ -241,8 +259,8 @@ proptest! {
         prop_assert_eq!(all_pages(&query, limit, || Arc::clone(&snapshot)), expected.clone());
         let (mut sliced, mut examined, mut after) = (Vec::new(), 0, None);
         loop {
-            let slice = snapshot.search(&query, usize::MAX, most, after.as_ref());
-            prop_assert!(slice.examined <= most && slice.pods.len() <= slice.examined);
+            let slice = snapshot.search(&query, usize::MAX, most as u64 * Effort::CANDIDATE, after.as_ref());
+            prop_assert!((slice.examined <= most || slice.examined == 1) && slice.pods.len() <= slice.examined);
             (examined, after) = (examined + slice.examined, slice.next);
             sliced.extend(slice.pods);
             if after.is_none() {
@@ -250,7 +268,7 @@ proptest! {
             }
         }
         prop_assert_eq!(sliced, expected);
-        prop_assert_eq!(examined, snapshot.search(&query, usize::MAX, usize::MAX, None).examined);
+        prop_assert_eq!(examined, snapshot.search(&query, usize::MAX, u64::MAX, None).examined);
     }
 
     #[test]
@@ -272,7 +290,7 @@ proptest! {
             pod.spec.node_name = Some(format!("node-of-l{node}"));
             pod.owners[0].uid = format!("owner-of-l{owner}");
             pod.status.phase = format!("phase-of-l{phase}");
-            cached(&pod)
+            cached(&with_labels(pod, (label + node) % 4))
         };
         // All properties of the answers and of their cost that a plugin can observe.
         let seen = |pods: Vec<Arc<CachedPod>>| {
@@ -287,9 +305,10 @@ proptest! {
             let mut seen = vec![format!("{:?} {}", snapshot.known_count(&query), snapshot.count(&query))];
             let mut after = None;
             loop {
-                let Slice { pods, examined, next } = snapshot.search(&query, limit, most, after.as_ref());
+                let most = most as u64 * Effort::CANDIDATE;
+                let Slice { pods, examined, effort, next, .. } = snapshot.search(&query, limit, most, after.as_ref());
                 let keys: Vec<_> = pods.iter().map(|pod| pod.key.to_string()).collect();
-                seen.push(format!("{examined} {keys:?} {next:?}"));
+                seen.push(format!("{examined} {effort} {keys:?} {next:?}"));
                 after = next;
                 if after.is_none() {
                     break;
@@ -325,7 +344,8 @@ proptest! {
         let mut revision = 0;
         let mut put = |name: u8, label: Option<u8>| {
             revision += 1;
-            let pod = cached(&pod(&format!("p{name:02}"), &format!("u{name}"), revision, &format!("l{}", label.unwrap_or(0))));
+            let label_value = format!("l{}", label.unwrap_or(0));
+            let pod = cached(&pod(&format!("p{name:02}"), &format!("u{name}"), revision, &label_value));
             writer.apply(vec![if label.is_some() { PodEvent::applied(pod) } else { PodEvent::deleted(pod) }]).publish();
         };
         there.iter().for_each(|(name, label)| put(*name, Some(*label)));

@@ -65,7 +65,7 @@ fn pods_of_one_workload_share_skeletons_and_equal_the_decoders_output() {
         let read = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
         same_as_decoded(&read, json.as_bytes());
         let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
-        let back = String::from_utf8(read.packed.json(identity).unwrap()).unwrap();
+        let back = String::from_utf8(read.packed.json(identity)).unwrap();
         let back: Value = serde_json::from_str(&back).unwrap();
         assert_eq!(back.to_string(), without_managed_fields(json.as_bytes()));
         own_bytes += Fragment::ALL.into_iter().map(|fragment| read.packed.own(fragment).len()).sum::<usize>();
@@ -86,11 +86,11 @@ fn the_object_comes_back_byte_for_byte() {
     let read = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
     let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
     let expected = json.replace(r#""managedFields":[{"a":"}"}],"#, "");
-    assert_eq!(String::from_utf8(read.packed.json(identity).unwrap()).unwrap(), expected);
+    assert_eq!(String::from_utf8(read.packed.json(identity)).unwrap(), expected);
     // An item of a list has neither kind nor version.
     let item = json.replace(head, "{");
     let read = pool.read(item.as_bytes(), &mut scratch, none).unwrap();
-    assert_eq!(String::from_utf8(read.packed.json(identity).unwrap()).unwrap(), expected);
+    assert_eq!(String::from_utf8(read.packed.json(identity)).unwrap(), expected);
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn values_inside_strings_are_found() {
         let read = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
         same_as_decoded(&read, json.as_bytes());
         let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
-        let back: Value = serde_json::from_slice(&read.packed.json(identity).unwrap()).unwrap();
+        let back: Value = serde_json::from_slice(&read.packed.json(identity)).unwrap();
         assert_eq!(back.to_string(), without_managed_fields(json.as_bytes()));
         kept.push(read.packed);
     }
@@ -205,7 +205,7 @@ fn empty_null_and_absent_fragments_are_read() {
         let read = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
         same_as_decoded(&read, json.as_bytes());
         let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
-        let back = String::from_utf8(read.packed.json(identity).unwrap()).unwrap();
+        let back = String::from_utf8(read.packed.json(identity)).unwrap();
         assert_eq!(back, json.replacen('{', r#"{"kind":"Pod","apiVersion":"v1","#, 1));
     }
 }
@@ -261,10 +261,53 @@ fn the_domain_of_a_clouds_nodes_is_shared_and_other_domains_are_not() {
     };
     let volume = 5;
     let of_cloud = |own: u64| format!("ip-10-0-{own}-7.eu-west-1.compute.internal");
-    assert_eq!(parts_and_own(&of_cloud), (FRAGMENTS, volume + 1 + "ip-10-0-0-7".len()));
+    // A length of 0 and the address.
+    assert_eq!(parts_and_own(&of_cloud), (FRAGMENTS, volume + 1 + 4));
+    let of_zone = |own: u64| format!("worker-{own}.eu-west-1.compute.internal");
+    assert_eq!(parts_and_own(&of_zone), (FRAGMENTS, volume + 1 + "worker-0".len()));
     let of_company = |own: u64| format!("node-{own}.rack-{own}.example.com");
     assert_eq!(parts_and_own(&of_company), (FRAGMENTS, volume + 1 + "node-0.rack-0.example.com".len()));
     assert_eq!(parts_and_own(&|_| ".internal".to_owned()), (FRAGMENTS, volume));
+}
+
+#[test]
+fn a_status_that_a_neighbour_had_is_not_scanned() {
+    let (pool, mut scratch) = pool();
+    let mut kept = Vec::new();
+    for (own, phase) in ["Running", "Pending", "Succeeded"].into_iter().enumerate() {
+        let json = written(&pod(1, own as u64, phase));
+        kept.push(pool.read(json.as_bytes(), &mut scratch, none).unwrap().packed);
+    }
+    // No Pod changed from the first of these to the last.
+    let json = written(&pod(1, 0, "Succeeded"));
+    let head = scan::head(json.as_bytes());
+    let namespace = pool.hasher.hash_one(head.as_ref().unwrap().namespace);
+    let likely = Candidates::like(Arc::clone(kept[0].shape()), namespace);
+    let scanned = scan::cut(json.as_bytes(), head, likely, &mut scratch, Extent::All, &Prune::NOTHING).unwrap();
+    let status = scanned.known[Fragment::Status].as_ref().unwrap();
+    assert!(Arc::ptr_eq(status, kept[2].skeleton(Fragment::Status)));
+}
+
+#[test]
+fn values_that_are_not_of_the_shape_are_not_packed() {
+    let (pool, mut scratch) = pool();
+    let json = written(&pod(1, 0, "Running"));
+    let read = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
+    let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
+    let all = PerFragment::from_fn(|fragment| read.packed.own(fragment));
+    let packed = |own: PerFragment<&[u8]>| Packed::new(Arc::clone(read.packed.shape()), own, identity);
+    assert_eq!(packed(all).unwrap().own_bytes(), read.packed.own_bytes());
+    for fragment in Fragment::ALL.into_iter().filter(|fragment| !all[*fragment].is_empty()) {
+        let more = [all[fragment], &[0]].concat();
+        let (mut short, mut long) = (all, all);
+        short[fragment] = &all[fragment][..all[fragment].len() - 1];
+        long[fragment] = &more;
+        assert!(packed(short).is_none() && packed(long).is_none(), "{fragment:?}");
+    }
+    // The bytes of another process are opened only whole.
+    let own = read.packed.own_bytes();
+    let open = |own: &[u8]| Packed::open(Arc::clone(read.packed.shape()), own, identity);
+    assert!(open(own).is_some() && (0..own.len()).all(|end| open(&own[..end]).is_none()));
 }
 
 #[test]
@@ -324,7 +367,7 @@ fn a_status_with_the_nodes_name_is_restored() {
     object["status"]["nominatedNodeName"] = object["spec"]["nodeName"].clone();
     let json = written(&object);
     let read = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
-    let back = read.packed.json(Identity { name: read.name, uid: read.uid, revision: read.revision }).unwrap();
+    let back = read.packed.json(Identity { name: read.name, uid: read.uid, revision: read.revision });
     let back: Value = serde_json::from_slice(&back).unwrap();
     assert_eq!(back["status"], object["status"]);
 }
@@ -339,7 +382,7 @@ fn matching_a_skeleton_skips_only_managed_fields() {
         let read = pool.read(json.as_bytes(), &mut scratch, |_, _, _| Some(&first)).unwrap();
         same_as_decoded(&read, json.as_bytes());
         let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
-        assert_eq!(String::from_utf8(read.packed.json(identity).unwrap()).unwrap(), json);
+        assert_eq!(String::from_utf8(read.packed.json(identity)).unwrap(), json);
     }
 }
 
@@ -363,14 +406,14 @@ fn managed_fields_end_at_their_closing_bracket() {
         let read = pool.read(json.as_bytes(), &mut scratch, |_, _, _| Some(&first)).unwrap();
         assert!(Arc::ptr_eq(read.packed.shape(), first.shape()), "{json}");
         let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
-        let back: Value = serde_json::from_slice(&read.packed.json(identity).unwrap()).unwrap();
+        let back: Value = serde_json::from_slice(&read.packed.json(identity)).unwrap();
         assert_eq!(back.to_string(), expected);
     }
     // A member after managedFields does not belong to them.
     let later = written(&object).replacen(r#"]},"spec":"#, r#"],"later":[7]},"spec":"#, 1);
     let read = pool.read(later.as_bytes(), &mut scratch, |_, _, _| Some(&first)).unwrap();
     let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
-    assert!(str::from_utf8(&read.packed.json(identity).unwrap()).unwrap().contains(r#""later":[7]"#));
+    assert!(str::from_utf8(&read.packed.json(identity)).unwrap().contains(r#""later":[7]"#));
 }
 
 #[test]
@@ -487,7 +530,7 @@ fn real_pods_come_out_as_decoded() {
             Ok(read) => {
                 same_as_decoded(&read, json);
                 let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
-                let back: Value = serde_json::from_slice(&read.packed.json(identity).unwrap()).unwrap();
+                let back: Value = serde_json::from_slice(&read.packed.json(identity)).unwrap();
                 assert_eq!(back.to_string(), without_managed_fields(json));
                 kept.push(read.packed);
             }

@@ -1,13 +1,27 @@
-//! Only what this host has written, for this component and this engine, comes back.
+//! The cache returns only code that this host has written, for this component and this engine.
 
 use std::os::unix::fs::symlink;
+
+use podium_pods::model::LimitClass;
 
 use super::*;
 
 /// Epoch milliseconds, long after the files of a test are written.
 const NOW: u64 = 4_000_000_000_000;
-const COMPONENT: Digest = Digest([1; 32]);
+const COMPONENT: Key = component(1);
 const ENGINE: Digest = Digest([2; 32]);
+
+const fn component(number: u8) -> Key {
+    Key { digest: Digest([number; 32]), class: "native" }
+}
+
+fn of_tenant(name: &str) -> Owner {
+    Owner::new(&Tenant::Namespace(name.into()), u64::MAX)
+}
+
+fn owner() -> Owner {
+    of_tenant("shop")
+}
 
 fn artifact(length: usize) -> Artifact {
     Artifact::compiled((0..length).map(|at| (at % 251) as u8).collect())
@@ -36,28 +50,46 @@ fn set_mode(path: &Path, mode: u32) {
 fn what_was_stored_comes_back_after_a_restart_and_only_for_its_component_and_engine() {
     let state = tempfile::tempdir().unwrap();
     let cache = open_cache(state.path());
-    assert!(cache.load(&COMPONENT, &ENGINE).is_none());
-    cache.store(&COMPONENT, &ENGINE, &artifact(5_000));
+    assert!(cache.load(COMPONENT, &ENGINE).is_none());
+    cache.store(COMPONENT, &ENGINE, owner(), &artifact(5_000));
     let again = Cache::open(state.path(), |_| panic!("the key is there"), 0).unwrap();
-    assert_eq!(again.load(&COMPONENT, &ENGINE).unwrap().code(), artifact(5_000).code());
-    assert!(again.load(&Digest([3; 32]), &ENGINE).is_none());
+    assert_eq!(again.load(COMPONENT, &ENGINE).unwrap().code(), artifact(5_000).code());
+    assert!(again.load(component(3), &ENGINE).is_none());
 
-    let path = again.path(&COMPONENT);
-    fs::rename(&path, again.path(&Digest([3; 32]))).unwrap();
-    assert!(again.load(&Digest([3; 32]), &ENGINE).is_none(), "another component's code, under this one's name");
-    again.store(&COMPONENT, &ENGINE, &artifact(5_000));
-    assert!(again.load(&COMPONENT, &Digest([3; 32])).is_none(), "another engine");
+    let path = again.path(COMPONENT);
+    fs::rename(&path, again.path(component(3))).unwrap();
+    assert!(again.load(component(3), &ENGINE).is_none(), "another component's code, under this one's name");
+    again.store(COMPONENT, &ENGINE, owner(), &artifact(5_000));
+    assert!(again.load(COMPONENT, &Digest([3; 32])).is_none(), "another engine");
     assert!(!path.exists(), "it is of no use any more");
+}
+
+#[test]
+fn code_of_one_class_is_not_used_by_another() {
+    let engine = wasmtime::Engine::default();
+    let [native, interpreter] =
+        [LimitClass::Native, LimitClass::Interpreter].map(|class| Digest::of_engine(&engine, class));
+    assert_ne!(native, interpreter);
+    let state = tempfile::tempdir().unwrap();
+    let cache = open_cache(state.path());
+    let [native, interpreter] = [(component(1), native), (Key { class: "interpreter", ..component(1) }, interpreter)];
+    cache.store(interpreter.0, &interpreter.1, owner(), &artifact(10));
+    assert!(cache.load(native.0, &native.1).is_none());
+    cache.store(native.0, &native.1, owner(), &artifact(20));
+    let loaded = [native, interpreter].map(|(key, engine)| cache.load(key, &engine).unwrap().code().len());
+    assert_eq!(loaded, [20, 10]);
+    fs::rename(cache.path(interpreter.0), cache.path(native.0)).unwrap();
+    assert!(cache.load(native.0, &native.1).is_none(), "under the name of the other class");
 }
 
 #[test]
 fn the_directory_the_key_and_the_files_are_closed_to_others() {
     let state = tempfile::tempdir().unwrap();
     let cache = open_cache(state.path());
-    cache.store(&COMPONENT, &ENGINE, &artifact(10));
+    cache.store(COMPONENT, &ENGINE, owner(), &artifact(10));
     assert_eq!(mode(&cache.directory), 0o700);
     assert_eq!(mode(&state.path().join(KEY_FILE)), 0o600);
-    assert_eq!(mode(&cache.path(&COMPONENT)), 0o600);
+    assert_eq!(mode(&cache.path(COMPONENT)), 0o600);
     assert_eq!(fs::read(state.path().join(KEY_FILE)).unwrap(), [7; 32]);
 
     set_mode(&cache.directory, 0o777);
@@ -69,8 +101,8 @@ fn the_directory_the_key_and_the_files_are_closed_to_others() {
 fn no_bit_of_a_file_can_change_and_no_byte_be_missing_or_more() {
     let state = tempfile::tempdir().unwrap();
     let cache = open_cache(state.path());
-    cache.store(&COMPONENT, &ENGINE, &artifact(300));
-    let path = cache.path(&COMPONENT);
+    cache.store(COMPONENT, &ENGINE, owner(), &artifact(300));
+    let path = cache.path(COMPONENT);
     let good = fs::read(&path).unwrap();
     assert_eq!(good.len(), HEADER_BYTES + 300 + MAC_BYTES);
     let put = |bytes: &[u8]| {
@@ -82,19 +114,60 @@ fn no_bit_of_a_file_can_change_and_no_byte_be_missing_or_more() {
         let mut changed = good.clone();
         changed[bit / 8] ^= 1 << (bit % 8);
         put(&changed);
-        assert!(cache.load(&COMPONENT, &ENGINE).is_none(), "bit {bit}");
+        assert!(cache.load(COMPONENT, &ENGINE).is_none(), "bit {bit}");
         assert!(!path.exists(), "bit {bit}: it is still there");
     }
     for length in 0..good.len() {
         put(&good[..length]);
-        assert!(cache.load(&COMPONENT, &ENGINE).is_none(), "{length} bytes");
+        assert!(cache.load(COMPONENT, &ENGINE).is_none(), "{length} bytes");
     }
     for more in [&b"x"[..], &good] {
         put(&[&good, more].concat());
-        assert!(cache.load(&COMPONENT, &ENGINE).is_none(), "{} bytes more", more.len());
+        assert!(cache.load(COMPONENT, &ENGINE).is_none(), "{} bytes more", more.len());
     }
     put(&good);
-    assert!(cache.load(&COMPONENT, &ENGINE).is_some());
+    assert!(cache.load(COMPONENT, &ENGINE).is_some());
+}
+
+/// The parts of a file with their lengths, for code of so many bytes.
+fn parts(code_bytes: usize) -> [(&'static str, usize); 8] {
+    let names = ["magic", "version", "component", "engine", "length", "owner", "code", "MAC"];
+    let lengths = [MAGIC.len(), VERSION.to_le_bytes().len(), 32, 32, 8, TAG_BYTES, code_bytes, MAC_BYTES];
+    std::array::from_fn(|at| (names[at], lengths[at]))
+}
+
+/// PODIUM_CACHE_FLIPS makes it more; `just test-cache-flips`.
+#[test]
+fn no_byte_of_any_part_of_a_file_can_change() {
+    const CODE_BYTES: usize = 20_000;
+    let flips: u64 = std::env::var("PODIUM_CACHE_FLIPS").map_or(2_000, |flips| flips.parse().unwrap());
+    let memory = Path::new("/dev/shm");
+    let state = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
+    let cache = open_cache(state.path());
+    cache.store(COMPONENT, &ENGINE, owner(), &artifact(CODE_BYTES));
+    let path = cache.path(COMPONENT);
+    let good = fs::read(&path).unwrap();
+    assert_eq!(parts(CODE_BYTES).iter().map(|(_, length)| length).sum::<usize>(), good.len());
+    let mut random = 1_u64;
+    let mut below = |end: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(random >> 33).unwrap() % end
+    };
+    let mut changed = good.clone();
+    for flip in 0..flips {
+        let (mut start, part) = (0, below(parts(CODE_BYTES).len()));
+        parts(CODE_BYTES)[..part].iter().for_each(|(_, length)| start += length);
+        let (name, length) = parts(CODE_BYTES)[part];
+        let (at, by) = (start + below(length), 1 + below(255) as u8);
+        changed[at] ^= by;
+        fs::write(&path, &changed).unwrap();
+        set_mode(&path, 0o600);
+        assert!(cache.load(COMPONENT, &ENGINE).is_none(), "flip {flip}: byte {at}, of the {name}, by {by}");
+        changed[at] ^= by;
+    }
+    fs::write(&path, &good).unwrap();
+    set_mode(&path, 0o600);
+    assert_eq!(cache.load(COMPONENT, &ENGINE).unwrap().code(), artifact(CODE_BYTES).code());
 }
 
 #[test]
@@ -112,10 +185,10 @@ fn a_file_of_another_key_is_not_used_and_a_key_that_others_could_read_is_replace
         }),
     ];
     for (what, spoil) in spoil {
-        cache.store(&COMPONENT, &ENGINE, &artifact(10));
+        cache.store(COMPONENT, &ENGINE, owner(), &artifact(10));
         spoil();
         let other = Cache::open(state.path(), keyed(9), 0).unwrap();
-        assert!(other.load(&COMPONENT, &ENGINE).is_none(), "{what}");
+        assert!(other.load(COMPONENT, &ENGINE).is_none(), "{what}");
         assert_eq!((fs::read(&key).unwrap(), mode(&key)), (vec![9; 32], 0o600), "{what}");
         fs::write(&key, [7; 32]).unwrap();
     }
@@ -125,8 +198,8 @@ fn a_file_of_another_key_is_not_used_and_a_key_that_others_could_read_is_replace
 fn what_is_no_private_file_is_not_read_and_is_removed() {
     let state = tempfile::tempdir().unwrap();
     let cache = open_cache(state.path());
-    let (path, elsewhere) = (cache.path(&COMPONENT), state.path().join("elsewhere"));
-    cache.store(&COMPONENT, &ENGINE, &artifact(10));
+    let (path, elsewhere) = (cache.path(COMPONENT), state.path().join("elsewhere"));
+    cache.store(COMPONENT, &ENGINE, owner(), &artifact(10));
     fs::copy(&path, &elsewhere).unwrap();
     let spoil: [(&str, &dyn Fn()); 5] = [
         ("readable to its group", &|| set_mode(&path, 0o640)),
@@ -143,10 +216,10 @@ fn what_is_no_private_file_is_not_read_and_is_removed() {
         ("too long", &|| OpenOptions::new().write(true).open(&path).unwrap().set_len(8 << 40).unwrap()),
     ];
     for (what, spoil) in spoil {
-        cache.store(&COMPONENT, &ENGINE, &artifact(10));
-        assert!(cache.load(&COMPONENT, &ENGINE).is_some());
+        cache.store(COMPONENT, &ENGINE, owner(), &artifact(10));
+        assert!(cache.load(COMPONENT, &ENGINE).is_some());
         spoil();
-        assert!(cache.load(&COMPONENT, &ENGINE).is_none(), "{what}");
+        assert!(cache.load(COMPONENT, &ENGINE).is_none(), "{what}");
         assert!(fs::symlink_metadata(&path).is_err(), "{what}: it is still there");
     }
     assert_eq!(fs::read(&elsewhere).unwrap().len(), HEADER_BYTES + 10 + MAC_BYTES, "what links led to stays");
@@ -169,13 +242,13 @@ fn a_directory_that_is_a_symbolic_link_or_a_file_is_not_used() {
 fn a_disk_that_takes_nothing_costs_no_plugin() {
     let state = tempfile::tempdir().unwrap();
     let cache = open_cache(state.path());
-    // A folder in the place of the file, which cannot be removed as one.
-    fs::create_dir(cache.path(&COMPONENT)).unwrap();
-    cache.store(&COMPONENT, &ENGINE, &artifact(10));
-    assert!(cache.load(&COMPONENT, &ENGINE).is_none());
+    // A folder instead of the file, which cannot be removed as a file.
+    fs::create_dir(cache.path(COMPONENT)).unwrap();
+    cache.store(COMPONENT, &ENGINE, owner(), &artifact(10));
+    assert!(cache.load(COMPONENT, &ENGINE).is_none());
     fs::remove_dir_all(&cache.directory).unwrap();
-    cache.store(&COMPONENT, &ENGINE, &artifact(10));
-    assert!(cache.load(&COMPONENT, &ENGINE).is_none());
+    cache.store(COMPONENT, &ENGINE, owner(), &artifact(10));
+    assert!(cache.load(COMPONENT, &ENGINE).is_none());
 }
 
 #[test]
@@ -183,22 +256,46 @@ fn what_was_not_used_for_the_longest_time_makes_room() {
     let state = tempfile::tempdir().unwrap();
     let file = (HEADER_BYTES + 1_000 + MAC_BYTES) as u64;
     let cache = open_cache(state.path()).with_max_bytes(3 * file);
-    let digest = |number| Digest([number; 32]);
     let used = |number: u8, seconds| {
-        let file = OpenOptions::new().write(true).open(cache.path(&digest(number))).unwrap();
+        let file = OpenOptions::new().write(true).open(cache.path(component(number))).unwrap();
         file.set_modified(UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
     };
     for number in 0..3 {
-        cache.store(&digest(number), &ENGINE, &artifact(1_000));
+        cache.store(component(number), &ENGINE, owner(), &artifact(1_000));
         used(number, 1_000 + u64::from(number));
     }
     // Its use makes it the newest.
-    assert!(cache.load(&digest(0), &ENGINE).is_some());
-    cache.store(&digest(3), &ENGINE, &artifact(1_000));
-    let there: Vec<_> = (0..4).filter(|number| cache.path(&digest(*number)).exists()).collect();
+    assert!(cache.load(component(0), &ENGINE).is_some());
+    cache.store(component(3), &ENGINE, owner(), &artifact(1_000));
+    let there: Vec<_> = (0..4).filter(|number| cache.path(component(*number)).exists()).collect();
     assert_eq!(there, [0, 2, 3]);
-    cache.store(&digest(4), &ENGINE, &artifact(4_000));
-    assert!(!cache.path(&digest(4)).exists(), "more than the whole cache");
+    cache.store(component(4), &ENGINE, owner(), &artifact(4_000));
+    assert!(!cache.path(component(4)).exists(), "more than the whole cache");
+}
+
+#[test]
+fn a_tenant_makes_room_from_its_own_files_and_not_from_those_of_tenants_that_have_less() {
+    let state = tempfile::tempdir().unwrap();
+    let file = (HEADER_BYTES + 1_000 + MAC_BYTES) as u64;
+    let cache = open_cache(state.path()).with_max_bytes(6 * file);
+    let store = |number: u8, owner: Owner| {
+        cache.store(component(number), &ENGINE, owner, &artifact(1_000));
+        if let Ok(file) = OpenOptions::new().write(true).open(cache.path(component(number))) {
+            file.set_modified(UNIX_EPOCH + Duration::from_secs(1_000 + u64::from(number))).unwrap();
+        }
+    };
+    let there = || (0..200).filter(|number| cache.path(component(*number)).exists()).collect::<Vec<_>>();
+    (0..2).for_each(|number| store(number, of_tenant("bank")));
+    (10..30).for_each(|number| store(number, of_tenant("loud")));
+    assert_eq!(there(), [0, 1, 26, 27, 28, 29]);
+    // The files of the tenant with the most are removed, until all have the same.
+    (40..44).for_each(|number| store(number, of_tenant("late")));
+    assert_eq!(there(), [0, 1, 28, 29, 42, 43]);
+    let bounded = Owner { max_bytes: file, ..of_tenant("bank") };
+    store(50, bounded);
+    assert_eq!(there(), [28, 29, 42, 43, 50], "within what the tenant may have");
+    cache.store(component(51), &ENGINE, bounded, &artifact(1_001));
+    assert!(!cache.path(component(51)).exists());
 }
 
 #[test]
@@ -206,14 +303,14 @@ fn what_is_old_or_unfinished_is_removed_at_a_start() {
     let state = tempfile::tempdir().unwrap();
     let cache = open_cache(state.path());
     for number in 0..2 {
-        cache.store(&Digest([number; 32]), &ENGINE, &artifact(10));
-        let file = OpenOptions::new().write(true).open(cache.path(&Digest([number; 32]))).unwrap();
+        cache.store(component(number), &ENGINE, owner(), &artifact(10));
+        let file = OpenOptions::new().write(true).open(cache.path(component(number))).unwrap();
         let age = MAX_AGE + Duration::from_secs(1) - Duration::from_secs(2) * number.into();
         file.set_modified(UNIX_EPOCH + Duration::from_millis(NOW) - age).unwrap();
     }
-    let unfinished = cache.path(&COMPONENT).with_extension("next");
+    let unfinished = cache.path(COMPONENT).with_extension("next");
     fs::write(&unfinished, "x").unwrap();
     let cache = Cache::open(state.path(), keyed(7), NOW).unwrap();
-    let there = [0, 1].map(|number| cache.path(&Digest([number; 32])).exists());
+    let there = [0, 1].map(|number| cache.path(component(number)).exists());
     assert_eq!((there, unfinished.exists()), ([false, true], false));
 }

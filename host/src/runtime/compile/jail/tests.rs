@@ -1,4 +1,4 @@
-//! What a process can still do when it is locked in. The attempts are made in a process of their own: this test's
+//! Attempts of a process in the jail to do what the jail forbids. They are made in a process of their own: this test's
 //! program, started again.
 
 use std::{env, fs, io, net, process::Command, thread};
@@ -44,7 +44,7 @@ fn attempts() {
     refused("a program", Command::new("/bin/true").spawn().map(drop));
     refused("a thread", thread::Builder::new().spawn(|| ()).map(drop));
     system_calls::attempt();
-    // More than the limit, with what the process has.
+    // Together with the memory that the process has, more than the limit.
     assert!(Vec::<u8>::new().try_reserve_exact(1 << 30).is_err());
     assert!(Vec::<u8>::new().try_reserve_exact(64 << 20).is_ok());
 }

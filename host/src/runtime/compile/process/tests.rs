@@ -1,4 +1,4 @@
-//! What the host makes of processes that do not behave, which a shell plays.
+//! The host's errors for a compiler's process that misbehaves. A shell script takes the place of the process.
 
 use std::fs;
 

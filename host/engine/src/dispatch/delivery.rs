@@ -1,0 +1,149 @@
+//! The end of a job after its run: the staged writes are sent, and the result decides when the key is run next. The
+//! sandbox and the worker are free meanwhile; the slot of the key is not.
+
+use std::{sync::Arc, time::Duration};
+
+use podium_pods::{
+    model::{PodKey, WriteReport},
+    pod::PodView,
+};
+use tokio::time::Instant;
+use tracing::{Instrument, Span};
+
+use super::{Dispatch, GIVE_UP, LEAST_REQUEUE, Loaded, PodJob, Ran, revoked, under_way::UnderWay};
+use crate::{
+    ports::{FailureKind, Outcome, RunReport, Sent, Staged},
+    queue::Next,
+};
+
+/// The most unsettled writes of one run that are logged, one line each.
+const LOGGED_WRITES: usize = 3;
+
+/// A run that has ended.
+pub(super) struct Attempt {
+    pub(super) report: RunReport<Staged>,
+    /// For how long the run's Pod was gone; `None` if it was there.
+    pub(super) gone_for: Option<Duration>,
+    pub(super) started: Instant,
+    pub(super) span: Span,
+}
+
+impl Attempt {
+    /// True if the run has writes or Events to send. A run that failed sends nothing.
+    pub(super) fn sends(&self) -> bool {
+        let staged = &self.report.staged;
+        self.report.result.is_ok() && !(staged.writes.is_empty() && staged.events.is_empty())
+    }
+}
+
+impl Dispatch {
+    /// Sends what the run staged, and decides when the key is run next.
+    pub(super) async fn settle(&self, job: &PodJob, plugin: &Arc<Loaded>, key: &PodKey, attempt: Attempt) -> Ran {
+        let (span, gone_for) = (attempt.span.clone(), attempt.gone_for);
+        let (next, unsettled) = self.deliver(job, plugin, key, attempt).instrument(span).await;
+        let retried = matches!(next, Next::After(_) | Next::Failed | Next::FailedFor(_));
+        let gave_up = retried && gone_for.is_some_and(|gone| gone >= GIVE_UP);
+        let next = match next {
+            _ if gave_up => Next::Settled,
+            Next::After(delay) => Next::After(delay.max(LEAST_REQUEUE)),
+            next => next,
+        };
+        Ran { next, on_deletion: gone_for.is_some(), gave_up, unsettled }
+    }
+
+    async fn deliver(
+        &self,
+        job: &PodJob,
+        plugin: &Arc<Loaded>,
+        key: &PodKey,
+        attempt: Attempt,
+    ) -> (Next, Vec<WriteReport>) {
+        let sends = attempt.sends();
+        let Attempt { report: RunReport { result, staged, usage }, started, .. } = attempt;
+        let (mut result, mut sent) = (result, Sent::default());
+        if sends {
+            let work = async {
+                let view = self.reader.snapshot();
+                self.send(plugin, key, job.queued, &*view, staged).await
+            };
+            match plugin.revocation.unless_revoked(work).await {
+                Some(delivered) => sent = delivered,
+                None => result = Err(revoked()),
+            }
+        }
+        let Sent { reports, retry_after, .. } = sent;
+        let unsettled: Vec<_> = reports.into_iter().filter(|report| !report.result.is_settled()).collect();
+        let took = started.elapsed();
+        let counted = plugin.status.end(&result, unsettled.len(), took);
+        tracing::debug!(
+            result = counted.name(),
+            micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+            fuel = usage.fuel,
+            host_calls = usage.host_calls,
+            "ran"
+        );
+        log_unsettled(plugin, key, &unsettled);
+        let next = match result {
+            // A Retry-After of the API server replaces the back-off.
+            Ok(_) if !unsettled.is_empty() => retry_after.map_or(Next::Failed, Next::FailedFor),
+            Ok(Outcome::RequeueAfter(delay)) => Next::After(delay),
+            Ok(Outcome::Settled | Outcome::Stop) => Next::Settled,
+            Err(failure) => {
+                let (reason, error) = (failure.kind.name(), &failure.message);
+                match plugin.repeats.occurred(reason, error, key, Instant::now()) {
+                    Some(count) => tracing::warn!(reason, error, count, "run failed"),
+                    None => tracing::debug!(reason, error, "run failed"),
+                }
+                match failure.kind {
+                    FailureKind::Terminal => Next::Settled,
+                    // For the version that follows, if one does.
+                    FailureKind::Revoked => Next::Postponed(Duration::ZERO),
+                    _ => Next::Failed,
+                }
+            }
+        };
+        (next, unsettled)
+    }
+
+    /// Sends staged writes, and stores the answers in the cache before any run on these Pods. The Pods of the returned
+    /// report are in the cache already.
+    pub(super) async fn send(
+        &self,
+        plugin: &Loaded,
+        subject: &PodKey,
+        event: Instant,
+        view: &dyn PodView,
+        staged: Staged,
+    ) -> Sent {
+        let now = self.clock.now_millis();
+        let under_way = UnderWay::new(self, plugin.lane, &staged);
+        let mut sent = self.deliver.deliver(&plugin.sender, subject, view, staged, now).await;
+        if sent.requests > 0 {
+            plugin.status.event_to_write.record(event.elapsed());
+        }
+        plugin.status.wrote(&sent.reports, sent.requests);
+        sent.events.iter().for_each(|result| plugin.status.event(*result));
+        if !sent.pods.is_empty() {
+            self.write_through.write_through(std::mem::take(&mut sent.pods)).await;
+        }
+        self.expectations.gates.expect(plugin.lane, &sent.expected, &self.reader, Instant::now());
+        under_way.end();
+        sent
+    }
+}
+
+fn log_unsettled(plugin: &Loaded, key: &PodKey, unsettled: &[WriteReport]) {
+    for report in unsettled.iter().take(LOGGED_WRITES) {
+        let (write, result, error) = (&report.description, report.result.name(), report.result.text());
+        match plugin.repeats.occurred(result, &format!("{write}: {error}"), key, Instant::now()) {
+            Some(count) => tracing::warn!(write, result, error, count, "write failed"),
+            None => tracing::debug!(write, result, error, "write failed"),
+        }
+    }
+    if let Some(more @ 1..) = unsettled.len().checked_sub(LOGGED_WRITES) {
+        match plugin.repeats.occurred("more", "", key, Instant::now()) {
+            Some(count) => tracing::warn!(more, count, "more writes failed"),
+            None => tracing::debug!(more, "more writes failed"),
+        }
+    }
+}

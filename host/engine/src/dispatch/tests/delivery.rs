@@ -1,0 +1,140 @@
+//! Deliveries beside the workers.
+
+use tokio::sync::Semaphore;
+
+use super::*;
+use crate::queue::Occupancy;
+
+/// Answers no delivery before it is let through.
+struct Slow(Arc<Script>, Arc<Semaphore>);
+
+impl Deliver for Slow {
+    fn deliver<'a>(
+        &'a self,
+        sender: &'a Sender,
+        subject: &'a PodKey,
+        view: &'a dyn PodView,
+        staged: Staged,
+        now_millis: u64,
+    ) -> BoxFuture<'a, Sent> {
+        Box::pin(async move {
+            self.1.acquire().await.unwrap().forget();
+            self.0.deliver(sender, subject, view, staged, now_millis).await
+        })
+    }
+
+    fn held(&self, _: &Sender) -> Option<Duration> {
+        None
+    }
+}
+
+/// One worker of four, and two tenants: `shop`, which writes, and `bank`, which does not.
+struct Bench {
+    dispatch: Arc<Dispatch>,
+    shop: Lane,
+    bank: Lane,
+    through: Arc<Semaphore>,
+    ran: Arc<Mutex<Vec<String>>>,
+    script: Arc<Script>,
+    _writer: Ingested,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let ran = Arc::<Mutex<Vec<String>>>::default();
+        let noted = ran.clone();
+        let mut rig = rig(move |request, _| {
+            noted.lock().push(request.key.name.to_string());
+            let writes = if request.key.namespace.as_ref() == "shop" { vec![label(&request)] } else { Vec::new() };
+            report(Ok(Outcome::Settled), writes)
+        });
+        let of = rig.dispatch.registry.get(rig.lane).unwrap();
+        let spec = testing::plugin(Some("bank"), "tidy");
+        let bank = rig.dispatch.registry.put(spec, of.reconcile.clone(), of.sender.clone(), rig.status.clone(), None);
+        let names = ["cart-0", "cart-1", "cart-2", "cart-3"];
+        let pods = names.into_iter().flat_map(|name| ["shop", "bank"].map(|namespace| (namespace, name)));
+        rig.writer.apply(pods.map(|(namespace, name)| PodEvent::applied(named(namespace, name))).collect());
+        // After a delivery whose end was not seen, a live read decides.
+        *rig.server.pod.lock() = Some(named("shop", "cart-0"));
+        let through = Arc::new(Semaphore::new(0));
+        let (registry, workers) = (rig.dispatch.registry.clone(), Occupancy::new(4));
+        let queue = Queue::new(Backoff::default(), workers.jobs_of_tenant(), 1).shared(workers);
+        let dispatch = Arc::new(Dispatch {
+            queue: Arc::new(queue.within(Budget::new(1 << 30), registry.clone())),
+            registry,
+            expectations: Arc::default(),
+            reader: rig.dispatch.reader.clone(),
+            deliver: Arc::new(Slow(rig.script.clone(), through.clone())),
+            live: rig.server.clone(),
+            write_through: Arc::new(Nowhere),
+            tasks: Arc::new(Spawned),
+            clock: Clock::starting_at(1_000),
+            seed: 1,
+            runs: 0.into(),
+        });
+        tokio::spawn(dispatch.clone().work());
+        Self { dispatch, shop: rig.lane, bank, through, ran, script: rig.script, _writer: rig.writer }
+    }
+
+    async fn add(&self, lane: Lane, names: &[&str]) -> Vec<String> {
+        let namespace = if lane == self.bank { "bank" } else { "shop" };
+        let key = |name: &&str| (lane, (namespace.into(), (*name).into()), named(namespace, name).key.uid.clone());
+        self.dispatch.queue.add(names.iter().map(key));
+        self.settle().await
+    }
+
+    /// Waits until no task can go on, and returns the runs so far.
+    async fn settle(&self) -> Vec<String> {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        std::mem::take(&mut *self.ran.lock())
+    }
+}
+
+fn named(namespace: &str, name: &str) -> Arc<CachedPod> {
+    let mut pod = podium_wire::Pod::default();
+    (pod.header.namespace, pod.header.name) = (namespace.into(), name.into());
+    (pod.header.uid, pod.header.resource_version) = (format!("{namespace}-{name}"), "5".into());
+    Arc::new(CachedPod::new(&pod).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delivery_holds_no_worker_and_keeps_its_key_from_being_run() {
+    let bench = Bench::new();
+    assert_eq!(bench.add(bench.shop, &["cart-0"]).await, ["cart-0"]);
+    assert_eq!(bench.add(bench.bank, &["cart-1", "cart-2"]).await, ["cart-1", "cart-2"], "the worker is free");
+    assert!(bench.add(bench.shop, &["cart-0"]).await.is_empty(), "its writes are being sent");
+    assert!(!bench.dispatch.queue.is_idle());
+    bench.through.add_permits(1);
+    assert_eq!(bench.settle().await, ["cart-0"], "an event during the delivery");
+    bench.through.add_permits(1);
+    bench.settle().await;
+    assert_eq!((bench.script.sent.lock().len(), bench.dispatch.queue.is_idle()), (2, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_whose_deliveries_are_not_answered_has_few_and_delays_no_other() {
+    let bench = Bench::new();
+    let ran = bench.add(bench.shop, &["cart-0", "cart-1", "cart-2", "cart-3"]).await;
+    assert_eq!(ran, ["cart-0", "cart-1"], "as many jobs as twice its runs");
+    let tenants = bench.dispatch.queue.tenants();
+    let names = bench.dispatch.registry.tenants();
+    let of_shop = tenants.iter().find(|(number, _)| names[number] == "shop").unwrap().1;
+    assert_eq!((of_shop.runs, of_shop.deliveries, of_shop.waiting), (0, 2, 2));
+    assert_eq!(bench.add(bench.bank, &["cart-0", "cart-1", "cart-2"]).await.len(), 3);
+    bench.through.add_permits(1);
+    assert_eq!(bench.settle().await, ["cart-2"]);
+    bench.through.add_permits(3);
+    assert_eq!(bench.settle().await, ["cart-3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delivery_that_panics_is_a_failure_and_its_key_is_run_again() {
+    let bench = Bench::new();
+    *bench.script.sending.lock() = Some(Box::new(|| panic!("a bug")));
+    bench.through.add_permits(2);
+    assert_eq!(bench.add(bench.shop, &["cart-0"]).await, ["cart-0"]);
+    *bench.script.sending.lock() = None;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(bench.settle().await, ["cart-0"]);
+    assert!(bench.dispatch.queue.is_idle());
+}

@@ -1,0 +1,39 @@
+//! [`UnderWay`]: a delivery whose end may not be seen.
+
+use podium_pods::model::PodKey;
+use tokio::time::Instant;
+
+use super::{Dispatch, Lane};
+use crate::ports::{Expectation, Shown, Staged};
+
+/// A delivery under way. Dropped without [`UnderWay::end`], because its run was ended, each of its writes may have been
+/// executed: the plugin's next run on these Pods waits for a live read.
+#[must_use]
+pub(super) struct UnderWay<'a> {
+    dispatch: &'a Dispatch,
+    lane: Lane,
+    pods: Vec<PodKey>,
+}
+
+impl<'a> UnderWay<'a> {
+    pub(super) fn new(dispatch: &'a Dispatch, lane: Lane, staged: &Staged) -> Self {
+        let pods = staged.writes.iter().filter_map(|write| write.get().action.pod().cloned()).collect();
+        Self { dispatch, lane, pods }
+    }
+
+    pub(super) fn end(mut self) {
+        self.pods.clear();
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        let unknown = |key: PodKey| Expectation { key, shown: Shown::Unknown };
+        let expected: Vec<_> = std::mem::take(&mut self.pods).into_iter().map(unknown).collect();
+        // A plugin that was taken out waits for nothing.
+        if !expected.is_empty() && self.dispatch.registry.get(self.lane).is_some() {
+            let Dispatch { expectations, reader, .. } = self.dispatch;
+            expectations.gates.expect(self.lane, &expected, reader, Instant::now());
+        }
+    }
+}

@@ -1,0 +1,473 @@
+//! Which lane is next: first the tenant that was charged least, then that tenant's lane that was charged least.
+//!
+//! A tenant is passed over while it has as many jobs as one tenant may have, while too little memory is free for its
+//! jobs, and, if one worker is left, while its runs hold workers for long. Each operation takes a time that grows with
+//! the logarithm of the number of lanes and in proportion to the number of different sizes of jobs.
+//!
+//! Nothing here waits, and the time is an argument of every call.
+
+mod board;
+mod tenant;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    hash::Hash,
+    sync::Arc,
+    time::Duration,
+};
+
+use board::Board;
+use foldhash::quality::FixedState;
+use smallvec::SmallVec;
+use tenant::{Tenant, Wait};
+use tokio::time::Instant;
+
+use super::{
+    admission::{Budget, Claim, Claims, Occupancy, PATIENCE},
+    virtual_time::{Account, Key, Present, nanos},
+};
+
+/// The charge for every job beside its run: the host takes the key, reads the cache and returns the key.
+const JOB: Duration = Duration::from_micros(10);
+
+#[derive(Debug)]
+pub(super) struct Turns<L> {
+    /// Jobs that one lane may have at a time.
+    lane_limit: usize,
+    occupancy: Occupancy,
+    budget: Budget,
+    /// `None`: each lane is a tenant, and jobs take no memory.
+    claims: Option<Arc<dyn Claims<L>>>,
+    lanes: HashMap<L, Lane, FixedState>,
+    tenants: BTreeMap<u32, Tenant<L>>,
+    present: Present,
+    board: Board,
+    /// Groups that wait for memory and have not waited too long, the first to wait first.
+    patience: BTreeMap<u64, Waiting>,
+    /// The worker, the memory and the place that jobs hold, by the job's number.
+    taken: HashMap<u64, Taken<L>, FixedState>,
+    /// Bytes of all runs under way.
+    memory: u64,
+    /// Runs under way.
+    running: usize,
+    /// Jobs that have started so far.
+    started: u64,
+    numbers: u64,
+}
+
+#[derive(Debug)]
+struct Lane {
+    account: Account,
+    tenant: u32,
+    bytes: u64,
+    /// It has a due slot.
+    due: bool,
+    /// It is in its group.
+    listed: bool,
+    /// Jobs that are not done, also of the time before the lane was removed and used again.
+    jobs: usize,
+    /// Lower than that of all lanes while its jobs fail: halved by each failure, one more with each success.
+    limit: usize,
+    /// The cost of its latest runs, in nanoseconds.
+    estimate: u64,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    tenant: u32,
+    bytes: u64,
+    since: Instant,
+    /// The value of [`Turns::started`] at that time.
+    from: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Taken<L> {
+    lane: L,
+    claim: Claim,
+    charged: u64,
+    since: Instant,
+    /// The run is under way.
+    running: bool,
+}
+
+/// How a job ended, for the number of jobs that its lane may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    Well,
+    Failed,
+    /// It says nothing about the lane.
+    Otherwise,
+}
+
+/// The jobs, the waiting keys and the debt of a tenant.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TenantFigures {
+    /// Runs under way.
+    pub runs: usize,
+    /// Jobs under way whose run has ended.
+    pub deliveries: usize,
+    /// Keys that are due and not yet taken.
+    pub waiting: usize,
+    /// The cost by which the tenant is ahead of the tenant whose turn it is.
+    pub debt: Duration,
+}
+
+impl<L> Turns<L>
+where
+    L: Copy + Eq + Hash,
+{
+    pub(super) fn new(lane_limit: usize, hasher: &FixedState) -> Self {
+        Self {
+            lane_limit: lane_limit.max(1),
+            occupancy: Occupancy::UNLIMITED,
+            budget: Budget::UNLIMITED,
+            claims: None,
+            lanes: HashMap::with_hasher(hasher.clone()),
+            tenants: BTreeMap::new(),
+            present: Present::default(),
+            board: Board::default(),
+            patience: BTreeMap::new(),
+            taken: HashMap::with_hasher(hasher.clone()),
+            memory: 0,
+            running: 0,
+            started: 0,
+            numbers: 0,
+        }
+    }
+
+    pub(super) fn set_budget(&mut self, budget: Budget, claims: Arc<dyn Claims<L>>) {
+        (self.budget, self.claims) = (budget, Some(claims));
+    }
+
+    pub(super) fn set_occupancy(&mut self, occupancy: Occupancy) {
+        self.occupancy = occupancy;
+    }
+
+    /// Records whether the lane has a due slot, and reads the present claim of its jobs.
+    pub(super) fn due(&mut self, lane: L, due: bool, now: Instant) {
+        let claim = self.claim(lane);
+        match self.lanes.get(&lane) {
+            None if !due => return,
+            None => self.open(lane, claim),
+            Some(state) if (state.tenant, state.bytes) != (claim.tenant, claim.bytes) => self.move_to(lane, claim, now),
+            Some(_) => {}
+        }
+        if let Some(state) = self.lanes.get_mut(&lane) {
+            state.due = due;
+        }
+        self.place(lane, now);
+    }
+
+    /// Returns the next lane of which a job may start. The caller calls [`Self::start`] for it, or [`Self::due`] if the
+    /// lane has no due slot after all.
+    pub(super) fn next(&mut self, now: Instant) -> Option<L> {
+        self.age(now);
+        loop {
+            let lane = self.choose(now)?;
+            let claim = self.claim(lane);
+            let is_current = |state: &Lane| (state.tenant, state.bytes) == (claim.tenant, claim.bytes);
+            if self.lanes.get(&lane).is_some_and(is_current) {
+                return Some(lane);
+            }
+            self.due(lane, true, now);
+        }
+    }
+
+    /// Starts a job of the lane, and charges the cost of the lane's latest runs in advance. The caller calls
+    /// [`Self::due`] next.
+    pub(super) fn start(&mut self, lane: L, job: u64, now: Instant) -> Option<Claim> {
+        self.numbers += 1;
+        self.started += 1;
+        self.running += 1;
+        let turn = self.numbers;
+        let number = self.lanes.get(&lane)?.tenant;
+        if let Some(tenant) = self.tenants.get_mut(&number)
+            && let Some((first, _)) = tenant.first_within(u64::MAX)
+        {
+            tenant.present.advance(first);
+        }
+        self.unlist_lane(lane);
+        let state = self.lanes.get_mut(&lane)?;
+        let claim = Claim { tenant: state.tenant, bytes: state.bytes };
+        let charged = state.estimate.max(nanos(JOB));
+        state.account.charge(charged, turn);
+        state.jobs += 1;
+        self.memory = self.memory.saturating_add(claim.bytes);
+        self.taken.insert(job, Taken { lane, claim, charged, since: now, running: true });
+        if let Some(tenant) = self.tenants.get_mut(&claim.tenant) {
+            self.board.unlist(tenant);
+            tenant.account.charge(charged, turn);
+            tenant.runs += 1;
+            tenant.jobs += 1;
+            tenant.memory = tenant.memory.saturating_add(claim.bytes);
+            if let Some(group) = tenant.groups.get_mut(&claim.bytes) {
+                end_wait(&mut group.wait, &mut self.patience);
+            }
+        }
+        self.claims.is_some().then_some(claim)
+    }
+
+    /// Frees the worker and the memory of a job and charges what its run cost; `None` if nothing was run. Once for each
+    /// job: returns false after that.
+    pub(super) fn ran(&mut self, job: u64, cost: Option<Duration>, now: Instant) -> bool {
+        let Some(taken) = self.taken.get_mut(&job).filter(|taken| taken.running) else { return false };
+        taken.running = false;
+        let Taken { lane, claim, charged, since, .. } = *taken;
+        self.running -= 1;
+        self.memory = self.memory.saturating_sub(claim.bytes);
+        let used = nanos(JOB + cost.unwrap_or_default());
+        if let Some(tenant) = self.tenants.get_mut(&claim.tenant) {
+            self.board.unlist(tenant);
+            tenant.runs -= 1;
+            tenant.memory = tenant.memory.saturating_sub(claim.bytes);
+            tenant.lately.ran(now.saturating_duration_since(since), used, now);
+            tenant.account.correct(charged, used);
+            if let Some(state) = self.lanes.get_mut(&lane).filter(|state| state.tenant == claim.tenant) {
+                let before = state.account.key();
+                state.account.correct(charged, used);
+                if state.listed
+                    && let Some(group) = tenant.groups.get_mut(&state.bytes)
+                {
+                    group.ready.remove(&before);
+                    group.ready.insert(state.account.key(), lane);
+                }
+                if cost.is_some() {
+                    // A quarter of the latest, so that one unusual run does not decide.
+                    state.estimate = state.estimate - state.estimate / 4 + used / 4;
+                }
+            }
+        }
+        self.refresh(claim.tenant, now);
+        true
+    }
+
+    /// Ends a job.
+    pub(super) fn done(&mut self, job: u64, ended: Ended, now: Instant) {
+        self.ran(job, None, now);
+        let Some(Taken { lane, claim, .. }) = self.taken.remove(&job) else { return };
+        if let Some(tenant) = self.tenants.get_mut(&claim.tenant) {
+            tenant.jobs -= 1;
+        }
+        if let Some(state) = self.lanes.get_mut(&lane) {
+            state.jobs -= 1;
+            match ended {
+                Ended::Well => state.limit = state.limit.saturating_add(1).min(self.lane_limit),
+                Ended::Failed => state.limit = (state.limit / 2).max(1),
+                Ended::Otherwise => {}
+            }
+        }
+        self.place(lane, now);
+        self.refresh(claim.tenant, now);
+    }
+
+    /// The lane was removed. Without jobs, nothing is kept of it.
+    pub(super) fn remove(&mut self, lane: L, now: Instant) {
+        let Some(state) = self.lanes.get_mut(&lane) else { return };
+        let tenant = state.tenant;
+        (state.due, state.limit) = (false, self.lane_limit);
+        self.unlist_lane(lane);
+        if self.lanes.get(&lane).is_some_and(|state| state.jobs == 0) {
+            self.lanes.remove(&lane);
+        }
+        self.refresh(tenant, now);
+    }
+
+    /// True if a job may start now, perhaps except for memory.
+    pub(super) fn has_next(&self) -> bool {
+        !self.board.is_empty() && self.occupancy.idle(self.running) > 0
+    }
+
+    /// True while a job is not done.
+    pub(super) fn is_running(&self) -> bool {
+        !self.taken.is_empty()
+    }
+
+    /// Returns what each tenant has, by number. `waiting` returns how many keys of a lane are due.
+    pub(super) fn figures(&self, waiting: impl Fn(L) -> usize) -> BTreeMap<u32, TenantFigures> {
+        let of = |(number, tenant): (&u32, &Tenant<L>)| {
+            let (deliveries, debt) = (tenant.jobs - tenant.runs, self.present.debt(tenant.account));
+            (*number, TenantFigures { runs: tenant.runs, deliveries, waiting: 0, debt })
+        };
+        let mut figures: BTreeMap<_, _> = self.tenants.iter().map(of).collect();
+        for (lane, state) in &self.lanes {
+            if let Some(of) = figures.get_mut(&state.tenant) {
+                of.waiting += waiting(*lane);
+            }
+        }
+        figures
+    }
+
+    fn claim(&self, lane: L) -> Claim {
+        if let Some(claims) = &self.claims {
+            return claims.claim(lane);
+        }
+        let unused = || self.tenants.last_key_value().map_or(0, |(last, _)| last.saturating_add(1));
+        Claim { tenant: self.lanes.get(&lane).map_or_else(unused, |state| state.tenant), bytes: 0 }
+    }
+
+    fn open(&mut self, lane: L, claim: Claim) {
+        let account = self.open_account(claim.tenant);
+        let (tenant, bytes, limit) = (claim.tenant, claim.bytes, self.lane_limit);
+        let state = Lane { account, tenant, bytes, due: false, listed: false, jobs: 0, limit, estimate: 0 };
+        self.lanes.insert(lane, state);
+    }
+
+    /// Returns the account of a lane that is new to the tenant.
+    fn open_account(&mut self, tenant: u32) -> Account {
+        self.numbers += 2;
+        let (number, present) = (self.numbers, self.present);
+        self.tenants.entry(tenant).or_insert_with(|| Tenant::new(present.open(number - 1))).present.open(number)
+    }
+
+    /// Moves the lane to the group, and perhaps the tenant, of another claim.
+    fn move_to(&mut self, lane: L, claim: Claim, now: Instant) {
+        self.unlist_lane(lane);
+        let Some(old) = self.lanes.get(&lane).map(|state| state.tenant) else { return };
+        self.refresh(old, now);
+        let account = (old != claim.tenant).then(|| self.open_account(claim.tenant));
+        if let Some(state) = self.lanes.get_mut(&lane) {
+            (state.tenant, state.bytes) = (claim.tenant, claim.bytes);
+            state.account = account.unwrap_or(state.account);
+        }
+    }
+
+    /// Adds the lane to its group if the lane's own jobs permit another one.
+    fn place(&mut self, lane: L, now: Instant) {
+        let Some(state) = self.lanes.get_mut(&lane) else { return };
+        let number = state.tenant;
+        let may = state.due && state.jobs < state.limit;
+        if may && !state.listed {
+            if let Some(tenant) = self.tenants.get_mut(&number) {
+                tenant.present.cap_credit(&mut state.account);
+                tenant.groups.entry(state.bytes).or_default().ready.insert(state.account.key(), lane);
+                state.listed = true;
+            }
+        } else if !may {
+            self.unlist_lane(lane);
+        }
+        self.refresh(number, now);
+    }
+
+    /// Removes the lane from its group. The caller refreshes the tenant.
+    fn unlist_lane(&mut self, lane: L) {
+        let Some(state) = self.lanes.get_mut(&lane).filter(|state| state.listed) else { return };
+        state.listed = false;
+        let Some(tenant) = self.tenants.get_mut(&state.tenant) else { return };
+        let Some(group) = tenant.groups.get_mut(&state.bytes) else { return };
+        group.ready.remove(&state.account.key());
+        if group.ready.is_empty() {
+            end_wait(&mut group.wait, &mut self.patience);
+            tenant.groups.remove(&state.bytes);
+        }
+    }
+
+    /// Lists the tenant on the board if it may start a job.
+    fn refresh(&mut self, number: u32, now: Instant) {
+        let Some(tenant) = self.tenants.get_mut(&number) else { return };
+        self.board.unlist(tenant);
+        if tenant.groups.is_empty() {
+            return;
+        }
+        if tenant.runs >= self.occupancy.runs_of_tenant() || tenant.jobs >= self.occupancy.jobs_of_tenant() {
+            return;
+        }
+        self.present.cap_credit(&mut tenant.account);
+        let heavy = !tenant.lately.is_light(now);
+        let left = self.budget.left_of_tenant(tenant.memory);
+        if let Some((wait, bytes)) = tenant.overdue() {
+            // Nothing else of the tenant starts before.
+            if bytes <= left {
+                self.board.list_urgent(number, tenant, (heavy, wait), bytes);
+            }
+            return;
+        }
+        let first = tenant.first_within(left).map(|(key, _)| key);
+        let mut fitting = SmallVec::<[_; 2]>::new();
+        for (bytes, group) in &mut tenant.groups {
+            let is_before =
+                || group.ready.first_key_value().is_some_and(|(key, _)| first.is_none_or(|first| *key < first));
+            if *bytes <= left {
+                fitting.push((*bytes, group.wait != Wait::No));
+            } else if *bytes <= self.budget.of_tenant() && group.wait == Wait::No && is_before() {
+                self.numbers += 1;
+                group.wait = Wait::Waits(self.numbers);
+                let waiting = Waiting { tenant: number, bytes: *bytes, since: now, from: self.started };
+                self.patience.insert(self.numbers, waiting);
+            }
+        }
+        for (bytes, passed) in fitting {
+            self.board.list(number, tenant, (heavy, bytes), passed);
+        }
+    }
+
+    /// Marks the groups that have waited too long.
+    fn age(&mut self, now: Instant) {
+        let (passed, waited) = PATIENCE;
+        while let Some(first) = self.patience.first_entry() {
+            let Waiting { tenant: number, bytes, since, from } = *first.get();
+            if self.started - from < u64::from(passed) && now.saturating_duration_since(since) < waited {
+                return;
+            }
+            let (wait, _) = first.remove_entry();
+            if let Some(group) = self.tenants.get_mut(&number).and_then(|tenant| tenant.groups.get_mut(&bytes)) {
+                group.wait = Wait::Overdue(wait);
+            }
+            self.refresh(number, now);
+        }
+    }
+
+    fn choose(&mut self, now: Instant) -> Option<L> {
+        let idle = self.occupancy.idle(self.running);
+        if idle == 0 {
+            return None;
+        }
+        let only_light = idle <= self.occupancy.kept();
+        let free = self.budget.left(self.memory);
+        let urgent = self.board.first_urgent(only_light);
+        let most = match urgent {
+            Some((number, bytes)) if bytes <= free => {
+                return self.tenants.get(&number)?.first_of(bytes).map(|(_, lane)| lane);
+            }
+            // All free memory is kept for it.
+            Some(_) => 0,
+            None => free,
+        };
+        let first = self.board.first(only_light, most);
+        if urgent.is_none() {
+            if let Some((head, _)) = self.board.first(false, u64::MAX) {
+                self.present.advance(head);
+            }
+            self.pass(only_light, free, first, now);
+        }
+        let tenant = self.tenants.get(&first?.1)?;
+        tenant.first_within(most.min(self.budget.left_of_tenant(tenant.memory))).map(|(_, lane)| lane)
+    }
+
+    /// Counts from now on for groups that would come before `first` if there were memory for them.
+    fn pass(&mut self, only_light: bool, free: u64, first: Option<(Key, u32)>, now: Instant) {
+        for (bytes, number) in self.board.passed(only_light, free, first.map(|(key, _)| key)) {
+            let Some(tenant) = self.tenants.get_mut(&number) else { continue };
+            let next = tenant.first_within(free).filter(|_| first.is_some_and(|(_, first)| first == number));
+            let Some((key, _)) = tenant.first_of(bytes) else { continue };
+            // The tenant's own lanes have an order too.
+            if next.is_some_and(|(next, _)| next < key) {
+                continue;
+            }
+            let Some(group) = tenant.groups.get_mut(&bytes) else { continue };
+            self.numbers += 1;
+            group.wait = Wait::Waits(self.numbers);
+            self.patience.insert(self.numbers, Waiting { tenant: number, bytes, since: now, from: self.started });
+            self.refresh(number, now);
+        }
+    }
+}
+
+fn end_wait(wait: &mut Wait, patience: &mut BTreeMap<u64, Waiting>) {
+    if let Wait::Waits(number) = std::mem::replace(wait, Wait::No) {
+        patience.remove(&number);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+//! Every limit of a run and of a component, the test that obeys it, and the test that breaks it and asserts the exact
+//! failure. A limit without such tests is not enforced as far as anyone knows.
+
+use podium_pods::model::Limits;
+
+struct Row {
+    limit: &'static str,
+    obeyed: &'static str,
+    broken: &'static str,
+}
+
+const fn row(limit: &'static str, obeyed: &'static str, broken: &'static str) -> Row {
+    Row { limit, obeyed, broken }
+}
+
+/// Limits of a plugin's configuration by the field, others by a description.
+const TABLE: [Row; 32] = [
+    row(
+        "class: bytes of the component",
+        "a_component_larger_than_its_class_or_with_a_larger_memory_than_its_limit_is_refused_at_load",
+        "a_component_larger_than_its_class_or_with_a_larger_memory_than_its_limit_is_refused_at_load",
+    ),
+    row(
+        "class: structure of the component",
+        "a_component_within_the_caps_passes",
+        "what_takes_gigabytes_to_compile_is_refused_for_what_it_has_too_much_of",
+    ),
+    row(
+        "class: processor time of the compiler",
+        "a_restart_compiles_nothing_and_its_plugins_run",
+        "a_component_within_the_bounds_on_structure_that_takes_too_long_is_refused_for_its_processor_time",
+    ),
+    row(
+        "class: core instances",
+        "more_instances_than_the_class_allows_count_as_memory",
+        "more_instances_than_the_class_allows_count_as_memory",
+    ),
+    row(
+        "class: table elements",
+        "tables_may_grow_up_to_the_limit_of_the_class_and_no_further",
+        "tables_may_grow_up_to_the_limit_of_the_class_and_no_further",
+    ),
+    row(
+        "memoryMiB",
+        "a_guest_that_takes_memory_is_cut_at_its_limit_and_one_with_enough_is_not",
+        "a_guest_that_takes_memory_is_cut_at_its_limit_and_one_with_enough_is_not",
+    ),
+    row(
+        "memoryMiB: at load",
+        "a_component_larger_than_its_class_or_with_a_larger_memory_than_its_limit_is_refused_at_load",
+        "a_component_larger_than_its_class_or_with_a_larger_memory_than_its_limit_is_refused_at_load",
+    ),
+    row(
+        "cpuMillis: fuel",
+        "a_good_guest_reads_stages_and_asks_to_come_again",
+        "a_guest_that_spins_is_cut_by_fuel_always_at_the_same_instruction",
+    ),
+    row(
+        "cpuMillis: time",
+        "time_off_the_processor_does_not_count",
+        "processor_time_is_looked_at_after_each_host_call_and_a_run_beyond_its_limit_is_cut",
+    ),
+    row(
+        "cpuMillis: fuel of host calls",
+        "a_long_search_lets_other_tasks_run_and_is_paid_by_the_pod",
+        "what_calls_copy_is_cut_also_when_they_are_refused",
+    ),
+    row(
+        "wallMillis",
+        "the_wall_limit_does_not_cut_a_commit_under_way",
+        "a_guest_that_waits_in_a_host_call_is_cut_at_its_deadline",
+    ),
+    row(
+        "hostCalls",
+        "host_calls_beyond_the_budget_are_refused_and_refusals_are_no_way_to_live_on",
+        "host_calls_beyond_the_budget_are_refused_and_refusals_are_no_way_to_live_on",
+    ),
+    row(
+        "hostCalls: of WASI",
+        "a_wasi_guest_finds_the_requests_time_seeded_random_and_nothing_else",
+        "a_wasi_guests_calls_count_as_host_calls_and_end_the_run_beyond_the_budget",
+    ),
+    row(
+        "writes",
+        "writes_beyond_the_budget_are_refused_and_those_within_stay_staged",
+        "writes_beyond_the_budget_are_refused_and_those_within_stay_staged",
+    ),
+    row(
+        "logKiB",
+        "a_wasi_guest_keeps_its_handles_and_has_the_time_and_the_log_of_each_request",
+        "the_log_ends_at_its_budget_says_so_and_cannot_be_forged",
+    ),
+    row(
+        "reuse",
+        "state_carries_over_for_as_many_runs_as_are_asked_for_and_no_more",
+        "state_carries_over_for_as_many_runs_as_are_asked_for_and_no_more",
+    ),
+    row(
+        "memory of instances that are kept",
+        "kept_instances_have_a_bound_on_their_memory_and_hold_nothing_of_the_run",
+        "kept_instances_have_a_bound_on_their_memory_and_hold_nothing_of_the_run",
+    ),
+    row(
+        "bytes of a call",
+        "a_plugin_that_applies_objects_may_pass_more_at_once_and_not_without_bound",
+        "a_call_that_passes_too_much_traps_before_it_is_copied",
+    ),
+    row(
+        "bytes of a call with write.objects",
+        "a_plugin_that_applies_objects_may_pass_more_at_once_and_not_without_bound",
+        "a_plugin_that_applies_objects_may_pass_more_at_once_and_not_without_bound",
+    ),
+    row(
+        "depth of the stack",
+        "each_end_of_a_run_arrives_as_it_was_meant",
+        "a_guest_that_recurses_traps_and_the_host_lives",
+    ),
+    row("live reads", "live_reads_have_a_budget_of_their_own", "live_reads_have_a_budget_of_their_own"),
+    row(
+        "Pods that searches examine",
+        "searching_ends_at_a_budget_of_pods_looked_at",
+        "searching_ends_at_a_budget_of_pods_looked_at",
+    ),
+    row(
+        "labels of a search",
+        "a_search_that_compares_much_is_refused_within_the_limit_and_the_run_is_cut",
+        "hostile_arguments_of_reads_are_invalid",
+    ),
+    row(
+        "Pods and bytes of a page",
+        "a_page_is_bounded_in_pods_and_in_bytes_and_goes_on_where_it_ended",
+        "a_page_is_bounded_in_pods_and_in_bytes_and_goes_on_where_it_ended",
+    ),
+    row(
+        "bytes of staged writes",
+        "staged_text_of_every_kind_shares_one_bound",
+        "staged_text_of_every_kind_shares_one_bound",
+    ),
+    row(
+        "bytes of objects",
+        "objects_to_apply_are_bounded_before_they_are_parsed",
+        "objects_to_apply_are_bounded_before_they_are_parsed",
+    ),
+    row(
+        "values of objects",
+        "objects_to_apply_are_bounded_before_they_are_parsed",
+        "objects_to_apply_are_bounded_before_they_are_parsed",
+    ),
+    row(
+        "time of sending",
+        "the_wall_limit_does_not_cut_a_commit_under_way",
+        "a_run_that_has_been_sending_for_long_may_not_commit_again",
+    ),
+    row(
+        "bytes of a key and a value of the state",
+        "state_has_bounds_and_distinguishes_a_conflict_from_a_refusal",
+        "state_has_bounds_and_distinguishes_a_conflict_from_a_refusal",
+    ),
+    row(
+        "bytes of the state of a plugin",
+        "a_key_removed_and_put_again_never_repeats_a_version",
+        "what_exceeds_the_share_pushes_out_the_oldest",
+    ),
+    row(
+        "memory of all runs and of a tenant's",
+        "the_memory_of_a_run_is_taken_until_it_has_ended_and_not_while_its_writes_are_sent",
+        "plugins_of_one_namespace_or_one_cluster_plugin_are_a_tenant_and_an_unloaded_one_takes_nothing",
+    ),
+    row(
+        "rate of the log",
+        "a_flood_costs_no_other_tenant_and_no_other_plugin_of_the_tenant_a_line",
+        "tenants_that_log_share_the_rate_equally_and_silent_ones_have_no_share",
+    ),
+];
+
+const SUITES: [&str; 14] = [
+    include_str!("cpu.rs"),
+    include_str!("grants.rs"),
+    include_str!("limits.rs"),
+    include_str!("reuse.rs"),
+    include_str!("runs.rs"),
+    include_str!("worlds.rs"),
+    include_str!("../compile/bombs.rs"),
+    include_str!("../compile/cache.rs"),
+    include_str!("../../../host/src/runtime/caps/tests.rs"),
+    include_str!("../../../host/src/runtime/failure.rs"),
+    include_str!("../../../host/src/runtime/compile/process/tests.rs"),
+    include_str!("../../../host/engine/src/dispatch/state.rs"),
+    include_str!("../../../host/engine/src/dispatch/log_rate.rs"),
+    include_str!("../../../host/engine/src/dispatch/tests/memory.rs"),
+];
+
+#[test]
+fn every_limit_has_a_test_that_obeys_it_and_one_that_breaks_it() {
+    for Row { limit, obeyed, broken } in &TABLE {
+        for test in [obeyed, broken] {
+            let is_test = SUITES.iter().any(|suite| suite.contains(&format!("fn {test}() {{")));
+            assert!(is_test, "{limit}: there is no test {test}");
+        }
+    }
+    // A new limit needs a row.
+    let Limits { class: _, memory_bytes: _, cpu: _, wall: _, host_calls: _, writes: _, log_bytes: _, reuse: _ } =
+        Limits::default();
+    for field in ["class", "memoryMiB", "cpuMillis", "wallMillis", "hostCalls", "writes", "logKiB", "reuse"] {
+        assert!(TABLE.iter().any(|row| row.limit.split(':').next() == Some(field)), "{field}");
+    }
+}
