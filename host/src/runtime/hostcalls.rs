@@ -47,8 +47,7 @@ pub(super) fn hook(mut store: StoreContextMut<'_, Run>, hook: CallHook) -> wasmt
         }
         CallHook::ReturningFromHost => {
             let run = store.data_mut();
-            // Nothing is owed for wasmtime's own functions, such as growing a memory. Fuel cannot be set in them,
-            // because the guest's code has a part of it in a register.
+            // Nothing is owed for wasmtime's own functions, in which fuel must not be set.
             let Some(owed) = run.bill.close() else { return Ok(()) };
             let limit = run.context.limits.host_calls;
             if run.budget.host_calls > limit.saturating_mul(2) {

@@ -72,17 +72,26 @@ impl Size {
 
 /// The host's account of a run's fuel: the rest that the guest has, and the price of the host's work that is not paid
 /// yet.
+///
+/// A host call has others within it: while it returns, the guest allocates memory, and its code calls wasmtime to grow
+/// the memory or because of a tick. Only the outermost is paid for, because fuel that is set within the others is lost:
+/// the guest's code has a part of it in a register.
 #[derive(Debug, Default)]
 pub(super) struct Bill {
-    /// At the beginning of the host call under way.
+    /// At the beginning of the outermost call under way.
     left: u64,
     owed: u64,
+    /// Calls under way.
+    depth: u32,
 }
 
 impl Bill {
-    /// A host call begins.
+    /// A call begins, of the guest or of wasmtime for the guest.
     pub(super) fn open(&mut self, left: u64) {
-        self.left = left;
+        if self.depth == 0 {
+            self.left = left;
+        }
+        self.depth = self.depth.saturating_add(1);
     }
 
     pub(super) fn add(&mut self, fuel: u64) {
@@ -94,8 +103,13 @@ impl Bill {
         self.left.saturating_sub(self.owed)
     }
 
-    /// Ends the call and returns the price. `None` if no function of the contract was called.
+    /// Ends the call and returns the price. `None` if another is still under way, or if no function of the contract was
+    /// called.
     pub(super) fn close(&mut self) -> Option<u64> {
+        self.depth = self.depth.saturating_sub(1);
+        if self.depth > 0 {
+            return None;
+        }
         let owed = std::mem::take(&mut self.owed);
         (owed > 0).then_some(owed)
     }
@@ -297,5 +311,15 @@ mod tests {
         bill.add(u64::MAX);
         assert_eq!(bill.rest(), 0);
         assert_eq!((bill.close(), bill.close()), (Some(u64::MAX), None));
+    }
+
+    #[test]
+    fn the_outermost_call_is_paid_for_when_it_ends() {
+        let mut bill = Bill::default();
+        bill.open(10_000);
+        bill.add(price::CALL);
+        bill.open(9_000);
+        assert_eq!((bill.rest(), bill.close()), (7_500, None));
+        assert_eq!(bill.close(), Some(2_500));
     }
 }

@@ -219,6 +219,27 @@ fn what_calls_copy_is_cut_also_when_they_are_refused() {
     }
 }
 
+/// Growing a memory calls into wasmtime while the host's call is under way, and so does a tick.
+#[tokio::test(start_paused = true)]
+async fn a_call_is_paid_for_also_if_the_guest_grows_its_memory_to_take_the_answer() {
+    let options = EngineOptions { concurrent_runs: 1, tick: None, ..EngineOptions::default() };
+    let engine = Engine::new(options).unwrap();
+    let pods = r#"(import "podium:reconcile/pods@0.1.0" "get" (func $get (param i32 i32 i32 i32 i32)))"#;
+    let names = r#"(data (i32.const 65536) "shop") (data (i32.const 65600) "cart-0")"#;
+    let get = "(call $get
+        (i32.const 65536) (i32.const 4) (i32.const 65600) (i32.const 6) (i32.const 2048))
+        (if (i32.eqz (i32.load8_u (i32.const 2052))) (then unreachable))";
+    let mut fuel = Vec::new();
+    for realloc in ["(drop (i32.const 0))", "(drop (memory.grow (i32.const 0)))"] {
+        let module = Module { imports: pods, fields: names, realloc, reconcile: get, ..Module::default() };
+        let plugin = engine.compile(&limited(), &module.component().unwrap()).unwrap();
+        let (report, _) = run_in(&plugin, request(), FakeWorld::default()).await;
+        assert_eq!((report.result, report.usage.host_calls), (Ok(Outcome::Settled), 1));
+        fuel.push(report.usage.fuel);
+    }
+    assert!(fuel[1] >= fuel[0] && fuel[1] - fuel[0] < 100, "{fuel:?}");
+}
+
 /// Returns Pods whose label almost equals each of the values that the plugin compares it with.
 fn many_pods() -> Arc<Snapshot> {
     let (mut writer, reader) = cache::new(7);

@@ -233,9 +233,12 @@ async fn a_json_guest_is_reused_too() {
     json.limits.reuse = 3;
     json.limits.cpu = Duration::from_secs(1);
     let plugin = load(&engine, &json).unwrap();
+    let mut fuel = Vec::new();
     for _ in 0..6 {
         let (report, notes) = run_in(&plugin, request(), FakeWorld::default()).await;
         assert_eq!(report.result, Ok(Outcome::Settled));
         assert_eq!(notes.lines()[2..], ["Ok(0)", "Err(CallError::NotGranted)"]);
+        fuel.push(report.usage.fuel);
     }
+    assert_eq!(fuel[..3], fuel[3..], "of an instance and of the one after it");
 }
