@@ -138,14 +138,16 @@ async fn pods_status_is_no_way_around_the_right_to_patch_pods_and_network_plugin
         create(&client, &format!("{RBAC}/clusterrolebindings"), bound).await?;
     }
     pod(&client, "walled", "a").await?;
+    let (plugin, calico) =
+        ("system:serviceaccount:walled:plugin", "system:serviceaccount:kube-system:calico-cni-plugin");
+    let changed = |field: &str, value: &str| json!({"metadata": {field: {"guests.example/x": value}}});
+    let allowed = kubectl.patch(plugin, "a", Some("status"), &changed("labels", "v0"))?;
+    ensure!(allowed.status.success(), "without the policy: {}", stderr(&allowed));
     let policy = workspace_dir().join("deploy/admission/pods-status.yaml");
     let mut apply = Command::new(plane.kubectl_path());
     let applied = apply.arg("--kubeconfig").arg(plane.kubeconfig_path()).args(["apply", "-f"]).arg(policy).output()?;
     ensure!(applied.status.success(), "{}", stderr(&applied));
 
-    let (plugin, calico) =
-        ("system:serviceaccount:walled:plugin", "system:serviceaccount:kube-system:calico-cni-plugin");
-    let changed = |field: &str, value: &str| json!({"metadata": {field: {"guests.example/x": value}}});
     let mut turn = 0;
     until("the policy to be in force", SOON, async || {
         turn += 1;
