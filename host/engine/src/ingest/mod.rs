@@ -7,6 +7,7 @@
 mod handle;
 mod interests;
 mod replay;
+mod resync;
 mod sweep;
 
 use std::{
@@ -15,7 +16,6 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::Duration,
 };
 
 pub use handle::IngestHandle;
@@ -28,7 +28,8 @@ use podium_pods::{
 };
 pub use replay::Reopened;
 use replay::{Meanwhile, Reading, Replay};
-use sweep::Sweep;
+use resync::Resyncs;
+use sweep::{SLICE, Sweep};
 use tokio::{
     sync::{mpsc, oneshot},
     time::Instant,
@@ -73,8 +74,7 @@ pub struct Ingest {
     undecoded: BTreeMap<Arc<str>, PodKey>,
     /// True while the cache lacks Pods of the journal: in a checkpoint of it they would look deleted.
     incomplete: Arc<AtomicBool>,
-    /// The next resync of each plugin, and its interval.
-    resyncs: BTreeMap<(Instant, Lane), Duration>,
+    resyncs: Resyncs,
     /// Plugins whose Pods are being queued.
     sweeps: VecDeque<Sweep>,
     trims: TrimSchedule,
@@ -100,7 +100,7 @@ impl Ingest {
             replay,
             undecoded: BTreeMap::new(),
             incomplete: Arc::default(),
-            resyncs: BTreeMap::new(),
+            resyncs: Resyncs::default(),
             sweeps: VecDeque::new(),
             trims: TrimSchedule::default(),
         };
@@ -116,7 +116,8 @@ impl Ingest {
     pub async fn run(mut self) {
         loop {
             self.sweep();
-            let resync = self.resyncs.first_key_value().map(|((due, _), _)| *due);
+            // While the journal is being read nothing is queued.
+            let resync = self.resyncs.due().filter(|_| !matches!(self.replay, Replay::Reading(_)));
             let resync_due = async {
                 match resync {
                     Some(due) => tokio::time::sleep_until(due).await,
@@ -305,11 +306,13 @@ impl Ingest {
         let plugins = self.registry.all();
         self.interests.set_plugins(&plugins);
         let stays = |lane: Lane| Some(lane) != fresh && plugins.iter().any(|loaded| loaded.lane == lane);
-        self.resyncs.retain(|(_, lane), _| stays(*lane));
+        self.resyncs.retain(stays);
         self.sweeps.retain(|sweep| stays(sweep.lane));
         match fresh {
             Some(lane) => {
-                self.plan_resync(lane);
+                if let Some(loaded) = self.registry.get(lane) {
+                    self.resyncs.plan(&loaded, &self.reader.snapshot(), Instant::now());
+                }
                 // While the journal is being read nothing is queued: all plugins' deletions follow at its end.
                 if matches!(self.replay, Replay::Done) {
                     self.queue_pending_deletions(lane);
@@ -320,22 +323,11 @@ impl Ingest {
         }
     }
 
-    fn plan_resync(&mut self, lane: Lane) {
-        if let Some(every) = self.registry.get(lane).and_then(|loaded| loaded.spec.watch.resync) {
-            self.resyncs.insert((Instant::now() + every, lane), every);
-        }
-    }
-
+    /// Queues the Pods of resyncs that are due.
     fn resync(&mut self) {
-        let now = Instant::now();
-        while let Some(entry) = self.resyncs.first_entry() {
-            let (due, lane) = *entry.key();
-            if due > now {
-                return;
-            }
-            entry.remove();
-            self.run_on_all(lane, None);
-            self.plan_resync(lane);
+        let (snapshot, now) = (self.reader.snapshot(), Instant::now());
+        while let Some((lane, keys)) = self.resyncs.next(&snapshot, now) {
+            self.add(lane, keys);
         }
     }
 
@@ -357,13 +349,17 @@ impl Ingest {
             return;
         }
         let Some(mut sweep) = self.sweeps.pop_front() else { return };
-        let (keys, last) = sweep.slice(&self.reader.snapshot());
-        if let Some(loaded) = self.registry.get(sweep.lane) {
-            loaded.status.added(keys.len() as u64);
-            self.queue.add(keys.into_iter().map(|key| (sweep.lane, (key.namespace, key.name), key.uid)));
-        }
+        let (keys, last) = sweep.slice(&self.reader.snapshot(), SLICE);
+        self.add(sweep.lane, keys);
         if !last {
             self.sweeps.push_back(sweep);
+        }
+    }
+
+    fn add(&self, lane: Lane, keys: Vec<PodKey>) {
+        if let Some(loaded) = self.registry.get(lane) {
+            loaded.status.added(keys.len() as u64);
+            self.queue.add(keys.into_iter().map(|key| (lane, (key.namespace, key.name), key.uid)));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Queues every Pod that a plugin watches, after a load and at each resync. The Pods are queued in slices, between
-//! which the ingest loop handles other work.
+//! Every Pod that a plugin watches, in slices, between which the ingest loop handles other work: at once after a load,
+//! spread over the interval at a resync.
 
 use std::sync::Arc;
 
@@ -35,9 +35,15 @@ impl Sweep {
         Self { lane: loaded.lane, wake: Wake::new([(loaded.lane, &loaded.spec)]), query, after: None, _done: done }
     }
 
-    /// Returns the watched Pods of the next slice, and whether it was the last one.
-    pub(super) fn slice(&mut self, snapshot: &Snapshot) -> (Vec<PodKey>, bool) {
-        let Page { pods, next, .. } = snapshot.find(&self.query, SLICE, self.after.as_ref());
+    /// Returns the number of all Pods, or of those in the plugin's namespace. They are not searched.
+    pub(super) fn count(&self, snapshot: &Snapshot) -> usize {
+        usize::try_from(snapshot.count(&self.query)).unwrap_or(usize::MAX)
+    }
+
+    /// Returns the watched Pods among the next `most`, and whether these were the last ones. After them the first Pods
+    /// follow again.
+    pub(super) fn slice(&mut self, snapshot: &Snapshot, most: usize) -> (Vec<PodKey>, bool) {
+        let Page { pods, next, .. } = snapshot.find(&self.query, most, self.after.as_ref());
         let watched = pods.into_iter().filter(|pod| {
             let added = Change::between(None, Some(Arc::clone(pod)));
             added.is_some_and(|added| !self.wake.concerned(&added).is_empty())

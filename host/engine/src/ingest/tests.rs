@@ -1,8 +1,9 @@
 //! Deletions in the real ingest loop, queue and workers, with closures as plugins.
 
+mod resync;
 mod stress;
 
-use std::{future::Future, path::Path, sync::atomic::Ordering::SeqCst};
+use std::{future::Future, path::Path, sync::atomic::Ordering::SeqCst, time::Duration};
 
 use futures::FutureExt;
 use parking_lot::Mutex;
@@ -162,11 +163,25 @@ impl Harness {
     where
         R: Future<Output = RunOutcome> + Send + 'static,
     {
+        self.load_with(app, None, body);
+    }
+
+    /// Loads a plugin with a resync.
+    fn load_with<R>(
+        &mut self,
+        app: Option<&str>,
+        resync: Option<Duration>,
+        body: impl Fn(Request, Delivered) -> R + Send + Sync + 'static,
+    ) where
+        R: Future<Output = RunOutcome> + Send + 'static,
+    {
+        let mut spec = spec(app);
+        spec.watch.resync = resync;
         let reconcile = Arc::new(Closure(Box::new(move |request, delivered| Box::pin(body(request, delivered)))));
         let sender = Sender { manager: "podium/tidy".into(), impersonate: None };
-        let entries = self.journal.as_ref().map(|journal| journal.plugin_entries(&spec(app).id));
+        let entries = self.journal.as_ref().map(|journal| journal.plugin_entries(&spec.id));
         let registry = &self.dispatch.registry;
-        self.lane = registry.put(spec(app), reconcile, sender, self.status.clone(), entries);
+        self.lane = registry.put(spec, reconcile, sender, self.status.clone(), entries);
         let (done, _) = oneshot::channel();
         self.ingest.plugins_changed(Some(self.lane), done);
         self.turn();
@@ -511,7 +526,7 @@ async fn events_are_handled_while_many_pods_of_a_plugin_are_queued() {
         assert!(FutureExt::now_or_never(running.as_mut()).is_none());
         slices += 1;
         let depth = dispatch.queue.depth(lane);
-        assert!(depth <= (slices + 1) * (sweep::SLICE + 1), "{depth} after {slices} turns");
+        assert!(depth <= (slices + 1) * (SLICE + 1), "{depth} after {slices} turns");
         assert!(dispatch.reader.snapshot().by_uid("ux").is_some(), "the event waits for the plugin");
         tokio::task::yield_now().await;
     }
