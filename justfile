@@ -114,7 +114,11 @@ bench *ARGS:
 
 # The cache beside kube-rs and client-go: one table. Flags: --pods --events --repeats --subjects --output json
 bench-cache *ARGS:
-    bash tests/bench/run.sh {{ARGS}}
+    bash tests/bench/run.sh compare {{ARGS}}
+
+# The queue of keys beside kube-rs' scheduler and client-go's workqueue: operations per second, bytes per key
+bench-queue *ARGS:
+    bash tests/bench/run.sh queue {{ARGS}}
 
 # The cost of a run, and of wasmtime without Podium: one table. Flags: --repeats --millis, and parts of names of cases
 bench-runs *ARGS:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the rig, in release, and the peer in Go where there is Go; then measures. Flags are those of
-# `podium-bench compare`.
+# Builds the rig, in release, and the peer in Go where there is Go; then measures. The arguments are a command of
+# `podium-bench`, compare or queue, and its flags.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -17,4 +17,6 @@ if command -v go >/dev/null; then
 else
     echo "there is no go: client-go is left out" >&2
 fi
-exec "$target/release/podium-bench" compare "${peer[@]}" "$@"
+command=$1
+shift
+exec "$target/release/podium-bench" "$command" "${peer[@]}" "$@"

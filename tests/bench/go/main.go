@@ -1,5 +1,6 @@
-// The peer in Go: client-go's informer of Pods, driven and measured as the subjects in Rust are; and, as `peer encode`,
-// the rig's encoder: Pods as JSON lines in, protobuf out, by Kubernetes' own types.
+// The peer in Go: client-go's informer of Pods, driven and measured as the subjects in Rust are; as `peer encode`, the
+// rig's encoder: Pods as JSON lines in, protobuf out, by Kubernetes' own types; and as `peer queue N`, client-go's
+// workqueue with so many keys.
 //
 // The words on standard input and output are those of src/subject/control.rs.
 package main
@@ -33,9 +34,12 @@ import (
 
 func main() {
 	var err error
-	if len(os.Args) == 2 && os.Args[1] == "encode" {
+	switch {
+	case len(os.Args) == 2 && os.Args[1] == "encode":
 		err = encode()
-	} else {
+	case len(os.Args) == 3 && os.Args[1] == "queue":
+		err = queue(os.Args[2])
+	default:
 		err = follow()
 	}
 	if err != nil {

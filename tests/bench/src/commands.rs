@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, builder::PossibleValue};
 use crate::{
     driver,
     generate::{self, PopulationKind},
-    server, subject,
+    queue, server, subject,
 };
 
 /// Measures Podium's cache and other clients: the cost of an event, the memory of a Pod, the latency of a change.
@@ -34,6 +34,31 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         ca: Option<PathBuf>,
     },
+    /// The queue of keys beside kube-rs' scheduler and client-go's workqueue
+    Queue(QueueFlags),
+    /// Measure one queue, and print its figures as JSON
+    QueueSubject {
+        #[arg(value_enum)]
+        subject: queue::Subject,
+        #[arg(value_name = "KEYS")]
+        keys: usize,
+    },
+}
+
+#[derive(Debug, Args)]
+struct QueueFlags {
+    /// Due keys, for each row of the table
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1000,100000,1000000")]
+    keys: Vec<usize>,
+    /// Runs of each subject
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    repeats: usize,
+    /// The Go client, as built from tests/bench/go
+    #[arg(long, value_name = "FILE")]
+    go: Option<PathBuf>,
+    /// table or json
+    #[arg(long, value_name = "FORMAT", default_value = "table")]
+    output: Output,
 }
 
 #[derive(Debug, Args)]
@@ -168,6 +193,10 @@ pub fn main() -> ExitCode {
         }),
         Command::Serve(flags) => serve(flags),
         Command::Subject { subject, url, ca } => subject::run(subject, &url, ca.as_deref()),
+        Command::Queue(QueueFlags { keys, repeats, go, output }) => {
+            queue::compare(&queue::Options { keys, repeats, go, json: output == Output::Json })
+        }
+        Command::QueueSubject { subject, keys } => queue::measure(subject, keys),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

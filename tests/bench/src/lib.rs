@@ -7,5 +7,6 @@ pub mod commands;
 mod driver;
 pub mod generate;
 pub mod monotonic;
+pub mod queue;
 pub mod server;
 mod subject;
