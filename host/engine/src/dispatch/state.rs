@@ -1,6 +1,6 @@
 //! A plugin's small memory, shared by its runs, with compare-and-swap.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use podium_pods::model::Refused;
 
@@ -15,7 +15,9 @@ const MAX_KEYS: usize = 4_096;
 /// the plugin's share, the entries that were put longest ago are dropped.
 #[derive(Debug, Default)]
 pub struct State {
-    entries: BTreeMap<String, StateEntry>,
+    entries: BTreeMap<Arc<str>, StateEntry>,
+    /// The keys by the versions of their entries, so that the oldest is found without a look at the others.
+    by_version: BTreeMap<u64, Arc<str>>,
     /// Versions are counted over all keys, so that a key removed and put again never repeats one.
     version: u64,
     bytes: usize,
@@ -40,10 +42,11 @@ impl State {
         self.take(key);
         self.bytes += key.len() + value.len();
         self.version += 1;
-        self.entries.insert(key.to_owned(), StateEntry { value, version: self.version });
+        let key: Arc<str> = key.into();
+        self.by_version.insert(self.version, Arc::clone(&key));
+        self.entries.insert(key, StateEntry { value, version: self.version });
         while self.bytes > MAX_BYTES || self.entries.len() > MAX_KEYS {
-            let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.version).map(|(key, _)| key.clone());
-            let Some(oldest) = oldest else { break };
+            let Some(oldest) = self.by_version.first_key_value().map(|(_, key)| Arc::clone(key)) else { break };
             self.take(&oldest);
         }
         Ok(self.version)
@@ -69,6 +72,7 @@ impl State {
 
     fn take(&mut self, key: &str) {
         if let Some(entry) = self.entries.remove(key) {
+            self.by_version.remove(&entry.version);
             self.bytes -= key.len() + entry.value.len();
         }
     }
