@@ -10,6 +10,9 @@ use crate::queue::Done;
 
 /// The most bytes of texts for one plugin. The API server chooses them, and may quote the plugin's own writes.
 const MAX_TEXT_BYTES: usize = 64 << 10;
+/// The most reports of one plugin, of some 60 bytes each; beyond it, one of each Pod. Otherwise a plugin whose runs
+/// stage 1,000 writes that fail would make the host keep 60 KB for each Pod.
+const MAX_REPORTS: usize = 10_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Unsettled {
@@ -19,8 +22,15 @@ pub(super) struct Unsettled {
 #[derive(Debug, Default)]
 struct Inner {
     reports: BTreeMap<(Lane, Arc<str>), Vec<WriteReport>>,
-    /// The size of the texts in `reports`, by plugin.
-    bytes: BTreeMap<Lane, usize>,
+    /// The number and the texts of `reports`, by plugin.
+    held: BTreeMap<Lane, Held>,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Held {
+    reports: usize,
+    /// The size of their texts.
+    bytes: usize,
 }
 
 fn bytes_of(reports: &[WriteReport]) -> usize {
@@ -55,7 +65,7 @@ impl Unsettled {
     pub(super) fn forget_lane(&self, lane: Lane) {
         let mut inner = self.inner.lock();
         inner.reports.retain(|(of, _), _| *of != lane);
-        inner.bytes.remove(&lane);
+        inner.held.remove(&lane);
     }
 
     #[cfg(test)]
@@ -65,20 +75,26 @@ impl Unsettled {
 }
 
 impl Inner {
-    /// Replaces the reports of a plugin about a Pod. Beyond [`MAX_TEXT_BYTES`] for the plugin a report loses its
-    /// texts; the result of the write stays.
+    /// Replaces the reports of a plugin about a Pod. Beyond [`MAX_REPORTS`] only the first stays. Beyond
+    /// [`MAX_TEXT_BYTES`] for the plugin a report loses its texts; the result of the write stays.
     fn put(&mut self, lane: Lane, uid: &Arc<str>, mut reports: Vec<WriteReport>) {
         self.take(lane, uid);
-        let bytes = self.bytes.entry(lane).or_default();
+        if reports.is_empty() {
+            return;
+        }
+        let held = self.held.entry(lane).or_default();
+        reports.truncate(MAX_REPORTS.saturating_sub(held.reports).max(1));
+        reports.shrink_to_fit();
+        held.reports += reports.len();
         for report in &mut reports {
             let wanted = bytes_of(std::slice::from_ref(report));
-            if *bytes + wanted > MAX_TEXT_BYTES {
+            if held.bytes + wanted > MAX_TEXT_BYTES {
                 report.description = String::new();
                 if let Some(text) = report.result.text_mut() {
                     *text = String::new();
                 }
             } else {
-                *bytes += wanted;
+                held.bytes += wanted;
             }
         }
         self.reports.insert((lane, uid.clone()), reports);
@@ -86,10 +102,11 @@ impl Inner {
 
     fn take(&mut self, lane: Lane, uid: &Arc<str>) -> Vec<WriteReport> {
         let reports = self.reports.remove(&(lane, uid.clone())).unwrap_or_default();
-        if let Some(bytes) = self.bytes.get_mut(&lane) {
-            *bytes -= bytes_of(&reports);
-            if *bytes == 0 {
-                self.bytes.remove(&lane);
+        if let Some(held) = self.held.get_mut(&lane) {
+            held.reports -= reports.len();
+            held.bytes -= bytes_of(&reports);
+            if *held == Held::default() {
+                self.held.remove(&lane);
             }
         }
         reports
@@ -107,6 +124,22 @@ mod tests {
     }
 
     #[test]
+    fn a_plugin_has_a_bounded_number_of_reports_and_one_of_each_pod_in_any_case() {
+        let (unsettled, lane) = (Unsettled::default(), Lane(1));
+        let uid = |index: usize| -> Arc<str> { format!("u{index}").into() };
+        let many = || (0..1_000).flat_map(|_| report(0)).collect();
+        for index in (0..200).chain(0..200) {
+            unsettled.inner.lock().put(lane, &uid(index), many());
+        }
+        let kept: Vec<_> = (0..200).map(|index| unsettled.take(lane, &uid(index)).len()).collect();
+        assert!(kept.iter().all(|reports| *reports >= 1), "{kept:?}");
+        assert!((10_000..=10_200).contains(&kept.iter().sum::<usize>()), "{kept:?}");
+        unsettled.inner.lock().put(lane, &uid(0), many());
+        assert_eq!(unsettled.take(lane, &uid(0)).len(), 1_000);
+        assert!(unsettled.inner.lock().held.is_empty());
+    }
+
+    #[test]
     fn a_plugins_reports_keep_their_results_and_at_most_64_kib_of_text() {
         let (unsettled, lane, other) = (Unsettled::default(), Lane(1), Lane(2));
         let uid = |index: usize| -> Arc<str> { format!("u{index}").into() };
@@ -118,9 +151,9 @@ mod tests {
         let all: Vec<_> = (0..10_000).flat_map(|index| unsettled.take(lane, &uid(index))).collect();
         assert!(all.iter().all(|report| report.id == 7 && report.result.name() == "invalid"));
         assert!(bytes_of(&all) <= MAX_TEXT_BYTES && bytes_of(&all) > MAX_TEXT_BYTES - 2_000);
-        assert_eq!((unsettled.len(), unsettled.inner.lock().bytes.len()), (0, 0));
+        assert_eq!((unsettled.len(), unsettled.inner.lock().held.len()), (0, 0));
         unsettled.inner.lock().put(lane, &uid(0), report(1_000));
         unsettled.inner.lock().put(lane, &uid(0), report(500));
-        assert_eq!(unsettled.inner.lock().bytes[&lane], 509);
+        assert_eq!(unsettled.inner.lock().held[&lane], Held { reports: 1, bytes: 509 });
     }
 }
