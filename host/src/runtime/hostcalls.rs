@@ -47,6 +47,7 @@ pub(super) fn hook(mut store: StoreContextMut<'_, Run>, hook: CallHook) -> wasmt
         }
         CallHook::ReturningFromHost => {
             let run = store.data_mut();
+            run.charge_output();
             // Nothing is owed for wasmtime's own functions, in which fuel must not be set.
             let Some(owed) = run.bill.close() else { return Ok(()) };
             let limit = run.context.limits.host_calls;
@@ -150,11 +151,12 @@ impl Run {
         if self.wall.sent() >= SENDING {
             return Err(Refused::OverBudget);
         }
-        self.bill.add(sending::price_of(&self.staged, self.world.view(), self.bill.rest()));
+        self.bill.add(sending::price_of(&self.staged, self.objects, self.world.view(), self.bill.rest()));
         if self.bill.rest() == 0 {
             return Err(Refused::OverBudget);
         }
         let staged = std::mem::take(&mut self.staged);
+        self.objects = Size::default();
         let wall = Arc::clone(&self.wall);
         let stopped = wall.stop();
         let reports = self.world.commit(staged).await;

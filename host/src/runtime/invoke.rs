@@ -64,10 +64,10 @@ impl Plugin {
         let ended = wall.within(spent.within(call)).await;
         let fuel = limits::fuel(limits.cpu).saturating_sub(sandbox.store.get_fuel().unwrap_or_default());
         let run = sandbox.store.data_mut();
+        // The panic may have been in the world, which the log uses.
+        let logged = spent.within(async { std::panic::catch_unwind(AssertUnwindSafe(|| run.close_log())) }).await;
         // Sending after the run is not measured.
         let cpu = spent.cpu().map_or_else(|| limits::time(fuel), |cpu| cpu + limits::time(run.sending));
-        // The panic may have been in the world, which the log uses.
-        let logged = std::panic::catch_unwind(AssertUnwindSafe(|| run.close_log()));
         let result = match ended {
             None => Err(failure(FailureKind::Deadline, &format!("ran longer than {:?}", limits.wall))),
             Some(Err(panic)) => Err(of_panic(&*panic)),
@@ -130,12 +130,8 @@ impl Plugin {
         let Sandbox { store, instance, .. } = sandbox;
         let answer = match &self.linked {
             Linked::Native(linked) => {
-                let request = native_request(&self.context, request)?;
-                let bytes = match &request.subject {
-                    reconciler::Subject::Present(pod) => pod.len(),
-                    reconciler::Subject::Deleted(pod) => pod.as_ref().map_or(0, Vec::len),
-                };
-                if let Err(error) = self.charge(store, bytes) {
+                let (request, price) = native_request(&self.context, request)?;
+                if let Err(error) = self.charge(store, price) {
                     return Ok(Err(error));
                 }
                 let native = match instance.take() {
@@ -150,12 +146,8 @@ impl Plugin {
                 answer
             }
             Linked::Json(linked) => {
-                let request = json_request(&self.context, request)?;
-                let bytes = match &request.subject {
-                    reconciler_json::Subject::Present(pod) => pod.len(),
-                    reconciler_json::Subject::Deleted(pod) => pod.as_ref().map_or(0, String::len),
-                };
-                if let Err(error) = self.charge(store, bytes) {
+                let (request, price) = json_request(&self.context, request)?;
+                if let Err(error) = self.charge(store, price) {
                     return Ok(Err(error));
                 }
                 let json = match instance.take() {
@@ -178,10 +170,10 @@ impl Plugin {
         }))
     }
 
-    /// The run pays for its request, with a Pod of so many bytes.
-    fn charge(&self, store: &mut Store<Run>, bytes: usize) -> wasmtime::Result<()> {
-        let size = Size { bytes: bytes.saturating_add(self.context.config.len()), values: 1 };
-        hostcalls::pay(store.as_context_mut(), size.rendered())
+    /// The run pays for its request, with a Pod of this price.
+    fn charge(&self, store: &mut Store<Run>, pod: u64) -> wasmtime::Result<()> {
+        let config = Size { bytes: self.context.config.len(), values: 1 };
+        hostcalls::pay(store.as_context_mut(), config.rendered().saturating_add(pod))
     }
 }
 
@@ -192,40 +184,52 @@ fn charge_sending(store: &mut Store<Run>) -> wasmtime::Result<()> {
     if run.staged.writes.is_empty() && run.staged.events.is_empty() {
         return Ok(());
     }
-    let price = sending::price_of(&run.staged, run.world.view(), left);
+    let price = sending::price_of(&run.staged, run.objects, run.world.view(), left);
     hostcalls::pay(store.as_context_mut(), price)?;
     store.data_mut().sending = price;
     Ok(())
 }
 
-fn native_request(context: &PluginContext, request: Request) -> Result<reconciler::Request, Refused> {
-    let render = |pod: &_| Records::pod(pod, context.sections);
-    Ok(reconciler::Request {
+fn native_request(context: &PluginContext, request: Request) -> Result<(reconciler::Request, u64), Refused> {
+    let mut price = 0;
+    let mut render = |pod: &_| {
+        let (rendered, its_price) = Records::pod(pod, context.sections)?;
+        price = its_price;
+        Ok(rendered)
+    };
+    let request = reconciler::Request {
         key: (&request.key).into(),
         subject: match &request.subject {
             Subject::Present(pod) => reconciler::Subject::Present(render(pod)?),
-            Subject::Deleted(pod) => reconciler::Subject::Deleted(pod.as_deref().map(render).transpose()?),
+            Subject::Deleted(pod) => reconciler::Subject::Deleted(pod.as_deref().map(&mut render).transpose()?),
         },
         now_millis: request.now_millis,
         attempt: request.attempt,
         config: context.config.clone(),
         unsettled_writes: request.unsettled.into_iter().map(Into::into).collect(),
-    })
+    };
+    Ok((request, price))
 }
 
-fn json_request(context: &PluginContext, request: Request) -> Result<reconciler_json::Request, Refused> {
-    let render = |pod: &_| Json::pod(pod, context.sections);
-    Ok(reconciler_json::Request {
+fn json_request(context: &PluginContext, request: Request) -> Result<(reconciler_json::Request, u64), Refused> {
+    let mut price = 0;
+    let mut render = |pod: &_| {
+        let (rendered, its_price) = Json::pod(pod, context.sections)?;
+        price = its_price;
+        Ok(rendered)
+    };
+    let request = reconciler_json::Request {
         key: (&request.key).into(),
         subject: match &request.subject {
             Subject::Present(pod) => reconciler_json::Subject::Present(render(pod)?),
-            Subject::Deleted(pod) => reconciler_json::Subject::Deleted(pod.as_deref().map(render).transpose()?),
+            Subject::Deleted(pod) => reconciler_json::Subject::Deleted(pod.as_deref().map(&mut render).transpose()?),
         },
         now_millis: request.now_millis,
         attempt: request.attempt,
         config: context.config.clone(),
         unsettled_writes: request.unsettled.into_iter().map(Into::into).collect(),
-    })
+    };
+    Ok((request, price))
 }
 
 fn settle(answer: Answer, run: &Run) -> Result<Outcome, Failure> {

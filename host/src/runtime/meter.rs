@@ -27,8 +27,19 @@ pub(super) mod price {
     pub(in crate::runtime) const RENDERED_BYTE: u64 = 5;
     /// A Pod rendered, or a value of an object parsed.
     pub(in crate::runtime) const RENDERED_VALUE: u64 = 500;
-    /// A write or an Event that is sent, without the Pod that it is about.
+    /// A value of a Pod that is rendered as JSON: a node of the tree that is built of the Pod, and its text.
+    pub(in crate::runtime) const JSON_VALUE: u64 = 1_000;
+    /// A write or an Event that is sent, without the Pod that it is about or the object that is applied.
     pub(in crate::runtime) const WRITE: u64 = 25_000;
+    /// A byte of an object that is sent: rendered twice, digested, escaped for the API server's YAML reader, and
+    /// compared with the API server's.
+    pub(in crate::runtime) const SENT_BYTE: u64 = 40;
+    /// A value of an object that is sent.
+    pub(in crate::runtime) const SENT_VALUE: u64 = 1_000;
+    /// A line of the log, without its text.
+    pub(in crate::runtime) const LOGGED_LINE: u64 = 10_000;
+    /// An entry of a list that a WASI guest waits for.
+    pub(in crate::runtime) const POLLED: u64 = 1_000;
     /// A unit of the effort of a search.
     pub(in crate::runtime) const EFFORT: u64 = 25;
     /// A value of a selector or a field of a query for which an index is looked up: binary searches.
@@ -62,6 +73,10 @@ impl Size {
 
     pub(super) fn rendered(self) -> u64 {
         self.priced(price::RENDERED_BYTE, price::RENDERED_VALUE)
+    }
+
+    pub(super) fn sent(self) -> u64 {
+        self.priced(price::SENT_BYTE, price::SENT_VALUE)
     }
 
     fn priced(self, byte: u64, value: u64) -> u64 {

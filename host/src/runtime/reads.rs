@@ -8,6 +8,7 @@ use podium_pods::{
     pod::{CachedPod, Effort},
 };
 use podium_wire::{Record, Section, SectionSet};
+use serde_json::Value;
 
 use super::{
     bindings::types,
@@ -33,9 +34,11 @@ const SLICE_FUEL: u64 = 5_000_000;
 pub(super) trait Format {
     type Pod;
     type Page: Default;
+    /// Returns the Pod in this form, and the price of rendering it.
+    ///
     /// # Errors
     /// [`Refused::Unavailable`] when the Pod does not fit the form; a real API server's does.
-    fn pod(pod: &CachedPod, sections: SectionSet) -> Result<Self::Pod, Refused>;
+    fn pod(pod: &CachedPod, sections: SectionSet) -> Result<(Self::Pod, u64), Refused>;
     fn size(pod: &Self::Pod) -> usize;
     fn page(pods: Vec<Self::Pod>) -> Self::Page;
 }
@@ -44,8 +47,10 @@ impl Format for Records {
     type Pod = Vec<u8>;
     type Page = Vec<u8>;
 
-    fn pod(pod: &CachedPod, sections: SectionSet) -> Result<Vec<u8>, Refused> {
-        pod.record(sections).map_err(|error| Refused::Unavailable(format!("{}: {error}", pod.key)))
+    fn pod(pod: &CachedPod, sections: SectionSet) -> Result<(Vec<u8>, u64), Refused> {
+        let record = pod.record(sections).map_err(|error| Refused::Unavailable(format!("{}: {error}", pod.key)))?;
+        let price = Size { bytes: Self::size(&record), values: 1 }.rendered();
+        Ok((record, price))
     }
     fn size(pod: &Vec<u8>) -> usize {
         4 + pod.len()
@@ -66,21 +71,32 @@ impl Format for Json {
     type Page = String;
 
     /// With the grant of `full` the JSON is the full object, which contains all other sections.
-    fn pod(pod: &CachedPod, sections: SectionSet) -> Result<String, Refused> {
+    fn pod(pod: &CachedPod, sections: SectionSet) -> Result<(String, u64), Refused> {
         let full = sections.contains(Section::Full);
         let wanted = if full { SectionSet::EMPTY.with(Section::Full) } else { sections };
-        let record = Record::open(Records::pod(pod, wanted)?);
+        let record = Record::open(Records::pod(pod, wanted)?.0);
         let json = record.and_then(|record| match full {
-            true => record.full().map(str::to_owned),
-            false => podium_wire::json::render(&record).map(|json| json.to_string()),
+            true => record.full().map(|json| (json.to_owned(), 0)),
+            false => podium_wire::json::render(&record).map(|json| (json.to_string(), values_of(&json))),
         });
-        json.map_err(|error| Refused::Unavailable(format!("{}: {error}", pod.key)))
+        let (json, values) = json.map_err(|error| Refused::Unavailable(format!("{}: {error}", pod.key)))?;
+        let price = Size { bytes: Self::size(&json), values: 1 }.rendered();
+        Ok((json, price.saturating_add((values as u64).saturating_mul(price::JSON_VALUE))))
     }
     fn size(pod: &String) -> usize {
         1 + pod.len()
     }
     fn page(pods: Vec<String>) -> String {
         format!("[{}]", pods.join(","))
+    }
+}
+
+/// Returns the number of values in a rendered Pod, which has few levels.
+fn values_of(json: &Value) -> usize {
+    match json {
+        Value::Array(values) => 1 + values.iter().map(values_of).sum::<usize>(),
+        Value::Object(members) => 1 + members.values().map(values_of).sum::<usize>(),
+        _ => 1,
     }
 }
 
@@ -96,8 +112,8 @@ impl Run {
     }
 
     fn rendered<F: Format>(&mut self, pod: &CachedPod) -> Result<F::Pod, Refused> {
-        let rendered = F::pod(pod, self.context.sections)?;
-        self.bill.add(Size { bytes: F::size(&rendered), values: 1 }.rendered());
+        let (rendered, price) = F::pod(pod, self.context.sections)?;
+        self.bill.add(price);
         Ok(rendered)
     }
 
@@ -158,6 +174,9 @@ impl Run {
         self.search(&query, limit + 1, after, |pods| found.extend(pods)).await?;
         let (mut pods, mut bytes, mut last) = (Vec::with_capacity(limit), 0, None);
         for pod in found.iter().take(limit) {
+            if self.bill.rest() == 0 {
+                return Err(Refused::OverBudget);
+            }
             let rendered = self.rendered::<F>(pod)?;
             bytes += F::size(&rendered);
             if bytes > PAGE_BYTES && last.is_some() {

@@ -11,7 +11,7 @@ use wasmtime::component::ResourceTable;
 
 use super::{
     limits::Limiter,
-    meter::{Bill, Spent},
+    meter::{Bill, Size, Spent, price},
     object,
     text::{cut, escape},
     wall::Wall,
@@ -36,6 +36,8 @@ pub(super) struct Run {
     pub(super) staged: Staged,
     pub(super) limiter: Limiter,
     pub(super) bill: Bill,
+    /// The objects to apply among `staged`, as the guest passed them.
+    pub(super) objects: Size,
     /// The price of the writes and Events that are sent after the run.
     pub(super) sending: u64,
     /// Bytes that the next host call may copy.
@@ -110,6 +112,7 @@ impl Run {
                 last_words: VecDeque::new(),
             },
             staged: Staged::default(),
+            objects: Size::default(),
             limiter: Limiter::new(limits.memory_bytes, limits.class),
             bill: Bill::default(),
             sending: 0,
@@ -162,6 +165,7 @@ impl Run {
         }
         self.budget.log_bytes_dropped = self.budget.log_bytes_dropped.saturating_add(asked - used);
         self.budget.log_bytes_left = left;
+        self.bill.add(price::LOGGED_LINE.saturating_add(Size { bytes: used, values: 0 }.rendered()));
         if level == LogLevel::Error {
             self.budget.remember(&message);
         }
@@ -183,6 +187,14 @@ impl Run {
                 self.budget.remember(&line);
             }
             self.log(level, &line, &[]);
+        }
+    }
+
+    /// Charges the run for the output of a WASI guest in this host call.
+    pub(super) fn charge_output(&mut self) {
+        if let Some(output) = &self.output {
+            let printed = output.lock().take_printed();
+            self.bill.add(printed.copied());
         }
     }
 

@@ -1,5 +1,5 @@
 //! The price of sending what a run staged: each Pod that a write is about is decoded and compared with the writes, and
-//! the API server's answer, which is this Pod again, is read.
+//! the API server's answer, which is this Pod again, is read. An object to apply is rendered, digested and compared.
 //!
 //! It is known before anything is sent, so a run that cannot pay it sends nothing.
 
@@ -17,10 +17,11 @@ use super::meter::{Size, price};
 /// The sections that writes are compared with.
 const COMPARED: [Section; 4] = [Section::Labels, Section::Annotations, Section::Lifecycle, Section::Status];
 
-/// Returns the price of sending these writes and Events. Stops at the first Pod that `rest` does not pay for; the
-/// result is then more than `rest`.
-pub(super) fn price_of(staged: &Staged, view: &dyn PodView, rest: u64) -> u64 {
-    let (mut sum, mut pods) = (staged.events.len() as u64 * price::WRITE, BTreeSet::new());
+/// Returns the price of sending these writes and Events, with `objects` to apply among them. Stops at the first Pod that
+/// `rest` does not pay for; the result is then more than `rest`.
+pub(super) fn price_of(staged: &Staged, objects: Size, view: &dyn PodView, rest: u64) -> u64 {
+    let events = staged.events.len() as u64 * price::WRITE;
+    let (mut sum, mut pods) = (events.saturating_add(objects.sent()), BTreeSet::new());
     for write in &staged.writes {
         let action = &write.get().action;
         sum = sum.saturating_add(price::WRITE);
@@ -89,7 +90,7 @@ mod tests {
     #[test]
     fn each_pod_is_paid_once_by_its_labels_and_each_write_has_a_price() {
         let (view, keys) = world(&[1, 10_001]);
-        let price = |keys: &[&PodKey]| price_of(&staged(keys), &*view, u64::MAX);
+        let price = |keys: &[&PodKey]| price_of(&staged(keys), Size::default(), &*view, u64::MAX);
         let [small, large] = [&keys[0], &keys[1]];
         let (one, many) = (price(&[small]), price(&[large]));
         assert!(one < 4 * price::WRITE, "{one}");
@@ -104,7 +105,7 @@ mod tests {
     fn no_pod_is_looked_at_behind_the_one_that_is_too_dear() {
         let (view, keys) = world(&[10_000; 4]);
         let all: Vec<_> = keys.iter().collect();
-        let one = price_of(&staged(&all[..1]), &*view, u64::MAX);
-        assert_eq!(price_of(&staged(&all), &*view, one / 2), one + 3 * price::WRITE);
+        let one = price_of(&staged(&all[..1]), Size::default(), &*view, u64::MAX);
+        assert_eq!(price_of(&staged(&all), Size::default(), &*view, one / 2), one + 3 * price::WRITE);
     }
 }

@@ -20,10 +20,10 @@ impl Run {
     /// Stages a write and returns its id.
     pub(super) fn stage(&mut self, mut action: Action) -> Result<u32, Refused> {
         let bytes = text_of(&action);
-        if let Action::SetCondition { message, .. } = &mut action {
-            for_people(message, syntax::MAX_CONDITION_MESSAGE_BYTES);
-        }
         self.call(function_of(&action), Size { bytes, values: TEXTS }, |run| {
+            if let Action::SetCondition { message, .. } = &mut action {
+                run.escape(message, syntax::MAX_CONDITION_MESSAGE_BYTES);
+            }
             let id = run.budget.next_write;
             let write = authorize(&run.context.scope, &run.context.grants, Write { id, action })?;
             run.budget.take_write(bytes, run.context.limits.writes)?;
@@ -64,27 +64,29 @@ impl Run {
             let write = authorize(&run.context.scope, &run.context.grants, Write { id, action })?;
             run.budget.next_write = id.saturating_add(1);
             run.staged.writes.push(write);
+            run.objects = run.objects.and(Size { bytes: text.len(), values });
             Ok(id)
         })
     }
 
     pub(super) fn emit_event(&mut self, mut event: Event) -> Result<(), Refused> {
         let bytes = pod_of(&event.target) + event.reason.len() + event.action.len() + event.note.len();
-        for_people(&mut event.note, syntax::MAX_NOTE_BYTES);
         self.call(Function::Emit, Size { bytes, values: TEXTS }, |run| {
+            run.escape(&mut event.note, syntax::MAX_NOTE_BYTES);
             let event = authorize(&run.context.scope, &run.context.grants, event)?;
             run.budget.take_write(bytes, run.context.limits.writes)?;
             run.staged.events.push(event);
             Ok(())
         })
     }
-}
 
-/// Makes a text that people read one line without hidden characters. A text that is too long is left for
-/// [`authorize`] to refuse; one that is only longer after it was escaped is cut.
-fn for_people(text: &mut String, limit: usize) {
-    if text.len() <= limit {
-        *text = bounded(text, limit);
+    /// Makes a text that people read one line without hidden characters. A text that is too long is left for
+    /// [`authorize`] to refuse; one that is only longer after it was escaped is cut.
+    fn escape(&mut self, text: &mut String, limit: usize) {
+        if text.len() <= limit {
+            self.bill.add(Size { bytes: text.len(), values: 1 }.rendered());
+            *text = bounded(text, limit);
+        }
     }
 }
 

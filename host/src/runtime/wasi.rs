@@ -32,7 +32,11 @@ use wasmtime_wasi::{
 pub(super) use output::Output;
 use output::{Channel, Printer};
 
-use super::{limits::CutReason, run::Run};
+use super::{
+    limits::CutReason,
+    meter::{Size, price},
+    run::Run,
+};
 
 /// The linked interfaces, without versions: every 0.2 version is linked.
 pub(super) const INTERFACES: [&str; 18] = [
@@ -65,7 +69,7 @@ impl HasData for HasTable {
 pub(super) fn add_to_linker(linker: &mut Linker<Run>) -> wasmtime::Result<()> {
     type Me = HasSelf<Run>;
     error::add_to_linker::<Run, HasTable>(linker, Run::handles)?;
-    poll::add_to_linker::<Run, HasTable>(linker, Run::handles)?;
+    poll::add_to_linker::<Run, Me>(linker, |run| run)?;
     streams::add_to_linker::<Run, HasTable>(linker, Run::handles)?;
     environment::add_to_linker::<Run, Me>(linker, |run| run)?;
     exit::add_to_linker::<Run, Me>(linker, |run| run)?;
@@ -107,6 +111,24 @@ impl Run {
         let output = self.output.get_or_insert_with(|| Arc::new(Mutex::new(Output::new(limit))));
         let printer: DynOutputStream = Box::new(Printer { output: Arc::clone(output), channel });
         Ok(self.table.push(printer)?)
+    }
+}
+
+impl poll::Host for Run {
+    async fn poll(&mut self, pollables: Vec<Resource<DynPollable>>) -> wasmtime::Result<Vec<u32>> {
+        self.bill.add(price::POLLED.saturating_mul(pollables.len() as u64));
+        poll::Host::poll(self.handles(), pollables).await
+    }
+}
+impl poll::HostPollable for Run {
+    async fn block(&mut self, pollable: Resource<DynPollable>) -> wasmtime::Result<()> {
+        poll::HostPollable::block(self.handles(), pollable).await
+    }
+    async fn ready(&mut self, pollable: Resource<DynPollable>) -> wasmtime::Result<bool> {
+        poll::HostPollable::ready(self.handles(), pollable).await
+    }
+    fn drop(&mut self, pollable: Resource<DynPollable>) -> wasmtime::Result<()> {
+        poll::HostPollable::drop(self.handles(), pollable)
     }
 }
 
@@ -278,10 +300,18 @@ impl Random {
     }
 }
 
+impl Run {
+    fn random_bytes(&mut self, length: u64) -> wasmtime::Result<Vec<u8>> {
+        self.enter()?;
+        let bytes = self.random.bytes(length)?;
+        self.bill.add(Size { bytes: bytes.len(), values: 1 }.rendered());
+        Ok(bytes)
+    }
+}
+
 impl random::Host for Run {
     fn get_random_bytes(&mut self, length: u64) -> wasmtime::Result<Vec<u8>> {
-        self.enter()?;
-        self.random.bytes(length)
+        self.random_bytes(length)
     }
     fn get_random_u64(&mut self) -> wasmtime::Result<u64> {
         self.enter()?;
@@ -291,8 +321,7 @@ impl random::Host for Run {
 
 impl insecure::Host for Run {
     fn get_insecure_random_bytes(&mut self, length: u64) -> wasmtime::Result<Vec<u8>> {
-        self.enter()?;
-        self.random.bytes(length)
+        self.random_bytes(length)
     }
     fn get_insecure_random_u64(&mut self) -> wasmtime::Result<u64> {
         self.enter()?;

@@ -35,7 +35,11 @@ fn as_yaml(json: &str) -> String {
     let mut yaml = String::with_capacity(json.len());
     for character in json.chars() {
         match character {
-            '\u{7f}'..='\u{ffff}' => yaml.push_str(&format!("\\u{:04x}", u32::from(character))),
+            '\u{7f}'..='\u{ffff}' => {
+                yaml.push_str("\\u");
+                let code = u32::from(character);
+                yaml.extend([12, 8, 4, 0].into_iter().filter_map(|shift| char::from_digit(code >> shift & 0xf, 16)));
+            }
             _ => yaml.push(character),
         }
     }

@@ -7,6 +7,7 @@ mod cpu;
 mod egress;
 mod grants;
 mod limits;
+mod prices;
 mod reuse;
 mod runs;
 mod table;

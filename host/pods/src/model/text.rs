@@ -1,6 +1,6 @@
 //! Bounds and escapes for text from outside: from guests, and from servers that answer requests.
 
-use std::{fmt::Write, path::Path};
+use std::path::Path;
 
 /// The most bytes of a message.
 const MESSAGE_BYTES: usize = 2 << 10;
@@ -30,8 +30,9 @@ pub fn escape(text: &str) -> String {
             '\t' => escaped.push_str("\\t"),
             _ if is_hidden(character) => {
                 for unit in character.encode_utf16(&mut [0; 2]) {
-                    // Writing to a String does not fail.
-                    let _ = write!(escaped, "\\u{unit:04x}");
+                    escaped.push_str("\\u");
+                    let digit = |shift: u32| char::from_digit(u32::from(*unit) >> shift & 0xf, 16);
+                    escaped.extend([12, 8, 4, 0].into_iter().filter_map(digit));
                 }
             }
             _ => escaped.push(character),

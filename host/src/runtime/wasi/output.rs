@@ -10,7 +10,10 @@ use wasmtime_wasi::{
     p2::{OutputStream, Pollable, StreamError, StreamResult},
 };
 
-use crate::runtime::{run::LINE_BYTES, text::cut};
+use crate::runtime::{meter::Size, run::LINE_BYTES, text::cut};
+
+/// Bytes that a guest may print at once.
+const PERMITTED: usize = 4 << 10;
 
 /// Printed bytes, cut into lines. Streams write here, because they cannot reach the run; the run drains it.
 #[derive(Debug)]
@@ -20,6 +23,8 @@ pub(in crate::runtime) struct Output {
     /// Bytes that may still be kept; the run's budget of log is counted again where lines join the log.
     left: usize,
     dropped: usize,
+    /// The output of the present host call, in bytes and in pieces of lines.
+    printed: Size,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +44,13 @@ impl Channel {
 
 impl Output {
     pub(in crate::runtime) fn new(limit: usize) -> Self {
-        Self { lines: VecDeque::new(), unfinished: [Vec::new(), Vec::new()], left: limit, dropped: 0 }
+        Self {
+            lines: VecDeque::new(),
+            unfinished: [Vec::new(), Vec::new()],
+            left: limit,
+            dropped: 0,
+            printed: Size::default(),
+        }
     }
 
     /// Begins another run.
@@ -48,7 +59,9 @@ impl Output {
     }
 
     fn write(&mut self, channel: Channel, bytes: &[u8]) {
+        self.printed = self.printed.and(Size { bytes: bytes.len(), values: 1 });
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.printed.values += 1;
             let kept = &piece[..piece.len().min(self.left)];
             self.left -= kept.len();
             self.dropped = self.dropped.saturating_add(piece.len() - kept.len());
@@ -68,6 +81,11 @@ impl Output {
             // Broken UTF-8 grows threefold.
             self.lines.push_back((channel.level(), cut(line, 64 << 10).to_owned()));
         }
+    }
+
+    /// Returns the size of the output since the last call.
+    pub(in crate::runtime) fn take_printed(&mut self) -> Size {
+        std::mem::take(&mut self.printed)
     }
 
     pub(in crate::runtime) fn next_line(&mut self) -> Option<(LogLevel, String)> {
@@ -95,6 +113,9 @@ impl Pollable for Printer {
 #[async_trait]
 impl OutputStream for Printer {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
+        if bytes.len() > PERMITTED {
+            return Err(StreamError::trap("printed more at once than check-write permits"));
+        }
         self.output.lock().write(self.channel, &bytes);
         Ok(())
     }
@@ -102,7 +123,7 @@ impl OutputStream for Printer {
         Ok(())
     }
     fn check_write(&mut self) -> Result<usize, StreamError> {
-        Ok(4 << 10)
+        Ok(PERMITTED)
     }
 }
 
