@@ -17,8 +17,8 @@ use super::meter::{Size, price};
 /// The sections that writes are compared with.
 const COMPARED: [Section; 4] = [Section::Labels, Section::Annotations, Section::Lifecycle, Section::Status];
 
-/// Returns the price of sending these writes and Events, with `objects` to apply among them. Stops at the first Pod that
-/// `rest` does not pay for; the result is then more than `rest`.
+/// Returns the price of sending these writes and Events, with `objects` to apply among them. Stops at the first Pod
+/// that `rest` does not pay for; the result is then more than `rest`.
 pub(super) fn price_of(staged: &Staged, objects: Size, view: &dyn PodView, rest: u64) -> u64 {
     let events = staged.events.len() as u64 * price::WRITE;
     let (mut sum, mut pods) = (events.saturating_add(objects.sent()), BTreeSet::new());

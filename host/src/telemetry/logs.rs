@@ -238,6 +238,22 @@ mod tests {
         assert!(json["plugin_fields"].is_null(), "{json}");
     }
 
+    #[test]
+    fn a_field_that_is_named_like_a_command_of_the_json_library_stays_text() {
+        let (name, value) = ("$serde_json::private::RawValue", r#"{"level":["forged"]}"#);
+        let written = Memory::default();
+        let sink = written.clone();
+        let lines = lines(move || sink.clone(), LogFormat::Json, false);
+        let subscriber = tracing_subscriber::registry().with(filter("info").unwrap()).with(lines);
+        tracing::subscriber::with_default(subscriber, || {
+            let plugin_fields = tracing::field::display(serde_json::json!({ name: value }));
+            tracing::info!(target: PLUGIN_TARGET, plugin_fields, "crowded");
+        });
+        let line = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+        let object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&line).unwrap();
+        assert!(object["fields"].is_object() && line.contains(r#"RawValue":"{\"level\""#), "{line}");
+    }
+
     /// Logs [`NASTY`] as a message and as fields of the host's and of a plugin's.
     fn log_nasty() {
         let plugin_fields = serde_json::Map::from_iter([(NASTY.to_owned(), NASTY.into())]);

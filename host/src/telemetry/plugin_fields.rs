@@ -89,7 +89,10 @@ where
         self.0.format_event(context, Writer::new(&mut line), event)?;
         let mut object: Map<String, Value> = serde_json::from_str(&line).map_err(|_| fmt::Error)?;
         if let Some(Value::String(fields)) = object.remove(NAME) {
-            object.insert("fields".to_owned(), serde_json::from_str(&fields).unwrap_or_default());
+            // As a map: `serde_json` reads the text of a value with one field of a certain name as JSON once more, and
+            // the field's name is a plugin's.
+            let fields: Map<String, Value> = serde_json::from_str(&fields).unwrap_or_default();
+            object.insert("fields".to_owned(), fields.into());
         }
         writeln!(writer, "{}", Value::Object(object))
     }
