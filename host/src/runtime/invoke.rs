@@ -146,8 +146,17 @@ impl Plugin {
                 answer
             }
             Linked::Json(linked) => {
+                let least = match &request.subject {
+                    Subject::Present(pod) | Subject::Deleted(Some(pod)) => {
+                        Json::least_price(pod, self.context.sections)
+                    }
+                    Subject::Deleted(None) => 0,
+                };
+                if let Err(error) = hostcalls::pay(store.as_context_mut(), least) {
+                    return Ok(Err(error));
+                }
                 let (request, price) = json_request(&self.context, request)?;
-                if let Err(error) = self.charge(store, price) {
+                if let Err(error) = self.charge(store, price.saturating_sub(least)) {
                     return Ok(Err(error));
                 }
                 let json = match instance.take() {

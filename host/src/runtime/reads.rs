@@ -39,6 +39,10 @@ pub(super) trait Format {
     /// # Errors
     /// [`Refused::Unavailable`] when the Pod does not fit the form; a real API server's does.
     fn pod(pod: &CachedPod, sections: SectionSet) -> Result<(Self::Pod, u64), Refused>;
+    /// Returns a price that rendering the Pod costs at least, without rendering it.
+    fn least_price(_: &CachedPod, _: SectionSet) -> u64 {
+        0
+    }
     fn size(pod: &Self::Pod) -> usize;
     fn page(pods: Vec<Self::Pod>) -> Self::Page;
 }
@@ -83,6 +87,15 @@ impl Format for Json {
         let price = Size { bytes: Self::size(&json), values: 1 }.rendered();
         Ok((json, price.saturating_add((values as u64).saturating_mul(price::JSON_VALUE))))
     }
+    /// That of the labels and annotations, of which a Pod may have a hundred thousand.
+    fn least_price(pod: &CachedPod, sections: SectionSet) -> u64 {
+        if sections.contains(Section::Full) {
+            return 0;
+        }
+        let many = [Section::Labels, Section::Annotations].into_iter().filter(|section| sections.contains(*section));
+        let entries: usize = many.map(|section| podium_wire::entries(&pod.section_bytes(section))).sum();
+        (entries as u64).saturating_mul(price::JSON_VALUE)
+    }
     fn size(pod: &String) -> usize {
         1 + pod.len()
     }
@@ -111,7 +124,11 @@ impl Run {
         })
     }
 
+    /// A Pod whose rendering the run cannot pay is not rendered.
     fn rendered<F: Format>(&mut self, pod: &CachedPod) -> Result<F::Pod, Refused> {
+        if F::least_price(pod, self.context.sections) >= self.bill.rest() {
+            return Err(Refused::OverBudget);
+        }
         let (rendered, price) = F::pod(pod, self.context.sections)?;
         self.bill.add(price);
         Ok(rendered)
@@ -174,9 +191,6 @@ impl Run {
         self.search(&query, limit + 1, after, |pods| found.extend(pods)).await?;
         let (mut pods, mut bytes, mut last) = (Vec::with_capacity(limit), 0, None);
         for pod in found.iter().take(limit) {
-            if self.bill.rest() == 0 {
-                return Err(Refused::OverBudget);
-            }
             let rendered = self.rendered::<F>(pod)?;
             bytes += F::size(&rendered);
             if bytes > PAGE_BYTES && last.is_some() {

@@ -71,6 +71,15 @@ async fn a_pod_as_json_is_paid_by_its_values() {
     let [few, many] = [10, 1_010].map(|labels| fuel(&spec, None, with_labels(labels)));
     let more = many.await - few.await;
     assert!((1_000_000..2_000_000).contains(&more), "{more}");
+    // One that the limit does not pay for is not rendered at all: that would take longer than the limit.
+    let mut spec = spec;
+    spec.limits.cpu = Duration::from_millis(20);
+    let plugin = load(&engine(), &spec).unwrap();
+    let (request, before) = (with_labels(100_000), thread_time());
+    let (report, _) = run_in(&plugin, request, FakeWorld::default()).await;
+    let spent = thread_time() - before;
+    failed(report, FailureKind::Cpu);
+    assert!(spent < Duration::from_millis(30), "{spent:?}");
 }
 
 #[test]
