@@ -8,7 +8,10 @@ use std::{fmt::Debug, time::Duration};
 
 use tokio::time::Instant;
 
-use super::virtual_time::{CREDIT, nanos};
+use super::{
+    tokens::Demand,
+    virtual_time::{CREDIT, nanos},
+};
 
 /// How many jobs may start past one that waits for memory, and how long it may have waited, before no more do. Runs
 /// take a millisecond or so; the time is for those that take seconds.
@@ -34,6 +37,11 @@ pub struct Claim {
 pub trait Claims<L>: Debug + Send + Sync {
     /// Returns the claim of one job of the lane.
     fn claim(&self, lane: L) -> Claim;
+
+    /// Returns the tokens that jobs of the lane need. By default they need none.
+    fn demand(&self, _: L) -> Demand {
+        Demand::default()
+    }
 }
 
 /// The memory that all jobs together may take.

@@ -7,6 +7,7 @@
 
 mod admission;
 mod slots;
+mod tokens;
 mod turns;
 mod virtual_time;
 
@@ -16,6 +17,7 @@ pub use admission::{Budget, Claim, Claims, Occupancy};
 use podium_pods::sync::{Mutex, Notify};
 use slots::Slots;
 use tokio::time::Instant;
+pub use tokens::{Amounts, Demand, KINDS, Rate};
 pub use turns::TenantFigures;
 
 pub use crate::backoff::Backoff;
@@ -140,7 +142,9 @@ where
                     return None;
                 }
                 let job = slots.take(Instant::now());
-                (job, slots.next_due(), slots.has_ready())
+                // While this worker runs, another one has to wait for the moment when there are tokens.
+                let more = slots.has_ready() || slots.turns.next_tokens().is_some();
+                (job, slots.next_due(), more)
             };
             if let Some(job) = job {
                 // One notification may stand for many items: pass it on before running.
@@ -166,6 +170,20 @@ where
         if self.slots.lock().turns.ran(job.number, Some(cost), Instant::now()) {
             self.wake.notify_one();
         }
+    }
+
+    /// Takes one token for a job: one of those that the job took when it started, or else one that no other job waits
+    /// for. Never waits: returns false if there is none, and counts what is `refused` by that. `kind` is below
+    /// [`KINDS`].
+    #[must_use]
+    pub fn spend(&self, job: &Job<L, S, I>, kind: usize, refused: u32) -> bool {
+        self.slots.lock().turns.spend(job.number, kind, refused, Instant::now())
+    }
+
+    /// Replaces a token of [`Queue::spend`] by the tokens that were used. More than there are put the lane and the
+    /// tenant into debt, and none gives the token back.
+    pub fn spent(&self, job: &Job<L, S, I>, kind: usize, used: u32) {
+        self.slots.lock().turns.spent(job.number, kind, used, Instant::now());
     }
 
     /// Returns a job to the queue. Without a call of [`Queue::ran`] nothing was run.

@@ -293,7 +293,8 @@ where
     }
 
     pub(super) fn next_due(&self) -> Option<Instant> {
-        self.delayed.first_key_value().map(|((due, _), _)| *due)
+        let delayed = self.delayed.first_key_value().map(|((due, _), _)| *due);
+        delayed.into_iter().chain(self.turns.next_tokens()).min()
     }
 
     #[cfg(test)]

@@ -1,12 +1,14 @@
 //! Which lane is next: first the tenant that was charged least, then that tenant's lane that was charged least.
 //!
 //! A tenant is passed over while it has as many jobs as one tenant may have, while too little memory is free for its
-//! jobs, and, if one worker is left, while its runs hold workers for long. Each operation takes a time that grows with
+//! jobs, and, if one worker is left, while its runs hold workers for long. A lane without tokens for its next job is
+//! not looked at until it has them ([`budget`]). Each operation takes a time that grows with
 //! the logarithm of the number of lanes and in proportion to the number of different sizes of jobs.
 //!
 //! Nothing here waits, and the time is an argument of every call.
 
 mod board;
+mod budget;
 mod tenant;
 
 use std::{
@@ -17,6 +19,7 @@ use std::{
 };
 
 use board::Board;
+use budget::{LaneTokens, Timer};
 use foldhash::quality::FixedState;
 use smallvec::SmallVec;
 use tenant::{Tenant, Wait};
@@ -24,6 +27,7 @@ use tokio::time::Instant;
 
 use super::{
     admission::{Budget, Claim, Claims, Occupancy, PATIENCE},
+    tokens::{Amounts, KINDS},
     virtual_time::{Account, Key, Present, nanos},
 };
 
@@ -44,6 +48,8 @@ pub(super) struct Turns<L> {
     board: Board,
     /// Groups that wait for memory and have not waited too long, the first to wait first.
     patience: BTreeMap<u64, Waiting>,
+    /// When lanes that wait for tokens may have them.
+    timers: BTreeMap<(Instant, u64), Timer<L>>,
     /// The worker, the memory and the place that jobs hold, by the job's number.
     taken: HashMap<u64, Taken<L>, FixedState>,
     /// Bytes of all runs under way.
@@ -70,6 +76,14 @@ struct Lane {
     limit: usize,
     /// The cost of its latest runs, in nanoseconds.
     estimate: u64,
+    tokens: LaneTokens,
+}
+
+impl Lane {
+    /// True if the lane's own jobs permit another one.
+    fn may_start(&self) -> bool {
+        self.due && self.jobs < self.limit
+    }
 }
 
 #[derive(Debug)]
@@ -89,6 +103,14 @@ struct Taken<L> {
     since: Instant,
     /// The run is under way.
     running: bool,
+    /// A plugin was run.
+    ran: bool,
+    /// Tokens that it took and has not used.
+    hand: Amounts,
+    /// Tokens that it used.
+    used: Amounts,
+    /// It asked for a token when there was none.
+    short: [bool; KINDS],
 }
 
 /// How a job ended, for the number of jobs that its lane may have.
@@ -109,6 +131,10 @@ pub struct TenantFigures {
     pub deliveries: usize,
     /// Keys that are due and not yet taken.
     pub waiting: usize,
+    /// Those of them whose lane waits for tokens.
+    pub without_tokens: usize,
+    /// What runs asked for and was refused for want of tokens, since the start, by the kind of the tokens.
+    pub refused: [u64; KINDS],
     /// The cost by which the tenant is ahead of the tenant whose turn it is.
     pub debt: Duration,
 }
@@ -128,6 +154,7 @@ where
             present: Present::default(),
             board: Board::default(),
             patience: BTreeMap::new(),
+            timers: BTreeMap::new(),
             taken: HashMap::with_hasher(hasher.clone()),
             memory: 0,
             running: 0,
@@ -149,9 +176,13 @@ where
         let claim = self.claim(lane);
         match self.lanes.get(&lane) {
             None if !due => return,
-            None => self.open(lane, claim),
+            None => self.open(lane, claim, now),
             Some(state) if (state.tenant, state.bytes) != (claim.tenant, claim.bytes) => self.move_to(lane, claim, now),
             Some(_) => {}
+        }
+        if let Some(claims) = &self.claims {
+            let demand = claims.demand(lane);
+            self.set_demand(lane, &demand, now);
         }
         if let Some(state) = self.lanes.get_mut(&lane) {
             state.due = due;
@@ -162,6 +193,7 @@ where
     /// Returns the next lane of which a job may start. The caller calls [`Self::start`] for it, or [`Self::due`] if the
     /// lane has no due slot after all.
     pub(super) fn next(&mut self, now: Instant) -> Option<L> {
+        self.hand_out(now);
         self.age(now);
         loop {
             let lane = self.choose(now)?;
@@ -187,14 +219,17 @@ where
         {
             tenant.present.advance(first);
         }
-        self.unlist_lane(lane);
+        let hand = std::mem::take(&mut self.lanes.get_mut(&lane)?.tokens.hand);
+        self.unlist_lane(lane, now);
         let state = self.lanes.get_mut(&lane)?;
         let claim = Claim { tenant: state.tenant, bytes: state.bytes };
         let charged = state.estimate.max(nanos(JOB));
         state.account.charge(charged, turn);
         state.jobs += 1;
         self.memory = self.memory.saturating_add(claim.bytes);
-        self.taken.insert(job, Taken { lane, claim, charged, since: now, running: true });
+        let (used, short) = ([0; KINDS], [false; KINDS]);
+        let taken = Taken { lane, claim, charged, since: now, running: true, ran: false, hand, used, short };
+        self.taken.insert(job, taken);
         if let Some(tenant) = self.tenants.get_mut(&claim.tenant) {
             self.board.unlist(tenant);
             tenant.account.charge(charged, turn);
@@ -212,7 +247,7 @@ where
     /// job: returns false after that.
     pub(super) fn ran(&mut self, job: u64, cost: Option<Duration>, now: Instant) -> bool {
         let Some(taken) = self.taken.get_mut(&job).filter(|taken| taken.running) else { return false };
-        taken.running = false;
+        (taken.running, taken.ran) = (false, cost.is_some());
         let Taken { lane, claim, charged, since, .. } = *taken;
         self.running -= 1;
         self.memory = self.memory.saturating_sub(claim.bytes);
@@ -245,12 +280,20 @@ where
     /// Ends a job.
     pub(super) fn done(&mut self, job: u64, ended: Ended, now: Instant) {
         self.ran(job, None, now);
-        let Some(Taken { lane, claim, .. }) = self.taken.remove(&job) else { return };
+        let Some(Taken { lane, claim, ran, hand, used, short, .. }) = self.taken.remove(&job) else { return };
         if let Some(tenant) = self.tenants.get_mut(&claim.tenant) {
             tenant.jobs -= 1;
+            tenant.tokens.buckets.give_back(hand, now);
         }
         if let Some(state) = self.lanes.get_mut(&lane) {
             state.jobs -= 1;
+            if state.tenant == claim.tenant {
+                state.tokens.buckets.give_back(hand, now);
+            }
+            if ran {
+                let wanted = |kind: usize| used[kind].saturating_add(short[kind].into());
+                state.tokens.lately.used(std::array::from_fn(wanted));
+            }
             match ended {
                 Ended::Well => state.limit = state.limit.saturating_add(1).min(self.lane_limit),
                 Ended::Failed => state.limit = (state.limit / 2).max(1),
@@ -258,7 +301,7 @@ where
             }
         }
         self.place(lane, now);
-        self.refresh(claim.tenant, now);
+        self.serve(claim.tenant, now);
     }
 
     /// The lane was removed. Without jobs, nothing is kept of it.
@@ -266,11 +309,12 @@ where
         let Some(state) = self.lanes.get_mut(&lane) else { return };
         let tenant = state.tenant;
         (state.due, state.limit) = (false, self.lane_limit);
-        self.unlist_lane(lane);
+        self.unlist_lane(lane, now);
+        self.end_waiting(lane);
         if self.lanes.get(&lane).is_some_and(|state| state.jobs == 0) {
             self.lanes.remove(&lane);
         }
-        self.refresh(tenant, now);
+        self.serve(tenant, now);
     }
 
     /// True if a job may start now, perhaps except for memory.
@@ -287,12 +331,15 @@ where
     pub(super) fn figures(&self, waiting: impl Fn(L) -> usize) -> BTreeMap<u32, TenantFigures> {
         let of = |(number, tenant): (&u32, &Tenant<L>)| {
             let (deliveries, debt) = (tenant.jobs - tenant.runs, self.present.debt(tenant.account));
-            (*number, TenantFigures { runs: tenant.runs, deliveries, waiting: 0, debt })
+            let (runs, refused) = (tenant.runs, tenant.tokens.refused);
+            (*number, TenantFigures { runs, deliveries, waiting: 0, without_tokens: 0, refused, debt })
         };
         let mut figures: BTreeMap<_, _> = self.tenants.iter().map(of).collect();
         for (lane, state) in &self.lanes {
             if let Some(of) = figures.get_mut(&state.tenant) {
-                of.waiting += waiting(*lane);
+                let keys = waiting(*lane);
+                of.waiting += keys;
+                of.without_tokens += if state.tokens.is_waiting() { keys } else { 0 };
             }
         }
         figures
@@ -306,51 +353,68 @@ where
         Claim { tenant: self.lanes.get(&lane).map_or_else(unused, |state| state.tenant), bytes: 0 }
     }
 
-    fn open(&mut self, lane: L, claim: Claim) {
-        let account = self.open_account(claim.tenant);
+    fn open(&mut self, lane: L, claim: Claim, now: Instant) {
+        let account = self.open_account(claim.tenant, now);
         let (tenant, bytes, limit) = (claim.tenant, claim.bytes, self.lane_limit);
-        let state = Lane { account, tenant, bytes, due: false, listed: false, jobs: 0, limit, estimate: 0 };
+        let tokens = LaneTokens::new(now);
+        let state = Lane { account, tenant, bytes, due: false, listed: false, jobs: 0, limit, estimate: 0, tokens };
         self.lanes.insert(lane, state);
     }
 
     /// Returns the account of a lane that is new to the tenant.
-    fn open_account(&mut self, tenant: u32) -> Account {
+    fn open_account(&mut self, tenant: u32, now: Instant) -> Account {
         self.numbers += 2;
         let (number, present) = (self.numbers, self.present);
-        self.tenants.entry(tenant).or_insert_with(|| Tenant::new(present.open(number - 1))).present.open(number)
+        self.tenants.entry(tenant).or_insert_with(|| Tenant::new(present.open(number - 1), now)).present.open(number)
     }
 
     /// Moves the lane to the group, and perhaps the tenant, of another claim.
     fn move_to(&mut self, lane: L, claim: Claim, now: Instant) {
-        self.unlist_lane(lane);
+        self.unlist_lane(lane, now);
+        self.end_waiting(lane);
         let Some(old) = self.lanes.get(&lane).map(|state| state.tenant) else { return };
-        self.refresh(old, now);
-        let account = (old != claim.tenant).then(|| self.open_account(claim.tenant));
+        self.serve(old, now);
+        let account = (old != claim.tenant).then(|| self.open_account(claim.tenant, now));
         if let Some(state) = self.lanes.get_mut(&lane) {
             (state.tenant, state.bytes) = (claim.tenant, claim.bytes);
             state.account = account.unwrap_or(state.account);
         }
     }
 
-    /// Adds the lane to its group if the lane's own jobs permit another one.
+    /// Adds the lane to its group if the lane's own jobs permit another one and the tokens for it are there.
     fn place(&mut self, lane: L, now: Instant) {
-        let Some(state) = self.lanes.get_mut(&lane) else { return };
+        let Some(state) = self.lanes.get(&lane) else { return };
         let number = state.tenant;
-        let may = state.due && state.jobs < state.limit;
-        if may && !state.listed {
-            if let Some(tenant) = self.tenants.get_mut(&number) {
-                tenant.present.cap_credit(&mut state.account);
-                tenant.groups.entry(state.bytes).or_default().ready.insert(state.account.key(), lane);
-                state.listed = true;
-            }
-        } else if !may {
-            self.unlist_lane(lane);
+        if state.may_start() {
+            self.list(lane, None, now);
+        } else if state.listed || state.tokens.is_waiting() {
+            self.unlist_lane(lane, now);
+            self.end_waiting(lane);
+            self.serve(number, now);
         }
         self.refresh(number, now);
     }
 
-    /// Removes the lane from its group. The caller refreshes the tenant.
-    fn unlist_lane(&mut self, lane: L) {
+    /// Adds the lane to its group with the tokens for its next job, or leaves it waiting for them. The caller refreshes
+    /// the tenant. `admitted` is the kind of tokens for which the lane has waited its turn.
+    fn list(&mut self, lane: L, admitted: Option<usize>, now: Instant) {
+        if !self.lanes.get(&lane).is_some_and(|state| state.may_start() && !state.listed) {
+            return;
+        }
+        if !self.fill_hand(lane, admitted, now) {
+            return;
+        }
+        let Some(state) = self.lanes.get_mut(&lane) else { return };
+        if let Some(tenant) = self.tenants.get_mut(&state.tenant) {
+            tenant.present.cap_credit(&mut state.account);
+            tenant.groups.entry(state.bytes).or_default().ready.insert(state.account.key(), lane);
+            state.listed = true;
+        }
+    }
+
+    /// Removes the lane from its group, and gives its tokens back. The caller refreshes or serves the tenant.
+    fn unlist_lane(&mut self, lane: L, now: Instant) {
+        self.empty_hand(lane, now);
         let Some(state) = self.lanes.get_mut(&lane).filter(|state| state.listed) else { return };
         state.listed = false;
         let Some(tenant) = self.tenants.get_mut(&state.tenant) else { return };

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
+use tokio::time::Instant;
 
 use super::{
     super::{
@@ -10,6 +11,7 @@ use super::{
         virtual_time::{Account, Key, Present},
     },
     board::{Entry, Urgent},
+    budget::TenantTokens,
 };
 
 #[derive(Debug)]
@@ -29,6 +31,7 @@ pub(super) struct Tenant<L> {
     /// Where it stands on the board.
     pub(super) entries: SmallVec<[Entry; 1]>,
     pub(super) urgent: Option<Urgent>,
+    pub(super) tokens: TenantTokens<L>,
 }
 
 /// The lanes of a tenant whose jobs take the same memory. For memory they are alike, so they wait for it together.
@@ -61,7 +64,7 @@ impl<L: Copy> Group<L> {
 }
 
 impl<L: Copy> Tenant<L> {
-    pub(super) fn new(account: Account) -> Self {
+    pub(super) fn new(account: Account, now: Instant) -> Self {
         Self {
             account,
             present: Present::default(),
@@ -72,6 +75,7 @@ impl<L: Copy> Tenant<L> {
             lately: Lately::default(),
             entries: SmallVec::new(),
             urgent: None,
+            tokens: TenantTokens::new(now),
         }
     }
 

@@ -1,0 +1,378 @@
+//! Claims about tokens, with workers that are counted and a clock that is set.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use tokio::time::Instant;
+
+use super::super::super::{
+    Backoff, Budget, Claim, Claims, Demand, Job, Next, Occupancy, Rate, admission::LIGHT, slots::Slots,
+};
+use super::*;
+
+const WRITES: usize = 0;
+const READS: usize = 1;
+const OWN: Rate = Rate { per_second: 10, burst: 20 };
+const TENANT: Rate = Rate { per_second: 40, burst: 60 };
+/// How long a run takes.
+const RUN: Duration = Duration::from_millis(1);
+
+/// A lane is a tenant and a plugin of it.
+type Lane = (u32, u32);
+
+fn demand(own: Rate, tenant: Rate) -> Demand {
+    Demand { lane: [own; KINDS], tenant: [tenant; KINDS], least: [1, 0, 0] }
+}
+
+#[derive(Debug)]
+struct Demands(Mutex<BTreeMap<Lane, Demand>>);
+
+impl Claims<Lane> for Demands {
+    fn claim(&self, (tenant, _): Lane) -> Claim {
+        Claim { tenant, bytes: 1 }
+    }
+    fn demand(&self, lane: Lane) -> Demand {
+        self.0.lock().get(&lane).copied().unwrap_or_else(|| demand(OWN, TENANT))
+    }
+}
+
+type TestJob = Job<Lane, u32, ()>;
+
+/// What a run does: it spends tokens, and returns when it is run again.
+type Run = dyn Fn(&mut Slots<Lane, u32, ()>, &TestJob, Instant) -> Next;
+
+struct Bench {
+    slots: Slots<Lane, u32, ()>,
+    demands: Arc<Demands>,
+    begin: Instant,
+    now: Instant,
+    /// Runs under way, and when they end.
+    running: VecDeque<(Instant, TestJob)>,
+    runs: BTreeMap<Lane, Vec<Duration>>,
+    /// Tokens that were spent, by tenant and plugin and kind.
+    spent: BTreeMap<(Lane, usize), u64>,
+    /// The longest time from an event to its run.
+    waited: BTreeMap<Lane, Duration>,
+    most_running: usize,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let demands = Arc::new(Demands(Mutex::default()));
+        let mut slots = Slots::new(Backoff::default(), 4, 1);
+        slots.turns.set_budget(Budget::new(1_000), demands.clone());
+        slots.turns.set_occupancy(Occupancy::new(8));
+        let (begin, running, most_running) = (Instant::now(), VecDeque::new(), 0);
+        let (runs, spent, waited) = <_>::default();
+        Self { slots, demands, begin, now: begin, running, runs, spent, waited, most_running }
+    }
+
+    fn add(&mut self, lane: Lane, keys: u32) {
+        (0..keys).for_each(|slot| self.slots.add(lane, slot, (), self.now));
+    }
+
+    /// Runs what is due for so long.
+    fn run_for(&mut self, time: Duration, run: &Run) {
+        let end = self.now + time;
+        loop {
+            while let Some((_, job)) = self.running.pop_front_if(|(ends, _)| *ends <= self.now) {
+                let next = run(&mut self.slots, &job, self.now);
+                let taken = &self.slots.turns.taken[&job.number];
+                (0..KINDS).for_each(|kind| {
+                    *self.spent.entry((job.lane, kind)).or_default() += u64::from(taken.used[kind]);
+                });
+                self.slots.turns.ran(job.number, Some(RUN), self.now);
+                self.slots.done(&job, next, self.now);
+            }
+            while let Some(job) = self.slots.take(self.now) {
+                self.runs.entry(job.lane).or_default().push(self.now - self.begin);
+                let waited = self.waited.entry(job.lane).or_default();
+                *waited = (*waited).max(self.now - job.queued);
+                self.running.push_back((self.now + RUN, job));
+            }
+            self.most_running = self.most_running.max(self.running.len());
+            let next = self.running.front().map(|(ends, _)| *ends).into_iter().chain(self.slots.next_due()).min();
+            match next.filter(|next| *next <= end) {
+                Some(next) => self.now = next,
+                None => {
+                    self.now = end;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn spent(&self, lane: Lane, kind: usize) -> u64 {
+        self.spent.get(&(lane, kind)).copied().unwrap_or_default()
+    }
+}
+
+/// A run that writes once, and is run again at once.
+fn writes_for_ever(slots: &mut Slots<Lane, u32, ()>, job: &TestJob, now: Instant) -> Next {
+    assert!(slots.turns.spend(job.number, WRITES, 1, now), "it took a token when it started");
+    slots.turns.spent(job.number, WRITES, 1, now);
+    Next::After(Duration::ZERO)
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[test]
+fn a_plugin_that_writes_at_every_run_sends_its_rate_and_its_burst_and_no_more() {
+    let mut bench = Bench::new();
+    bench.add((1, 0), 50);
+    bench.run_for(seconds(100), &writes_for_ever);
+    // The run of the token of the last instant has not ended.
+    let expected = 20 + 10 * 100;
+    let spent = bench.spent((1, 0), WRITES);
+    assert!((expected - 1..=expected).contains(&spent), "{spent} writes");
+}
+
+#[test]
+fn ten_plugins_of_a_tenant_send_the_tenants_budget_and_each_its_tenth() {
+    let mut bench = Bench::new();
+    (0..10).for_each(|plugin| bench.add((1, plugin), 50));
+    bench.run_for(seconds(100), &writes_for_ever);
+    let each: Vec<_> = (0..10).map(|plugin| bench.spent((1, plugin), WRITES)).collect();
+    let (sum, expected) = (each.iter().sum::<u64>(), 60 + 40 * 100);
+    assert!((expected - 1..=expected).contains(&sum), "{sum} writes: {each:?}");
+    assert!(each.iter().all(|each| (380..=430).contains(each)), "{each:?}");
+}
+
+#[test]
+fn a_tenant_beside_tenants_without_tokens_starts_at_once() {
+    let mut bench = Bench::new();
+    (1..20).for_each(|tenant| bench.add((tenant, 0), 100));
+    bench.run_for(seconds(10), &writes_for_ever);
+    for _ in 0..1_000 {
+        bench.add((0, 0), 1);
+        bench.run_for(Duration::from_millis(100), &|slots, job, now| match job.lane {
+            (0, 0) => {
+                assert!(slots.turns.spend(job.number, WRITES, 1, now));
+                Next::Settled
+            }
+            _ => writes_for_ever(slots, job, now),
+        });
+    }
+    assert_eq!(bench.runs[&(0, 0)].len(), 1_000, "its rate is not exceeded");
+    assert!(bench.waited[&(0, 0)] <= LIGHT, "{:?}", bench.waited[&(0, 0)]);
+}
+
+#[test]
+fn a_plugin_of_the_tenant_that_needs_no_tokens_does_not_wait_for_those_that_do() {
+    let mut bench = Bench::new();
+    let reader = Demand { least: [0; KINDS], ..demand(OWN, TENANT) };
+    bench.demands.0.lock().insert((1, 99), reader);
+    (0..10).for_each(|plugin| bench.add((1, plugin), 50));
+    bench.run_for(seconds(10), &writes_for_ever);
+    bench.add((1, 99), 100);
+    bench.run_for(seconds(1), &|slots, job, now| match job.lane {
+        (1, 99) => Next::Settled,
+        _ => writes_for_ever(slots, job, now),
+    });
+    assert_eq!(bench.runs[&(1, 99)].len(), 100);
+}
+
+#[test]
+fn reads_in_runs_are_refused_beyond_the_budget_and_runs_wait_for_what_runs_lately_used() {
+    let mut bench = Bench::new();
+    (0..3).for_each(|plugin| bench.add((1, plugin), 10));
+    bench.run_for(seconds(100), &|slots, job, now| {
+        for _ in 0..1_000 {
+            if !slots.turns.spend(job.number, READS, 1, now) {
+                break;
+            }
+        }
+        Next::After(Duration::ZERO)
+    });
+    for plugin in 0..3 {
+        let (reads, runs) = (bench.spent((1, plugin), READS), bench.runs[&(1, plugin)].len());
+        assert!((900..=1_020).contains(&reads), "{reads} reads");
+        assert!(runs < 1_200, "{runs} runs for {reads} reads");
+    }
+    assert!(bench.slots.tenants()[&1].refused[READS] > 0);
+}
+
+#[test]
+fn a_run_that_writes_more_than_it_took_puts_the_plugin_into_debt() {
+    let mut bench = Bench::new();
+    bench.add((1, 0), 50);
+    bench.run_for(seconds(100), &|slots, job, now| {
+        assert!(slots.turns.spend(job.number, WRITES, 35, now));
+        slots.turns.spent(job.number, WRITES, 35, now);
+        Next::After(Duration::ZERO)
+    });
+    let spent = bench.spent((1, 0), WRITES);
+    // Those that were under way before anything was known of them, and the last one.
+    let most = 20 + 10 * 100 + 4 * 35;
+    assert!((980..=most).contains(&spent), "{spent} writes");
+}
+
+#[test]
+fn a_run_that_does_not_write_gives_its_token_back() {
+    let mut bench = Bench::new();
+    bench.add((1, 0), 10_000);
+    bench.run_for(seconds(10), &|slots, job, now| {
+        assert!(slots.turns.spend(job.number, WRITES, 1, now));
+        slots.turns.spent(job.number, WRITES, 0, now);
+        Next::Settled
+    });
+    assert_eq!((bench.runs[&(1, 0)].len(), bench.spent((1, 0), WRITES)), (10_000, 0));
+}
+
+#[test]
+fn after_a_storm_every_key_settles_and_the_burst_is_there_again() {
+    let mut bench = Bench::new();
+    for tenant in 1..4 {
+        (0..7).for_each(|plugin| bench.add((tenant, plugin), 100));
+    }
+    let settles = |slots: &mut Slots<Lane, u32, ()>, job: &TestJob, now: Instant| {
+        writes_for_ever(slots, job, now);
+        Next::Settled
+    };
+    bench.run_for(seconds(1), &settles);
+    let without = bench.slots.tenants()[&1].without_tokens;
+    assert!(without > 500, "{without} keys wait for tokens");
+    bench.run_for(seconds(60), &settles);
+    for lane in (1..4).flat_map(|tenant| (0..7).map(move |plugin| (tenant, plugin))) {
+        assert_eq!(bench.runs[&lane].len(), 100, "{lane:?}");
+    }
+    assert!(bench.slots.is_idle() && bench.slots.next_due().is_none());
+    assert_eq!(bench.slots.tenants()[&1].without_tokens, 0);
+    bench.add((1, 0), 20);
+    bench.run_for(Duration::from_millis(50), &settles);
+    assert_eq!(bench.runs[&(1, 0)].len(), 120, "its burst");
+}
+
+#[test]
+fn what_waits_for_tokens_does_not_wait_for_memory_and_holds_up_nothing() {
+    let mut bench = Bench::new();
+    bench.add((1, 0), 50);
+    bench.run_for(seconds(10), &writes_for_ever);
+    assert!(bench.slots.turns.patience.is_empty() && bench.slots.turns.board.is_empty());
+    assert!(!bench.slots.has_ready());
+}
+
+#[test]
+fn a_higher_rate_wakes_the_lanes_that_wait_and_a_removed_lane_holds_up_none() {
+    let mut bench = Bench::new();
+    let slow = Rate { per_second: 1, burst: 1 };
+    let lanes: Vec<_> = (0..5).map(|plugin| (1, plugin)).collect();
+    for lane in &lanes {
+        bench.demands.0.lock().insert(*lane, demand(OWN, slow));
+    }
+    lanes.iter().for_each(|lane| bench.add(*lane, 10));
+    bench.run_for(seconds(3), &writes_for_ever);
+    bench.slots.remove_lane(lanes[0], bench.now);
+    bench.slots.remove_lane(lanes[1], bench.now);
+    let before: usize = bench.runs.values().map(Vec::len).sum();
+    bench.run_for(seconds(9), &writes_for_ever);
+    let after: usize = bench.runs.values().map(Vec::len).sum();
+    assert_eq!(after - before, 9, "one a second");
+    for lane in &lanes {
+        bench.demands.0.lock().insert(*lane, demand(OWN, TENANT));
+    }
+    bench.slots.claim_changed(lanes[2], bench.now);
+    bench.run_for(seconds(1), &writes_for_ever);
+    assert!(bench.runs.values().map(Vec::len).sum::<usize>() - after > 20);
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Add(Lane, u32),
+    Take,
+    /// The job, the tokens that it uses of a kind, and what is next.
+    End(usize, usize, u32, bool),
+    Advance(u64),
+    Remove(Lane),
+    Rates(Lane, u32, u32),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let lane = || (0..3_u32, 0..3_u32);
+    prop_oneof![
+        4 => (lane(), 0..20_u32).prop_map(|(lane, slot)| Step::Add(lane, slot)),
+        8 => Just(Step::Take),
+        6 => (any::<usize>(), 0..KINDS, 0..6_u32, any::<bool>())
+            .prop_map(|(at, kind, used, again)| Step::End(at, kind, used, again)),
+        4 => (0..2_000_u64).prop_map(Step::Advance),
+        1 => lane().prop_map(Step::Remove),
+        1 => (lane(), 1..50_u32, 1..20_u32).prop_map(|(lane, rate, burst)| Step::Rates(lane, rate, burst)),
+    ]
+}
+
+/// What holds at every moment.
+fn check(turns: &Turns<Lane>) {
+    for (number, tenant) in &turns.tenants {
+        for kind in 0..KINDS {
+            let first = tenant.tokens.waiting[kind].len();
+            assert_eq!(first > 0, tenant.tokens.timers[kind].is_some(), "a queue without a timer, or none with one");
+            if let Some(at) = tenant.tokens.timers[kind] {
+                assert!(matches!(turns.timers.get(&at), Some(Timer::Tenant(of, _)) if of == number));
+            }
+            for (waits, lane) in &tenant.tokens.waiting[kind] {
+                assert_eq!(turns.lanes[lane].tokens.waits, Waits::Tenant(kind, *waits));
+                assert_eq!(turns.lanes[lane].tenant, *number);
+            }
+        }
+    }
+    let mut timers = turns.tenants.values().flat_map(|tenant| tenant.tokens.timers).flatten().count();
+    for lane in turns.lanes.values() {
+        let waits = lane.tokens.waits != Waits::No;
+        assert_eq!(lane.may_start(), lane.listed || waits, "a lane is lost: {lane:?}");
+        assert!(!(lane.listed && waits) && (lane.listed || lane.tokens.hand == [0; KINDS]));
+        timers += usize::from(matches!(lane.tokens.waits, Waits::Own(_)));
+    }
+    assert_eq!(timers, turns.timers.len());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(300)))]
+
+    /// No lane is lost and no token is used twice, whatever happens; and in the end everything runs.
+    #[test]
+    fn every_lane_that_may_start_is_listed_or_waits_with_a_timer(steps in prop::collection::vec(step(), 0..200)) {
+        let mut bench = Bench::new();
+        let mut started = Vec::new();
+        for step in steps {
+            match step {
+                Step::Add(lane, slot) => bench.slots.add(lane, slot, (), bench.now),
+                Step::Take => started.extend(bench.slots.take(bench.now)),
+                Step::End(at, kind, used, again) if !started.is_empty() => {
+                    let job: TestJob = started.remove(at % started.len());
+                    if bench.slots.turns.spend(job.number, kind, 1, bench.now) {
+                        bench.slots.turns.spent(job.number, kind, used, bench.now);
+                    }
+                    check(&bench.slots.turns);
+                    bench.slots.turns.ran(job.number, Some(RUN), bench.now);
+                    let next = if again { Next::After(Duration::ZERO) } else { Next::Settled };
+                    bench.slots.done(&job, next, bench.now);
+                }
+                Step::End(..) => {}
+                Step::Advance(millis) => bench.now += Duration::from_millis(millis),
+                Step::Remove(lane) => bench.slots.remove_lane(lane, bench.now),
+                Step::Rates(lane, per_second, burst) => {
+                    let rate = Rate { per_second, burst };
+                    bench.demands.0.lock().insert(lane, demand(rate, rate));
+                    bench.slots.claim_changed(lane, bench.now);
+                }
+            }
+            check(&bench.slots.turns);
+        }
+        for job in started {
+            bench.slots.done(&job, Next::Settled, bench.now);
+        }
+        bench.run_for(seconds(3_600), &|slots, job, now| {
+            assert!(slots.turns.spend(job.number, WRITES, 1, now));
+            Next::Settled
+        });
+        prop_assert!(bench.slots.is_idle() && bench.slots.next_due().is_none());
+        check(&bench.slots.turns);
+    }
+}
