@@ -97,7 +97,7 @@ pub struct Spec {
     /// Permissions of the plugin.
     #[serde(default)]
     pub grants: Grants,
-    /// Limits of one run.
+    /// Limits of one run, and of all runs together.
     #[serde(default)]
     pub limits: Limits,
     /// When the plugin is queued among those of its tenant that one change concerns.
@@ -252,7 +252,8 @@ pub struct ObjectGrant {
     pub resource: ObjectResource,
 }
 
-/// Limits of one run. A run that exceeds memory or time is ended, and none of its staged writes are sent.
+/// Limits of one run, and of all runs together. A run that exceeds memory or time is ended, and none of its staged
+/// writes are sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Limits {
@@ -284,6 +285,16 @@ pub struct Limits {
     pub reuse: u32,
     /// Required for reuse above 1 in class interpreter, where all state of the interpreter carries over.
     pub reuse_interpreter: bool,
+    /// Requests to write per second, of all runs of the plugin together; ten seconds' worth of them at once. Runs wait
+    /// for their turn.
+    #[schemars(range(min = 1, max = 1_000))]
+    pub writes_per_second: u32,
+    /// Live reads (pods.get-live) per second, of all runs together; ten seconds' worth of them at once.
+    #[schemars(range(min = 1, max = 1_000))]
+    pub live_reads_per_second: u32,
+    /// Requests for Events per second, of all runs together; ten seconds' worth of them at once.
+    #[schemars(range(min = 1, max = 1_000))]
+    pub events_per_second: u32,
 }
 
 impl Default for Limits {
@@ -298,6 +309,9 @@ impl Default for Limits {
             log_kib: 16,
             reuse: 1,
             reuse_interpreter: false,
+            writes_per_second: 50,
+            live_reads_per_second: 50,
+            events_per_second: 20,
         }
     }
 }

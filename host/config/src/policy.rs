@@ -65,6 +65,9 @@ pub struct Rules {
     #[serde(default, rename = "compiledCodeMiB")]
     #[schemars(range(min = 1, max = 65_536))]
     pub compiled_code_mib: Option<u32>,
+    /// Requests to the API server per second of all plugins of the tenant together.
+    #[serde(default)]
+    pub requests: Requests,
     /// Ceilings of spec.limits of a plugin.
     #[serde(default)]
     pub limits: Ceilings,
@@ -107,4 +110,35 @@ pub struct Ceilings {
     #[serde(default)]
     #[schemars(range(min = 1, max = 1_000))]
     pub reuse: Option<u32>,
+    /// The most requests to write per second.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 1_000))]
+    pub writes_per_second: Option<u32>,
+    /// The most live reads per second.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 1_000))]
+    pub live_reads_per_second: Option<u32>,
+    /// The most requests for Events per second.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 1_000))]
+    pub events_per_second: Option<u32>,
+}
+
+/// Requests to the API server per second of all plugins of the tenant together; ten seconds' worth of them at once. In
+/// the section cluster, of each ClusterReconcilePlugin.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Requests {
+    /// Requests to write, 200 by default.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub writes_per_second: Option<u32>,
+    /// Live reads, 200 by default.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub live_reads_per_second: Option<u32>,
+    /// Requests for Events, 80 by default.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub events_per_second: Option<u32>,
 }

@@ -355,6 +355,9 @@ impl Loader {
         let status = self.status.plugin(&spec.id);
         let entries = self.journal.as_ref().map(|journal| journal.plugin_entries(&spec.id));
         self.status.set_load(&spec.id, LoadState::Loaded, true);
+        if let Some(policy) = &self.rules.policy {
+            self.dispatch.registry.set_rates(spec.tenant(), policy.request_rates(&spec.tenant()));
+        }
         let lane = self.dispatch.registry.put(spec, plugin, sender, status, entries);
         self.dispatch.queue.claim_changed(lane);
         lane

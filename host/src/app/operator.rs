@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use podium_engine::{
-    dispatch::{Expectations, PodQueue, Registry},
+    dispatch::{Expectations, PodQueue, Registry, budget},
     journal::{Figures, Journal},
     queue,
     status::{LoadState, PluginState, Status},
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Phase, checkpoint::Saved};
 use crate::{
     admin::{self, Bound, Check, DeadNow, Readiness},
-    telemetry::{CacheFigures, Dropped, JournalFigures, Metrics, Sources, TenantFigures},
+    telemetry::{CacheFigures, Dropped, JournalFigures, Metrics, Sources, TenantFigures, Unsent},
 };
 
 /// The ports that serve probes and metrics. By default there are none.
@@ -129,9 +129,12 @@ impl Observed {
         let tenants = move || {
             let (names, figures) = (plugins.tenants(), queue.tenants());
             let of = |(number, tenant): (u32, String)| {
-                let queue::TenantFigures { runs, deliveries, waiting, debt } =
+                let queue::TenantFigures { runs, deliveries, waiting, without_tokens, refused, debt } =
                     figures.get(&number).copied().unwrap_or_default();
-                TenantFigures { tenant, runs, deliveries, waiting, debt }
+                let [not_sent, live_reads, events] =
+                    [budget::WRITES, budget::LIVE_READS, budget::EVENTS].map(|kind| refused[kind]);
+                let refused = Unsent { writes: not_sent, live_reads, events };
+                TenantFigures { tenant, runs, deliveries, waiting, without_tokens, refused, debt }
             };
             names.into_iter().map(of).collect()
         };

@@ -8,7 +8,7 @@ use podium_config::{
 };
 use podium_pods::model::{
     Grants, KeyPattern, LabelOperator, LabelRequirement, LabelSelector, LimitClass, Limits, ObjectGrant, Phase,
-    PluginId, PluginSpec, ReadGrants, WatchSpec, WriteGrants,
+    PluginId, PluginSpec, ReadGrants, RequestRates, WatchSpec, WriteGrants,
 };
 use podium_wire::SectionSet;
 
@@ -118,5 +118,10 @@ fn limits(limits: &plugin::Limits) -> Limits {
         // The schema's bound is far below the overflow of this shift.
         log_bytes: (limits.log_kib as usize) << 10,
         reuse: limits.reuse,
+        requests: RequestRates {
+            writes: limits.writes_per_second,
+            live_reads: limits.live_reads_per_second,
+            events: limits.events_per_second,
+        },
     }
 }

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use podium_config::{
     Problem,
     plugin::Class,
-    policy::{Ceilings, Rules, Spec},
+    policy::{Ceilings, Requests, Rules, Spec},
 };
-use podium_pods::model::{LimitClass, Limits, PluginSpec, Tenant, text};
+use podium_pods::model::{LimitClass, Limits, PluginSpec, RequestRates, Tenant, text};
 
 use super::ConfigError;
 
@@ -25,7 +25,7 @@ struct Limit {
     ceiling: fn(&Ceilings) -> Option<u64>,
 }
 
-const LIMITS: [Limit; 7] = [
+const LIMITS: [Limit; 10] = [
     Limit {
         field: "memoryMiB",
         value: |limits| (limits.memory_bytes >> 20) as u64,
@@ -53,6 +53,21 @@ const LIMITS: [Limit; 7] = [
         ceiling: |most| most.log_kib.map(Into::into),
     },
     Limit { field: "reuse", value: |limits| limits.reuse.into(), ceiling: |most| most.reuse.map(Into::into) },
+    Limit {
+        field: "writesPerSecond",
+        value: |limits| limits.requests.writes.into(),
+        ceiling: |most| most.writes_per_second.map(Into::into),
+    },
+    Limit {
+        field: "liveReadsPerSecond",
+        value: |limits| limits.requests.live_reads.into(),
+        ceiling: |most| most.live_reads_per_second.map(Into::into),
+    },
+    Limit {
+        field: "eventsPerSecond",
+        value: |limits| limits.requests.events.into(),
+        ceiling: |most| most.events_per_second.map(Into::into),
+    },
 ];
 
 impl Policy {
@@ -111,6 +126,18 @@ impl Policy {
         self.rule(tenant, |rules| rules.compiled_code_mib).map(|(_, mib)| u64::from(mib) << 20)
     }
 
+    /// Returns the requests per second that the plugins of a tenant may send together, or each plugin of the cluster.
+    #[must_use]
+    pub fn request_rates(&self, tenant: &Tenant) -> RequestRates {
+        let of = |rate: fn(&Requests) -> Option<u32>| self.rule(tenant, |rules| rate(&rules.requests));
+        let RequestRates { writes, live_reads, events } = RequestRates::OF_TENANT;
+        RequestRates {
+            writes: of(|rates| rates.writes_per_second).map_or(writes, |(_, rate)| rate),
+            live_reads: of(|rates| rates.live_reads_per_second).map_or(live_reads, |(_, rate)| rate),
+            events: of(|rates| rates.events_per_second).map_or(events, |(_, rate)| rate),
+        }
+    }
+
     fn class(&self, tenant: &Tenant, class: LimitClass) -> Option<Problem> {
         let (path, permitted) = self.rule(tenant, |rules| rules.limits.classes.as_ref())?;
         let permitted: Vec<LimitClass> = permitted.iter().copied().map(limit_class).collect();
@@ -165,7 +192,7 @@ kind: Policy
 spec:
   defaults:
     serviceAccountRequired: true
-    limits: { classes: [native], memoryMiB: 16, cpuMillis: 10, wallMillis: 1000, hostCalls: 500, writes: 5, logKiB: 8, reuse: 3 }
+    limits: { classes: [native], memoryMiB: 16, cpuMillis: 10, wallMillis: 1000, hostCalls: 500, writes: 5, logKiB: 8, reuse: 3, writesPerSecond: 30, liveReadsPerSecond: 40, eventsPerSecond: 9 }
   namespaces:
     shop: { serviceAccountRequired: false, limits: { classes: [native, interpreter], memoryMiB: 64 } }
     kube-system: { excluded: true, serviceAccountRequired: true }
@@ -195,8 +222,8 @@ spec:
         policy.problems(plugin).into_iter().map(|problem| problem.field).collect()
     }
 
-    const MODEST: &str =
-        "  limits: { memoryMiB: 16, cpuMillis: 10, wallMillis: 1000, hostCalls: 500, writes: 5, logKiB: 8, reuse: 3 }";
+    const MODEST: &str = "  limits: { memoryMiB: 16, cpuMillis: 10, wallMillis: 1000, hostCalls: 500, writes: 5, logKiB: 8, reuse: 3, \
+         writesPerSecond: 30, liveReadsPerSecond: 40, eventsPerSecond: 9 }";
 
     #[test]
     fn each_limit_is_permitted_up_to_its_ceiling_and_defaults_of_a_plugin_count() {
@@ -211,6 +238,9 @@ spec:
             ("writes", 5),
             ("logKiB", 8),
             ("reuse", 3),
+            ("writesPerSecond", 30),
+            ("liveReadsPerSecond", 40),
+            ("eventsPerSecond", 9),
         ] {
             let above = MODEST.replace(&format!("{field}: {value}"), &format!("{field}: {}", value + 1));
             let problems = policy.problems(&plugin(Some("bank"), &format!("{account}{above}")));
@@ -226,14 +256,27 @@ spec:
                 )
             );
         }
-        let all = ["memoryMiB", "cpuMillis", "wallMillis", "hostCalls", "writes", "logKiB"];
-        assert_eq!(fields(&policy, &plugin(Some("bank"), account)), all.map(|field| format!("spec.limits.{field}")));
+        let all = ["memoryMiB", "cpuMillis", "wallMillis", "hostCalls", "writes", "logKiB", "writesPerSecond"];
+        let all = all.into_iter().chain(["liveReadsPerSecond", "eventsPerSecond"]).collect::<Vec<_>>();
+        assert_eq!(
+            fields(&policy, &plugin(Some("bank"), account)),
+            all.iter().map(|field| format!("spec.limits.{field}")).collect::<Vec<_>>()
+        );
     }
 
     #[test]
     fn every_limit_of_a_plugin_has_a_ceiling() {
-        let Limits { class: _, memory_bytes: _, cpu: _, wall: _, host_calls: _, writes: _, log_bytes: _, reuse: _ } =
-            Limits::default();
+        let Limits {
+            class: _,
+            memory_bytes: _,
+            cpu: _,
+            wall: _,
+            host_calls: _,
+            writes: _,
+            log_bytes: _,
+            reuse: _,
+            requests: RequestRates { writes: _, live_reads: _, events: _ },
+        } = Limits::default();
         let schema = podium_config::plugin_schema();
         let of_plugins =
             schema.pointer("/properties/spec/properties/limits/properties").and_then(|all| all.as_object());
@@ -301,6 +344,19 @@ spec:
         let listed = policy(&format!("{head}  namespaces: {{ shop: {{ excluded: false }} }}\n"));
         let verdicts = [Some("shop"), Some("bank"), None].map(|namespace| fields(&listed, &plugin(namespace, "")));
         assert_eq!(verdicts, [vec![], vec!["metadata.namespace".to_owned()], vec!["kind".to_owned()]]);
+    }
+
+    #[test]
+    fn the_requests_of_a_tenant_are_those_of_its_section_or_the_defaults_field_by_field() {
+        let set = POLICY.replace("defaults:", "defaults:\n    requests: { writesPerSecond: 7, eventsPerSecond: 3 }");
+        let set = policy(&set.replace("shop: {", "shop: { requests: { writesPerSecond: 9 },"));
+        let rates = |tenant| {
+            let RequestRates { writes, live_reads, events } = set.request_rates(&tenant);
+            [writes, live_reads, events]
+        };
+        assert_eq!(rates(Tenant::Namespace("shop".into())), [9, 200, 3]);
+        assert_eq!(rates(Tenant::Namespace("bank".into())), [7, 200, 3]);
+        assert_eq!(policy(POLICY).request_rates(&Tenant::Cluster), RequestRates::OF_TENANT);
     }
 
     #[test]

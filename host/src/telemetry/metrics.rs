@@ -70,8 +70,23 @@ pub struct TenantFigures {
     pub deliveries: usize,
     /// Keys that are due and not yet run.
     pub waiting: usize,
+    /// Those of them that wait because the requests per second are used up.
+    pub without_tokens: usize,
+    /// What runs asked for while the requests per second were used up.
+    pub refused: Unsent,
     /// The processor time by which the tenant is ahead of the one whose turn it is.
     pub debt: Duration,
+}
+
+/// What was not sent since the start because the requests per second of a plugin or of its tenant were used up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Unsent {
+    /// Writes; each was reported to its plugin.
+    pub writes: u64,
+    /// Live reads; each was refused.
+    pub live_reads: u64,
+    /// Events that were dropped.
+    pub events: u64,
 }
 
 /// The sources that are read at each scrape.
@@ -222,8 +237,24 @@ fn encode_tenants(encoder: &mut DescriptorEncoder<'_>, tenants: &[TenantFigures]
     let deliveries = "Runs that have ended and whose writes are being sent";
     gauge("podium_tenant_deliveries", deliveries, None, &|of| of.deliveries as f64)?;
     gauge("podium_tenant_waiting_keys", "Keys waiting to be processed", None, &|of| of.waiting as f64)?;
+    let without = "Keys that wait because the requests per second of the plugin or the tenant are used up";
+    gauge("podium_tenant_keys_without_tokens", without, None, &|of| of.without_tokens as f64)?;
     let debt = "Processor time by which the tenant is ahead of the one whose turn it is";
-    gauge("podium_tenant_debt", debt, Some(&Unit::Seconds), &|of| of.debt.as_secs_f64())
+    gauge("podium_tenant_debt", debt, Some(&Unit::Seconds), &|of| of.debt.as_secs_f64())?;
+    let mut counter = |name: &str, help: &str, figure: fn(&Unsent) -> u64| {
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for of in tenants {
+            let labels = [("tenant", of.tenant.as_str())];
+            ConstCounter::new(figure(&of.refused)).encode(metric.encode_family(&labels)?)?;
+        }
+        Ok(())
+    };
+    let writes = "Writes that were not sent because the requests per second were used up";
+    counter("podium_tenant_writes_without_tokens", writes, |unsent| unsent.writes)?;
+    let reads = "Live reads that were refused because the requests per second were used up";
+    counter("podium_tenant_live_reads_without_tokens", reads, |unsent| unsent.live_reads)?;
+    let events = "Events that were dropped because the requests per second were used up";
+    counter("podium_tenant_events_without_tokens", events, |unsent| unsent.events)
 }
 
 fn encode_journal(encoder: &mut DescriptorEncoder<'_>, journal: JournalFigures) -> fmt::Result {
@@ -408,7 +439,9 @@ mod tests {
             deletions: Arc::new(|_: &PluginId| 4),
             tenants: Arc::new(|| {
                 let debt = Duration::from_millis(1_500);
-                vec![TenantFigures { tenant: "shop".into(), runs: 2, deliveries: 1, waiting: 9, debt }]
+                let refused = Unsent { writes: 3, live_reads: 5, events: 7 };
+                let tenant = "shop".into();
+                vec![TenantFigures { tenant, runs: 2, deliveries: 1, waiting: 9, without_tokens: 4, refused, debt }]
             }),
             cache: Arc::new(|| CacheFigures { pods: 7, stale: true, revision: 9 }),
             journal: Arc::new(journal),
@@ -598,6 +631,10 @@ mod tests {
             r#"podium_tenant_deliveries{tenant="shop"} 1.0"#,
             r#"podium_tenant_waiting_keys{tenant="shop"} 9.0"#,
             r#"podium_tenant_debt_seconds{tenant="shop"} 1.5"#,
+            r#"podium_tenant_keys_without_tokens{tenant="shop"} 4.0"#,
+            r#"podium_tenant_writes_without_tokens_total{tenant="shop"} 3"#,
+            r#"podium_tenant_live_reads_without_tokens_total{tenant="shop"} 5"#,
+            r#"podium_tenant_events_without_tokens_total{tenant="shop"} 7"#,
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

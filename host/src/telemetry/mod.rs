@@ -8,4 +8,4 @@ mod process;
 
 pub use buffer::{Dropped, Source};
 pub use logs::{LogFormat, LogWriter, Logs, LogsError, init as init_logs, init_terminal};
-pub use metrics::{CacheFigures, CheckpointFigures, JournalFigures, Metrics, Sources, TenantFigures};
+pub use metrics::{CacheFigures, CheckpointFigures, JournalFigures, Metrics, Sources, TenantFigures, Unsent};

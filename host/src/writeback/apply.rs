@@ -52,7 +52,7 @@ impl<'a> Delivery<'a> {
         let result = match &subject {
             Subject::Pod(key) => self.write_pod(key, &request, sent).await,
             Subject::Object(_) => {
-                let (result, wrote) = self.objects.send(self.api, self.sender, &mut request).await;
+                let (result, wrote) = self.objects.send(self.api, self.sender, &mut request, &mut sent.reads).await;
                 sent.requests += u32::from(wrote);
                 result.unwrap_or_else(|class| self.failed(class, sent))
             }
@@ -111,7 +111,10 @@ impl<'a> Delivery<'a> {
             }
             Err(error) => match answer::classify(request, &error) {
                 ErrorClass::Ambiguous => self.read_back(key, request, sent).await,
-                ErrorClass::Contested => self.check_uid(key).await,
+                ErrorClass::Contested => {
+                    sent.reads += 1;
+                    self.check_uid(key).await
+                }
                 class => self.failed(class, sent),
             },
         };
@@ -141,6 +144,7 @@ impl<'a> Delivery<'a> {
     /// The read after a lost response.
     async fn read_back(&mut self, key: &PodKey, request: &Request, sent: &mut Sent) -> WriteResult {
         let Ok(wire) = http::get_pod(key) else { return self.failed(ErrorClass::Ambiguous, sent) };
+        sent.reads += 1;
         let result = match self.api.bytes(wire).await {
             Ok(answer) => match self.pod(&answer).zip(answer::annotations(&answer).ok()) {
                 Some((pod, annotations)) => {

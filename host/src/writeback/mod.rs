@@ -126,7 +126,9 @@ impl Writeback {
         if !events.is_empty() && (changed || described.is_empty()) {
             // After a failed request Events wait: the change is made, and the next run will not emit them again.
             let reachable = !delivery.is_cut_off();
+            let writes = sent.requests;
             self.events.send(&api, sender, &events, reachable, now_millis, &mut sent).await;
+            sent.event_requests = sent.requests - writes;
         }
         // A request that was refused or lost is retried when the sender may send again.
         sent.retry_after = sent.retry_after.max(self.held(sender));

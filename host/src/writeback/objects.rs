@@ -29,12 +29,13 @@ impl Objects {
     }
 
     /// Sends a planned request for an object that is not a Pod, and takes its body. The flag is true if a write was
-    /// sent.
+    /// sent; `reads` counts the reads.
     pub(super) async fn send(
         &self,
         api: &Api,
         sender: &Sender,
         request: &mut Request,
+        reads: &mut u32,
     ) -> (Result<WriteResult, ErrorClass>, bool) {
         let (Request::Apply { object, .. } | Request::DeleteObject { object, .. }) = &*request else {
             return (Ok(WriteResult::Invalid("not an object of another kind".to_owned())), false);
@@ -54,7 +55,10 @@ impl Objects {
                 sending.end(if class == Some(ErrorClass::Ambiguous) { End::Lost(Instant::now()) } else { End::Other });
                 let result = match (class, uid) {
                     (None, _) => Ok(WriteResult::Applied),
-                    (Some(ErrorClass::Contested), Some(uid)) => Ok(check_uid(api, sender, &path, &uid).await),
+                    (Some(ErrorClass::Contested), Some(uid)) => {
+                        *reads += 1;
+                        Ok(check_uid(api, sender, &path, &uid).await)
+                    }
                     (Some(class), _) => Err(class),
                 };
                 (result, true)
@@ -67,6 +71,7 @@ impl Objects {
                 }
                 let sending = self.applied.begin(&name);
                 let began = Instant::now();
+                *reads += u32::from(known == ObjectState::Unknown);
                 if known == ObjectState::Unknown && is_live(api, sender, &path, &body).await {
                     sending.end(End::Applied(digest, began));
                     return (Ok(WriteResult::Unchanged), false);
@@ -79,10 +84,14 @@ impl Objects {
                 let (result, end) = match answer {
                     Ok(_) => (Ok(WriteResult::Applied), End::Applied(digest, began)),
                     Err(error) => match answer::classify(request, &error) {
-                        ErrorClass::Ambiguous if is_live(api, sender, &path, &body).await => {
-                            (Ok(WriteResult::Applied), End::Applied(digest, began))
+                        ErrorClass::Ambiguous => {
+                            *reads += 1;
+                            if is_live(api, sender, &path, &body).await {
+                                (Ok(WriteResult::Applied), End::Applied(digest, began))
+                            } else {
+                                (Err(ErrorClass::Ambiguous), End::Lost(Instant::now()))
+                            }
                         }
-                        ErrorClass::Ambiguous => (Err(ErrorClass::Ambiguous), End::Lost(Instant::now())),
                         class => (Err(class), End::Other),
                     },
                 };

@@ -251,7 +251,8 @@ spec:
   defaults:
     serviceAccountRequired: true
     compiledCodeMiB: 100
-    limits: { classes: [native], memoryMiB: 64, cpuMillis: 50, wallMillis: 5000, hostCalls: 5000, writes: 50, logKiB: 64, reuse: 10 }
+    requests: { writesPerSecond: 100, liveReadsPerSecond: 50, eventsPerSecond: 10 }
+    limits: { classes: [native], memoryMiB: 64, cpuMillis: 50, wallMillis: 5000, hostCalls: 5000, writes: 50, logKiB: 64, reuse: 10, writesPerSecond: 20 }
   namespaces:
     kube-system: { excluded: true }
     shop: { serviceAccountRequired: false, limits: { classes: [native, interpreter], writes: 100 } }
@@ -285,6 +286,11 @@ fn the_schema_refuses_a_broken_policy_at_the_field_that_the_host_names() {
             ("writes: 50", "writes: -1", "spec.defaults.limits.writes"),
             ("logKiB: 64", "logKiB: 1025", "spec.defaults.limits.logKiB"),
             ("reuse: 10", "reuse: 0", "spec.defaults.limits.reuse"),
+            ("writesPerSecond: 20", "writesPerSecond: 1001", "spec.defaults.limits.writesPerSecond"),
+            ("writesPerSecond: 20", "eventsPerSecond: 0", "spec.defaults.limits.eventsPerSecond"),
+            ("liveReadsPerSecond: 50", "liveReadsPerSecond: 0", "spec.defaults.requests.liveReadsPerSecond"),
+            ("writesPerSecond: 100", "writesPerSecond: 10001", "spec.defaults.requests.writesPerSecond"),
+            ("eventsPerSecond: 10", "events: 10", "spec.defaults.requests.events"),
             ("{ excluded: true }", "excluded", "spec.namespaces.kube-system"),
             ("kube-system:", "kube_system:", "spec.namespaces.kube_system"),
             ("shop: {", "shop: { config: {},", "spec.namespaces.shop.config"),
@@ -297,7 +303,7 @@ fn the_schema_refuses_a_broken_policy_at_the_field_that_the_host_names() {
 
 #[test]
 fn every_mistake_of_a_policy_is_reported_at_once_and_it_is_one_document() {
-    let broken = POLICY_EXAMPLE.replace("native", "huge").replace("writes", "writ").replace("true", "1");
+    let broken = POLICY_EXAMPLE.replace("native", "huge").replace("writes:", "writ:").replace("true", "1");
     let fields =
         |yaml: &str| -> Vec<String> { policy(yaml).unwrap_err().into_iter().map(|problem| problem.field).collect() };
     assert_eq!(fields(&broken).len(), 6, "{:?}", fields(&broken));

@@ -10,7 +10,7 @@ use podium_pods::{
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
-use super::{Dispatch, GIVE_UP, LEAST_REQUEUE, Loaded, PodJob, Ran, revoked, under_way::UnderWay};
+use super::{Dispatch, GIVE_UP, LEAST_REQUEUE, Loaded, PodJob, Ran, budget::Admitted, revoked, under_way::UnderWay};
 use crate::{
     ports::{FailureKind, Outcome, RunReport, Sent, Staged},
     queue::Next,
@@ -59,12 +59,16 @@ impl Dispatch {
         attempt: Attempt,
     ) -> (Next, Vec<WriteReport>) {
         let sends = attempt.sends();
-        let Attempt { report: RunReport { result, staged, usage }, started, .. } = attempt;
+        let Attempt { report: RunReport { result, mut staged, usage }, started, .. } = attempt;
         let (mut result, mut sent) = (result, Sent::default());
-        if sends {
+        let not_sent = if sends { self.admit(job, plugin, &mut staged).err() } else { None };
+        let is_out_of_tokens = not_sent.is_some();
+        if let Some(reports) = not_sent {
+            sent.reports = reports;
+        } else if sends {
             let work = async {
                 let view = self.reader.snapshot();
-                self.send(plugin, key, job.queued, &*view, staged).await
+                self.send(job, plugin, key, &*view, staged).await
             };
             match plugin.revocation.unless_revoked(work).await {
                 Some(delivered) => sent = delivered,
@@ -84,6 +88,8 @@ impl Dispatch {
         );
         log_unsettled(plugin, key, &unsettled);
         let next = match result {
+            // The queue takes the key when there are tokens.
+            Ok(_) if is_out_of_tokens => Next::Postponed(Duration::ZERO),
             // A Retry-After of the API server replaces the back-off.
             Ok(_) if !unsettled.is_empty() => retry_after.map_or(Next::Failed, Next::FailedFor),
             Ok(Outcome::RequeueAfter(delay)) => Next::After(delay),
@@ -105,21 +111,23 @@ impl Dispatch {
         (next, unsettled)
     }
 
-    /// Sends staged writes, and stores the answers in the cache before any run on these Pods. The Pods of the returned
+    /// Sends staged writes that were admitted, and stores the answers in the cache before any run on these Pods. The Pods of the returned
     /// report are in the cache already.
     pub(super) async fn send(
         &self,
+        job: &PodJob,
         plugin: &Loaded,
         subject: &PodKey,
-        event: Instant,
         view: &dyn PodView,
         staged: Staged,
     ) -> Sent {
         let now = self.clock.now_millis();
         let under_way = UnderWay::new(self, plugin.lane, &staged);
+        let admitted = Admitted::of(&staged);
         let mut sent = self.deliver.deliver(&plugin.sender, subject, view, staged, now).await;
+        admitted.used(&self.queue, job, &sent);
         if sent.requests > 0 {
-            plugin.status.event_to_write.record(event.elapsed());
+            plugin.status.event_to_write.record(job.queued.elapsed());
         }
         plugin.status.wrote(&sent.reports, sent.requests);
         sent.events.iter().for_each(|result| plugin.status.event(*result));

@@ -3,6 +3,7 @@
 //!
 //! This module knows neither the WebAssembly engine nor the API server; both implement traits of [`crate::ports`].
 
+pub mod budget;
 mod delivery;
 mod expectations;
 mod gate;
@@ -231,7 +232,7 @@ impl Dispatch {
         };
         let started = Instant::now();
         plugin.status.begin(started - job.queued, job.attempt);
-        let world = RunWorld::new(self.clone(), plugin.clone(), key.clone(), job.queued, snapshot);
+        let world = RunWorld::new(self.clone(), plugin.clone(), key.clone(), job.clone(), snapshot);
         let work = async {
             let run = AssertUnwindSafe(plugin.reconcile.reconcile(request, Box::new(world))).catch_unwind();
             let run = run.await.inspect(|report| plugin.status.used(&report.usage, &plugin.spec.limits));

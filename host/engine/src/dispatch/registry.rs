@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use parking_lot::{Mutex, RwLock};
-use podium_pods::model::{PluginId, PluginSpec, Tenant};
+use podium_pods::model::{PluginId, PluginSpec, RequestRates, Tenant};
 
 use super::{
-    Excess, State,
+    Excess, State, budget,
     log_rate::{LogRate, LogRates},
     repeats::Repeats,
     revocation::Revocation,
@@ -14,7 +14,7 @@ use super::{
 use crate::{
     journal::PluginEntries,
     ports::{Reconcile, Sender},
-    queue::{Claim, Claims},
+    queue::{Claim, Claims, Demand},
     status::PluginStatus,
 };
 
@@ -95,8 +95,10 @@ struct Inner {
     log_rates: LogRates,
     /// The number of every tenant of the queue that has a plugin or had one.
     tenants: BTreeMap<Payer, u32>,
-    /// The claim of a run, for each loaded plugin.
-    claims: BTreeMap<Lane, Claim>,
+    /// The claim and the tokens of a run, for each loaded plugin.
+    claims: BTreeMap<Lane, (Claim, Demand)>,
+    /// The requests per second of the plugins of a tenant together, where they are not the default.
+    rates: BTreeMap<Tenant, RequestRates>,
 }
 
 /// The tenant that is charged for a plugin's runs: the namespace, or the one plugin if it has the scope of the cluster.
@@ -116,7 +118,11 @@ impl fmt::Debug for Registry {
 impl Claims<Lane> for Registry {
     /// Returns an empty claim for a plugin that was unloaded: its keys are only removed from the queue.
     fn claim(&self, lane: Lane) -> Claim {
-        self.inner.read().claims.get(&lane).copied().unwrap_or_default()
+        self.inner.read().claims.get(&lane).map(|(claim, _)| *claim).unwrap_or_default()
+    }
+
+    fn demand(&self, lane: Lane) -> Demand {
+        self.inner.read().claims.get(&lane).map(|(_, demand)| *demand).unwrap_or_default()
     }
 }
 
@@ -176,6 +182,12 @@ impl Registry {
         })
     }
 
+    /// Sets the requests per second of a tenant's plugins together, or of each plugin of the cluster, for those that
+    /// are added from now on. The default is [`RequestRates::OF_TENANT`].
+    pub fn set_rates(&self, tenant: Tenant, rates: RequestRates) {
+        self.inner.write().rates.insert(tenant, rates);
+    }
+
     /// Adds or replaces a plugin. It has the lane of the plugin of its name, also of one that was removed, or else a
     /// new one. Runs of the version before continue if `spec` permits everything that the version may do; otherwise
     /// they are ended.
@@ -192,7 +204,8 @@ impl Registry {
         let lane = *inner.lanes.entry(spec.id.clone()).or_insert(fresh);
         let tenant = u32::try_from(inner.tenants.len() + 1).unwrap_or(u32::MAX);
         let tenant = *inner.tenants.entry(payer(&spec)).or_insert(tenant);
-        inner.claims.insert(lane, Claim { tenant, bytes: claimed(&spec) });
+        let rates = inner.rates.get(&spec.tenant()).copied().unwrap_or(RequestRates::OF_TENANT);
+        inner.claims.insert(lane, (Claim { tenant, bytes: claimed(&spec) }, budget::demand(&spec, rates)));
         let state = inner.plugins.get(&lane).map(|old| old.state.clone()).unwrap_or_default();
         let (repeats, log_rate) = (Repeats::default(), inner.log_rates.plugin(spec.tenant()));
         let revocation = Revocation::default();

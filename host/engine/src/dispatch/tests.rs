@@ -1,5 +1,6 @@
 //! Claims about a worker, with closures for plugins and scripted answers for the API server, under paused time.
 
+mod budget;
 mod delivery;
 mod gate;
 mod memory;

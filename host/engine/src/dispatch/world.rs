@@ -8,15 +8,14 @@ use podium_pods::{
 };
 use tokio::time::Instant;
 
-use super::{Dispatch, Loaded, log_rate::Line};
+use super::{Dispatch, Loaded, PodJob, budget, log_rate::Line};
 use crate::ports::{Asker, LogLevel, PLUGIN_TARGET, Staged, StateEntry, StateError, World};
 
 pub(super) struct RunWorld {
     dispatch: Arc<Dispatch>,
     plugin: Arc<Loaded>,
     subject: PodKey,
-    /// The time of the event that the run answers.
-    event: Instant,
+    job: PodJob,
     snapshot: Arc<dyn PodView>,
 }
 
@@ -25,10 +24,10 @@ impl RunWorld {
         dispatch: Arc<Dispatch>,
         plugin: Arc<Loaded>,
         subject: PodKey,
-        event: Instant,
+        job: PodJob,
         snapshot: Arc<dyn PodView>,
     ) -> Self {
-        Self { dispatch, plugin, subject, event, snapshot }
+        Self { dispatch, plugin, subject, job, snapshot }
     }
 }
 
@@ -46,14 +45,21 @@ impl World for RunWorld {
         namespace: &'a str,
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<Arc<CachedPod>>, Refused>> {
+        if !self.dispatch.queue.spend(&self.job, budget::LIVE_READS, 1) {
+            return Box::pin(std::future::ready(Err(Refused::Unavailable(budget::NO_LIVE_READS.to_owned()))));
+        }
         self.dispatch.live.get(Asker::Plugin, &self.plugin.sender, namespace, name)
     }
 
     fn commit(&mut self, staged: Staged) -> BoxFuture<'_, Vec<WriteReport>> {
         Box::pin(async {
+            let mut staged = staged;
+            if let Err(not_sent) = self.dispatch.admit(&self.job, &self.plugin, &mut staged) {
+                return not_sent;
+            }
             // Planned against the present state, not the run's snapshot, because other clients may have changed it.
             let view = self.dispatch.reader.snapshot();
-            let sent = self.dispatch.send(&self.plugin, &self.subject, self.event, &*view, staged).await;
+            let sent = self.dispatch.send(&self.job, &self.plugin, &self.subject, &*view, staged).await;
             // If the watch is interrupted, the run continues without its writes in the cache.
             if !self.dispatch.see(self.plugin.lane, &sent.expected).await {
                 tracing::debug!("the cache does not show the committed writes yet");

@@ -144,8 +144,12 @@ pub struct Sent {
     pub pods: Vec<Arc<CachedPod>>,
     /// The states that the cache must show before the plugin's next run on the Pods that it wrote to.
     pub expected: Vec<Expectation>,
-    /// The number of requests that were sent.
+    /// The number of requests that were sent to write or to create Events.
     pub requests: u32,
+    /// Those of them that were for Events.
+    pub event_requests: u32,
+    /// The number of reads that were sent to decide about writes or their results.
+    pub reads: u32,
     /// The results of the run's Events, except suppressed repeats.
     pub events: Vec<EventResult>,
     /// How long to wait before unsettled writes are retried, if the API server sent a Retry-After; at most 60 s.

@@ -16,8 +16,8 @@ use std::{collections::BTreeMap, hash::Hash, sync::Arc, time::Duration};
 pub use admission::{Budget, Claim, Claims, Occupancy};
 use podium_pods::sync::{Mutex, Notify};
 use slots::Slots;
-use tokio::time::Instant;
 pub use tokens::{Amounts, Demand, KINDS, Rate};
+use tokio::time::Instant;
 pub use turns::TenantFigures;
 
 pub use crate::backoff::Backoff;

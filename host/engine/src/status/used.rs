@@ -196,8 +196,17 @@ mod tests {
             writes: 5,
             log_bytes: 6 << 10,
         };
-        let Limits { class: _, memory_bytes: _, cpu: _, wall: _, host_calls: _, writes: _, log_bytes: _, reuse: _ } =
-            Limits::default();
+        let Limits {
+            class: _,
+            memory_bytes: _,
+            cpu: _,
+            wall: _,
+            host_calls: _,
+            writes: _,
+            log_bytes: _,
+            reuse: _,
+            requests: _,
+        } = Limits::default();
         let uses = Uses::default();
         uses.record(&usage, &Limits::default());
         let texts: Vec<_> = uses.used().iter().map(ToString::to_string).collect();

@@ -124,6 +124,36 @@ pub struct Limits {
     pub log_bytes: usize,
     /// Runs that one instance may perform. With 1 each run has an instance of its own.
     pub reuse: u32,
+    /// Of all runs of the plugin together.
+    pub requests: RequestRates,
+}
+
+/// Requests to the API server per second. For ten seconds' worth of them at once there need not be a pause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestRates {
+    /// Patches, deletions, evictions and applied objects.
+    pub writes: u32,
+    /// Reads of Pods that plugins ask for.
+    pub live_reads: u32,
+    /// Events that are created or counted.
+    pub events: u32,
+}
+
+impl RequestRates {
+    /// For a plugin whose configuration does not say otherwise. Kubernetes' clients have 20 and 30 at once by default,
+    /// its scheduler 50 and 100.
+    pub const OF_PLUGIN: Self = Self { writes: 50, live_reads: 50, events: 20 };
+    /// For all plugins of a tenant, without a policy: those of four plugins.
+    pub const OF_TENANT: Self = Self { writes: 200, live_reads: 200, events: 80 };
+    /// The seconds whose requests may be sent at once.
+    pub const BURST_SECONDS: u32 = 10;
+
+    /// Returns true if no rate is lower than the `other`'s.
+    #[must_use]
+    pub const fn covers(&self, other: &Self) -> bool {
+        let Self { writes, live_reads, events } = self;
+        *writes >= other.writes && *live_reads >= other.live_reads && *events >= other.events
+    }
 }
 
 impl Limits {
@@ -133,7 +163,7 @@ impl Limits {
     /// Returns true if no limit is lower than the `other`'s.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
-        let Self { class, memory_bytes, cpu, wall, host_calls, writes, log_bytes, reuse } = self;
+        let Self { class, memory_bytes, cpu, wall, host_calls, writes, log_bytes, reuse, requests } = self;
         (*class == other.class || *class == LimitClass::Interpreter)
             && *memory_bytes >= other.memory_bytes
             && *cpu >= other.cpu
@@ -142,6 +172,7 @@ impl Limits {
             && *writes >= other.writes
             && *log_bytes >= other.log_bytes
             && *reuse >= other.reuse
+            && requests.covers(&other.requests)
     }
 }
 
@@ -156,6 +187,7 @@ impl Default for Limits {
             writes: 20,
             log_bytes: 16 << 10,
             reuse: 1,
+            requests: RequestRates::OF_PLUGIN,
         }
     }
 }

@@ -149,9 +149,11 @@ async fn after_commit_the_run_sees_its_own_write_also_where_the_answer_was_lost(
         *rig.script.shown.lock() = Some(shown);
         *rig.server.pod.lock() = Some(pod(7));
         let (dispatch, key) = (rig.dispatch.clone(), pod(5).key.clone());
+        rig.add();
+        let job = dispatch.queue.next().await.unwrap();
         let plugin = dispatch.registry.get(rig.lane).unwrap();
         let snapshot = dispatch.reader.snapshot();
-        let mut world = RunWorld::new(dispatch, plugin, key.clone(), Instant::now(), snapshot);
+        let mut world = RunWorld::new(dispatch, plugin, key.clone(), job, snapshot);
         let action = Action::SetLabel { target: key, key: "team".into(), value: "web".into() };
         let mut commit = Box::pin(world.commit(report(Ok(Outcome::Settled), vec![action]).staged));
         assert!(commit.as_mut().now_or_never().is_none(), "{shown:?}");

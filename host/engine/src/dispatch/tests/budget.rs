@@ -1,0 +1,185 @@
+//! Budgets of requests: what has no token is not sent, and nothing is lost.
+
+use podium_pods::model::RequestRates;
+use tokio::time::advance;
+
+use super::*;
+use crate::dispatch::budget;
+
+const RATES: RequestRates = RequestRates { writes: 5, live_reads: 2, events: 1 };
+const BURST: usize = 50;
+
+fn named(name: &str) -> Arc<CachedPod> {
+    let mut pod = podium_wire::Pod::default();
+    (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), name.into(), name.into());
+    pod.header.resource_version = "5".into();
+    Arc::new(CachedPod::new(&pod).unwrap())
+}
+
+impl Rig {
+    /// Loads the plugin again with low rates and a right to write, and adds keys of so many Pods.
+    fn limited(&mut self, pods: usize) {
+        let old = self.dispatch.registry.get(self.lane).unwrap();
+        let mut spec = old.spec.clone();
+        spec.grants.write.labels = vec![KeyPattern("team".into())];
+        spec.limits.requests = RATES;
+        self.dispatch.registry.put(spec, old.reconcile.clone(), old.sender.clone(), self.status.clone(), None);
+        self.dispatch.queue.claim_changed(self.lane);
+        let names: Vec<_> = (0..pods).map(|index| format!("cart-{index}")).collect();
+        self.writer.apply(names.iter().map(|name| PodEvent::applied(named(name))).collect());
+        let keys = names.iter().map(|name| (self.lane, ("shop".into(), (**name).into()), (**name).into()));
+        self.dispatch.queue.add(keys);
+    }
+
+    /// Runs what is due for so long.
+    async fn work_for(&self, time: Duration) {
+        let work = async {
+            loop {
+                self.turn().await;
+            }
+        };
+        let _ = tokio::time::timeout(time, work).await;
+    }
+
+    fn sent(&self) -> usize {
+        self.script.sent.lock().len()
+    }
+
+    fn of_tenant(&self) -> crate::queue::TenantFigures {
+        self.dispatch.queue.tenants()[&1]
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_writes_at_every_run_for_ever_sends_its_rate_and_its_burst() {
+    let mut rig = rig(|request, _| report(Ok(Outcome::RequeueAfter(Duration::ZERO)), vec![label(&request)]));
+    rig.limited(20);
+    rig.work_for(Duration::from_secs(60)).await;
+    let expected = BURST + 5 * 60;
+    assert!((expected - 1..=expected).contains(&rig.sent()), "{} writes", rig.sent());
+    assert_eq!(rig.of_tenant().without_tokens, rig.of_tenant().waiting);
+    assert!(rig.status.writes().keys().all(|result| *result == "applied"), "runs wait, and not their writes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_storm_every_key_has_settled_and_an_idle_plugin_has_its_burst_again() {
+    let mut rig = rig(|request, _| report(Ok(Outcome::Settled), vec![label(&request)]));
+    rig.limited(200);
+    rig.work_for(Duration::from_secs(1)).await;
+    assert!((BURST..BURST + 10).contains(&rig.sent()), "{} writes", rig.sent());
+    rig.work_for(Duration::from_secs(60)).await;
+    assert_eq!(rig.sent(), 200);
+    assert!(rig.dispatch.queue.is_idle() && rig.of_tenant().without_tokens == 0);
+    rig.limited(BURST);
+    let start = Instant::now();
+    while rig.sent() < 200 + BURST {
+        rig.turn().await;
+    }
+    assert_eq!(start.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_may_not_write_starts_without_tokens() {
+    let mut rig = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
+    rig.limited(0);
+    let old = rig.dispatch.registry.get(rig.lane).unwrap();
+    let spec = PluginSpec { grants: Grants::default(), ..old.spec.clone() };
+    rig.dispatch.registry.put(spec, old.reconcile.clone(), old.sender.clone(), rig.status.clone(), None);
+    rig.add();
+    let job = rig.dispatch.queue.next().await.unwrap();
+    rig.dispatch.queue.spent(&job, budget::WRITES, 10_000);
+    rig.dispatch.queue.done(&job, Next::Settled);
+    rig.add();
+    let start = Instant::now();
+    rig.turn().await;
+    assert_eq!(start.elapsed(), Duration::ZERO);
+}
+
+/// Commits twice, stages a write for the end of the run, and reads live.
+struct Eager(Mutex<Vec<(usize, Vec<WriteReport>)>>);
+
+impl Reconcile for Eager {
+    fn reconcile(&self, request: Request, mut world: Box<dyn World>) -> BoxFuture<'_, RunReport<Staged>> {
+        Box::pin(async move {
+            let staged = || report(Ok(Outcome::Settled), vec![label(&request)]).staged;
+            let mut not_sent = 0;
+            for _ in 0..2 {
+                let reports = world.commit(staged()).await;
+                not_sent += reports.iter().filter(|report| report.result == WriteResult::NotSent).count();
+            }
+            self.0.lock().push((not_sent, request.unsettled.clone()));
+            report(Ok(Outcome::Settled), vec![label(&request)])
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_no_token_within_a_run_is_reported_as_not_sent_and_the_key_comes_back_with_tokens() {
+    let mut rig = rig(|_, _| unreachable!("another plugin is loaded"));
+    let (old, eager) = (rig.dispatch.registry.get(rig.lane).unwrap(), Arc::new(Eager(Mutex::default())));
+    let (sender, status) = (old.sender.clone(), rig.status.clone());
+    rig.dispatch.registry.put(old.spec.clone(), eager.clone(), sender, status, None);
+    rig.limited(1);
+    // One token is left when the run starts, which it takes.
+    let job = rig.dispatch.queue.next().await.unwrap();
+    rig.dispatch.queue.spent(&job, budget::WRITES, u32::try_from(BURST).unwrap());
+    let start = Instant::now();
+    assert_eq!(rig.finish(job).await, Next::Postponed(Duration::ZERO));
+    assert_eq!((rig.sent(), eager.0.lock().clone()), (1, vec![(1, Vec::new())]));
+    assert_eq!(rig.of_tenant().refused[budget::WRITES], 2);
+    // The next run finds the report of the write that was staged for the end, and waits for as many tokens as it
+    // takes to settle.
+    rig.work_for(Duration::from_secs(60)).await;
+    let runs = eager.0.lock().clone();
+    assert_eq!(runs[1].1.iter().map(|report| report.result.clone()).collect::<Vec<_>>(), [WriteResult::NotSent]);
+    assert!(rig.dispatch.queue.is_idle(), "{runs:?}");
+    assert!(runs.len() <= 5, "no run starts for nothing: {runs:?} in {:?}", start.elapsed());
+}
+
+/// Reads live until that is refused.
+struct Curious(AtomicUsize);
+
+impl Reconcile for Curious {
+    fn reconcile(&self, _: Request, mut world: Box<dyn World>) -> BoxFuture<'_, RunReport<Staged>> {
+        Box::pin(async move {
+            for _ in 0..10 {
+                match world.live("shop", "cart-0").await {
+                    Ok(_) => self.0.fetch_add(1, SeqCst),
+                    Err(Refused::Unavailable(text)) => {
+                        assert_eq!(text, budget::NO_LIVE_READS);
+                        break;
+                    }
+                    Err(other) => panic!("{other:?}"),
+                };
+            }
+            report(Ok(Outcome::RequeueAfter(Duration::ZERO)), Vec::new())
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn live_reads_beyond_the_budget_are_refused_and_not_sent() {
+    let mut rig = rig(|_, _| unreachable!("another plugin is loaded"));
+    let dispatch = Arc::get_mut(&mut rig.dispatch).unwrap();
+    dispatch.live = Arc::new(Nowhere);
+    let (old, curious) = (rig.dispatch.registry.get(rig.lane).unwrap(), Arc::new(Curious(AtomicUsize::new(0))));
+    let (sender, status) = (old.sender.clone(), rig.status.clone());
+    rig.dispatch.registry.put(old.spec.clone(), curious.clone(), sender, status, None);
+    rig.limited(20);
+    rig.work_for(Duration::from_secs(60)).await;
+    let (reads, most) = (curious.0.load(SeqCst), 20 + 2 * 60);
+    assert!((most - 20..=most).contains(&reads), "{reads} live reads of {most}");
+    assert!(rig.of_tenant().refused[budget::LIVE_READS] > 0);
+    assert!(rig.status.runs() < 200, "{} runs for nothing", rig.status.runs());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_policy_of_a_tenant_bounds_its_plugins_together() {
+    let mut rig = rig(|request, _| report(Ok(Outcome::RequeueAfter(Duration::ZERO)), vec![label(&request)]));
+    rig.dispatch.registry.set_rates(spec().tenant(), RequestRates { writes: 1, ..RATES });
+    rig.limited(20);
+    advance(Duration::from_secs(60)).await;
+    rig.work_for(Duration::from_secs(60)).await;
+    // The burst, one a second, and the token that the key had while it was not run.
+    assert!((70..=71).contains(&rig.sent()), "{} writes", rig.sent());
+}
