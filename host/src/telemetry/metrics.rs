@@ -165,6 +165,7 @@ impl Collector for Figures {
         by_result(encoder, &plugins, "podium_run_failures", "Failed runs by reason", |status| {
             status.failures().into_iter().collect()
         })?;
+        loops(encoder, &plugins)?;
         let error = |status: &PluginStatus| status.runs_by(RunResult::Error);
         counter(encoder, &plugins, "controller_runtime_reconcile_errors", "Runs that failed", error)?;
         let panics = "Runs that trapped or exceeded a limit";
@@ -301,6 +302,27 @@ fn by_result(
         }
     }
     Ok(())
+}
+
+/// Encodes the figures of loops and missing rights, only of plugins that have any.
+fn loops(encoder: &mut DescriptorEncoder<'_>, plugins: &Plugins) -> fmt::Result {
+    let help = "Fields to which too many values were sent within a minute, by the sender of the other values";
+    let mut metric = encoder.encode_descriptor("podium_write_loops", help, None, MetricType::Counter)?;
+    for (id, status) in plugins {
+        let id = id.to_string();
+        for ((field, counterpart), count) in status.loops() {
+            let labels = [("controller", id.as_str()), ("field", field), ("counterpart", counterpart.as_str())];
+            ConstCounter::new(count).encode(metric.encode_family(&labels)?)?;
+        }
+    }
+    let has = |figure: fn(&PluginStatus) -> u64| -> Vec<_> {
+        plugins.iter().filter(|(_, status)| figure(status) > 0).cloned().collect()
+    };
+    let (help, figure) =
+        ("Writes that were not sent because values of their fields wait", PluginStatus::writes_withheld);
+    counter(encoder, &has(figure), "podium_writes_withheld", help, figure)?;
+    let help = "Times at which writes of one kind were stopped because the plugin's account has no right to them";
+    counter(encoder, &has(PluginStatus::closings), "podium_forbidden_closings", help, PluginStatus::closings)
 }
 
 fn counter(
@@ -559,6 +581,10 @@ mod tests {
         for result in [EventResult::Sent, EventResult::Delayed, EventResult::Dropped] {
             plugin.event(result);
         }
+        plugin.looped("label", "another manager");
+        plugin.looped("label", "shop/tidy");
+        plugin.withheld(1);
+        plugin.closed();
         plugin.used(&Usage { host_calls: 1, ..Usage::default() }, &Limits::default());
         let text = render(&status);
         assert!(!text.contains("forged"), "{text}");
@@ -566,6 +592,8 @@ mod tests {
             let is_known = match &*name {
                 "controller" | "name" => value == "shop/tidy",
                 "tenant" => value == "shop",
+                "field" => value == "label",
+                "counterpart" => ["another manager", "shop/tidy"].contains(&&*value),
                 "result" => RESULTS.contains(&&*value),
                 "source" => ["host", "plugin"].contains(&&*value),
                 "limit" => podium_engine::status::Limit::ALL.iter().any(|limit| limit.name() == value),

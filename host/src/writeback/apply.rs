@@ -8,9 +8,11 @@ use podium_pods::{
     model::{PodKey, WriteResult},
     pod::CachedPod,
 };
+use tokio::time::Instant;
 
 use super::{
     answer::{self, ErrorClass},
+    closings::{Closings, Kind},
     http,
     objects::Objects,
     plan::{Request, Subject},
@@ -24,6 +26,7 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 pub(super) struct Delivery<'a> {
     api: &'a Api,
     objects: &'a Objects,
+    closings: &'a Closings,
     pool: &'a SkeletonPool,
     sender: &'a Sender,
     /// Subjects with the result that later requests on them get without being sent.
@@ -32,8 +35,14 @@ pub(super) struct Delivery<'a> {
 }
 
 impl<'a> Delivery<'a> {
-    pub(super) fn new(api: &'a Api, objects: &'a Objects, pool: &'a SkeletonPool, sender: &'a Sender) -> Self {
-        Self { api, objects, pool, sender, closed: BTreeMap::new(), cut_off: false }
+    pub(super) fn new(
+        api: &'a Api,
+        objects: &'a Objects,
+        closings: &'a Closings,
+        pool: &'a SkeletonPool,
+        sender: &'a Sender,
+    ) -> Self {
+        Self { api, objects, closings, pool, sender, closed: BTreeMap::new(), cut_off: false }
     }
 
     /// Returns true if nothing more may be sent.
@@ -49,12 +58,20 @@ impl<'a> Delivery<'a> {
         if let Some(result) = self.closed.get(&subject) {
             return result.clone();
         }
-        let result = match &subject {
-            Subject::Pod(key) => self.write_pod(key, &request, sent).await,
-            Subject::Object(_) => {
-                let (result, wrote) = self.objects.send(self.api, self.sender, &mut request, &mut sent.reads).await;
-                sent.requests += u32::from(wrote);
-                result.unwrap_or_else(|class| self.failed(class, sent))
+        let (kind, object) = Kind::of(&request, self.sender);
+        let result = match self.closings.admit(kind, object, Instant::now()) {
+            Err(refusal) => {
+                wait(sent, Some(refusal.wait));
+                WriteResult::Forbidden(format!("not sent, as the API server refused this before: {}", refusal.message))
+            }
+            Ok(pass) => {
+                let requests = sent.requests;
+                let result = self.write(&subject, &mut request, sent).await;
+                // A write that needed no request says nothing about the right to it.
+                if sent.requests > requests {
+                    sent.closings.extend(pass.answered(&result, Instant::now()));
+                }
+                result
             }
         };
         match &result {
@@ -63,6 +80,17 @@ impl<'a> Delivery<'a> {
             _ => drop(self.closed.insert(subject, WriteResult::NotSent)),
         }
         result
+    }
+
+    async fn write(&mut self, subject: &Subject, request: &mut Request, sent: &mut Sent) -> WriteResult {
+        match subject {
+            Subject::Pod(key) => self.write_pod(key, request, sent).await,
+            Subject::Object(_) => {
+                let (result, wrote) = self.objects.send(self.api, self.sender, request, &mut sent.reads).await;
+                sent.requests += u32::from(wrote);
+                result.unwrap_or_else(|class| self.failed(class, sent))
+            }
+        }
     }
 
     fn failed(&mut self, class: ErrorClass, sent: &mut Sent) -> WriteResult {

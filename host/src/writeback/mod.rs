@@ -7,12 +7,15 @@
 //! - if the API server is unreachable or overloaded, or a response was lost, all later requests are `not-sent`, and
 //!   Events wait. The same applies to requests that were not tried within the deadline of the delivery.
 //!
+//! A write to which the account had no right a moment ago is not sent, and is `forbidden` too ([`closings`]).
+//!
 //! No write is sent twice. After a lost response one read determines the result. If it cannot, the result is
 //! `unknown`, and the plugin runs again on newer data.
 
 mod answer;
 mod applied;
 mod apply;
+mod closings;
 mod digest;
 mod events;
 mod http;
@@ -70,6 +73,7 @@ pub struct Writeback {
     api: Api,
     objects: objects::Objects,
     events: events::Events,
+    closings: closings::Closings,
     pool: Arc<SkeletonPool>,
 }
 
@@ -79,8 +83,9 @@ impl Writeback {
     /// responses.
     #[must_use]
     pub fn new(api: &Api, pool: Arc<SkeletonPool>) -> Self {
-        let (objects, events) = (objects::Objects::new(), events::Events::new());
-        Self { api: api.with_deadline(DEADLINE), objects, events, pool }
+        let (objects, events, closings) =
+            (objects::Objects::new(), events::Events::new(), closings::Closings::default());
+        Self { api: api.with_deadline(DEADLINE), objects, events, closings, pool }
     }
 
     /// Sends Events that could not be sent when they were emitted, for as long as it is polled. `report` receives the
@@ -116,7 +121,7 @@ impl Writeback {
         let plan = plan::plan(staged.writes, view, self.pool.prune(), now_millis);
         let mut results = plan.results;
         let mut sent = Sent::default();
-        let mut delivery = apply::Delivery::new(&api, &self.objects, &self.pool, sender);
+        let mut delivery = apply::Delivery::new(&api, &self.objects, &self.closings, &self.pool, sender);
         for planned in plan.requests {
             let result = delivery.send(planned.request, &mut sent).await;
             results.extend(planned.ids.into_iter().map(|id| (id, result.clone())));

@@ -26,7 +26,11 @@ pub(crate) const MODULES: &[Row] = &[
     ("frames", &[], &[]),
     ("journal", &["model", "pod", "frames"], &["tokio::time", "tokio::sync"]),
     ("memory", &[], &["libc", "tokio"]),
-    ("dispatch", &["sync", "model", "pod", "ports", "queue", "cache", "status", "clock", "journal"], &["tokio::time"]),
+    (
+        "dispatch",
+        &["sync", "model", "pod", "authz", "ports", "queue", "cache", "status", "clock", "journal"],
+        &["tokio::time"],
+    ),
     ("ingest", &["model", "pod", "cache", "wake", "ports", "queue", "dispatch", "journal", "memory"], &["tokio"]),
     ("api", &["model"], &["kube", "tokio::time", "http", "http_body_util", "hyper_util", "tower"]),
     ("watch", &["model", "encoding", "pod", "api"], &["tokio", "http"]),

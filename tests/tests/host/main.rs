@@ -10,6 +10,7 @@ mod full;
 mod incarnations;
 mod journal;
 mod labels;
+mod loops;
 mod objects;
 mod prune;
 mod python;

@@ -10,7 +10,10 @@ use podium_pods::{
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
-use super::{Dispatch, GIVE_UP, LEAST_REQUEUE, Loaded, PodJob, Ran, budget::Admitted, revoked, under_way::UnderWay};
+use super::{
+    Dispatch, GIVE_UP, LEAST_REQUEUE, Loaded, PodJob, Ran, RunWrites, budget::Admitted, revoked, under_way::UnderWay,
+    values::Values,
+};
 use crate::{
     ports::{FailureKind, Outcome, RunReport, Sent, Staged},
     queue::Next,
@@ -26,6 +29,7 @@ pub(super) struct Attempt {
     pub(super) gone_for: Option<Duration>,
     pub(super) started: Instant,
     pub(super) span: Span,
+    pub(super) writes: Arc<RunWrites>,
 }
 
 impl Attempt {
@@ -39,7 +43,7 @@ impl Attempt {
 impl Dispatch {
     /// Sends what the run staged, and decides when the key is run next.
     pub(super) async fn settle(&self, job: &PodJob, plugin: &Arc<Loaded>, key: &PodKey, attempt: Attempt) -> Ran {
-        let (span, gone_for) = (attempt.span.clone(), attempt.gone_for);
+        let (span, gone_for, writes) = (attempt.span.clone(), attempt.gone_for, attempt.writes.clone());
         let (next, unsettled) = self.deliver(job, plugin, key, attempt).instrument(span).await;
         let retried = matches!(next, Next::After(_) | Next::Failed | Next::FailedFor(_));
         let gave_up = retried && gone_for.is_some_and(|gone| gone >= GIVE_UP);
@@ -48,7 +52,20 @@ impl Dispatch {
             Next::After(delay) => Next::After(delay.max(LEAST_REQUEUE)),
             next => next,
         };
+        if matches!(next, Next::Failed | Next::FailedFor(_)) {
+            self.keep_backoff(job, key, &writes);
+        }
         Ran { next, on_deletion: gone_for.is_some(), gave_up, unsettled }
+    }
+
+    /// Forgets that a failed job was added again while it ran, if the changes that added it are only its own writes.
+    /// Otherwise they would defeat its back-off.
+    fn keep_backoff(&self, job: &PodJob, key: &PodKey, writes: &RunWrites) {
+        // Changes are published before they are queued: the snapshot shows those that this number includes.
+        let Some(added) = self.queue.changed_during(job) else { return };
+        if self.reader.snapshot().by_uid(&key.uid).is_some_and(|pod| writes.explain(&pod)) {
+            self.queue.answered(job, added);
+        }
     }
 
     async fn deliver(
@@ -59,7 +76,7 @@ impl Dispatch {
         attempt: Attempt,
     ) -> (Next, Vec<WriteReport>) {
         let sends = attempt.sends();
-        let Attempt { report: RunReport { result, mut staged, usage }, started, .. } = attempt;
+        let Attempt { report: RunReport { result, mut staged, usage }, started, writes, .. } = attempt;
         let (mut result, mut sent) = (result, Sent::default());
         let not_sent = if sends { self.admit(job, plugin, &mut staged).err() } else { None };
         let is_out_of_tokens = not_sent.is_some();
@@ -68,7 +85,7 @@ impl Dispatch {
         } else if sends {
             let work = async {
                 let view = self.reader.snapshot();
-                self.send(job, plugin, key, &*view, staged).await
+                self.send(job, plugin, key, &*view, staged, &writes).await
             };
             match plugin.revocation.unless_revoked(work).await {
                 Some(delivered) => sent = delivered,
@@ -92,8 +109,11 @@ impl Dispatch {
             Ok(_) if is_out_of_tokens => Next::Postponed(Duration::ZERO),
             // A Retry-After of the API server replaces the back-off.
             Ok(_) if !unsettled.is_empty() => retry_after.map_or(Next::Failed, Next::FailedFor),
-            Ok(Outcome::RequeueAfter(delay)) => Next::After(delay),
-            Ok(Outcome::Settled | Outcome::Stop) => Next::Settled,
+            // Writes of a commit may have been withheld.
+            Ok(Outcome::RequeueAfter(delay)) => {
+                Next::After(writes.wait(Instant::now()).map_or(delay, |wait| wait.min(delay)))
+            }
+            Ok(Outcome::Settled | Outcome::Stop) => writes.wait(Instant::now()).map_or(Next::Settled, Next::After),
             Err(failure) => {
                 let (reason, error) = (failure.kind.name(), &failure.message);
                 match plugin.repeats.occurred(reason, error, key, Instant::now()) {
@@ -111,21 +131,32 @@ impl Dispatch {
         (next, unsettled)
     }
 
-    /// Sends staged writes that were admitted, and stores the answers in the cache before any run on these Pods. The Pods of the returned
-    /// report are in the cache already.
+    /// Sends staged writes that were admitted, and stores the answers in the cache before any run on these Pods. The
+    /// Pods of the returned report are in the cache already.
     pub(super) async fn send(
         &self,
         job: &PodJob,
         plugin: &Loaded,
         subject: &PodKey,
         view: &dyn PodView,
-        staged: Staged,
+        mut staged: Staged,
+        run: &RunWrites,
     ) -> Sent {
         let now = self.clock.now_millis();
-        let under_way = UnderWay::new(self, plugin.lane, &staged);
+        // Before any are withheld, whose token is given back.
         let admitted = Admitted::of(&staged);
+        let breaker = &self.expectations.breaker;
+        let values = Values::withhold(breaker, plugin, subject, view, &mut staged, Instant::now());
+        let under_way = UnderWay::new(self, plugin.lane, &staged);
         let mut sent = self.deliver.deliver(&plugin.sender, subject, view, staged, now).await;
         admitted.used(&self.queue, job, &sent);
+        let events = self.count(plugin, subject, view, values, &mut sent, run);
+        if !events.is_empty() {
+            let staged = Staged { writes: Vec::new(), events };
+            let more = self.deliver.deliver(&plugin.sender, subject, view, staged, now).await;
+            sent.events.extend(more.events);
+            sent.requests += more.requests;
+        }
         if sent.requests > 0 {
             plugin.status.event_to_write.record(job.queued.elapsed());
         }

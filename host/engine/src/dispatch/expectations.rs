@@ -5,6 +5,7 @@
 
 use super::{
     Lane,
+    breaker::Breaker,
     gate::Gates,
     tombstones::{Bounds, Tombstones},
     unsettled::Unsettled,
@@ -17,6 +18,7 @@ pub struct Expectations {
     pub tombstones: Tombstones<Lane>,
     pub(super) unsettled: Unsettled,
     pub(super) gates: Gates,
+    pub(super) breaker: Breaker,
 }
 
 impl Expectations {
@@ -29,6 +31,7 @@ impl Expectations {
     /// Readers see that the Pod is gone: no run waits for it any more.
     pub fn seen_gone(&self, uid: &str) {
         self.gates.seen_gone(uid);
+        self.breaker.seen_gone(uid);
     }
 
     /// The plugin was unloaded.
@@ -36,5 +39,6 @@ impl Expectations {
         self.tombstones.forget_lane(lane);
         self.unsettled.forget_lane(lane);
         self.gates.forget_lane(lane);
+        self.breaker.forget_lane(lane);
     }
 }

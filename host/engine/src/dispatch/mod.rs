@@ -3,6 +3,7 @@
 //!
 //! This module knows neither the WebAssembly engine nor the API server; both implement traits of [`crate::ports`].
 
+mod breaker;
 pub mod budget;
 mod delivery;
 mod expectations;
@@ -11,10 +12,12 @@ mod log_rate;
 mod registry;
 mod repeats;
 mod revocation;
+mod run_writes;
 mod state;
 mod tombstones;
 mod under_way;
 mod unsettled;
+mod values;
 mod world;
 
 use std::{
@@ -37,6 +40,7 @@ use podium_pods::{
     pod::PodView,
 };
 pub use registry::{Lane, Loaded, Registry};
+use run_writes::RunWrites;
 pub use state::State;
 use tokio::time::Instant;
 pub use tombstones::{Bounds, Excess, Figures, Keys, Plan, Slot, Tombstones};
@@ -222,6 +226,7 @@ impl Dispatch {
             generation,
             attempt = job.attempt,
         );
+        let writes = Arc::new(RunWrites::new(&subject));
         let request = Request {
             key: key.clone(),
             subject,
@@ -232,7 +237,7 @@ impl Dispatch {
         };
         let started = Instant::now();
         plugin.status.begin(started - job.queued, job.attempt);
-        let world = RunWorld::new(self.clone(), plugin.clone(), key.clone(), job.clone(), snapshot);
+        let world = RunWorld::new(self.clone(), plugin.clone(), key.clone(), job.clone(), snapshot, writes.clone());
         let work = async {
             let run = AssertUnwindSafe(plugin.reconcile.reconcile(request, Box::new(world))).catch_unwind();
             let run = run.await.inspect(|report| plugin.status.used(&report.usage, &plugin.spec.limits));
@@ -247,7 +252,7 @@ impl Dispatch {
         // The sandbox is gone; the rest of the work waits for the API server.
         plugin.status.ran();
         let report = ran.unwrap_or_else(|| failed(revoked()));
-        Step::Ran(Attempt { report, gone_for, started, span })
+        Step::Ran(Attempt { report, gone_for, started, span, writes })
     }
 
     /// Returns how long the plugin's writes have to wait. A run that may write does not start before then: its writes

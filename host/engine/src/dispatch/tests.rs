@@ -3,6 +3,7 @@
 mod budget;
 mod delivery;
 mod gate;
+mod loops;
 mod memory;
 mod revocation;
 

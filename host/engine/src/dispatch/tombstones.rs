@@ -173,7 +173,7 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         let inner = self.inner.lock();
         let due = plan.wakes.into_iter().filter(|wake| !wake.deleted || inner.is_unseen(wake.lane, &wake.key.uid));
         let counted = due.inspect(|wake| *counts.entry(wake.lane).or_default() += 1);
-        queue.add(counted.map(|Wake { lane, key, .. }| (lane, (key.namespace, key.name), key.uid)));
+        queue.add_changed(counted.map(|Wake { lane, key, .. }| (lane, (key.namespace, key.name), key.uid)));
         counts
     }
 

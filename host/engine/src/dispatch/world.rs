@@ -8,7 +8,7 @@ use podium_pods::{
 };
 use tokio::time::Instant;
 
-use super::{Dispatch, Loaded, PodJob, budget, log_rate::Line};
+use super::{Dispatch, Loaded, PodJob, RunWrites, budget, log_rate::Line};
 use crate::ports::{Asker, LogLevel, PLUGIN_TARGET, Staged, StateEntry, StateError, World};
 
 pub(super) struct RunWorld {
@@ -17,6 +17,7 @@ pub(super) struct RunWorld {
     subject: PodKey,
     job: PodJob,
     snapshot: Arc<dyn PodView>,
+    writes: Arc<RunWrites>,
 }
 
 impl RunWorld {
@@ -26,8 +27,9 @@ impl RunWorld {
         subject: PodKey,
         job: PodJob,
         snapshot: Arc<dyn PodView>,
+        writes: Arc<RunWrites>,
     ) -> Self {
-        Self { dispatch, plugin, subject, job, snapshot }
+        Self { dispatch, plugin, subject, job, snapshot, writes }
     }
 }
 
@@ -59,7 +61,8 @@ impl World for RunWorld {
             }
             // Planned against the present state, not the run's snapshot, because other clients may have changed it.
             let view = self.dispatch.reader.snapshot();
-            let sent = self.dispatch.send(&self.job, &self.plugin, &self.subject, &*view, staged).await;
+            let Self { dispatch, plugin, subject, job, writes, .. } = &*self;
+            let sent = dispatch.send(job, plugin, subject, &*view, staged, writes).await;
             // If the watch is interrupted, the run continues without its writes in the cache.
             if !self.dispatch.see(self.plugin.lane, &sent.expected).await {
                 tracing::debug!("the cache does not show the committed writes yet");

@@ -154,6 +154,23 @@ pub struct Sent {
     pub events: Vec<EventResult>,
     /// How long to wait before unsettled writes are retried, if the API server sent a Retry-After; at most 60 s.
     pub retry_after: Option<Duration>,
+    /// The kinds of writes that are not sent for a time, beginning with this delivery.
+    pub closings: Vec<Closing>,
+}
+
+/// Writes that are not sent for a time, because the account has no right to them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Closing {
+    /// The verb of RBAC.
+    pub verb: &'static str,
+    /// The resource of RBAC, with its group unless it is the core's: `pods/status`, `deployments.apps`.
+    pub resource: String,
+    /// The namespace; `None` for objects of the cluster.
+    pub namespace: Option<String>,
+    /// How long nothing is sent.
+    pub wait: Duration,
+    /// False if the request was one that tried again after an earlier time.
+    pub is_first: bool,
 }
 
 /// The state of a Pod that the cache shows once it has caught up with a write. A Pod that is gone meets every

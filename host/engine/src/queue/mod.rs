@@ -116,11 +116,24 @@ where
     /// becomes due now; one that is running runs once more. Items of one slot are first tried in the order they were
     /// added; items that are tried again do not hold up those behind them.
     pub fn add(&self, items: impl IntoIterator<Item = (L, S, I)>) {
+        self.add_each(items, Slots::add);
+    }
+
+    /// Adds items because their objects have changed, as [`Queue::add`] does otherwise.
+    pub fn add_changed(&self, items: impl IntoIterator<Item = (L, S, I)>) {
+        self.add_each(items, Slots::add_changed);
+    }
+
+    fn add_each(
+        &self,
+        items: impl IntoIterator<Item = (L, S, I)>,
+        add: impl Fn(&mut Slots<L, S, I>, L, S, I, Instant),
+    ) {
         let now = Instant::now();
         let mut added = false;
         let mut slots = self.slots.lock();
         for (lane, slot, item) in items {
-            slots.add(lane, slot, item, now);
+            add(&mut slots, lane, slot, item, now);
             added = true;
         }
         drop(slots);
@@ -184,6 +197,17 @@ where
     /// tenant into debt, and none gives the token back.
     pub fn spent(&self, job: &Job<L, S, I>, kind: usize, used: u32) {
         self.slots.lock().turns.spent(job.number, kind, used, Instant::now());
+    }
+
+    /// Returns the number of the latest [`Queue::add_changed`] of a running job's item, if it was added while it ran and
+    /// only because of changes.
+    pub fn changed_during(&self, job: &Job<L, S, I>) -> Option<u64> {
+        self.slots.lock().changed_during(job)
+    }
+
+    /// Forgets that a running job's item was added while it ran, unless it was added again after this number.
+    pub fn answered(&self, job: &Job<L, S, I>, number: u64) {
+        self.slots.lock().answered(job, number);
     }
 
     /// Returns a job to the queue. Without a call of [`Queue::ran`] nothing was run.

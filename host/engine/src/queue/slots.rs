@@ -59,8 +59,17 @@ struct Item<I> {
     due: Instant,
     queued: Instant,
     failures: u32,
-    /// When it was added while it was running.
-    again: Option<Instant>,
+    again: Option<Again>,
+}
+
+/// An item was added while it was running.
+#[derive(Debug, Clone, Copy)]
+struct Again {
+    first: Instant,
+    /// The number of the latest time.
+    latest: u64,
+    /// Each time because of a change.
+    changed: bool,
 }
 
 impl<L, S, I> Slots<L, S, I>
@@ -85,6 +94,15 @@ where
     }
 
     pub(super) fn add(&mut self, lane: L, slot: S, item: I, now: Instant) {
+        self.add_because(lane, slot, item, false, now);
+    }
+
+    /// Adds an item because its object has changed.
+    pub(super) fn add_changed(&mut self, lane: L, slot: S, item: I, now: Instant) {
+        self.add_because(lane, slot, item, true, now);
+    }
+
+    fn add_because(&mut self, lane: L, slot: S, item: I, changed: bool, now: Instant) {
         let fresh = Item { item, due: now, queued: now, failures: 0, again: None };
         let mut entry = match self.slots.entry((lane, slot)) {
             Entry::Vacant(entry) => {
@@ -96,12 +114,17 @@ where
             }
             Entry::Occupied(entry) => entry,
         };
+        self.numbers += 1;
         let state = entry.get_mut();
         // The running item stands first, see `take`. One of a lane that was removed answers nothing of the present
         // lane.
         let from = usize::from(state.at == At::Orphaned);
         match state.items.iter().skip(from).position(|waiting| waiting.item == fresh.item).map(|at| from + at) {
-            Some(0) if state.at == At::Running => state.items[0].again = state.items[0].again.or(Some(now)),
+            Some(0) if state.at == At::Running => {
+                let again = &mut state.items[0].again;
+                let before = again.unwrap_or(Again { first: now, latest: 0, changed: true });
+                *again = Some(Again { latest: self.numbers, changed: before.changed && changed, ..before });
+            }
             Some(at) => {
                 let waiting = &mut state.items[at];
                 // An item that waited for a delay answers this event; one that was due answers the older event.
@@ -185,7 +208,7 @@ where
         }
         let again = item.again.take().filter(|_| next != Next::Final);
         let done = match (again, delay) {
-            (Some(event), _) => {
+            (Some(Again { first: event, .. }), _) => {
                 // An item that failed still answers the event that it answered before.
                 let queued = if matches!(next, Next::Failed | Next::FailedFor(_) | Next::Postponed(_)) {
                     item.queued
@@ -208,6 +231,22 @@ where
         };
         self.place(key, now);
         done
+    }
+
+    /// Returns the running item of the job, unless the lane was removed since.
+    fn running(&mut self, job: &Job<L, S, I>) -> Option<&mut Item<I>> {
+        let state = self.slots.get_mut(&(job.lane, job.slot.clone()))?;
+        (state.at == At::Running).then(|| state.items.first_mut()).flatten()
+    }
+
+    pub(super) fn changed_during(&mut self, job: &Job<L, S, I>) -> Option<u64> {
+        self.running(job)?.again.filter(|again| again.changed).map(|again| again.latest)
+    }
+
+    pub(super) fn answered(&mut self, job: &Job<L, S, I>, number: u64) {
+        if let Some(item) = self.running(job) {
+            item.again = item.again.filter(|again| again.latest != number);
+        }
     }
 
     pub(super) fn contains(&self, lane: L, slot: &S, item: &I) -> bool {

@@ -116,6 +116,9 @@ pub struct PluginStatus {
     dropped_states: AtomicU64,
     given_up: AtomicU64,
     log_lines_dropped: AtomicU64,
+    loops: Mutex<BTreeMap<(&'static str, String), u64>>,
+    withheld: AtomicU64,
+    closings: AtomicU64,
     last_failure: Mutex<Option<String>>,
     uses: Uses,
     /// Time from start to end of a run, including waits and writes.
@@ -220,6 +223,34 @@ impl PluginStatus {
     #[must_use]
     pub fn log_lines_dropped(&self) -> u64 {
         self.log_lines_dropped.load(Relaxed)
+    }
+
+    /// Records that values of a kind of field wait because too many were sent, and who sent the values between them.
+    pub fn looped(&self, field: &'static str, counterpart: &str) {
+        *self.loops.lock().entry((field, counterpart.to_owned())).or_default() += 1;
+    }
+    /// Returns how often values of a field began to wait, by the kind of field and the sender of the other values.
+    #[must_use]
+    pub fn loops(&self) -> BTreeMap<(&'static str, String), u64> {
+        self.loops.lock().clone()
+    }
+    /// Records writes that were not sent because values of their fields wait.
+    pub fn withheld(&self, writes: u64) {
+        self.withheld.fetch_add(writes, Relaxed);
+    }
+    /// Returns how many writes were not sent because values of their fields wait.
+    #[must_use]
+    pub fn writes_withheld(&self) -> u64 {
+        self.withheld.load(Relaxed)
+    }
+    /// Records that writes of one kind are not sent for a time because the account has no right to them.
+    pub fn closed(&self) {
+        self.closings.fetch_add(1, Relaxed);
+    }
+    /// Returns how often writes of one kind were stopped for a time because the account has no right to them.
+    #[must_use]
+    pub fn closings(&self) -> u64 {
+        self.closings.load(Relaxed)
     }
 
     /// Returns the number of runs with this result.

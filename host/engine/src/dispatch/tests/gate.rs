@@ -153,7 +153,8 @@ async fn after_commit_the_run_sees_its_own_write_also_where_the_answer_was_lost(
         let job = dispatch.queue.next().await.unwrap();
         let plugin = dispatch.registry.get(rig.lane).unwrap();
         let snapshot = dispatch.reader.snapshot();
-        let mut world = RunWorld::new(dispatch, plugin, key.clone(), job, snapshot);
+        let writes = Arc::new(RunWrites::new(&Subject::Deleted(None)));
+        let mut world = RunWorld::new(dispatch, plugin, key.clone(), job, snapshot, writes);
         let action = Action::SetLabel { target: key, key: "team".into(), value: "web".into() };
         let mut commit = Box::pin(world.commit(report(Ok(Outcome::Settled), vec![action]).staged));
         assert!(commit.as_mut().now_or_never().is_none(), "{shown:?}");

@@ -1,0 +1,162 @@
+//! Claims about the breaker, and a comparison with a reference that keeps every value that was sent.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn uid(name: &str) -> Arc<str> {
+    name.into()
+}
+
+/// Sends values as soon as they may be sent, until `end`; returns the seconds at which each was sent.
+fn loops(breaker: &Breaker, begin: Instant, end: Duration, every: Duration) -> Vec<u64> {
+    let (mut now, mut sent) = (begin, Vec::new());
+    while now < begin + end {
+        match breaker.wait(Lane(1), &uid("a"), 7, now) {
+            Some(wait) => now += wait,
+            None => {
+                breaker.sent(Lane(1), &uid("a"), 7, 0, now);
+                sent.push((now - begin).as_secs());
+                now += every;
+            }
+        }
+    }
+    sent
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_ten_values_within_a_minute_the_waits_double_from_a_second_to_a_minute() {
+    let millis = Duration::from_millis(1);
+    let sent = loops(&Breaker::default(), Instant::now(), 400 * SECOND, millis);
+    assert_eq!(sent, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 3, 7, 15, 31, 63, 123, 183, 243, 303, 363]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_values_a_minute_never_wait_and_a_loop_that_has_ended_is_forgotten_after_a_minute() {
+    let (breaker, now) = (Breaker::default(), Instant::now());
+    assert_eq!(loops(&breaker, now, 600 * SECOND, 6 * SECOND).len(), 100, "one every 6 s");
+    let breaker = Breaker::default();
+    let sent = loops(&breaker, now, 20 * SECOND, Duration::from_millis(1));
+    assert_eq!(*sent.last().unwrap(), 15);
+    // It waits 16 s after the last value, and a minute after that it is forgotten.
+    let later = now + 15 * SECOND + 76 * SECOND + SECOND;
+    assert_eq!(loops(&breaker, later, SECOND, Duration::from_millis(10)).len(), 11);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_value_that_comes_later_than_the_wait_shortens_the_next() {
+    let (breaker, mut now, a) = (Breaker::default(), Instant::now(), uid("a"));
+    loops(&breaker, now, 8 * SECOND, Duration::from_millis(1));
+    now += 8 * SECOND;
+    assert_eq!(breaker.wait(Lane(1), &a, 7, now).map(|wait| wait.as_secs()), Some(7));
+    for (pause, left) in [(60, 4), (50, 2), (50, 1), (50, 0), (50, 0)] {
+        now += pause * SECOND;
+        assert_eq!(breaker.wait(Lane(1), &a, 7, now), None);
+        breaker.sent(Lane(1), &a, 7, 0, now);
+        assert_eq!(breaker.wait(Lane(1), &a, 7, now).unwrap_or_default(), left * SECOND);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_fields_pods_and_plugins_go_on() {
+    let (breaker, now) = (Breaker::default(), Instant::now());
+    loops(&breaker, now, SECOND / 2, Duration::from_millis(1));
+    assert!(breaker.wait(Lane(1), &uid("a"), 7, now).is_some());
+    for (lane, pod, field) in [(2, "a", 7), (1, "b", 7), (1, "a", 8)] {
+        assert_eq!(breaker.wait(Lane(lane), &uid(pod), field, now), None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_sender_of_a_value_is_found_among_the_other_plugins() {
+    let (breaker, now, a) = (Breaker::default(), Instant::now(), uid("a"));
+    for (lane, value) in [(1, 10), (2, 20), (3, 30)] {
+        breaker.sent(Lane(lane), &a, 7, value, now);
+    }
+    assert_eq!(breaker.sender_of(20, Lane(1), &a, 7), Some(Lane(2)));
+    assert_eq!(breaker.sender_of(10, Lane(1), &a, 7), None, "its own");
+    assert_eq!(breaker.sender_of(40, Lane(1), &a, 7), None);
+    assert_eq!(breaker.sender_of(20, Lane(1), &a, 8), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn fields_are_forgotten_after_a_quiet_minute_with_their_pod_and_with_their_plugin() {
+    let (breaker, now) = (Breaker::default(), Instant::now());
+    for lane in 1..=3 {
+        for pod in ["a", "b"] {
+            breaker.sent(Lane(lane), &uid(pod), 7, 0, now);
+        }
+    }
+    breaker.seen_gone("a");
+    assert_eq!(breaker.len(), 3);
+    breaker.forget_lane(Lane(2));
+    assert_eq!(breaker.len(), 2);
+    // The values of one plugin also sweep another's.
+    breaker.sent(Lane(1), &uid("c"), 7, 0, now + 60 * SECOND);
+    breaker.sent(Lane(1), &uid("c"), 7, 0, now + 60 * SECOND);
+    assert_eq!(breaker.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_has_a_bounded_number_of_fields_and_pushes_out_only_its_own_oldest() {
+    let (breaker, now) = (Breaker::default(), Instant::now());
+    breaker.sent(Lane(2), &uid("other"), 7, 0, now);
+    for index in 0..MAX_FIELDS as u64 + 10 {
+        breaker.sent(Lane(1), &uid("a"), index, 0, now + Duration::from_micros(index));
+    }
+    assert_eq!(breaker.len(), MAX_FIELDS + 1);
+    let has = |field| breaker.fields.lock().sends.contains_key(&Id { uid: uid("a"), lane: Lane(1), field });
+    assert_eq!([9, 10].map(has), [false, true]);
+}
+
+/// Every value that was sent, from which each wait is computed again.
+#[derive(Default)]
+struct Reference(Vec<(u64, Instant)>);
+
+impl Reference {
+    /// Returns the latest value, and how long the next one waits after it.
+    fn wait(&self, field: u64) -> Option<(Instant, Duration)> {
+        let of: Vec<Instant> = self.0.iter().filter(|(of, _)| *of == field).map(|(_, at)| *at).collect();
+        let mut wait = Duration::ZERO;
+        for (index, now) in of.iter().enumerate().skip(1) {
+            let gap = *now - of[index - 1];
+            if gap >= wait + WINDOW {
+                wait = Duration::ZERO;
+                continue;
+            }
+            let within = of[..index].iter().filter(|at| *now - **at < WINDOW).count();
+            let seconds = wait.as_secs();
+            let next = if within >= 10 || (seconds > 0 && gap < 2 * wait) { (2 * seconds).max(1) } else { seconds / 2 };
+            wait = if next == 0 { Duration::ZERO } else { Duration::from_secs(next.min(60)) };
+        }
+        of.last().map(|last| (*last, wait))
+    }
+}
+
+proptest! {
+    #[test]
+    fn waits_are_those_of_a_reference_that_keeps_every_value(
+        steps in prop::collection::vec((0..3_u64, prop_oneof![6 => 0..50_u64, 3 => 0..5_000_u64, 1 => 0..130_000_u64]), 1..200),
+        obeys in any::<bool>(),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let _guard = runtime.enter();
+        let (breaker, mut reference, mut now, a) = (Breaker::default(), Reference::default(), Instant::now(), uid("a"));
+        for (field, pause) in steps {
+            now += Duration::from_millis(pause);
+            let left = |(last, wait): (Instant, Duration)| (last + wait).saturating_duration_since(now);
+            let expected = reference.wait(field).map(left).filter(|left| !left.is_zero());
+            prop_assert_eq!(breaker.wait(Lane(1), &a, field, now), expected);
+            if obeys {
+                now += expected.unwrap_or_default();
+            }
+            let before = reference.wait(field).filter(|(last, wait)| now < *last + *wait + WINDOW);
+            reference.0.push((field, now));
+            let tripped = breaker.sent(Lane(1), &a, field, 0, now).is_some();
+            let waits = |of: Option<(Instant, Duration)>| of.is_some_and(|(_, wait)| !wait.is_zero());
+            prop_assert_eq!(tripped, !waits(before) && waits(reference.wait(field)));
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! [`RunWrites`]: what one run sent, by `commit` and at its end.
+//!
+//! It decides whether the events that came during a run are the run's own: if the Pod's new state is the state that the
+//! run saw plus exactly the values that the run sent, the plugin learns nothing from another run, and a run that failed
+//! keeps its back-off. Any other difference, such as an annotation that a webhook added, is a change by others.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use podium_pods::pod::CachedPod;
+use podium_wire::Section;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::breaker::Field;
+use crate::ports::Subject;
+
+#[derive(Debug)]
+pub(super) struct RunWrites {
+    /// The state of the Pod with which the run began; `None` if it was gone.
+    saw: Option<Arc<CachedPod>>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// The digests of the values that the API server took for the run's own Pod.
+    applied: BTreeMap<Field, u64>,
+    /// When the first of the values may be sent that were withheld.
+    until: Option<Instant>,
+}
+
+impl RunWrites {
+    pub(super) fn new(subject: &Subject) -> Self {
+        let saw = match subject {
+            Subject::Present(pod) => Some(pod.clone()),
+            Subject::Deleted(_) => None,
+        };
+        Self { saw, inner: Mutex::default() }
+    }
+
+    /// Records a value of the run's own Pod that the API server took.
+    pub(super) fn applied(&self, field: Field, value: u64) {
+        self.inner.lock().applied.insert(field, value);
+    }
+
+    /// Records that a value is not sent before this time.
+    pub(super) fn withheld(&self, until: Instant) {
+        let earlier = &mut self.inner.lock().until;
+        *earlier = Some(earlier.map_or(until, |earlier| earlier.min(until)));
+    }
+
+    /// Returns how long the key waits for the values that were withheld.
+    pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
+        self.inner.lock().until.map(|until| until.saturating_duration_since(now))
+    }
+
+    /// Returns true if this newer state of the Pod differs from the one that the run saw, and only by what it sent.
+    pub(super) fn explain(&self, new: &CachedPod) -> bool {
+        let inner = self.inner.lock();
+        let Some(old) = self.saw.as_ref().filter(|old| old.key == new.key && old.revision != new.revision) else {
+            return false;
+        };
+        !inner.applied.is_empty()
+            && inner.applied.iter().all(|(field, value)| field.value(new) == Some(*value))
+            && rest(old, &inner.applied).is_some_and(|old| Some(old) == rest(new, &inner.applied))
+    }
+}
+
+/// Returns the Pod's JSON without its revision and without these fields; `None` if it is not JSON.
+fn rest(pod: &CachedPod, fields: &BTreeMap<Field, u64>) -> Option<Value> {
+    let mut json: Value = serde_json::from_slice(&pod.section_bytes(Section::Full)).ok()?;
+    if let Some(metadata) = json.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("resourceVersion");
+        metadata.remove("managedFields");
+    }
+    fields.keys().for_each(|field| field.remove_from(&mut json));
+    // A map or a list that has become empty equals one that is absent.
+    for (parent, names) in [("metadata", &["labels", "annotations", "finalizers"][..]), ("status", &["conditions"])] {
+        if let Some(parent) = json.get_mut(parent).and_then(Value::as_object_mut) {
+            names.iter().for_each(|name| {
+                let is_empty = |value: &Value| match value {
+                    Value::Object(map) => map.is_empty(),
+                    Value::Array(list) => list.is_empty(),
+                    _ => false,
+                };
+                if parent.get(*name).is_some_and(is_empty) {
+                    parent.remove(*name);
+                }
+            });
+        }
+    }
+    Some(json)
+}

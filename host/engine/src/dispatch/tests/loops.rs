@@ -1,0 +1,444 @@
+//! Loops and fights, with a fake world that applies what was sent to its Pods and wakes every plugin; and controllers
+//! that must not be slowed.
+
+use std::collections::BTreeMap;
+
+use super::{
+    super::breaker::{Field, would_change},
+    *,
+};
+use crate::authz::Authorized;
+
+/// The Pods that the API server has, and the plugins that their changes wake.
+struct Stage {
+    dispatch: Arc<Dispatch>,
+    server: Arc<Applying>,
+    lanes: Vec<Lane>,
+}
+
+/// Applies labels and annotations, publishes the change and queues the keys of all plugins, all within the delivery: as
+/// a watch does whose event comes before the response.
+struct Applying {
+    pods: Mutex<BTreeMap<String, podium_wire::Pod>>,
+    writer: Mutex<cache::Writer>,
+    revision: AtomicUsize,
+    queue: Arc<PodQueue>,
+    expectations: Arc<Expectations>,
+    lanes: Mutex<Vec<Lane>>,
+    /// When each write was applied, with the plugin's manager.
+    applied: Mutex<Vec<(Instant, String, String)>>,
+    events: Mutex<Vec<String>>,
+    /// Writes whose description contains this are refused.
+    refuses: Mutex<Option<&'static str>>,
+}
+
+impl Applying {
+    fn publish(&self, pod: &mut podium_wire::Pod) {
+        pod.header.resource_version = (self.revision.fetch_add(1, SeqCst) + 10).to_string();
+        let pod = Arc::new(CachedPod::new(pod).unwrap());
+        let lanes = self.lanes.lock().clone();
+        let plan = {
+            let mut writer = self.writer.lock();
+            let update = writer.apply(vec![PodEvent::applied(pod)]);
+            let tombstones = &self.expectations.tombstones;
+            let plan =
+                tombstones.plan(&self.queue, update.changes(), |_| lanes.clone(), |_| lanes.clone(), Instant::now());
+            update.publish();
+            plan
+        };
+        self.expectations.tombstones.queue(&self.queue, plan);
+    }
+
+    fn write(&self, action: &Action, view: &dyn PodView) -> WriteResult {
+        let (field, value) = Field::of(action);
+        if !would_change(view, action.pod().unwrap(), &field, value) {
+            return WriteResult::Unchanged;
+        }
+        if self.refuses.lock().is_some_and(|text| action.describe().contains(text)) {
+            return WriteResult::Invalid("no".into());
+        }
+        let mut pods = self.pods.lock();
+        let Some(pod) = action.pod().and_then(|key| pods.get_mut(&*key.name)) else { return WriteResult::Gone };
+        let before = pod.clone();
+        match action {
+            Action::SetLabel { key, value, .. } => _ = pod.labels.insert(key.clone(), value.clone()),
+            Action::SetAnnotation { key, value, .. } => _ = pod.annotations.insert(key.clone(), value.clone()),
+            Action::AddFinalizer { name, .. } => pod.lifecycle.finalizers.push(name.clone()),
+            Action::RemoveFinalizer { name, .. } => pod.lifecycle.finalizers.retain(|held| held != name),
+            other => panic!("{other:?}"),
+        }
+        if *pod == before {
+            return WriteResult::Unchanged;
+        }
+        self.publish(pod);
+        WriteResult::Applied
+    }
+}
+
+impl Deliver for Applying {
+    fn deliver<'a>(
+        &'a self,
+        sender: &'a Sender,
+        _: &'a PodKey,
+        view: &'a dyn PodView,
+        staged: Staged,
+        _: u64,
+    ) -> BoxFuture<'a, Sent> {
+        Box::pin(async move {
+            // A request takes a while.
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            let mut sent = Sent::default();
+            for write in staged.writes.into_iter().map(Authorized::into_inner) {
+                let (result, description) = (self.write(&write.action, view), write.action.describe());
+                if result == WriteResult::Applied {
+                    sent.requests += 1;
+                    self.applied.lock().push((Instant::now(), sender.manager.clone(), description.clone()));
+                }
+                sent.reports.push(WriteReport { id: write.id, description, result });
+            }
+            let notes = staged.events.into_iter().map(|event| event.into_inner().note);
+            self.events.lock().extend(notes);
+            sent
+        })
+    }
+
+    fn held(&self, _: &Sender) -> Option<Duration> {
+        None
+    }
+}
+
+type Code = fn(&Request, &podium_wire::Pod) -> (Result<Outcome, Failure>, Vec<Action>);
+
+impl Stage {
+    /// Returns a stage with workers, on which these plugins run on these Pods.
+    fn new(pods: usize, plugins: &[(&str, Code)]) -> Self {
+        let base = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
+        let Ingested { writer, .. } = base.writer;
+        let registry = Arc::new(Registry::default());
+        let queue: Arc<PodQueue> = Arc::new(Queue::new(Backoff::default(), 4, 1));
+        let expectations = Arc::<Expectations>::default();
+        let server = Arc::new(Applying {
+            pods: Mutex::default(),
+            writer: Mutex::new(Arc::into_inner(writer).unwrap().into_inner()),
+            revision: AtomicUsize::default(),
+            queue: queue.clone(),
+            expectations: expectations.clone(),
+            lanes: Mutex::default(),
+            applied: Mutex::default(),
+            events: Mutex::default(),
+            refuses: Mutex::default(),
+        });
+        let dispatch = Arc::new(Dispatch {
+            queue,
+            registry,
+            expectations,
+            reader: base.dispatch.reader.clone(),
+            deliver: server.clone(),
+            live: Arc::new(Nowhere),
+            write_through: Arc::new(Nowhere),
+            tasks: Arc::new(Spawned),
+            clock: Clock::starting_at(1_000),
+            seed: 1,
+            runs: 0.into(),
+        });
+        let mut stage = Self { dispatch, server, lanes: Vec::new() };
+        for (name, code) in plugins {
+            stage.load(name, *code);
+        }
+        *stage.server.lanes.lock() = stage.lanes.clone();
+        for index in 0..pods {
+            let mut pod = podium_wire::Pod::default();
+            (pod.header.namespace, pod.header.name) = ("shop".into(), format!("cart-{index}"));
+            pod.header.uid = format!("u{index}");
+            stage.server.publish(&mut pod);
+            stage.server.pods.lock().insert(pod.header.name.clone(), pod);
+        }
+        for _ in 0..4 {
+            tokio::spawn(stage.dispatch.clone().work());
+        }
+        stage
+    }
+
+    fn load(&mut self, name: &str, code: Code) {
+        let mut spec = testing::plugin(Some("shop"), name);
+        spec.grants.write.events = true;
+        let scope = spec.scope();
+        let run = move |request: Request, _: Box<dyn World>| {
+            let Subject::Present(pod) = &request.subject else { return report(Ok(Outcome::Settled), Vec::new()) };
+            let pod = podium_wire::Pod {
+                labels: pod.labels().unwrap(),
+                annotations: pod.annotations().unwrap(),
+                lifecycle: pod.lifecycle().unwrap(),
+                ..podium_wire::Pod::default()
+            };
+            let (result, actions) = code(&request, &pod);
+            let mut grants = Grants::default();
+            let keys = || vec![KeyPattern("shop.example/*".into())];
+            (grants.write.labels, grants.write.annotations, grants.write.finalizers) = (keys(), keys(), keys());
+            let writes =
+                (0..).zip(actions).map(|(id, action)| authorize(&scope, &grants, Write { id, action }).unwrap());
+            RunReport {
+                result,
+                staged: Staged { writes: writes.collect(), events: Vec::new() },
+                usage: Usage::default(),
+            }
+        };
+        let sender = Sender { manager: format!("podium/shop/{name}"), impersonate: None };
+        let status = Arc::new(PluginStatus::default());
+        self.lanes.push(self.dispatch.registry.put(spec, Arc::new(Closure(Box::new(run))), sender, status, None));
+    }
+
+    /// Returns how many writes were applied within the next seconds.
+    async fn applied_within(&self, seconds: u64) -> usize {
+        let before = self.server.applied.lock().len();
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        self.server.applied.lock().len() - before
+    }
+
+    fn status(&self, index: usize) -> Arc<PluginStatus> {
+        self.dispatch.registry.get(self.lanes[index]).unwrap().status.clone()
+    }
+
+    fn loops(&self, index: usize) -> Vec<String> {
+        let loops = self.status(index).loops();
+        loops.into_iter().map(|((field, by), count)| format!("{count} {field} {by}")).collect()
+    }
+}
+
+const KEY: &str = "shop.example/step";
+
+fn set(request: &Request, key: &str, value: impl ToString) -> Action {
+    Action::SetLabel { target: request.key.clone(), key: key.into(), value: value.to_string() }
+}
+
+fn number(pod: &podium_wire::Pod, key: &str) -> u64 {
+    pod.labels.get(key).and_then(|value| value.parse().ok()).unwrap_or_default()
+}
+
+/// Counts in one label for ever.
+fn counter(request: &Request, pod: &podium_wire::Pod) -> (Result<Outcome, Failure>, Vec<Action>) {
+    (Ok(Outcome::Settled), vec![set(request, KEY, number(pod, KEY) + 1)])
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_wakes_itself_writes_once_a_minute_and_is_reported_once() {
+    let stage = Stage::new(1, &[("a", counter)]);
+    assert_eq!(stage.applied_within(62).await, 16, "11, and then after 1, 2, 4, 8 and 16 s");
+    assert_eq!(stage.applied_within(600).await, 10, "after 32 s, and then once a minute");
+    assert_eq!(stage.loops(0), ["1 label the plugin itself"]);
+    let note = "shop/a sent more than 10 values to label shop.example/step of Pod shop/cart-0 within a minute. The \
+                other values are from the plugin itself. Further values wait 1 s to 1 min.";
+    assert_eq!(*stage.server.events.lock(), [note]);
+    assert!(stage.status(0).runs() < 60, "{} runs: the key waits too", stage.status(0).runs());
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_plugins_that_undo_each_other_are_slowed_and_named() {
+    let a: Code = |request, _| (Ok(Outcome::Settled), vec![set(request, KEY, "a")]);
+    let b: Code = |request, _| (Ok(Outcome::Settled), vec![set(request, KEY, "b")]);
+    let stage = Stage::new(1, &[("a", a), ("b", b)]);
+    let first = stage.applied_within(62).await;
+    assert!(first <= 34, "{first} values in the first minute");
+    let later = stage.applied_within(600).await;
+    assert!(later <= 24, "{later} values in ten minutes");
+    assert_eq!(
+        (stage.loops(0), stage.loops(1)),
+        (vec!["1 label shop/b".to_owned()], vec!["1 label shop/a".to_owned()])
+    );
+    assert!(stage.status(0).runs() < 120, "{} runs", stage.status(0).runs());
+}
+
+/// Keeps one label at the value of another, or one above it.
+fn step(
+    request: &Request,
+    pod: &podium_wire::Pod,
+    from: &str,
+    to: &str,
+    by: u64,
+) -> (Result<Outcome, Failure>, Vec<Action>) {
+    let value = number(pod, from) + by;
+    let writes = if number(pod, to) < value { vec![set(request, to, value)] } else { Vec::new() };
+    (Ok(Outcome::Settled), writes)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cycle_of_three_plugins_is_slowed_whatever_field_each_writes() {
+    let a: Code = |request, pod| step(request, pod, "shop.example/c", "shop.example/a", 1);
+    let b: Code = |request, pod| step(request, pod, "shop.example/a", "shop.example/b", 0);
+    let c: Code = |request, pod| step(request, pod, "shop.example/b", "shop.example/c", 0);
+    let stage = Stage::new(1, &[("a", a), ("b", b), ("c", c)]);
+    let first = stage.applied_within(62).await;
+    assert!((30..=51).contains(&first), "{first} values in the first minute");
+    let later = stage.applied_within(600).await;
+    assert!((10..=36).contains(&later), "{later} values in ten minutes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fight_with_a_client_that_the_host_does_not_know_is_slowed_also_when_each_of_its_writes_wakes_the_plugin() {
+    let mine: Code = |request, _| (Ok(Outcome::Settled), vec![set(request, KEY, "mine")]);
+    let stage = Stage::new(1, &[("a", mine)]);
+    let server = stage.server.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let mut pods = server.pods.lock();
+            let pod = pods.get_mut("cart-0").unwrap();
+            pod.labels.insert(KEY.into(), "theirs".into());
+            server.publish(pod);
+        }
+    });
+    let first = stage.applied_within(62).await;
+    assert!((11..=17).contains(&first), "{first} values in the first minute");
+    assert!(stage.applied_within(600).await <= 12);
+    assert_eq!(stage.loops(0), ["1 label another manager"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_fields_and_other_pods_of_a_plugin_in_a_loop_go_on() {
+    // Cart 0 is in a loop; all Pods follow an annotation that somebody else sets.
+    let code: Code = |request, pod| {
+        let asked = pod.annotations.get("asked").cloned().unwrap_or_default();
+        let mut writes = Vec::new();
+        if request.key.name.as_ref() == "cart-0" {
+            writes.push(set(request, KEY, number(pod, KEY) + 1));
+        }
+        if !asked.is_empty() {
+            writes.push(set(request, "shop.example/answer", asked));
+        }
+        (Ok(Outcome::Settled), writes)
+    };
+    let stage = Stage::new(2, &[("a", code)]);
+    stage.applied_within(120).await;
+    for name in ["cart-0", "cart-1"] {
+        let asked = Instant::now();
+        {
+            let mut pods = stage.server.pods.lock();
+            let pod = pods.get_mut(name).unwrap();
+            pod.annotations.insert("asked".into(), "now".into());
+            stage.server.publish(pod);
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let applied = stage.server.applied.lock();
+        let answer = applied.iter().rfind(|(_, _, write)| write.contains("answer=now") && write.contains(name));
+        assert!(answer.is_some_and(|(at, ..)| *at - asked < Duration::from_millis(10)), "{name}: {answer:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_failed_keeps_its_back_off_when_only_its_own_write_woke_it() {
+    let code: Code = |request, pod| {
+        let refused =
+            Action::SetLabel { target: request.key.clone(), key: "shop.example/bad".into(), value: "x".into() };
+        // Another field at each run, so that no field is in a loop.
+        let field = format!("shop.example/{}", pod.labels.len());
+        (Ok(Outcome::Settled), vec![set(request, &field, "x"), refused])
+    };
+    let stage = Stage::new(0, &[("a", code)]);
+    *stage.server.refuses.lock() = Some("shop.example/bad");
+    let mut pod = podium_wire::Pod::default();
+    (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), "cart-0".into(), "u0".into());
+    stage.server.publish(&mut pod);
+    stage.server.pods.lock().insert("cart-0".into(), pod);
+    assert!(stage.applied_within(10).await <= 10, "{} runs", stage.status(0).runs());
+    // A change by others is answered at once.
+    let before = stage.status(0).runs();
+    {
+        let mut pods = stage.server.pods.lock();
+        let pod = pods.get_mut("cart-0").unwrap();
+        pod.annotations.insert("theirs".into(), "new".into());
+        stage.server.publish(pod);
+    }
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(stage.status(0).runs(), before + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_by_others_during_a_run_that_fails_is_answered_at_once_although_the_run_wrote_too() {
+    let code: Code = |request, pod| {
+        let refused =
+            Action::SetLabel { target: request.key.clone(), key: "shop.example/bad".into(), value: "x".into() };
+        let field = format!("shop.example/{}", pod.labels.len());
+        (Ok(Outcome::Settled), vec![set(request, &field, "x"), refused])
+    };
+    let stage = Stage::new(1, &[("a", code)]);
+    *stage.server.refuses.lock() = Some("shop.example/bad");
+    // The runs until the back-off is about a second.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let before = stage.status(0).runs();
+    let change = |value: &str| {
+        let mut pods = stage.server.pods.lock();
+        let pod = pods.get_mut("cart-0").unwrap();
+        pod.annotations.insert("theirs".into(), value.into());
+        stage.server.publish(pod);
+    };
+    change("1");
+    // The run that answers it is under way for 2 ms.
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    change("2");
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(stage.status(0).runs(), before + 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_machine_of_ten_steps_is_not_slowed() {
+    let code: Code = |request, pod| {
+        let step = number(pod, KEY);
+        (Ok(Outcome::Settled), if step < 10 { vec![set(request, KEY, step + 1)] } else { Vec::new() })
+    };
+    let stage = Stage::new(3, &[("a", code)]);
+    assert_eq!(stage.applied_within(1).await, 30);
+    assert_eq!(stage.loops(0), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_progress_report_every_six_seconds_is_not_slowed() {
+    let code: Code = |request, _| {
+        let now = request.now_millis.to_string();
+        let action =
+            Action::SetAnnotation { target: request.key.clone(), key: "shop.example/progress".into(), value: now };
+        (Ok(Outcome::RequeueAfter(Duration::from_secs(6))), vec![action])
+    };
+    // The plugin does not watch annotations, or each write would wake it.
+    let mut stage = Stage::new(0, &[]);
+    stage.load("a", code);
+    let mut pod = podium_wire::Pod::default();
+    (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), "cart-0".into(), "u0".into());
+    stage.server.publish(&mut pod);
+    stage.server.pods.lock().insert("cart-0".into(), pod);
+    stage.dispatch.queue.add([(stage.lanes[0], ("shop".into(), "cart-0".into()), "u0".into())]);
+    assert!(stage.applied_within(600).await >= 99);
+    assert_eq!(stage.loops(0), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_that_is_added_and_removed_is_not_slowed() {
+    let code: Code = |request, pod| {
+        let (target, name) = (request.key.clone(), "shop.example/cleanup".to_owned());
+        let has = pod.lifecycle.finalizers.contains(&name);
+        let writes = match number(pod, "shop.example/phase") {
+            0 if !has => vec![Action::AddFinalizer { target, name }],
+            0 => vec![set(request, "shop.example/phase", 1)],
+            1 if has => vec![Action::RemoveFinalizer { target, name }],
+            _ => Vec::new(),
+        };
+        (Ok(Outcome::Settled), writes)
+    };
+    let stage = Stage::new(5, &[("a", code)]);
+    assert_eq!(stage.applied_within(1).await, 15);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rollout_of_300_pods_and_a_resync_of_them_are_not_slowed() {
+    let code: Code = |request, _| (Ok(Outcome::Settled), vec![set(request, KEY, "done")]);
+    let stage = Stage::new(300, &[("a", code)]);
+    assert_eq!(stage.applied_within(5).await, 300);
+    for _ in 0..20 {
+        let key = |index: usize| {
+            (stage.lanes[0], ("shop".into(), format!("cart-{index}").into()), format!("u{index}").into())
+        };
+        stage.dispatch.queue.add((0..300).map(key));
+        assert_eq!(stage.applied_within(2).await, 0);
+        assert!(stage.dispatch.queue.is_idle());
+    }
+    assert_eq!((stage.loops(0).len(), stage.status(0).writes_withheld()), (0, 0));
+}

@@ -1,0 +1,198 @@
+//! [`Values`]: the fields that one delivery writes. Those whose values have to wait are taken out of it before it is
+//! sent; the values that were sent are counted, and a loop is reported.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use podium_pods::{
+    model::{Event, EventType, PodKey, Write, WriteReport, WriteResult},
+    pod::PodView,
+};
+use tokio::time::Instant;
+
+use super::{
+    Dispatch, Loaded,
+    breaker::{Breaker, Field, Tripped, present, would_change},
+    run_writes::RunWrites,
+};
+use crate::{
+    authz::{Authorized, authorize},
+    ports::{Closing, Sent, Staged},
+};
+
+/// The fields that a delivery writes, with the writes to each, and the reports of the writes that are not sent.
+#[must_use]
+pub(super) struct Values {
+    values: BTreeMap<(PodKey, Field), Value>,
+    withheld: Vec<WriteReport>,
+    until: Option<Instant>,
+}
+
+#[derive(Default)]
+struct Value {
+    /// The writes; the last one decides.
+    ids: Vec<u32>,
+    /// A digest of the value.
+    value: u64,
+}
+
+impl Values {
+    /// Takes the writes out of `staged` whose field has to wait. A write that would not change the Pod stays.
+    pub(super) fn withhold(
+        breaker: &Breaker,
+        plugin: &Loaded,
+        subject: &PodKey,
+        view: &dyn PodView,
+        staged: &mut Staged,
+        now: Instant,
+    ) -> Self {
+        let mut values: BTreeMap<_, Value> = BTreeMap::new();
+        for Write { id, action } in staged.writes.iter().map(Authorized::get) {
+            let (field, value) = Field::of(action);
+            let of = values.entry((action.pod().unwrap_or(subject).clone(), field)).or_default();
+            of.ids.push(*id);
+            of.value = value;
+        }
+        let (mut stopped, mut wait) = (BTreeSet::new(), None::<Duration>);
+        values.retain(|(pod, field), value| {
+            let Some(left) = breaker.wait(plugin.lane, &pod.uid, field.digest(), now) else { return true };
+            if !would_change(view, pod, field, value.value) {
+                return true;
+            }
+            stopped.extend(value.ids.iter().copied());
+            wait = Some(wait.map_or(left, |wait| wait.min(left)));
+            false
+        });
+        let mut withheld = Vec::new();
+        if !stopped.is_empty() {
+            let (stay, go): (Vec<_>, Vec<_>) =
+                std::mem::take(&mut staged.writes).into_iter().partition(|write| !stopped.contains(&write.get().id));
+            staged.writes = stay;
+            if staged.writes.is_empty() {
+                // Events beside writes depend on a change; the next run emits them again.
+                staged.events.clear();
+            }
+            let report = |write: Authorized<Write>| {
+                let Write { id, action } = write.into_inner();
+                WriteReport { id, description: action.describe(), result: WriteResult::NotSent }
+            };
+            withheld = go.into_iter().map(report).collect();
+        }
+        Self { values, withheld, until: wait.map(|wait| now + wait) }
+    }
+}
+
+impl Dispatch {
+    /// Counts the values that were sent, and adds the writes that were withheld to the reports. Returns the Events that
+    /// report loops and missing rights.
+    pub(super) fn count(
+        &self,
+        plugin: &Loaded,
+        subject: &PodKey,
+        view: &dyn PodView,
+        values: Values,
+        sent: &mut Sent,
+        run: &RunWrites,
+    ) -> Vec<Authorized<Event>> {
+        let (now, mut events) = (Instant::now(), Vec::new());
+        let Values { values, withheld, until } = values;
+        let results: BTreeMap<u32, &WriteResult> =
+            sent.reports.iter().map(|report| (report.id, &report.result)).collect();
+        for ((pod, field), Value { ids, value }) in values {
+            let result = ids.last().and_then(|id| results.get(id));
+            if !matches!(result, Some(WriteResult::Applied | WriteResult::Unknown)) {
+                continue;
+            }
+            let tripped = self.expectations.breaker.sent(plugin.lane, &pod.uid, field.digest(), value, now);
+            if let Some(tripped) = tripped {
+                events.extend(self.report_loop(plugin, &pod, view, &field, tripped));
+            }
+            if matches!(result, Some(WriteResult::Applied)) && pod == *subject {
+                run.applied(field, value);
+            }
+        }
+        events.extend(sent.closings.iter().filter_map(|closing| report_closing(plugin, subject, closing)));
+        if let Some(until) = until {
+            plugin.status.withheld(withheld.len() as u64);
+            run.withheld(until);
+            // Another write that failed has its own back-off.
+            if sent.reports.iter().all(|report| report.result.is_settled()) {
+                sent.retry_after = sent.retry_after.max(Some(until.saturating_duration_since(now)));
+            }
+            sent.reports.extend(withheld);
+            sent.reports.sort_by_key(|report| report.id);
+        }
+        events
+    }
+
+    /// Reports a field whose values wait from now on. Returns the Event, if the plugin may send Events.
+    fn report_loop(
+        &self,
+        plugin: &Loaded,
+        pod: &PodKey,
+        view: &dyn PodView,
+        field: &Field,
+        tripped: Tripped,
+    ) -> Option<Authorized<Event>> {
+        let counterpart = self.counterpart(plugin, pod, view, field, tripped);
+        plugin.status.looped(field.kind, &counterpart);
+        tracing::warn!(
+            object = %pod, field = %field, counterpart,
+            "more than 10 values were sent to a field within a minute; further ones wait 1 s to 1 min"
+        );
+        let note = format!(
+            "{} sent more than 10 values to {field} of Pod {pod} within a minute. The other values are from {counterpart}. \
+             Further values wait 1 s to 1 min.",
+            plugin.spec.id,
+        );
+        warning(plugin, pod, "WriteLoop", note)
+    }
+
+    /// Returns who sent the value that the plugin has just replaced.
+    fn counterpart(
+        &self,
+        plugin: &Loaded,
+        pod: &PodKey,
+        view: &dyn PodView,
+        field: &Field,
+        tripped: Tripped,
+    ) -> String {
+        let Some(replaced) = present(view, pod, field).filter(|replaced| *replaced != tripped.earlier) else {
+            return "the plugin itself".to_owned();
+        };
+        let other = self.expectations.breaker.sender_of(replaced, plugin.lane, &pod.uid, field.digest());
+        let other = other.and_then(|lane| self.registry.get(lane));
+        other.map_or_else(|| "another manager".to_owned(), |other| other.spec.id.to_string())
+    }
+}
+
+/// Reports that writes of one kind are not sent for a time because the plugin has no right to them. Returns the Event
+/// about the first such time.
+fn report_closing(plugin: &Loaded, subject: &PodKey, closing: &Closing) -> Option<Authorized<Event>> {
+    let Closing { verb, resource, namespace, wait, is_first } = closing;
+    let (namespace, seconds) = (namespace.as_deref().unwrap_or_default(), wait.as_secs());
+    plugin.status.closed();
+    tracing::warn!(
+        verb,
+        resource,
+        namespace,
+        seconds,
+        "the plugin's account has no right to a write; such writes are not sent for a time"
+    );
+    let note = format!("The account of {} may not {verb} {resource} in namespace {namespace:?}.", plugin.spec.id);
+    is_first.then(|| warning(plugin, subject, "WriteForbidden", note)).flatten()
+}
+
+/// Returns an Event of the plugin; `None` if it may not send Events.
+fn warning(plugin: &Loaded, pod: &PodKey, reason: &str, note: String) -> Option<Authorized<Event>> {
+    let event = Event {
+        target: pod.clone(),
+        event_type: EventType::Warning,
+        reason: reason.to_owned(),
+        action: "DelayWrites".to_owned(),
+        note,
+    };
+    authorize(&plugin.spec.scope(), &plugin.spec.grants, event).ok()
+}

@@ -1,0 +1,296 @@
+//! [`Closings`]: kinds of writes that are not sent for a time, because RBAC refused one of them. Pure: the caller passes
+//! the time.
+//!
+//! The right to a write depends on the account, the verb, the resource and the namespace, and hardly ever on the Pod.
+//! A plugin that lacks a right would otherwise send a request for each Pod that it watches, again and again. After a
+//! refusal nothing of the kind is sent for 1 s, then one request as a probe; each probe that is refused too doubles the
+//! time, up to 60 s, and any other answer ends it.
+//!
+//! A Role with `resourceNames` permits writes to some objects only. So that a refused object does not keep them out, it
+//! is not the next probe while writes to another object wait.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use parking_lot::Mutex;
+use podium_engine::ports::{Closing, Sender};
+use podium_pods::model::WriteResult;
+use tokio::time::Instant;
+
+use super::plan::Request;
+
+const FIRST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(60);
+/// How long other requests wait for the answer of a probe, and for the object whose turn it is.
+const PROBE_PAUSE: Duration = Duration::from_secs(1);
+/// The most kinds that are closed at a time, of all plugins: some 4 MiB. The one that is tried again soonest makes room.
+const MAX_KINDS: usize = 4_096;
+
+/// The closed kinds of all plugins.
+#[derive(Debug, Default)]
+pub(super) struct Closings {
+    closed: Mutex<BTreeMap<Kind, Closed>>,
+}
+
+/// What a right depends on.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Kind {
+    manager: String,
+    account: Option<String>,
+    verb: &'static str,
+    resource: String,
+    namespace: Option<String>,
+}
+
+#[derive(Debug)]
+struct Closed {
+    /// When the refusal came that closed it last.
+    at: Instant,
+    wait: Duration,
+    /// When the probe under way was sent.
+    probe: Option<Instant>,
+    /// The object whose write was refused last, and another one whose write waits since then.
+    refused: String,
+    other: Option<String>,
+    /// What the API server said, without the object's name.
+    message: String,
+}
+
+/// A write that is not sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) wait: Duration,
+    pub(super) message: String,
+}
+
+/// Permission to send a write. Dropped without [`Pass::answered`], the next write is the probe.
+#[must_use]
+#[derive(Debug)]
+pub(super) struct Pass<'a> {
+    of: &'a Closings,
+    kind: Kind,
+    object: String,
+    began: Instant,
+    is_probe: bool,
+}
+
+impl Kind {
+    /// Returns the kind of a request, and the name of its object.
+    pub(super) fn of(request: &Request, sender: &Sender) -> (Self, String) {
+        let (verb, resource, namespace, object) = match request {
+            Request::PatchMeta { key, .. } => ("patch", "pods".to_owned(), Some(&*key.namespace), &*key.name),
+            Request::PatchStatus { key, .. } => ("patch", "pods/status".to_owned(), Some(&*key.namespace), &*key.name),
+            Request::Delete { key, .. } => ("delete", "pods".to_owned(), Some(&*key.namespace), &*key.name),
+            Request::Evict { key } => ("create", "pods/eviction".to_owned(), Some(&*key.namespace), &*key.name),
+            Request::Apply { object, .. } | Request::DeleteObject { object, .. } => {
+                let verb = if matches!(request, Request::Apply { .. }) { "patch" } else { "delete" };
+                let group = object.api_version.split_once('/').map(|(group, _)| format!(".{group}"));
+                let resource = format!("{}{}", object.resource, group.unwrap_or_default());
+                (verb, resource, object.namespace.as_deref(), object.name.as_str())
+            }
+        };
+        let (manager, account) = (sender.manager.clone(), sender.impersonate.clone());
+        let kind = Self { manager, account, verb, resource, namespace: namespace.map(str::to_owned) };
+        (kind, object.to_owned())
+    }
+}
+
+impl Closings {
+    /// # Errors
+    /// Returns the refusal of a write that is not sent now.
+    pub(super) fn admit(&self, kind: Kind, object: String, now: Instant) -> Result<Pass<'_>, Refusal> {
+        let mut all = self.closed.lock();
+        let mut is_probe = false;
+        if let Some(closed) = all.get_mut(&kind) {
+            if let Some(wait) = closed.wait(&object, now) {
+                if closed.other.is_none() && closed.refused != object {
+                    closed.other = Some(object);
+                }
+                return Err(Refusal { wait, message: closed.message.clone() });
+            }
+            (closed.probe, is_probe) = (Some(now), true);
+        }
+        drop(all);
+        Ok(Pass { of: self, kind, object, began: now, is_probe })
+    }
+}
+
+impl Closed {
+    fn until(&self) -> Instant {
+        self.at + self.wait
+    }
+
+    /// Returns how long a write to the object waits; `None` if it may be the probe.
+    fn wait(&self, object: &str, now: Instant) -> Option<Duration> {
+        let turn = if self.refused == object && self.other.is_some() { PROBE_PAUSE } else { Duration::ZERO };
+        let probed = self.probe.map_or(self.until(), |at| self.until().max(at + PROBE_PAUSE));
+        let left = (probed + turn).saturating_duration_since(now);
+        (!left.is_zero()).then_some(left)
+    }
+}
+
+impl Pass<'_> {
+    /// Records the result of the write. Returns a closing that begins with it.
+    pub(super) fn answered(mut self, result: &WriteResult, now: Instant) -> Option<Closing> {
+        let mut all = self.of.closed.lock();
+        let message = match result {
+            // No answer; the next request is the probe.
+            WriteResult::NotSent | WriteResult::Unknown => return None,
+            WriteResult::Forbidden(text) => by_rbac(text),
+            _ => None,
+        };
+        let closed = all.get(&self.kind);
+        // A request from before the closing says nothing new.
+        if closed.is_some_and(|closed| !self.is_probe && self.began <= closed.at) {
+            return None;
+        }
+        self.is_probe = false;
+        let Some(message) = message else {
+            if all.remove(&self.kind).is_some() {
+                let Kind { manager, verb, resource, namespace, .. } = &self.kind;
+                tracing::info!(manager, verb, resource, namespace, "writes are permitted again");
+            }
+            return None;
+        };
+        let wait = closed.map_or(FIRST, |closed| (2 * closed.wait).min(LONGEST));
+        let is_first = closed.is_none();
+        if is_first && all.len() >= MAX_KINDS {
+            let soonest = all.iter().min_by_key(|(_, closed)| closed.until()).map(|(kind, _)| kind.clone());
+            soonest.iter().for_each(|kind| drop(all.remove(kind)));
+        }
+        let refused = std::mem::take(&mut self.object);
+        let message = message.to_owned();
+        let closed = Closed { at: now, wait, probe: None, refused, other: None, message };
+        all.insert(self.kind.clone(), closed);
+        let Kind { verb, resource, namespace, .. } = self.kind.clone();
+        Some(Closing { verb, resource, namespace, wait, is_first })
+    }
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        if self.is_probe
+            && let Some(closed) = self.of.closed.lock().get_mut(&self.kind)
+            && closed.probe == Some(self.began)
+        {
+            closed.probe = None;
+        }
+    }
+}
+
+/// Returns the part of a message of RBAC that does not name the object: `User "a" cannot patch resource "pods" ..`.
+/// Webhooks and admission policies also answer 403, and their answer may depend on the object.
+fn by_rbac(message: &str) -> Option<&str> {
+    let rest = &message[message.find("User \"")?..];
+    (rest.contains(" cannot ") && rest.contains(" resource \"")).then_some(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use podium_pods::model::PodKey;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn evict(plugin: &str, namespace: &str, name: &str) -> (Kind, String) {
+        let sender = Sender { manager: plugin.into(), impersonate: None };
+        Kind::of(&Request::Evict { key: PodKey::new(namespace, name, "u") }, &sender)
+    }
+
+    fn forbidden(name: &str) -> WriteResult {
+        let text = r#"User "a" cannot create resource "pods/eviction" in API group "" in the namespace "shop""#;
+        WriteResult::Forbidden(format!("pods {name:?} is forbidden: {text}"))
+    }
+
+    /// Sends a write, and returns for how long the kind is closed by it.
+    fn send(of: &Closings, name: &str, result: &WriteResult, now: Instant) -> Result<Option<u64>, u64> {
+        let (kind, object) = evict("a", "shop", name);
+        match of.admit(kind, object, now) {
+            Ok(pass) => Ok(pass.answered(result, now).map(|closing| closing.wait.as_secs())),
+            Err(refusal) => Err(refusal.wait.as_secs()),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refusals_close_for_a_second_doubled_to_a_minute_and_any_other_answer_opens() {
+        let (of, mut now, mut waits) = (Closings::default(), Instant::now(), Vec::new());
+        for _ in 0..8 {
+            let wait = send(&of, "cart-0", &forbidden("cart-0"), now).unwrap().unwrap();
+            assert_eq!(send(&of, "cart-0", &WriteResult::Applied, now), Err(wait));
+            waits.push(wait);
+            now += Duration::from_secs(wait);
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(send(&of, "cart-0", &WriteResult::Conflict, now), Ok(None));
+        assert_eq!(send(&of, "cart-0", &forbidden("cart-0"), now), Ok(Some(1)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn other_plugins_accounts_verbs_and_namespaces_go_on_and_a_webhook_closes_nothing() {
+        let (of, now) = (Closings::default(), Instant::now());
+        send(&of, "cart-0", &forbidden("cart-0"), now).unwrap();
+        let pod = || PodKey::new("shop", "cart-0", "u");
+        let sender = |account: Option<&str>| Sender { manager: "a".into(), impersonate: account.map(str::to_owned) };
+        let delete = Kind::of(&Request::Delete { key: pod(), grace_seconds: None }, &sender(None));
+        let other_account = Kind::of(&Request::Evict { key: pod() }, &sender(Some("b")));
+        for (kind, object) in [evict("b", "shop", "cart-0"), evict("a", "bank", "cart-0"), delete, other_account] {
+            drop(of.admit(kind, object, now).unwrap());
+        }
+        let of = Closings::default();
+        for text in [
+            r#"admission webhook "deny.example" denied the request: User "a" must not"#,
+            r#"pods "cart-0" is forbidden: exceeded quota: compute"#,
+        ] {
+            assert_eq!(send(&of, "cart-0", &WriteResult::Forbidden(text.into()), now), Ok(None));
+        }
+        assert!(send(&of, "cart-0", &WriteResult::Applied, now).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_probe_is_sent_at_a_time_and_requests_from_before_the_closing_do_not_lengthen_it() {
+        let (of, mut now) = (Closings::default(), Instant::now());
+        let pass = |name: &str, now: Instant| {
+            let (kind, object) = evict("a", "shop", name);
+            of.admit(kind, object, now)
+        };
+        let earlier: Vec<_> = (0..100).map(|index| pass(&format!("cart-{index}"), now).unwrap()).collect();
+        let closings = earlier.into_iter().filter_map(|pass| pass.answered(&forbidden("x"), now));
+        assert_eq!(closings.map(|closing| (closing.wait, closing.is_first)).collect::<Vec<_>>(), [(SECOND, true)]);
+        now += SECOND;
+        let probe = pass("cart-1", now).unwrap();
+        assert_eq!(pass("cart-2", now).unwrap_err().wait, PROBE_PAUSE);
+        // A probe without an answer lets another one go.
+        drop(probe);
+        let probe = pass("cart-2", now).unwrap();
+        assert_eq!(probe.answered(&WriteResult::Unknown, now), None);
+        let closing = pass("cart-3", now).unwrap().answered(&forbidden("x"), now).unwrap();
+        assert_eq!((closing.wait, closing.is_first), (2 * SECOND, false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_that_is_refused_does_not_keep_one_out_to_which_a_role_permits_writes() {
+        let (of, mut now) = (Closings::default(), Instant::now());
+        send(&of, "cart-0", &forbidden("cart-0"), now).unwrap();
+        assert_eq!(send(&of, "register", &WriteResult::Applied, now), Err(1));
+        now += SECOND;
+        assert_eq!(send(&of, "cart-0", &forbidden("cart-0"), now), Err(1));
+        assert_eq!(send(&of, "register", &WriteResult::Applied, now), Ok(None));
+        // An object that does not come does not hold up the others for long.
+        send(&of, "cart-0", &forbidden("cart-0"), now).unwrap();
+        assert!(send(&of, "gone", &WriteResult::Applied, now).is_err());
+        assert_eq!(send(&of, "cart-0", &forbidden("cart-0"), now + 2 * SECOND), Ok(Some(2)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_number_of_closed_kinds_is_bounded() {
+        let (of, now) = (Closings::default(), Instant::now());
+        for index in 0..MAX_KINDS + 5 {
+            let (kind, object) = evict("a", &format!("shop-{index}"), "cart-0");
+            let _ = of
+                .admit(kind, object, now)
+                .unwrap()
+                .answered(&forbidden("x"), now + Duration::from_millis(index as u64));
+        }
+        assert_eq!(of.closed.lock().len(), MAX_KINDS);
+    }
+}
