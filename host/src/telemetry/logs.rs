@@ -8,7 +8,8 @@ use tracing_subscriber::{
     filter::LevelFilter,
     fmt::{self as subscriber, MakeWriter, format::JsonFields},
     layer::Layered,
-    prelude::*,
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
 };
 
 use super::{

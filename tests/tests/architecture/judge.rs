@@ -7,6 +7,7 @@ use std::{
 };
 
 use crate::{
+    macros,
     mentions::{Kind, Mention},
     resolve::{self, Target},
     tables::{
@@ -65,6 +66,10 @@ pub(crate) fn judge(tree: &Tree, externs: &BTreeSet<String>, only: Option<&str>)
     let mut verdict = Verdict { breaches: tree.refused.iter().cloned().collect(), ..Verdict::default() };
     let is_read = |module: &Module| only.is_none_or(|file| module.file == Path::new(file));
     for (place, module) in tree.modules.iter().filter(|(_, module)| is_read(module)) {
+        for (of, line) in macros::escapes(tree, place, module) {
+            let at = format!("{}:{line}", of.file.display());
+            verdict.breaches.insert(format!("{at}: a macro that another module can call"));
+        }
         let has_system_time = has_system_time(tree, externs, place, module);
         for mention in &module.mentions.mentions {
             let at = format!("{}:{}", module.file.display(), mention.line);

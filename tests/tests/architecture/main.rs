@@ -1,9 +1,9 @@
 //! The direction of imports: which module of the host's crates may use which, as ARCHITECTURE.md draws it, and what
 //! only `app` may do. Cargo enforces that no crate uses one above it.
 //!
-//! `mentions` reads the paths of one module, `tree` finds the modules, `resolve` finds what a path means, and `judge`
-//! compares this with `tables`. `seeds` tests the guard itself. `imports` has the order of imports in a file, and
-//! `authorized` the only way to an authorized write.
+//! `mentions` reads the paths of one module, `macros` finds those that cannot be followed, `tree` finds the modules,
+//! `resolve` finds what a path means, and `judge` compares this with `tables`. `seeds` tests the guard itself.
+//! `imports` has the order of imports in a file, and `authorized` the only way to an authorized write.
 
 #![expect(clippy::unwrap_used, reason = "a file of the checkout that cannot be read is how this test fails")]
 #![expect(clippy::panic, reason = "a file of the checkout that cannot be parsed is how this test fails")]
@@ -11,6 +11,7 @@
 mod authorized;
 mod imports;
 mod judge;
+mod macros;
 mod mentions;
 mod resolve;
 mod seeds;

@@ -11,6 +11,8 @@ use syn::{
     visit::{self, Visit},
 };
 
+use crate::macros;
+
 /// The form in which code mentions a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -102,6 +104,8 @@ pub(crate) struct Mentions {
     pub(crate) names: BTreeMap<String, Vec<Vec<String>>>,
     /// Names of the module's own items.
     pub(crate) defined: BTreeSet<String>,
+    /// Names of the macros that it declares.
+    pub(crate) macros: BTreeSet<String>,
     /// Paths all of whose names are imported.
     pub(crate) globs: Vec<Vec<String>>,
     /// Code that this reader cannot follow and that is therefore refused, with its line.
@@ -111,12 +115,13 @@ pub(crate) struct Mentions {
 impl Mentions {
     /// Adds those of another module of the same name: for another system, only one of the two is compiled.
     pub(crate) fn extend(&mut self, other: Self) {
-        let Self { mentions, names, defined, globs, refused } = other;
+        let Self { mentions, names, defined, macros, globs, refused } = other;
         self.mentions.extend(mentions);
         for (name, paths) in names {
             self.names.entry(name).or_default().extend(paths);
         }
         self.defined.extend(defined);
+        self.macros.extend(macros);
         self.globs.extend(globs);
         self.refused.extend(refused);
     }
@@ -138,6 +143,8 @@ struct Reader {
     found: Mentions,
     mods: Vec<ItemMod>,
     in_attribute: bool,
+    /// The variables of the macro that is being read that may be any tokens.
+    any_tokens: BTreeSet<String>,
 }
 
 /// Returns whether one of the attributes is exactly `#[cfg(test)]`.
@@ -179,11 +186,11 @@ fn name(ident: &Ident) -> String {
     ident.to_string().trim_start_matches("r#").to_owned()
 }
 
-fn is(token: Option<&TokenTree>, mark: char) -> bool {
+pub(crate) fn is(token: Option<&TokenTree>, mark: char) -> bool {
     matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == mark)
 }
 
-fn ident(token: Option<&TokenTree>) -> Option<String> {
+pub(crate) fn ident(token: Option<&TokenTree>) -> Option<String> {
     if let Some(TokenTree::Ident(ident)) = token { Some(name(ident)) } else { None }
 }
 
@@ -221,7 +228,7 @@ fn is_block(token: Option<&TokenTree>) -> bool {
 
 impl Reader {
     fn add(&mut self, path: Vec<String>, kind: Kind, line: usize) {
-        if path.last().is_some_and(|last| last == "include") && kind == Kind::Path {
+        if path.last().is_some_and(|last| last == "include") && kind != Kind::Method {
             self.found.refused.push((line, "`include!`: code from a file that no `mod` names"));
         }
         self.found.mentions.push(Mention { path, kind, line });
@@ -286,12 +293,25 @@ impl Reader {
     /// Reads an import inside a macro; returns the index of its semicolon.
     fn import_at(&mut self, tokens: &[TokenTree], at: usize) -> Option<usize> {
         let length = tokens[at..].iter().position(|token| is(Some(token), ';'))?;
+        if macros::has_variable(&tokens[at..at + length]) {
+            self.found.refused.push((tokens[at].span().start().line, macros::BUILT));
+        }
         let is_dollar = |token: &&TokenTree| is(Some(token), '$');
         let tree: TokenStream = tokens[at + 1..at + length].iter().filter(|token| !is_dollar(token)).cloned().collect();
         let import: syn::ItemUse = syn::parse2(quoted_use(tree)).ok()?;
         let root = import.leading_colon.map(|_| String::new()).into_iter().collect();
         self.import(root, &import.tree, Reach::of_tokens(&tokens[..at]));
         Some(at + length)
+    }
+
+    /// Reads the name of a type alias inside a macro.
+    fn alias_at(&mut self, tokens: &[TokenTree], at: usize) {
+        if let Some(name) = ident(tokens.get(at + 1))
+            && is(tokens.get(at + 2), '=')
+        {
+            let (path, _) = Self::path_at(tokens, at + if is(tokens.get(at + 3), ':') { 5 } else { 3 });
+            self.found.names.entry(name).or_default().push(path);
+        }
     }
 
     /// Reads the names that follow a path in a macro: `::*` or `::{a, b}`. Without them this is no import.
@@ -326,6 +346,11 @@ impl Reader {
             match token {
                 TokenTree::Group(group) => self.visit_token_stream(&group.stream()),
                 TokenTree::Literal(literal) if self.in_attribute => self.text(&Lit::new(literal.clone())),
+                TokenTree::Punct(mark)
+                    if mark.as_char() == '$' && macros::builds_name(tokens, at, &self.any_tokens) =>
+                {
+                    self.found.refused.push((mark.span().start().line, macros::BUILT));
+                }
                 TokenTree::Literal(_) | TokenTree::Punct(_) => {}
                 TokenTree::Ident(_) => {
                     at = self.word(tokens, at);
@@ -345,6 +370,13 @@ impl Reader {
             "mod" if ident(next).is_some() && (is(tokens.get(at + 2), ';') || is_block(tokens.get(at + 2))) => {
                 self.found.refused.push((line, "a module that a macro declares"));
             }
+            "macro_rules" if is(next, '!') => self.found.refused.push((line, macros::DECLARED)),
+            "macro_use" if self.in_attribute => self.found.refused.push((line, macros::USED)),
+            "macro_export" if self.in_attribute => self.found.refused.push((line, macros::EXPORTED)),
+            "extern" if ident(next).is_some_and(|word| word == "crate") => {
+                self.found.refused.push((line, macros::NAMED));
+            }
+            "type" => self.alias_at(tokens, at),
             "path" if self.in_attribute && is(next, '=') => self.found.refused.push((line, FILE_OF_ANOTHER_NAME)),
             "use" => {
                 if let Some(end) = self.import_at(tokens, at) {
@@ -440,9 +472,14 @@ impl<'ast> Visit<'ast> for Reader {
                     self.found.names.entry(name(&alias.ident)).or_default().push(segments(&target.path));
                 }
             }
+            Item::Macro(item) => {
+                self.any_tokens = macros::any_tokens(&item.mac.tokens);
+                self.found.macros.extend(item.ident.iter().map(name));
+            }
             _ => {}
         }
         visit::visit_item(self, item);
+        self.any_tokens.clear();
     }
 
     fn visit_impl_item(&mut self, item: &'ast ImplItem) {
@@ -502,6 +539,11 @@ impl<'ast> Visit<'ast> for Reader {
         if attribute.path().is_ident("path") || attribute.path().is_ident("r#path") {
             let line = attribute.span().start().line;
             self.found.refused.push((line, FILE_OF_ANOTHER_NAME));
+        }
+        for (name, refused) in [("macro_use", macros::USED), ("macro_export", macros::EXPORTED)] {
+            if attribute.path().is_ident(name) {
+                self.found.refused.push((attribute.span().start().line, refused));
+            }
         }
         if let Meta::NameValue(pair) = &attribute.meta
             && let Expr::Lit(value) = &pair.value

@@ -42,8 +42,9 @@ impl Resolver<'_> {
         match (&*mention.path, mention.kind) {
             // A path of one name can be the name of a crate only in an import.
             ([name], Kind::Path) => {
-                let found = self.member(place, name, &mut Seen::new());
-                if found.is_empty() { self.of_globs(place, name, &mut Seen::new()) } else { found }
+                let mut found = self.member(place, name, &mut Seen::new());
+                found.extend(self.of_globs(place, name, &mut Seen::new()));
+                found
             }
             (path, _) => self.path(place, path, &mut Seen::new()),
         }
@@ -71,13 +72,13 @@ impl Resolver<'_> {
         }
     }
 
-    /// Returns the targets of the first name of a path.
+    /// Returns all that the first name of a path may be: an item or import of the module may be in the scope of another
+    /// block only, so it hides neither a crate of its name nor another import.
     fn name(&self, place: &Place, name: &str, seen: &mut Seen) -> Vec<Target> {
         let mut found = self.member(place, name, seen);
-        if found.is_empty() {
-            found.extend(self.external(name));
-        }
-        if found.is_empty() { self.of_globs(place, name, seen) } else { found }
+        found.extend(self.external(name));
+        found.extend(self.of_globs(place, name, seen));
+        found
     }
 
     /// Returns the module of a place, if its imports count.
@@ -86,29 +87,25 @@ impl Resolver<'_> {
         self.tree.modules.get(place).filter(|_| is_followed).map(|module| &module.mentions)
     }
 
-    /// Returns the targets of a name in a module: a child, or an import of that name.
+    /// Returns the targets of a name in a module: a child, and imports of that name.
     fn member(&self, place: &Place, name: &str, seen: &mut Seen) -> Vec<Target> {
         let child = place.child(name);
-        if self.tree.modules.contains_key(&child) {
-            return vec![Target::Own(child)];
-        }
-        let Some(module) = self.module(place) else { return Vec::new() };
+        let mut found: Vec<_> =
+            self.tree.modules.contains_key(&child).then_some(Target::Own(child)).into_iter().collect();
         let visit = (place.clone(), name.to_owned());
-        if !seen.insert(visit.clone()) {
-            return Vec::new();
+        if let Some(module) = self.module(place)
+            && seen.insert(visit.clone())
+        {
+            let imports = module.names.get(name).into_iter().flatten();
+            found.extend(imports.flat_map(|path| self.path(place, path, seen)));
+            seen.remove(&visit);
         }
-        let imports = module.names.get(name).into_iter().flatten();
-        let found = imports.flat_map(|path| self.path(place, path, seen)).collect();
-        seen.remove(&visit);
         found
     }
 
-    /// Returns what a name may be that a module neither defines nor imports by name: the same name in each module of
-    /// which it imports all names.
+    /// Returns the same name in each module of which a module imports all names.
     fn of_globs(&self, place: &Place, name: &str, seen: &mut Seen) -> Vec<Target> {
-        let Some(module) = self.module(place).filter(|module| !module.defined.contains(name)) else {
-            return Vec::new();
-        };
+        let Some(module) = self.module(place) else { return Vec::new() };
         let visit = (place.clone(), format!("{name}::*"));
         if !seen.insert(visit.clone()) {
             return Vec::new();
@@ -118,8 +115,8 @@ impl Resolver<'_> {
             for target in self.path(place, glob, seen) {
                 match target {
                     Target::Own(of) => {
-                        let members = self.member(&of, name, seen);
-                        found.extend(if members.is_empty() { self.of_globs(&of, name, seen) } else { members });
+                        found.extend(self.member(&of, name, seen));
+                        found.extend(self.of_globs(&of, name, seen));
                         let defines = |module: &&Module| module.mentions.defined.contains(name);
                         found.extend(self.tree.modules.get(&of).filter(defines).map(|_| Target::Own(of.child(name))));
                     }
@@ -154,9 +151,7 @@ impl Resolver<'_> {
             Target::Own(place) => place,
         };
         let mut members = self.member(&place, next, seen);
-        if members.is_empty() {
-            members = self.of_globs(&place, next, seen);
-        }
+        members.extend(self.of_globs(&place, next, seen));
         if members.is_empty() {
             let names = place.names.iter().chain(rest).cloned().collect();
             return vec![Target::Own(Place { root: place.root, names })];
