@@ -172,11 +172,14 @@ pub fn is_reserved_domain(domain: &str) -> bool {
     domain == "podium.dev" || ["kubernetes.io", "k8s.io"].iter().any(is_below)
 }
 
+/// The annotation with the previous manifest of `kubectl apply`.
+pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
 /// Returns true for keys that no plugin may write, whatever is granted: `kubectl apply` and the host record there
 /// what they applied.
 #[must_use]
 pub fn is_forbidden_key(key: &str) -> bool {
-    key == "kubectl.kubernetes.io/last-applied-configuration" || key.starts_with("podium.dev/applied-")
+    key == LAST_APPLIED || key.starts_with("podium.dev/applied-")
 }
 
 /// Returns true for condition types of a Pod that belong to the kubelet, the scheduler and the controllers: no plugin

@@ -1,10 +1,6 @@
 //! Annotations that are removed from every Pod before it is stored, together with managedFields.
 
-use podium_wire::Annotations;
-
-/// The previous manifest of `kubectl apply`: half of the size of many Pods, with the values of environment variables,
-/// which the sections leave out.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+use podium_wire::{Annotations, syntax::LAST_APPLIED};
 
 /// The keys of annotations to remove. Readers do not see them, and a change of one is not a change of the Pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +9,8 @@ pub struct Prune {
 }
 
 impl Default for Prune {
+    /// Removes the previous manifest of `kubectl apply`: half of the size of many Pods, with the values of environment
+    /// variables, which the sections leave out.
     fn default() -> Self {
         Self::annotations([LAST_APPLIED])
     }
