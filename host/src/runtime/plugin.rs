@@ -11,7 +11,6 @@ use super::{
     compile::{Charge, Compiled, Compiler, Customer},
     engine::Core,
     function::World,
-    inspect::Import,
     run::{PluginContext, Run},
     sandboxes::Load,
     validate::{Inspected, LoadProblem, check_size},
@@ -36,14 +35,6 @@ pub(super) enum Linked {
     Json(PluginJsonPre<Run>),
 }
 
-impl Plugin {
-    /// Returns the component's imports, WASI included, in its order.
-    #[must_use]
-    pub fn imports(&self) -> &[Import] {
-        &self.compiled.inspected.imports
-    }
-}
-
 impl Drop for Plugin {
     fn drop(&mut self) {
         self.core.sandboxes.forget(self.load);
@@ -52,7 +43,11 @@ impl Drop for Plugin {
 
 impl std::fmt::Debug for Plugin {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Plugin").field("id", &self.context.id).field("imports", &self.imports()).finish()
+        formatter
+            .debug_struct("Plugin")
+            .field("id", &self.context.id)
+            .field("imports", &self.compiled.inspected.imports)
+            .finish()
     }
 }
 

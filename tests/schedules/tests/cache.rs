@@ -223,7 +223,7 @@ fn waiters_wake_at_their_revision_or_when_the_writer_is_dropped() {
         let (mut writer, reader) = cache::new(7);
         let (mut for_revision, mut for_pod, mut for_ever) = (reader.clone(), reader.clone(), reader);
         let waiters = [
-            thread::spawn(move || block_on(for_revision.wait_for_revision(Revision(3)))),
+            thread::spawn(move || block_on(for_revision.wait_for(|snapshot| snapshot.revision() >= Revision(3)))),
             thread::spawn(move || block_on(for_pod.wait_for(|snapshot| snapshot.by_uid("uid-0-1").is_some()))),
             thread::spawn(move || block_on(for_ever.wait_for(|snapshot| snapshot.len() > NAMES))),
         ];

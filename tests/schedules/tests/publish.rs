@@ -75,7 +75,8 @@ fn a_waiter_for_the_second_publication_is_woken_by_it() {
         let looking = waiting.clone();
         let looker = thread::spawn(move || looking.snapshot().revision());
         let waiter = thread::spawn(move || {
-            let reached = block_on(waiting.wait_for_revision(Revision(2))).expect("the writer is there");
+            let reached =
+                block_on(waiting.wait_for(|snapshot| snapshot.revision() >= Revision(2))).expect("the writer is there");
             assert_eq!(reached.revision(), Revision(2));
         });
         writer.bookmark(Revision(1));
@@ -92,7 +93,8 @@ fn two_waiters_are_woken_by_one_publication() {
         let waiters = [(); 2].map(|()| {
             let mut reader = reader.clone();
             thread::spawn(move || {
-                let reached = block_on(reader.wait_for_revision(Revision(1))).expect("the writer is there");
+                let reached = block_on(reader.wait_for(|snapshot| snapshot.revision() >= Revision(1)))
+                    .expect("the writer is there");
                 assert_eq!(reached.revision(), Revision(1));
             })
         });
@@ -107,7 +109,10 @@ fn a_waiter_for_a_revision_that_does_not_come_is_woken_when_the_writer_goes() {
         let (mut writer, reader) = live();
         let waiters = [1, 2].map(|revision| {
             let mut reader = reader.clone();
-            thread::spawn(move || block_on(reader.wait_for_revision(Revision(revision))).map(|seen| seen.revision()))
+            thread::spawn(move || {
+                block_on(reader.wait_for(|snapshot| snapshot.revision() >= Revision(revision)))
+                    .map(|seen| seen.revision())
+            })
         });
         writer.bookmark(Revision(1));
         drop(writer);

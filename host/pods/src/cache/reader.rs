@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::Snapshot;
 use crate::{
-    model::Revision,
     pod::{CachedPod, CachedPods, PodView, Staleness},
     sync::{ArcSwap, watch},
 };
@@ -62,12 +61,6 @@ impl Reader {
             }
             self.changed.changed().await.ok()?;
         }
-    }
-
-    /// Waits as [`Self::wait_for`] does, for a revision of the watch. A write-through does not advance this revision:
-    /// to wait for an object, test the object.
-    pub async fn wait_for_revision(&mut self, revision: Revision) -> Option<Arc<Snapshot>> {
-        self.wait_for(|snapshot| snapshot.revision() >= revision).await
     }
 }
 

@@ -505,13 +505,13 @@ mod tests {
     async fn waiting_ends_at_the_revision_or_with_the_writer() {
         let (mut writer, mut reader) = cache::new(7);
         let mut waiter = reader.clone();
-        let waiting = tokio::spawn(async move { waiter.wait_for_revision(Revision(6)).await });
+        let waiting = tokio::spawn(async move { waiter.wait_for(|snapshot| snapshot.revision() >= Revision(6)).await });
         for revision in 5..8 {
             writer.apply(vec![applied("a", revision, "x")]).publish();
             tokio::task::yield_now().await;
         }
         assert!(waiting.await.unwrap().unwrap().revision() >= Revision(6));
         drop(writer);
-        assert!(reader.wait_for_revision(Revision(100)).await.is_none());
+        assert!(reader.wait_for(|snapshot| snapshot.revision() >= Revision(100)).await.is_none());
     }
 }
