@@ -40,7 +40,7 @@ pub(super) enum Entry {
         own: Bytes,
     },
     /// An unshared Pod, as JSON.
-    Alone(Bytes),
+    Unshared(Bytes),
     /// The beginning of a text that is too long for one entry. It belongs to the next entry that is not a piece.
     Piece(Bytes),
     /// The last entry: the number of Pods and the state of the cache that they are.

@@ -187,7 +187,7 @@ impl Saving<'_> {
                 dump::Entry::Pod { shape, name, uid, revision, own } => {
                     Entry::Pod { shape, name, uid, revision, own: self.pieces(own)? }
                 }
-                dump::Entry::Unshared(json) => Entry::Alone(self.pieces(json)?),
+                dump::Entry::Unshared(json) => Entry::Unshared(self.pieces(json)?),
             };
             self.write(&entry)?;
         }
@@ -339,7 +339,7 @@ impl<'a> Loading<'a> {
             Entry::Pod { shape, name, uid, revision, own: Bytes(last) } => {
                 dump::Entry::Pod { shape, name, uid, revision, own: self.whole(last) }
             }
-            Entry::Alone(Bytes(last)) => dump::Entry::Unshared(self.whole(last)),
+            Entry::Unshared(Bytes(last)) => dump::Entry::Unshared(self.whole(last)),
             Entry::Shape(_) | Entry::Of { .. } | Entry::End { .. } => return None,
         };
         self.decoder.take(entry)

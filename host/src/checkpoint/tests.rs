@@ -23,7 +23,11 @@ fn pods(pool: &SkeletonPool) -> Vec<Arc<CachedPod>> {
     json.push(
         json!({"metadata": {"namespace": "shop", "name": "plain", "uid": "u", "resourceVersion": "7"}}).to_string(),
     );
-    json.push(r#"{ "spec": {"nodeName": "a\u0062"}, "metadata": {"namespace":"shop","name":"odd","uid":"o","resourceVersion":"8"}}"#.to_owned());
+    json.push(
+        "{ \"spec\": {\"nodeName\": \"a\\u0062\"}, \"metadata\": \
+        {\"namespace\":\"shop\",\"name\":\"odd\",\"uid\":\"o\",\"resourceVersion\":\"8\"}}"
+            .to_owned(),
+    );
     let read = |json: String| CachedPod::read(json.as_bytes(), pool, &mut scratch, |_, _| None).unwrap().0;
     let mut pods: Vec<_> = json.into_iter().map(read).map(Arc::new).collect();
     pods.sort_by(|one, other| one.key.cmp(&other.key));
@@ -140,10 +144,10 @@ fn inconsistent_entries_with_correct_checksums_are_ignored() {
         revision: 1,
         own: Bytes(own.to_vec()),
     };
-    let alone = |at: usize| Entry::Alone(Bytes(pods[at].section_bytes(Section::Full).into_owned()));
+    let unshared = |at: usize| Entry::Unshared(Bytes(pods[at].section_bytes(Section::Full).into_owned()));
     let full = |at: usize| pods[at].section_bytes(Section::Full).into_owned();
     let piece = |at, range: Range<usize>| Entry::Piece(Bytes(full(at)[range].to_vec()));
-    let rest = |at, from: usize| Entry::Alone(Bytes(full(at)[from..].to_vec()));
+    let rest = |at, from: usize| Entry::Unshared(Bytes(full(at)[from..].to_vec()));
     let cases = [
         (vec![], false),
         (vec![of.clone()], false),
@@ -156,10 +160,10 @@ fn inconsistent_entries_with_correct_checksums_are_ignored() {
         (vec![of.clone(), key(), Entry::Shape([0, 0, 0]), end(0)], true),
         (vec![of.clone(), key(), Entry::Shape([0, 0, 0]), pod(0, "a", &[0, 0]), end(1)], false),
         (vec![of.clone(), pod(0, "a", &[]), end(1)], false),
-        (vec![of.clone(), alone(0), alone(1), end(2)], true),
-        (vec![of.clone(), alone(1), alone(0), end(2)], false),
-        (vec![of.clone(), alone(0), alone(0), end(2)], false),
-        (vec![of.clone(), Entry::Alone(Bytes(b"[]".to_vec())), end(1)], false),
+        (vec![of.clone(), unshared(0), unshared(1), end(2)], true),
+        (vec![of.clone(), unshared(1), unshared(0), end(2)], false),
+        (vec![of.clone(), unshared(0), unshared(0), end(2)], false),
+        (vec![of.clone(), Entry::Unshared(Bytes(b"[]".to_vec())), end(1)], false),
         (vec![of.clone(), piece(0, 0..9), piece(0, 9..20), rest(0, 20), end(1)], true),
         (vec![of.clone(), piece(0, 1..9), rest(0, 9), end(1)], false),
         (vec![of.clone(), piece(0, 0..9), end(0)], false),
@@ -202,7 +206,10 @@ fn giants(pool: &SkeletonPool) -> Vec<Arc<CachedPod>> {
     let escaped = r"\u003c".repeat(2 << 20);
     let of = |name: &str, prefix: &str, note: &str| {
         format!(
-            r#"{prefix}{{"kind":"Pod","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"shop","uid":"{name}","resourceVersion":"7","annotations":{{"note":"{note}"}}}},"spec":{{"containers":[{{"name":"c","image":"i","env":[{{"name":"E","value":"{escaped}"}}]}}]}}}}"#
+            "{prefix}{{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{{\"name\":\"{name}\",\
+            \"namespace\":\"shop\",\"uid\":\"{name}\",\"resourceVersion\":\"7\",\
+            \"annotations\":{{\"note\":\"{note}\"}}}},\"spec\":{{\"containers\":[{{\"name\":\"c\",\"image\":\"i\",\
+            \"env\":[{{\"name\":\"E\",\"value\":\"{escaped}\"}}]}}]}}}}"
         )
     };
     let json = [of("a-1", "", ""), of("a-2", "", ""), of("b", "", &escaped), of("c", " ", "")];

@@ -166,7 +166,7 @@ fn config(options: &EngineOptions) -> Config {
         .async_stack_keep_resident(48 << 10)
         .max_unused_warm_slots(runs);
 
-    let mut config = code_config();
+    let mut config = compiler_config();
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     config
 }
@@ -182,7 +182,7 @@ fn kept_memory_bytes() -> usize {
 
 /// Returns the configuration without the pool: everything that decides which code is compiled. The host and the
 /// compiler's process both use it.
-pub(super) fn code_config() -> Config {
+pub(super) fn compiler_config() -> Config {
     let mut config = Config::new();
     config
         .wasm_component_model(true)

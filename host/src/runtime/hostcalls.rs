@@ -16,7 +16,7 @@ use super::{
     meter::{Size, price},
     run::Run,
     sending,
-    text::at_most,
+    text::check_argument_length,
 };
 
 /// The host may send for so long before a run can commit no more: the run's wall clock stands still meanwhile.
@@ -168,7 +168,7 @@ impl Run {
 
     pub(super) fn get_state(&mut self, key: &str) -> Result<Option<StateEntry>, Refused> {
         self.call(Function::StateGet, Size::of_texts(&[key]), |run| {
-            at_most("key", key, STATE_KEY_BYTES)?;
+            check_argument_length("key", key, STATE_KEY_BYTES)?;
             let entry = run.world.state_get(key);
             run.bill.add(size_of_entry(entry.as_ref()).rendered());
             Ok(entry)
@@ -179,7 +179,7 @@ impl Run {
         let mut conflict = None;
         let arguments = Size::of_texts(&[key]).and(Size { bytes: value.len(), values: 1 });
         let version = self.call(Function::StatePut, arguments, |run| {
-            at_most("key", key, STATE_KEY_BYTES)?;
+            check_argument_length("key", key, STATE_KEY_BYTES)?;
             if value.len() > STATE_VALUE_BYTES {
                 let length = value.len();
                 return Err(Refused::Invalid(format!("value: {length} bytes, at most {STATE_VALUE_BYTES}")));
@@ -193,7 +193,7 @@ impl Run {
     pub(super) fn remove_state(&mut self, key: &str, expected: Option<u64>) -> Result<(), StateError> {
         let mut conflict = None;
         self.call(Function::StateRemove, Size::of_texts(&[key]), |run| {
-            at_most("key", key, STATE_KEY_BYTES)?;
+            check_argument_length("key", key, STATE_KEY_BYTES)?;
             let removed = run.world.state_remove(key, expected);
             run.settle(removed, &mut conflict)
         })?;

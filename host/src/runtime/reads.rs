@@ -17,7 +17,7 @@ use super::{
     linking::{Json, Records},
     meter::{Size, price},
     run::Run,
-    text::at_most,
+    text::check_argument_length,
 };
 
 /// Pods of one page.
@@ -294,7 +294,7 @@ fn cost_of_lookups(query: &PodQuery) -> u64 {
 fn check_query(query: &PodQuery) -> Result<(), Refused> {
     let PodQuery { namespace, node, owner_uid, phase, labels: _ } = query;
     for (name, value) in [("namespace", namespace), ("node", node), ("owner-uid", owner_uid), ("phase", phase)] {
-        at_most(name, value.as_deref().unwrap_or_default(), NAME_BYTES)?;
+        check_argument_length(name, value.as_deref().unwrap_or_default(), NAME_BYTES)?;
     }
     let requirements = &query.labels.0;
     let (count, most) = (requirements.len(), LabelSelector::MOST_REQUIREMENTS);
@@ -302,7 +302,7 @@ fn check_query(query: &PodQuery) -> Result<(), Refused> {
         return Err(Refused::Invalid(format!("labels: {count} requirements, at most {most}")));
     }
     for requirement in requirements {
-        at_most("labels: key", &requirement.key, KEY_BYTES)?;
+        check_argument_length("labels: key", &requirement.key, KEY_BYTES)?;
         let takes_values = matches!(requirement.operator, LabelOperator::In | LabelOperator::NotIn);
         let values = requirement.values.len();
         if takes_values == requirement.values.is_empty() || values > LabelSelector::MOST_VALUES {
@@ -310,7 +310,7 @@ fn check_query(query: &PodQuery) -> Result<(), Refused> {
             return Err(Refused::Invalid(format!("labels: {:?} takes {wants}, not {values}", requirement.operator)));
         }
         for value in &requirement.values {
-            at_most("labels: value", value, NAME_BYTES)?;
+            check_argument_length("labels: value", value, NAME_BYTES)?;
         }
     }
     Ok(())

@@ -10,10 +10,10 @@ use super::{
     meter::Size,
     object,
     run::Run,
-    text::{at_most, bounded},
+    text::{bounded, check_argument_length},
 };
 
-/// Texts of a write at the most: three of its target and four others. Not counted one by one.
+/// The most strings that a write has: three of its target and four others. Every write is charged for as many.
 const TEXTS: usize = 7;
 
 impl Run {
@@ -35,13 +35,13 @@ impl Run {
 
     /// Stages the deletion of an object.
     pub(super) fn stage_deletion(&mut self, object: ObjectRef, uid: Option<String>) -> Result<u32, Refused> {
-        let object = self.resolved(object);
+        let object = self.with_resource(object);
         self.stage(Action::DeleteObject { object, uid })
     }
 
     /// Sets the resource of an object: the grant names it, and the plugin does not. Without a grant it stays empty, and
     /// [`authorize`] refuses the write.
-    fn resolved(&self, object: ObjectRef) -> ObjectRef {
+    fn with_resource(&self, object: ObjectRef) -> ObjectRef {
         let resource = self.context.grants.write.resource(&object.api_version, &object.kind);
         ObjectRef { resource: resource.unwrap_or_default().to_owned(), ..object }
     }
@@ -51,7 +51,7 @@ impl Run {
     pub(super) fn stage_object(&mut self, text: &str, owner: Option<PodKey>) -> Result<u32, Refused> {
         let bytes = text.len() + owner.as_ref().map_or(0, pod_of);
         self.call(Function::ApplyObject, Size { bytes, values: 4 }, |run| {
-            at_most("object", text, OBJECT_BYTES)?;
+            check_argument_length("object", text, OBJECT_BYTES)?;
             run.budget.take_write(text.len(), run.context.limits.writes)?;
             // The text is read twice, and text that is no JSON at least in part.
             run.bill.add(Size { bytes: 2 * text.len(), values: 0 }.rendered());
@@ -60,7 +60,7 @@ impl Run {
             run.bill.add(Size { bytes: 0, values }.rendered());
             let (object, body) = object::parse(text)?;
             let id = run.budget.next_write;
-            let action = Action::ApplyObject { object: run.resolved(object), body, owner };
+            let action = Action::ApplyObject { object: run.with_resource(object), body, owner };
             let write = authorize(&run.context.scope, &run.context.grants, Write { id, action })?;
             run.budget.next_write = id.saturating_add(1);
             run.staged.writes.push(write);

@@ -5,7 +5,7 @@ pub(super) use podium_pods::model::text::{bounded, cut, escape};
 
 /// # Errors
 /// [`Refused::Invalid`] when the argument `name` is longer than `limit` bytes.
-pub(super) fn at_most(name: &str, value: &str, limit: usize) -> Result<(), Refused> {
+pub(super) fn check_argument_length(name: &str, value: &str, limit: usize) -> Result<(), Refused> {
     if value.len() > limit {
         return Err(Refused::Invalid(format!("{name}: {} bytes, at most {limit}", value.len())));
     }

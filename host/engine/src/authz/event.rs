@@ -2,14 +2,14 @@
 
 use podium_pods::model::{Event, Grants, Refused, Scope, syntax};
 
-use super::{Guarded, at_most, granted, valid, valid_target};
+use super::{Guarded, granted, valid, valid_length, valid_target};
 
 impl Guarded for Event {
     fn check(&self, scope: &Scope, grants: &Grants) -> Result<(), Refused> {
         valid_target(&self.target)?;
         valid("reason", &self.reason, syntax::upper_camel_case)?;
         valid("action", &self.action, syntax::upper_camel_case)?;
-        at_most("note", &self.note, syntax::MAX_NOTE_BYTES)?;
+        valid_length("note", &self.note, syntax::MAX_NOTE_BYTES)?;
         if self.note.is_empty() {
             return Err(Refused::Invalid("note must not be empty".to_owned()));
         }

@@ -60,7 +60,7 @@ fn valid(what: &str, value: &str, check: fn(&str) -> Result<(), &'static str>) -
     check(value).map_err(|rule| Refused::Invalid(format!("{what} {} {rule}", syntax::quoted(value))))
 }
 
-fn at_most(what: &str, value: &str, bytes: usize) -> Result<(), Refused> {
+fn valid_length(what: &str, value: &str, bytes: usize) -> Result<(), Refused> {
     if value.len() <= bytes {
         return Ok(());
     }

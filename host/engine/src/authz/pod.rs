@@ -3,7 +3,7 @@
 use podium_pods::model::{Action, PodKey, Refused, Scope, WriteGrants, syntax};
 use podium_wire::object;
 
-use super::{at_most, covers, granted, valid, valid_target};
+use super::{covers, granted, valid, valid_length, valid_target};
 
 /// The API server's bounds for a `metav1.Condition`. It has none for the conditions of a Pod.
 const MAX_CONDITION_REASON_BYTES: usize = 1 << 10;
@@ -17,14 +17,14 @@ pub(super) fn check(action: &Action, target: &PodKey, scope: &Scope, grants: &Wr
         }
         Action::RemoveLabel { key, .. } => label(grants, key)?,
         Action::SetAnnotation { key, value, .. } => {
-            at_most("annotation value", value, syntax::MAX_ANNOTATION_VALUE_BYTES)?;
+            valid_length("annotation value", value, syntax::MAX_ANNOTATION_VALUE_BYTES)?;
             annotation(grants, key)?
         }
         Action::RemoveAnnotation { key, .. } => annotation(grants, key)?,
         Action::AddFinalizer { name, .. } | Action::RemoveFinalizer { name, .. } => finalizer(grants, name)?,
         Action::SetCondition { condition_type, reason, message, .. } => {
             condition_reason(reason)?;
-            at_most("condition message", message, syntax::MAX_CONDITION_MESSAGE_BYTES)?;
+            valid_length("condition message", message, syntax::MAX_CONDITION_MESSAGE_BYTES)?;
             condition(grants, condition_type)?
         }
         Action::RemoveCondition { condition_type, .. } => condition(grants, condition_type)?,
@@ -58,7 +58,7 @@ fn condition(grants: &WriteGrants, condition_type: &str) -> Result<bool, Refused
 
 /// Empty, or one word for programs: letters, digits, `_`, `,` and `:`, as `metav1.Condition` has it.
 fn condition_reason(reason: &str) -> Result<(), Refused> {
-    at_most("condition reason", reason, MAX_CONDITION_REASON_BYTES)?;
+    valid_length("condition reason", reason, MAX_CONDITION_REASON_BYTES)?;
     let begins = reason.bytes().next().is_none_or(|byte| byte.is_ascii_alphabetic());
     let ends = reason.bytes().last().is_none_or(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if begins && ends && reason.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b',' | b':')) {

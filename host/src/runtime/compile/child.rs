@@ -50,7 +50,7 @@ fn compile(class: LimitClass, parent: u32) -> Result<(), (u8, String)> {
     die_by_sigxcpu();
     // Where memory is short, the kernel should end this process and not the host. Not every system lets it.
     let _ = fs::write("/proc/self/oom_score_adj", "1000");
-    let engine = wasmtime::Engine::new(&engine::code_config()).map_err(|error| unprepared(format!("{error:#}")))?;
+    let engine = wasmtime::Engine::new(&engine::compiler_config()).map_err(|error| unprepared(format!("{error:#}")))?;
     let threads = threads().map_err(unprepared)?;
     let limits = limits::of_class(class);
     let bounds = jail::Bounds { cpu: limits.compile, memory_bytes: super::memory_bytes(class) };
@@ -90,11 +90,12 @@ fn close_inherited() -> io::Result<()> {
             return Ok(());
         }
     }
-    // Linux before 5.9, and other systems. The directory's own descriptor is among the names, and closed afterwards.
+    // Other systems and Linux before 5.9 do not have this call. The entries include the descriptor of the directory
+    // itself, which is closed after the listing.
     let entries = fs::read_dir("/dev/fd")?.collect::<io::Result<Vec<_>>>()?;
     let open = entries.iter().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     for descriptor in open.filter(|descriptor| *descriptor >= FIRST_OTHER) {
-        // SAFETY: as above. It fails for the directory, which is closed.
+        // SAFETY: as above. For the descriptor of the directory, which is closed already, the call only fails.
         unsafe { libc::close(descriptor) };
     }
     Ok(())

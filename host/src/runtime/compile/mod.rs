@@ -250,7 +250,7 @@ impl Compiler {
             let component = self.component(key, class, wasm, customer)?;
             Ok(Compiled { component, inspected: Arc::clone(inspected) })
         };
-        self.shared.get_or_make(key, make, || LoadProblem::Compile("the compiler panicked".to_owned()))
+        self.shared.get_or_try_insert_with(key, make, || LoadProblem::Compile("the compiler panicked".to_owned()))
     }
 
     fn component(

@@ -41,7 +41,7 @@ impl<K: Ord + Copy, V, E: Clone> Shared<K, V, E> {
 
     /// Returns the value of a key if it is used, and otherwise makes it. Blocks while another thread makes the value,
     /// and then has the same result. If that thread panics, the result is `abandoned`.
-    pub(super) fn get_or_make(
+    pub(super) fn get_or_try_insert_with(
         &self,
         key: K,
         make: impl FnOnce() -> Result<V, E>,
@@ -127,13 +127,13 @@ mod tests {
         let shared = Shared::default();
         let made = AtomicU32::new(0);
         let make = || Ok::<_, &str>(made.fetch_add(1, Ordering::Relaxed));
-        let first = shared.get_or_make(1, make, ABANDONED).unwrap();
-        let second = shared.get_or_make(1, make, ABANDONED).unwrap();
+        let first = shared.get_or_try_insert_with(1, make, ABANDONED).unwrap();
+        let second = shared.get_or_try_insert_with(1, make, ABANDONED).unwrap();
         assert!(Arc::ptr_eq(&first, &second) && Arc::ptr_eq(&first, &shared.get(1).unwrap()));
-        assert_eq!(*shared.get_or_make(2, make, ABANDONED).unwrap(), 1);
+        assert_eq!(*shared.get_or_try_insert_with(2, make, ABANDONED).unwrap(), 1);
         drop((first, second));
         assert!(shared.get(1).is_none());
-        assert_eq!(*shared.get_or_make(1, make, ABANDONED).unwrap(), 2);
+        assert_eq!(*shared.get_or_try_insert_with(1, make, ABANDONED).unwrap(), 2);
         assert_eq!(shared.0.lock().len(), 1, "an entry without users takes no place");
     }
 
@@ -143,7 +143,7 @@ mod tests {
         let failures = thread::scope(|scope| {
             let ask = || {
                 all.wait();
-                shared.get_or_make(
+                shared.get_or_try_insert_with(
                     1,
                     || {
                         // Until every other thread has found this one at work.
@@ -173,8 +173,8 @@ mod tests {
     #[test]
     fn a_maker_that_panics_leaves_nobody_waiting_and_nothing_behind() {
         let shared = Shared::default();
-        let panics = || shared.get_or_make(1, || panic!("as a test"), ABANDONED);
+        let panics = || shared.get_or_try_insert_with(1, || panic!("as a test"), ABANDONED);
         assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
-        assert_eq!(shared.get_or_make(1, || Ok(7), ABANDONED).as_deref(), Ok(&7));
+        assert_eq!(shared.get_or_try_insert_with(1, || Ok(7), ABANDONED).as_deref(), Ok(&7));
     }
 }
