@@ -364,7 +364,7 @@ async fn bind(address: ListenAddress, flag: &str, what: &str) -> Result<Option<B
     match admin::bind(address).await {
         Ok(bound) => {
             if let Some(bound) = &bound {
-                tracing::info!("serving {what} on http://{}", bound.address());
+                tracing::info!(paths = what, url = %format_args!("http://{}", bound.address()), "serving HTTP");
             }
             Ok(bound)
         }

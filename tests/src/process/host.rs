@@ -145,7 +145,8 @@ impl Host {
 
 /// Finds the address of these paths in the log, because port 0 was requested.
 fn address(log: &str, paths: &str) -> Result<SocketAddr> {
-    let (_, rest) = log.split_once(&format!("serving {paths} on http://")).context("the log has no such address")?;
+    let line = log.lines().find(|line| line.contains("serving HTTP") && line.contains(paths));
+    let (_, rest) = line.and_then(|line| line.split_once("http://")).context("the log has no such address")?;
     let end = rest.find(|letter: char| !(letter.is_ascii_hexdigit() || ".:[]".contains(letter))).unwrap_or(rest.len());
     rest[..end].parse().context("the log has a strange address")
 }
@@ -221,8 +222,8 @@ mod tests {
 
     #[test]
     fn an_address_is_read_from_a_line_of_either_log_format() {
-        let text = "INFO podium: serving /metrics on http://127.0.0.1:41873 workers=2\n";
-        let json = r#"{"message":"serving /metrics on http://127.0.0.1:41873"}"#;
+        let text = "INFO podium: serving HTTP paths=\"/metrics\" url=http://127.0.0.1:41873 workers=2\n";
+        let json = r#"{"message":"serving HTTP","paths":"/metrics","url":"http://127.0.0.1:41873"}"#;
         for log in [text, json] {
             assert_eq!(address(log, "/metrics").unwrap().port(), 41873, "{log}");
         }
