@@ -166,7 +166,7 @@ impl Api {
     /// Returns the same client for work that must end by `end`: a request under way is cancelled then, and a later
     /// one is not sent.
     #[must_use]
-    pub fn until(&self, end: Instant) -> Self {
+    pub fn with_end(&self, end: Instant) -> Self {
         Self { end: Some(end), ..self.clone() }
     }
 
@@ -478,7 +478,7 @@ mod tests {
         let service =
             service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Full<Bytes>>, http::Error>>());
         let api = Api::new(kube::Client::new(service, "default"), Duration::from_secs(5));
-        let api = api.until(Instant::now() + Duration::from_secs(7));
+        let api = api.with_end(Instant::now() + Duration::from_secs(7));
         assert_eq!(api.bytes(get()).await, Err(ApiError::Timeout(Duration::from_secs(5))));
         assert_eq!(api.bytes(get()).await, Err(ApiError::Timeout(Duration::from_secs(2))));
         assert!(matches!(api.bytes(get()).await, Err(ApiError::Transport { sent: false, .. })));

@@ -108,10 +108,13 @@ mod tests {
 
     #[tokio::test]
     async fn pruned_annotations_are_pruned_from_a_live_read_too() {
-        let body = r#"{"metadata":{"namespace":"shop","name":"cart-0","uid":"u","resourceVersion":"7","managedFields":[{"manager":"kubelet"}],"annotations":{"secret":"x","note":"y"}},"later":1}"#;
+        let body = "{\"metadata\":{\"namespace\":\"shop\",\"name\":\"cart-0\",\"uid\":\"u\",\
+            \"resourceVersion\":\"7\",\"managedFields\":[{\"manager\":\"kubelet\"}],\
+            \"annotations\":{\"secret\":\"x\",\"note\":\"y\"}},\"later\":1}";
         let pod = answering(200, body).get(Asker::Plugin, &sender(), "shop", "cart-0").await.unwrap().unwrap();
         let full = pod.section_bytes(podium_wire::Section::Full).into_owned();
-        let expected = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"namespace":"shop","name":"cart-0","uid":"u","resourceVersion":"7","annotations":{"note":"y"}},"later":1}"#;
+        let expected = "{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"namespace\":\"shop\",\
+            \"name\":\"cart-0\",\"uid\":\"u\",\"resourceVersion\":\"7\",\"annotations\":{\"note\":\"y\"}},\"later\":1}";
         assert_eq!(str::from_utf8(&full), Ok(expected));
         assert_eq!(pod.annotations().unwrap().len(), 1);
     }

@@ -1,5 +1,5 @@
 // A Kubernetes control plane, its simulated nodes and kubectl as one program,
-// so that one build and one link give the test suites everything they need.
+// so that one build and one link contain everything the test suites need.
 //
 // The program to be is the name it is called by (a link named kubectl is
 // kubectl), or else its first argument. A server ends when its standard input

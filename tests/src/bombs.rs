@@ -13,20 +13,21 @@ pub type Bomb = (&'static str, fn() -> Vec<u8>);
 
 /// Components beyond the bounds of a component's structure.
 pub const BOMBS: &[Bomb] = &[
-    ("10,000 components in each other", || nest(10_000)),
-    ("40,000 components in each other", || nest(40_000)),
+    ("10,000 nested components", || nest(10_000)),
+    ("40,000 nested components", || nest(40_000)),
     ("110 br_tables of 65,000 targets", tables),
     ("a straight line of 7.5 MB", || {
         functions([(0, [0x20, 0, 0x41, 3, 0x6c, 0x41, 5, 0x73, 0x21, 0].repeat(750_000))])
     }),
     ("40,000 loops with 2,000 locals", || loops(40_000, 2_000)),
     ("100,000 loops with 49,000 locals", || loops(100_000, 49_000)),
-    ("20,000 loops in each other", nested_loops),
+    ("20,000 nested loops", nested_loops),
     ("300,000 live values", live_values),
     ("990,000 empty functions", || functions(repeat_n((0, Vec::new()), 990_000))),
 ];
 
-/// A component around a module of functions of a number to a number, each with its locals besides and its code.
+/// Returns a component with one module, whose functions are of type `(i32) -> i32`; each pair has the number of the
+/// other locals of a function and its code.
 fn functions(functions: impl IntoIterator<Item = (u32, Vec<u8>)>) -> Vec<u8> {
     let mut component = Component::new();
     component.section(&ModuleSection(&module(functions)));

@@ -14,7 +14,7 @@ use tower::{Service, ServiceExt, service_fn};
 
 type Answer = <Api as Service<http::Request<Full<Bytes>>>>::Response;
 
-/// A request before the API server receives it.
+/// A request as the client sends it, before the API server receives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent {
     pub method: Method,

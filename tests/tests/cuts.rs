@@ -139,8 +139,8 @@ fn again_and_again(name: &str, script: &str) -> String {
     // The probe imports all functions.
     yaml.replace("sections: [labels]", "sections: [labels], live: true").replace(
         "annotations: [guests.example/*] }",
-        "annotations: [guests.example/*], finalizers: [guests.example/*], conditions: [guests.example/*], \
-         events: true, delete: true, evict: true, objects: [{ apiVersion: v1, kind: ConfigMap, resource: configmaps }] }",
+        "annotations: [guests.example/*], finalizers: [guests.example/*], conditions: [guests.example/*], events: \
+        true, delete: true, evict: true, objects: [{ apiVersion: v1, kind: ConfigMap, resource: configmaps }] }",
     )
 }
 

@@ -199,7 +199,7 @@ fn check_subject(name: &Name, fake: &Fake) {
         #[expect(clippy::panic, reason = "a test asks for a run that no host would begin")]
         {
             panic!(
-                "{}/{} is not in the namespace {own} of this ReconcilePlugin: the host would never run the plugin on it",
+                "{}/{} is not in the namespace {own} of this ReconcilePlugin: the host never runs the plugin on it",
                 name.0, name.1
             );
         }

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_templates_carry_is_carried_too_wherever_they_are() {
+    fn keys_of_templates_are_found_at_any_depth() {
         let template = |name: &str| {
             json!({ "metadata": {
                 "labels": { format!("l-{name}"): "a" },

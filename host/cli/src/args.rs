@@ -40,13 +40,11 @@ pub enum Command {
     Dev(Dev),
     /// Print the JSON Schema of plugin.yaml or of a policy, for completion and checks in editors
     #[command(
-        long_about = "Print the JSON Schema (draft 2020-12) of plugin.yaml, or of a policy for podium-host --policy, to \
-            stdout.\n\n\
-            Editors with the YAML language server complete fields, show their descriptions and underline mistakes when \
-            the first line of plugin.yaml names the schema:\n\n  \
-            # yaml-language-server: $schema=plugin.schema.json\n\n\
-            podium new writes the file and the line. podium check reports more than a schema can: how fields go \
-            together, and whether the component fits its grants.",
+        long_about = "Print the JSON Schema (draft 2020-12) of plugin.yaml, or of a policy for podium-host --policy, \
+            to stdout.\n\nEditors with the YAML language server complete fields, show their descriptions and underline \
+            mistakes when the first line of plugin.yaml names the schema:\n\n  # yaml-language-server: \
+            $schema=plugin.schema.json\n\npodium new writes the file and the line. podium check reports more than a \
+            schema can: how fields go together, and whether the component fits its grants.",
         after_help = "Examples:\n  \
             podium schema > plugin.schema.json            beside plugin.yaml, for editors\n  \
             podium schema policy > policy.schema.json     beside a policy\n  \
@@ -177,10 +175,10 @@ pub struct Build {
 #[derive(Debug, Args)]
 #[command(
     long_about = "Check plugin configurations as podium-host does when it starts: every field and, if the component is \
-        built, its size, its exports, and its imports against the grants. Nothing is built and nothing runs.\n\n\
-        A path is a configuration file, a folder with plugin.yaml in it, or a folder of either. The component is the file \
-        that spec.source.file names, beside the configuration or in the crate's target directory, as it was built last. \
-        If a crate is not built, only its configuration is checked.",
+        built, its size, its exports, and its imports against the grants. Nothing is built and nothing runs.\n\nA path \
+        is a configuration file, a folder with plugin.yaml in it, or a folder of either. The component is the file \
+        that spec.source.file names, beside the configuration or in the crate's target directory, as it was built \
+        last. If a crate is not built, only its configuration is checked.",
     after_help = "Examples:\n  \
         podium check                             check plugin.yaml in this folder\n  \
         podium check plugins                     check every plugin in that folder, and duplicate names\n  \
@@ -207,11 +205,11 @@ pub struct Check {
 /// Print what a component imports, the smallest grants that fit, and the RBAC that the plugin needs
 #[derive(Debug, Args)]
 #[command(
-    long_about = "Print what a component imports, function by function, the smallest grants that fit, and the RBAC that \
-        the plugin needs, as YAML to apply.\n\n\
-        Of a component it prints a first plugin.yaml with exactly the grants that the imports need. Of a plugin.yaml it \
-        prints the ServiceAccount, its Role with the rights of the grants, and the Role with which the host may \
-        impersonate this account. All other lines are comments, so the output can be applied as it is.",
+    long_about = "Print what a component imports, function by function, the smallest grants that fit, and the RBAC \
+        that the plugin needs, as YAML to apply.\n\nOf a component it prints a first plugin.yaml with exactly the \
+        grants that the imports need. Of a plugin.yaml it prints the ServiceAccount, its Role with the rights of the \
+        grants, and the Role with which the host may impersonate this account. All other lines are comments, so the \
+        output can be applied as it is.",
     after_help = "Examples:\n  \
         podium inspect target/podium/pod_ttl.wasm   its imports, and a first plugin.yaml\n  \
         podium inspect plugins/pod-ttl              its imports, unused grants, and RBAC\n  \
@@ -306,15 +304,15 @@ fn nodes(text: &str) -> Result<usize, String> {
 #[command(
     long_about = "Run a scenario and check the result: 200 Pods of four tenants on a Kubernetes API server in this \
         process, five plugins, a rollout, a crash loop, an unpinned image, a finished Pod, a crowded workload, a \
-        plugin in an endless loop, a lost watch connection and an expired one.\n\n\
-        Takes about half a minute once built, and longer on a busy machine. Ends with a list of checks of the \
-        cluster's state, and fails if one of them fails.\n\n\
-        With --hostile it loads hostile components as plugins of one tenant instead, one after another: endless loops \
-        in every function that the host calls, floods of host calls, copies that cost the host more than the plugin, \
-        growth of memory and tables, violations of the component model, a component that takes gigabytes to compile. A \
-        plugin of another tenant runs beside each of them. It prints what contained each attack and how long the other \
-        tenant waited, without the attack and beside it, and exits with 1 if an attack was not contained or delayed the \
-        other tenant. The components are made by podium itself, so no compilation target is needed.",
+        plugin in an endless loop, a lost watch connection and an expired one.\n\nTakes about half a minute once \
+        built, and longer on a busy machine. Ends with a list of checks of the cluster's state, and fails if one of \
+        them fails.\n\nWith --hostile it loads hostile components as plugins of one tenant instead, one after another: \
+        endless loops in every function that the host calls, floods of host calls, copies that cost the host more than \
+        the plugin, growth of memory and tables, violations of the component model, a component that takes gigabytes \
+        to compile. A plugin of another tenant runs beside each of them. It prints what contained each attack and how \
+        long the other tenant waited, without the attack and beside it, and exits with 1 if an attack was not \
+        contained or delayed the other tenant. The components are made by podium itself, so no compilation target is \
+        needed.",
     after_help = "Examples:\n  \
         podium demo                          run the scenario\n  \
         podium demo --hostile                attack the host, and measure a plugin of another tenant beside\n  \

@@ -109,7 +109,8 @@ texts! {
     LabelPattern: "label-pattern", pattern, keys(None);
     /// Keys of annotations.
     AnnotationPattern: "annotation-pattern", annotation,
-        keys(Some(json_schema!({ "pattern": r"^(kubectl\.kubernetes\.io/last-applied-configuration$|podium\.dev/applied-)" })));
+        keys(Some(json_schema!({ "pattern": "^(kubectl\\.kubernetes\\.io/last-applied-configuration$|\
+            podium\\.dev/applied-)" })));
     /// Finalizers.
     FinalizerPattern: "finalizer-pattern", finalizer, keys(Some(json_schema!({ "pattern": "^[^/]*$" })));
     /// Types of conditions.

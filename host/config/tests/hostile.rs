@@ -100,8 +100,8 @@ fn a_key_that_is_there_twice_is_refused_however_it_is_spelled() {
     }
     assert_eq!(repeated(&with("  limits: { &a memoryMiB: 32, *a : 65535 }")).0, "spec.limits.memoryMiB");
     assert_eq!(repeated(&with("  config: { 1: a, \"1\": b }")).0, "spec.config.1");
-    let policy = "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec:\n  namespaces:\n    shop: { excluded: true }\n    \
-                  !a shop: { excluded: false }\n";
+    let policy = "apiVersion: podium.dev/v1alpha1\nkind: Policy\nspec:\n  namespaces:\n    \
+        shop: { excluded: true }\n    !a shop: { excluded: false }\n";
     let problems = podium_config::policy(policy).unwrap_err();
     assert_eq!(problems[0].field, "spec.namespaces.shop", "{problems:?}");
 }
@@ -247,8 +247,9 @@ fn a_file_beyond_a_bound_is_refused_in_words_of_the_file() {
 
 #[test]
 fn a_mistake_has_the_line_of_its_key_wherever_the_value_is() {
-    let yaml = "apiVersion: podium.dev/v1alpha1\nkind: ClusterReconcilePlugin\nmetadata: { name: a }\nspec:\n  source: { file: a.wasm }\n  \
-                bogus:\n    # a comment\n\n    - 1\n  limits:\n\n    { writes:\n        -1 }\n  watch: &w { \"nope\":\n 1 }\n";
+    let yaml = "apiVersion: podium.dev/v1alpha1\nkind: ClusterReconcilePlugin\nmetadata: { name: a }\nspec:\n  source: \
+        { file: a.wasm }\n  bogus:\n    # a comment\n\n    - 1\n  limits:\n\n    { writes:\n        -1 }\n  watch: &w \
+        { \"nope\":\n 1 }\n";
     let problems = only(yaml).unwrap_err();
     let lines: Vec<_> = problems.iter().map(|problem| (&*problem.field, problem.line.unwrap())).collect();
     assert_eq!(lines, [("spec.bogus", 6), ("spec.limits.writes", 12), ("spec.watch.nope", 14)], "{problems:?}");

@@ -206,8 +206,8 @@ fn grace_of(pod: &Value, options: &Options) -> i64 {
 pub(crate) fn check_preconditions(kind: &Kind, object: &Value, options: &Options) -> Result<(), Failure> {
     let refuse = |field: &str, said: &str, is: &str, perhaps: &str| {
         let why = format!(
-            "the {field} in the precondition ({said}) does not match the {field} in record ({is}). The object might have \
-             been {perhaps}"
+            "the {field} in the precondition ({said}) does not match the {field} in record ({is}). The object might \
+            have been {perhaps}"
         );
         Err(Failure::precondition(kind, meta::name(object), &why))
     };

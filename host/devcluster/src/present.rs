@@ -97,13 +97,15 @@ impl Presenter {
                 let items = join(page.items.iter().map(|object| self.item(object)));
                 let (kind, version) = (&self.kind.kind, self.kind.api_version());
                 format!(
-                    "{{\"kind\":\"{kind}List\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":[{items}]}}"
+                    "{{\"kind\":\"{kind}List\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\
+                    \"items\":[{items}]}}"
                 )
             }
             Shape::Metadata => {
                 let items = join(page.items.iter().map(|object| partial(object)));
                 format!(
-                    "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{metadata},\"items\":[{items}]}}"
+                    "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\",\
+                    \"metadata\":{metadata},\"items\":[{items}]}}"
                 )
             }
         }
@@ -159,8 +161,8 @@ fn join(parts: impl Iterator<Item = String>) -> String {
 
 fn table_of(metadata: &Value, columns: &str, rows: &str) -> String {
     format!(
-        "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{metadata},\"columnDefinitions\":[{columns}],\
-         \"rows\":[{rows}]}}"
+        "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{metadata},\
+        \"columnDefinitions\":[{columns}],\"rows\":[{rows}]}}"
     )
 }
 

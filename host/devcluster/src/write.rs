@@ -233,8 +233,8 @@ pub(crate) fn replace(kind: &Kind, old: &Value, mut new: Value) -> Result<Value,
     if !uid.is_empty() && uid != meta::uid(old) {
         // The message of the storage layer, which names its key.
         let why = format!(
-            "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: \
-             UID in precondition: {uid}, UID in object meta: {}",
+            "StorageError: invalid object, Code: 4, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
+            failed: UID in precondition: {uid}, UID in object meta: {}",
             storage_key(kind, old),
             meta::uid(old)
         );

@@ -152,8 +152,8 @@ async fn conflicts_of_apply_are_listed_one_to_a_line_and_without_times() {
     client.patch(&format!("{path}?fieldManager=one"), common::APPLY, map("1")).await;
     let (code, status) = client.patch(&format!("{path}?fieldManager=two"), common::APPLY, map("2")).await;
     assert_eq!(code, 409);
-    let message = "Apply failed with 2 conflicts: conflicts with \"one\":\n- .data.k\nconflicts with \"updater\" using v1:\n\
-        - .data.k";
+    let message = "Apply failed with 2 conflicts: conflicts with \"one\":\n- .data.k\nconflicts with \"updater\" using \
+        v1:\n- .data.k";
     assert_eq!(status["message"], message);
 }
 

@@ -101,8 +101,8 @@ async fn invalid_options_delete_nothing() {
         assert_eq!((answered, common::cause(&status)), (code, field));
     }
     let (code, status) = client.delete(&format!("{path}?propagationPolicy=Bogus"), Value::Null).await;
-    let message = "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"Bogus\": supported \
-        values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"";
+    let message = "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"Bogus\": \
+        supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"";
     assert_eq!((code, &status["message"]), (422, &json!(message)));
     let patch = json!({"metadata": {"labels": {"k": "v"}}});
     let (code, status) = client.patch(&format!("{path}?dryRun=Some"), STRATEGIC, patch).await;

@@ -256,8 +256,8 @@ async fn missing_required_fields_and_immutable_changes_are_refused_by_field() {
     assert_eq!((code, cause(&status)), (422, "patch"));
     let (code, status) = client.patch(A, STRATEGIC, json!({"metadata": {"labels": {"k": 3}}})).await;
     assert_eq!(code, 422);
-    let message = " \"\" is invalid: patch: Invalid value: \"map[metadata:map[labels:map[k:3]]]\": cannot convert int64 to \
-        string";
+    let message = " \"\" is invalid: patch: Invalid value: \"map[metadata:map[labels:map[k:3]]]\": cannot convert \
+        int64 to string";
     assert_eq!(status["message"], message);
     let mut unreadable = common::pod("y");
     unreadable["metadata"]["labels"] = json!({"k": 3});

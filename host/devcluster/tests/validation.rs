@@ -80,8 +80,8 @@ async fn values_of_another_type_are_refused_whatever_field_validation_asks() {
     let cluster = still();
     let client = Client::new(&cluster);
     let map = json!({"metadata": {"name": "a"}, "data": {"a": 1}});
-    let expected = "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal number into Go \
-        struct field ConfigMap.data of type string";
+    let expected = "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal number into \
+        Go struct field ConfigMap.data of type string";
     for query in ["", "?fieldValidation=Ignore", "?fieldValidation=Strict"] {
         let (code, status) = client.post(&format!("{MAPS}{query}"), map.clone()).await;
         assert_eq!((code, message(&status)), (400, expected));
@@ -91,8 +91,8 @@ async fn values_of_another_type_are_refused_whatever_field_validation_asks() {
     let mut replaced = made.clone();
     replaced["spec"]["containers"][0]["ports"] = json!([{"containerPort": "http"}]);
     let (code, status) = client.put(&one, replaced).await;
-    let expected = "Pod in version \"v1\" cannot be handled as a Pod: json: cannot unmarshal string into Go struct field \
-        ContainerPort.spec.containers.ports.containerPort of type int32";
+    let expected = "Pod in version \"v1\" cannot be handled as a Pod: json: cannot unmarshal string into Go struct \
+        field ContainerPort.spec.containers.ports.containerPort of type int32";
     assert_eq!((code, message(&status)), (400, expected));
     let hostname = json!({"spec": {"hostname": 1}});
     for (media, expected) in [

@@ -46,8 +46,8 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Removes the impersonated user from the configuration, so that a client made of it adds no such headers, and
-    /// returns it.
+    /// Removes the impersonated user from the configuration and returns it. A client made from the configuration then
+    /// adds no headers of impersonation.
     ///
     /// # Errors
     /// Returns an error if a name cannot be in a header.

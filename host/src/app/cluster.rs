@@ -32,8 +32,8 @@ pub(super) async fn identify(api: &Api, observed: &mpsc::Sender<Observation>, se
         {
             tracing::info!(
                 %error,
-                "the cluster is not identified, because the namespace kube-system cannot be read: a state directory of another \
-                 cluster is not noticed; allow get on it to change that"
+                "the cluster is not identified, because the namespace kube-system cannot be read: a state directory of \
+                another cluster is not noticed; allow get on it to change that"
             );
             return None;
         }

@@ -36,8 +36,8 @@ pub(super) fn clients(kubeconfig: Option<&Path>) -> Result<(kube::Client, kube::
     let config = Handle::current().block_on(kube_config(kubeconfig)).map_err(NoClient::Misconfigured)?;
     if config.accept_invalid_certs {
         tracing::warn!(
-            "the API server's certificate is not verified, because the kubeconfig sets insecure-skip-tls-verify: anyone \
-             on the network path can read and change all traffic"
+            "the API server's certificate is not verified, because the kubeconfig sets insecure-skip-tls-verify: \
+            anyone on the network path can read and change all traffic"
         );
     }
     // This reads the client certificate.
@@ -68,7 +68,8 @@ pub(super) fn state(directory: Option<PathBuf>, checkpoint_seconds: u32, now_mil
 fn journal(directory: Option<&Path>, now_millis: u64) -> Result<Option<journal::Opened>, journal::Error> {
     let Some(directory) = directory else {
         tracing::info!(
-            "no --state-dir: deletions of pods while the host is down are not delivered, unless a finalizer holds the pod"
+            "no --state-dir: deletions of pods while the host is down are not delivered, unless a finalizer holds the \
+            pod"
         );
         return Ok(None);
     };

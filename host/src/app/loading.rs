@@ -64,8 +64,8 @@ pub enum LoadFailure {
     #[error("the policy does not permit it: {}", listed(.0))]
     Forbidden(Vec<Problem>),
     #[error(
-        "spec.limits.memoryMiB is {mib}, and the runs of one tenant may use {most_mib} MiB together; lower it, or raise \
-         --run-memory-mib to at least {}", 2 * .mib
+        "spec.limits.memoryMiB is {mib}, and the runs of one tenant may use {most_mib} MiB together; lower it, or \
+        raise --run-memory-mib to at least {}", 2 * .mib
     )]
     OverMemory { mib: usize, most_mib: u64 },
     #[error("spec.source.file: {path} {error}")]

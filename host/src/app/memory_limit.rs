@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_limit_of_the_group_and_those_above_it_counts() {
+    fn the_lowest_limit_of_the_cgroup_and_its_ancestors_applies() {
         let files = [("a/b/memory.max", "max\n"), ("a/memory.max", "2000\n"), ("memory.max", "3000\n")];
         assert_eq!(limit("0::/a/b\n", &files), Some(2_000));
         assert_eq!(limit("0::/\n", &[("memory.max", "134217728\n")]), Some(128 << 20));

@@ -67,8 +67,8 @@ use crate::{
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
 /// Capacity of the channel of observations to the ingest loop. A relist is one observation; events come in batches.
 const OBSERVATIONS: usize = 16;
-/// Time for runs under way to end at shutdown; after it they are dropped. Together with the rest of the shutdown it
-/// stays below the promised 10 s, and far below Kubernetes' default grace period of 30 s.
+/// Time for runs under way to end at shutdown; after it they are dropped. A shutdown takes
+/// less than the promised 10 s in all, and far less than Kubernetes' default grace period of 30 s.
 const DRAIN: Duration = Duration::from_secs(8);
 /// Time for the journal's last entries and the last checkpoint, after [`DRAIN`].
 const LAST_ENTRIES: Duration = Duration::from_secs(1);

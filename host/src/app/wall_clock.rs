@@ -13,7 +13,7 @@ const LOGGED_CHANGE: i64 = 2_000;
 /// Returns epoch milliseconds.
 pub type WallClock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// Runs until it is dropped.
+/// Sets the clock to the system's at each interval, until the future is dropped.
 pub(super) async fn follow(clock: Clock, read: WallClock) -> anyhow::Result<()> {
     loop {
         tokio::time::sleep(EVERY).await;

@@ -192,7 +192,9 @@ kind: Policy
 spec:
   defaults:
     serviceAccountRequired: true
-    limits: { classes: [native], memoryMiB: 16, cpuMillis: 10, wallMillis: 1000, hostCalls: 500, writes: 5, logKiB: 8, reuse: 3, writesPerSecond: 30, liveReadsPerSecond: 40, eventsPerSecond: 9 }
+    limits: { classes: [native], memoryMiB: 16, cpuMillis: 10, wallMillis: 1000,
+      hostCalls: 500, writes: 5, logKiB: 8, reuse: 3,
+      writesPerSecond: 30, liveReadsPerSecond: 40, eventsPerSecond: 9 }
   namespaces:
     shop: { serviceAccountRequired: false, limits: { classes: [native, interpreter], memoryMiB: 64 } }
     kube-system: { excluded: true, serviceAccountRequired: true }
@@ -333,7 +335,8 @@ spec:
         let problems = policy.problems(&plugin(Some("kube-system"), ""));
         let [problem] = &problems[..] else { panic!("one reason is enough: {problems:?}") };
         assert_eq!(problem.field, "metadata.namespace");
-        let message = "is kube-system, and plugins of namespace kube-system are excluded (policy.yaml: spec.namespaces.kube-system.excluded)";
+        let message = "is kube-system, and plugins of namespace kube-system are excluded (policy.yaml: \
+            spec.namespaces.kube-system.excluded)";
         assert!(problem.message.starts_with(message), "{problem:?}");
         assert_eq!(fields(&policy, &plugin(Some("kube-system-2"), MODEST)), ["spec.serviceAccountName"], "exact names");
     }

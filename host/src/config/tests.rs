@@ -16,8 +16,11 @@ spec:
   watch: { selector: { matchLabels: { app: web } }, sections: [status], resyncSeconds: 600 }
   grants:
     read:  { pods: { sections: [labels, owners, status], live: true } }
-    write: { labels: ["triage.shop.example/*"], annotations: [], finalizers: [], conditions: [], events: true, delete: false, evict: false, objects: [{ apiVersion: v1, kind: ConfigMap, resource: configmaps }] }
-  limits: { class: interpreter, memoryMiB: 64, cpuMillis: 30, wallMillis: 3000, hostCalls: 500, writes: 10, logKiB: 4, reuse: 7, reuseInterpreter: true }
+    write: { labels: ["triage.shop.example/*"], annotations: [], finalizers: [], conditions: [],
+      events: true, delete: false, evict: false,
+      objects: [{ apiVersion: v1, kind: ConfigMap, resource: configmaps }] }
+  limits: { class: interpreter, memoryMiB: 64, cpuMillis: 30, wallMillis: 3000,
+    hostCalls: 500, writes: 10, logKiB: 4, reuse: 7, reuseInterpreter: true }
   phase: after
   after: []
   config: { threshold: 5, nested: { list: [a, 1.5, true, null] } }
@@ -35,7 +38,8 @@ fn load_texts(texts: &[&str]) -> Loaded {
 
 fn minimal(name: &str, spec: &str) -> String {
     format!(
-        "apiVersion: podium.dev/v1alpha1\nkind: ReconcilePlugin\nmetadata: {{ name: {name}, namespace: shop }}\nspec:\n  source: {{ file: plugin.wasm }}\n{spec}"
+        "apiVersion: podium.dev/v1alpha1\nkind: ReconcilePlugin\nmetadata: {{ name: {name}, namespace: shop }}\nspec:\n\
+        \x20 source: {{ file: plugin.wasm }}\n{spec}"
     )
 }
 
@@ -296,7 +300,7 @@ fn a_plugin_defined_twice_is_kept_once_and_both_files_are_named() {
 }
 
 #[test]
-fn a_cycle_is_named_and_takes_nobody_else_along() {
+fn a_cycle_is_named_and_affects_no_other_plugin() {
     let after = |name: &str, after: &str| minimal(name, &format!("  after: [{after}]"));
     let texts = [after("a", "b"), after("b", "c"), after("c", "a"), after("d", "a"), after("e", "e")];
     let loaded = load_texts(&texts.each_ref().map(String::as_str));
@@ -309,9 +313,9 @@ fn a_cycle_is_named_and_takes_nobody_else_along() {
 
 #[test]
 fn an_unknown_name_in_after_is_a_warning() {
-    let loaded = load_texts(&[&minimal("a", "  after: [nobody]")]);
+    let loaded = load_texts(&[&minimal("a", "  after: [absent]")]);
     assert_eq!((loaded.plugins.len(), loaded.errors.len()), (1, 0));
-    assert!(loaded.warnings[0].to_string().contains("spec.after: names shop/nobody, which is not configured"));
+    assert!(loaded.warnings[0].to_string().contains("spec.after: names shop/absent, which is not configured"));
 }
 
 #[test]

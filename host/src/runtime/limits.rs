@@ -76,9 +76,9 @@ pub(super) const fn of_class(class: LimitClass) -> ClassLimits {
     }
 }
 
-/// The core instances of a component of the largest class, for the pool.
+/// The most core instances in a component of the largest class, for the pooling allocator.
 pub(super) const MAX_INSTANCES: u32 = 64;
-/// The elements of one table, for the pool.
+/// The most elements in one table, for the pooling allocator.
 pub(super) const MAX_TABLE_ELEMENTS: usize = 50_000;
 
 /// Why the engine cut a run. Travels through wasmtime as the error's root.

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_native_plugin_is_linked_with_what_it_is_granted_and_nothing_else_also_without_the_check_of_imports() {
+    fn a_native_plugin_is_linked_with_its_grants_only() {
         let linkers = Linkers::new(&wasmtime::Engine::default()).unwrap();
         let functions_of =
             |grants: &Grants| linked(&linkers.get(Offer::new(World::Native, LimitClass::Native, grants)).unwrap());

@@ -81,7 +81,10 @@ pub enum LoadProblem {
     #[error("the compiler's process was killed, as the kernel does when memory is short")]
     Killed,
     /// The compiler's process used little processor time for a very long time.
-    #[error("the compiler's process did not end within {} min, and used less than its processor time", waited.as_secs() / 60)]
+    #[error(
+        "the compiler's process did not end within {} min, and used less than its processor time",
+        waited.as_secs() / 60
+    )]
     Stalled {
         /// How long the host waited.
         waited: std::time::Duration,

@@ -7,7 +7,7 @@ use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-/// A longer limit than a day is a day: timers further away overflow.
+/// Limits of more than a day are reduced to a day, because a timer further in the future would overflow.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Shared by the run, which reports when it sends, and by the task that waits for the run.

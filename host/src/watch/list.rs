@@ -133,7 +133,8 @@ impl Watch {
 
     async fn stream_list(&mut self, floor: Option<Revision>, compare: bool) -> Result<Listed, Failed> {
         let mut query = format!(
-            "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds={}",
+            "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=\
+            {}",
             STREAMING_DEADLINE.as_secs()
         );
         if let Some(floor) = floor {

@@ -113,7 +113,7 @@ impl Writeback {
         staged: Staged,
         now_millis: u64,
     ) -> Sent {
-        let api = self.api.until(Instant::now() + DELIVERY_DEADLINE);
+        let api = self.api.with_end(Instant::now() + DELIVERY_DEADLINE);
         let events: Vec<&Event> =
             staged.events.iter().map(Authorized::get).filter(|event| is_known(&event.target, subject, view)).collect();
         let described: Vec<(u32, String)> =

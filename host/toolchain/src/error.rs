@@ -40,8 +40,8 @@ impl fmt::Display for Error {
             ),
             Self::Failed { triple, command, attempts, output } => write!(
                 formatter,
-                "the compilation target {triple} is not installed, and rustup failed {attempts} times to install it:\n\n\
-                 {output}\n\nWhen the cause is mended, run\n\n    {command}\n"
+                "the compilation target {triple} is not installed, and rustup failed {attempts} times to install it:\n\
+                \n{output}\n\nWhen the cause is mended, run\n\n    {command}\n"
             ),
             Self::OtherToolchain { triple, sysroot } => write!(
                 formatter,

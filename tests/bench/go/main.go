@@ -48,7 +48,7 @@ func main() {
 	}
 }
 
-// nanotime reads the clock that all processes of the machine share; Go's time.Now does not tell its value.
+// nanotime reads the clock that all processes of the machine share; Go's time.Now does not have its value.
 func nanotime() int64 {
 	var time unix.Timespec
 	// The clock exists on Linux.
@@ -56,7 +56,7 @@ func nanotime() int64 {
 	return time.Nano()
 }
 
-// control says what was seen to the one that measures.
+// control reports the state of the cache to the program that measures.
 type control struct {
 	target    atomic.Uint64
 	recording atomic.Bool
@@ -260,7 +260,7 @@ func encode() error {
 		if _, err := output.Write(encoded); err != nil {
 			return err
 		}
-		// The one who waits for this frame waits for nothing else.
+		// The program that waits for this frame waits for nothing else.
 		if input.Buffered() == 0 {
 			if err := output.Flush(); err != nil {
 				return err

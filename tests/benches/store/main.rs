@@ -45,9 +45,9 @@ fn main() {
     let pods = Pods::generate(scale.pods);
     println!("{} Pods, a value of {} B each; {} repeats\n", scale.pods, pods.value_bytes, scale.repeats);
     println!(
-        "| design | get ns | put ns | of 64 at once, ns | a view of all, us | iteration ns/Pod | 95/5, Mops/s | 50/50, Mops/s \
-         | B/Pod | puts/s without readers | with {READERS} readers | of those with readers elsewhere | list p50, p99 ms idle \
-         | writer elsewhere | writer | p99 by elsewhere |"
+        "| design | get ns | put ns | of 64 at once, ns | a view of all, us | iteration ns/Pod | 95/5, Mops/s | 50/50, \
+        Mops/s | B/Pod | puts/s without readers | with {READERS} readers | of those with readers elsewhere | list p50, \
+        p99 ms idle | writer elsewhere | writer | p99 by elsewhere |"
     );
     println!("|{}", "---|".repeat(16));
     row::<Podium>(&pods, &scale);
@@ -119,7 +119,8 @@ fn row<S: Store>(pods: &Pods, scale: &Scale) {
     let together = storms(Some(&store), &store, READERS);
     let lists = |storm: &Storm| format!("{:.1}, {:.1}", storm.p50 / 1e6, storm.p99 / 1e6);
     println!(
-        "| {} | {get:.0} | {single:.0} | {batched:.0} | {view} | {:.1} | {:.2} | {:.2} | {} | {:.0} | {:.0} | {:.2} | {} | {} | {} | {:.2} |",
+        "| {} | {get:.0} | {single:.0} | {batched:.0} | {view} | {:.1} | {:.2} | {:.2} | {} | {:.0} | {:.0} | {:.2} | \
+        {} | {} | {} | {:.2} |",
         S::NAME,
         iteration / pods.all.len() as f64,
         mixed[0],

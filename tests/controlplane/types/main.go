@@ -9,8 +9,8 @@
 // the field out; a "~" that the API requires it all the same, or does not
 // require it without a "?". "VolumeSource>hostPath" is a field of an embedded struct. A
 // type is a scalar, a struct of another line, [type] for a list or {type} for
-// a map with text as keys; "*" before it marks a pointer, and "type/name" gives
-// the name that Go prints for it where that is another.
+// a map with text as keys; "*" before it marks a pointer, and "type/name" has
+// the name that Go prints for it if that is another.
 package main
 
 import (

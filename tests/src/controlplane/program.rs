@@ -25,8 +25,8 @@ const LINKER_FLAGS: &str = "-s -w \
 const SOURCES: [&str; 3] = ["main.go", "go.mod", "go.sum"];
 /// The variable that, with the value 1, builds the program if necessary and runs the suites that need it.
 const ASKED: &str = "PODIUM_CLUSTER_TESTS";
-const NOT_BUILT: &str = "it is not built, which takes Go some minutes once; `just test-cluster` builds it and runs them, \
-    and so does PODIUM_CLUSTER_TESTS=1";
+const NOT_BUILT: &str = "it is not built, which takes Go some minutes once; `just test-cluster` builds it and runs \
+    them, and so does PODIUM_CLUSTER_TESTS=1";
 /// Attempts to download the Go modules.
 const DOWNLOAD_ATTEMPTS: u32 = 5;
 /// The interval of progress messages: a first build takes minutes.

@@ -141,8 +141,8 @@ impl<'a> Script<'a> {
         Api::new(kube::Client::new(service, "default"), Duration::from_secs(5))
     }
 
-    /// Checks the result: everything that was read is what the plain decoder returns for something that was sent; for
-    /// the usual list, the events are those that a plain reader finds, as far as it is certain.
+    /// Checks the result: each object that was read equals the plain decoder's output for an object that was sent. For
+    /// the usual list, the events also equal those of a plain reader, as far as these are certain.
     fn judge(&self, followed: &Followed) {
         let mut sent = Vec::new();
         let mut is_plain = true;

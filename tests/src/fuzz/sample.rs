@@ -8,22 +8,29 @@ pub(super) fn pod(name: &str, own: u32, revision: u64) -> String {
     let owner = "00000000-1111-4222-8333-444444444444";
     format!(
         concat!(
-            r#"{{"kind":"Pod","apiVersion":"v1","metadata":{{"name":"{name}","generateName":"cart-","namespace":"shop","#,
+            "{{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{{\"name\":\"{name}\",\"generateName\":\"cart-\",\
+            \"namespace\":\"shop\",",
             r#""uid":"{uid}","resourceVersion":"{revision}","generation":1,"creationTimestamp":"{time}","#,
-            r#""labels":{{"app":"cart","run":"{name}"}},"annotations":{{"note":"a \"b\" {{c}}","ip":"10.0.0.{ip}/32"}},"#,
+            "\"labels\":{{\"app\":\"cart\",\"run\":\"{name}\"}},\"annotations\":{{\"note\":\"a \\\"b\\\" \
+            {{c}}\",\"ip\":\"10.0.0.{ip}/32\"}},",
             r#""ownerReferences":[{{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"cart","uid":"{owner}","#,
             r#""controller":true}}],"finalizers":["shop.example/f"],"#,
             r#""managedFields":[{{"manager":"kubelet","fieldsV1":{{"f:a":{{"k:{{\"type\":\"Ready\"}}":{{}}}}}}}}]}},"#,
             r#""spec":{{"volumes":[{{"name":"kube-api-access-{suffix}","projected":{{"sources":[]}}}}],"#,
-            r#""containers":[{{"name":"app","image":"r.example/a:1","ports":[{{"containerPort":80,"protocol":"TCP"}}],"#,
-            r#""resources":{{"limits":{{"cpu":"1"}}}},"volumeMounts":[{{"name":"kube-api-access-{suffix}","mountPath":"/v"}}]}}],"#,
+            "\"containers\":[{{\"name\":\"app\",\"image\":\"r.example/a:1\",\"ports\":[{{\"containerPort\":80,\
+            \"protocol\":\"TCP\"}}],",
+            "\"resources\":{{\"limits\":{{\"cpu\":\"1\"}}}},\
+            \"volumeMounts\":[{{\"name\":\"kube-api-access-{suffix}\",\"mountPath\":\"/v\"}}]}}],",
             r#""restartPolicy":"Always","nodeName":"node-1","hostname":"{name}","affinity":{{"values":["node-1"]}},"#,
             r#""tolerations":[{{"key":"k","operator":"Exists","effect":"NoExecute","tolerationSeconds":300}}]}},"#,
-            r#""status":{{"phase":"Running","conditions":[{{"type":"Ready","status":"True","lastTransitionTime":"{time}"}}],"#,
+            "\"status\":{{\"phase\":\"Running\",\"conditions\":[{{\"type\":\"Ready\",\"status\":\"True\",\
+            \"lastTransitionTime\":\"{time}\"}}],",
             r#""hostIP":"192.168.0.1","podIP":"10.0.0.{ip}","podIPs":[{{"ip":"10.0.0.{ip}"}}],"startTime":"{time}","#,
             r#""containerStatuses":[{{"name":"app","state":{{"waiting":{{"reason":"CrashLoopBackOff","#,
-            r#""message":"back-off restarting {name}_shop({uid})"}}}},"lastState":{{}},"ready":true,"restartCount":{count},"#,
-            r#""image":"r.example/a:1","imageID":"r.example/a@sha256:{digest}","containerID":"containerd://{digest}"}}],"#,
+            "\"message\":\"back-off restarting \
+            {name}_shop({uid})\"}}}},\"lastState\":{{}},\"ready\":true,\"restartCount\":{count},",
+            "\"image\":\"r.example/a:1\",\"imageID\":\"r.example/a@sha256:{digest}\",\
+            \"containerID\":\"containerd://{digest}\"}}],",
             r#""qosClass":"Burstable"}}}}"#,
         ),
         name = name,

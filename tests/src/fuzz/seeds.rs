@@ -167,8 +167,8 @@ fn selectors() -> Vec<Vec<u8>> {
         {"key": "track", "operator": "Exists"}, {"key": "canary", "operator": "DoesNotExist"},
     ]});
     let file = "apiVersion: podium.dev/v1alpha1\nkind: ReconcilePlugin\nmetadata: {name: a, namespace: shop}\nspec:\n  \
-                source: {file: a.wasm}\n  watch:\n    selector: {matchLabels: {app: cart}}\n    sections: [labels]\n    \
-                resyncSeconds: 60\n  limits: {memoryMiB: 8, class: native}\n  grants:\n    read: {pods: {sections: [labels]}}\n  \
-                config: {a: 1}\n---\nkind: ClusterReconcilePlugin\n";
+        source: {file: a.wasm}\n  watch:\n    selector: {matchLabels: {app: cart}}\n    sections: [labels]\n    \
+        resyncSeconds: 60\n  limits: {memoryMiB: 8, class: native}\n  grants:\n    \
+        read: {pods: {sections: [labels]}}\n  config: {a: 1}\n---\nkind: ClusterReconcilePlugin\n";
     vec![all.to_string().into_bytes(), file.into(), b"{}".to_vec()]
 }

@@ -22,7 +22,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     entries.flat_map(nested).filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
 }
 
-/// The names in all cfg predicates of a text.
+/// Returns the names in all cfg predicates of a text.
 fn conditions(text: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for opening in ["cfg(", "cfg_attr(", "cfg!("] {

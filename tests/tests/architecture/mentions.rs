@@ -129,7 +129,7 @@ impl Mentions {
 
 /// Returns what the items of a module mention, without those that are compiled only for tests; and all modules that it
 /// declares.
-pub(crate) fn of(attributes: &[Attribute], items: &[Item]) -> (Mentions, Vec<ItemMod>) {
+pub(crate) fn read(attributes: &[Attribute], items: &[Item]) -> (Mentions, Vec<ItemMod>) {
     let mut reader = Reader::default();
     attributes.iter().for_each(|attribute| reader.visit_attribute(attribute));
     items.iter().for_each(|item| reader.visit_item(item));

@@ -109,7 +109,7 @@ impl Tree {
     }
 
     fn unit(&mut self, unit: &Unit<'_>, attributes: &[Attribute], items: &[Item], for_tests: bool) {
-        let (mentions, declared) = mentions::of(attributes, items);
+        let (mentions, declared) = mentions::read(attributes, items);
         for module in &declared {
             self.module(unit, module, for_tests || is_test(&module.attrs));
         }

@@ -184,7 +184,7 @@ impl Truth {
     async fn check(self, history: &[Seen]) -> Result<usize> {
         // The last change creates or changes a Pod.
         let last = history.iter().flat_map(|seen| seen.pods.values()).map(|(_, revision)| *revision).max();
-        until("the end of what was seen", WITHIN, async || {
+        until("the end of the recorded changes", WITHIN, async || {
             ensure!(!self.task.is_finished(), "the recording broke off");
             let known = lock(&self.changes).last().map(|(revision, ..)| *revision);
             ensure!(known >= last, "{known:?} of {last:?}");

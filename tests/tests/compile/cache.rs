@@ -15,7 +15,7 @@ use podium_tests::{bombs, guests, sandbox};
 use super::{Place, engine};
 
 #[test]
-fn plugins_of_the_same_bytes_and_class_are_compiled_once_also_when_they_are_loaded_at_the_same_time() {
+fn equal_plugins_loaded_at_the_same_time_are_compiled_once() {
     let (place, wasm) = (Place::new(), guests::component("good").unwrap());
     let engine = engine(place.program(), None);
     let plugins: Vec<_> = thread::scope(|scope| {
@@ -23,11 +23,11 @@ fn plugins_of_the_same_bytes_and_class_are_compiled_once_also_when_they_are_load
         let loads: Vec<_> = (0..8).map(|_| scope.spawn(load)).collect();
         loads.into_iter().map(|load| load.join().unwrap()).collect()
     });
-    assert_eq!(place.compilations(), 1);
+    assert_eq!(place.take_compilations(), 1);
     let mut other = sandbox::spec("good");
     other.limits.class = LimitClass::Interpreter;
     engine.compile(&other, &wasm).unwrap();
-    assert_eq!(place.compilations(), 1, "a class has limits of its own");
+    assert_eq!(place.take_compilations(), 1, "a class has limits of its own");
     // Plugins share the code, not the right to run it.
     let mut less = sandbox::spec("good");
     less.grants.write.labels.clear();
@@ -35,7 +35,7 @@ fn plugins_of_the_same_bytes_and_class_are_compiled_once_also_when_they_are_load
     assert!(error.contains("imports more than it is granted"), "{error}");
     drop(plugins);
     engine.compile(&sandbox::spec("good"), &wasm).unwrap();
-    assert_eq!(place.compilations(), 1, "it had no user any more");
+    assert_eq!(place.take_compilations(), 1, "it had no user any more");
 }
 
 #[tokio::test]
@@ -49,7 +49,7 @@ async fn a_restart_compiles_nothing_and_its_plugins_run() {
             let (report, _) = sandbox::run_in(&plugin, sandbox::request(), sandbox::FakeWorld::default()).await;
             assert_eq!(report.result, Ok(Outcome::RequeueAfter(Duration::from_millis(1_500))));
         }
-        assert_eq!(place.compilations(), expected);
+        assert_eq!(place.take_compilations(), expected);
     }
     assert_eq!(place.files().len(), 5);
 }
@@ -61,9 +61,9 @@ fn code_is_cached_for_its_class() {
     interpreter.limits.class = LimitClass::Interpreter;
     for expected in [1, 0] {
         place.engine().compile(&interpreter, &wasm).unwrap();
-        assert_eq!(place.compilations(), expected);
+        assert_eq!(place.take_compilations(), expected);
         place.engine().compile(&sandbox::spec("good"), &wasm).unwrap();
-        assert_eq!(place.compilations(), expected, "within the limits of its own class");
+        assert_eq!(place.take_compilations(), expected, "within the limits of its own class");
     }
     assert_eq!(place.files().len(), 2);
 }
@@ -73,7 +73,7 @@ fn a_file_that_was_changed_anywhere_is_compiled_again_and_the_plugin_loads() {
     let (place, wasm) = (Place::new(), guests::component("good").unwrap());
     let load = || place.engine().compile(&sandbox::spec("good"), &wasm).map(drop).unwrap();
     load();
-    assert_eq!(place.compilations(), 1);
+    assert_eq!(place.take_compilations(), 1);
     let file = place.files().pop().unwrap();
     let length = fs::metadata(&file).unwrap().len();
     let (header, mac) = (92, 32);
@@ -95,25 +95,25 @@ fn a_file_that_was_changed_anywhere_is_compiled_again_and_the_plugin_loads() {
         open.seek(SeekFrom::Start(at)).unwrap();
         open.write_all(&[byte ^ 0x10]).unwrap();
         load();
-        assert_eq!(place.compilations(), 1, "{part}");
+        assert_eq!(place.take_compilations(), 1, "{part}");
         load();
-        assert_eq!(place.compilations(), 0, "{part}: it was cached again");
+        assert_eq!(place.take_compilations(), 0, "{part}: it was cached again");
     }
     for bytes in [0, 1, header, length / 2, length - 1, length + 1, 2 * length, 1 << 40] {
         OpenOptions::new().write(true).open(&file).unwrap().set_len(bytes).unwrap();
         load();
-        assert_eq!(place.compilations(), 1, "{bytes} bytes");
+        assert_eq!(place.take_compilations(), 1, "{bytes} bytes");
     }
     fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
     load();
-    assert_eq!(place.compilations(), 1, "open to others");
+    assert_eq!(place.take_compilations(), 1, "open to others");
     fs::write(place.path().join("compile.key"), [9; 32]).unwrap();
     load();
-    assert_eq!(place.compilations(), 1, "another key");
+    assert_eq!(place.take_compilations(), 1, "another key");
 }
 
 #[test]
-fn what_is_authentic_and_no_code_of_this_engine_is_compiled_again() {
+fn authentic_files_of_another_engine_are_compiled_again() {
     let (place, wasm) = (Place::new(), guests::component("good").unwrap());
     place.engine().compile(&sandbox::spec("good"), &wasm).unwrap();
     let file = place.files().pop().unwrap();
@@ -123,7 +123,7 @@ fn what_is_authentic_and_no_code_of_this_engine_is_compiled_again() {
     place.engine().compile(&sandbox::spec("good"), &other).unwrap();
     let moved = place.files().into_iter().find(|path| *path != file).unwrap();
     fs::rename(moved, &file).unwrap();
-    place.compilations();
+    place.take_compilations();
     place.engine().compile(&sandbox::spec("good"), &wasm).unwrap();
-    assert_eq!(place.compilations(), 1);
+    assert_eq!(place.take_compilations(), 1);
 }

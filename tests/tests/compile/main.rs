@@ -72,8 +72,8 @@ impl Place {
         engine(self.program(), Some(self.cache()))
     }
 
-    /// How many components were compiled since the last call.
-    fn compilations(&self) -> usize {
+    /// Returns the number of components that were compiled since the last call.
+    fn take_compilations(&self) -> usize {
         let lines = fs::read_to_string(self.started()).unwrap_or_default().lines().count();
         let _ = fs::remove_file(self.started());
         lines

@@ -184,7 +184,7 @@ fn feature(fields: &str) -> Result<Vec<u8>> {
     Ok(component.finish())
 }
 
-/// The neighbour with another module, instantiated so many times.
+/// Returns the neighbour's component with another module, instantiated `count` times.
 fn instances(module: &str, count: u32) -> Result<Vec<u8>> {
     let mut bytes = NEIGHBOUR.component()?;
     let module = wat::parse_str(module)?;
@@ -244,7 +244,7 @@ fn lists(depth: u32) -> Vec<u8> {
     component.finish()
 }
 
-/// A component with types of instances in each other.
+/// Returns a component with nested types of instances.
 fn instance_types(depth: u32) -> Vec<u8> {
     let mut inner = InstanceType::new();
     for _ in 0..depth {

@@ -106,10 +106,10 @@ const ROWS: &[Row] = &[
         let anchors: String = (0..20_000).map(|at| format!("    k{at}: &a{at} v\n")).collect();
         plugin("a", &format!("  config:\n{anchors}"))
     }),
-    text!("100,000 lists in each other", "is not valid YAML", {
+    text!("100,000 nested lists", "is not valid YAML", {
         plugin("a", &format!("  config: {{ a: {}1{} }}", "[".repeat(100_000), "]".repeat(100_000)))
     }),
-    text!("1,000 mappings in each other", "more than 32 deep", {
+    text!("1,000 nested mappings", "more than 32 deep", {
         let levels: String = (0..1_000).map(|depth| format!("{}a:\n", " ".repeat(depth + 4))).collect();
         plugin("a", &format!("  config:\n{levels}"))
     }),

@@ -27,7 +27,7 @@ pub(super) struct Crime {
     pub(super) end: End,
     /// The end in a whole host, where it is another one.
     pub(super) host_end: Option<End>,
-    /// It sends requests and fails: by `commit`, or by live reads.
+    /// The guest sends requests before it fails: by `commit`, or by live reads.
     pub(super) sends: bool,
     /// Checks the answers and records beyond the end.
     pub(super) records: fn(&RunReport<Staged>, &Notes) -> Result<()>,

@@ -1,6 +1,6 @@
 //! Texts in Rust code, as the compiler reads it: doc comments in each of their forms, other comments, and the strings
-//! that operators, users and developers read: log lines, errors, panics, reasons, and the help of the command line and
-//! of metrics.
+//! that operators, users and developers read: log lines, errors, panics, reasons, the help of the command line and of
+//! metrics, and all others that are sentences.
 
 use std::ops::Range;
 
@@ -57,8 +57,6 @@ pub(crate) struct Texts {
     pub(crate) comments: Vec<Vec<(usize, String)>>,
     /// Strings that people read: line and text.
     pub(crate) messages: Vec<(usize, String)>,
-    /// String literals outside of doc comments: where they are.
-    pub(crate) literals: Vec<Span>,
 }
 
 /// Reads a file. A file that is no Rust has no texts.
@@ -152,6 +150,17 @@ fn is(token: Option<&TokenTree>, mark: char) -> bool {
     matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == mark)
 }
 
+/// Returns whether a string has so many words in a row that people read it, wherever it is.
+fn is_sentence(text: &str) -> bool {
+    const WORDS: usize = 3;
+    let is_word = |word: &str| {
+        let word = word.trim_end_matches(['.', ',', ':', ';', '?', '!', ')']).trim_start_matches('(');
+        word.starts_with(char::is_alphabetic) && word.chars().all(|c| c.is_alphabetic() || c == '\'' || c == '-')
+    };
+    let words: Vec<bool> = text.split_whitespace().map(is_word).collect();
+    words.windows(WORDS).any(|words| words.iter().all(|is_word| *is_word))
+}
+
 /// Returns whether the tokens before a string make it help: `help = ..`, `help: ..` or `let help: &str = ..`.
 fn is_help(before: &[TokenTree]) -> bool {
     let is_name = |token: &TokenTree| HELP.contains(&token.to_string().to_ascii_lowercase().as_str());
@@ -205,18 +214,17 @@ impl Texts {
                     let message =
                         MESSAGES.iter().find(|(message, _)| is(before(1), '!') && word(before(2)) == *message);
                     let is_method = is(before(2), '.') && METHODS.contains(&name.as_str());
-                    let is_metric = METRICS.contains(&name.as_str());
+                    let is_text = METRICS.contains(&name.as_str()) || name == "Err";
                     match message {
                         Some((_, before_text)) => self.arguments(&group.stream(), *before_text, in_message),
-                        None => self.read(&group.stream(), in_message || is_method || is_metric),
+                        None => self.read(&group.stream(), in_message || is_method || is_text),
                     }
                 }
                 TokenTree::Literal(_) => {
-                    if let Some(message) = text(Some(token)) {
-                        self.literals.push(token.span());
-                        if in_message || is_help(&tokens[..at]) {
-                            self.messages.push(message);
-                        }
+                    if let Some(message) = text(Some(token))
+                        && (in_message || is_help(&tokens[..at]) || is_sentence(&message.1))
+                    {
+                        self.messages.push(message);
                     }
                 }
                 TokenTree::Ident(_) | TokenTree::Punct(_) => {}

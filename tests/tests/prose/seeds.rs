@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::{
     columns::long_lines,
+    files::{Kind as FileKind, kind_of},
     words::{BEGINNINGS, REPLACED, SUBJECTS, places},
 };
 
@@ -53,10 +54,24 @@ fn each_phrase_is_refused_in_every_kind_of_text() {
             ("a.rs", format!("fn f() {{ a.expect(\"the key {words} x\"); }}\n")),
             ("a.rs", format!("#[expect(unsafe_code, reason = \"the key {words} x\")]\nfn f() {{}}\n")),
             ("a.rs", format!("#[error(\"the key {words} {{0}}\")]\nstruct A(u8);\n")),
+            ("a.rs", format!("fn f() {{ unlabelled(encoder, \"a\", \"The key {words} x\", a)?; }}\n")),
+            ("a.rs", format!("fn f() {{ own_helper(b, \"The key {words} x\"); }}\n")),
+            ("a.rs", format!("const A: &[(&str, &str)] = &[(\"a\", \"The key {words} x\")];\n")),
+            ("a.rs", format!("static A: [Help; 1] = [Help {{ a: 1, b: \"The key {words} x\" }}];\n")),
+            ("a.rs", format!("const A: &str = \"The key {words} x\";\n")),
+            ("a.rs", format!("fn f() {{ return Err(\"the key {words} x\".into()); }}\n")),
+            ("a.rs", format!("fn f() {{ Err(E::A(r#\"the key {words} x\"#)) }}\n")),
+            ("a.rs", format!("fn f() {{ let a = \"the key {words} x\"; }}\n")),
+            ("a.rs", format!("fn f() {{ json!({{\"description\": \"the key {words} x\"}}); }}\n")),
+            ("a.rs", format!("#[schemars(description = \"The key {words} x\")]\nstruct A;\n")),
+            ("a.rs", format!("#[serde(expecting = \"the key {words} x\")]\nstruct A;\n")),
+            ("a.rs", format!("m! {{ /// The key {words} x.\nA }}\n")),
             ("lib.rs.txt", format!("//! The key {words} x.\n")),
             ("a.md", format!("The key {words} x.\n")),
             ("a.wit", format!("/// The key {words} x.\n")),
             ("a.wit", format!("// The key {words} x.\n")),
+            ("a.go", format!("// The key {words} x.\n")),
+            ("a.rs", format!("fn f() {{ Err(\"{words}\") }}\n")),
             ("a.py", format!("a = 1  # the key {words} x\n")),
             ("a.py", format!("\"\"\"The key {words} x.\"\"\"\n")),
             ("a.toml", format!("# The key {words} x.\n")),
@@ -148,11 +163,14 @@ fn a_line_of_121_columns_is_too_long() {
         format!("{start}{}{end}\n", "x".repeat(columns - start.len() - end.len()))
     };
     let both = |start: &str, end: &str| line(start, 120, end) + &line(start, 121, end);
-    let of = |name: &str, text: String| long_lines(Path::new(name), &text);
+    let of = |name: &str, text: String| -> Vec<usize> { long_lines(Path::new(name), &text) };
     assert_eq!(of("a.rs", both("// ", "")), [2]);
     assert_eq!(of("a.rs", both("/// ", "")), [2]);
     assert_eq!(of("a.rs", both("const A: u8 = ", ";")), [2]);
     assert_eq!(of("a.rs", both("m! { ", " }")), [2]);
+    assert_eq!(of("a.rs", both("const A: &str = \"", "\";")), [2]);
+    assert_eq!(of("a.rs", both("    #[error(\"", "\")]")), [2]);
+    assert_eq!(of("a.rs", format!("const A: &str = r#\"\n{}\"#;\n", both("a: ", ""))), [3]);
     assert_eq!(of("a.toml", both("a = \"", "\"")), [2]);
     assert_eq!(of("a.wit", both("  f: func(", ");")), [2]);
     assert_eq!(of("a.py", both("a = ", "")), [2]);
@@ -165,16 +183,23 @@ fn a_line_of_121_columns_is_too_long() {
 }
 
 #[test]
-fn texts_tables_and_markdown_may_be_longer() {
+fn tables_markdown_and_values_of_yaml_may_be_longer() {
     let long = "x".repeat(121);
-    let of = |name: &str, text: String| long_lines(Path::new(name), &text);
+    let of = |name: &str, text: String| -> Vec<usize> { long_lines(Path::new(name), &text) };
     assert_eq!(of("docs/a.md", long.clone()), []);
-    assert_eq!(of("a.rs", format!("const A: &str = \"{long}\";\n")), []);
-    assert_eq!(of("a.rs", format!("const A: &str = r#\"\n{long}\n\"#;\n")), []);
     assert_eq!(of("a.rs", format!("//! | a | {long} |\n")), []);
     assert_eq!(of("a.yaml", format!("a: {long}\n")), []);
-    // A short text is no reason, nor is a long one that is not at the end.
-    let short = format!("const A: [&str; 9] = [{}];\n", "\"0123456789\", ".repeat(9));
-    assert_eq!(of("a.rs", short), [1]);
-    assert_eq!(of("a.rs", format!("m! {{ \"{}\" {} }}\n", "x".repeat(60), "y".repeat(60))), [1]);
+}
+
+#[test]
+fn a_file_of_an_unknown_kind_is_refused() {
+    for name in ["a.rs", "a/justfile", "a/lib.rs.txt", "plugin.yaml", ".ci/run", "docs/a.md", "a.go"] {
+        assert_eq!(kind_of(Path::new(name)), Some(FileKind::Text), "{name}");
+    }
+    for name in ["Cargo.lock", "a/LICENSE", "tests/fuzz/regressions/pods/a", "a.json"] {
+        assert_eq!(kind_of(Path::new(name)), Some(FileKind::Unread), "{name}");
+    }
+    for name in ["a.txt", "a", "a.html", "a.rs.bak", "rs", "a.adoc", "tests/fuzz/a", "a.js"] {
+        assert_eq!(kind_of(Path::new(name)), None, "{name}");
+    }
 }

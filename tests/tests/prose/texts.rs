@@ -37,7 +37,7 @@ pub(crate) fn read(path: &Path, text: &str) -> (Vec<Paragraph>, Vec<usize>) {
         (texts.docs, messages.chain(texts.comments).collect())
     } else if name.ends_with(".md") {
         (Vec::new(), all(&|line| Some(line.to_owned())))
-    } else if name.ends_with(".wit") {
+    } else if name.ends_with(".wit") || name.ends_with(".go") {
         let docs = all(&|line| line.trim_start().strip_prefix("///").map(str::to_owned));
         let comment =
             |line: &str| line.trim_start().strip_prefix("//").filter(|rest| !rest.starts_with('/')).map(str::to_owned);

@@ -185,7 +185,7 @@ fn count_with(requirements: &str, values: &str) -> String {
 }
 
 #[test]
-fn what_calls_copy_is_cut_also_when_they_are_refused() {
+fn bytes_copied_by_refused_calls_count_towards_the_limit() {
     let line = "(loop $again
         (call $log (i32.const 1) (i32.const 65536) (i32.const 200000) (i32.const 0) (i32.const 0))
         (br $again))";
@@ -288,7 +288,7 @@ impl Meter for Advancing {
 }
 
 /// Runs `flood`, which calls the host a thousand times, with a limit of 2 ms.
-async fn flood(thread: Duration, time: Duration) -> RunReport<Staged> {
+async fn run_flood(thread: Duration, time: Duration) -> RunReport<Staged> {
     let meter = Arc::new(Advancing { thread, time, readings: AtomicU32::new(0) });
     let options =
         EngineOptions { concurrent_runs: 1, tick: Some(Duration::from_secs(3_600)), ..EngineOptions::default() };
@@ -301,14 +301,14 @@ async fn flood(thread: Duration, time: Duration) -> RunReport<Staged> {
 
 #[tokio::test]
 async fn time_off_the_processor_does_not_count() {
-    let report = flood(Duration::from_nanos(500), Duration::from_millis(1)).await;
+    let report = run_flood(Duration::from_nanos(500), Duration::from_millis(1)).await;
     assert!(report.usage.cpu < Duration::from_millis(3), "{:?}", report.usage);
     assert_eq!(failed(report, FailureKind::Terminal).message, "refused after 1000 calls");
 }
 
 #[tokio::test]
 async fn processor_time_is_looked_at_after_each_host_call_and_a_run_beyond_its_limit_is_cut() {
-    let report = flood(Duration::from_micros(100), Duration::from_micros(100)).await;
+    let report = run_flood(Duration::from_micros(100), Duration::from_micros(100)).await;
     // 2 ms, a quarter more and 1 ms: 35 readings, of which a call takes one, and three near the limit.
     assert!((15..=40).contains(&report.usage.host_calls), "{:?}", report.usage);
     assert!(report.usage.cpu > Duration::from_micros(3_500), "{:?}", report.usage);
@@ -344,7 +344,7 @@ async fn a_simulation_reads_no_clock_and_ends_the_same_run_at_the_same_instructi
 }
 
 #[tokio::test]
-async fn what_a_commit_computes_is_limited_and_what_it_waits_for_is_not() {
+async fn a_commit_is_limited_in_processor_time_but_not_in_waiting() {
     let mut probe = probe(&["label guests.example/a 1", "commit", "label guests.example/b 2"]);
     probe.limits.cpu = LIMIT;
     let engine = engine();

@@ -73,7 +73,7 @@ async fn notes_of_events_and_messages_of_conditions_are_clean_and_what_is_too_lo
 }
 
 #[tokio::test]
-async fn what_a_refused_call_quotes_is_clean() {
+async fn text_that_a_refusal_quotes_is_escaped() {
     let body = json!({ "apiVersion": NASTY, "kind": NASTY, "metadata": { "name": NASTY, "namespace": NASTY } });
     let double = format!(r#"{{"a": {{{0}: 1, {0}: 1}}}}"#, json!(NASTY));
     let calls = json!([

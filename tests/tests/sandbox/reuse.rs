@@ -193,7 +193,7 @@ async fn kept_instances_have_a_bound_on_their_memory_and_hold_nothing_of_the_run
 }
 
 #[tokio::test]
-async fn what_a_run_left_in_memory_is_there_in_the_next_one_and_gone_with_the_instance() {
+async fn memory_of_a_run_lives_until_its_instance_is_dropped() {
     let engine = engine();
     let mut poison = spec("poison");
     poison.limits.reuse = 2;

@@ -8,7 +8,7 @@ use podium_pods::model::{WriteReport, WriteResult};
 use podium_tests::sandbox::*;
 
 #[tokio::test]
-async fn a_good_guest_reads_stages_and_asks_to_come_again() {
+async fn a_good_guest_reads_stages_and_requeues() {
     let (report, _) = run(&spec("good")).await;
     assert_eq!(report.result, Ok(Outcome::RequeueAfter(Duration::from_millis(1_500))));
     assert_eq!(report.staged.writes[0].get().action.describe(), "set label guests.example/seen=yes on shop/cart-0");

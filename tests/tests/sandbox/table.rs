@@ -23,12 +23,12 @@ const TABLE: [Row; 32] = [
     row(
         "class: structure of the component",
         "a_component_within_the_caps_passes",
-        "what_takes_gigabytes_to_compile_is_refused_for_what_it_has_too_much_of",
+        "components_that_take_gigabytes_are_refused_with_the_exceeded_limit",
     ),
     row(
         "class: processor time of the compiler",
         "a_restart_compiles_nothing_and_its_plugins_run",
-        "a_component_within_the_bounds_on_structure_that_takes_too_long_is_refused_for_its_processor_time",
+        "a_small_component_that_compiles_too_long_is_refused",
     ),
     row(
         "class: core instances",
@@ -52,7 +52,7 @@ const TABLE: [Row; 32] = [
     ),
     row(
         "cpuMillis: fuel",
-        "a_good_guest_reads_stages_and_asks_to_come_again",
+        "a_good_guest_reads_stages_and_requeues",
         "a_guest_that_spins_is_cut_by_fuel_always_at_the_same_instruction",
     ),
     row(
@@ -63,7 +63,7 @@ const TABLE: [Row; 32] = [
     row(
         "cpuMillis: fuel of host calls",
         "a_long_search_lets_other_tasks_run_and_is_paid_by_the_pod",
-        "what_calls_copy_is_cut_also_when_they_are_refused",
+        "bytes_copied_by_refused_calls_count_towards_the_limit",
     ),
     row(
         "wallMillis",
@@ -159,7 +159,7 @@ const TABLE: [Row; 32] = [
     row(
         "bytes of the state of a plugin",
         "a_key_removed_and_put_again_never_repeats_a_version",
-        "what_exceeds_the_share_pushes_out_the_oldest",
+        "values_beyond_the_share_evict_the_oldest",
     ),
     row(
         "memory of all runs and of a tenant's",

@@ -115,7 +115,7 @@ fn without(trace: Trace, text: &str) -> Trace {
 }
 
 #[test]
-fn what_exists_elsewhere_cannot_be_distinguished_from_what_exists_nowhere() {
+fn objects_of_other_namespaces_look_like_absent_ones() {
     let engine = engine();
     let mut spec = caller();
     spec.grants.read.as_mut().unwrap().sections = SectionSet::ALL;
@@ -141,7 +141,7 @@ fn what_exists_elsewhere_cannot_be_distinguished_from_what_exists_nowhere() {
 }
 
 #[test]
-fn what_exists_in_the_own_namespace_is_distinguished() {
+fn objects_of_the_own_namespace_do_not_look_absent() {
     let engine = engine();
     let plugin = load(&engine, &caller());
     let cluster = Population::new(1, Others::Present(1));

@@ -345,8 +345,8 @@ fn print(output: Output, report: &Report) -> anyhow::Result<()> {
         escaped => format!("{escaped} of {} attacks were not contained.", report.attacks.len()),
     };
     let text = format!(
-        "\n{}\n\nRUNS are those of the attack. P50 and P99 are the neighbour's: the time from a change of its Pod to its \
-         write,\nwithout the attack and beside it.\n\n{end}\n",
+        "\n{}\n\nRUNS are those of the attack. P50 and P99 are the neighbour's: the time from a change of its Pod to \
+        its write,\nwithout the attack and beside it.\n\n{end}\n",
         table(&report.attacks)
     );
     match output {

@@ -41,7 +41,8 @@ pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<Crate>> {
         }
         if crates.len() == before {
             bail!(
-                "no plugin at {}: neither it nor its folders contain a Cargo.toml of a package; `podium new NAME` creates one",
+                "no plugin at {}: neither it nor its folders contain a Cargo.toml of a package; `podium new NAME` \
+                creates one",
                 path.display()
             );
         }

@@ -88,9 +88,9 @@ impl Environment {
 
 fn next_step(whose: &str, kubeconfig: &Path, create: &str, namespace: &str) -> String {
     format!(
-        "\n{whose}. In another terminal:\n\n    export KUBECONFIG={}\n{create}    kubectl -n {namespace} run web --image \
-         nginx:1.29\n    kubectl -n {namespace} get pods --show-labels --watch\n\nA save builds the plugin again. Ctrl-C \
-         ends.\n",
+        "\n{whose}. In another terminal:\n\n    export KUBECONFIG={}\n{create}    kubectl -n {namespace} run web \
+        --image nginx:1.29\n    kubectl -n {namespace} get pods --show-labels --watch\n\nA save builds the plugin \
+        again. Ctrl-C ends.\n",
         kubeconfig.display()
     )
 }

@@ -135,8 +135,8 @@ async fn load(
             app.unload(&id).await;
             if running.plugins.remove(&id).is_some() {
                 eprintln!(
-                    "{id}  stopped: its previous configuration was replaced, and the component cannot be loaded with the \
-                     new one. Correct plugin.yaml or the source and save"
+                    "{id}  stopped: its previous configuration was replaced, and the component cannot be loaded with \
+                    the new one. Correct plugin.yaml or the source and save"
                 );
             }
         }

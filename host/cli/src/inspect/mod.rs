@@ -162,8 +162,8 @@ fn notes(spec: &PluginSpec) -> Vec<String> {
             String::new()
         };
         notes.push(format!(
-            "the configuration has no serviceAccountName, so its writes are sent as the host's own account; for the RBAC \
-             below add spec.serviceAccountName: {}{namespace}",
+            "the configuration has no serviceAccountName, so its writes are sent as the host's own account; for the \
+            RBAC below add spec.serviceAccountName: {}{namespace}",
             account.name
         ));
     }

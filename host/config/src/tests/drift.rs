@@ -270,7 +270,7 @@ pub(crate) fn mutations(value: &Value) -> Vec<Value> {
 }
 
 #[test]
-fn what_the_pass_accepts_the_types_accept() {
+fn documents_that_the_pass_accepts_are_accepted_by_the_types() {
     let (mut accepted, mut refused) = (0, 0);
     for subject in SUBJECTS {
         for sample in (subject.samples)() {

@@ -197,7 +197,8 @@ spec:
   watch: { selector: { matchExpressions: [{ key: tier, operator: In, values: [gold] }] }, sections: [status] }
   grants:
     read: { pods: { sections: [labels, status] } }
-    write: { annotations: ["triage.shop.example/*"], objects: [{ apiVersion: v1, kind: ConfigMap, resource: configmaps }] }
+    write: { annotations: ["triage.shop.example/*"],
+      objects: [{ apiVersion: v1, kind: ConfigMap, resource: configmaps }] }
   limits: { memoryMiB: 64, class: native }
 "#;
 
@@ -252,7 +253,8 @@ spec:
     serviceAccountRequired: true
     compiledCodeMiB: 100
     requests: { writesPerSecond: 100, liveReadsPerSecond: 50, eventsPerSecond: 10 }
-    limits: { classes: [native], memoryMiB: 64, cpuMillis: 50, wallMillis: 5000, hostCalls: 5000, writes: 50, logKiB: 64, reuse: 10, writesPerSecond: 20 }
+    limits: { classes: [native], memoryMiB: 64, cpuMillis: 50, wallMillis: 5000,
+      hostCalls: 5000, writes: 50, logKiB: 64, reuse: 10, writesPerSecond: 20 }
   namespaces:
     kube-system: { excluded: true }
     shop: { serviceAccountRequired: false, limits: { classes: [native, interpreter], writes: 100 } }

@@ -161,7 +161,8 @@ mod tests {
         let expected = [
             ".metadata.labels.a: expected string, got &value.valueUnstructured{Value:1}",
             ".spec.containers[name=\"a\"].imag: field not declared in schema",
-            ".spec.containers[name=\"b\"].args[0]: expected string, got &value.valueUnstructured{Value:[]interface {}{}}",
+            ".spec.containers[name=\"b\"].args[0]: expected string, got &value.valueUnstructured{Value:[]interface \
+            {}{}}",
             ".spec.containers[name=\"b\"].ports: expected list, got &{map[]}",
             ".spec.contaners: field not declared in schema",
         ];

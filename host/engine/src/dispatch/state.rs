@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exceeds_the_share_pushes_out_the_oldest() {
+    fn values_beyond_the_share_evict_the_oldest() {
         let mut state = State::default();
         for key in ["a", "b", "c"] {
             state.put(key, vec![0; MAX_BYTES / 2 - 1], None).unwrap();

@@ -299,7 +299,7 @@ async fn a_write_that_did_not_settle_is_reported_to_the_next_run_which_backs_off
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_became_of_events_is_counted() {
+async fn results_of_events_are_counted() {
     let mut rig = rig(|request, _| report(Ok(Outcome::Settled), vec![label(&request)]));
     rig.writer.apply(vec![PodEvent::applied(pod(5))]);
     *rig.script.events.lock() =
@@ -489,7 +489,7 @@ async fn a_panic_of_the_host_is_a_counted_failure_and_the_key_is_not_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_run_remembers_the_next_one_finds() {
+async fn state_of_a_run_is_found_by_the_next_one() {
     let mut rig = rig(|request, mut world| {
         match request.attempt {
             1 => drop(world.state_put("k", b"v".to_vec(), Some(0)).unwrap()),
@@ -516,7 +516,7 @@ async fn a_plugin_that_never_settles_on_a_pod_that_is_gone_is_given_up_after_a_d
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_run_begins_before_the_journal_has_the_first_one_on_its_pod_and_a_second_one_waits_for_nothing() {
+async fn only_the_first_run_on_a_pod_waits_for_the_journal() {
     let directory = tempfile::tempdir().unwrap();
     let (entries, mut opened) = entries(directory.path());
     let mut rig = rig_with(Some(entries), |_, _| report(Ok(Outcome::Settled), Vec::new()));

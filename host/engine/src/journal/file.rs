@@ -34,7 +34,10 @@ const KEEP_ABSENT_MILLIS: u64 = 7 * 24 * 3_600 * 1_000;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Another process has the lock of this file.
-    #[error("{} is used by another podium-host: use a separate directory for each host, or stop the other host first", .0.display())]
+    #[error(
+        "{} is used by another podium-host: use a separate directory for each host, or stop the other host first",
+        .0.display()
+    )]
     Locked(PathBuf),
     /// The file or the directory cannot be read or written.
     #[error("{} cannot be used: {error}; use a directory that the host can write to", path.display())]

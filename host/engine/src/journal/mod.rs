@@ -86,8 +86,9 @@ struct NumberedPlugin {
 /// The journal is of another cluster. The uids are those of the namespace kube-system.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the journal is of another cluster: its namespace kube-system has the uid {noted}, and that of this API server {present}; use \
-     a separate state directory for each cluster, or remove this one, and with it the deletions that are still pending"
+    "the journal is of another cluster: its namespace kube-system has the uid {noted}, and that of this API server \
+    {present}; use a separate state directory for each cluster, or remove this one, and with it the deletions that are \
+    still pending"
 )]
 pub struct OtherCluster {
     /// The uid in the journal.

@@ -80,7 +80,7 @@ impl Shape {
         &self.skeletons[Fragment::Object].namespace
     }
 
-    /// Returns true if reading its Pods again would give them skeletons that they share with more Pods.
+    /// Returns true if its Pods, read again, would have skeletons that they share with more Pods.
     pub(crate) fn is_superseded(&self) -> bool {
         self.skeletons.0.iter().any(|skeleton| skeleton.is_superseded())
     }
@@ -257,8 +257,7 @@ impl SkeletonPool {
         Err(EncodeError::Unusual(Box::new(actual)))
     }
 
-    /// Looks up the skeletons of a scanned Pod and builds those that are not known. Returns None if one cannot be
-    /// built.
+    /// Finds the skeletons of a scanned Pod and builds those that are not known. Returns None if one cannot be built.
     fn read_as<'a>(&self, json: &[u8], cut: Scanned<'a>, scratch: &mut Scratch, like: &Like) -> Option<Read<'a>> {
         let Scanned { namespace, name, uid, revision, known } = cut;
         let is_status_scanned = known[Fragment::Status].is_none();

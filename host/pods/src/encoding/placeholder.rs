@@ -399,7 +399,13 @@ mod tests {
         }
 
         #[test]
-        fn values_come_back_in_their_order(times in prop::collection::vec(-62_135_596_800..253_402_300_800_i64, 0..6), id in any::<[u8; 16]>(), hash in any::<[u8; 32]>(), address in any::<[u8; 4]>(), count in any::<u32>()) {
+        fn values_come_back_in_their_order(
+            times in prop::collection::vec(-62_135_596_800..253_402_300_800_i64, 0..6),
+            id in any::<[u8; 16]>(),
+            hash in any::<[u8; 32]>(),
+            address in any::<[u8; 4]>(),
+            count in any::<u32>(),
+        ) {
             let mut own = ValueWriter::default();
             times.iter().for_each(|time| own.push(Value::Time(*time)));
             for value in [Value::Uuid(&id), Value::Digest(&hash), Value::Ipv4(address), Value::Count(count)] {

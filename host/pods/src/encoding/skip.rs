@@ -317,7 +317,10 @@ mod tests {
         }
 
         #[test]
-        fn the_end_of_invalid_json_is_within_its_bytes_or_missing(bytes in prop::collection::vec(any::<u8>(), 0..100), from in 0..100usize) {
+        fn the_end_of_invalid_json_is_within_its_bytes_or_missing(
+            bytes in prop::collection::vec(any::<u8>(), 0..100),
+            from in 0..100usize,
+        ) {
             prop_assert!(container_end(&bytes, from).is_none_or(|end| end <= bytes.len()));
             prop_assert_eq!(container_end(&bytes, from), walk(&bytes, from, block, |_, _, _| {}));
             prop_assert!(string_end(&bytes, from).is_none_or(|(end, _)| end < bytes.len()));

@@ -147,7 +147,8 @@ impl Cache {
     pub(super) fn store(&self, key: Key, engine: &Digest, owner: Owner, artifact: &Artifact) {
         let path = self.path(key);
         if let Err(error) = self.write(&path, key, engine, owner, artifact.code()) {
-            tracing::warn!(file = text::path(&path), %error, "compiled code cannot be cached; a restart compiles it again");
+            tracing::warn!(file = text::path(&path), %error, "compiled code cannot be cached; a restart compiles it \
+                again");
         }
     }
 

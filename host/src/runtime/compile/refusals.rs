@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_pass_is_not_remembered_and_memory_is_bounded() {
+    fn only_lasting_refusals_are_remembered_within_a_bound() {
         let (refusals, now) = (Refusals::default(), Instant::now());
         refusals.record(KEY, &Err::<(), _>(LoadProblem::Killed), now);
         assert!(refusals.get(KEY, now).is_none());

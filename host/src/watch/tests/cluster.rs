@@ -62,7 +62,8 @@ impl Happened {
 
 fn pod(name: &str, uid: &str, revision: u64) -> String {
     format!(
-        r#"{{"metadata":{{"namespace":"shop","name":"{name}","uid":"{uid}","resourceVersion":"{revision}","annotations":{{"at":"{uid} {revision}"}}}}}}"#
+        "{{\"metadata\":{{\"namespace\":\"shop\",\"name\":\"{name}\",\"uid\":\"{uid}\",\
+        \"resourceVersion\":\"{revision}\",\"annotations\":{{\"at\":\"{uid} {revision}\"}}}}}}"
     )
 }
 

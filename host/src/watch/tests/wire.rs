@@ -108,7 +108,8 @@ pub(super) fn wire(answers: Vec<Answer>) -> (Api, Requests) {
 /// Returns a Pod "shop/<name>" with uid "<name>-uid" as JSON.
 pub(super) fn pod(name: &str, revision: u64) -> String {
     format!(
-        r#"{{"metadata":{{"namespace":"shop","name":"{name}","uid":"{name}-uid","resourceVersion":"{revision}","annotations":{{"at":"{revision}"}}}}}}"#
+        "{{\"metadata\":{{\"namespace\":\"shop\",\"name\":\"{name}\",\"uid\":\"{name}-uid\",\
+        \"resourceVersion\":\"{revision}\",\"annotations\":{{\"at\":\"{revision}\"}}}}}}"
     )
 }
 
@@ -135,6 +136,7 @@ pub(super) fn page(revision: u64, next: &str, items: &[String]) -> String {
 
 pub(super) fn status(code: u16, reason: &str, cause: &str) -> String {
     format!(
-        r#"{{"kind":"Status","code":{code},"reason":"{reason}","message":"no","details":{{"causes":[{{"reason":"{cause}"}}]}}}}"#
+        "{{\"kind\":\"Status\",\"code\":{code},\"reason\":\"{reason}\",\"message\":\"no\",\
+        \"details\":{{\"causes\":[{{\"reason\":\"{cause}\"}}]}}}}"
     )
 }

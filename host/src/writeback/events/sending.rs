@@ -69,7 +69,7 @@ impl Events {
                 let Some(entry) = self.next(api, &mut turns) else { break };
                 // One deadline for lookup and creation: the lookup of the next attempt finds an Event whose creation
                 // was slow.
-                let api = api.until(Instant::now() + DEADLINE);
+                let api = api.with_end(Instant::now() + DEADLINE);
                 sending.push(async move {
                     let (result, _) = create(&api, &entry, may_send).await;
                     (entry, result)

@@ -313,8 +313,8 @@ async fn a_lost_answer_about_a_pruned_annotation_is_resolved_by_the_annotation_i
 
 #[tokio::test]
 async fn a_resource_that_is_not_served_is_invalid_and_not_gone() {
-    let reason = "configmaps of v1 are not served with a namespace by this API server; correct apiVersion and resource of \
-                  the grant, or metadata.namespace of the object";
+    let reason = "configmaps of v1 are not served with a namespace by this API server; correct apiVersion and resource \
+        of the grant, or metadata.namespace of the object";
     let deletion = || match apply(&[]) {
         Action::ApplyObject { object, .. } => Action::DeleteObject { object, uid: None },
         _ => unreachable!("an object"),

@@ -44,7 +44,8 @@ impl fmt::Display for Figures {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
-            "{:.1} us/event, {:.0} then {:.0} B/Pod, relist {:.2}x, start {:.1} us/Pod in {:.2} s, p50 {:.0} us, p99 {:.0} us",
+            "{:.1} us/event, {:.0} then {:.0} B/Pod, relist {:.2}x, start {:.1} us/Pod in {:.2} s, p50 {:.0} us, p99 \
+            {:.0} us",
             self.event_cpu_micros,
             self.bytes_per_pod,
             self.bytes_per_pod_after_events,

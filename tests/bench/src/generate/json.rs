@@ -194,7 +194,7 @@ const KEYS: &[(&str, &[&str])] = &[
     ("imagePullSecrets", &["name"]),
     ("topologySpreadConstraints", &["topologyKey", "whenUnsatisfiable"]),
 ];
-/// Objects that are owned as a whole.
+/// Objects that managedFields list without their fields (`x-kubernetes-map-type: atomic`).
 const ATOMIC: &[&str] = &[
     "secretKeyRef",
     "configMapKeyRef",
@@ -204,7 +204,7 @@ const ATOMIC: &[&str] = &[
     "nodeSelector",
     "requiredDuringSchedulingIgnoredDuringExecution",
 ];
-/// Fields without a "." of their own, because they existed before or are not maps.
+/// Fields that managedFields list without a ".": they existed before, or are not maps.
 const BARE: &[&str] = &["metadata", "spec", "status", "containers", "conditions"];
 
 fn element(item: &Json, keys: &[&str]) -> String {

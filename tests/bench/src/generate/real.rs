@@ -61,7 +61,7 @@ impl Sample {
         let metadata = pod.get_mut("metadata")?;
         metadata.set("resourceVersion", Hole::Revision.text());
         metadata.set("creationTimestamp", Hole::Created.text());
-        pod.get_mut("status").map(status);
+        pod.get_mut("status").map(set_status_holes);
         // An object of a list or of kubectl may have another order of keys, or no kind.
         let parts = ["metadata", "spec", "status"].map(|part| Some((part, pod.get(part)?.clone())));
         let pod = super::json::object(
@@ -82,7 +82,7 @@ impl Sample {
     }
 }
 
-fn status(status: &mut Json) {
+fn set_status_holes(status: &mut Json) {
     let condition = |condition: &mut Json| {
         let hole = match condition.get("type").and_then(Json::as_text) {
             Some("Ready" | "ContainersReady") => Hole::Ready,

@@ -18,7 +18,8 @@ pub(super) fn inject(draft: &mut Draft) {
     draft.init_containers.insert(0, proxy(&VOLUMES.map(name)));
     let volumes = VOLUMES.map(|volume| format!(r#""{}""#, name(volume))).join(",");
     let status = format!(
-        r#"{{"initContainers":["istio-proxy"],"containers":null,"volumes":[{volumes}],"imagePullSecrets":null,"revision":"default"}}"#
+        "{{\"initContainers\":[\"istio-proxy\"],\"containers\":null,\"volumes\":[{volumes}],\
+        \"imagePullSecrets\":null,\"revision\":\"default\"}}"
     );
     draft.annotations.set_sorted("sidecar.istio.io/status", text(status));
     draft.labels.set_sorted("security.istio.io/tlsMode", text("istio"));

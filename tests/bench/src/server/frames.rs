@@ -42,7 +42,9 @@ impl Encoding {
                 let end = r#","annotations":{"k8s.io/initial-events-end":"true"}"#;
                 let annotations = if initial_events_end { end } else { "" };
                 let object = format!(
-                    r#"{{"kind":"Pod","apiVersion":"v1","metadata":{{"resourceVersion":"{revision}"{annotations}}},"spec":{{"containers":null}},"status":{{}}}}"#
+                    "{{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\
+                    \"metadata\":{{\"resourceVersion\":\"{revision}\"{annotations}}},\
+                    \"spec\":{{\"containers\":null}},\"status\":{{}}}}"
                 );
                 json_event("BOOKMARK", object.as_bytes(), into);
             }
@@ -67,7 +69,8 @@ impl Encoding {
         match self {
             Self::Json => {
                 let object = format!(
-                    r#"{{"kind":"Status","apiVersion":"v1","metadata":{{}},"status":"Failure","message":"{EXPIRED}","reason":"Expired","code":410}}"#
+                    "{{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{{}},\"status\":\"Failure\",\
+                    \"message\":\"{EXPIRED}\",\"reason\":\"Expired\",\"code\":410}}"
                 );
                 json_event("ERROR", object.as_bytes(), into);
             }
@@ -92,7 +95,8 @@ impl Encoding {
                     format!(r#","continue":"{token}","remainingItemCount":{left}"#)
                 });
                 let head = format!(
-                    r#"{{"kind":"PodList","apiVersion":"v1","metadata":{{"resourceVersion":"{revision}"{next}}},"items":["#
+                    "{{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\
+                    \"metadata\":{{\"resourceVersion\":\"{revision}\"{next}}},\"items\":["
                 );
                 list.extend_from_slice(head.as_bytes());
                 for (at, object) in objects.iter().enumerate() {

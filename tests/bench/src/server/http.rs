@@ -121,7 +121,8 @@ fn answer(replay: &Arc<Replay>, request: &Request, stream: &mut impl Write) -> i
 
 fn not_found(path: &str) -> String {
     format!(
-        r#"{{"kind":"Status","apiVersion":"v1","status":"Failure","message":"{path} is not replayed","reason":"NotFound","code":404}}"#
+        "{{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"status\":\"Failure\",\"message\":\"{path} is not \
+        replayed\",\"reason\":\"NotFound\",\"code\":404}}"
     )
 }
 

@@ -83,7 +83,8 @@ pub const CRIMES: &[(&str, Crime)] = &[
             r#"{"apiVersion":"v1","kind":"ConfigMap","\u006bind":"Secret","metadata":{"namespace":"shop","name":"a"}}"#,
             r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"shop","namespace":"bank","name":"a"}}"#,
             r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"shop","name":"a"},"metadata":{}}"#,
-            r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"shop","name":"a"},"data":{"a":"","a":""}}"#,
+            "{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"namespace\":\"shop\",\"name\":\"a\"},\
+            \"data\":{\"a\":\"\",\"a\":\"\"}}",
         ] {
             apply(tally, text);
         }

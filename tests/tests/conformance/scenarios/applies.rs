@@ -24,7 +24,7 @@ pub(crate) async fn conflicts(x: &mut Exchange) -> Result<()> {
         one(json!({ "theirs": "2", "k": "2" })),
     );
     x.step("by force", forced).await?;
-    x.step("what is applied no more is removed", apply(x, "podium%2Fone", one(json!({ "k": "2" })))).await?;
+    x.step("a field that is applied no more is removed", apply(x, "podium%2Fone", one(json!({ "k": "2" })))).await?;
     let patch = Call::patch(
         MERGE,
         format!("{}?fieldManager=updater", x.path("configmaps/a")),
@@ -78,7 +78,7 @@ pub(crate) async fn on_pods(x: &mut Exchange) -> Result<()> {
     x.step("apply another: the first is gone", Call::patch(APPLY, &*one, labels(json!({ "b": "1" })))).await?;
     let annotated =
         json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "a", "annotations": { "n": "1" } } });
-    x.step("an annotation alone: the label is gone", Call::patch(APPLY, &*one, annotated)).await?;
+    x.step("only an annotation: the label is gone", Call::patch(APPLY, &*one, annotated)).await?;
     let taken = Call::patch(APPLY, &*both, labels(json!({ "team": "blue" })));
     x.step("apply and update under one name", taken).await.map(drop)
 }

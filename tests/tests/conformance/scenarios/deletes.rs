@@ -107,7 +107,7 @@ pub(crate) async fn eviction(x: &mut Exchange) -> Result<()> {
     let right = json!({ "preconditions": { "uid": uid(&made) } });
     evict(x, "evict the right one", "a", right).await?;
     x.step("it is terminating, with a condition", Call::get(x.path("pods/a"))).await?;
-    evict(x, "evict what is not there", "none", json!({})).await?;
+    evict(x, "evict an absent Pod", "none", json!({})).await?;
     blocked(x).await
 }
 

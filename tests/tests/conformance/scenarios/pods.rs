@@ -26,7 +26,7 @@ pub(crate) async fn metadata(x: &mut Exchange) -> Result<()> {
         ),
         ("remove a label", json!({ "metadata": { "uid": uid, "labels": { "l": null } } })),
         (
-            "remove what is absent",
+            "remove an absent value",
             json!({ "metadata": { "uid": uid, "labels": { "l": null }, "annotations": { "x": null } } }),
         ),
         ("a bad label value", json!({ "metadata": { "uid": uid, "labels": { "k": "-bad-" } } })),
@@ -62,7 +62,7 @@ pub(crate) async fn finalizers(x: &mut Exchange) -> Result<()> {
             json!({ "metadata": { "uid": uid, "$deleteFromPrimitiveList/finalizers": ["shop.example/one"] } }),
         ),
         (
-            "remove what is absent",
+            "remove an absent value",
             json!({ "metadata": { "uid": uid, "$deleteFromPrimitiveList/finalizers": ["shop.example/one"] } }),
         ),
         (
@@ -85,7 +85,7 @@ pub(crate) async fn finalizers(x: &mut Exchange) -> Result<()> {
     x.step("label it while terminating", Call::patch(STRATEGIC, &*path, patch)).await?;
     let removed = ["shop.example/three", "unqualified"];
     let patch = json!({ "metadata": { "uid": uid, "$deleteFromPrimitiveList/finalizers": removed } });
-    x.step("remove what is left", Call::patch(STRATEGIC, &*path, patch)).await?;
+    x.step("remove the rest", Call::patch(STRATEGIC, &*path, patch)).await?;
     x.step("it is gone", Call::get(x.path("pods/a"))).await.map(drop)
 }
 
@@ -110,7 +110,7 @@ pub(crate) async fn status(x: &mut Exchange) -> Result<()> {
     x.step("one without status or time", Call::patch(STRATEGIC, &*sub, with(bare))).await?;
     let removed = |kind: &str| json!({ "type": kind, "$patch": "delete" });
     x.step("remove it", Call::patch(STRATEGIC, &*sub, with(removed("shop.example/Bare")))).await?;
-    x.step("remove what is absent", Call::patch(STRATEGIC, &*sub, with(removed("shop.example/Bare")))).await?;
+    x.step("remove an absent value", Call::patch(STRATEGIC, &*sub, with(removed("shop.example/Bare")))).await?;
     let through_main = Call::patch(STRATEGIC, &*path, with(condition("True", "ThroughTheMainResource")));
     x.step("through the main resource: ignored", through_main).await?;
     let both = json!({ "metadata": { "uid": uid, "labels": { "by": "status" } }, "status": { "phase": "Running" } });
@@ -120,7 +120,7 @@ pub(crate) async fn status(x: &mut Exchange) -> Result<()> {
     let wrong = json!({ "metadata": { "uid": OTHER_UID }, "status": { "conditions": [condition("True", "Fine")] } });
     x.step("with another's uid", Call::patch(STRATEGIC, &*sub, wrong)).await?;
     x.step("get the status", Call::get(x.path("pods/a/status"))).await?;
-    x.step("of what is not there", Call::patch(STRATEGIC, x.path("pods/none/status"), json!({}))).await.map(drop)
+    x.step("of an absent Pod", Call::patch(STRATEGIC, x.path("pods/none/status"), json!({}))).await.map(drop)
 }
 
 pub(crate) async fn preconditions(x: &mut Exchange) -> Result<()> {

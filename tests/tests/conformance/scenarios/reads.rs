@@ -11,7 +11,7 @@ const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/js
 
 pub(crate) async fn objects(x: &mut Exchange) -> Result<()> {
     let (all, one) = (x.path("configmaps"), x.path("configmaps/a"));
-    x.step("get what is not there", Call::get(&*one)).await?;
+    x.step("get an absent object", Call::get(&*one)).await?;
     let made = x.step("create", Call::post(&*all, config_map("a", json!({ "k": "v" })))).await?;
     x.step("create again", Call::post(&*all, config_map("a", json!({})))).await?;
     x.step("create with a generated name", {
@@ -47,9 +47,9 @@ pub(crate) async fn objects(x: &mut Exchange) -> Result<()> {
     let operations = json!([{ "op": "test", "path": "/data/m", "value": "other" }]);
     x.step("JSON patch whose test fails", Call::patch(JSON_PATCH, &*one, operations)).await?;
     let operations = json!([{ "op": "remove", "path": "/data/missing" }]);
-    x.step("JSON patch that removes what is not there", Call::patch(JSON_PATCH, &*one, operations)).await?;
+    x.step("JSON patch that removes an absent value", Call::patch(JSON_PATCH, &*one, operations)).await?;
     x.step("patch of an unknown type", Call::patch("application/unknown", &*one, json!({}))).await?;
-    x.step("patch what is not there", Call::patch(MERGE, x.path("configmaps/none"), json!({ "data": {} }))).await?;
+    x.step("patch an absent object", Call::patch(MERGE, x.path("configmaps/none"), json!({ "data": {} }))).await?;
 
     let mut replacement = patched.clone();
     replacement["data"] = json!({ "n": "y" });

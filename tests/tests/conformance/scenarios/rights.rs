@@ -32,7 +32,7 @@ pub(crate) async fn rights(x: &mut Exchange) -> Result<()> {
     x.step("not even to read", Call::get(&*one).impersonating(&user)).await?;
     allow(x, json!(["pods"]), json!(["get", "patch"])).await?;
     // Authorizers see a new binding with a delay.
-    x.eventually("what is granted", 200, labelled).await?;
+    x.eventually("a granted patch", 200, labelled).await?;
     x.step("to read", Call::get(&*one).impersonating(&user)).await?;
     x.step("but not to list", Call::get(x.path("pods")).impersonating(&user)).await?;
     x.step("nor to delete", Call::delete(&*one, json!({})).impersonating(&user)).await?;
@@ -45,7 +45,7 @@ pub(crate) async fn rights(x: &mut Exchange) -> Result<()> {
     x.step("nor elsewhere", elsewhere).await?;
     let body = pod("new", None, json!({}));
     let create = Call::patch(APPLY, format!("{}?fieldManager=one", x.path("pods/new")), body);
-    x.step("applying what is not there is creating", create.impersonating(&user)).await.map(drop)
+    x.step("applying an absent object is creating", create.impersonating(&user)).await.map(drop)
 }
 
 pub(crate) async fn status_gap(x: &mut Exchange) -> Result<()> {

@@ -16,8 +16,8 @@ pub(crate) async fn watches(x: &mut Exchange) -> Result<()> {
     x.step("delete", Call::delete(x.path("pods/b"), json!({ "gracePeriodSeconds": 0 }))).await?;
     let from = format!("{all}?watch=1&resourceVersion={start}&timeoutSeconds=1");
     x.watch("all since then", from.clone()).await?;
-    x.watch("what was or is red", format!("{from}&labelSelector=team%3Dred")).await?;
-    x.watch("what was or is blue", format!("{from}&labelSelector=team%3Dblue")).await?;
+    x.watch("objects that were or are red", format!("{from}&labelSelector=team%3Dred")).await?;
+    x.watch("objects that were or are blue", format!("{from}&labelSelector=team%3Dblue")).await?;
     x.watch("one by name", format!("{from}&fieldSelector=metadata.name%3Da")).await?;
     let events = x.watch("with bookmarks", format!("{from}&allowWatchBookmarks=true")).await?;
     let now = events.last().map(|event| text(event, "/object/metadata/resourceVersion")).unwrap_or_default();

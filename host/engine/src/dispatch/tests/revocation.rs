@@ -176,7 +176,7 @@ async fn a_run_goes_on_when_its_plugin_is_replaced_by_as_much_or_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_run_has_staged_is_not_sent_when_its_plugin_is_restricted_before_it_ends() {
+async fn staged_writes_are_dropped_when_the_plugin_is_restricted_first() {
     let registry = Arc::new(Mutex::new(None::<Arc<Registry>>));
     let shared = registry.clone();
     let mut rig = rig(move |request, world| {

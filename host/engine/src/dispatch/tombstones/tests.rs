@@ -203,7 +203,7 @@ async fn a_run_on_a_deletion_that_was_taken_back_during_it_settles_nothing_and_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_that_a_run_of_an_unloaded_plugin_saw_first_is_still_delivered_to_the_one_loaded_since() {
+async fn a_deletion_seen_by_an_unloaded_plugin_is_delivered_to_its_successor() {
     let rig = Rig::new();
     let key = pod(0, 5).key.clone();
     rig.queue.add([(1, (key.namespace.clone(), key.name.clone()), key.uid.clone())]);

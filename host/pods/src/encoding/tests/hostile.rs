@@ -15,7 +15,9 @@ const HEAD: &str = r#"{"kind":"Pod","apiVersion":"v1","#;
 
 fn pod(namespace: &str, name: &str, annotations: &str, spec: &str, status: &str) -> String {
     format!(
-        r#"{HEAD}"metadata":{{"name":"{name}","generateName":"web-","namespace":"{namespace}","uid":"uid-{name}","resourceVersion":"5","creationTimestamp":"2026-03-01T01:01:01Z","annotations":{{{annotations}}}}},"spec":{{{spec}}},"status":{{{status}}}}}"#
+        "{HEAD}\"metadata\":{{\"name\":\"{name}\",\"generateName\":\"web-\",\"namespace\":\"{namespace}\",\
+        \"uid\":\"uid-{name}\",\"resourceVersion\":\"5\",\"creationTimestamp\":\"2026-03-01T01:01:01Z\",\
+        \"annotations\":{{{annotations}}}}},\"spec\":{{{spec}}},\"status\":{{{status}}}}}"
     )
 }
 
@@ -149,7 +151,7 @@ fn the_number_of_generalised_strings_of_a_structure_is_bounded() {
 }
 
 #[test]
-fn what_is_learned_counts_towards_the_limit_of_its_namespace_until_its_pods_are_gone() {
+fn skeletons_count_towards_their_namespace_until_its_pods_are_gone() {
     let (pool, mut scratch) = pool();
     let json = |name: &str, number: usize, value: &str| {
         // Each number is another structure.
@@ -406,21 +408,34 @@ fn contents() -> impl Strategy<Value = String> {
         " the rest is shared ",
         "0a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f9",
     ]);
+    let words = prop::sample::select(vec!["a", "b", "A", "web-abcde", "10.0.0.1", "7"]);
+    let words = prop::collection::vec(words, 4);
+    let three = prop::collection::vec(piece.clone(), 3);
+    let addresses = prop::collection::vec(prop::sample::select(vec!["a", "b", "10.0.0.1"]), 2);
+    let repeated = prop::sample::select(vec!["a ", "web-abcde ", "é", "\\n", "10.0.0.1 "]);
+    let times = prop::sample::select(vec![90, 127, 128, 129, 260, 3_000, 7_000]);
+    let end = prop::sample::select(vec!["x", "y z"]);
     prop_oneof![
-        4 => prop::collection::vec(piece.clone(), 0..5).prop_map(|all| all.concat()),
-        4 => prop::collection::vec(prop::sample::select(vec!["a", "b", "A", "web-abcde", "10.0.0.1", "7"]), 4).prop_map(|all| format!(r"{}\u0041{} - {}é{} the rest is shared", all[0], all[1], all[2], all[3])),
-        3 => prop::collection::vec(piece, 3).prop_map(|all| format!("the rest is shared {} and {} and {}", all[0], all[1], all[2])),
-        2 => prop::collection::vec(prop::sample::select(vec!["a", "b", "10.0.0.1"]), 2).prop_map(|all| format!(r#"{{\"ip\":\"{}\",\"gateway\":[\"{}\"]}}"#, all[0], all[1])),
-        1 => (prop::sample::select(vec!["a ", "web-abcde ", "é", "\\n", "10.0.0.1 "]), prop::sample::select(vec![90, 127, 128, 129, 260, 3_000, 7_000]), prop::sample::select(vec!["x", "y z"])).prop_map(|(piece, times, end)| piece.repeat(times) + end),
+        4 => prop::collection::vec(piece, 0..5).prop_map(|all| all.concat()),
+        4 => words.prop_map(|all| format!(r"{}\u0041{} - {}é{} the rest is shared", all[0], all[1], all[2], all[3])),
+        3 => three.prop_map(|all| format!("the rest is shared {} and {} and {}", all[0], all[1], all[2])),
+        2 => addresses.prop_map(|all| format!(r#"{{\"ip\":\"{}\",\"gateway\":[\"{}\"]}}"#, all[0], all[1])),
+        1 => (repeated, times, end).prop_map(|(piece, times, end)| piece.repeat(times) + end),
     ]
 }
+
+/// Bytes with a meaning in JSON or in skeletons and values, and others.
+const BYTES: &[u8] = b"\0\x01\x02\x04\x0d\x0e\x0f\x10\"\\a}],:{[\xff\x80\x7f\x09\x01\x01";
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases))]
 
     #[test]
     fn texts_of_words_escapes_and_sentinels_equal_the_decoders_output(
-        states in prop::collection::vec((0..3_usize, 0..2_usize, any::<bool>(), prop::collection::vec((0..7_usize, contents()), 0..4)), 2..14),
+        states in prop::collection::vec(
+            (0..3_usize, 0..2_usize, any::<bool>(), prop::collection::vec((0..7_usize, contents()), 0..4)),
+            2..14,
+        ),
         common in prop::collection::vec(contents(), 7),
     ) {
         let (pool, mut scratch) = pool();
@@ -435,20 +450,28 @@ proptest! {
             let json = pod(
                 ["shop", "other"][*namespace], names[*of],
                 &format!(r#""a":"{a}","b":"{b}""#),
-                &format!(r#""containers":[{{"name":"a","image":"i","args":["{c}","{d}"]}}],"nodeName":"node-1","hostname":"{e}""#),
-                &format!(r#""phase":"Running","message":"{f}","podIP":"{g}","hostIP":"10.0.0.1","containerStatuses":[{{"name":"a","ready":true,"restartCount":3}}]"#),
+                &format!("\"containers\":[{{\"name\":\"a\",\"image\":\"i\",\"args\":[\"{c}\",\"{d}\"]}}],\
+                    \"nodeName\":\"node-1\",\"hostname\":\"{e}\""),
+                &format!("\"phase\":\"Running\",\"message\":\"{f}\",\"podIP\":\"{g}\",\"hostIP\":\"10.0.0.1\",\
+                    \"containerStatuses\":[{{\"name\":\"a\",\"ready\":true,\"restartCount\":3}}]"),
             );
-            let held = kept.iter().rev().find(|(other, space, _)| (other, space) == (of, namespace)).filter(|_| *is_held).map(|(.., packed)| packed.clone());
+            let held = kept.iter().rev().find(|(other, space, _)| (other, space) == (of, namespace));
+            let held = held.filter(|_| *is_held).map(|(.., packed)| packed.clone());
             match pool.read(json.as_bytes(), &mut scratch, |_, _, _| held.as_ref()) {
                 Ok(read) => {
                     same_as_decoded(&read, json.as_bytes());
                     prop_assert_eq!(back(&read), json.as_str());
                     let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
                     let texts = read.packed.shape().keys().unwrap().map(|(_, text)| text.to_vec());
-                    prop_assert!(SkeletonPool::new(9).restore(texts.each_ref().map(|text| &**text), read.packed.own_bytes(), identity).is_some());
+                    let texts = texts.each_ref().map(|text| &**text);
+                    let restored = SkeletonPool::new(9).restore(texts, read.packed.own_bytes(), identity);
+                    prop_assert!(restored.is_some());
                     kept.push((*of, *namespace, read.packed));
                 }
-                Err(EncodeError::Unusual(pod)) => kept.push((*of, *namespace, Packed::unshared(*pod, json.as_bytes(), &Prune::NOTHING).unwrap())),
+                Err(EncodeError::Unusual(pod)) => {
+                    let unshared = Packed::unshared(*pod, json.as_bytes(), &Prune::NOTHING).unwrap();
+                    kept.push((*of, *namespace, unshared));
+                }
                 Err(error) => prop_assert!(false, "{error} {json}"),
             }
         }
@@ -457,11 +480,13 @@ proptest! {
                 let (name, uid) = (names[*of], format!("uid-{}", names[*of]));
                 let identity = Identity { name, uid: &uid, revision: 0 };
                 let unshared = one.shape().keys().is_none() || other.shape().keys().is_none();
-                let differ = Section::ALL.into_iter().filter(|at| one.section(identity, *at) != other.section(identity, *at));
+                let differs = |at: &Section| one.section(identity, *at) != other.section(identity, *at);
+                let differ = Section::ALL.into_iter().filter(differs);
                 let expected = differ.fold(SectionSet::EMPTY, SectionSet::with);
                 let mut changed = one.changed_from(other, name, &uid);
                 if unshared && !expected.contains(Section::Full) && changed.contains(Section::Full) {
-                    changed = Section::ALL.into_iter().filter(|at| *at != Section::Full && changed.contains(*at)).fold(SectionSet::EMPTY, SectionSet::with);
+                    let others = Section::ALL.into_iter().filter(|at| *at != Section::Full && changed.contains(*at));
+                    changed = others.fold(SectionSet::EMPTY, SectionSet::with);
                 }
                 prop_assert_eq!(changed, expected);
             }
@@ -471,15 +496,18 @@ proptest! {
     #[test]
     fn restored_bytes_are_refused_or_equal_the_decoders_output(
         what in 0..4_usize,
-        changes in prop::collection::vec((any::<prop::sample::Index>(), prop::sample::select(b"\0\x01\x02\x04\x0d\x0e\x0f\x10\"\\a}],:{[\xff\x80\x7f\x09\x01\x01".to_vec()), 0..3_u8), 1..6),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), prop::sample::select(BYTES), 0..3_u8), 1..6),
         more in prop::collection::vec(contents(), 2),
     ) {
         let (pool, mut scratch) = pool();
         let json = |name: &str, text: &str| pod("shop", name, &format!(r#""a":"{text} the rest is shared by all""#),
             &format!(r#""nodeName":"node-1","containers":[{{"name":"a","args":["{text}"]}}]"#),
-            &format!(r#""phase":"Running","podIP":"10.0.0.1","hostIP":"10.0.0.1","message":"{text} {name}","containerStatuses":[{{"restartCount":3,"containerID":"c://0a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f9"}}]"#));
+            &format!("\"phase\":\"Running\",\"podIP\":\"10.0.0.1\",\"hostIP\":\"10.0.0.1\",\"message\":\"{text} \
+                {name}\",\"containerStatuses\":[{{\"restartCount\":3,\
+                \"containerID\":\"c://0a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f9\"}}]"));
         let mut kept = Vec::new();
-        for (name, text) in [("web-abcde", "a"), ("web-fghij", "10.0.0.1"), ("web-klmno", &*more[0]), ("web-abcde", &*more[1])] {
+        let pods = [("web-abcde", "a"), ("web-fghij", "10.0.0.1"), ("web-klmno", &*more[0]), ("web-abcde", &*more[1])];
+        for (name, text) in pods {
             kept.extend(pool.read(json(name, text).as_bytes(), &mut scratch, none).map(|read| read.packed));
         }
         let packed = kept.last().unwrap();

@@ -82,7 +82,9 @@ fn pods_of_one_workload_share_skeletons_and_equal_the_decoders_output() {
 fn the_object_comes_back_byte_for_byte() {
     let (pool, mut scratch) = pool();
     let head = r#"{"kind":"Pod","apiVersion":"v1","#;
-    let json = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web-abcde","namespace":"shop","uid":"u","resourceVersion":"5","managedFields":[{"a":"}"}],"x":{"later":[1.0e3,"é\n"]}},"later":null,"spec":{"nodeName":"n1","b":"n1"},"status":{}}"#;
+    let json = "{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"web-abcde\",\"namespace\":\"shop\",\
+        \"uid\":\"u\",\"resourceVersion\":\"5\",\"managedFields\":[{\"a\":\"}\"}],\
+        \"x\":{\"later\":[1.0e3,\"é\\n\"]}},\"later\":null,\"spec\":{\"nodeName\":\"n1\",\"b\":\"n1\"},\"status\":{}}";
     let read = pool.read(json.as_bytes(), &mut scratch, none).unwrap();
     let identity = Identity { name: read.name, uid: read.uid, revision: read.revision };
     let expected = json.replace(r#""managedFields":[{"a":"}"}],"#, "");
@@ -114,7 +116,9 @@ pub(super) fn of_its_own(own: u64) -> Value {
     let address = object["status"]["podIP"].as_str().unwrap().to_owned();
     let digest = object["status"]["containerStatuses"][0]["containerID"].as_str().unwrap()[13..].to_owned();
     object["metadata"]["annotations"] = json!({
-        "cni.example/containerID": digest, "cni.example/podIP": format!("{address}/32"), "cni.example/no": format!("{address}/"),
+        "cni.example/containerID": digest,
+        "cni.example/podIP": format!("{address}/32"),
+        "cni.example/no": format!("{address}/"),
     });
     object["status"]["containerStatuses"][0]["state"] = json!({"waiting": {
         "reason": "CrashLoopBackOff",
@@ -151,8 +155,10 @@ fn pods_of_a_stateful_set_and_runs_of_a_cron_job_share_skeletons() {
             // In the order of an API server.
             let json = format!(
                 concat!(
-                    r#"{{"metadata":{{"name":"{name}","generateName":"{owner}-","namespace":"shop","uid":"uid-of-{name}","#,
-                    r#""resourceVersion":"7","labels":{{"index":"{index}","job":"{owner}","part-of":"{owner}-shop-{owner}"}},"#,
+                    "{{\"metadata\":{{\"name\":\"{name}\",\"generateName\":\"{owner}-\",\"namespace\":\"shop\",\
+                    \"uid\":\"uid-of-{name}\",",
+                    "\"resourceVersion\":\"7\",\"labels\":{{\"index\":\"{index}\",\"job\":\"{owner}\",\
+                    \"part-of\":\"{owner}-shop-{owner}\"}},",
                     r#""ownerReferences":[{{"apiVersion":"batch/v1","kind":"Job","name":"{owner}","uid":"u"}}]}},"#,
                     r#""spec":{{"containers":[],"hostname":"{name}"}},"status":{{"message":"{owner}"}}}}"#,
                 ),
@@ -347,8 +353,8 @@ fn an_unchanged_spec_is_not_read_again_and_a_changed_one_is() {
     object["status"]["phase"] = "Running".into();
     let json = written(&object);
     let second = pool.read(json.as_bytes(), &mut scratch, |_, _, _| Some(&first)).unwrap();
-    assert!(scratch.drafts[Fragment::Spec].text.is_empty(), "the spec was cut again");
-    assert!(scratch.drafts[Fragment::Object].text.is_empty(), "what is around it was cut again");
+    assert!(scratch.drafts[Fragment::Spec].text.is_empty(), "the spec was scanned again");
+    assert!(scratch.drafts[Fragment::Object].text.is_empty(), "the object around it was scanned again");
     assert!(!scratch.drafts[Fragment::Status].text.is_empty());
     same_as_decoded(&second, json.as_bytes());
     let (name, uid) = (second.name.to_owned(), second.uid.to_owned());

@@ -85,7 +85,13 @@ proptest! {
         rich in any::<bool>(),
         ordered in prop::bool::weighted(0.7),
         is_held in any::<bool>(),
-        changes in prop::collection::vec((any::<prop::sample::Index>(), prop_oneof![any::<u8>(), prop::sample::select(&b"\"\\{}[],:0\0aT-Z"[..])]), 1..4),
+        changes in prop::collection::vec(
+            (
+                any::<prop::sample::Index>(),
+                prop_oneof![any::<u8>(), prop::sample::select(&b"\"\\{}[],:0\0aT-Z"[..])],
+            ),
+            1..4,
+        ),
         cut in prop::option::weighted(0.1, any::<prop::sample::Index>()),
         twice in prop::option::weighted(0.3, (any::<prop::sample::Index>(), any::<prop::sample::Index>())),
     ) {
@@ -109,7 +115,8 @@ proptest! {
             let piece = bytes[from..to].to_vec();
             bytes.splice(to..to, piece);
         }
-        match (pool.read(&bytes, &mut scratch, |_, _, _| is_held.then_some(&first)), podium_wire::json::decode(&bytes)) {
+        let read = pool.read(&bytes, &mut scratch, |_, _, _| is_held.then_some(&first));
+        match (read, podium_wire::json::decode(&bytes)) {
             (Ok(read), Ok(_)) => same_as_decoded(&read, &bytes),
             (Err(EncodeError::Unusual(pod)), Ok(decoded)) => prop_assert_eq!(*pod, decoded),
             (Err(EncodeError::Json(_)), Err(_)) => {}

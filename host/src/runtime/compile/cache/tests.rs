@@ -47,7 +47,7 @@ fn set_mode(path: &Path, mode: u32) {
 }
 
 #[test]
-fn what_was_stored_comes_back_after_a_restart_and_only_for_its_component_and_engine() {
+fn stored_code_is_read_after_a_restart_for_its_component_and_engine() {
     let state = tempfile::tempdir().unwrap();
     let cache = open_cache(state.path());
     assert!(cache.load(COMPONENT, &ENGINE).is_none());
@@ -195,7 +195,7 @@ fn a_file_of_another_key_is_not_used_and_a_key_that_others_could_read_is_replace
 }
 
 #[test]
-fn what_is_no_private_file_is_not_read_and_is_removed() {
+fn files_that_others_can_access_are_removed_without_reading() {
     let state = tempfile::tempdir().unwrap();
     let cache = open_cache(state.path());
     let (path, elsewhere) = (cache.path(COMPONENT), state.path().join("elsewhere"));
@@ -252,7 +252,7 @@ fn a_disk_that_takes_nothing_costs_no_plugin() {
 }
 
 #[test]
-fn what_was_not_used_for_the_longest_time_makes_room() {
+fn the_least_recently_used_code_is_evicted() {
     let state = tempfile::tempdir().unwrap();
     let file = (HEADER_BYTES + 1_000 + MAC_BYTES) as u64;
     let cache = open_cache(state.path()).with_max_bytes(3 * file);
@@ -299,7 +299,7 @@ fn a_tenant_makes_room_from_its_own_files_and_not_from_those_of_tenants_that_hav
 }
 
 #[test]
-fn what_is_old_or_unfinished_is_removed_at_a_start() {
+fn old_and_unfinished_files_are_removed_at_a_start() {
     let state = tempfile::tempdir().unwrap();
     let cache = open_cache(state.path());
     for number in 0..2 {

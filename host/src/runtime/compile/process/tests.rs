@@ -14,7 +14,7 @@ fn compile(script: &str, wasm: &[u8]) -> Result<Artifact, LoadProblem> {
 }
 
 #[test]
-fn what_a_process_that_succeeds_writes_is_the_code() {
+fn the_output_of_a_successful_process_is_the_code() {
     assert_eq!(compile("cat", b"abc").unwrap().code(), b"abc");
     let arguments = compile("printf %s \"$*\"", b"").unwrap();
     assert_eq!(arguments.code(), format!("--class native --parent {}", process::id()).as_bytes());
@@ -67,7 +67,7 @@ fn each_end_has_its_problem_and_only_what_may_pass_is_tried_again() {
 }
 
 #[test]
-fn what_a_process_writes_is_bounded() {
+fn the_output_of_a_process_is_bounded() {
     let endless = compile("cat /dev/zero", b"").unwrap_err();
     assert!(
         matches!(endless, LoadProblem::CodeTooLarge { limit } if limit == code_bytes(LimitClass::Native)),
