@@ -18,7 +18,7 @@
 //! `tests/schedules` runs this file with the queue and the cache in many orders of their threads' steps.
 
 mod bounds;
-mod stones;
+mod table;
 
 use std::{collections::BTreeMap, hash::Hash, sync::Arc, time::Duration};
 
@@ -28,7 +28,7 @@ use podium_pods::{
     pod::{Change, PodView},
     sync::Mutex,
 };
-use stones::Stones;
+use table::TombstoneTable;
 use tokio::time::Instant;
 
 use crate::{
@@ -95,7 +95,7 @@ pub struct Ended {
 /// for each plugin.
 #[derive(Debug)]
 pub struct Tombstones<L> {
-    inner: Mutex<Stones<L>>,
+    inner: Mutex<TombstoneTable<L>>,
 }
 
 impl<L: Copy + Ord + Hash> Default for Tombstones<L> {
@@ -108,7 +108,7 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
     /// Returns an empty set with these bounds for each plugin.
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
-        Self { inner: Mutex::new(Stones::new(bounds)) }
+        Self { inner: Mutex::new(TombstoneTable::new(bounds)) }
     }
 
     /// To be called with changes before they are published; the plan is for [`Tombstones::queue`] after that.
@@ -209,20 +209,20 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
             return Looked { subject: Subject::Present(pod), gone_for: None };
         }
         let mut inner = self.inner.lock();
-        let Some(stone) = inner.stone(job.lane, &job.item) else {
+        let Some(tombstone) = inner.tombstone(job.lane, &job.item) else {
             return Looked { subject: Subject::Deleted(None), gone_for: Some(Duration::ZERO) };
         };
         // Under the lock: an unload of the plugin comes before, or else forgets this tombstone.
         if !queue.is_orphaned(job.lane, &job.slot) {
-            (stone.seen, stone.running) = (true, true);
+            (tombstone.seen, tombstone.running) = (true, true);
         }
-        Looked { subject: Subject::Deleted(stone.last.clone()), gone_for: Some(now - stone.since) }
+        Looked { subject: Subject::Deleted(tombstone.last.clone()), gone_for: Some(now - tombstone.since) }
     }
 
     /// For how long this process has known that the Pod is gone, if a deletion is kept for the plugin.
     #[must_use]
     pub fn gone_for(&self, lane: L, uid: &Arc<str>, now: Instant) -> Option<Duration> {
-        self.inner.lock().stone(lane, uid).map(|stone| now - stone.since)
+        self.inner.lock().tombstone(lane, uid).map(|tombstone| now - tombstone.since)
     }
 
     /// Returns a job to the queue. `on_deletion`: the subject of its run was the deletion. `settled` is called under

@@ -22,7 +22,7 @@ fn nothing() -> Arc<podium_pods::cache::Snapshot> {
 
 struct Rig {
     queue: Keys<u8>,
-    stones: Tombstones<u8>,
+    tombstones: Tombstones<u8>,
 }
 
 impl Rig {
@@ -31,7 +31,7 @@ impl Rig {
     }
 
     fn within(bounds: Bounds) -> Self {
-        Self { queue: Queue::new(Backoff::default(), usize::MAX, 1), stones: Tombstones::new(bounds) }
+        Self { queue: Queue::new(Backoff::default(), usize::MAX, 1), tombstones: Tombstones::new(bounds) }
     }
 
     /// Deletes Pods that concern the lanes, and returns the excess.
@@ -39,9 +39,9 @@ impl Rig {
         let gone = numbers.into_iter().map(|number| Change::between(Some(pod(number, 5)), None).unwrap());
         let changes: Vec<_> = gone.collect();
         let now = Instant::now();
-        let mut plan = self.stones.plan(&self.queue, &changes, |_| lanes.to_vec(), |_| Vec::new(), now);
+        let mut plan = self.tombstones.plan(&self.queue, &changes, |_| lanes.to_vec(), |_| Vec::new(), now);
         let excess = std::mem::take(&mut plan.excess);
-        self.stones.queue(&self.queue, plan);
+        self.tombstones.queue(&self.queue, plan);
         excess
     }
 
@@ -49,10 +49,10 @@ impl Rig {
     fn run(&self, next: Next) -> (Vec<String>, Excess) {
         let (mut ran, mut excess) = (Vec::new(), Excess::default());
         while let Some(job) = futures::FutureExt::now_or_never(Box::pin(self.queue.next())).flatten() {
-            let Looked { subject, gone_for } = self.stones.look(&self.queue, &job, &*nothing(), Instant::now());
+            let Looked { subject, gone_for } = self.tombstones.look(&self.queue, &job, &*nothing(), Instant::now());
             let mark = if matches!(subject, Subject::Deleted(Some(_))) { "+" } else { "" };
             ran.push(format!("{}{mark}", job.item));
-            let ended = self.stones.done(&self.queue, &job, next, gone_for.is_some(), || {});
+            let ended = self.tombstones.done(&self.queue, &job, next, gone_for.is_some(), || {});
             excess.states += ended.excess.states;
             excess.given_up.extend(ended.excess.given_up);
         }
@@ -78,12 +78,12 @@ async fn of_deletions_that_do_not_settle_the_oldest_lose_their_last_states_and_t
     // The fifth and the sixth are too many.
     assert_eq!(ran, ["u2", "u3+", "u4+", "u5+"]);
     assert_eq!(uids(&excess.given_up), ["u0", "u1"]);
-    assert_eq!(rig.stones.figures(1), Figures { states: 2, waiting: 0, unsettled: 4, all: 4 });
+    assert_eq!(rig.tombstones.figures(1), Figures { states: 2, waiting: 0, unsettled: 4, all: 4 });
     tokio::time::advance(hour).await;
     let (ran, _) = rig.run(Next::Settled);
     assert_eq!(ran, ["u2", "u3", "u4+", "u5+"], "given up is not run again");
-    assert_eq!(rig.stones.figures(1), Figures::default());
-    assert!(rig.queue.is_idle() && rig.stones.inner.lock().by_uid.is_empty());
+    assert_eq!(rig.tombstones.figures(1), Figures::default());
+    assert!(rig.queue.is_idle() && rig.tombstones.inner.lock().by_uid.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,17 +105,17 @@ async fn of_deletions_that_wait_for_their_first_run_the_oldest_lose_their_last_s
     assert!(rig.delete(0..3, &[1, 2]).is_empty());
     let dropped: Vec<_> = rig.delete(3..5, &[1]).into_iter().map(|(lane, excess)| (lane, excess.states)).collect();
     assert_eq!(dropped, [(1, 1), (1, 1)], "each plugin by itself");
-    assert_eq!(rig.stones.figures(1), Figures { waiting: 3, all: 5, ..Figures::default() });
+    assert_eq!(rig.tombstones.figures(1), Figures { waiting: 3, all: 5, ..Figures::default() });
     let (ran, excess) = rig.run(Next::Failed);
     assert_eq!(ran, ["u0", "u0+", "u1", "u1+", "u2+", "u2+", "u3+", "u4+"]);
     // Deletions on which a run has failed have a bound of their own, and leave the other one to other deletions.
-    assert_eq!(rig.stones.figures(1), Figures { states: 2, waiting: 0, unsettled: 4, all: 4 });
+    assert_eq!(rig.tombstones.figures(1), Figures { states: 2, waiting: 0, unsettled: 4, all: 4 });
     assert_eq!((excess.states, uids(&excess.given_up)), (2, vec!["u0"]));
     assert!(rig.delete(5..8, &[1]).is_empty());
-    assert_eq!(rig.stones.figures(1).waiting, 3);
+    assert_eq!(rig.tombstones.figures(1).waiting, 3);
     tokio::time::advance(Duration::from_secs(3_600)).await;
     rig.run(Next::Settled);
-    assert_eq!((rig.stones.figures(1), rig.stones.figures(2)), <_>::default());
+    assert_eq!((rig.tombstones.figures(1), rig.tombstones.figures(2)), <_>::default());
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,16 +124,16 @@ async fn a_pod_that_is_there_again_has_no_last_state_and_its_run_is_not_left_out
     let (mut writer, reader) = podium_pods::cache::new(7);
     rig.delete([0], &[1]);
     let job = rig.queue.next().await.unwrap();
-    assert!(rig.stones.look(&rig.queue, &job, &*nothing(), Instant::now()).gone_for.is_some());
+    assert!(rig.tombstones.look(&rig.queue, &job, &*nothing(), Instant::now()).gone_for.is_some());
     // The API server's history was set back.
     let back = [Change::between(None, Some(pod(0, 3))).unwrap()];
-    let plan = rig.stones.plan(&rig.queue, &back, |_| vec![1], |_| vec![1], Instant::now());
+    let plan = rig.tombstones.plan(&rig.queue, &back, |_| vec![1], |_| vec![1], Instant::now());
     writer.apply(vec![podium_pods::pod::PodEvent::applied(pod(0, 3))]).publish();
-    rig.stones.queue(&rig.queue, plan);
-    let ended = rig.stones.done(&rig.queue, &job, Next::Settled, true, || panic!("the deletion was not"));
-    assert_eq!((ended.done, rig.stones.figures(1).all), (Done::Kept, 0));
+    rig.tombstones.queue(&rig.queue, plan);
+    let ended = rig.tombstones.done(&rig.queue, &job, Next::Settled, true, || panic!("the deletion was not"));
+    assert_eq!((ended.done, rig.tombstones.figures(1).all), (Done::Kept, 0));
     let job = rig.queue.next().await.unwrap();
-    let looked = rig.stones.look(&rig.queue, &job, &*reader.snapshot(), Instant::now());
+    let looked = rig.tombstones.look(&rig.queue, &job, &*reader.snapshot(), Instant::now());
     assert!(matches!(looked.subject, Subject::Present(_)));
 }
 
@@ -141,13 +141,13 @@ async fn a_pod_that_is_there_again_has_no_last_state_and_its_run_is_not_left_out
 async fn a_deletion_that_is_queued_again_and_settles_meanwhile_is_not_delivered_again() {
     let rig = Rig::new();
     let key = || vec![pod(0, 5).key.clone()];
-    assert_eq!(rig.stones.queue_deletions(&rig.queue, 1, key, Instant::now()).0, 1);
+    assert_eq!(rig.tombstones.queue_deletions(&rig.queue, 1, key, Instant::now()).0, 1);
     let job = rig.queue.next().await.unwrap();
-    rig.stones.look(&rig.queue, &job, &*nothing(), Instant::now());
+    rig.tombstones.look(&rig.queue, &job, &*nothing(), Instant::now());
     // The plugin's component is swapped: its pending deletions are queued again.
-    rig.stones.queue_deletions(&rig.queue, 1, key, Instant::now());
+    rig.tombstones.queue_deletions(&rig.queue, 1, key, Instant::now());
     let mut settled = false;
-    assert_eq!(rig.stones.done(&rig.queue, &job, Next::Settled, true, || settled = true).done, Done::Forgotten);
+    assert_eq!(rig.tombstones.done(&rig.queue, &job, Next::Settled, true, || settled = true).done, Done::Forgotten);
     assert!(settled && rig.queue.is_idle());
 }
 
@@ -156,11 +156,11 @@ async fn deletions_beyond_the_bound_are_given_up_before_they_are_queued() {
     let rig = Rig::new();
     let keys =
         |numbers: std::ops::Range<usize>| -> Vec<PodKey> { numbers.map(|number| pod(number, 5).key.clone()).collect() };
-    let (queued, excess) = rig.stones.queue_deletions(&rig.queue, 1, || keys(0..11), Instant::now());
-    assert_eq!((queued, rig.queue.depth(1), rig.stones.figures(1).all), (8, 8, 8));
+    let (queued, excess) = rig.tombstones.queue_deletions(&rig.queue, 1, || keys(0..11), Instant::now());
+    assert_eq!((queued, rig.queue.depth(1), rig.tombstones.figures(1).all), (8, 8, 8));
     assert_eq!(uids(&excess.given_up), ["u0", "u1", "u2"]);
     // Later deletions displace those that wait in the queue.
-    let (queued, excess) = rig.stones.queue_deletions(&rig.queue, 1, || keys(11..13), Instant::now());
+    let (queued, excess) = rig.tombstones.queue_deletions(&rig.queue, 1, || keys(11..13), Instant::now());
     assert_eq!((queued, rig.queue.depth(1)), (2, 8));
     assert_eq!(uids(&excess.given_up), ["u3", "u4"]);
     assert_eq!(rig.run(Next::Settled).0.len(), 8);
@@ -176,9 +176,9 @@ async fn a_deletion_that_was_given_up_while_its_key_was_taken_is_not_run_for_eve
     let excess = rig.delete(1..9, &[1]);
     assert_eq!(uids(&excess[0].1.given_up), ["u0"]);
     rig.run(Next::Settled);
-    let looked = rig.stones.look(&rig.queue, &job, &*nothing(), Instant::now());
+    let looked = rig.tombstones.look(&rig.queue, &job, &*nothing(), Instant::now());
     let mut settled = false;
-    let ended = rig.stones.done(&rig.queue, &job, Next::Failed, looked.gone_for.is_some(), || settled = true);
+    let ended = rig.tombstones.done(&rig.queue, &job, Next::Failed, looked.gone_for.is_some(), || settled = true);
     assert_eq!((ended.done, settled), (Done::Forgotten, true), "the journal may have noted the run since");
     let mut runs = 0;
     for _ in 0..30 * 24 {
@@ -193,13 +193,13 @@ async fn a_run_on_a_deletion_that_was_taken_back_during_it_settles_nothing_and_i
     let rig = Rig::new();
     rig.delete([0], &[1]);
     let job = rig.queue.next().await.unwrap();
-    rig.stones.look(&rig.queue, &job, &*nothing(), Instant::now());
+    rig.tombstones.look(&rig.queue, &job, &*nothing(), Instant::now());
     // The API server's history was set back, and the Pod that is back does not concern the plugin any more.
     let back = [Change::between(None, Some(pod(0, 3))).unwrap()];
-    let plan = rig.stones.plan(&rig.queue, &back, |_| Vec::new(), |_| vec![1], Instant::now());
-    rig.stones.queue(&rig.queue, plan);
-    let ended = rig.stones.done(&rig.queue, &job, Next::Failed, true, || panic!("the Pod is there"));
-    assert_eq!((ended.done, rig.stones.figures(1)), (Done::Kept, Figures::default()));
+    let plan = rig.tombstones.plan(&rig.queue, &back, |_| Vec::new(), |_| vec![1], Instant::now());
+    rig.tombstones.queue(&rig.queue, plan);
+    let ended = rig.tombstones.done(&rig.queue, &job, Next::Failed, true, || panic!("the Pod is there"));
+    assert_eq!((ended.done, rig.tombstones.figures(1)), (Done::Kept, Figures::default()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -210,14 +210,14 @@ async fn a_deletion_seen_by_an_unloaded_plugin_is_delivered_to_its_successor() {
     let old = rig.queue.next().await.unwrap();
     // The plugin is unloaded and loaded again while its run waits for the journal or for a live read.
     rig.queue.remove_lane(1);
-    rig.stones.forget_lane(1);
+    rig.tombstones.forget_lane(1);
     // The Pod goes: planned, published, and then the old run looks before the keys are queued.
     let gone = [Change::between(Some(pod(0, 5)), None).unwrap()];
-    let plan = rig.stones.plan(&rig.queue, &gone, |_| vec![1], |_| vec![1], Instant::now());
-    rig.stones.look(&rig.queue, &old, &*nothing(), Instant::now());
-    rig.stones.queue(&rig.queue, plan);
-    let ended = rig.stones.done(&rig.queue, &old, Next::Settled, true, || panic!("not of the loaded plugin"));
+    let plan = rig.tombstones.plan(&rig.queue, &gone, |_| vec![1], |_| vec![1], Instant::now());
+    rig.tombstones.look(&rig.queue, &old, &*nothing(), Instant::now());
+    rig.tombstones.queue(&rig.queue, plan);
+    let ended = rig.tombstones.done(&rig.queue, &old, Next::Settled, true, || panic!("not of the loaded plugin"));
     assert_eq!(ended.done, Done::Orphaned);
-    assert_eq!(rig.stones.figures(1).all, 1, "the deletion is kept");
+    assert_eq!(rig.tombstones.figures(1).all, 1, "the deletion is kept");
     assert_eq!(rig.run(Next::Settled).0, ["u0+"], "and is delivered");
 }

@@ -18,13 +18,13 @@ type Numbers<L> = SmallVec<[(L, u64); 1]>;
 
 /// All tombstones, without their lock.
 #[derive(Debug)]
-pub(super) struct Stones<L> {
+pub(super) struct TombstoneTable<L> {
     bounds: Bounds,
     numbers: u64,
     /// By uid, the plugins that have a tombstone of the Pod, and the tombstones' numbers.
     pub(super) by_uid: HashMap<Arc<str>, Numbers<L>, FixedState>,
     /// By plugin, the oldest first.
-    stones: BTreeMap<(L, u64), Tombstone>,
+    tombstones: BTreeMap<(L, u64), Tombstone>,
     /// Those on which a run did not settle.
     unsettled: BTreeSet<(L, u64)>,
     /// Those of `unsettled` that have a last state.
@@ -48,13 +48,13 @@ pub(super) struct Tombstone {
     back: bool,
 }
 
-impl<L: Copy + Ord + Hash> Stones<L> {
+impl<L: Copy + Ord + Hash> TombstoneTable<L> {
     pub(super) fn new(bounds: Bounds) -> Self {
         Self {
             bounds,
             numbers: 0,
             by_uid: HashMap::default(),
-            stones: BTreeMap::new(),
+            tombstones: BTreeMap::new(),
             unsettled: BTreeSet::new(),
             states: BTreeSet::new(),
             waiting: BTreeSet::new(),
@@ -70,15 +70,15 @@ impl<L: Copy + Ord + Hash> Stones<L> {
         self.by_uid.get(uid)?.iter().find(|(of, _)| *of == lane).map(|(_, number)| *number)
     }
 
-    pub(super) fn stone(&mut self, lane: L, uid: &Arc<str>) -> Option<&mut Tombstone> {
+    pub(super) fn tombstone(&mut self, lane: L, uid: &Arc<str>) -> Option<&mut Tombstone> {
         let number = self.number(lane, uid)?;
-        self.stones.get_mut(&(lane, number))
+        self.tombstones.get_mut(&(lane, number))
     }
 
     /// True if there is a tombstone and no run on the deletion has begun.
     pub(super) fn is_unseen(&self, lane: L, uid: &Arc<str>) -> bool {
-        let stone = self.number(lane, uid).and_then(|number| self.stones.get(&(lane, number)));
-        stone.is_some_and(|stone| !stone.seen)
+        let tombstone = self.number(lane, uid).and_then(|number| self.tombstones.get(&(lane, number)));
+        tombstone.is_some_and(|tombstone| !tombstone.seen)
     }
 
     pub(super) fn record(&mut self, lane: L, key: &PodKey, last: Option<Arc<CachedPod>>, now: Instant) {
@@ -87,8 +87,8 @@ impl<L: Copy + Ord + Hash> Stones<L> {
         }
         self.numbers += 1;
         let waits = last.is_some();
-        let stone = Tombstone { key: key.clone(), last, since: now, seen: false, running: false, back: false };
-        self.stones.insert((lane, self.numbers), stone);
+        let tombstone = Tombstone { key: key.clone(), last, since: now, seen: false, running: false, back: false };
+        self.tombstones.insert((lane, self.numbers), tombstone);
         self.by_uid.entry(Arc::clone(&key.uid)).or_default().push((lane, self.numbers));
         let figures = self.figures.entry(lane).or_default();
         figures.all += 1;
@@ -99,7 +99,7 @@ impl<L: Copy + Ord + Hash> Stones<L> {
     }
 
     pub(super) fn forget_lane(&mut self, lane: L) {
-        let numbers: Vec<_> = self.stones.range(of(lane)).map(|((_, number), _)| *number).collect();
+        let numbers: Vec<_> = self.tombstones.range(of(lane)).map(|((_, number), _)| *number).collect();
         for number in numbers {
             self.remove(lane, number);
         }
@@ -109,8 +109,8 @@ impl<L: Copy + Ord + Hash> Stones<L> {
     /// The Pod is there again.
     pub(super) fn forget_uid(&mut self, uid: &Arc<str>) {
         for (lane, number) in self.by_uid.get(uid).cloned().unwrap_or_default() {
-            match self.stones.get_mut(&(lane, number)).filter(|stone| stone.running) {
-                Some(stone) => stone.back = true,
+            match self.tombstones.get_mut(&(lane, number)).filter(|tombstone| tombstone.running) {
+                Some(tombstone) => tombstone.back = true,
                 None => drop(self.remove(lane, number)),
             }
         }
@@ -118,15 +118,15 @@ impl<L: Copy + Ord + Hash> Stones<L> {
 
     /// True for a deletion that was taken back during a run on it.
     pub(super) fn is_back(&self, lane: L, number: u64) -> bool {
-        self.stones.get(&(lane, number)).is_some_and(|stone| stone.back)
+        self.tombstones.get(&(lane, number)).is_some_and(|tombstone| tombstone.back)
     }
 
     /// A run on the deletion did not settle.
     pub(super) fn fail(&mut self, lane: L, number: u64) {
-        let Some(stone) = self.stones.get_mut(&(lane, number)) else { return };
-        stone.running = false;
+        let Some(tombstone) = self.tombstones.get_mut(&(lane, number)) else { return };
+        tombstone.running = false;
         let fresh = self.unsettled.insert((lane, number));
-        let state = stone.last.is_some() && self.states.insert((lane, number));
+        let state = tombstone.last.is_some() && self.states.insert((lane, number));
         let waited = self.waiting.remove(&(lane, number));
         let figures = self.figures.entry(lane).or_default();
         figures.unsettled += usize::from(fresh);
@@ -135,11 +135,11 @@ impl<L: Copy + Ord + Hash> Stones<L> {
     }
 
     pub(super) fn remove(&mut self, lane: L, number: u64) -> Option<Tombstone> {
-        let stone = self.stones.remove(&(lane, number))?;
-        if let Some(lanes) = self.by_uid.get_mut(&stone.key.uid) {
+        let tombstone = self.tombstones.remove(&(lane, number))?;
+        if let Some(lanes) = self.by_uid.get_mut(&tombstone.key.uid) {
             lanes.retain(|(of, _)| *of != lane);
             if lanes.is_empty() {
-                self.by_uid.remove(&stone.key.uid);
+                self.by_uid.remove(&tombstone.key.uid);
                 self.shrink();
             }
         }
@@ -152,7 +152,7 @@ impl<L: Copy + Ord + Hash> Stones<L> {
             figures.states -= usize::from(state);
             figures.waiting -= usize::from(waited);
         }
-        Some(stone)
+        Some(tombstone)
     }
 
     /// Frees the memory of a burst.
@@ -183,7 +183,7 @@ impl<L: Copy + Ord + Hash> Stones<L> {
             excess.given_up.extend(self.give_up(lane, oldest, queue));
         }
         while self.figures(lane).all > bounds.all {
-            let oldest = self.stones.range(of(lane)).find(|(_, stone)| !stone.running);
+            let oldest = self.tombstones.range(of(lane)).find(|(_, tombstone)| !tombstone.running);
             let Some(oldest) = oldest.map(|((_, number), _)| *number) else { break };
             excess.given_up.extend(self.give_up(lane, oldest, queue));
         }
@@ -196,11 +196,11 @@ impl<L: Copy + Ord + Hash> Stones<L> {
         let figures = self.figures.entry(at.0).or_default();
         figures.states -= usize::from(state);
         figures.waiting -= usize::from(waited);
-        self.stones.get_mut(&at).is_some_and(|stone| stone.last.take().is_some())
+        self.tombstones.get_mut(&at).is_some_and(|tombstone| tombstone.last.take().is_some())
     }
 
     fn waits(&self, lane: L, number: u64) -> bool {
-        self.stones.get(&(lane, number)).is_some_and(|stone| !stone.running)
+        self.tombstones.get(&(lane, number)).is_some_and(|tombstone| !tombstone.running)
     }
 
     fn give_up(&mut self, lane: L, number: u64, queue: &Keys<L>) -> Option<PodKey> {
