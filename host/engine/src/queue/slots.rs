@@ -17,7 +17,7 @@ use super::{
 
 #[derive(Debug)]
 pub(super) struct Slots<L, S, I> {
-    slots: HashMap<(L, S), Slot<I>, FixedState>,
+    slots: HashMap<(L, S), SlotState<I>, FixedState>,
     pub(super) turns: Turns<L>,
     /// Due slots by lane, numbered in the order they became due, so that one in the middle can be removed without a
     /// look at the others. No lane's is empty.
@@ -34,7 +34,7 @@ pub(super) struct Slots<L, S, I> {
 type Due = (Instant, u64);
 
 #[derive(Debug)]
-struct Slot<I> {
+struct SlotState<I> {
     /// In the order first added. The first that is due runs, so a new incarnation waits for the first attempt at the
     /// old one's deletion, but not for its retries.
     ///
@@ -108,7 +108,7 @@ where
             Entry::Vacant(entry) => {
                 self.numbers += 1;
                 let (lane, slot) = entry.key().clone();
-                entry.insert(Slot { items: smallvec![fresh], at: At::Ready(self.numbers) });
+                entry.insert(SlotState { items: smallvec![fresh], at: At::Ready(self.numbers) });
                 self.push_ready(lane, slot, self.numbers, now);
                 return;
             }
