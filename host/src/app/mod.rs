@@ -35,7 +35,7 @@ use podium_engine::{
     dispatch::{Dispatch, Expectations, PodQueue, Registry},
     ingest::{Ingest, IngestOptions, Reopened},
     journal::{Journal, Opened},
-    queue::{Backoff, Budget, Occupancy, Queue},
+    queue::{Backoff, MemoryBudget, Occupancy, Queue},
     status::{PluginState, Status},
 };
 use podium_pods::{
@@ -208,7 +208,7 @@ impl App {
         let registry = Arc::new(Registry::default());
         let occupancy = Occupancy::new(workers);
         let queue: PodQueue = Queue::new(Backoff::default(), occupancy.jobs_of_tenant(), options.seed);
-        let queue = Arc::new(queue.shared(occupancy).within(Budget::new(options.run_memory), registry.clone()));
+        let queue = Arc::new(queue.shared(occupancy).within(MemoryBudget::new(options.run_memory), registry.clone()));
         let expectations = Arc::new(Expectations::default());
         let status = Arc::new(Status::default());
 

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use podium_engine::queue::{Backoff, Budget, Claim, Claims, Next, Occupancy, Queue};
+use podium_engine::queue::{Backoff, Claim, Claims, MemoryBudget, Next, Occupancy, Queue};
 use shuttle::{
     future::block_on,
     rand::{Rng, thread_rng},
@@ -110,7 +110,8 @@ impl Claims<usize> for Memory {
 fn jobs_stay_within_the_memory_and_every_one_that_waits_for_it_is_run() {
     common::check(4_000, 1, || {
         let backoff = Backoff { first: Duration::ZERO, most: Duration::ZERO };
-        let queue: Arc<Jobs> = Arc::new(Queue::new(backoff, LANE_LIMIT, 7).within(Budget::new(100), Arc::new(Memory)));
+        let queue: Arc<Jobs> =
+            Arc::new(Queue::new(backoff, LANE_LIMIT, 7).within(MemoryBudget::new(100), Arc::new(Memory)));
         let taken: Arc<[AtomicUsize; 3]> = Arc::default();
         let (ran, runs) = mpsc::channel();
         let workers = [(); 3].map(|()| {
@@ -192,7 +193,7 @@ fn a_lane_that_is_removed_affects_no_other() {
 fn jobs_stay_within_the_places_of_their_tenant_and_every_one_that_waits_for_one_is_run() {
     common::check(4_000, 1, || {
         let backoff = Backoff { first: Duration::ZERO, most: Duration::ZERO };
-        let queue = Queue::new(backoff, LANE_LIMIT, 7).within(Budget::new(1_000), Arc::new(Memory));
+        let queue = Queue::new(backoff, LANE_LIMIT, 7).within(MemoryBudget::new(1_000), Arc::new(Memory));
         let queue: Arc<Jobs> = Arc::new(queue.shared(Occupancy::new(7)));
         // Runs and jobs by tenant.
         let under_way: Arc<[[AtomicUsize; 2]; 3]> = Arc::default();

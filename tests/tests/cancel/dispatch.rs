@@ -19,7 +19,7 @@ use podium_engine::{
         Asker, Deliver, Expectation, Failure, FailureKind, Live, Reconcile, Request, RunReport, Sender, Sent, Shown,
         Staged, Tasks, Usage, World, WriteThrough,
     },
-    queue::{Backoff, Budget, Queue},
+    queue::{Backoff, MemoryBudget, Queue},
     status::PluginStatus,
 };
 use podium_host::runtime::{Engine, EngineOptions, Plugin};
@@ -208,7 +208,7 @@ impl Rig {
         let sender = Sender { manager: "podium/shop/caller".into(), impersonate: None };
         let lane = registry.put(spec.clone(), cut.clone(), sender, status.clone(), Some(entries));
         // Memory for one run of the tenant: a claim that is not released stops the next one.
-        let budget = Budget::new(2 * u64::try_from(spec.limits.memory_bytes).unwrap());
+        let budget = MemoryBudget::new(2 * u64::try_from(spec.limits.memory_bytes).unwrap());
         let queue: PodQueue = Queue::new(Backoff::default(), 1, 1);
         let deliveries = Arc::<Deliveries>::default();
         let dispatch = Arc::new(Dispatch {

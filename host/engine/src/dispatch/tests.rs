@@ -29,7 +29,7 @@ use crate::{
     fixtures::{Nowhere, Warnings},
     journal::{self, PluginEntries},
     ports::{Expectation, Outcome, Reconcile, Sender, Sent, Shown, World},
-    queue::{Backoff, Budget, Queue},
+    queue::{Backoff, MemoryBudget, Queue},
     status::PluginStatus,
 };
 
@@ -185,7 +185,7 @@ fn rig_with(
     let lane = registry.put(spec(), Arc::new(Closure(Box::new(body))), sender, status.clone(), entries);
     let (script, server) = (Arc::new(Script::default()), Arc::new(Server::default()));
     // A tenant has place for one run.
-    let budget = Budget::new(2 * registry::claimed(&spec()));
+    let budget = MemoryBudget::new(2 * registry::claimed(&spec()));
     let queue = Arc::new(Queue::new(Backoff::default(), 1, 1).within(budget, registry.clone()));
     let expectations = Arc::<Expectations>::default();
     let writer = Arc::new(Mutex::new(writer));

@@ -46,11 +46,11 @@ pub trait Claims<L>: Debug + Send + Sync {
 
 /// The memory that all jobs together may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Budget {
+pub struct MemoryBudget {
     bytes: u64,
 }
 
-impl Budget {
+impl MemoryBudget {
     /// For a queue that does not count memory.
     pub(super) const UNLIMITED: Self = Self::new(u64::MAX);
 

@@ -13,7 +13,7 @@ mod virtual_time;
 
 use std::{collections::BTreeMap, hash::Hash, sync::Arc, time::Duration};
 
-pub use admission::{Budget, Claim, Claims, Occupancy};
+pub use admission::{Claim, Claims, MemoryBudget, Occupancy};
 use podium_pods::sync::{Mutex, Notify};
 use slots::Slots;
 pub use tokens::{Amounts, Demand, KINDS, Rate};
@@ -74,7 +74,7 @@ pub enum Done {
 pub struct Queue<L, S, I> {
     slots: Mutex<Slots<L, S, I>>,
     wake: Notify,
-    budget: Option<Budget>,
+    budget: Option<MemoryBudget>,
 }
 
 impl<L, S, I> Queue<L, S, I>
@@ -93,7 +93,7 @@ where
     /// Sets a budget of memory: a job starts only when the memory that it claims is free. The tenants of `claims` share
     /// turns and workers; without this each lane is a tenant.
     #[must_use]
-    pub fn within(mut self, budget: Budget, claims: Arc<dyn Claims<L>>) -> Self {
+    pub fn within(mut self, budget: MemoryBudget, claims: Arc<dyn Claims<L>>) -> Self {
         self.slots.lock().turns.set_budget(budget, claims);
         self.budget = Some(budget);
         self
@@ -109,7 +109,7 @@ where
     /// Returns the most bytes that a job may claim, because a larger one never starts; `None` if nothing is counted.
     #[must_use]
     pub fn most_of_a_job(&self) -> Option<u64> {
-        self.budget.map(Budget::of_tenant)
+        self.budget.map(MemoryBudget::of_tenant)
     }
 
     /// Adds items in one step: a worker sees all of them or none. An item that waits for a delay or a back-off

@@ -26,7 +26,7 @@ use tenant::{Tenant, Wait};
 use tokio::time::Instant;
 
 use super::{
-    admission::{Budget, Claim, Claims, Occupancy, PATIENCE},
+    admission::{Claim, Claims, MemoryBudget, Occupancy, PATIENCE},
     tokens::{Amounts, KINDS},
     virtual_time::{Account, Key, Present, nanos},
 };
@@ -39,7 +39,7 @@ pub(super) struct Turns<L> {
     /// Jobs that one lane may have at a time.
     lane_limit: usize,
     occupancy: Occupancy,
-    budget: Budget,
+    budget: MemoryBudget,
     /// `None`: each lane is a tenant, and jobs take no memory.
     claims: Option<Arc<dyn Claims<L>>>,
     lanes: HashMap<L, Lane, FixedState>,
@@ -147,7 +147,7 @@ where
         Self {
             lane_limit: lane_limit.max(1),
             occupancy: Occupancy::UNLIMITED,
-            budget: Budget::UNLIMITED,
+            budget: MemoryBudget::UNLIMITED,
             claims: None,
             lanes: HashMap::with_hasher(hasher.clone()),
             tenants: BTreeMap::new(),
@@ -163,7 +163,7 @@ where
         }
     }
 
-    pub(super) fn set_budget(&mut self, budget: Budget, claims: Arc<dyn Claims<L>>) {
+    pub(super) fn set_budget(&mut self, budget: MemoryBudget, claims: Arc<dyn Claims<L>>) {
         (self.budget, self.claims) = (budget, Some(claims));
     }
 

@@ -8,7 +8,7 @@ use podium_engine::{
     fixtures::Nowhere,
     ingest::{Ingest, IngestOptions},
     ports::{Outcome, Request, RunReport, Staged, Usage, World},
-    queue::{Budget, Queue},
+    queue::{MemoryBudget, Queue},
 };
 use podium_pods::{
     cache,
@@ -47,7 +47,7 @@ async fn loader_with(rules: Rules) -> (Arc<Loader>, mpsc::Sender<Observation>) {
     let (writer, reader) = cache::new(7);
     let (observe, observations) = mpsc::channel(1);
     let registry = Arc::new(Registry::default());
-    let budget = Budget::new(128 << 20);
+    let budget = MemoryBudget::new(128 << 20);
     let queue: Arc<PodQueue> = Arc::new(Queue::new(Backoff::default(), 1, 1).within(budget, registry.clone()));
     let expectations = Arc::new(Expectations::default());
     let options = IngestOptions {

@@ -60,7 +60,7 @@ impl Bench {
         let (registry, workers) = (rig.dispatch.registry.clone(), Occupancy::new(4));
         let queue = Queue::new(Backoff::default(), workers.jobs_of_tenant(), 1).shared(workers);
         let dispatch = Arc::new(Dispatch {
-            queue: Arc::new(queue.within(Budget::new(1 << 30), registry.clone())),
+            queue: Arc::new(queue.within(MemoryBudget::new(1 << 30), registry.clone())),
             registry,
             expectations: Arc::default(),
             reader: rig.dispatch.reader.clone(),

@@ -12,7 +12,7 @@ use std::{
 use proptest::prelude::*;
 use tokio::time::advance;
 
-use super::{Budget, Claim, Claims, PATIENCE};
+use super::{Claim, Claims, MemoryBudget, PATIENCE};
 use crate::queue::{Backoff, Job, Next, Queue};
 
 type Jobs = Queue<u8, u32, ()>;
@@ -29,7 +29,7 @@ impl Claims<u8> for Declared {
 }
 
 fn queue(budget: u64, lanes: &[(u32, u64)], lane_limit: usize) -> Jobs {
-    Queue::new(Backoff::default(), lane_limit, 1).within(Budget::new(budget), Arc::new(Declared(lanes.to_vec())))
+    Queue::new(Backoff::default(), lane_limit, 1).within(MemoryBudget::new(budget), Arc::new(Declared(lanes.to_vec())))
 }
 
 /// Returns the job that may start now, if any; never waits.
@@ -201,7 +201,7 @@ impl Claims<u8> for Changing {
 #[tokio::test(start_paused = true)]
 async fn a_lane_that_takes_less_than_before_does_not_wait_for_more() {
     let claims = Arc::new(Changing(AtomicU64::new(40)));
-    let queue: Jobs = Queue::new(Backoff::default(), usize::MAX, 1).within(Budget::new(100), claims.clone());
+    let queue: Jobs = Queue::new(Backoff::default(), usize::MAX, 1).within(MemoryBudget::new(100), claims.clone());
     queue.add([(0, 0, ())]);
     let _held = now(&queue).await.unwrap();
     queue.add([(1, 0, ())]);

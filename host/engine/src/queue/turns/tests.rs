@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use simulation::{Simulation, ms, percentile};
 use tokio::time::Instant;
 
-use super::super::{Backoff, Budget, Claim, Claims, Next, slots::Slots};
+use super::super::{Backoff, Claim, Claims, MemoryBudget, Next, slots::Slots};
 
 /// 8 workers on 2 processors, as the host has by default.
 const WORKERS: usize = 8;
@@ -201,7 +201,7 @@ impl Claims<u32> for Large {
 fn of_many_large_jobs_that_wait_for_memory_the_first_is_next_after_32_small_ones() {
     let now = Instant::now();
     let mut slots: Slots<u32, u32, ()> = Slots::new(Backoff::default(), usize::MAX, 1);
-    slots.turns.set_budget(Budget::new(100), Arc::new(Large));
+    slots.turns.set_budget(MemoryBudget::new(100), Arc::new(Large));
     (0..200).for_each(|slot| slots.add(0, slot, (), now));
     let small = slots.take(now).unwrap();
     (1..=1_000).for_each(|lane| slots.add(lane, 0, (), now));

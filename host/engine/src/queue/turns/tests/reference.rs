@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tokio::time::Instant;
 
 use super::super::{
-    super::{Backoff, Budget, Claim, Claims, Job, Next, Occupancy, slots::Slots, virtual_time::CREDIT},
+    super::{Backoff, Claim, Claims, Job, MemoryBudget, Next, Occupancy, slots::Slots, virtual_time::CREDIT},
     JOB,
 };
 
@@ -147,7 +147,7 @@ proptest! {
         let occupancy = Occupancy::new(WORKERS);
         let mut slots: Slots<u8, u32, ()> = Slots::new(Backoff::default(), LANE_LIMIT, 1);
         slots.turns.set_occupancy(occupancy);
-        slots.turns.set_budget(Budget::new(1_000), Arc::new(Tenants));
+        slots.turns.set_budget(MemoryBudget::new(1_000), Arc::new(Tenants));
         let (mut reference, mut started, mut now, mut added) =
             (Reference::default(), Vec::<Started>::new(), Instant::now(), 0);
         let job_cost = JOB.as_nanos();

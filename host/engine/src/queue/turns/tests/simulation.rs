@@ -8,7 +8,9 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::super::super::{Backoff, Budget, Claim, Claims, Job, Next, Occupancy, slots::Slots, virtual_time::nanos};
+use super::super::super::{
+    Backoff, Claim, Claims, Job, MemoryBudget, Next, Occupancy, slots::Slots, virtual_time::nanos,
+};
 
 pub(super) fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -72,7 +74,7 @@ impl Simulation {
         let occupancy = Occupancy::new(workers);
         let mut slots = Slots::new(Backoff::default(), occupancy.jobs_of_tenant(), 1);
         slots.turns.set_occupancy(occupancy);
-        slots.turns.set_budget(Budget::new(1_000_000), Arc::new(Tenants));
+        slots.turns.set_budget(MemoryBudget::new(1_000_000), Arc::new(Tenants));
         let now = Instant::now();
         Self {
             slots,
