@@ -62,7 +62,7 @@ impl<'a> Delivery<'a> {
         let result = match self.closings.admit(kind, object, Instant::now()) {
             Err(refusal) => {
                 wait(sent, Some(refusal.wait));
-                WriteResult::Forbidden(format!("not sent, as the API server refused this before: {}", refusal.message))
+                WriteResult::Forbidden(refusal.message)
             }
             Ok(pass) => {
                 let requests = sent.requests;

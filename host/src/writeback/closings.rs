@@ -7,7 +7,8 @@
 //! time, up to 60 s, and any other answer ends it.
 //!
 //! A Role with `resourceNames` permits writes to some objects only. So that a refused object does not keep them out, it
-//! is not the next probe while writes to another object wait.
+//! is not the next probe while writes to another object wait, and once another one was permitted, only the refused one
+//! waits.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -51,7 +52,9 @@ struct Closed {
     /// The object whose write was refused last, and another one whose write waits since then.
     refused: String,
     other: Option<String>,
-    /// What the API server said, without the object's name.
+    /// A write to another object was permitted since: only the refused one waits.
+    narrow: bool,
+    /// What the API server said.
     message: String,
 }
 
@@ -99,13 +102,18 @@ impl Closings {
     /// Returns the refusal of a write that is not sent now.
     pub(super) fn admit(&self, kind: Kind, object: String, now: Instant) -> Result<Pass<'_>, Refusal> {
         let mut all = self.closed.lock();
+        if all.get(&kind).is_some_and(|closed| now >= closed.until() + LONGEST) {
+            all.remove(&kind);
+        }
         let mut is_probe = false;
-        if let Some(closed) = all.get_mut(&kind) {
+        if let Some(closed) = all.get_mut(&kind).filter(|closed| !closed.narrow || closed.refused == object) {
             if let Some(wait) = closed.wait(&object, now) {
+                let quoted = |name: &str| format!("{name:?}");
+                let message = closed.message.replacen(&quoted(&closed.refused), &quoted(&object), 1);
                 if closed.other.is_none() && closed.refused != object {
                     closed.other = Some(object);
                 }
-                return Err(Refusal { wait, message: closed.message.clone() });
+                return Err(Refusal { wait, message });
             }
             (closed.probe, is_probe) = (Some(now), true);
         }
@@ -135,7 +143,7 @@ impl Pass<'_> {
         let message = match result {
             // No answer; the next request is the probe.
             WriteResult::NotSent | WriteResult::Unknown => return None,
-            WriteResult::Forbidden(text) => by_rbac(text),
+            WriteResult::Forbidden(text) => Some(text).filter(|text| is_of_rbac(text)),
             _ => None,
         };
         let closed = all.get(&self.kind);
@@ -145,7 +153,17 @@ impl Pass<'_> {
         }
         self.is_probe = false;
         let Some(message) = message else {
-            if all.remove(&self.kind).is_some() {
+            let is_other = closed.is_some_and(|closed| closed.refused != self.object);
+            let was_narrow = closed.is_some_and(|closed| closed.narrow);
+            let closed = if is_other { all.get_mut(&self.kind) } else { None };
+            let opens = match closed {
+                Some(closed) => {
+                    (closed.narrow, closed.probe, closed.other) = (true, None, None);
+                    true
+                }
+                None => all.remove(&self.kind).is_some(),
+            };
+            if opens && !was_narrow {
                 let Kind { manager, verb, resource, namespace, .. } = &self.kind;
                 tracing::info!(manager, verb, resource, namespace, "writes are permitted again");
             }
@@ -158,8 +176,8 @@ impl Pass<'_> {
             soonest.iter().for_each(|kind| drop(all.remove(kind)));
         }
         let refused = std::mem::take(&mut self.object);
-        let message = message.to_owned();
-        let closed = Closed { at: now, wait, probe: None, refused, other: None, message };
+        let (narrow, message) = (false, message.clone());
+        let closed = Closed { at: now, wait, probe: None, refused, other: None, narrow, message };
         all.insert(self.kind.clone(), closed);
         let Kind { verb, resource, namespace, .. } = self.kind.clone();
         Some(Closing { verb, resource, namespace, wait, is_first })
@@ -177,11 +195,11 @@ impl Drop for Pass<'_> {
     }
 }
 
-/// Returns the part of a message of RBAC that does not name the object: `User "a" cannot patch resource "pods" ..`.
+/// Returns true for a message of RBAC: `pods "b" is forbidden: User "a" cannot patch resource "pods" ..`.
 /// Webhooks and admission policies also answer 403, and their answer may depend on the object.
-fn by_rbac(message: &str) -> Option<&str> {
-    let rest = &message[message.find("User \"")?..];
-    (rest.contains(" cannot ") && rest.contains(" resource \"")).then_some(rest)
+fn is_of_rbac(message: &str) -> bool {
+    let rest = message.split_once("User \"").map_or("", |(_, rest)| rest);
+    rest.contains(" cannot ") && rest.contains(" resource \"")
 }
 
 #[cfg(test)]
@@ -254,11 +272,12 @@ mod tests {
             of.admit(kind, object, now)
         };
         let earlier: Vec<_> = (0..100).map(|index| pass(&format!("cart-{index}"), now).unwrap()).collect();
-        let closings = earlier.into_iter().filter_map(|pass| pass.answered(&forbidden("x"), now));
+        let closings = earlier.into_iter().filter_map(|pass| pass.answered(&forbidden("cart-0"), now));
         assert_eq!(closings.map(|closing| (closing.wait, closing.is_first)).collect::<Vec<_>>(), [(SECOND, true)]);
         now += SECOND;
         let probe = pass("cart-1", now).unwrap();
-        assert_eq!(pass("cart-2", now).unwrap_err().wait, PROBE_PAUSE);
+        let refusal = pass("cart-2", now).unwrap_err();
+        assert_eq!((refusal.wait, &refusal.message[..26]), (PROBE_PAUSE, r#"pods "cart-2" is forbidden:"#));
         // A probe without an answer lets another one go.
         drop(probe);
         let probe = pass("cart-2", now).unwrap();
@@ -275,10 +294,12 @@ mod tests {
         now += SECOND;
         assert_eq!(send(&of, "cart-0", &forbidden("cart-0"), now), Err(1));
         assert_eq!(send(&of, "register", &WriteResult::Applied, now), Ok(None));
+        assert_eq!(send(&of, "register", &WriteResult::Applied, now), Ok(None));
+        now += SECOND;
         // An object that does not come does not hold up the others for long.
-        send(&of, "cart-0", &forbidden("cart-0"), now).unwrap();
+        assert_eq!(send(&of, "cart-0", &forbidden("cart-0"), now), Ok(Some(2)));
         assert!(send(&of, "gone", &WriteResult::Applied, now).is_err());
-        assert_eq!(send(&of, "cart-0", &forbidden("cart-0"), now + 2 * SECOND), Ok(Some(2)));
+        assert_eq!(send(&of, "cart-0", &forbidden("cart-0"), now + 3 * SECOND), Ok(Some(4)));
     }
 
     #[tokio::test(start_paused = true)]
