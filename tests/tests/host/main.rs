@@ -15,6 +15,7 @@ mod objects;
 mod prune;
 mod python;
 mod quiet;
+mod requests;
 mod rights;
 mod shutdown;
 mod simulation;

@@ -1,0 +1,69 @@
+//! Requests per second of plugins and tenants, at the API server.
+
+use std::time::Duration;
+
+use podium_devcluster::{Cluster, Logged, Options, Verb};
+use podium_pods::model::{LimitClass, PluginSpec, RequestRates};
+use podium_tests::{embedded, plugins, sandbox, wait::until, wire::Wire};
+use serde_json::json;
+
+const FLOODED: usize = 20;
+const GOOD: u32 = 20;
+const RATES: RequestRates = RequestRates { writes: 5, live_reads: 2, events: 1 };
+const FOR: Duration = Duration::from_secs(60);
+
+/// A plugin of its own tenant that patches each Pod at every run, reads it live, emits an Event and runs again.
+fn flooding() -> PluginSpec {
+    let more = "  watch: { selector: { matchLabels: { app: flooded } } }";
+    let mut spec = plugins::guest("probe", "flood", more).unwrap();
+    // Each commit changes the Pod; what is staged for the end of the run changes nothing.
+    let script = "live default cart-0\nlabel guests.example/a x\ncommit\nunlabel guests.example/a\ncommit\n\
+                  live default cart-0\nevent Probed\nlabel guests.example/b y\nunlabel guests.example/b\nrequeue 100";
+    spec.limits.class = LimitClass::Interpreter;
+    spec.limits.requests = RATES;
+    spec.grants = sandbox::everything();
+    spec.config = json!(script).to_string();
+    spec
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_floods_patches_sends_its_budget_and_a_good_one_of_another_tenant_is_not_delayed() {
+    let cluster = Cluster::start(Options { simulate: false, ..Options::default() }).unwrap();
+    for index in 0..FLOODED {
+        embedded::create_pod(&cluster, &format!("cart-{index}"), "flooded").unwrap();
+    }
+    let good =
+        plugins::guest("registrar", "registrar", "  watch: { selector: { matchLabels: { app: good } } }").unwrap();
+    let (flood, good_id) = (flooding(), good.id.clone());
+    let flood_id = flood.id.clone();
+    let wire = Wire::new(&cluster);
+    let app = embedded::host(&cluster, wire.client(), vec![flood, good]).await.unwrap();
+    let (flooding, behaving) = (app.status().plugin(&flood_id), app.status().plugin(&good_id));
+    let begin = cluster.now_millis();
+    for index in 0..GOOD {
+        tokio::time::sleep(FOR / GOOD).await;
+        let before = cluster.now_millis();
+        embedded::create_pod(&cluster, &format!("good-{index}"), "good").unwrap();
+        until("the good plugin's label", Duration::from_secs(1), async || {
+            let applied = behaving.writes_applied();
+            anyhow::ensure!(applied > u64::from(index), "{applied} labels");
+            Ok(())
+        })
+        .await
+        .unwrap();
+        let took = cluster.now_millis() - before;
+        assert!(took <= 200, "{took} ms for the good plugin's write");
+    }
+    let seconds = u64::try_from(cluster.now_millis() - begin).unwrap().div_ceil(1_000);
+    let logged = cluster.requests().all();
+    let of_flood = |request: &&Logged| request.name.starts_with("cart-");
+    let patches = logged.iter().filter(of_flood).filter(|request| request.code == 200 && request.is_write()).count();
+    let reads = logged.iter().filter(of_flood).filter(|request| request.verb == Verb::Get).count();
+    let budget = |rate: u32| u64::from(rate) * (10 + seconds);
+    // A commit may be under way with the last token.
+    let most = budget(RATES.writes) + 4;
+    assert!((most / 2..=most).contains(&(patches as u64)), "{patches} patches, {most} permitted");
+    assert!(reads as u64 <= budget(RATES.live_reads), "{reads} live reads");
+    assert!(flooding.failures().is_empty(), "{:?}", flooding.last_failure());
+    app.shutdown().await;
+}
