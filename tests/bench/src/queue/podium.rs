@@ -6,7 +6,7 @@ use anyhow::Context;
 use futures::FutureExt;
 use podium_engine::{
     dispatch::Slot,
-    queue::{Backoff, Budget, Claim, Claims, Job, Next, Occupancy, Queue},
+    queue::{Backoff, Claim, Claims, Job, MemoryBudget, Next, Occupancy, Queue},
 };
 
 use super::{Figures, OPERATIONS, name, per_second, resident};
@@ -29,7 +29,7 @@ impl Claims<u32> for Tenants {
 fn queue() -> Keys {
     let occupancy = Occupancy::new(WORKERS);
     let queue = Queue::new(Backoff::default(), occupancy.jobs_of_tenant(), 1).shared(occupancy);
-    queue.within(Budget::new(1_000), Arc::new(Tenants))
+    queue.within(MemoryBudget::new(1_000), Arc::new(Tenants))
 }
 
 fn keys(count: usize) -> impl Iterator<Item = (u32, Slot, Arc<str>)> {

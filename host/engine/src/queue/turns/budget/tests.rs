@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use tokio::time::Instant;
 
 use super::super::super::{
-    Backoff, Budget, Claim, Claims, Demand, Job, Next, Occupancy, Rate, admission::LIGHT, slots::Slots,
+    Backoff, Claim, Claims, Demand, Job, MemoryBudget, Next, Occupancy, Rate, admission::LIGHT, slots::Slots,
 };
 use super::*;
 
@@ -65,7 +65,7 @@ impl Bench {
     fn new() -> Self {
         let demands = Arc::new(Demands(Mutex::default()));
         let mut slots = Slots::new(Backoff::default(), 4, 1);
-        slots.turns.set_budget(Budget::new(1_000), demands.clone());
+        slots.turns.set_budget(MemoryBudget::new(1_000), demands.clone());
         slots.turns.set_occupancy(Occupancy::new(8));
         let (begin, running, most_running) = (Instant::now(), VecDeque::new(), 0);
         let (runs, spent, waited) = <_>::default();
