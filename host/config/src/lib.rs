@@ -20,6 +20,7 @@
 #![warn(missing_docs)]
 
 mod check;
+mod cluster_kinds;
 mod field;
 mod lines;
 pub mod plugin;

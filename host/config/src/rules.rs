@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use podium_wire::{Section as PodSection, SectionSet, syntax::quoted};
 
 use crate::{
+    cluster_kinds,
     field::Field,
     plugin::{Limits, MAX_CONFIG_BYTES, MOST_REQUIREMENTS, Section},
 };
@@ -40,6 +41,24 @@ fn of_namespace(document: &Field<'_>, spec: &Field<'_>) {
     let own = spec.get("serviceAccountNamespace");
     if own.is_set() {
         own.problem("is for a ClusterReconcilePlugin; remove it: a ReconcilePlugin uses accounts of its own namespace");
+    }
+    for grant in spec.get("grants").get("write").get("objects").items() {
+        namespaced(&grant);
+    }
+}
+
+/// The API server refuses objects of these kinds too, but only when the plugin first writes one.
+fn namespaced(grant: &Field<'_>) {
+    let Some(version) = grant.get("apiVersion").text() else { return };
+    for name in ["kind", "resource"] {
+        let field = grant.get(name);
+        let Some(kind) = field.text().and_then(|text| cluster_kinds::of(version, text)) else { continue };
+        field.problem(format!(
+            "{kind} objects have no namespace, and a ReconcilePlugin writes objects of its own namespace only; remove \
+             the grant, or use ClusterReconcilePlugin"
+        ));
+        // One mistake, whichever field has it.
+        return;
     }
 }
 

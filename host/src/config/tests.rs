@@ -222,6 +222,50 @@ fn kind_metadata_and_source_are_checked() {
 }
 
 #[test]
+fn a_kind_without_namespaces_is_granted_to_cluster_plugins_only() {
+    let grants = |api_version: &str, kind: &str, resource: &str| {
+        format!(
+            "  grants:\n    write:\n      objects:\n        - apiVersion: {api_version}\n          kind: {kind}\n          \
+             resource: {resource}"
+        )
+    };
+    let rbac = "rbac.authorization.k8s.io/v1";
+    let admission = "admissionregistration.k8s.io/v1";
+    for (api_version, kind, resource) in [
+        ("v1", "Namespace", "namespaces"),
+        ("v1", "Node", "nodes"),
+        ("v1", "PersistentVolume", "persistentvolumes"),
+        (rbac, "ClusterRole", "clusterroles"),
+        (rbac, "ClusterRoleBinding", "clusterrolebindings"),
+        ("rbac.authorization.k8s.io/v1beta1", "ClusterRole", "clusterroles"),
+        ("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions"),
+        (admission, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
+        (admission, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
+        ("storage.k8s.io/v1", "StorageClass", "storageclasses"),
+        ("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses"),
+        // Writes go to the resource, whatever the kind is called.
+        (rbac, "Role", "clusterroles"),
+        (rbac, "ClusterRole", "roles"),
+    ] {
+        let error = only_error(&grants(api_version, kind, resource));
+        let (line, field, named) = match kind {
+            "Role" => (11, "resource", "ClusterRole"),
+            _ => (10, "kind", kind),
+        };
+        let expected =
+            format!("0.yaml:{line}: spec.grants.write.objects[0].{field}: {named} objects have no namespace");
+        assert!(error.starts_with(&expected) && error.contains("use ClusterReconcilePlugin"), "{kind}: {error}");
+        let cluster = minimal("a", &grants(api_version, kind, resource)).replace("kind: Rec", "kind: ClusterRec");
+        assert_eq!(errors(&[&cluster.replace(", namespace: shop", "")]), Vec::<String>::new(), "{kind}");
+    }
+    for (api_version, kind, resource) in
+        [("v1", "ConfigMap", "configmaps"), (rbac, "Role", "roles"), ("shop.example/v1", "Node", "nodes")]
+    {
+        assert_eq!(errors(&[&minimal("a", &grants(api_version, kind, resource))]), Vec::<String>::new(), "{kind}");
+    }
+}
+
+#[test]
 fn a_cluster_plugin_names_the_namespace_of_its_account() {
     let cluster =
         |spec: &str| minimal("a", spec).replace("kind: Rec", "kind: ClusterRec").replace(", namespace: shop", "");

@@ -53,6 +53,15 @@ impl Wall {
                 ("ClusterReconcilePlugin", "", "serviceAccountName: narrow\n  serviceAccountNamespace: shop")
             }
         };
+        // A plugin of a namespace whose configuration grants these is refused.
+        let well_known = match self {
+            Self::First => "",
+            Self::Second => {
+                "
+        - { apiVersion: v1, kind: Namespace, resource: namespaces }
+        - { apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, resource: clusterroles }"
+            }
+        };
         Ok(format!(
             "apiVersion: podium.dev/v1alpha1
 kind: {kind}
@@ -73,8 +82,7 @@ spec:
       evict: true
       objects:
         - {{ apiVersion: v1, kind: ConfigMap, resource: configmaps }}
-        - {{ apiVersion: v1, kind: Namespace, resource: namespaces }}
-        - {{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, resource: clusterroles }}
+        - {{ apiVersion: guests.example/v1, kind: Realm, resource: realms }}{well_known}
   config: {}
 ",
             component.display(),
@@ -108,6 +116,15 @@ async fn tenants(client: &Client) -> Result<()> {
     create(client, "/api/v1/namespaces/bank/pods", pod("vault")).await?;
     let ledger = json!({ "metadata": { "name": "ledger" }, "data": { "gold": "7" } });
     create(client, "/api/v1/namespaces/bank/configmaps", ledger).await?;
+    // A kind without namespaces that the host does not know.
+    let names = json!({ "kind": "Realm", "listKind": "RealmList", "plural": "realms", "singular": "realm" });
+    let any = json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
+    let version = json!({ "name": "v1", "served": true, "storage": true, "schema": any });
+    let realms = json!({
+        "metadata": { "name": "realms.guests.example" },
+        "spec": { "group": "guests.example", "scope": "Cluster", "names": names, "versions": [version] },
+    });
+    create(client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", realms).await?;
     for name in ["open", "narrow"] {
         account(client, "shop", name).await?;
     }

@@ -61,7 +61,11 @@ fn map(namespace: &str, name: &str) -> String {
 }
 
 fn cluster_scoped(kind: &str, namespace: Option<&str>) -> String {
-    let api_version = if kind == "Namespace" { "v1" } else { "rbac.authorization.k8s.io/v1" };
+    let api_version = match kind {
+        "Namespace" => "v1",
+        "Realm" => "guests.example/v1",
+        _ => "rbac.authorization.k8s.io/v1",
+    };
     let mut object = json!({ "apiVersion": api_version, "kind": kind, "metadata": { "name": "planted" } });
     if let Some(namespace) = namespace {
         object["metadata"]["namespace"] = namespace.into();
@@ -116,14 +120,15 @@ pub(super) const REPLICAS: &[Replica] = &[
         fault: "Capsule CVE-2026-22872: cluster-scoped kinds",
         plugins: |_| {
             let mut crimes = Vec::new();
-            for kind in ["ClusterRole", "Namespace"] {
+            for kind in ["Realm", "ClusterRole", "Namespace"] {
                 for namespace in [None, Some("shop")] {
                     crimes.extend([json!(["apply", cluster_scoped(kind, namespace)]), json!(["commit"])]);
                 }
             }
             one("capsule", crimes.into())
         },
-        // With a namespace the request is one in that namespace, where no API server serves such a resource.
+        // With a namespace the request is one in that namespace, where no API server serves such a resource. The plugin
+        // of a namespace has no grant of the other two, because a configuration with it is refused.
         by_host: &[(
             "capsule",
             &[
@@ -135,11 +140,16 @@ pub(super) const REPLICAS: &[Replica] = &[
                 "are not served with a namespace",
                 NOT_GRANTED,
                 "commit: Ok([])",
-                "apply: Ok(",
-                "are not served with a namespace",
+                NOT_GRANTED,
+                "commit: Ok([])",
+                NOT_GRANTED,
+                "commit: Ok([])",
+                NOT_GRANTED,
+                "commit: Ok([])",
             ],
         )],
         by_rbac: &[
+            ("capsule", 1, ["patch", "realms", "", "planted"]),
             ("capsule", 1, ["patch", "clusterroles", "", "planted"]),
             ("capsule", 1, ["patch", "namespaces", "planted", "planted"]),
         ],
