@@ -40,6 +40,12 @@ impl Error {
         Self { message: format!("{context}: {}", self.message), ..self }
     }
 
+    /// Returns the error as the host shows it.
+    #[cfg(not(target_arch = "wasm32"))]
+    pub(crate) fn shown(self) -> Self {
+        Self { message: podium_wire::text::line(&self.message), ..self }
+    }
+
     /// Returns true if the run waits for a change instead of a retry.
     #[must_use]
     pub fn is_terminal(&self) -> bool {

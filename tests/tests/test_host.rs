@@ -11,9 +11,12 @@ use std::{
 
 use podium_engine::authz::authorize;
 use podium_host::config::{self, Defined};
-use podium_pods::model::{Action, ConditionStatus, Event, EventType, ObjectRef, PluginSpec, PodKey, Refused, Write};
+use podium_pods::{
+    model::{Action, ConditionStatus, Event, EventType, ObjectRef, PluginSpec, PodKey, Refused, Write, text},
+    testing::{NASTY, assert_clean},
+};
 use podium_sdk::{
-    Condition, Outcome, Request, events,
+    Condition, Outcome, Request, events, log,
     testing::{Host, pod},
     writes,
 };
@@ -269,6 +272,43 @@ fn stage(action: Action) -> podium_sdk::Result<u32> {
         Action::ApplyObject { body, owner, .. } => writes::apply_object(&body, owner.as_ref().map(key).as_ref()),
         Action::DeleteObject { object: named, uid } => writes::delete_object(&object(&named), uid.as_deref()),
     }
+}
+
+/// Writes all texts that people read.
+fn talkative(request: &Request) -> podium_sdk::Result<Outcome> {
+    log::warn(NASTY, &[(NASTY, &NASTY)]);
+    events::emit(request.key(), podium_sdk::Event::normal("Told", NASTY))?;
+    let long = NASTY.repeat(10);
+    events::emit(request.key(), podium_sdk::Event::normal("Told", &long[..long.floor_char_boundary(1_024)]))?;
+    let condition = Condition::new("shop.example/Checked", podium_sdk::ConditionStatus::True).because("Fine", NASTY);
+    writes::set_condition(request.key(), &condition)?;
+    match request.attempt() {
+        1 => Ok(Outcome::settled()),
+        _ => Err(podium_sdk::Error::retry(NASTY.repeat(100))),
+    }
+}
+
+#[test]
+fn texts_of_a_plugin_are_shown_as_the_host_shows_them() {
+    let mut host = by_the_test_host(&whole().to_string()).unwrap();
+    let run = host.reconcile(talkative, "shop", "cart-0");
+    let escaped = text::escape(NASTY);
+    assert_clean(&escaped, 1 << 10);
+    assert_eq!(run.logs()[0].message, escaped);
+    assert_eq!(run.logs()[0].fields, [(escaped.clone(), escaped.clone())]);
+    let notes: Vec<_> = run.events().iter().map(|sent| &*sent.event.note).collect();
+    assert_eq!(notes[0], escaped);
+    assert!(notes[1].len() <= 1 << 10 && notes[1].ends_with("..."), "{}", notes[1]);
+    assert_clean(notes[1], 1 << 10);
+    let [podium_sdk::testing::Write::SetCondition { condition, .. }] = run.writes() else {
+        panic!("{:?}", run.writes())
+    };
+    assert_eq!(condition.message.as_deref(), Some(&*escaped));
+
+    host.answer_writes(Some(podium_sdk::WriteResult::Conflict));
+    let _ = host.reconcile(talkative, "shop", "cart-0");
+    let run = host.reconcile(talkative, "shop", "cart-0");
+    assert_eq!(run.result().as_ref().unwrap_err().message(), text::line(&NASTY.repeat(100)));
 }
 
 fn target(namespace: &str, name: &str, uid: &str) -> PodKey {

@@ -3,7 +3,10 @@
 
 use std::{cell::RefCell, rc::Rc};
 
-use podium_wire::split_page;
+use podium_wire::{
+    split_page, syntax,
+    text::{escape, for_people},
+};
 use serde_json::Value;
 
 use super::{
@@ -109,7 +112,11 @@ pub(crate) fn remove_finalizer(target: &PodKey, name: &str) -> Result<u32, CallE
 }
 
 pub(crate) fn set_condition(target: &PodKey, condition: &Condition) -> Result<u32, CallError> {
-    with(|fake| fake.stage(target, Write::set_condition(&pod_name(target), condition)))
+    let mut condition = condition.clone();
+    if let Some(message) = &mut condition.message {
+        for_people(message, syntax::MAX_CONDITION_MESSAGE_BYTES);
+    }
+    with(|fake| fake.stage(target, Write::set_condition(&pod_name(target), &condition)))
 }
 
 pub(crate) fn remove_condition(target: &PodKey, condition_type: &str) -> Result<u32, CallError> {
@@ -142,7 +149,9 @@ pub(crate) fn commit() -> Result<Vec<WriteReport>, CallError> {
 }
 
 pub(crate) fn emit(target: &PodKey, event: &Event) -> Result<(), CallError> {
-    with(|fake| fake.stage_event(target, event))
+    let mut event = event.clone();
+    for_people(&mut event.note, syntax::MAX_NOTE_BYTES);
+    with(|fake| fake.stage_event(target, &event))
 }
 
 pub(crate) fn state_get(key: &str) -> Result<Option<Entry<Vec<u8>>>, CallError> {
@@ -174,7 +183,8 @@ fn state_bytes(what: &str, bytes: usize, limit: usize) -> Result<(), CallError> 
 }
 
 pub(crate) fn log(level: Level, message: &str, fields: &[(String, String)]) {
-    let line = LogLine { level, message: message.to_owned(), fields: fields.to_vec() };
+    let fields = fields.iter().map(|(key, value)| (escape(key), escape(value))).collect();
+    let line = LogLine { level, message: escape(message), fields };
     // Logs outside a run are discarded.
     let _ = with(|fake| {
         fake.logs.push(line);

@@ -15,6 +15,7 @@ pub mod json;
 pub mod object;
 
 pub mod syntax;
+pub mod text;
 
 mod codec;
 mod pod;

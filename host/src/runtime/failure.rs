@@ -3,20 +3,19 @@
 use std::any::Any;
 
 use podium_engine::ports::{Failure, FailureKind, panic_message};
+use podium_pods::model::text::MESSAGE_BYTES;
 use wasmtime::{PoolConcurrencyLimitError, Trap, WasmBacktrace};
 
 use super::{
     limits::CutReason,
-    text::{bounded, cut},
+    text::{cut, line},
 };
 
-/// A failure's text is shown in events and metrics' logs; more would not be read.
-const MESSAGE_BYTES: usize = 2 << 10;
 const FRAMES: usize = 8;
 const FRAME_BYTES: usize = 120;
 
 pub(super) fn failure(kind: FailureKind, message: &str) -> Failure {
-    Failure { kind, message: bounded(message, MESSAGE_BYTES) }
+    Failure { kind, message: line(message) }
 }
 
 /// `last_words` are the newest errors that the guest logged or printed: a panic's text is among them, if anywhere.

@@ -10,7 +10,7 @@ use super::{
     meter::Size,
     object,
     run::Run,
-    text::{bounded, check_argument_length},
+    text::{check_argument_length, for_people},
 };
 
 /// The most strings that a write has: three of its target and four others. Every write is charged for as many.
@@ -80,13 +80,12 @@ impl Run {
         })
     }
 
-    /// Makes a text that people read one line without hidden characters. A text that is too long is left for
-    /// [`authorize`] to refuse; one that is only longer after it was escaped is cut.
+    /// Makes a text that people read one line, and counts its price.
     fn escape(&mut self, text: &mut String, limit: usize) {
         if text.len() <= limit {
             self.bill.add(Size { bytes: text.len(), values: 1 }.rendered());
-            *text = bounded(text, limit);
         }
+        for_people(text, limit);
     }
 }
 
