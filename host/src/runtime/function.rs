@@ -98,6 +98,14 @@ impl World {
         }
     }
 
+    /// The interface that the world exports.
+    pub(super) const fn reconciler(self) -> &'static str {
+        match self {
+            Self::Native => "reconciler",
+            Self::Json => "reconciler-json",
+        }
+    }
+
     /// The interfaces that the world imports and that have functions.
     pub(super) fn interfaces(self) -> impl Iterator<Item = &'static str> {
         let other = match self {

@@ -8,7 +8,11 @@ use wasmparser::{
     types::Types,
 };
 
-use super::caps::{self, CapError, Caps};
+use super::{
+    caps::{self, CapError, Caps},
+    function::{PACKAGE, VERSION, World},
+    signature,
+};
 
 /// The features that rustc, componentize-py and componentize-js need. Not among them: gc, exceptions, threads,
 /// memory64, multi-memory, relaxed SIMD, tail calls, typed function references, component-model async.
@@ -81,6 +85,8 @@ pub(super) struct Inspection {
     pub(super) resources: Vec<String>,
     /// Imports that contain an instance, a component or a module, as no interface of a world does.
     pub(super) nested: Vec<String>,
+    /// The worlds whose reconciler it exports, each with the type of its `reconcile`, if that is a function.
+    pub(super) reconcilers: Vec<(World, Option<String>)>,
 }
 
 pub(super) fn inspect_all(wasm: &[u8], class: LimitClass) -> Result<Inspection, InspectError> {
@@ -98,8 +104,8 @@ pub(super) fn inspect_all(wasm: &[u8], class: LimitClass) -> Result<Inspection, 
     })?;
     let invalid = |error: wasmparser::BinaryReaderError| InspectError::Invalid(text::line(&error.to_string()));
     let types = Validator::new_with_features(FEATURES).validate_all(wasm).map_err(invalid)?;
-    let (imports, exports, resources, nested) = <_>::default();
-    let mut inspection = Inspection { imports, exports, resources, nested };
+    let (imports, exports, resources, nested, reconcilers) = <_>::default();
+    let mut inspection = Inspection { imports, exports, resources, nested, reconcilers };
     let mut depth = 0_usize;
     for payload in Parser::new(0).parse_all(wasm) {
         match payload.map_err(invalid)? {
@@ -114,7 +120,8 @@ pub(super) fn inspect_all(wasm: &[u8], class: LimitClass) -> Result<Inspection, 
             }
             Payload::ComponentExportSection(section) if depth == 0 => {
                 for export in section {
-                    inspection.exports.push(export.map_err(invalid)?.name.name.to_owned());
+                    let name = export.map_err(invalid)?.name.name;
+                    inspection.export(&types, name);
                 }
             }
             _ => {}
@@ -141,6 +148,14 @@ impl Inspection {
             Some(_) => functions.push(name.to_owned()),
         }
         self.imports.push(Import { interface: name.to_owned(), functions });
+    }
+
+    fn export(&mut self, types: &Types, name: &str) {
+        let reconciler = |world: &World| name == format!("{PACKAGE}{}{VERSION}", world.reconciler());
+        if let Some(world) = [World::Native, World::Json].into_iter().find(reconciler) {
+            self.reconcilers.push((world, signature::of_export(types, name, "reconcile")));
+        }
+        self.exports.push(name.to_owned());
     }
 
     fn no_function(&mut self, item: ComponentEntityType, import: &str) {

@@ -28,6 +28,7 @@ mod reads;
 mod run;
 mod sandboxes;
 mod sending;
+mod signature;
 mod staging;
 mod text;
 mod ticker;

@@ -7,7 +7,7 @@ use podium_pods::model::{LimitClass, PluginSpec, text};
 use super::{
     function::{Function, INTERFACES, Offer, PACKAGE, VERSION, World},
     inspect::{Import, InspectError, Inspection, inspect_all},
-    limits, wasi,
+    limits, signature, wasi,
 };
 
 /// A plugin that was not loaded; the text names its file.
@@ -133,8 +133,8 @@ pub enum LoadProblem {
         /// The most bytes of the tenant.
         limit: u64,
     },
-    /// The types of its imports are not the contract's, or a function that it must export is missing. The type of this
-    /// function is compared when a run begins.
+    /// The types of its imports are not the contract's, or the function that it must export is missing or of another
+    /// type.
     #[error("does not fit the contract: {0}")]
     Link(String),
 }
@@ -196,8 +196,9 @@ impl Inspected {
     /// Inspects a component within the caps of its class.
     pub(super) fn of(class: LimitClass, wasm: &[u8]) -> Result<Self, LoadProblem> {
         let inspection = inspect_all(wasm, class)?;
-        let world = world_of(&inspection)?;
+        let (world, reconcile) = world_of(&inspection)?;
         check_known(world, &inspection)?;
+        check_reconcile(world, reconcile)?;
         Ok(Self { world, imports: inspection.imports })
     }
 
@@ -212,15 +213,27 @@ impl Inspected {
     }
 }
 
-fn world_of(inspection: &Inspection) -> Result<World, LoadProblem> {
-    let exports = |name: &str| inspection.exports.iter().any(|export| *export == format!("{PACKAGE}{name}{VERSION}"));
-    if exports("reconciler") {
-        Ok(World::Native)
-    } else if exports("reconciler-json") {
-        Ok(World::Json)
-    } else {
-        Err(LoadProblem::NoWorld { exports: inspection.exports.clone() })
+/// Returns the component's world, and the type of the `reconcile` that it exports. A component of both is of the
+/// native one.
+fn world_of(inspection: &Inspection) -> Result<(World, Option<&str>), LoadProblem> {
+    let reconciler = |world: World| inspection.reconcilers.iter().find(|(own, _)| *own == world);
+    let (world, reconcile) = reconciler(World::Native)
+        .or_else(|| reconciler(World::Json))
+        .ok_or_else(|| LoadProblem::NoWorld { exports: inspection.exports.clone() })?;
+    Ok((*world, reconcile.as_deref()))
+}
+
+/// wasmtime would compare the type when the first run begins.
+fn check_reconcile(world: World, found: Option<&str>) -> Result<(), LoadProblem> {
+    let expected = signature::of_reconcile(world);
+    if found == Some(&*expected) {
+        return Ok(());
     }
+    Err(LoadProblem::Link(format!(
+        "its {PACKAGE}{}{VERSION}.reconcile is {}; expected is {expected}",
+        world.reconciler(),
+        found.unwrap_or("no function")
+    )))
 }
 
 /// The contract's interface that an import names, without package and version.

@@ -2,7 +2,7 @@
 //! that take long to read, and sizes beyond the limits.
 
 use anyhow::Result;
-use podium_engine::ports::FailureKind::{Memory, Trap};
+use podium_engine::ports::FailureKind::Memory;
 use podium_tests::{
     bombs::BOMBS,
     modules::{Module, NEIGHBOUR},
@@ -57,11 +57,11 @@ pub(super) fn crimes() -> Vec<Crime> {
         refused("import-a-forged-name", "FORGED", || Ok(forged_import())),
         // Exports.
         refused("export-nothing", "exports neither", || Ok(HEADER.to_vec())),
-        Crime::made(
-            "export-a-function-of-another-type",
-            other_export,
-            Fails(Trap, "expected variant of 3 cases, found 2 cases"),
-        ),
+        refused("export-a-function-of-another-type", ".reconcile is func(record { key: ", || {
+            let from = "  reconcile: func(request: request) -> result<outcome, failure>;";
+            contract(from, "  reconcile: func(request: request) -> result<failure, outcome>;", None)
+        }),
+        refused("export-a-type-of-exponential-length", "does not fit the contract", exponential_export),
         refused("export-100000-names", "bytes of definitions", || Ok(exports(100_000, 0))),
         refused("export-names-of-90-kb", "bytes of a name", || Ok(exports(2, 90_000))),
         refused("export-many-long-names", "more than 262144 bytes of definitions", || Ok(exports(2_000, 400))),
@@ -151,10 +151,12 @@ fn contract(from: &str, to: &str, import: Option<&str>) -> Result<Vec<u8>> {
     Module { contract: &text, imports, reconcile: "(call $more)", ..Module::DEFAULT }.component()
 }
 
-/// The types of exports are compared when a run begins, because wasmtime compares them with those of an instance only.
-fn other_export() -> Result<Vec<u8>> {
+/// A component whose `reconcile` returns a pair of pairs of pairs: 2^17 numbers, written out.
+fn exponential_export() -> Result<Vec<u8>> {
+    let pairs: String = (1..18).map(|at| format!("  type t{at} = tuple<t{}, t{}>;\n", at - 1, at - 1)).collect();
     let from = "  reconcile: func(request: request) -> result<outcome, failure>;";
-    contract(from, "  reconcile: func(request: request) -> result<failure, outcome>;", None)
+    let to = format!("  type t0 = u8;\n{pairs}  reconcile: func(request: request) -> list<t17>;");
+    contract(from, &to, None)
 }
 
 /// A component of the world `plugin` that imports a function from an instance whose name is two lines.
