@@ -14,7 +14,7 @@ const fn row(limit: &'static str, obeyed: &'static str, broken: &'static str) ->
 }
 
 /// Limits of a plugin's configuration by the field, others by a description.
-const TABLE: [Row; 32] = [
+const TABLE: [Row; 34] = [
     row(
         "class: bytes of the component",
         "a_component_larger_than_its_class_or_with_a_larger_memory_than_its_limit_is_refused_at_load",
@@ -80,6 +80,12 @@ const TABLE: [Row; 32] = [
         "a_wasi_guest_finds_the_requests_time_seeded_random_and_nothing_else",
         "a_wasi_guests_calls_count_as_host_calls_and_end_the_run_beyond_the_budget",
     ),
+    row(
+        "handles of WASI",
+        "a_guest_holds_64_handles_of_wasi_and_no_more",
+        "a_guest_holds_64_handles_of_wasi_and_no_more",
+    ),
+    row("random bytes at once", "random_bytes_have_a_bound_at_once", "random_bytes_have_a_bound_at_once"),
     row(
         "writes",
         "writes_beyond_the_budget_are_refused_and_those_within_stay_staged",

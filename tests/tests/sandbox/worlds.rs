@@ -2,13 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use podium_engine::ports::{FailureKind, LogLevel, Outcome, Subject};
+use podium_engine::ports::{FailureKind, LogLevel, Outcome, RunReport, Staged, Subject};
 use podium_pods::{
     encoding::{Scratch, SkeletonPool},
     model::{PluginSpec, ReadGrants},
     pod::CachedPod,
 };
-use podium_tests::sandbox::*;
+use podium_tests::{modules::Module, sandbox::*};
 use podium_wire::Section;
 
 #[tokio::test]
@@ -83,6 +83,58 @@ async fn a_wasi_guests_panic_and_exit_are_traps_that_say_so() {
         let failure = failed(report, FailureKind::Trap);
         assert!(failure.message.contains(text), "{}", failure.message);
     }
+}
+
+/// Runs a module of the world `plugin` that also imports a function of WASI.
+async fn with_wasi(packages: &[&str], interface: &str, imports: &str, reconcile: &str) -> RunReport<Staged> {
+    let world =
+        format!("package guests:module; world plugin {{ include podium:reconcile/plugin@0.1.0; import {interface}; }}");
+    let packages: Vec<_> = packages.iter().copied().chain([&*world]).collect();
+    let module = Module { pages: 8, imports, packages: &packages, reconcile, ..Module::DEFAULT };
+    let mut spec = spec("module");
+    spec.limits.cpu = Duration::from_secs(1);
+    let plugin = engine().compile(&spec, &module.component().unwrap()).unwrap();
+    run_in(&plugin, request(), FakeWorld::default()).await.0
+}
+
+#[tokio::test]
+async fn random_bytes_have_a_bound_at_once() {
+    let package = "package wasi:random@0.2.0; interface random { get-random-bytes: func(len: u64) -> list<u8>; }";
+    let imports = r#"(import "wasi:random/random@0.2.0" "get-random-bytes" (func $random (param i64 i32)))"#;
+    let ask = |bytes: u32| {
+        let reconcile = format!("(call $random (i64.const {bytes}) (i32.const 2048))");
+        async move { with_wasi(&[package], "wasi:random/random@0.2.0", imports, &reconcile).await }
+    };
+    assert_eq!(ask(65_536).await.result, Ok(Outcome::Settled));
+    let failure = failed(ask(65_537).await, FailureKind::Trap);
+    assert!(failure.message.starts_with("asked for 65537 random bytes at once"), "{}", failure.message);
+}
+
+#[tokio::test]
+async fn a_guest_holds_64_handles_of_wasi_and_no_more() {
+    let packages = [
+        "package wasi:io@0.2.0; interface streams { resource input-stream; }",
+        "package wasi:cli@0.2.0; interface stdin {
+            use wasi:io/streams@0.2.0.{input-stream};
+            get-stdin: func() -> input-stream;
+        }",
+    ];
+    let imports = r#"(import "wasi:cli/stdin@0.2.0" "get-stdin" (func $stdin (result i32)))"#;
+    let open = |count: u32| {
+        let reconcile = format!(
+            "(local.set $end (i32.const {count}))
+            (loop $again
+                (drop (call $stdin))
+                (local.set $end (i32.sub (local.get $end) (i32.const 1)))
+                (br_if $again (local.get $end)))"
+        );
+        async move { with_wasi(&packages, "wasi:cli/stdin@0.2.0", imports, &reconcile).await }
+    };
+    assert_eq!(open(64).await.result, Ok(Outcome::Settled));
+    let report = open(65).await;
+    assert_eq!(report.usage.host_calls, 65);
+    let failure = failed(report, FailureKind::Trap);
+    assert!(failure.message.starts_with("resource table has no free keys"), "{}", failure.message);
 }
 
 /// Returns two Pods: one in the form of an API server, which the encoding divides into fragments, and one with a space,
