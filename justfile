@@ -124,6 +124,10 @@ bench-queue *ARGS:
 bench-runs *ARGS:
     cargo bench --workspace --bench runs -- {{ARGS}}
 
+# A start with many plugins, compiled and from the cache of compiled code, and their memory: figures, no checks
+figures-compile *ARGS:
+    cargo test --workspace --test compile -- --ignored --nocapture --test-threads=1 figures:: {{ARGS}}
+
 # The Rust plugins as components, in target/plugins
 build-plugins:
     for plugin in plugins/*/Cargo.toml; do \
