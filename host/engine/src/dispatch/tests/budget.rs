@@ -9,10 +9,10 @@ use crate::dispatch::budget;
 const RATES: RequestRates = RequestRates { writes: 5, live_reads: 2, events: 1 };
 const BURST: usize = 50;
 
-fn named(name: &str) -> Arc<CachedPod> {
+fn named(name: &str, revision: usize) -> Arc<CachedPod> {
     let mut pod = podium_wire::Pod::default();
     (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), name.into(), name.into());
-    pod.header.resource_version = "5".into();
+    pod.header.resource_version = revision.to_string();
     Arc::new(CachedPod::new(&pod).unwrap())
 }
 
@@ -26,7 +26,8 @@ impl Rig {
         self.dispatch.registry.put(spec, old.reconcile.clone(), old.sender.clone(), self.status.clone(), None);
         self.dispatch.queue.claim_changed(self.lane);
         let names: Vec<_> = (0..pods).map(|index| format!("cart-{index}")).collect();
-        self.writer.apply(names.iter().map(|name| PodEvent::applied(named(name))).collect());
+        let events = names.iter().zip(1..).map(|(name, revision)| PodEvent::applied(named(name, revision)));
+        self.writer.apply(events.collect());
         let keys = names.iter().map(|name| (self.lane, ("shop".into(), (**name).into()), (**name).into()));
         self.dispatch.queue.add(keys);
     }
@@ -53,7 +54,8 @@ impl Rig {
 #[tokio::test(start_paused = true)]
 async fn a_plugin_that_writes_at_every_run_for_ever_sends_its_rate_and_its_burst() {
     let mut rig = rig(|request, _| report(Ok(Outcome::RequeueAfter(Duration::ZERO)), vec![label(&request)]));
-    rig.limited(20);
+    // A value a field each 12 s: no loop.
+    rig.limited(70);
     rig.work_for(Duration::from_secs(60)).await;
     let expected = BURST + 5 * 60;
     assert!((expected - 1..=expected).contains(&rig.sent()), "{} writes", rig.sent());
