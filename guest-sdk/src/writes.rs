@@ -44,13 +44,14 @@ pub enum WriteResult {
     Blocked(String),
     /// This incarnation of the object no longer exists.
     Gone,
-    /// RBAC or admission rejected the write, or RBAC rejected another one of the same kind a moment ago; the text is the
-    /// API server's message.
+    /// RBAC or admission rejected the write, or RBAC rejected another one of the same kind a moment ago; the text is
+    /// the API server's message.
     Forbidden(String),
     /// The API server rejected the write as invalid; the text is its message.
     Invalid(String),
-    /// The write was not sent, because an earlier write of the run failed, time ran out, or the plugin sent more than 10
-    /// values to this field of this Pod within a minute.
+    /// The write was not sent, because an earlier write of the run failed, time ran out, the requests per second of the
+    /// plugin or its tenant are used up, or the plugin sent more than 10 values to this field of this Pod within a
+    /// minute.
     NotSent,
     /// The response was lost, so the write may or may not have taken effect. The host determines that with a read and
     /// does not repeat the write.

@@ -224,8 +224,8 @@ spec:
         policy.problems(plugin).into_iter().map(|problem| problem.field).collect()
     }
 
-    const MODEST: &str = "  limits: { memoryMiB: 16, cpuMillis: 10, wallMillis: 1000, hostCalls: 500, writes: 5, logKiB: 8, reuse: 3, \
-         writesPerSecond: 30, liveReadsPerSecond: 40, eventsPerSecond: 9 }";
+    const MODEST: &str = "  limits: { memoryMiB: 16, cpuMillis: 10, wallMillis: 1000, hostCalls: 500, writes: 5, \
+         logKiB: 8, reuse: 3, writesPerSecond: 30, liveReadsPerSecond: 40, eventsPerSecond: 9 }";
 
     #[test]
     fn each_limit_is_permitted_up_to_its_ceiling_and_defaults_of_a_plugin_count() {

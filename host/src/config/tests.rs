@@ -225,8 +225,8 @@ fn kind_metadata_and_source_are_checked() {
 fn a_kind_without_namespaces_is_granted_to_cluster_plugins_only() {
     let grants = |api_version: &str, kind: &str, resource: &str| {
         format!(
-            "  grants:\n    write:\n      objects:\n        - apiVersion: {api_version}\n          kind: {kind}\n          \
-             resource: {resource}"
+            "  grants:\n    write:\n      objects:\n        - apiVersion: {api_version}\n          kind: {kind}\n\
+             \x20         resource: {resource}"
         )
     };
     let rbac = "rbac.authorization.k8s.io/v1";

@@ -72,13 +72,13 @@ pub struct TenantFigures {
     pub waiting: usize,
     /// Those of them that wait because the requests per second are used up.
     pub without_tokens: usize,
-    /// What runs asked for while the requests per second were used up.
+    /// Requests of runs while the requests per second were used up.
     pub refused: Unsent,
     /// The processor time by which the tenant is ahead of the one whose turn it is.
     pub debt: Duration,
 }
 
-/// What was not sent since the start because the requests per second of a plugin or of its tenant were used up.
+/// Requests that were not sent since the start, because the requests per second of a plugin or its tenant were used up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Unsent {
     /// Writes; each was reported to its plugin.

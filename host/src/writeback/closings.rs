@@ -1,5 +1,5 @@
-//! [`Closings`]: kinds of writes that are not sent for a time, because RBAC refused one of them. Pure: the caller passes
-//! the time.
+//! [`Closings`]: kinds of writes that are not sent for a time, because RBAC refused one of them. Pure: the time is an
+//! argument.
 //!
 //! The right to a write depends on the account, the verb, the resource and the namespace, and hardly ever on the Pod.
 //! A plugin that lacks a right would otherwise send a request for each Pod that it watches, again and again. After a
@@ -23,7 +23,8 @@ const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
 /// How long other requests wait for the answer of a probe, and for the object whose turn it is.
 const PROBE_PAUSE: Duration = Duration::from_secs(1);
-/// The most kinds that are closed at a time, of all plugins: some 4 MiB. The one that is tried again soonest makes room.
+/// The most kinds that are closed at a time, of all plugins: some 4 MiB. The one that is tried again soonest is
+/// forgotten for another.
 const MAX_KINDS: usize = 4_096;
 
 /// The closed kinds of all plugins.
@@ -32,7 +33,7 @@ pub(super) struct Closings {
     closed: Mutex<BTreeMap<Kind, Closed>>,
 }
 
-/// What a right depends on.
+/// The properties of a write on which the right to it depends.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Kind {
     manager: String,
@@ -54,7 +55,7 @@ struct Closed {
     other: Option<String>,
     /// A write to another object was permitted since: only the refused one waits.
     narrow: bool,
-    /// What the API server said.
+    /// The API server's message.
     message: String,
 }
 
@@ -171,12 +172,14 @@ impl Pass<'_> {
         };
         let wait = closed.map_or(FIRST, |closed| (2 * closed.wait).min(LONGEST));
         let is_first = closed.is_none();
+        // Another refusal of the same object says nothing about the others, to which writes were permitted.
+        let narrow = closed.is_some_and(|closed| closed.narrow && closed.refused == self.object);
         if is_first && all.len() >= MAX_KINDS {
             let soonest = all.iter().min_by_key(|(_, closed)| closed.until()).map(|(kind, _)| kind.clone());
             soonest.iter().for_each(|kind| drop(all.remove(kind)));
         }
         let refused = std::mem::take(&mut self.object);
-        let (narrow, message) = (false, message.clone());
+        let message = message.clone();
         let closed = Closed { at: now, wait, probe: None, refused, other: None, narrow, message };
         all.insert(self.kind.clone(), closed);
         let Kind { verb, resource, namespace, .. } = self.kind.clone();
@@ -297,10 +300,14 @@ mod tests {
         assert_eq!(send(&of, "register", &WriteResult::Applied, now), Ok(None));
         assert_eq!(send(&of, "register", &WriteResult::Applied, now), Ok(None));
         now += SECOND;
-        // An object that does not come does not hold up the others for long.
+        // Another refusal of the same object says nothing about others; one of another object does.
         assert_eq!(send(&of, "cart-0", &forbidden("cart-0"), now), Ok(Some(2)));
-        assert!(send(&of, "gone", &WriteResult::Applied, now).is_err());
-        assert_eq!(send(&of, "cart-0", &forbidden("cart-0"), now + 3 * SECOND), Ok(Some(4)));
+        assert_eq!(send(&of, "register", &WriteResult::Applied, now), Ok(None));
+        now += SECOND;
+        assert_eq!(send(&of, "cart-1", &forbidden("cart-1"), now), Ok(Some(4)));
+        assert!(send(&of, "register", &WriteResult::Applied, now).is_err());
+        // An object that does not come does not hold up the others for long.
+        assert_eq!(send(&of, "cart-1", &forbidden("cart-1"), now + 5 * SECOND), Ok(Some(8)));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,5 +1,5 @@
-//! Plugins that write without end, alone, against each other, against another client and without a right; and those of
-//! the samples, which are not slowed.
+//! Plugins that write without end, by themselves, against each other, against another client and without a right; and
+//! those of the samples, which are not slowed.
 
 use std::time::Duration;
 

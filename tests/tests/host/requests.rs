@@ -7,16 +7,18 @@ use podium_pods::model::{LimitClass, PluginSpec, RequestRates};
 use podium_tests::{embedded, plugins, sandbox, wait::until, wire::Wire};
 use serde_json::json;
 
-const FLOODED: usize = 20;
+/// So many that the loop breaker, which permits 10 values a minute to each field, is not the bound.
+const FLOODED: usize = 60;
 const GOOD: u32 = 20;
-const RATES: RequestRates = RequestRates { writes: 5, live_reads: 2, events: 1 };
+/// A run uses two writes, two live reads and an Event, so that its writes are the bound.
+const RATES: RequestRates = RequestRates { writes: 5, live_reads: 6, events: 4 };
 const FOR: Duration = Duration::from_secs(60);
 
 /// A plugin of its own tenant that patches each Pod at every run, reads it live, emits an Event and runs again.
 fn flooding() -> PluginSpec {
     let more = "  watch: { selector: { matchLabels: { app: flooded } } }";
     let mut spec = plugins::guest("probe", "flood", more).unwrap();
-    // Each commit changes the Pod; what is staged for the end of the run changes nothing.
+    // Each commit changes the Pod; the writes that are staged for the end of the run change nothing.
     let script = "live default cart-0\nlabel guests.example/a x\ncommit\nunlabel guests.example/a\ncommit\n\
                   live default cart-0\nevent Probed\nlabel guests.example/b y\nunlabel guests.example/b\nrequeue 100";
     spec.limits.class = LimitClass::Interpreter;

@@ -31,8 +31,8 @@ const VALUES: usize = 10;
 const WINDOW: Duration = Duration::from_secs(60);
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// The most fields of one plugin. A request of a loop takes at least a millisecond, so a plugin that writes in a loop to
-/// more fields than this writes to each of them less often than the limit.
+/// The most fields of one plugin. A request of a loop takes at least a millisecond, so a plugin that writes in a loop
+/// to more fields than this writes to each of them less often than the limit.
 const MAX_FIELDS: usize = 16_384;
 
 /// The fields to which plugins sent values in the last minute, or for which values wait.

@@ -1,8 +1,8 @@
 //! Budgets of requests towards the API server: what plugins and tenants may send, as tokens of the queue.
 //!
-//! A run starts with the tokens that the plugin's runs lately used. Within the run nothing waits: what has no token is
-//! not sent, and the key is run again when there are tokens. A delivery that has one token is sent as a whole, because
-//! writes that were staged together belong together; what it sends beyond its tokens is a debt.
+//! A run starts with the tokens that the plugin's runs lately used. Within the run nothing waits: a write without a
+//! token is not sent, and the key is run again when there are tokens. A delivery that has one token is sent as a whole,
+//! because writes that were staged together belong together; what it sends beyond its tokens is a debt.
 
 use podium_pods::model::{EventResult, PluginSpec, RequestRates, WriteGrants, WriteReport, WriteResult};
 
@@ -41,7 +41,7 @@ fn rates(RequestRates { writes, live_reads, events }: RequestRates) -> [Rate; KI
 }
 
 impl Dispatch {
-    /// Takes tokens for what a run staged. Events without a token are dropped.
+    /// Charges tokens for the writes and Events that a run staged. Events without a token are dropped.
     ///
     /// # Errors
     /// Returns the reports of all writes if there is no token for them. Nothing may be sent then; their Events are

@@ -143,7 +143,7 @@ impl Dispatch {
         run: &RunWrites,
     ) -> Sent {
         let now = self.clock.now_millis();
-        // Before any are withheld, whose token is given back.
+        // Before any are withheld, whose token is returned.
         let admitted = Admitted::of(&staged);
         let breaker = &self.expectations.breaker;
         let values = Values::withhold(breaker, plugin, subject, view, &mut staged, Instant::now());

@@ -39,7 +39,7 @@ struct Value {
 }
 
 impl Values {
-    /// Takes the writes out of `staged` whose field has to wait. A write that would not change the Pod stays.
+    /// Removes the writes from `staged` whose field has to wait. A write that would not change the Pod stays.
     pub(super) fn withhold(
         breaker: &Breaker,
         plugin: &Loaded,
@@ -143,8 +143,8 @@ impl Dispatch {
             "more than 10 values were sent to a field within a minute; further ones wait 1 s to 1 min"
         );
         let note = format!(
-            "{} sent more than 10 values to {field} of Pod {pod} within a minute. The other values are from {counterpart}. \
-             Further values wait 1 s to 1 min.",
+            "{} sent more than 10 values to {field} of Pod {pod} within a minute. The other values are from \
+             {counterpart}. Further values wait 1 s to 1 min.",
             plugin.spec.id,
         );
         warning(plugin, pod, "WriteLoop", note)

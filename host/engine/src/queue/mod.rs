@@ -185,22 +185,22 @@ where
         }
     }
 
-    /// Takes one token for a job: one of those that the job took when it started, or else one that no other job waits
-    /// for. Never waits: returns false if there is none, and counts what is `refused` by that. `kind` is below
-    /// [`KINDS`].
+    /// Charges one token to a job: one of those that the job took when it started, or else one that no other job waits
+    /// for. Never waits: returns false if there is none, and counts the `refused` writes, live reads or Events. `kind`
+    /// is below [`KINDS`].
     #[must_use]
     pub fn spend(&self, job: &Job<L, S, I>, kind: usize, refused: u32) -> bool {
         self.slots.lock().turns.spend(job.number, kind, refused, Instant::now())
     }
 
     /// Replaces a token of [`Queue::spend`] by the tokens that were used. More than there are put the lane and the
-    /// tenant into debt, and none gives the token back.
+    /// tenant into debt, and none returns the token.
     pub fn spent(&self, job: &Job<L, S, I>, kind: usize, used: u32) {
         self.slots.lock().turns.spent(job.number, kind, used, Instant::now());
     }
 
-    /// Returns the number of the latest [`Queue::add_changed`] of a running job's item, if it was added while it ran and
-    /// only because of changes.
+    /// Returns the number of the latest [`Queue::add_changed`] of a running job's item, if it was added while it ran,
+    /// and only because of changes.
     pub fn changed_during(&self, job: &Job<L, S, I>) -> Option<u64> {
         self.slots.lock().changed_during(job)
     }

@@ -30,7 +30,7 @@ impl Rate {
     pub const UNLIMITED: Self = Self { per_second: u32::MAX, burst: u32::MAX };
 }
 
-/// What a lane's jobs need of tokens.
+/// The tokens that a lane's jobs need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demand {
     /// The rates of the lane's own buckets.
@@ -86,7 +86,7 @@ impl Bucket {
         Duration::from_nanos(u64::try_from(missing).map_or(0, |missing| missing.div_ceil(self.per_second())))
     }
 
-    /// Takes tokens, also those that the bucket does not hold.
+    /// Removes tokens, also those that the bucket does not hold.
     pub(super) fn take(&mut self, tokens: u32, now: Instant) {
         self.refill(now);
         self.level = self.level.saturating_sub(billionths(tokens));

@@ -133,7 +133,7 @@ pub struct TenantFigures {
     pub waiting: usize,
     /// Those of them whose lane waits for tokens.
     pub without_tokens: usize,
-    /// What runs asked for and was refused for want of tokens, since the start, by the kind of the tokens.
+    /// Requests of runs that were refused for want of tokens since the start, by the kind of the tokens.
     pub refused: [u64; KINDS],
     /// The cost by which the tenant is ahead of the tenant whose turn it is.
     pub debt: Duration,
@@ -412,7 +412,7 @@ where
         }
     }
 
-    /// Removes the lane from its group, and gives its tokens back. The caller refreshes or serves the tenant.
+    /// Removes the lane from its group, and returns its tokens. The caller refreshes or serves the tenant.
     fn unlist_lane(&mut self, lane: L, now: Instant) {
         self.empty_hand(lane, now);
         let Some(state) = self.lanes.get_mut(&lane).filter(|state| state.listed) else { return };

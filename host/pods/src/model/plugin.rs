@@ -124,7 +124,7 @@ pub struct Limits {
     pub log_bytes: usize,
     /// Runs that one instance may perform. With 1 each run has an instance of its own.
     pub reuse: u32,
-    /// Of all runs of the plugin together.
+    /// The requests per second of all runs of the plugin together.
     pub requests: RequestRates,
 }
 

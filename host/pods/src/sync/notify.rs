@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use super::shuttle::Mutex;
+use super::shuttle_types::Mutex;
 
 #[derive(Debug, Default)]
 struct State {

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{Figures, OPERATIONS, name, per_second, resident};
 
-/// What kube-rs' `ObjectRef` of a Pod has, without the parts that are the same for all.
+/// The fields of kube-rs' `ObjectRef` of a Pod, without the parts that are the same for all.
 type Key = (String, String, String);
 
 pub(super) fn measure(count: usize) -> anyhow::Result<Figures> {

@@ -25,7 +25,7 @@ pub enum Subject {
     KubeRs,
 }
 
-/// What to measure.
+/// The parameters of a measurement.
 #[derive(Debug)]
 pub struct Options {
     /// How many keys there are, for each measurement.
@@ -41,13 +41,13 @@ pub struct Options {
 /// Operations per second, and bytes of resident memory per key.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Figures {
-    /// Puts in a key that is not there.
+    /// Additions of a key that is not there.
     add: f64,
-    /// Puts in a key that is due already.
+    /// Additions of a key that is due already.
     merge: f64,
-    /// Takes the next key and returns it to be run again at once.
+    /// The next key is taken and returned to be run again at once.
     cycle: f64,
-    /// Takes the next key and settles it.
+    /// The next key is taken and settled.
     take: f64,
     bytes_per_key: f64,
 }

@@ -138,7 +138,10 @@ impl Reference {
 proptest! {
     #[test]
     fn waits_are_those_of_a_reference_that_keeps_every_value(
-        steps in prop::collection::vec((0..3_u64, prop_oneof![6 => 0..50_u64, 3 => 0..5_000_u64, 1 => 0..130_000_u64]), 1..200),
+        steps in prop::collection::vec(
+            (0..3_u64, prop_oneof![6 => 0..50_u64, 3 => 0..5_000_u64, 1 => 0..130_000_u64]),
+            1..200,
+        ),
         obeys in any::<bool>(),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();

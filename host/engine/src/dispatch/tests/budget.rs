@@ -1,4 +1,4 @@
-//! Budgets of requests: what has no token is not sent, and nothing is lost.
+//! Budgets of requests: a write without a token is not sent, and nothing is lost.
 
 use podium_pods::model::RequestRates;
 use tokio::time::advance;
@@ -32,7 +32,7 @@ impl Rig {
         self.dispatch.queue.add(keys);
     }
 
-    /// Runs what is due for so long.
+    /// Runs due keys for so long.
     async fn work_for(&self, time: Duration) {
         let work = async {
             loop {

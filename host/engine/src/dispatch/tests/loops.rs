@@ -1,4 +1,4 @@
-//! Loops and fights, with a fake world that applies what was sent to its Pods and wakes every plugin; and controllers
+//! Loops and fights, with a fake world that applies sent values to its Pods and wakes every plugin; and controllers
 //! that must not be slowed.
 
 use std::collections::BTreeMap;

@@ -87,7 +87,10 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #[test]
     fn a_bucket_is_that_of_the_reference(
-        per_second in 1..1_000_u32, burst in 1..50_u32, steps in prop::collection::vec(step(), 0..100), need in 0..50_u32,
+        per_second in 1..1_000_u32,
+        burst in 1..50_u32,
+        steps in prop::collection::vec(step(), 0..100),
+        need in 0..50_u32,
     ) {
         let start = Instant::now();
         let (mut bucket, mut now) = (Bucket::full(Rate { per_second, burst }, start), start);

@@ -85,7 +85,7 @@ pub(super) struct TenantTokens<L> {
     waiting: [BTreeMap<u64, L>; KINDS],
     /// The timers of the first of them.
     timers: [Option<At>; KINDS],
-    /// What was not sent during runs for want of tokens.
+    /// The writes, live reads and Events that were not sent during runs for want of tokens.
     pub(super) refused: [u64; KINDS],
 }
 
@@ -149,7 +149,7 @@ where
         }
     }
 
-    /// Takes the tokens for the lane's next job. If they are not there, the lane waits, and this returns false.
+    /// Reserves the tokens for the lane's next job. If they are not there, the lane waits, and this returns false.
     /// `admitted` is the kind for which the lane has waited its turn.
     pub(super) fn fill_hand(&mut self, lane: L, admitted: Option<usize>, now: Instant) -> bool {
         let need = self.need(lane);
@@ -200,7 +200,7 @@ where
         })
     }
 
-    /// Gives the tokens back with which the lane was listed. The caller calls [`Self::serve`].
+    /// Returns the tokens to the buckets with which the lane was listed. The caller calls [`Self::serve`].
     pub(super) fn empty_hand(&mut self, lane: L, now: Instant) {
         let Some(state) = self.lanes.get_mut(&lane) else { return };
         let hand = std::mem::take(&mut state.tokens.hand);
@@ -267,8 +267,8 @@ where
         }
     }
 
-    /// Takes one token for a job, of those that it has, or else of those that nobody waits for. Returns false if there
-    /// is none, and counts what is `refused` by that.
+    /// Charges one token to a job, of those that it has, or else of those for which no other job waits. Returns false
+    /// if there is none, and counts the `refused` requests.
     pub(crate) fn spend(&mut self, job: u64, kind: usize, refused: u32, now: Instant) -> bool {
         let Some(taken) = self.taken.get_mut(&job) else { return false };
         if taken.hand[kind] > 0 {
@@ -303,7 +303,7 @@ where
         self.charge(job, kind, more - of_hand, now);
     }
 
-    /// Takes tokens from the buckets for a job that runs.
+    /// Removes tokens from the buckets for a job that runs.
     fn charge(&mut self, job: u64, kind: usize, tokens: u32, now: Instant) {
         let Some(taken) = self.taken.get_mut(&job) else { return };
         taken.used[kind] = taken.used[kind].saturating_add(tokens);

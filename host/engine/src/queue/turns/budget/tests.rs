@@ -43,7 +43,7 @@ impl Claims<Lane> for Demands {
 
 type TestJob = Job<Lane, u32, ()>;
 
-/// What a run does: it spends tokens, and returns when it is run again.
+/// The work of a run: it spends tokens, and returns when it is run again.
 type Run = dyn Fn(&mut Slots<Lane, u32, ()>, &TestJob, Instant) -> Next;
 
 struct Bench {
@@ -76,7 +76,7 @@ impl Bench {
         (0..keys).for_each(|slot| self.slots.add(lane, slot, (), self.now));
     }
 
-    /// Runs what is due for so long.
+    /// Runs due keys for so long.
     fn run_for(&mut self, time: Duration, run: &Run) {
         let end = self.now + time;
         loop {
@@ -287,7 +287,7 @@ fn a_higher_rate_wakes_the_lanes_that_wait_and_a_removed_lane_holds_up_none() {
 enum Step {
     Add(Lane, u32),
     Take,
-    /// The job, the tokens that it uses of a kind, and what is next.
+    /// The job, the tokens that it uses of a kind, and how it ends.
     End(usize, usize, u32, bool),
     Advance(u64),
     Remove(Lane),
@@ -307,7 +307,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What holds at every moment.
+/// Checks the claims that hold at every moment.
 fn check(turns: &Turns<Lane>) {
     for (number, tenant) in &turns.tenants {
         for kind in 0..KINDS {
