@@ -59,7 +59,7 @@ pub(super) struct Observed {
 pub(super) struct Evidence {
     /// The uid of the Pod that had to finish, which proves that it existed.
     pub(super) finished: Option<String>,
-    /// Times from a change to the resulting write, without and with the spinning plugin; more than one measurement if
+    /// Times from a new Pod to the resulting write, without and with the spinning plugin; more than one measurement if
     /// the first was slow.
     pub(super) measured: Vec<Comparison>,
     /// Runs of the spinner that exceeded a limit.

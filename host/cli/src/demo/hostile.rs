@@ -26,7 +26,7 @@ use super::{
     latency::{self, Comparison, Sample},
     progress::Progress,
     table::Screen,
-    workloads::{Cluster, SPINNING_NAMESPACE},
+    workloads::{self, Cluster, SPINNING_NAMESPACE},
 };
 use crate::{
     args::{self, Output},
@@ -39,7 +39,9 @@ use crate::{
 const NEIGHBOURING_NAMESPACE: &str = "bank-ledger";
 /// The label that the neighbour sets.
 const LABEL: &str = "neighbour.podium.dev/seen";
-/// Changes for each measurement beside an attack, and before and after it.
+/// The neighbour answers measurements one after the other, which are more writes than the default allows.
+const MANY_WRITES: &str = "{ writesPerSecond: 200 }";
+/// New Pods for each measurement beside an attack, and before and after it.
 const PROBES: usize = 40;
 /// The most measurements of an attack while the neighbour seems to be delayed.
 const MEASUREMENTS: usize = 3;
@@ -81,7 +83,7 @@ struct Neighbour {
     beside: Times,
 }
 
-/// Times in milliseconds: of a run with its write, and from a change of a Pod to the write that answers it.
+/// Times in milliseconds: of a run with its write, and from a new Pod to the write that answers it.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 struct Times {
     run_p50_ms: Option<f64>,
@@ -136,7 +138,8 @@ async fn attack_all(seed: u64, now_millis: u64) -> anyhow::Result<Vec<Row>> {
     screen.note(&format!("{pods} Pods in 6 namespaces on {NODES} nodes"));
     let folder = tempfile::tempdir()?;
     let grants = format!("{{ read: {{ pods: {{ sections: [labels] }} }}, write: {{ labels: [{LABEL}] }} }}");
-    let neighbour = configured(folder.path(), NEIGHBOURING_NAMESPACE, "neighbour", &grants, &NEIGHBOUR.component()?)?;
+    let neighbour =
+        configured(folder.path(), NEIGHBOURING_NAMESPACE, "neighbour", &grants, MANY_WRITES, &NEIGHBOUR.component()?)?;
     let status = app.status().plugin(&neighbour.id);
     app.load(neighbour).await.context("the neighbour")?;
     let stage = Stage { cluster, app, screen, neighbour: status, folder: folder.path().to_owned() };
@@ -160,13 +163,15 @@ fn configured(
     namespace: &str,
     name: &str,
     grants: &str,
+    limits: &str,
     component: &[u8],
 ) -> anyhow::Result<PluginSpec> {
     let (file, wasm) = (folder.join(format!("{name}.yaml")), folder.join(format!("{name}.wasm")));
     std::fs::write(&wasm, component)?;
     let yaml = format!(
         "apiVersion: podium.dev/v1alpha1\nkind: ReconcilePlugin\nmetadata: {{ name: {name}, namespace: {namespace} }}\n\
-         spec: {{ source: {{ file: {name}.wasm }}, watch: {{ sections: [labels] }}, grants: {grants} }}\n"
+         spec: {{ source: {{ file: {name}.wasm }}, watch: {{ sections: [labels] }},\n  \
+         grants: {grants}, limits: {limits} }}\n"
     );
     std::fs::write(&file, yaml)?;
     let plugin = plugin::specs(&file, &wasm)?.into_iter().next().context("a configuration without a plugin")?;
@@ -203,7 +208,7 @@ impl Stage {
     async fn attack(&self, attack: &Attack) -> anyhow::Result<Row> {
         let component = (attack.component)()?;
         let grants = "{ read: { pods: { sections: [labels] } } }";
-        let spec = configured(&self.folder, SPINNING_NAMESPACE, attack.name, grants, &component)?;
+        let spec = configured(&self.folder, SPINNING_NAMESPACE, attack.name, grants, "{}", &component)?;
         let mut measured: Vec<Comparison> = Vec::new();
         loop {
             let status = self.app.status().plugin(&spec.id);
@@ -296,11 +301,12 @@ impl Stage {
         }
     }
 
-    /// Measures the neighbour's answers to so many changes, and its runs meanwhile.
+    /// Measures the neighbour's answers to so many new Pods, and its runs meanwhile.
     async fn probe(&self, count: usize) -> anyhow::Result<(Sample, Quantiles)> {
         let before = self.neighbour.run_time.counts();
         let pods = self.cluster.pods(NEIGHBOURING_NAMESPACE);
-        let sample = latency::probe(&pods, LABEL, count).await?;
+        let sample =
+            latency::probe(&pods, LABEL, count, |number| workloads::measured(NEIGHBOURING_NAMESPACE, number)).await?;
         let quantile = |quantile| self.neighbour.run_time.quantile_since(&before, quantile);
         Ok((sample, [quantile(0.5), quantile(0.99)]))
     }
@@ -345,7 +351,7 @@ fn print(output: Output, report: &Report) -> anyhow::Result<()> {
         escaped => format!("{escaped} of {} attacks were not contained.", report.attacks.len()),
     };
     let text = format!(
-        "\n{}\n\nRUNS are those of the attack. P50 and P99 are the neighbour's: the time from a change of its Pod to \
+        "\n{}\n\nRUNS are those of the attack. P50 and P99 are the neighbour's: the time from a new Pod to \
         its write,\nwithout the attack and beside it.\n\n{end}\n",
         table(&report.attacks)
     );

@@ -1,16 +1,16 @@
-//! Time from a change to a plugin's response, measured by a client: it removes a label that a plugin maintains, and
-//! its own watch waits until the label is back. One Pod after the other, so that no probe waits for another.
+//! Time from a new Pod to a plugin's response, measured by a client: it creates a Pod, and its own watch waits for the
+//! label that the plugin sets. One Pod after the other, so that no probe waits for another. A label that is removed
+//! repeatedly would be a write loop, which the host slows.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, ResourceExt,
-    api::{ListParams, Patch, PatchParams, WatchEvent, WatchParams},
+    api::{DeleteParams, ListParams, PostParams, WatchEvent, WatchParams},
 };
-use serde_json::json;
 use tokio::time::Instant;
 
 /// The longest wait for a plugin. A slow plugin on a busy machine takes seconds.
@@ -105,38 +105,38 @@ impl Changes<'_> {
     }
 }
 
-/// Removes the label from `count` Pods, one after the other, and measures the time until it is back.
-pub(super) async fn probe(pods: &Api<Pod>, label: &str, count: usize) -> anyhow::Result<Sample> {
-    let listed = pods.list(&ListParams::default().labels(label)).await?;
-    let revision = listed.metadata.resource_version.clone().context("a list has a resourceVersion")?;
-    let names: Vec<String> =
-        listed.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).map(ResourceExt::name_any).collect();
-    if names.is_empty() {
-        bail!("no Pod has the label {label}");
-    }
+/// Creates `count` Pods, one after the other, and measures the time until each has the label. `pod` makes the Pod of a
+/// number that no other Pod has. The Pods are deleted again.
+pub(super) async fn probe(
+    pods: &Api<Pod>,
+    label: &str,
+    count: usize,
+    pod: impl Fn(u64) -> anyhow::Result<Pod>,
+) -> anyhow::Result<Sample> {
+    let listed = pods.list(&ListParams::default().limit(1)).await?;
+    let revision = listed.metadata.resource_version.context("a list has a resourceVersion")?;
+    // Each new Pod is a revision, so that a later call begins with a greater number.
+    let first: u64 = revision.parse().context("the simulated API server's revisions are numbers")?;
     let mut changes = Changes { pods, revision, events: None };
-    let take_away = Patch::Merge(json!({ "metadata": { "labels": BTreeMap::from([(label, None::<String>)]) } }));
     let mut sample = Sample::default();
-    for name in names.iter().cycle().take(count) {
+    for number in (first..).take(count) {
+        let pod = pod(number)?;
+        let name = pod.name_any();
         let began = Instant::now();
-        pods.patch(name, &PatchParams::default(), &take_away).await?;
-        let back = async {
-            let mut away = false;
+        pods.create(&PostParams::default(), &pod).await.with_context(|| format!("cannot create Pod {name}"))?;
+        let labelled = async {
             loop {
                 let pod = changes.next().await?;
-                if pod.name_any() == *name {
-                    match (pod.labels().contains_key(label), away) {
-                        (false, _) => away = true,
-                        (true, true) => return anyhow::Ok(()),
-                        (true, false) => {}
-                    }
+                if pod.name_any() == name && pod.labels().contains_key(label) {
+                    return anyhow::Ok(());
                 }
             }
         };
-        tokio::time::timeout(DEADLINE, back)
+        tokio::time::timeout(DEADLINE, labelled)
             .await
-            .with_context(|| format!("label {label} was not restored on Pod {name} in {DEADLINE:?}"))??;
+            .with_context(|| format!("Pod {name} did not have the label {label} after {DEADLINE:?}"))??;
         sample.add(began.elapsed());
+        pods.delete(&name, &DeleteParams::default().grace_period(0)).await?;
     }
     Ok(sample)
 }

@@ -67,7 +67,7 @@ impl Scenario<'_> {
     /// that the load of the machine affects both.
     async fn measure(&self) -> anyhow::Result<Evidence> {
         let mut evidence = Evidence::default();
-        self.screen.step("from a change to a plugin's write, with and without a plugin that spins for ever");
+        self.screen.step("from a new Pod to a plugin's write, with and without a plugin that spins for ever");
         loop {
             let mut alone = self.probe(PROBES / 2).await.context("without the plugin that spins")?;
             super::load(self.app, self.screen, self.spinner.clone()).await.context("the plugin that spins")?;
@@ -90,7 +90,7 @@ impl Scenario<'_> {
 
     async fn probe(&self, count: usize) -> anyhow::Result<Sample> {
         let pods = self.cluster.pods(MEASURED_NAMESPACE);
-        let probing = latency::probe(&pods, WORKLOAD, count);
+        let probing = latency::probe(&pods, WORKLOAD, count, |number| workloads::measured(MEASURED_NAMESPACE, number));
         // Dropped when the probes are done.
         tokio::select! {
             biased;

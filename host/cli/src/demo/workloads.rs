@@ -153,6 +153,20 @@ pub(super) const UNWATCHED: Workload = Workload {
 };
 pub(super) const EXPIRED: Workload = Workload { name: "expired", image: "registry.example/expired:1.0.0", ..UNWATCHED };
 
+/// Returns a Pod for a measurement in this namespace. Its number is part of its name.
+pub(super) fn measured(namespace: &'static str, number: u64) -> anyhow::Result<Pod> {
+    let workload = Workload {
+        namespace,
+        name: "measured",
+        kind: Kind::ReplicaSet,
+        replicas: 1,
+        image: "registry.example/measured:1.0.0",
+    };
+    let mut pod = workload.pod(0, None, None)?;
+    pod.metadata.name = Some(format!("{}-{number:05x}", workload.name));
+    Ok(pod)
+}
+
 /// Pods with a fault.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Incident {
