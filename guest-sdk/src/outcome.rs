@@ -28,9 +28,8 @@ impl Outcome {
         Self(Rest::RequeueAfter(duration))
     }
 
-    /// Like settled, and plugins that are ordered after this one need not run on this revision of the Pod.
-    ///
-    /// At present it is treated as settled: plugins are queued in their order, and no plugin waits for another's run.
+    /// Like settled, and plugins of the tenant that are ordered after this one do not run on this revision of the Pod,
+    /// unless they run for another reason, such as a retry.
     pub const fn stop() -> Self {
         Self(Rest::Stop)
     }

@@ -100,10 +100,10 @@ pub struct Spec {
     /// Limits of one run, and of all runs together.
     #[serde(default)]
     pub limits: Limits,
-    /// When the plugin is queued among those of its tenant that one change concerns.
+    /// When the plugin runs among those of its tenant that one change of a Pod wakes.
     #[serde(default)]
     pub phase: Phase,
-    /// Within the phase, names of plugins of the same namespace that are queued first.
+    /// Names of plugins of the same namespace and phase that run first.
     #[serde(default)]
     pub after: Vec<NonEmpty>,
     /// Any mapping; the plugin receives it as JSON, of at most 64 KiB.

@@ -44,6 +44,8 @@ impl Dispatch {
     /// Sends what the run staged, and decides when the key is run next.
     pub(super) async fn settle(&self, job: &PodJob, plugin: &Arc<Loaded>, key: &PodKey, attempt: Attempt) -> Ran {
         let (span, gone_for, writes) = (attempt.span.clone(), attempt.gone_for, attempt.writes.clone());
+        // A deletion is delivered to every plugin.
+        let stops = matches!(attempt.report.result, Ok(Outcome::Stop)) && gone_for.is_none();
         let (next, unsettled) = self.deliver(job, plugin, key, attempt).instrument(span).await;
         let retried = matches!(next, Next::After(_) | Next::Failed | Next::FailedFor(_));
         let gave_up = retried && gone_for.is_some_and(|gone| gone >= GIVE_UP);
@@ -54,6 +56,9 @@ impl Dispatch {
         };
         if matches!(next, Next::Failed | Next::FailedFor(_)) {
             self.keep_backoff(job, key, &writes);
+        }
+        if stops && matches!(next, Next::Settled | Next::After(_)) {
+            self.queue.stop(job);
         }
         Ran { next, on_deletion: gone_for.is_some(), gave_up, unsettled }
     }

@@ -9,6 +9,7 @@ mod delivery;
 mod expectations;
 mod gate;
 mod log_rate;
+mod order;
 mod registry;
 mod repeats;
 mod revocation;
@@ -34,6 +35,7 @@ use delivery::Attempt;
 pub use expectations::Expectations;
 use futures::{FutureExt, future::Either};
 use gate::Gate;
+pub use order::order;
 use podium_pods::{
     cache::{Reader, Snapshot},
     model::{BoxFuture, PodKey, WriteGrants, WriteReport},

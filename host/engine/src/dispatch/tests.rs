@@ -5,6 +5,7 @@ mod delivery;
 mod gate;
 mod loops;
 mod memory;
+mod order;
 mod revocation;
 
 use std::{

@@ -54,13 +54,15 @@ struct Wake<L> {
 #[derive(Debug)]
 pub struct Plan<L> {
     wakes: Vec<Wake<L>>,
+    /// The changes are the API server's answers to writes of plugins.
+    pub written: bool,
     /// By lane.
     pub excess: Vec<(L, Excess)>,
 }
 
 impl<L> Default for Plan<L> {
     fn default() -> Self {
-        Self { wakes: Vec::new(), excess: Vec::new() }
+        Self { wakes: Vec::new(), written: false, excess: Vec::new() }
     }
 }
 
@@ -173,7 +175,8 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         let inner = self.inner.lock();
         let due = plan.wakes.into_iter().filter(|wake| !wake.deleted || inner.is_unseen(wake.lane, &wake.key.uid));
         let counted = due.inspect(|wake| *counts.entry(wake.lane).or_default() += 1);
-        queue.add_changed(counted.map(|Wake { lane, key, .. }| (lane, (key.namespace, key.name), key.uid)));
+        let items = counted.map(|Wake { lane, key, .. }| (lane, (key.namespace, key.name), key.uid));
+        if plan.written { queue.add_written(items) } else { queue.add_changed(items) }
         counts
     }
 

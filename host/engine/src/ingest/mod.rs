@@ -36,7 +36,7 @@ use tokio::{
 };
 
 use crate::{
-    dispatch::{Expectations, Lane, Plan, PodQueue, Registry},
+    dispatch::{Expectations, Lane, Plan, PodQueue, Registry, order},
     memory::{TrimSchedule, trim},
     ports::Blocking,
 };
@@ -197,7 +197,8 @@ impl Ingest {
         match request {
             Request::Written { pods, done } => {
                 let update = self.writer.write_through(pods);
-                let published = self.interests.publish(update, &self.expectations, &self.queue);
+                let mut published = self.interests.publish(update, &self.expectations, &self.queue);
+                published.plan.written = true;
                 self.wake(published);
                 let _ = done.send(());
             }
@@ -305,6 +306,7 @@ impl Ingest {
     fn plugins_changed(&mut self, fresh: Option<Lane>, done: oneshot::Sender<()>) {
         let plugins = self.registry.all();
         self.interests.set_plugins(&plugins);
+        self.queue.set_order(order(&plugins));
         let stays = |lane: Lane| Some(lane) != fresh && plugins.iter().any(|loaded| loaded.lane == lane);
         self.resyncs.retain(stays);
         self.sweeps.retain(|sweep| stays(sweep.lane));

@@ -3,19 +3,24 @@
 //! A lane is a plugin, a slot a Pod's name, an item one incarnation of it; the queue knows none of that. It holds keys,
 //! never objects: adding an item that already waits changes at most when it runs. Lanes belong to tenants. The next job
 //! is of the tenant whose runs cost least, and of its lane whose runs cost least; within a lane the slot that has been
-//! due for longest is first. An expensive lane therefore waits longer, and nothing is dropped.
+//! due for longest is first. An expensive lane therefore waits longer, and nothing is dropped. Lanes may have an order
+//! ([`Order`]): then the items that one change makes due run in it.
 
 mod admission;
+mod order;
 mod slots;
+mod steps;
 mod tokens;
 mod turns;
 mod virtual_time;
+mod waits;
 
 use std::{collections::BTreeMap, hash::Hash, sync::Arc, time::Duration};
 
 pub use admission::{Claim, Claims, MemoryBudget, Occupancy};
+pub use order::{Member, Order};
 use podium_pods::sync::{Mutex, Notify};
-use slots::Slots;
+use slots::{Cause, Slots};
 pub use tokens::{Amounts, Demand, KINDS, Rate};
 use tokio::time::Instant;
 pub use turns::TenantFigures;
@@ -81,7 +86,7 @@ impl<L, S, I> Queue<L, S, I>
 where
     L: Copy + Eq + Hash,
     S: Clone + Eq + Hash,
-    I: Clone + Eq,
+    I: Clone + Eq + Hash,
 {
     /// `lane_limit`: jobs that one lane may have at a time, so that none takes every worker. While its jobs fail it may
     /// have fewer, down to one.
@@ -116,30 +121,50 @@ where
     /// becomes due now; one that is running runs once more. Items of one slot are first tried in the order they were
     /// added; items that are tried again do not hold up those behind them.
     pub fn add(&self, items: impl IntoIterator<Item = (L, S, I)>) {
-        self.add_each(items, Slots::add);
-    }
-
-    /// Adds items because their objects have changed, as [`Queue::add`] does otherwise.
-    pub fn add_changed(&self, items: impl IntoIterator<Item = (L, S, I)>) {
-        self.add_each(items, Slots::add_changed);
-    }
-
-    fn add_each(
-        &self,
-        items: impl IntoIterator<Item = (L, S, I)>,
-        add: impl Fn(&mut Slots<L, S, I>, L, S, I, Instant),
-    ) {
         let now = Instant::now();
-        let mut added = false;
+        self.add_all(items, |slots, items| items.for_each(|(lane, slot, item)| slots.add(lane, slot, item, now)));
+    }
+
+    /// Adds items because their objects have changed, as [`Queue::add`] does otherwise. Items of one object that
+    /// follow each other are one step, in which those of successors wait for those of their predecessors
+    /// ([`Queue::set_order`]).
+    pub fn add_changed(&self, items: impl IntoIterator<Item = (L, S, I)>) {
+        let now = Instant::now();
+        self.add_all(items, |slots, items| slots.add_steps(items, Cause::Changed, now));
+    }
+
+    /// Like [`Queue::add_changed`], for objects that a job has written. Predecessors run after the successors that were
+    /// due before this change.
+    pub fn add_written(&self, items: impl IntoIterator<Item = (L, S, I)>) {
+        let now = Instant::now();
+        self.add_all(items, |slots, items| slots.add_steps(items, Cause::Written, now));
+    }
+
+    fn add_all<T: Iterator<Item = (L, S, I)>>(
+        &self,
+        items: impl IntoIterator<IntoIter = T>,
+        add: impl FnOnce(&mut Slots<L, S, I>, std::iter::Peekable<T>),
+    ) {
         let mut slots = self.slots.lock();
-        for (lane, slot, item) in items {
-            add(&mut slots, lane, slot, item, now);
-            added = true;
-        }
+        let mut items = items.into_iter().peekable();
+        let added = items.peek().is_some();
+        add(&mut slots, items);
         drop(slots);
         if added {
             self.wake.notify_one();
         }
+    }
+
+    /// Sets the order of lanes. Items that wait for a lane that they do not follow any more wait no longer.
+    pub fn set_order(&self, order: Order<L>) {
+        self.slots.lock().set_order(Arc::new(order), Instant::now());
+        self.wake.notify_one();
+    }
+
+    /// Skips, for the job's item in the lanes of its successors, the changes that were queued before the job started.
+    /// Later changes, retries and items that were added otherwise stay. Only items that wait for this job are skipped.
+    pub fn stop(&self, job: &Job<L, S, I>) {
+        self.slots.lock().stop(job, Instant::now());
     }
 
     /// The next item that is due; waits for one. None once the queue is closed.
@@ -156,7 +181,8 @@ where
                 }
                 let job = slots.take(Instant::now());
                 // While this worker runs, another one has to wait for the moment when there are tokens.
-                let more = slots.has_ready() || slots.turns.next_tokens().is_some();
+                let may_pass = job.as_ref().is_some_and(|job| slots.may_pass(job.lane));
+                let more = slots.has_ready() || slots.turns.next_tokens().is_some() || may_pass;
                 (job, slots.next_due(), more)
             };
             if let Some(job) = job {

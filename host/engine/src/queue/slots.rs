@@ -1,11 +1,14 @@
 //! The queue's bookkeeping, without waiting: the time is an argument of every call.
 
+mod ordered;
+
 use std::{
     collections::{BTreeMap, HashMap, hash_map::Entry},
     hash::Hash,
 };
 
 use foldhash::quality::FixedState;
+use ordered::starts;
 use rand::{SeedableRng, rngs::SmallRng};
 use smallvec::{SmallVec, smallvec};
 use tokio::time::Instant;
@@ -13,6 +16,7 @@ use tokio::time::Instant;
 use super::{
     Backoff, Done, Job, Next,
     turns::{Ended, TenantFigures, Turns},
+    waits::{Before, Edge, Waits},
 };
 
 #[derive(Debug)]
@@ -24,6 +28,9 @@ pub(super) struct Slots<L, S, I> {
     ready: HashMap<L, BTreeMap<u64, S>, FixedState>,
     /// Slots that become due later, each once.
     delayed: BTreeMap<Due, (L, S)>,
+    pub(super) waits: Waits<L, S, I>,
+    /// Waits for lanes that are delayed may be left.
+    look_again: Option<Instant>,
     numbers: u64,
     closed: bool,
     backoff: Backoff,
@@ -48,6 +55,8 @@ enum At {
     /// With its number in the lane's ready slots.
     Ready(u64),
     Delayed(Due),
+    /// Each item that could be first waits for an item of another lane.
+    Held,
     Running,
     /// Its lane was removed while its first item was running. Further items were added to the lane after that.
     Orphaned,
@@ -62,6 +71,22 @@ struct Item<I> {
     again: Option<Again>,
 }
 
+impl<I: Eq> SlotState<I> {
+    fn runs(&self, item: &I) -> bool {
+        self.at == At::Running && self.items.first().is_some_and(|first| first.item == *item)
+    }
+}
+
+/// Why an item is added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// Its object has changed.
+    Changed,
+    /// Its object has changed by a write of a job.
+    Written,
+    Other,
+}
+
 /// An item was added while it was running.
 #[derive(Debug, Clone, Copy)]
 struct Again {
@@ -72,20 +97,28 @@ struct Again {
     changed: bool,
 }
 
+/// How often a look at all lanes that are waited for, which passes one object of each, is repeated before the queue is
+/// unlocked.
+const ROUNDS: usize = 64;
+/// How many of these lanes are looked at when there is something else to do.
+const FEW: usize = 4;
+
 impl<L, S, I> Slots<L, S, I>
 where
     L: Copy + Eq + Hash,
     S: Clone + Eq + Hash,
-    I: Clone + Eq,
+    I: Clone + Eq + Hash,
 {
     pub(super) fn new(backoff: Backoff, lane_limit: usize, seed: u64) -> Self {
         // Seeded, so that tenants cannot choose names of one hash.
         let hasher = FixedState::with_seed(seed);
         Self {
             turns: Turns::new(lane_limit, &hasher),
+            waits: Waits::new(&hasher),
             slots: HashMap::with_hasher(hasher.clone()),
             ready: HashMap::with_hasher(hasher),
             delayed: BTreeMap::new(),
+            look_again: None,
             numbers: 0,
             closed: false,
             backoff,
@@ -94,57 +127,108 @@ where
     }
 
     pub(super) fn add(&mut self, lane: L, slot: S, item: I, now: Instant) {
-        self.add_because(lane, slot, item, false, now);
+        self.add_because(lane, slot, item, Cause::Other, &[], now);
     }
 
-    /// Adds an item because its object has changed.
-    pub(super) fn add_changed(&mut self, lane: L, slot: S, item: I, now: Instant) {
-        self.add_because(lane, slot, item, true, now);
-    }
-
-    fn add_because(&mut self, lane: L, slot: S, item: I, changed: bool, now: Instant) {
+    /// Adds an item to a lane. If that makes it due, it waits as `edges` say. Returns true if it does.
+    pub(super) fn add_because(
+        &mut self,
+        lane: L,
+        slot: S,
+        item: I,
+        cause: Cause,
+        edges: &[Edge<L>],
+        now: Instant,
+    ) -> bool {
+        self.numbers += 1;
+        let number = self.numbers;
+        let object = (self.waits.order.contains(lane)).then(|| (slot.clone(), item.clone()));
         let fresh = Item { item, due: now, queued: now, failures: 0, again: None };
         let mut entry = match self.slots.entry((lane, slot)) {
             Entry::Vacant(entry) => {
-                self.numbers += 1;
                 let (lane, slot) = entry.key().clone();
-                entry.insert(SlotState { items: smallvec![fresh], at: At::Ready(self.numbers) });
-                self.push_ready(lane, slot, self.numbers, now);
-                return;
+                match object.filter(|_| !edges.is_empty()) {
+                    None => {
+                        entry.insert(SlotState { items: smallvec![fresh], at: At::Ready(number) });
+                        self.push_ready(lane, slot, number, now);
+                        return false;
+                    }
+                    Some(object) => {
+                        entry.insert(SlotState { items: smallvec![fresh], at: At::Held });
+                        self.waits.add(lane, &object, number, Before::Nothing, edges);
+                        self.place((lane, slot), now);
+                        return true;
+                    }
+                }
             }
             Entry::Occupied(entry) => entry,
         };
-        self.numbers += 1;
         let state = entry.get_mut();
         // The running item stands first, see `take`. One of a lane that was removed answers nothing of the present
         // lane.
         let from = usize::from(state.at == At::Orphaned);
+        // What the item was, if this makes it due.
+        let mut before = None;
         match state.items.iter().skip(from).position(|waiting| waiting.item == fresh.item).map(|at| from + at) {
             Some(0) if state.at == At::Running => {
                 let again = &mut state.items[0].again;
-                let before = again.unwrap_or(Again { first: now, latest: 0, changed: true });
-                *again = Some(Again { latest: self.numbers, changed: before.changed && changed, ..before });
+                before = again.is_none().then_some(Before::Running);
+                let earlier = again.unwrap_or(Again { first: now, latest: 0, changed: true });
+                let changed = earlier.changed && cause != Cause::Other;
+                *again = Some(Again { latest: number, changed, ..earlier });
             }
             Some(at) => {
                 let waiting = &mut state.items[at];
                 // An item that waited for a delay answers this event; one that was due answers the older event.
                 if waiting.due > now {
+                    before = Some(Before::Delayed(waiting.due, waiting.queued));
                     (waiting.due, waiting.queued) = (now, now);
                 }
             }
-            None => state.items.push(fresh),
+            None => {
+                before = Some(Before::Nothing);
+                state.items.push(fresh);
+            }
         }
-        if let At::Delayed(due) = state.at {
+        let mut waits = false;
+        let mut freed = false;
+        if let Some(object) = object {
+            match before {
+                Some(before) if !edges.is_empty() => {
+                    self.waits.add(lane, &object, number, before, edges);
+                    waits = true;
+                }
+                Some(_) => {}
+                None => {
+                    let step = (cause != Cause::Other).then_some(number);
+                    freed = !self.waits.added_again(lane, &object, step, cause == Cause::Written).is_empty();
+                }
+            }
+        }
+        if matches!(state.at, At::Delayed(_)) || (state.at == At::Held && (before.is_some() || freed)) {
             let key = entry.key().clone();
-            self.delayed.remove(&due);
-            self.place(key, now);
+            self.replace(key, now);
         }
+        waits
     }
 
     pub(super) fn take(&mut self, now: Instant) -> Option<Job<L, S, I>> {
         self.promote(now);
+        self.pass_delayed(FEW, now);
+        let mut rounds = 0;
+        self.look_again = None;
         loop {
-            let lane = self.turns.next(now)?;
+            let Some(lane) = self.turns.next(now) else {
+                if !self.pass_delayed(usize::MAX, now) {
+                    return None;
+                }
+                rounds += 1;
+                if rounds == ROUNDS {
+                    self.look_again = Some(now);
+                    return None;
+                }
+                continue;
+            };
             let job = self.start(lane, now);
             let is_empty = self.ready.get(&lane).is_none_or(BTreeMap::is_empty);
             if is_empty {
@@ -160,9 +244,17 @@ where
     /// Starts a job of the lane's first due item.
     fn start(&mut self, lane: L, now: Instant) -> Option<Job<L, S, I>> {
         let (_, slot) = self.ready.get_mut(&lane)?.pop_first()?;
-        let state = self.slots.get_mut(&(lane, slot.clone()))?;
-        let item = state.items.iter().position(|item| item.due <= now)?;
-        let item = state.items.remove(item);
+        let key = (lane, slot.clone());
+        let items = &self.slots.get(&key)?.items;
+        let Some((first, _)) = starts(&self.waits, &key, items, now).find(|(_, start)| *start <= now) else {
+            self.place(key, now);
+            return None;
+        };
+        let state = self.slots.get_mut(&key)?;
+        let item = state.items.remove(first);
+        if !self.waits.is_empty() {
+            self.waits.forget_waiter(lane, &(slot.clone(), item.item.clone()));
+        }
         self.numbers += 1;
         let job = Job {
             lane,
@@ -196,6 +288,7 @@ where
             self.place(key, now);
             return Done::Orphaned;
         }
+        let object = (!self.waits.is_empty()).then(|| (job.slot.clone(), item.item.clone()));
         let delay = match next {
             Next::Settled | Next::Final => None,
             Next::After(delay) | Next::FailedFor(delay) | Next::Postponed(delay) => Some(delay),
@@ -207,6 +300,17 @@ where
             Next::Postponed(_) => {}
         }
         let again = item.again.take().filter(|_| next != Next::Final);
+        let freed = object.as_ref().map(|object| {
+            let is_due = again.is_some();
+            if is_due {
+                let queued = if matches!(next, Next::After(_)) { None } else { Some(item.queued) };
+                let before = |delay| Before::Delayed(now + delay, queued.unwrap_or(now + delay));
+                self.waits.ran(job.lane, object, delay.map_or(Before::Nothing, before));
+            } else {
+                self.waits.forget_waiter(job.lane, object);
+            }
+            self.waits.done(job.lane, object, is_due)
+        });
         let done = match (again, delay) {
             (Some(Again { first: event, .. }), _) => {
                 // An item that failed still answers the event that it answered before.
@@ -230,6 +334,9 @@ where
             (None, None) => Done::Forgotten,
         };
         self.place(key, now);
+        if let Some((freed, object)) = freed.zip(object) {
+            self.free(freed, &object, now);
+        }
         done
     }
 
@@ -244,8 +351,10 @@ where
     }
 
     pub(super) fn answered(&mut self, job: &Job<L, S, I>, number: u64) {
-        if let Some(item) = self.running(job) {
-            item.again = item.again.filter(|again| again.latest != number);
+        let Some(item) = self.running(job) else { return };
+        item.again = item.again.filter(|again| again.latest != number);
+        if item.again.is_none() && !self.waits.is_empty() {
+            self.waits.forget_waiter(job.lane, &(job.slot.clone(), job.item.clone()));
         }
     }
 
@@ -266,10 +375,24 @@ where
         let from = usize::from(running);
         let Some(at) = state.items.iter().skip(from).position(|waiting| waiting.item == *item) else { return false };
         state.items.remove(from + at);
-        match state.at {
-            At::Running | At::Orphaned => return true,
-            At::Delayed(due) => drop(self.delayed.remove(&due)),
-            At::Ready(number) => {
+        let (lane, object) = (key.0, (!self.waits.is_empty()).then(|| (key.1.clone(), item.clone())));
+        if !running {
+            self.replace(key, now);
+        }
+        if let Some(object) = object {
+            let freed = self.waits.remove(lane, &object);
+            self.free(freed, &object, now);
+        }
+        true
+    }
+
+    /// Places a slot that is not running again.
+    pub(super) fn replace(&mut self, key: (L, S), now: Instant) {
+        match self.slots.get(&key).map(|state| state.at) {
+            None | Some(At::Running | At::Orphaned) => return,
+            Some(At::Held) => {}
+            Some(At::Delayed(due)) => drop(self.delayed.remove(&due)),
+            Some(At::Ready(number)) => {
                 if let Some(ready) = self.ready.get_mut(&key.0) {
                     ready.remove(&number);
                     if ready.is_empty() {
@@ -280,15 +403,18 @@ where
             }
         }
         self.place(key, now);
-        true
     }
 
     /// Moves a slot that is not running to the due or the delayed slots, as its items are.
     fn place(&mut self, key: (L, S), now: Instant) {
         let Some(state) = self.slots.get_mut(&key) else { return };
-        let Some(due) = state.items.iter().map(|item| item.due).min() else {
+        if state.items.is_empty() {
             self.slots.remove(&key);
             self.shrink();
+            return;
+        }
+        let Some(due) = starts(&self.waits, &key, &state.items, now).map(|(_, start)| start).min() else {
+            state.at = At::Held;
             return;
         };
         self.numbers += 1;
@@ -323,17 +449,13 @@ where
     fn promote(&mut self, now: Instant) {
         while let Some(first) = self.delayed.first_entry().filter(|first| first.key().0 <= now) {
             let (lane, slot) = first.remove();
-            if let Some(state) = self.slots.get_mut(&(lane, slot.clone())) {
-                self.numbers += 1;
-                state.at = At::Ready(self.numbers);
-                self.push_ready(lane, slot, self.numbers, now);
-            }
+            self.place((lane, slot), now);
         }
     }
 
     pub(super) fn next_due(&self) -> Option<Instant> {
         let delayed = self.delayed.first_key_value().map(|((due, _), _)| *due);
-        delayed.into_iter().chain(self.turns.next_tokens()).min()
+        delayed.into_iter().chain(self.turns.next_tokens()).chain(self.look_again).min()
     }
 
     #[cfg(test)]
@@ -350,7 +472,7 @@ where
     }
 
     pub(super) fn depth(&self, lane: L) -> usize {
-        self.ready.get(&lane).map_or(0, BTreeMap::len)
+        self.ready.get(&lane).map_or(0, BTreeMap::len) + self.waits.count(lane)
     }
 
     pub(super) fn claim_changed(&mut self, lane: L, now: Instant) {
@@ -374,6 +496,11 @@ where
         self.ready.remove(&lane);
         self.delayed.retain(|_, (of, _)| *of != lane);
         self.turns.remove(lane, now);
+        let freed = self.waits.remove_lane(lane, |(slot, item)| {
+            let orphan = self.slots.get(&(lane, slot.clone())).and_then(|state| state.items.first());
+            orphan.is_some_and(|orphan| orphan.item == *item)
+        });
+        freed.into_iter().for_each(|(lane, object)| self.free([lane], &object, now));
     }
 
     pub(super) fn is_closed(&self) -> bool {

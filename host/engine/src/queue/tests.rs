@@ -214,7 +214,7 @@ async fn waiting_workers<S, I>(
 ) -> Vec<tokio::task::JoinHandle<Option<Job<u8, S, I>>>>
 where
     S: Clone + Eq + Hash + Send + 'static,
-    I: Clone + Eq + Send + 'static,
+    I: Clone + Eq + Hash + Send + 'static,
 {
     let worker = |queue: Arc<Queue<u8, S, I>>| tokio::spawn(async move { queue.next().await });
     let workers = (0..count).map(|_| worker(queue.clone())).collect();

@@ -9,6 +9,7 @@
 
 mod board;
 mod budget;
+mod delay;
 mod tenant;
 
 use std::{

@@ -10,30 +10,32 @@ use super::{
 use crate::authz::Authorized;
 
 /// The Pods that the API server has, and the plugins that their changes wake.
-struct Stage {
-    dispatch: Arc<Dispatch>,
-    server: Arc<Applying>,
-    lanes: Vec<Lane>,
+pub(super) struct Stage {
+    pub(super) dispatch: Arc<Dispatch>,
+    pub(super) server: Arc<Applying>,
+    pub(super) lanes: Vec<Lane>,
 }
 
 /// Applies labels and annotations, publishes the change and queues the keys of all plugins, all within the delivery: as
 /// a watch does whose event comes before the response.
-struct Applying {
-    pods: Mutex<BTreeMap<String, podium_wire::Pod>>,
+pub(super) struct Applying {
+    pub(super) pods: Mutex<BTreeMap<String, podium_wire::Pod>>,
     writer: Mutex<cache::Writer>,
     revision: AtomicUsize,
     queue: Arc<PodQueue>,
     expectations: Arc<Expectations>,
-    lanes: Mutex<Vec<Lane>>,
+    pub(super) lanes: Mutex<Vec<Lane>>,
     /// When each write was applied, with the plugin's manager.
     applied: Mutex<Vec<(Instant, String, String)>>,
     events: Mutex<Vec<String>>,
     /// Writes whose description contains this are refused.
-    refuses: Mutex<Option<&'static str>>,
+    pub(super) refuses: Mutex<Option<&'static str>>,
+    /// Changes by writes are queued as answers to them.
+    pub(super) answers: AtomicBool,
 }
 
 impl Applying {
-    fn publish(&self, pod: &mut podium_wire::Pod) {
+    pub(super) fn publish(&self, pod: &mut podium_wire::Pod, written: bool) {
         pod.header.resource_version = (self.revision.fetch_add(1, SeqCst) + 10).to_string();
         let pod = Arc::new(CachedPod::new(pod).unwrap());
         let lanes = self.lanes.lock().clone();
@@ -41,9 +43,10 @@ impl Applying {
             let mut writer = self.writer.lock();
             let update = writer.apply(vec![PodEvent::applied(pod)]);
             let tombstones = &self.expectations.tombstones;
-            let plan =
+            let mut plan =
                 tombstones.plan(&self.queue, update.changes(), |_| lanes.clone(), |_| lanes.clone(), Instant::now());
             update.publish();
+            plan.written = written;
             plan
         };
         self.expectations.tombstones.queue(&self.queue, plan);
@@ -70,7 +73,7 @@ impl Applying {
         if *pod == before {
             return WriteResult::Unchanged;
         }
-        self.publish(pod);
+        self.publish(pod, self.answers.load(SeqCst));
         WriteResult::Applied
     }
 }
@@ -107,11 +110,11 @@ impl Deliver for Applying {
     }
 }
 
-type Code = fn(&Request, &podium_wire::Pod) -> (Result<Outcome, Failure>, Vec<Action>);
+pub(super) type Code = fn(&Request, &podium_wire::Pod) -> (Result<Outcome, Failure>, Vec<Action>);
 
 impl Stage {
     /// Returns a stage with workers, on which these plugins run on these Pods.
-    fn new(pods: usize, plugins: &[(&str, Code)]) -> Self {
+    pub(super) fn new(pods: usize, plugins: &[(&str, Code)]) -> Self {
         let base = rig(|_, _| report(Ok(Outcome::Settled), Vec::new()));
         let Ingested { writer, .. } = base.writer;
         let registry = Arc::new(Registry::default());
@@ -127,6 +130,7 @@ impl Stage {
             applied: Mutex::default(),
             events: Mutex::default(),
             refuses: Mutex::default(),
+            answers: AtomicBool::default(),
         });
         let dispatch = Arc::new(Dispatch {
             queue,
@@ -150,7 +154,7 @@ impl Stage {
             let mut pod = podium_wire::Pod::default();
             (pod.header.namespace, pod.header.name) = ("shop".into(), format!("cart-{index}"));
             pod.header.uid = format!("u{index}");
-            stage.server.publish(&mut pod);
+            stage.server.publish(&mut pod, false);
             stage.server.pods.lock().insert(pod.header.name.clone(), pod);
         }
         for _ in 0..4 {
@@ -160,7 +164,10 @@ impl Stage {
     }
 
     fn load(&mut self, name: &str, code: Code) {
-        let mut spec = testing::plugin(Some("shop"), name);
+        self.load_with(testing::plugin(Some("shop"), name), code);
+    }
+
+    pub(super) fn load_with(&mut self, mut spec: PluginSpec, code: Code) {
         spec.grants.write.events = true;
         let scope = spec.scope();
         let run = move |request: Request, _: Box<dyn World>| {
@@ -183,19 +190,19 @@ impl Stage {
                 usage: Usage::default(),
             }
         };
-        let sender = Sender { manager: format!("podium/shop/{name}"), impersonate: None };
+        let sender = Sender { manager: format!("podium/shop/{}", spec.id.name), impersonate: None };
         let status = Arc::new(PluginStatus::default());
         self.lanes.push(self.dispatch.registry.put(spec, Arc::new(Closure(Box::new(run))), sender, status, None));
     }
 
     /// Returns how many writes were applied within the next seconds.
-    async fn applied_within(&self, seconds: u64) -> usize {
+    pub(super) async fn applied_within(&self, seconds: u64) -> usize {
         let before = self.server.applied.lock().len();
         tokio::time::sleep(Duration::from_secs(seconds)).await;
         self.server.applied.lock().len() - before
     }
 
-    fn status(&self, index: usize) -> Arc<PluginStatus> {
+    pub(super) fn status(&self, index: usize) -> Arc<PluginStatus> {
         self.dispatch.registry.get(self.lanes[index]).unwrap().status.clone()
     }
 
@@ -207,11 +214,11 @@ impl Stage {
 
 const KEY: &str = "shop.example/step";
 
-fn set(request: &Request, key: &str, value: impl ToString) -> Action {
+pub(super) fn set(request: &Request, key: &str, value: impl ToString) -> Action {
     Action::SetLabel { target: request.key.clone(), key: key.into(), value: value.to_string() }
 }
 
-fn number(pod: &podium_wire::Pod, key: &str) -> u64 {
+pub(super) fn number(pod: &podium_wire::Pod, key: &str) -> u64 {
     pod.labels.get(key).and_then(|value| value.parse().ok()).unwrap_or_default()
 }
 
@@ -284,7 +291,7 @@ async fn a_fight_with_a_client_that_the_host_does_not_know_is_slowed_also_when_e
             let mut pods = server.pods.lock();
             let pod = pods.get_mut("cart-0").unwrap();
             pod.labels.insert(KEY.into(), "theirs".into());
-            server.publish(pod);
+            server.publish(pod, false);
         }
     });
     let first = stage.applied_within(62).await;
@@ -315,7 +322,7 @@ async fn other_fields_and_other_pods_of_a_plugin_in_a_loop_go_on() {
             let mut pods = stage.server.pods.lock();
             let pod = pods.get_mut(name).unwrap();
             pod.annotations.insert("asked".into(), "now".into());
-            stage.server.publish(pod);
+            stage.server.publish(pod, false);
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
         let applied = stage.server.applied.lock();
@@ -337,7 +344,7 @@ async fn a_key_that_failed_keeps_its_back_off_when_only_its_own_write_woke_it() 
     *stage.server.refuses.lock() = Some("shop.example/bad");
     let mut pod = podium_wire::Pod::default();
     (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), "cart-0".into(), "u0".into());
-    stage.server.publish(&mut pod);
+    stage.server.publish(&mut pod, false);
     stage.server.pods.lock().insert("cart-0".into(), pod);
     assert!(stage.applied_within(10).await <= 10, "{} runs", stage.status(0).runs());
     // A change by others is answered at once.
@@ -346,7 +353,7 @@ async fn a_key_that_failed_keeps_its_back_off_when_only_its_own_write_woke_it() 
         let mut pods = stage.server.pods.lock();
         let pod = pods.get_mut("cart-0").unwrap();
         pod.annotations.insert("theirs".into(), "new".into());
-        stage.server.publish(pod);
+        stage.server.publish(pod, false);
     }
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert_eq!(stage.status(0).runs(), before + 1);
@@ -369,7 +376,7 @@ async fn a_change_by_others_during_a_run_that_fails_is_answered_at_once_although
         let mut pods = stage.server.pods.lock();
         let pod = pods.get_mut("cart-0").unwrap();
         pod.annotations.insert("theirs".into(), value.into());
-        stage.server.publish(pod);
+        stage.server.publish(pod, false);
     };
     change("1");
     // The run that answers it is under way for 2 ms.
@@ -403,7 +410,7 @@ async fn a_progress_report_every_six_seconds_is_not_slowed() {
     stage.load("a", code);
     let mut pod = podium_wire::Pod::default();
     (pod.header.namespace, pod.header.name, pod.header.uid) = ("shop".into(), "cart-0".into(), "u0".into());
-    stage.server.publish(&mut pod);
+    stage.server.publish(&mut pod, false);
     stage.server.pods.lock().insert("cart-0".into(), pod);
     stage.dispatch.queue.add([(stage.lanes[0], ("shop".into(), "cart-0".into()), "u0".into())]);
     assert!(stage.applied_within(600).await >= 99);

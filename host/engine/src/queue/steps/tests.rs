@@ -1,0 +1,358 @@
+//! Claims about the order of lanes, under paused time. Lanes 1, 2 and 3 follow each other; lane 9 leads all groups.
+
+mod random;
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{Instant, advance};
+
+use super::super::{Backoff, Claim, Claims, Demand, Job, Member, MemoryBudget, Next, Order, Queue, Rate};
+
+type TestQueue = Queue<u8, &'static str, u32>;
+type TestJob = Job<u8, &'static str, u32>;
+
+const POD: (&str, u32) = ("cart-0", 7);
+
+fn member(lane: u8, group: usize, phase: u8, after: &[u8]) -> Member<u8> {
+    Member { lane, group, phase, after: after.to_vec(), leads: lane == 9 }
+}
+
+fn order() -> Order<u8> {
+    Order::new(&[
+        member(1, 1, 1, &[]),
+        member(2, 1, 1, &[1]),
+        member(3, 1, 2, &[]),
+        member(8, 0, 1, &[]),
+        member(9, 0, 0, &[]),
+    ])
+}
+
+fn ordered(queue: TestQueue) -> TestQueue {
+    queue.set_order(order());
+    queue
+}
+
+fn queue() -> TestQueue {
+    ordered(Queue::new(Backoff::default(), usize::MAX, 1))
+}
+
+/// Returns the job that is due now, if any; never waits.
+async fn now(queue: &TestQueue) -> Option<TestJob> {
+    tokio::select! { biased; job = queue.next() => job, () = std::future::ready(()) => None }
+}
+
+/// Returns all jobs that are due now, sorted by lane.
+async fn all(queue: &TestQueue) -> Vec<TestJob> {
+    let mut jobs = Vec::new();
+    while let Some(job) = now(queue).await {
+        jobs.push(job);
+    }
+    jobs.sort_by_key(|job| job.lane);
+    jobs
+}
+
+fn lanes(jobs: &[TestJob]) -> Vec<u8> {
+    jobs.iter().map(|job| job.lane).collect()
+}
+
+fn changed(queue: &TestQueue, lanes: &[u8]) {
+    queue.add_changed(lanes.iter().map(|lane| (*lane, POD.0, POD.1)));
+}
+
+fn written(queue: &TestQueue, lanes: &[u8]) {
+    queue.add_written(lanes.iter().map(|lane| (*lane, POD.0, POD.1)));
+}
+
+/// Queues one change for lanes 1, 2 and 3, and returns the first job.
+async fn begin(queue: &TestQueue) -> TestJob {
+    changed(queue, &[1, 2, 3]);
+    let mut jobs = all(queue).await;
+    assert_eq!(lanes(&jobs), [1], "the others wait");
+    jobs.remove(0)
+}
+
+#[tokio::test(start_paused = true)]
+async fn items_of_one_change_run_in_the_order_of_their_lanes() {
+    let queue = queue();
+    let mut job = begin(&queue).await;
+    for lane in [2, 3] {
+        assert_eq!((queue.depth(2), queue.depth(3)), (usize::from(lane == 2), 1), "they are due");
+        queue.done(&job, Next::Settled);
+        job = now(&queue).await.unwrap();
+        assert_eq!(job.lane, lane);
+        assert!(now(&queue).await.is_none());
+    }
+    queue.done(&job, Next::Settled);
+    assert!(queue.is_idle() && queue.slots.lock().waits.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_objects_and_other_steps_are_not_waited_for() {
+    let queue = queue();
+    queue.add_changed([(1, "cart-0", 7), (2, "cart-1", 7), (2, "cart-0", 8)]);
+    assert_eq!(lanes(&all(&queue).await), [1, 2, 2]);
+    let queue = self::queue();
+    changed(&queue, &[1]);
+    changed(&queue, &[2]);
+    queue.add([(1, "cart-1", 7), (2, "cart-1", 7)]);
+    assert_eq!(lanes(&all(&queue).await), [1, 1, 2, 2], "no step has both");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_successor_starts_at_once_when_its_predecessor_is_delayed_or_gone() {
+    let minute = Duration::from_secs(60);
+    for next in [Next::Failed, Next::FailedFor(minute), Next::After(minute), Next::Postponed(minute), Next::Final] {
+        let queue = queue();
+        let job = begin(&queue).await;
+        queue.done(&job, next);
+        assert_eq!(lanes(&all(&queue).await), [2], "{next:?}");
+    }
+    let queue = queue();
+    changed(&queue, &[1, 2]);
+    assert!(queue.remove(1, POD.0, &POD.1));
+    assert_eq!(lanes(&all(&queue).await), [2], "the item was removed");
+    for running in [false, true] {
+        let queue = self::queue();
+        changed(&queue, &[1, 2]);
+        let job = if running { now(&queue).await } else { None };
+        queue.remove_lane(1);
+        assert_eq!((job.is_some(), lanes(&all(&queue).await)), (running, vec![2]), "the lane was removed");
+        let queue = self::queue();
+        let _job = begin(&queue).await;
+        queue.set_order(Order::default());
+        assert_eq!(lanes(&all(&queue).await), [2, 3], "the configuration has no order any more");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_successor_of_an_item_that_is_gone_waits_for_its_predecessors() {
+    let queue = queue();
+    let first = begin(&queue).await;
+    assert!(queue.remove(2, POD.0, &POD.1));
+    assert!(now(&queue).await.is_none());
+    queue.done(&first, Next::Settled);
+    assert_eq!(lanes(&all(&queue).await), [3]);
+}
+
+#[derive(Debug)]
+struct Few;
+
+impl Claims<u8> for Few {
+    fn claim(&self, lane: u8) -> Claim {
+        Claim { tenant: 1, bytes: if lane == 1 { 40 } else { 10 } }
+    }
+
+    fn demand(&self, lane: u8) -> Demand {
+        let mut demand = Demand::default();
+        if lane == 1 {
+            (demand.lane[0], demand.least[0]) = (Rate { per_second: 1, burst: 1 }, 1);
+        }
+        demand
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_successor_does_not_wait_for_a_lane_without_tokens() {
+    let queue = ordered(Queue::new(Backoff::default(), usize::MAX, 1).within(MemoryBudget::new(1_000), Arc::new(Few)));
+    // All are queued while there is a token; the first job takes it.
+    queue.add_changed(["a", "b", "c", "d"].into_iter().flat_map(|name| [(1, name, 7), (2, name, 7)]));
+    let jobs = all(&queue).await;
+    assert_eq!(lanes(&jobs), [1, 2, 2, 2], "only the one whose predecessor runs waits");
+    assert!(queue.spend(&jobs[0], 0, 0));
+    queue.done(&jobs[0], Next::Settled);
+    assert_eq!(lanes(&all(&queue).await), [2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_successor_does_not_wait_for_a_lane_without_memory() {
+    let queue = ordered(Queue::new(Backoff::default(), usize::MAX, 1).within(MemoryBudget::new(100), Arc::new(Wide)));
+    // The tenant may have 50, of which this takes 40.
+    queue.add([(7, "other", 1)]);
+    let other = now(&queue).await.unwrap();
+    changed(&queue, &[1, 2]);
+    let job = now(&queue).await.unwrap();
+    assert_eq!(job.lane, 2);
+    queue.done(&job, Next::Settled);
+    queue.done(&other, Next::Settled);
+    assert_eq!(lanes(&all(&queue).await), [1]);
+}
+
+#[derive(Debug)]
+struct Wide;
+
+impl Claims<u8> for Wide {
+    fn claim(&self, lane: u8) -> Claim {
+        Claim { tenant: 1, bytes: if lane == 2 { 10 } else { 40 } }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_successor_does_not_wait_for_a_lane_that_has_fewer_jobs_because_they_fail() {
+    let queue = ordered(Queue::new(Backoff::default(), 2, 1));
+    queue.add([(1, "broken", 1)]);
+    queue.done(&now(&queue).await.unwrap(), Next::FailedFor(Duration::from_secs(600)));
+    queue.add([(1, "broken", 2)]);
+    let job = now(&queue).await.unwrap();
+    queue.done(&job, Next::Failed);
+    queue.add([(1, "slow", 3)]);
+    let _slow = now(&queue).await.unwrap();
+    changed(&queue, &[1, 2]);
+    assert_eq!(lanes(&all(&queue).await), [2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_without_end_do_not_keep_a_successor_waiting() {
+    let queue = queue();
+    let first = begin(&queue).await;
+    changed(&queue, &[1, 2, 3]);
+    queue.done(&first, Next::Settled);
+    assert_eq!(lanes(&all(&queue).await), [1, 2], "lane 2 has waited for one run");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_that_is_added_while_its_predecessor_runs_waits_for_the_run_after_that() {
+    let queue = queue();
+    changed(&queue, &[1]);
+    let first = now(&queue).await.unwrap();
+    changed(&queue, &[1, 2]);
+    queue.done(&first, Next::Settled);
+    let second = all(&queue).await;
+    assert_eq!(lanes(&second), [1]);
+    queue.done(&second[0], Next::Settled);
+    assert_eq!(lanes(&all(&queue).await), [2]);
+    // Without a run after it, the successor does not wait for one.
+    let queue = self::queue();
+    changed(&queue, &[1]);
+    let first = now(&queue).await.unwrap();
+    changed(&queue, &[1, 2]);
+    queue.answered(&first, queue.changed_during(&first).unwrap());
+    assert!(now(&queue).await.is_none(), "the run is under way");
+    queue.done(&first, Next::Failed);
+    assert_eq!(lanes(&all(&queue).await), [2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_chain_writes_is_one_more_step_after_the_present_one() {
+    let queue = queue();
+    changed(&queue, &[1, 2, 3]);
+    let mut runs = Vec::new();
+    while let Some(job) = now(&queue).await {
+        runs.push(job.lane);
+        assert!(now(&queue).await.is_none(), "one at a time");
+        if runs.len() <= 3 {
+            written(&queue, &[1, 2, 3]);
+        }
+        queue.done(&job, Next::Settled);
+    }
+    assert_eq!(runs, [1, 2, 3, 1, 2, 3]);
+    assert!(queue.slots.lock().waits.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_by_others_does_not_wait_for_successors() {
+    let queue = queue();
+    let first = begin(&queue).await;
+    written(&queue, &[1, 2, 3]);
+    queue.done(&first, Next::Settled);
+    let second = all(&queue).await;
+    assert_eq!(lanes(&second), [2], "lane 1 waits for the first step");
+    changed(&queue, &[1]);
+    assert_eq!(lanes(&all(&queue).await), [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_groups_wait_for_a_leading_lane_for_a_tenth_of_a_second() {
+    let queue = queue();
+    changed(&queue, &[9, 8, 1, 2]);
+    let start = Instant::now();
+    let leading = all(&queue).await;
+    assert_eq!(lanes(&leading), [9]);
+    let first = queue.next().await.unwrap();
+    assert_eq!((first.lane, start.elapsed()), (1, Duration::from_millis(100)));
+    assert!(now(&queue).await.is_none(), "its successor waits for it, lane 8 for lane 9");
+    advance(Duration::from_secs(60)).await;
+    queue.done(&first, Next::Settled);
+    assert_eq!(lanes(&all(&queue).await), [2]);
+    queue.done(&leading[0], Next::Settled);
+    assert_eq!(lanes(&all(&queue).await), [8]);
+    // And not at all once it is done, or delayed.
+    for next in [Next::Settled, Next::Failed] {
+        let queue = self::queue();
+        changed(&queue, &[9, 8, 1]);
+        queue.done(&now(&queue).await.unwrap(), next);
+        assert_eq!(lanes(&all(&queue).await), [1, 8]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_skips_the_successors_of_its_group_for_what_the_run_saw() {
+    let queue = queue();
+    changed(&queue, &[9, 8, 1, 2, 3]);
+    let leading = now(&queue).await.unwrap();
+    queue.stop(&leading);
+    queue.done(&leading, Next::Settled);
+    let first = all(&queue).await;
+    assert_eq!(lanes(&first), [1], "lane 8 is of its group, lane 1 is not");
+    queue.stop(&first[0]);
+    queue.done(&first[0], Next::Settled);
+    assert!(all(&queue).await.is_empty() && queue.is_idle());
+    assert!(queue.lanes_with([2, 3, 8], &POD.0, &POD.1).is_empty());
+    changed(&queue, &[2, 3]);
+    assert_eq!(lanes(&all(&queue).await), [2], "a later change");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_stop_retries_later_changes_and_other_reasons_stay() {
+    // A retry.
+    let queue = queue();
+    changed(&queue, &[2]);
+    queue.done(&now(&queue).await.unwrap(), Next::FailedFor(Duration::from_secs(7)));
+    let start = Instant::now();
+    let first = begin(&queue).await;
+    queue.stop(&first);
+    queue.done(&first, Next::Settled);
+    let retry = queue.next().await.unwrap();
+    assert_eq!((retry.lane, retry.attempt, start.elapsed()), (2, 2, Duration::from_secs(7)));
+    // A later change, which the predecessor is not concerned by.
+    let queue = self::queue();
+    let first = begin(&queue).await;
+    changed(&queue, &[2]);
+    queue.stop(&first);
+    queue.done(&first, Next::Settled);
+    assert_eq!(lanes(&all(&queue).await), [2]);
+    // A sweep or a resync.
+    let queue = self::queue();
+    let first = begin(&queue).await;
+    queue.add([(2, POD.0, POD.1)]);
+    queue.stop(&first);
+    queue.done(&first, Next::Settled);
+    assert_eq!(lanes(&all(&queue).await), [2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_of_a_run_that_wrote_holds_for_its_next_run_too() {
+    let queue = queue();
+    let first = begin(&queue).await;
+    written(&queue, &[1, 2, 3]);
+    queue.stop(&first);
+    queue.done(&first, Next::Settled);
+    let second = all(&queue).await;
+    assert_eq!(lanes(&second), [1]);
+    queue.stop(&second[0]);
+    queue.done(&second[0], Next::Settled);
+    assert!(all(&queue).await.is_empty() && queue.is_idle());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_while_a_successor_runs_drops_its_next_run_only() {
+    let queue = queue();
+    queue.add([(2, POD.0, POD.1)]);
+    let running = now(&queue).await.unwrap();
+    changed(&queue, &[1, 2]);
+    let first = now(&queue).await.unwrap();
+    queue.stop(&first);
+    queue.done(&first, Next::Settled);
+    queue.done(&running, Next::After(Duration::from_secs(5)));
+    let start = Instant::now();
+    assert_eq!((queue.next().await.unwrap().lane, start.elapsed().as_secs()), (2, 5));
+}
