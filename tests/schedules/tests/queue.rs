@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use podium_engine::queue::{Backoff, Claim, Claims, MemoryBudget, Next, Occupancy, Queue};
+use podium_engine::queue::{Backoff, Claim, Claims, Member, MemoryBudget, Next, Occupancy, Order, Queue};
 use shuttle::{
     future::block_on,
     rand::{Rng, thread_rng},
@@ -88,6 +88,47 @@ fn added_keys_run_after_their_addition_and_never_concurrently() {
         adders.into_iter().for_each(|adder| adder.join().unwrap());
         let behind = |slot: &ModelSlot| slot.seen.load(SeqCst) < slot.added.load(SeqCst);
         // A lost wake-up leaves every thread waiting, which the checker reports.
+        while harness.slots.iter().flatten().any(behind) {
+            runs.recv().unwrap();
+        }
+        queue.close();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+    });
+}
+
+/// Lane 0 goes before lane 1.
+fn order() -> Order<usize> {
+    let member = |lane: usize, after: Vec<usize>| Member { lane, group: 0, phase: 1, after, leads: false };
+    Order::new(&[member(0, Vec::new()), member(1, vec![0])])
+}
+
+#[test]
+fn keys_of_lanes_with_an_order_are_all_run_whatever_ends_their_waits() {
+    common::check(4_000, 1, || {
+        let (queue, harness) = (queue(), Arc::new(Harness::default()));
+        queue.set_order(order());
+        let (ran, runs) = mpsc::channel();
+        let workers = [(); 3].map(|()| worker(Arc::clone(&queue), Arc::clone(&harness), ran.clone()));
+        let adders = [(); 2].map(|()| {
+            let (queue, harness) = (Arc::clone(&queue), Arc::clone(&harness));
+            thread::spawn(move || {
+                for step in 0..2 {
+                    let (slot, item) = (thread_rng().gen_range(0..SLOTS), ["a", "b"][thread_rng().gen_range(0..2)]);
+                    (0..LANES).for_each(|lane| _ = harness.slots[lane][slot].added.fetch_add(1, SeqCst));
+                    let items = (0..LANES).map(|lane| (lane, slot, item));
+                    if step == 0 { queue.add_changed(items) } else { queue.add_written(items) }
+                }
+            })
+        });
+        let configuration = {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || {
+                queue.set_order(if thread_rng().gen_range(0..2) == 0 { Order::default() } else { order() })
+            })
+        };
+        adders.into_iter().for_each(|adder| adder.join().unwrap());
+        configuration.join().unwrap();
+        let behind = |slot: &ModelSlot| slot.seen.load(SeqCst) < slot.added.load(SeqCst);
         while harness.slots.iter().flatten().any(behind) {
             runs.recv().unwrap();
         }

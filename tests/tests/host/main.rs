@@ -12,6 +12,7 @@ mod journal;
 mod labels;
 mod loops;
 mod objects;
+mod order;
 mod prune;
 mod python;
 mod quiet;

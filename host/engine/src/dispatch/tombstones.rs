@@ -176,7 +176,11 @@ impl<L: Copy + Ord + Hash> Tombstones<L> {
         let due = plan.wakes.into_iter().filter(|wake| !wake.deleted || inner.is_unseen(wake.lane, &wake.key.uid));
         let counted = due.inspect(|wake| *counts.entry(wake.lane).or_default() += 1);
         let items = counted.map(|Wake { lane, key, .. }| (lane, (key.namespace, key.name), key.uid));
-        if plan.written { queue.add_written(items) } else { queue.add_changed(items) }
+        if plan.written {
+            queue.add_written(items)
+        } else {
+            queue.add_changed(items)
+        }
         counts
     }
 

@@ -55,8 +55,7 @@ impl<L: Copy + Eq + Hash> Order<L> {
     /// other.
     #[must_use]
     pub fn new(members: &[Member<L>]) -> Self {
-        let by_lane: HashMap<L, &Member<L>, FixedState> =
-            members.iter().map(|member| (member.lane, member)).collect();
+        let by_lane: HashMap<L, &Member<L>, FixedState> = members.iter().map(|member| (member.lane, member)).collect();
         let earlier: HashMap<L, Vec<L>, FixedState> =
             members.iter().map(|member| (member.lane, chain(member, &by_lane))).collect();
         let mut groups: HashMap<usize, Vec<&Member<L>>, FixedState> = HashMap::default();

@@ -159,13 +159,7 @@ where
 
     /// Records that an item that may wait was added again. `written`: because of a write of the queue's jobs; any other
     /// change ends its yielding. Returns the items that may start now.
-    pub(super) fn added_again(
-        &mut self,
-        lane: L,
-        object: &Object<S, I>,
-        step: Option<u64>,
-        written: bool,
-    ) -> Lanes<L> {
+    pub(super) fn added_again(&mut self, lane: L, object: &Object<S, I>, step: Option<u64>, written: bool) -> Lanes<L> {
         let waiter = self.objects.get_mut(object).and_then(|waiting| waiting.of(lane));
         let Some(waiter) = waiter else { return Lanes::new() };
         match step {
@@ -229,21 +223,17 @@ where
         freed.into_iter().filter(|freed| *freed != lane).collect()
     }
 
-    /// Sets the order. Returns the items that wait for a lane that is neither before nor after theirs any more, and that
-    /// may start now.
+    /// Sets the order, and ends waits for lanes that are neither before nor after the waiting one any more. Returns the
+    /// items that may start now.
     pub(super) fn set_order(&mut self, order: Arc<Order<L>>) -> Vec<(L, Object<S, I>)> {
         self.order = Arc::clone(&order);
         let ends = move |edge: &Edge<L>| !order.is_before(edge.on, edge.waiter) && !order.binds(edge.waiter, edge.on);
         self.end(&ends, |_, edges| edges.retain(|edge| !ends(edge)))
     }
 
-    /// The lane was removed; `runs` returns true for objects of which it has a job under way. Returns the items that may
-    /// start now.
-    pub(super) fn remove_lane(
-        &mut self,
-        lane: L,
-        runs: impl Fn(&Object<S, I>) -> bool,
-    ) -> Vec<(L, Object<S, I>)> {
+    /// The lane was removed; `runs` returns true for objects of which it has a job under way. Returns the items that
+    /// may start now.
+    pub(super) fn remove_lane(&mut self, lane: L, runs: impl Fn(&Object<S, I>) -> bool) -> Vec<(L, Object<S, I>)> {
         let ends = |edge: &Edge<L>| edge.waiter == lane || edge.on == lane;
         self.end(&ends, |object, edges| {
             pass(edges, lane, runs(object));
@@ -278,12 +268,15 @@ where
         again: bool,
     ) -> (SmallVec<[Skipped<L>; 2]>, Lanes<L>) {
         let Some(waiting) = self.objects.get(object) else { return Default::default() };
-        let of = waiting.waiters.iter().filter(|waiter| self.order.binds(lane, waiter.lane));
-        let (old, new): (SmallVec<[&Waiter<L>; 2]>, SmallVec<[&Waiter<L>; 2]>) =
-            of.filter(|waiter| waiter.before != Before::Stays).partition(|waiter| waiter.latest <= seen);
-        let skipped: SmallVec<[Skipped<L>; 2]> =
-            old.into_iter().map(|&Waiter { lane, before, .. }| Skipped { lane, before }).collect();
-        let new: Lanes<L> = new.into_iter().map(|waiter| waiter.lane).collect();
+        let (mut skipped, mut new) = (SmallVec::<[Skipped<L>; 2]>::new(), Lanes::new());
+        let stays = |waiter: &&Waiter<L>| waiter.before == Before::Stays || !self.order.binds(lane, waiter.lane);
+        for waiter in waiting.waiters.iter().filter(|waiter| !stays(waiter)) {
+            if waiter.latest <= seen {
+                skipped.push(Skipped { lane: waiter.lane, before: waiter.before });
+            } else {
+                new.push(waiter.lane);
+            }
+        }
         let freed = self.change(object, |edges| {
             for Skipped { lane, before } in &skipped {
                 pass(edges, *lane, *before == Before::Running);

@@ -1,5 +1,5 @@
-//! Claims about plugins of one tenant that have an order, on the workers of a stage: each label that a plugin sets wakes
-//! all of them.
+//! Claims about plugins of one tenant that have an order, on the workers of a stage: each label that a plugin sets
+//! wakes all of them.
 
 use podium_pods::model::Phase;
 
@@ -91,8 +91,11 @@ fn does_nothing(_: &Request, _: &podium_wire::Pod) -> (Result<Outcome, Failure>,
 async fn stop_skips_later_plugins_until_the_pod_changes() {
     let mut last = spec("last", &[]);
     last.phase = Phase::After;
-    let stage = stage(vec![(spec("guard", &[]), stops_at_skip), (spec("next", &["guard"]), does_nothing),
-        (last, does_nothing)]);
+    let stage = stage(vec![
+        (spec("guard", &[]), stops_at_skip),
+        (spec("next", &["guard"]), does_nothing),
+        (last, does_nothing),
+    ]);
     stage.applied_within(1).await;
     assert_eq!(runs(&stage), [1, 1, 1]);
     change(&stage, |pod| _ = pod.labels.insert("skip".into(), "yes".into()));
