@@ -106,6 +106,10 @@ pub struct Spec {
     /// Names of plugins of the same namespace and phase that run first.
     #[serde(default)]
     pub after: Vec<NonEmpty>,
+    /// Plugins of the same namespace with the same state group share one state (state.get, state.put), with its bounds.
+    /// Without it no other plugin has the plugin's state.
+    #[serde(default)]
+    pub state_group: Option<DnsLabel>,
     /// Any mapping; the plugin receives it as JSON, of at most 64 KiB.
     #[serde(default)]
     pub config: Map<String, Value>,

@@ -44,6 +44,7 @@ pub(super) fn spec(plugin: Plugin, directory: &Path) -> PluginSpec {
             plugin::Phase::After => Phase::After,
         },
         after: spec.after.into_iter().map(Into::into).collect(),
+        state_group: spec.state_group.map(String::from),
         config: serde_json::Value::Object(spec.config).to_string(),
     }
 }

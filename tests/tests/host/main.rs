@@ -21,5 +21,6 @@ mod rights;
 mod shutdown;
 mod simulation;
 mod spin;
+mod state_groups;
 mod swap;
 mod watch;

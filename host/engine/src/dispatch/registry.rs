@@ -33,7 +33,7 @@ pub struct Loaded {
     pub reconcile: Arc<dyn Reconcile>,
     /// The account and the field manager of the plugin's writes.
     pub sender: Sender,
-    /// Outlives a swap of the component.
+    /// Outlives a swap of the component. The plugins of a state group share it.
     pub state: Arc<Mutex<State>>,
     /// The plugin's counters, which outlive a swap of the component too.
     pub status: Arc<PluginStatus>,
@@ -107,6 +107,18 @@ type Payer = (Tenant, Option<Arc<str>>);
 fn payer(spec: &PluginSpec) -> Payer {
     let is_of_cluster = spec.id.namespace.is_none();
     (spec.tenant(), is_of_cluster.then(|| spec.id.name.clone()))
+}
+
+impl Inner {
+    /// Returns the state of a plugin: that of its group while a plugin of the group is loaded, else that of its version
+    /// before, else an empty one.
+    fn state(&self, lane: Lane, spec: &PluginSpec) -> Arc<Mutex<State>> {
+        let shares = |loaded: &&Arc<Loaded>| match &spec.state_group {
+            Some(_) => loaded.spec.state_group == spec.state_group && loaded.spec.tenant() == spec.tenant(),
+            None => loaded.lane == lane && loaded.spec.state_group.is_none(),
+        };
+        self.plugins.values().find(shares).map(|loaded| loaded.state.clone()).unwrap_or_default()
+    }
 }
 
 impl fmt::Debug for Registry {
@@ -206,7 +218,7 @@ impl Registry {
         let tenant = *inner.tenants.entry(payer(&spec)).or_insert(tenant);
         let rates = inner.rates.get(&spec.tenant()).copied().unwrap_or(RequestRates::OF_TENANT);
         inner.claims.insert(lane, (Claim { tenant, bytes: claimed(&spec) }, budget::demand(&spec, rates)));
-        let state = inner.plugins.get(&lane).map(|old| old.state.clone()).unwrap_or_default();
+        let state = inner.state(lane, &spec);
         let (repeats, log_rate) = (Repeats::default(), inner.log_rates.plugin(spec.tenant()));
         let revocation = Revocation::default();
         let loaded = Loaded { lane, spec, reconcile, sender, state, status, entries, repeats, log_rate, revocation };

@@ -1,4 +1,4 @@
-//! A plugin's small memory, shared by its runs, with compare-and-swap.
+//! The small memory of a plugin or of a state group, shared by its runs, with compare-and-swap.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -6,13 +6,13 @@ use podium_pods::model::Refused;
 
 use crate::ports::{StateEntry, StateError};
 
-/// All keys and values of one plugin together, in bytes.
+/// All keys and values of one plugin or state group together, in bytes.
 const MAX_BYTES: usize = 1 << 20;
-/// Keys of one plugin.
+/// Keys of one plugin or state group.
 const MAX_KEYS: usize = 4_096;
 
 /// The state that a plugin stores with `state.put`. It is kept in memory only and is lost when the host ends. Beyond
-/// the plugin's share, the entries that were put longest ago are dropped.
+/// the share of the plugin or group, the entries that were put longest ago are dropped.
 #[derive(Debug, Default)]
 pub struct State {
     entries: BTreeMap<Arc<str>, StateEntry>,

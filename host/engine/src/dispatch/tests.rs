@@ -7,6 +7,7 @@ mod loops;
 mod memory;
 mod order;
 mod revocation;
+mod state_groups;
 
 use std::{
     collections::VecDeque,

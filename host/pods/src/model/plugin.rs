@@ -28,6 +28,8 @@ pub struct PluginSpec {
     pub phase: Phase,
     /// Names of plugins of the same tenant that run first.
     pub after: Vec<String>,
+    /// The plugins of the tenant with the same group share one state; with `None` no other plugin has it.
+    pub state_group: Option<String>,
     /// The configuration's `config` as JSON text; `{}` by default.
     pub config: String,
 }
@@ -49,13 +51,14 @@ impl PluginSpec {
     }
 
     /// Returns true if this configuration permits everything that `other` permits: scope, grants, the account that
-    /// writes are sent as, and limits. Selectors and order are not permissions. A suspended plugin is permitted
-    /// nothing.
+    /// writes are sent as, the shared state and limits. Selectors and order are not permissions. A suspended plugin is
+    /// permitted nothing.
     #[must_use]
     pub fn permits(&self, other: &Self) -> bool {
         !self.suspend
             && self.scope() == other.scope()
             && self.impersonate == other.impersonate
+            && (other.state_group.is_none() || self.state_group == other.state_group)
             && self.grants.covers(&other.grants)
             && self.limits.covers(&other.limits)
     }

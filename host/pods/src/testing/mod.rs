@@ -46,6 +46,7 @@ pub fn plugin(namespace: Option<&str>, name: &str) -> PluginSpec {
         limits: Limits::default(),
         phase: Phase::Main,
         after: Vec::new(),
+        state_group: None,
         config: "{}".into(),
     }
 }

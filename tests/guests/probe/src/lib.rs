@@ -114,6 +114,10 @@ fn answer(request: &Request, words: &[&str]) -> Option<String> {
             let expected = expected.first().map(|expected| expected.parse().unwrap());
             format!("{:?}", state::put(name, &vec![7; bytes.parse().unwrap()], expected))
         }
+        ["state-label", label, name] => {
+            let bytes = state::get(name).unwrap().map_or("none".to_owned(), |entry| entry.value.len().to_string());
+            format!("{:?}", writes::set_label(key, label, &bytes))
+        }
         ["state-remove", name] => format!("{:?}", state::remove(name, None)),
         _ => return None,
     })
