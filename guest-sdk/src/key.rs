@@ -29,6 +29,28 @@ impl fmt::Display for PodKey {
     }
 }
 
+/// The owner of an applied object: Kubernetes deletes the object after its owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ObjectOwner<'a> {
+    /// The Pod.
+    Pod(&'a PodKey),
+    /// The Pod's top workload, such as its Deployment or StatefulSet, or the Pod itself if it has no controller. For
+    /// one object for each workload: the runs on all its Pods apply it with the same owner. The plugin's ServiceAccount
+    /// needs the verb `get` on the kinds, of a Deployment on `replicasets` and `deployments`; otherwise the write is
+    /// [`WriteResult::Forbidden`](crate::WriteResult::Forbidden) with the missing rule.
+    Workload(&'a PodKey),
+}
+
+impl<'a> ObjectOwner<'a> {
+    /// Returns the Pod that is the owner, or whose workload is.
+    #[must_use]
+    pub const fn pod(self) -> &'a PodKey {
+        match self {
+            Self::Pod(key) | Self::Workload(key) => key,
+        }
+    }
+}
+
 /// An object that is not a Pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectRef {

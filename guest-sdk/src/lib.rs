@@ -77,7 +77,7 @@ mod request;
 
 pub use error::{CallError, Error, Result, ResultExt};
 pub use event::{Event, EventType};
-pub use key::{ObjectRef, PodKey};
+pub use key::{ObjectOwner, ObjectRef, PodKey};
 pub use outcome::Outcome;
 pub use pod::Pod;
 pub use podium_wire::{

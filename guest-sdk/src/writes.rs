@@ -11,7 +11,7 @@ use std::fmt::Display;
 use podium_wire::Condition;
 use serde_json::Value;
 
-use crate::{CallError, Error, ObjectRef, PodKey, Result, host};
+use crate::{CallError, Error, ObjectOwner, ObjectRef, PodKey, Result, host};
 
 /// Identifies a staged write within its run; numbered from 0 in staging order.
 pub type WriteId = u32;
@@ -158,12 +158,12 @@ pub fn evict(target: &PodKey) -> Result<WriteId> {
     host::evict_pod(target).map_err(refused("evict", "pod", target, "write.evict"))
 }
 
-/// Applies (server-side) the complete object of a granted kind. With `owner`, an owner reference to that Pod is
-/// added, so that the object is deleted with it. Grant: `write.objects`.
+/// Applies (server-side) the complete object of a granted kind. With `owner`, an owner reference is added, so that the
+/// object is deleted with its owner. Grant: `write.objects`.
 ///
 /// # Errors
 /// See [`set_label`].
-pub fn apply_object(object: &Value, owner: Option<&PodKey>) -> Result<WriteId> {
+pub fn apply_object(object: &Value, owner: Option<ObjectOwner<'_>>) -> Result<WriteId> {
     host::apply_object(object, owner).map_err(|refused| Error::from_refused("apply object", "write.objects", refused))
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use podium_sdk::{
-    CallError, Condition, ConditionStatus, Error, Event, ObjectRef, Outcome, PodKey, Request, Result, Timestamp, Value,
-    WriteResult, json, log, pods, state,
+    CallError, Condition, ConditionStatus, Error, Event, ObjectOwner, ObjectRef, Outcome, PodKey, Request, Result,
+    Timestamp, Value, WriteResult, json, log, pods, state,
     testing::{Host, NOW, Write, pod, pod_from_json},
     writes,
 };
@@ -472,7 +472,7 @@ fn equal_conditions_and_objects_cost_no_write() {
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": { "namespace": "shop", "name": "summary" }, "data": { "checked": "yes" },
         });
-        writes::apply_object(&object, Some(pod.key()))?;
+        writes::apply_object(&object, Some(ObjectOwner::Pod(pod.key())))?;
         Ok(Outcome::requeue_after(Duration::from_secs(60)))
     }
     let mut host = Host::with_pods([pod("shop", "cart-0")]);
@@ -497,12 +497,42 @@ fn an_object_with_a_missing_or_terminating_owner_is_gone() {
             })
         };
         for owner in ["cart-1", "cart-2"] {
-            writes::apply_object(&object(owner), Some(&PodKey::new("shop", owner, format!("uid-shop-{owner}"))))?;
+            let key = PodKey::new("shop", owner, format!("uid-shop-{owner}"));
+            writes::apply_object(&object(owner), Some(ObjectOwner::Pod(&key)))?;
+            writes::apply_object(&object(owner), Some(ObjectOwner::Workload(&key)))?;
         }
         Ok(Outcome::settled())
     });
     assert!(run.reports().iter().all(|report| report.result == WriteResult::Gone), "{:?}", run.reports());
     assert!(host.object(&ObjectRef::new("v1", "ConfigMap", "shop", "cart-1")).is_none());
+}
+
+#[test]
+fn the_workloads_object_has_one_owner_for_all_pods_of_a_rollout() {
+    fn reconcile(request: &Request) -> Result<Outcome> {
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "namespace": "shop", "name": "summary" },
+        });
+        writes::apply_object(&object, Some(ObjectOwner::Workload(request.key())))?;
+        Ok(Outcome::settled())
+    }
+    let owned = |name: &str, replica_set: &str| pod("shop", name).owned_by("ReplicaSet", replica_set);
+    let pods = [owned("old", "cart-1"), owned("new", "cart-2"), pod("shop", "bare"), owned("top", "free")];
+    let mut host = Host::with_pods(pods.into_iter().chain([pod("shop", "mirror").owned_by("Node", "n")]))
+        .controlled("ReplicaSet", "cart-1", "Deployment", "cart")
+        .controlled("ReplicaSet", "cart-2", "Deployment", "cart");
+    let first = host.reconcile(reconcile, "shop", "old");
+    assert_eq!(first.writes().len(), 1);
+    let owner = |host: &Host| {
+        let object = host.object(&ObjectRef::new("v1", "ConfigMap", "shop", "summary")).unwrap();
+        object["metadata"]["ownerReferences"][0]["uid"].clone()
+    };
+    assert_eq!(owner(&host), "uid-Deployment-cart");
+    host.reconcile(reconcile, "shop", "new").assert_quiet();
+    for (name, uid) in [("bare", "uid-shop-bare"), ("top", "uid-ReplicaSet-free"), ("mirror", "uid-shop-mirror")] {
+        host.reconcile(reconcile, "shop", name);
+        assert_eq!(owner(&host), uid);
+    }
 }
 
 #[test]

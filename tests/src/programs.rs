@@ -181,11 +181,20 @@ impl Program {
     }
 
     pub fn apply_object(&mut self, object: &str, owner: Option<Target<'_>>) {
+        self.apply(object, owner, 1);
+    }
+
+    /// Applies an object that the Pod's top workload owns.
+    pub fn apply_for_workload(&mut self, object: &str, pod: Target<'_>) {
+        self.apply(object, Some(pod), 3);
+    }
+
+    fn apply(&mut self, object: &str, pod: Option<Target<'_>>, owner: u8) {
         self.calls.push(14);
         self.text(object);
-        self.calls.push(owner.is_some().into());
-        if owner.is_some() {
-            self.target(owner);
+        self.calls.push(if pod.is_some() { owner } else { 0 });
+        if pod.is_some() {
+            self.target(pod);
         }
     }
 
@@ -291,7 +300,8 @@ impl Program {
                     names[0], names[1]
                 );
                 let owner = random_target(choices, words);
-                self.apply_object(&object, as_target(&owner));
+                let kind = if choices.percent(50) { 3 } else { 1 };
+                self.apply(&object, as_target(&owner), kind);
             }
             16 => {
                 self.calls.push(15);

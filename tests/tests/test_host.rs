@@ -12,11 +12,11 @@ use std::{
 use podium_engine::authz::authorize;
 use podium_host::config::{self, Defined};
 use podium_pods::{
-    model::{Action, ConditionStatus, Event, EventType, ObjectRef, PluginSpec, PodKey, Refused, Write, text},
+    model::{self, Action, ConditionStatus, Event, EventType, ObjectRef, PluginSpec, PodKey, Refused, Write, text},
     testing::{NASTY, assert_clean},
 };
 use podium_sdk::{
-    Condition, Outcome, Request, events, log,
+    Condition, ObjectOwner, Outcome, Request, events, log,
     testing::{Host, pod},
     writes,
 };
@@ -269,7 +269,14 @@ fn stage(action: Action) -> podium_sdk::Result<u32> {
         Action::RemoveCondition { target, condition_type } => writes::remove_condition(&key(&target), &condition_type),
         Action::DeletePod { target, grace_seconds } => writes::delete(&key(&target), grace_seconds),
         Action::EvictPod { target } => writes::evict(&key(&target)),
-        Action::ApplyObject { body, owner, .. } => writes::apply_object(&body, owner.as_ref().map(key).as_ref()),
+        Action::ApplyObject { body, owner, .. } => {
+            let pod = owner.as_ref().map(|owner| key(owner.pod()));
+            let kind = match owner {
+                Some(model::ObjectOwner::Workload(_)) => ObjectOwner::Workload,
+                _ => ObjectOwner::Pod,
+            };
+            writes::apply_object(&body, pod.as_ref().map(kind))
+        }
         Action::DeleteObject { object: named, uid } => writes::delete_object(&object(&named), uid.as_deref()),
     }
 }
@@ -426,7 +433,9 @@ fn cases() -> Vec<Staged> {
             body
         });
         for body in of_metadata.into_iter().chain(of_the_object) {
-            for owner in [None].into_iter().chain(targets.iter().cloned().map(Some)) {
+            let pods = targets.iter().cloned().map(model::ObjectOwner::Pod);
+            let workloads = targets.iter().cloned().map(model::ObjectOwner::Workload);
+            for owner in [None].into_iter().chain(pods.chain(workloads).map(Some)) {
                 let object = named.clone();
                 cases.push(Staged::Write(Action::ApplyObject { object, body: body.clone(), owner }));
             }

@@ -14,7 +14,7 @@ use super::{
     Write,
     configuration::{Configuration, cover},
 };
-use crate::{CallError, Condition, Event, ObjectRef, PodKey};
+use crate::{CallError, Condition, Event, ObjectOwner, ObjectRef, PodKey};
 
 type Check = Result<(), CallError>;
 
@@ -81,11 +81,11 @@ pub(super) fn check_apply(
     configuration: &Configuration,
     object: &ObjectRef,
     body: &Value,
-    owner: Option<&PodKey>,
+    owner: Option<ObjectOwner<'_>>,
 ) -> Result<(), Denied> {
     valid_object(object)?;
     let carried = object::check(body).map_err(CallError::Invalid)?;
-    if let Some(owner) = owner {
+    if let Some(owner) = owner.map(ObjectOwner::pod) {
         valid_target(owner)?;
         // Kubernetes deletes an object at once if its owner is in another namespace.
         if object.namespace.as_deref() != Some(&*owner.namespace) {

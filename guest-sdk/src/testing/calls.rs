@@ -14,7 +14,7 @@ use super::{
     fake::{Fake, pod_name},
 };
 use crate::{
-    CallError, Condition, Event, ObjectRef, PodKey, WriteReport,
+    CallError, Condition, Event, ObjectOwner, ObjectRef, PodKey, WriteReport,
     host::Page,
     log::Level,
     pods::Query,
@@ -131,7 +131,7 @@ pub(crate) fn evict_pod(target: &PodKey) -> Result<u32, CallError> {
     with(|fake| fake.stage(target, Write::evict(&pod_name(target))))
 }
 
-pub(crate) fn apply_object(object: &Value, owner: Option<&PodKey>) -> Result<u32, CallError> {
+pub(crate) fn apply_object(object: &Value, owner: Option<ObjectOwner<'_>>) -> Result<u32, CallError> {
     with(|fake| fake.stage_apply(object, owner))
 }
 

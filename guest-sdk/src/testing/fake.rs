@@ -3,17 +3,17 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use podium_wire::{Pod, Section, SectionBytes, SectionSet, Timestamp};
+use podium_wire::{Owner, Pod, Section, SectionBytes, SectionSet, Timestamp};
 use serde_json::{Value, json};
 
 use super::{
-    Emitted, LogLine, NOW, Write,
+    AppliedOwner, Emitted, LogLine, NOW, Write,
     authz::{self, Denied, object_ref},
     configuration::Configuration,
     full,
 };
 use crate::{
-    CallError, Event, EventType, ObjectRef, PodKey, WriteReport, WriteResult,
+    CallError, Event, EventType, ObjectOwner, ObjectRef, PodKey, WriteReport, WriteResult,
     host::Page,
     pods::{LabelOperator, LabelRequirement, Query},
     state::{Entry, PutError},
@@ -26,6 +26,9 @@ const PAGE: usize = 3;
 /// How often the host reports a repeated Event to the API server.
 const SERIES: Duration = Duration::from_secs(360);
 
+/// The most controllers above a Pod that the host follows.
+const MAX_CONTROLLERS: usize = 8;
+
 /// A Pod's namespace and name.
 pub(super) type Name = (String, String);
 
@@ -36,6 +39,8 @@ pub(super) struct Fake {
     pub(super) pods: BTreeMap<Name, Pod>,
     pub(super) gone: BTreeMap<Name, Gone>,
     pub(super) objects: BTreeMap<ObjectRef, Value>,
+    /// The controllers of Pods' controllers, by the uid of the controlled object.
+    pub(super) controllers: BTreeMap<String, Owner>,
     pub(super) state: BTreeMap<String, Entry<Vec<u8>>>,
     /// The result of every write, which is then not executed.
     pub(super) answer: Option<WriteResult>,
@@ -87,6 +92,7 @@ impl Fake {
             pods: BTreeMap::new(),
             gone: BTreeMap::new(),
             objects: BTreeMap::new(),
+            controllers: BTreeMap::new(),
             state: BTreeMap::new(),
             answer: None,
             why_not_granted: None,
@@ -181,12 +187,16 @@ impl Fake {
     }
 
     /// Stages an apply. A refused one counts against the limit of writes, because the host has parsed it by then.
-    pub(super) fn stage_apply(&mut self, body: &Value, owner: Option<&PodKey>) -> Result<u32, CallError> {
+    pub(super) fn stage_apply(&mut self, body: &Value, owner: Option<ObjectOwner<'_>>) -> Result<u32, CallError> {
         self.take_write()?;
         let object = object_ref(body)?;
         let checked = authz::check_apply(&self.configuration, &object, body, owner);
         self.granted(checked, || object.to_string())?;
-        Ok(self.push(owner, Write::ApplyObject { object: body.clone(), owner: owner.map(pod_name) }))
+        let of_write = owner.map(|owner| match owner {
+            ObjectOwner::Pod(pod) => AppliedOwner::Pod(pod_name(pod)),
+            ObjectOwner::Workload(pod) => AppliedOwner::Workload(pod_name(pod)),
+        });
+        Ok(self.push(owner.map(ObjectOwner::pod), Write::ApplyObject { object: body.clone(), owner: of_write }))
     }
 
     pub(super) fn stage_delete_object(&mut self, object: &ObjectRef, uid: Option<&str>) -> Result<u32, CallError> {
@@ -313,7 +323,10 @@ impl Fake {
 
     fn apply(&mut self, target: Option<&PodKey>, write: &Write) -> WriteResult {
         match write {
-            Write::ApplyObject { object, .. } => self.apply_object(object, target),
+            Write::ApplyObject { object, owner } => {
+                let of_workload = matches!(owner, Some(AppliedOwner::Workload(_)));
+                self.apply_object(object, target, of_workload)
+            }
             Write::DeleteObject { object, .. } => match self.objects.remove(object) {
                 Some(_) => WriteResult::Applied,
                 None => WriteResult::Gone,
@@ -322,20 +335,35 @@ impl Fake {
         }
     }
 
-    fn apply_object(&mut self, object: &Value, owner: Option<&PodKey>) -> WriteResult {
+    /// Returns the object at the end of the chain of controllers; the Pod if it has none, or a Node.
+    fn top(&self, pod: &Pod) -> Value {
+        let mut top = json!({ "apiVersion": "v1", "kind": "Pod", "name": pod.header.name, "uid": pod.header.uid });
+        let mut next = pod.owners.iter().find(|owner| owner.controller);
+        // A test may declare a cycle.
+        for _ in 0..MAX_CONTROLLERS {
+            let Some(owner) = next.filter(|owner| owner.kind != "Node") else { break };
+            let Owner { api_version, kind, name, uid, .. } = owner;
+            top = json!({ "apiVersion": api_version, "kind": kind, "name": name, "uid": uid });
+            next = self.controllers.get(uid);
+        }
+        top
+    }
+
+    fn apply_object(&mut self, object: &Value, pod: Option<&PodKey>, of_workload: bool) -> WriteResult {
         let name = match object_ref(object) {
             Ok(name) => name,
             Err(refused) => return WriteResult::Invalid(refused.to_string()),
         };
         let mut object = object.clone();
-        if let Some(owner) = owner {
-            let there = self.pods.get(&(owner.namespace.clone(), owner.name.clone()));
+        if let Some(PodKey { namespace, name, uid }) = pod {
             // The garbage collector would delete the object at once.
-            if there.is_none_or(|pod| pod.header.uid != owner.uid || pod.lifecycle.deletion_timestamp.is_some()) {
+            let there = self.pods.get(&(namespace.clone(), name.clone())).filter(|pod| pod.header.uid == *uid);
+            let Some(pod) = there.filter(|pod| pod.lifecycle.deletion_timestamp.is_none()) else {
                 return WriteResult::Gone;
-            }
-            object["metadata"]["ownerReferences"] =
-                json!([{ "apiVersion": "v1", "kind": "Pod", "name": owner.name, "uid": owner.uid }]);
+            };
+            let pod_only = Pod { owners: Vec::new(), ..pod.clone() };
+            let owner = self.top(if of_workload { pod } else { &pod_only });
+            object["metadata"]["ownerReferences"] = json!([owner]);
         }
         if self.objects.get(&name) == Some(&object) {
             return WriteResult::Unchanged;

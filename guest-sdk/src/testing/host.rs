@@ -15,6 +15,7 @@ use super::{
     calls::Entered,
     configuration::Configuration,
     fake::{Fake, Name, record},
+    pod,
 };
 use crate::{Error, ObjectRef, Outcome, PodKey, Request, Result, WriteReport, WriteResult, request::Subject};
 
@@ -60,6 +61,16 @@ impl Host {
             #[expect(clippy::panic, reason = "a test's own configuration is wrong")]
             Err(error) => panic!("the plugin's configuration:\n{error}"),
         }
+        self
+    }
+
+    /// Declares that an object, such as the ReplicaSet of a Pod, has a controller:
+    /// `host.controlled("ReplicaSet", "cart-7d4", "Deployment", "cart")`. Kinds and names are those of
+    /// [`PodBuilder::owned_by`](super::PodBuilder::owned_by).
+    #[must_use]
+    pub fn controlled(self, kind: &str, name: &str, controller_kind: &str, controller: &str) -> Self {
+        let uid = pod::controller(kind, name).uid;
+        self.fake().controllers.insert(uid, pod::controller(controller_kind, controller));
         self
     }
 

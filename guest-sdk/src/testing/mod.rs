@@ -44,4 +44,4 @@ mod write;
 pub use host::{Host, NOW};
 pub use pod::{PodBuilder, pod, pod_from_json};
 pub use run::{Emitted, LogLine, Run};
-pub use write::Write;
+pub use write::{AppliedOwner, Write};

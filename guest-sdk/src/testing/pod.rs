@@ -62,20 +62,7 @@ impl PodBuilder {
 
     /// Sets the owner that manages it, with the uid `uid-<kind>-<name>`.
     pub fn owned_by(self, kind: &str, name: &str) -> Self {
-        let api_version = match kind {
-            "Job" | "CronJob" => "batch/v1",
-            "Node" => "v1",
-            _ => "apps/v1",
-        };
-        let owner = Owner {
-            api_version: api_version.to_owned(),
-            kind: kind.to_owned(),
-            name: name.to_owned(),
-            uid: format!("uid-{kind}-{name}"),
-            controller: true,
-            block_owner_deletion: true,
-        };
-        self.with(|pod| pod.owners.push(owner))
+        self.with(|pod| pod.owners.push(controller(kind, name)))
     }
 
     /// Adds a finalizer.
@@ -153,5 +140,22 @@ impl PodBuilder {
 impl From<PodBuilder> for Pod {
     fn from(builder: PodBuilder) -> Self {
         builder.pod
+    }
+}
+
+/// Returns the reference to a controller, with the uid `uid-<kind>-<name>`.
+pub(super) fn controller(kind: &str, name: &str) -> Owner {
+    let api_version = match kind {
+        "Job" | "CronJob" => "batch/v1",
+        "Node" => "v1",
+        _ => "apps/v1",
+    };
+    Owner {
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
+        name: name.to_owned(),
+        uid: format!("uid-{kind}-{name}"),
+        controller: true,
+        block_owner_deletion: true,
     }
 }

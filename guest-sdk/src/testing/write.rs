@@ -19,8 +19,17 @@ pub enum Write {
     RemoveCondition { pod: String, condition_type: String },
     Delete { pod: String, grace_period_seconds: Option<u32> },
     Evict { pod: String },
-    ApplyObject { object: Value, owner: Option<String> },
+    ApplyObject { object: Value, owner: Option<AppliedOwner> },
     DeleteObject { object: ObjectRef, uid: Option<String> },
+}
+
+/// The owner of an applied object; the Pod is `namespace/name`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AppliedOwner {
+    /// The Pod.
+    Pod(String),
+    /// The Pod's top workload.
+    Workload(String),
 }
 
 /// Short forms, so that an expected write fits on a line.

@@ -1,8 +1,8 @@
 //! Between the contract's generated types and the model's. Nothing is judged here.
 
 use podium_pods::model::{
-    ConditionStatus, EventType, LabelOperator, LabelRequirement, LabelSelector, ObjectRef, PodKey, PodQuery, Refused,
-    WriteReport, WriteResult,
+    ConditionStatus, EventType, LabelOperator, LabelRequirement, LabelSelector, ObjectOwner, ObjectRef, PodKey,
+    PodQuery, Refused, WriteReport, WriteResult,
 };
 
 use super::bindings::types;
@@ -42,6 +42,15 @@ impl From<types::ObjectRef> for ObjectRef {
     fn from(object: types::ObjectRef) -> Self {
         let types::ObjectRef { api_version, kind, namespace, name } = object;
         Self { api_version, kind, resource: String::new(), namespace, name }
+    }
+}
+
+impl From<types::ObjectOwner> for ObjectOwner {
+    fn from(owner: types::ObjectOwner) -> Self {
+        match owner {
+            types::ObjectOwner::Pod(key) => Self::Pod(key.into()),
+            types::ObjectOwner::Workload(key) => Self::Workload(key.into()),
+        }
     }
 }
 

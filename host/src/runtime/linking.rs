@@ -144,9 +144,11 @@ fn add(instance: &mut LinkerInstance<'_, Run>, function: Function) -> wasmtime::
         }),
         Function::EvictPod => instance
             .func_wrap(name, |store, (target,): (Key,)| stage(store, Action::EvictPod { target: target.into() })),
-        Function::ApplyObject => instance.func_wrap(name, |mut store, (object, owner): (String, Option<Key>)| {
-            answer::<_, types::CallError>(store.data_mut().stage_object(&object, owner.map(Into::into)))
-        }),
+        Function::ApplyObject => {
+            instance.func_wrap(name, |mut store, (object, owner): (String, Option<types::ObjectOwner>)| {
+                answer::<_, types::CallError>(store.data_mut().stage_object(&object, owner.map(Into::into)))
+            })
+        }
         Function::DeleteObject => {
             instance.func_wrap(name, |mut store, (object, uid): (types::ObjectRef, Option<String>)| {
                 answer::<_, types::CallError>(store.data_mut().stage_deletion(object.into(), uid))

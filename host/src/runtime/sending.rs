@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use podium_engine::ports::Staged;
 use podium_pods::{
-    model::Action,
+    model::{Action, ObjectOwner},
     pod::{CachedPod, PodView},
 };
 use podium_wire::Section;
@@ -26,7 +26,7 @@ pub(super) fn price_of(staged: &Staged, objects: Size, view: &dyn PodView, rest:
         let action = &write.get().action;
         sum = sum.saturating_add(price::WRITE);
         let owner = match action {
-            Action::ApplyObject { owner, .. } => owner.as_ref(),
+            Action::ApplyObject { owner, .. } => owner.as_ref().map(ObjectOwner::pod),
             _ => None,
         };
         let Some(key) = action.pod().or(owner) else { continue };

@@ -2,7 +2,7 @@
 //! write's arguments are right and granted is [`authorize`]'s to say.
 
 use podium_engine::authz::authorize;
-use podium_pods::model::{Action, Event, ObjectRef, PodKey, Refused, Write, syntax};
+use podium_pods::model::{Action, Event, ObjectOwner, ObjectRef, PodKey, Refused, Write, syntax};
 
 use super::{
     function::Function,
@@ -48,8 +48,8 @@ impl Run {
 
     /// Stages the apply of an object from its JSON. Parsing costs the host more than the guest, so the write is
     /// counted before; an object that does not parse or is not granted counts as a write too.
-    pub(super) fn stage_object(&mut self, text: &str, owner: Option<PodKey>) -> Result<u32, Refused> {
-        let bytes = text.len() + owner.as_ref().map_or(0, pod_of);
+    pub(super) fn stage_object(&mut self, text: &str, owner: Option<ObjectOwner>) -> Result<u32, Refused> {
+        let bytes = text.len() + owner.as_ref().map_or(0, |owner| pod_of(owner.pod()));
         self.call(Function::ApplyObject, Size { bytes, values: 4 }, |run| {
             check_argument_length("object", text, OBJECT_BYTES)?;
             run.budget.take_write(text.len(), run.context.limits.writes)?;

@@ -4,18 +4,19 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use podium_engine::ports::{Expectation, Sender, Sent, Shown};
 use podium_pods::{
-    encoding::{Scratch, SkeletonPool},
+    encoding::Scratch,
     model::{PodKey, WriteResult},
     pod::CachedPod,
 };
 use tokio::time::Instant;
 
 use super::{
+    Writeback,
     answer::{self, ErrorClass},
-    closings::{Closings, Kind},
+    closings::Kind,
     http,
-    objects::Objects,
-    plan::{Request, Subject},
+    owners::Reference,
+    plan::{Owner, Request, Subject},
 };
 use crate::api::{Api, ApiError};
 
@@ -25,9 +26,7 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 /// The requests of one run's plan, and the failures so far.
 pub(super) struct Delivery<'a> {
     api: &'a Api,
-    objects: &'a Objects,
-    closings: &'a Closings,
-    pool: &'a SkeletonPool,
+    of: &'a Writeback,
     sender: &'a Sender,
     /// Subjects with the result that later requests on them get without being sent.
     closed: BTreeMap<Subject, WriteResult>,
@@ -35,14 +34,9 @@ pub(super) struct Delivery<'a> {
 }
 
 impl<'a> Delivery<'a> {
-    pub(super) fn new(
-        api: &'a Api,
-        objects: &'a Objects,
-        closings: &'a Closings,
-        pool: &'a SkeletonPool,
-        sender: &'a Sender,
-    ) -> Self {
-        Self { api, objects, closings, pool, sender, closed: BTreeMap::new(), cut_off: false }
+    /// Returns a delivery of a plugin's writes by `api`, which ends with its deadline.
+    pub(super) fn new(of: &'a Writeback, api: &'a Api, sender: &'a Sender) -> Self {
+        Self { api, of, sender, closed: BTreeMap::new(), cut_off: false }
     }
 
     /// Returns true if nothing more may be sent.
@@ -59,7 +53,7 @@ impl<'a> Delivery<'a> {
             return result.clone();
         }
         let (kind, object) = Kind::of(&request, self.sender);
-        let result = match self.closings.admit(kind, object, Instant::now()) {
+        let result = match self.of.closings.admit(kind, object, Instant::now()) {
             Err(refusal) => {
                 wait(sent, Some(refusal.wait));
                 WriteResult::Forbidden(refusal.message)
@@ -86,9 +80,27 @@ impl<'a> Delivery<'a> {
         match subject {
             Subject::Pod(key) => self.write_pod(key, request, sent).await,
             Subject::Object(_) => {
-                let (result, wrote) = self.objects.send(self.api, self.sender, request, &mut sent.reads).await;
+                let owner = match self.owner(request, &mut sent.reads).await {
+                    Ok(owner) => owner,
+                    Err(class) => return self.failed(class, sent),
+                };
+                let objects = &self.of.objects;
+                let (result, wrote) =
+                    objects.send(self.api, self.sender, request, owner.as_ref(), &mut sent.reads).await;
                 sent.requests += u32::from(wrote);
                 result.unwrap_or_else(|class| self.failed(class, sent))
+            }
+        }
+    }
+
+    /// Returns the owner of an object that is applied, if it gets one.
+    async fn owner(&self, request: &Request, reads: &mut u32) -> Result<Option<Reference>, ErrorClass> {
+        let Request::Apply { owner: Some(owner), .. } = request else { return Ok(None) };
+        match owner {
+            Owner::Pod(key) => Ok(Some(Reference::of_pod(key))),
+            Owner::Workload(key, controller) => {
+                let owners = &self.of.owners;
+                owners.workload(self.api, self.sender, key, controller.as_ref(), reads).await.map(Some)
             }
         }
     }
@@ -166,7 +178,7 @@ impl<'a> Delivery<'a> {
     }
 
     fn pod(&self, answer: &[u8]) -> Option<CachedPod> {
-        CachedPod::read(answer, self.pool, &mut Scratch::default(), |_, _| None).ok().map(|(pod, _)| pod)
+        CachedPod::read(answer, &self.of.pool, &mut Scratch::default(), |_, _| None).ok().map(|(pod, _)| pod)
     }
 
     /// The read after a lost response.

@@ -13,6 +13,7 @@ use crate::api::{in_query, plugin_user_agent};
 const MERGE: &str = "application/strategic-merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 const JSON: &str = "application/json";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 pub(super) type Request = http::Request<Vec<u8>>;
 
@@ -78,6 +79,14 @@ pub(super) fn get_pod(key: &PodKey) -> Result<Request, http::Error> {
 
 pub(super) fn get(path: &str, sender: &Sender) -> Result<Request, http::Error> {
     request(Method::GET, path.to_owned(), JSON, &Value::Null, sender)
+}
+
+/// Returns a read of an object's metadata. A server without this form answers with the whole object.
+pub(super) fn get_metadata(path: &str, sender: &Sender) -> Result<Request, http::Error> {
+    let mut request = get(path, sender)?;
+    let accepted = http::HeaderValue::from_static(METADATA);
+    request.headers_mut().insert(http::header::ACCEPT, accepted);
+    Ok(request)
 }
 
 pub(super) fn patch_meta(key: &PodKey, patch: &MetaPatch, sender: &Sender) -> Result<Request, http::Error> {

@@ -20,6 +20,7 @@ mod digest;
 mod events;
 mod http;
 mod objects;
+mod owners;
 mod plan;
 mod waiting;
 
@@ -72,6 +73,7 @@ pub fn manager_name(plugin: &PluginId) -> String {
 pub struct Writeback {
     api: Api,
     objects: objects::Objects,
+    owners: owners::Owners,
     events: events::Events,
     closings: closings::Closings,
     pool: Arc<SkeletonPool>,
@@ -83,9 +85,14 @@ impl Writeback {
     /// responses.
     #[must_use]
     pub fn new(api: &Api, pool: Arc<SkeletonPool>) -> Self {
-        let (objects, events, closings) =
-            (objects::Objects::new(), events::Events::new(), closings::Closings::default());
-        Self { api: api.with_deadline(DEADLINE), objects, events, closings, pool }
+        Self {
+            api: api.with_deadline(DEADLINE),
+            objects: objects::Objects::new(),
+            owners: owners::Owners::new(),
+            events: events::Events::new(),
+            closings: closings::Closings::default(),
+            pool,
+        }
     }
 
     /// Sends Events that could not be sent when they were emitted, for as long as it is polled. `report` receives the
@@ -121,7 +128,7 @@ impl Writeback {
         let plan = plan::plan(staged.writes, view, self.pool.prune(), now_millis);
         let mut results = plan.results;
         let mut sent = Sent::default();
-        let mut delivery = apply::Delivery::new(&api, &self.objects, &self.closings, &self.pool, sender);
+        let mut delivery = apply::Delivery::new(self, &api, sender);
         for planned in plan.requests {
             let result = delivery.send(planned.request, &mut sent).await;
             results.extend(planned.ids.into_iter().map(|id| (id, result.clone())));

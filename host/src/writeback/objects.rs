@@ -6,7 +6,7 @@
 //! a field that was removed from the body since.
 
 use podium_engine::ports::Sender;
-use podium_pods::model::{PodKey, WriteResult};
+use podium_pods::model::WriteResult;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -15,6 +15,7 @@ use super::{
     applied::{Applied, End, ObjectState},
     digest::Digest,
     http,
+    owners::Reference,
     plan::Request,
 };
 use crate::api::{Api, ApiError};
@@ -29,12 +30,13 @@ impl Objects {
     }
 
     /// Sends a planned request for an object that is not a Pod, and takes its body. The flag is true if a write was
-    /// sent; `reads` counts the reads.
+    /// sent; `reads` counts the reads. An applied object gets `owner`.
     pub(super) async fn send(
         &self,
         api: &Api,
         sender: &Sender,
         request: &mut Request,
+        owner: Option<&Reference>,
         reads: &mut u32,
     ) -> (Result<WriteResult, ErrorClass>, bool) {
         let (Request::Apply { object, .. } | Request::DeleteObject { object, .. }) = &*request else {
@@ -63,8 +65,8 @@ impl Objects {
                 };
                 (result, true)
             }
-            Request::Apply { body, owner, .. } => {
-                let (body, digest) = complete(std::mem::take(body), owner.as_ref(), sender);
+            Request::Apply { body, .. } => {
+                let (body, digest) = complete(std::mem::take(body), owner, sender);
                 let known = self.applied.known(&name, digest, Instant::now());
                 if known == ObjectState::Applied {
                     return (Ok(WriteResult::Unchanged), false);
@@ -104,11 +106,10 @@ impl Objects {
 }
 
 /// Returns the complete body, with the owner and the digest of both.
-fn complete(mut body: Value, owner: Option<&PodKey>, sender: &Sender) -> (Value, Digest) {
-    if let Some(owner) = owner {
-        body["metadata"]["ownerReferences"] = json!([{
-            "apiVersion": "v1", "kind": "Pod", "name": *owner.name, "uid": *owner.uid,
-        }]);
+fn complete(mut body: Value, owner: Option<&Reference>, sender: &Sender) -> (Value, Digest) {
+    if let Some(Reference { api_version, kind, name, uid }) = owner {
+        body["metadata"]["ownerReferences"] =
+            json!([{ "apiVersion": api_version, "kind": kind, "name": name, "uid": uid }]);
     }
     let digest = Digest::of(&[&sender.manager, &body.to_string()]);
     let annotation = format!("podium.dev/applied-{}", Digest::of(&[&sender.manager]).hex());

@@ -17,11 +17,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use podium_engine::authz::Authorized;
 use podium_pods::{
-    model::{Action, ConditionStatus, ObjectRef, PodKey, Prune, Write, WriteResult},
+    model::{Action, ConditionStatus, ObjectOwner, ObjectRef, PodKey, Prune, Write, WriteResult},
     pod::{CachedPod, PodView},
 };
 use podium_wire::{Condition, ConditionStatus as Held, Timestamp};
 use serde_json::Value;
+
+use super::owners::Reference;
 
 /// One request to the API server.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,12 +47,20 @@ pub(super) enum Request {
     Apply {
         object: ObjectRef,
         body: Value,
-        owner: Option<PodKey>,
+        owner: Option<Owner>,
     },
     DeleteObject {
         object: ObjectRef,
         uid: Option<String>,
     },
+}
+
+/// The owner of an applied object, as far as the cache has it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Owner {
+    Pod(PodKey),
+    /// The top workload of the Pod, which has this controller.
+    Workload(PodKey, Option<Reference>),
 }
 
 /// A key with `None` is removed.
@@ -135,6 +145,12 @@ enum Draft {
         conditions: BTreeMap<String, Field<Option<DesiredCondition>>>,
     },
     Whole(Request, Vec<u32>),
+    Apply {
+        object: ObjectRef,
+        body: Value,
+        owner: Option<ObjectOwner>,
+        ids: Vec<u32>,
+    },
 }
 
 struct DesiredCondition {
@@ -211,6 +227,18 @@ impl Drafts {
         }
     }
 
+    /// Adds an apply. Only an equal one that directly follows joins it.
+    fn apply(&mut self, object: ObjectRef, body: Value, owner: Option<ObjectOwner>, id: u32) {
+        match self.drafts.last_mut() {
+            Some(Draft::Apply { object: last, body: of_last, owner: by, ids })
+                if *last == object && *of_last == body && *by == owner =>
+            {
+                ids.push(id);
+            }
+            _ => self.drafts.push(Draft::Apply { object, body, owner, ids: vec![id] }),
+        }
+    }
+
     fn stage(&mut self, write: Write) {
         let id = write.id;
         match write.action {
@@ -233,7 +261,7 @@ impl Drafts {
                 self.whole(Request::Delete { key: target, grace_seconds }, id);
             }
             Action::EvictPod { target } => self.whole(Request::Evict { key: target }, id),
-            Action::ApplyObject { object, body, owner } => self.whole(Request::Apply { object, body, owner }, id),
+            Action::ApplyObject { object, body, owner } => self.apply(object, body, owner, id),
             Action::DeleteObject { object, uid } => self.whole(Request::DeleteObject { object, uid }, id),
         }
     }
@@ -312,12 +340,17 @@ pub(super) fn plan(writes: Vec<Authorized<Write>>, view: &dyn PodView, prune: &P
                 Subject::Pod(key) => Some(key),
                 Subject::Object(_) => None,
             },
+            Draft::Apply { .. } => None,
         };
         let Some(key) = subject else {
             match draft {
-                Draft::Whole(Request::Apply { owner: Some(owner), .. }, ids) if !may_own(&owner, view) => {
-                    plan.report(ids, &WriteResult::Gone);
-                }
+                Draft::Apply { object, body, owner, ids } => match owner.map(|owner| held(owner, view)) {
+                    Some(None) => plan.report(ids, &WriteResult::Gone),
+                    owner => {
+                        let request = Request::Apply { object, body, owner: owner.flatten() };
+                        plan.requests.push(Planned { request, ids });
+                    }
+                },
                 Draft::Whole(request, ids) => plan.requests.push(Planned { request, ids }),
                 Draft::Meta { .. } | Draft::Status { .. } => {}
             }
@@ -335,11 +368,16 @@ pub(super) fn plan(writes: Vec<Authorized<Write>>, view: &dyn PodView, prune: &P
     plan
 }
 
-/// Returns true if the Pod may own an object. The garbage collector deletes an object whose owner is missing or being
-/// deleted.
-fn may_own(owner: &PodKey, view: &dyn PodView) -> bool {
-    let pod = view.get(&owner.namespace, &owner.name).filter(|pod| pod.key == *owner);
-    pod.is_some_and(|pod| pod.lifecycle().is_ok_and(|lifecycle| lifecycle.deletion_timestamp.is_none()))
+/// Returns the owner if its Pod may own an object. The garbage collector deletes an object whose owner is missing or
+/// being deleted.
+fn held(owner: ObjectOwner, view: &dyn PodView) -> Option<Owner> {
+    let key = owner.pod();
+    let pod = view.get(&key.namespace, &key.name).filter(|pod| pod.key == *key)?;
+    pod.lifecycle().ok().filter(|lifecycle| lifecycle.deletion_timestamp.is_none())?;
+    Some(match owner {
+        ObjectOwner::Pod(key) => Owner::Pod(key),
+        ObjectOwner::Workload(key) => Owner::Workload(key, Reference::of_controller(pod.owners().ok()?)),
+    })
 }
 
 impl Draft {
@@ -352,7 +390,7 @@ impl Draft {
                 [all(labels), all(annotations), all(finalizers)].concat()
             }
             Self::Status { conditions, .. } => all(conditions),
-            Self::Whole(_, ids) => ids,
+            Self::Whole(_, ids) | Self::Apply { ids, .. } => ids,
         }
     }
 }
@@ -418,6 +456,8 @@ impl Plan {
                     self.send(Request::PatchStatus { key, conditions }, changed);
                 }
             }
+            // Not about a Pod.
+            Draft::Apply { .. } => {}
             Draft::Whole(request, ids) => {
                 let grace = match &request {
                     Request::Delete { grace_seconds, .. } => *grace_seconds,

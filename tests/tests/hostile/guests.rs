@@ -86,7 +86,7 @@ pub(super) fn crimes() -> Vec<Crime> {
         Crime::answered("apply-text-that-is-no-json", "11 invalid"),
         Crime::answered("apply-metadata-of-others", "10 invalid"),
         Crime::answered("apply-finalizers-of-others", "6 not-granted"),
-        Crime::answered("apply-with-owners-elsewhere", "4 invalid"),
+        Crime::answered("apply-with-owners-elsewhere", "8 invalid"),
         Crime::guest("apply-with-an-owner-that-never-was", Succeeds(Outcome::Settled, 1)),
         Crime::answered("apply-huge-objects", "2 ok, 2 over-budget").with_terms(long),
         Crime::answered("apply-objects-of-many-values", "1 ok, 2 over-budget").with_terms(long),

@@ -48,6 +48,7 @@ const BY_UID: &[Probe] = &[
     |program, uid| program.delete_pod(Some(["bank", "cart-1", uid])),
     |program, uid| program.emit(Some([OWN, "cart-1", uid]), "Called", "x"),
     |program, uid| program.apply_object(&config_map(OWN, "a"), Some([OWN, "cart-1", uid])),
+    |program, uid| program.apply_for_workload(&config_map(OWN, "a"), [OWN, "cart-1", uid]),
 ];
 const BY_NODE: &[Probe] = &[
     |program, node| program.count(&Search { node: Some(node), ..Search::default() }),

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::bindings::podium::reconcile::{events, log, pods, state, types, writes};
 use crate::{
-    CallError, Condition, Event, EventType, ObjectRef, PodKey, WriteReport,
+    CallError, Condition, Event, EventType, ObjectOwner, ObjectRef, PodKey, WriteReport,
     host::Page,
     log::Level,
     pods::Query,
@@ -79,7 +79,7 @@ pub(crate) fn evict_pod(target: &PodKey) -> Result<u32, CallError> {
     Ok(writes::evict_pod(&target.into())?)
 }
 
-pub(crate) fn apply_object(object: &Value, owner: Option<&PodKey>) -> Result<u32, CallError> {
+pub(crate) fn apply_object(object: &Value, owner: Option<ObjectOwner<'_>>) -> Result<u32, CallError> {
     Ok(writes::apply_object(&object.to_string(), owner.map(Into::into).as_ref())?)
 }
 

@@ -7,7 +7,7 @@ use super::bindings::{
     podium::reconcile::{pods, state, types},
 };
 use crate::{
-    CallError, Error, Pod, PodKey, Request, WriteReport, WriteResult,
+    CallError, Error, ObjectOwner, Pod, PodKey, Request, WriteReport, WriteResult,
     pods::{LabelOperator, Query},
     request::Subject,
     state::{Entry, PutError},
@@ -29,6 +29,15 @@ impl TryFrom<reconciler::Request> for Request {
             config: request.config,
             unsettled_writes: request.unsettled_writes.into_iter().map(Into::into).collect(),
         })
+    }
+}
+
+impl From<ObjectOwner<'_>> for types::ObjectOwner {
+    fn from(owner: ObjectOwner<'_>) -> Self {
+        match owner {
+            ObjectOwner::Pod(key) => Self::Pod(key.into()),
+            ObjectOwner::Workload(key) => Self::Workload(key.into()),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ pub(super) fn check(action: &Action, scope: &Scope, grants: &WriteGrants) -> Res
             valid_object(object)?;
             covered = valid_body(object, body, grants)?;
             if let Some(owner) = owner {
-                valid_owner(object, owner)?;
+                valid_owner(object, owner.pod())?;
             }
             object
         }

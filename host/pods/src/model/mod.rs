@@ -20,7 +20,8 @@ pub use podium_wire::syntax;
 pub use prune::Prune;
 pub use query::{Cursor, LabelOperator, LabelRequirement, LabelSelector, PodQuery};
 pub use write::{
-    Action, ConditionStatus, Event, EventResult, EventType, ObjectRef, Refused, Write, WriteReport, WriteResult,
+    Action, ConditionStatus, Event, EventResult, EventType, ObjectOwner, ObjectRef, Refused, Write, WriteReport,
+    WriteResult,
 };
 
 /// A future behind a trait object.

@@ -99,8 +99,8 @@ pub enum Action {
         object: ObjectRef,
         /// The whole body of the apply request, without the owner.
         body: serde_json::Value,
-        /// The Pod that owns the object, so that it is deleted with the Pod.
-        owner: Option<PodKey>,
+        /// The object's owner, so that it is deleted with the owner.
+        owner: Option<ObjectOwner>,
     },
     /// Deletes an object that is not a Pod.
     DeleteObject {
@@ -173,6 +173,25 @@ impl ConditionStatus {
             Self::True => "True",
             Self::False => "False",
             Self::Unknown => "Unknown",
+        }
+    }
+}
+
+/// The owner of an applied object.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ObjectOwner {
+    /// The Pod.
+    Pod(PodKey),
+    /// The top workload of the Pod.
+    Workload(PodKey),
+}
+
+impl ObjectOwner {
+    /// Returns the Pod that is the owner, or whose workload is.
+    #[must_use]
+    pub const fn pod(&self) -> &PodKey {
+        match self {
+            Self::Pod(key) | Self::Workload(key) => key,
         }
     }
 }

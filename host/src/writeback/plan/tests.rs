@@ -112,7 +112,10 @@ fn an_object_is_applied_only_for_an_existing_owner() {
     };
     let metadata = serde_json::json!({"namespace": "shop", "name": "summary"});
     let body = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
-    let apply = |owner: Option<PodKey>| Action::ApplyObject { object: object.clone(), body: body.clone(), owner };
+    let apply = |owner: Option<PodKey>| {
+        let owner = owner.map(ObjectOwner::Pod);
+        Action::ApplyObject { object: object.clone(), body: body.clone(), owner }
+    };
     let view = cached(|_| ());
     for owner in [None, Some(key())] {
         assert_eq!(planned(&view, [apply(owner)]).requests.len(), 1);

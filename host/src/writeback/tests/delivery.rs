@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use kube::client::Body;
 use podium_engine::ports::Shown;
-use podium_pods::model::{Action, Event, EventType, Grants, ObjectRef, Revision, Scope, WriteGrants};
+use podium_pods::model::{Action, Event, EventType, Grants, ObjectOwner, ObjectRef, Revision, Scope, WriteGrants};
 use serde_json::{Value, json};
 use tower::service_fn;
 
@@ -20,30 +20,31 @@ use crate::writeback::{
 };
 
 #[derive(Debug, Clone)]
-struct Seen {
-    method: String,
-    uri: String,
+pub(super) struct Seen {
+    pub(super) method: String,
+    pub(super) uri: String,
     content: String,
-    user: Option<String>,
+    pub(super) accept: String,
+    pub(super) user: Option<String>,
     agent: Option<String>,
-    body: Value,
+    pub(super) body: Value,
 }
 
 /// `None`: no response.
-type Answer = Option<(u16, Value)>;
+pub(super) type Answer = Option<(u16, Value)>;
 
 #[derive(Clone, Default)]
-struct Wire {
+pub(super) struct Wire {
     seen: Arc<Mutex<Vec<Seen>>>,
     answers: Arc<Mutex<VecDeque<Answer>>>,
 }
 
 impl Wire {
-    fn answering(answers: impl IntoIterator<Item = Answer>) -> Self {
+    pub(super) fn answering(answers: impl IntoIterator<Item = Answer>) -> Self {
         Self { answers: Arc::new(Mutex::new(answers.into_iter().collect())), ..Self::default() }
     }
 
-    fn writeback(&self) -> Writeback {
+    pub(super) fn writeback(&self) -> Writeback {
         let wire = self.clone();
         let service = service_fn(move |request: ::http::Request<Body>| {
             let wire = wire.clone();
@@ -55,6 +56,7 @@ impl Wire {
                     method: parts.method.to_string(),
                     uri: parts.uri.path_and_query().unwrap().to_string(),
                     content: header("content-type").unwrap_or_default(),
+                    accept: header("accept").unwrap_or_default(),
                     user: header("impersonate-user"),
                     agent: header("user-agent"),
                     body: serde_json::from_slice(&body).unwrap_or_default(),
@@ -70,21 +72,21 @@ impl Wire {
         Writeback::new(&api, Arc::new(SkeletonPool::new(7).pruning(pruned)))
     }
 
-    fn seen(&self) -> Vec<Seen> {
+    pub(super) fn seen(&self) -> Vec<Seen> {
         assert!(self.answers.lock().unwrap().is_empty(), "an answer was not asked for");
         self.seen.lock().unwrap().clone()
     }
 
-    fn lines(&self) -> Vec<String> {
+    pub(super) fn lines(&self) -> Vec<String> {
         self.seen().iter().map(|seen| format!("{} {}", seen.method, seen.uri)).collect()
     }
 }
 
-fn sender() -> Sender {
+pub(super) fn sender() -> Sender {
     Sender { manager: "podium/shop/a".into(), impersonate: Some("system:serviceaccount:shop:a".into()) }
 }
 
-fn status(code: u16, cause_field: &str, cause: &str) -> Answer {
+pub(super) fn status(code: u16, cause_field: &str, cause: &str) -> Answer {
     let causes = json!([{ "field": cause_field, "reason": cause, "message": "because" }]);
     let body = json!({ "kind": "Status", "code": code, "message": "because", "details": { "causes": causes } });
     Some((code, body))
@@ -101,7 +103,7 @@ async fn deliver(wire: &Wire, actions: impl IntoIterator<Item = Action>) -> Sent
     wire.writeback().deliver(&sender(), &key(), &cached(|_| ()), staged, 7_500).await
 }
 
-fn results(sent: &Sent) -> Vec<WriteResult> {
+pub(super) fn results(sent: &Sent) -> Vec<WriteResult> {
     sent.reports.iter().map(|report| report.result.clone()).collect()
 }
 
@@ -381,7 +383,7 @@ async fn an_undecodable_answer_makes_the_expectation_unknown() {
     }
 }
 
-fn apply(data: &[(&str, &str)]) -> Action {
+pub(super) fn apply(data: &[(&str, &str)]) -> Action {
     let object = ObjectRef {
         api_version: "v1".into(),
         kind: "ConfigMap".into(),
@@ -392,7 +394,7 @@ fn apply(data: &[(&str, &str)]) -> Action {
     let data: BTreeMap<_, _> = data.iter().copied().collect();
     let metadata = json!({"namespace": "shop", "name": "summary"});
     let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
-    Action::ApplyObject { object, body, owner: Some(key()) }
+    Action::ApplyObject { object, body, owner: Some(ObjectOwner::Pod(key())) }
 }
 
 async fn apply_with(writeback: &Writeback, data: &[(&str, &str)], now_millis: u64) -> (WriteResult, u32) {

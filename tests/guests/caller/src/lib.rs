@@ -6,7 +6,10 @@
 
 use bindings::{
     Failure, Outcome, Request, Subject, events, log, pods, state,
-    types::{CallError, ConditionStatus, EventType, LabelOperator, LabelRequirement, ObjectRef, PodKey, PodQuery},
+    types::{
+        CallError, ConditionStatus, EventType, LabelOperator, LabelRequirement, ObjectOwner, ObjectRef, PodKey,
+        PodQuery,
+    },
     writes,
 };
 
@@ -185,7 +188,12 @@ impl<'a> Program<'a> {
             12 => format!("{:?}", writes::delete_pod(&self.key(request), self.maybe(Self::word))),
             13 => format!("{:?}", writes::evict_pod(&self.key(request))),
             14 => {
-                let (object, owner) = (self.text(), self.maybe(|program| program.key(request)));
+                let (object, owner) = (self.text(), self.number());
+                let owner = match owner & 3 {
+                    1 => Some(ObjectOwner::Pod(self.key(request))),
+                    3 => Some(ObjectOwner::Workload(self.key(request))),
+                    _ => None,
+                };
                 format!("{:?}", writes::apply_object(&object, owner.as_ref()))
             }
             15 => {

@@ -6,7 +6,7 @@
 
 use bindings::{
     Failure, Outcome, Request, events, log, pods, state,
-    types::{ConditionStatus, EventType, ObjectRef, PodKey, PodQuery},
+    types::{ConditionStatus, EventType, ObjectOwner, ObjectRef, PodKey, PodQuery},
     writes,
 };
 
@@ -72,7 +72,9 @@ fn answer(request: &Request, call: &[&str]) -> String {
         ["delete", target] => format!("{:?}", writes::delete_pod(&pod(target), Some(0))),
         ["evict", target] => format!("{:?}", writes::evict_pod(&pod(target))),
         ["apply", object] => format!("{:?}", writes::apply_object(object, None)),
-        ["apply-owned", object, owner] => format!("{:?}", writes::apply_object(object, Some(&pod(owner)))),
+        ["apply-owned", object, owner] => {
+            format!("{:?}", writes::apply_object(object, Some(&ObjectOwner::Pod(pod(owner)))))
+        }
         ["drop", kind, namespace, name] => {
             let (api_version, kind, name) = ("v1".into(), (*kind).into(), (*name).into());
             let object = ObjectRef { api_version, kind, namespace: Some((*namespace).into()), name };

@@ -1,7 +1,7 @@
 //! Objects that must not be applied or deleted.
 
 use bindings::{
-    types::{ObjectRef, PodKey},
+    types::{ObjectOwner, ObjectRef, PodKey},
     writes,
 };
 
@@ -161,13 +161,15 @@ pub const CRIMES: &[(&str, Crime)] = &[
             PodKey { namespace: "shop".into(), name: "../cart-0".into(), uid: "x".into() },
             PodKey { namespace: "shop".into(), name: "cart-0".into(), uid: String::new() },
         ] {
-            tally.add(writes::apply_object(&with("\"data\":{}"), Some(&owner)));
+            for owner in [ObjectOwner::Pod(owner.clone()), ObjectOwner::Workload(owner)] {
+                tally.add(writes::apply_object(&with("\"data\":{}"), Some(&owner)));
+            }
         }
         None
     }),
     ("apply-with-an-owner-that-never-was", |_, tally| {
         let owner = PodKey { namespace: "shop".into(), name: "cart-0".into(), uid: "dead".into() };
-        tally.add(writes::apply_object(&with("\"data\":{}"), Some(&owner)));
+        tally.add(writes::apply_object(&with("\"data\":{}"), Some(&ObjectOwner::Pod(owner))));
         Some(Ok(bindings::Outcome::Settled))
     }),
     ("apply-huge-objects", |_, tally| {

@@ -2,7 +2,8 @@
 //! detail: wrong case, one letter more, a letter that only looks the same, one byte beyond a length, a piece of a path.
 
 use podium_pods::model::{
-    Action, ConditionStatus, Event, EventType, Grants, KeyPattern, ObjectGrant, ObjectRef, PodKey, Scope, WriteGrants,
+    Action, ConditionStatus, Event, EventType, Grants, KeyPattern, ObjectGrant, ObjectOwner, ObjectRef, PodKey, Scope,
+    WriteGrants,
 };
 use rand::{Rng, SeedableRng, rngs::SmallRng, seq::IndexedRandom};
 use serde_json::{Map, Value, json};
@@ -310,6 +311,7 @@ impl Cases {
                 let object = self.object(write);
                 let body = self.body(write, &object);
                 let owner = self.one_in(4).then(|| self.target());
+                let owner = owner.map(if self.one_in(2) { ObjectOwner::Pod } else { ObjectOwner::Workload });
                 Action::ApplyObject { object, body, owner }
             }
             _ => {

@@ -2,7 +2,7 @@ mod cases;
 mod properties;
 mod reference;
 
-use podium_pods::model::{Action, ConditionStatus, Event, EventType, ObjectGrant, ObjectRef, WriteGrants};
+use podium_pods::model::{Action, ConditionStatus, Event, EventType, ObjectGrant, ObjectOwner, ObjectRef, WriteGrants};
 use serde_json::json;
 
 use super::*;
@@ -87,7 +87,7 @@ fn reference(body: &serde_json::Value) -> ObjectRef {
     }
 }
 
-fn apply(body: serde_json::Value, owner: Option<PodKey>) -> Action {
+fn apply(body: serde_json::Value, owner: Option<ObjectOwner>) -> Action {
     Action::ApplyObject { object: reference(&body), body, owner }
 }
 
@@ -105,7 +105,8 @@ fn one_of_each() -> Vec<Action> {
         Action::RemoveCondition { target: target.clone(), condition_type: "shop.example/Pinned".into() },
         Action::DeletePod { target: target.clone(), grace_seconds: None },
         Action::EvictPod { target: target.clone() },
-        apply(config_map(), Some(target)),
+        apply(config_map(), Some(ObjectOwner::Pod(target.clone()))),
+        apply(config_map(), Some(ObjectOwner::Workload(target))),
         Action::DeleteObject { object: reference(&config_map()), uid: Some("u2".into()) },
     ]
 }
@@ -128,7 +129,7 @@ fn each_grant_covers_its_own_verb_alone() {
         (|grants| grants.conditions.clear(), &[6, 7]),
         (|grants| grants.delete = false, &[8]),
         (|grants| grants.evict = false, &[9]),
-        (|grants| grants.objects.clear(), &[10, 11]),
+        (|grants| grants.objects.clear(), &[10, 11, 12]),
     ];
     for (withdraw, lost) in withdrawals {
         let mut grants = all();
@@ -338,9 +339,13 @@ fn an_object_carries_no_reserved_key_and_no_finalizer_that_is_not_granted() {
 #[test]
 fn an_owner_is_in_the_namespace_of_what_it_owns() {
     let foreign = PodKey::new("bank", "cart-0", "u1");
-    assert!(matches!(refused(&Scope::Cluster, &all(), apply(config_map(), Some(foreign))), Some(Refused::Invalid(_))));
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
-    assert!(matches!(refused(&Scope::Cluster, &all(), apply(namespace, Some(pod()))), Some(Refused::Invalid(_))));
+    for owner in [ObjectOwner::Pod, ObjectOwner::Workload] {
+        for (body, pod) in [(config_map(), foreign.clone()), (namespace.clone(), pod())] {
+            let refused = refused(&Scope::Cluster, &all(), apply(body, Some(owner(pod))));
+            assert!(matches!(refused, Some(Refused::Invalid(_))), "{refused:?}");
+        }
+    }
 }
 
 fn event(reason: &str, action: &str, note: &str) -> Event {

@@ -1,7 +1,7 @@
 //! The rules of docs/configuration.md and wit/podium.wit written a second time, with nothing of the code that they are
 //! compared with: texts letter by letter, lists in full, no attention to speed.
 
-use podium_pods::model::{Action, Event, Grants, KeyPattern, ObjectRef, PodKey, Scope};
+use podium_pods::model::{Action, Event, Grants, KeyPattern, ObjectOwner, ObjectRef, PodKey, Scope};
 use serde_json::Value;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -43,7 +43,9 @@ pub(super) fn write(scope: &Scope, grants: &Grants, action: &Action) -> Verdict 
         Action::ApplyObject { object, body, owner } => {
             let owned = match owner {
                 None => true,
-                Some(owner) => is_pod(owner) && object.namespace.as_ref().is_some_and(|own| **own == *owner.namespace),
+                Some(ObjectOwner::Pod(owner) | ObjectOwner::Workload(owner)) => {
+                    is_pod(owner) && object.namespace.as_ref().is_some_and(|own| **own == *owner.namespace)
+                }
             };
             (
                 is_object(object) && owned && is_body(object, body),
