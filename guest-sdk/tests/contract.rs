@@ -530,7 +530,7 @@ fn the_workloads_object_has_one_owner_for_all_pods_of_a_rollout() {
     assert_eq!(owner(&host), "uid-Deployment-cart");
     host.reconcile(reconcile, "shop", "new").assert_quiet();
     for (name, uid) in [("bare", "uid-shop-bare"), ("top", "uid-ReplicaSet-free"), ("mirror", "uid-shop-mirror")] {
-        host.reconcile(reconcile, "shop", name);
+        assert_eq!(host.reconcile(reconcile, "shop", name).reports()[0].result, WriteResult::Applied);
         assert_eq!(owner(&host), uid);
     }
 }

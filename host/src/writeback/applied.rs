@@ -1,4 +1,5 @@
-//! Objects that plugins applied. Each is remembered only while no other write of the host can have changed it.
+//! Objects that plugins applied and deleted. Each is remembered only while no other write of the plugin can have
+//! changed it. The memory is lost when the host ends; a read before the next write replaces it.
 //!
 //! A write is remembered if it was the only one on its object from its start to its end, and if no response to an
 //! earlier one was lost: the API server may execute overlapping writes in either order, and may still execute one
@@ -18,7 +19,8 @@ const TRUSTED: Duration = Duration::from_secs(600);
 /// How long the API server may still execute a write whose response was lost. It ends a write after its own timeout,
 /// of at most 60 s.
 const LOST: Duration = Duration::from_secs(60);
-/// The most remembered objects, of all plugins; some 200 bytes each.
+/// The most remembered objects, of all plugins; some 200 bytes each. An object that was forgotten for another costs a
+/// read before its next apply, and a deletion is sent again.
 const MAX_OBJECTS: NonZeroUsize = NonZeroUsize::new(16_384).unwrap(); // not 0: the compiler evaluates it
 
 /// A field manager and an object.
@@ -35,16 +37,29 @@ struct Objects {
     sending: BTreeMap<Name, Count>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Remembered {
     Applied {
         digest: Digest,
+        at: Instant,
+    },
+    Removed {
+        removal: Removal,
         at: Instant,
     },
     /// A write whose response was lost was sent at this time.
     Lost {
         at: Instant,
     },
+}
+
+/// A deletion that the API server has answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Removal {
+    /// The incarnation that the deletion was for; `None` for any.
+    pub uid: Option<String>,
+    /// Whether the object was gone. Otherwise the API server accepted the deletion, and finalizers may delay it.
+    pub is_gone: bool,
 }
 
 /// The number of writes under way on one object.
@@ -59,17 +74,33 @@ struct Count {
 pub(super) enum ObjectState {
     /// The object equals the body.
     Applied,
-    /// The object differs from the body, or a lost write may still change it.
+    /// The object differs from the body.
     Different,
-    /// A read has to determine the state.
+    /// The response to a write was lost a moment ago, and nothing is sent before a read.
+    Lost,
+    /// A read may show that the object equals the body.
+    Unknown,
+}
+
+/// The known state of an object before a deletion.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum DeletionState {
+    /// This deletion was answered.
+    Removed {
+        is_gone: bool,
+    },
+    /// The response to a write was lost a moment ago, and nothing is sent before a read.
+    Lost,
     Unknown,
 }
 
 /// The end of a write.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) enum End {
     /// The object equals the body with this digest.
     Applied(Digest, Instant),
+    /// The object is deleted.
+    Removed(Removal, Instant),
     /// The response was lost.
     Lost(Instant),
     Other,
@@ -92,21 +123,39 @@ impl Default for Applied {
 
 impl Applied {
     pub(super) fn known(&self, name: &Name, digest: Digest, now: Instant) -> ObjectState {
-        match self.objects.lock().remembered.get(name) {
-            Some(Remembered::Applied { at, .. }) if now.saturating_duration_since(*at) >= TRUSTED => {
-                ObjectState::Unknown
-            }
-            Some(Remembered::Applied { digest: held, .. }) if *held == digest => ObjectState::Applied,
+        match self.remembered(name, now) {
+            Some(Remembered::Applied { digest: held, .. }) if held == digest => ObjectState::Applied,
             Some(Remembered::Applied { .. }) => ObjectState::Different,
-            Some(Remembered::Lost { at }) if now.saturating_duration_since(*at) < LOST => ObjectState::Different,
-            Some(Remembered::Lost { .. }) | None => ObjectState::Unknown,
+            Some(Remembered::Lost { .. }) => ObjectState::Lost,
+            Some(Remembered::Removed { .. }) | None => ObjectState::Unknown,
         }
+    }
+
+    pub(super) fn known_deletion(&self, name: &Name, uid: Option<&str>, now: Instant) -> DeletionState {
+        match self.remembered(name, now) {
+            Some(Remembered::Removed { removal: Removal { uid: held, is_gone }, .. }) if held.as_deref() == uid => {
+                DeletionState::Removed { is_gone }
+            }
+            Some(Remembered::Lost { .. }) => DeletionState::Lost,
+            _ => DeletionState::Unknown,
+        }
+    }
+
+    /// Returns the remembered state if it still holds.
+    fn remembered(&self, name: &Name, now: Instant) -> Option<Remembered> {
+        let mut objects = self.objects.lock();
+        let remembered = objects.remembered.get(name)?;
+        let (at, within) = match remembered {
+            Remembered::Applied { at, .. } | Remembered::Removed { at, .. } => (*at, TRUSTED),
+            Remembered::Lost { at } => (*at, LOST),
+        };
+        (now.saturating_duration_since(at) < within).then(|| remembered.clone())
     }
 
     /// Begins a write to the object and forgets its remembered state.
     pub(super) fn begin(&self, name: &Name) -> Sending<'_> {
         let mut objects = self.objects.lock();
-        if matches!(objects.remembered.peek(name), Some(Remembered::Applied { .. })) {
+        if !matches!(objects.remembered.peek(name), Some(Remembered::Lost { .. })) {
             objects.remembered.pop(name);
         }
         let count = objects.sending.entry(name.clone()).or_insert(Count { now: 0, overlapped: false });
@@ -131,16 +180,17 @@ impl Drop for Sending<'_> {
         if count.now == 0 {
             objects.sending.remove(&self.name);
         }
-        let remembered = match self.end {
+        let remembered = match std::mem::replace(&mut self.end, End::Other) {
             End::Applied(digest, at) if !overlapped => Remembered::Applied { digest, at },
+            End::Removed(removal, at) if !overlapped => Remembered::Removed { removal, at },
             End::Lost(at) => Remembered::Lost { at },
-            End::Applied(..) | End::Other => return,
+            End::Applied(..) | End::Removed(..) | End::Other => return,
         };
         let lost = |at: Instant| match objects.remembered.peek(&self.name) {
             Some(Remembered::Lost { at: lost }) => at.saturating_duration_since(*lost) < LOST,
             _ => false,
         };
-        if let Remembered::Applied { at, .. } = remembered
+        if let Remembered::Applied { at, .. } | Remembered::Removed { at, .. } = remembered
             && lost(at)
         {
             return;
@@ -183,18 +233,36 @@ mod tests {
     }
 
     #[test]
+    fn a_deletion_is_known_for_ten_minutes_for_its_incarnation_and_until_the_next_write() {
+        let (applied, start) = (Applied::default(), Instant::now());
+        let removal = |uid: Option<&str>| Removal { uid: uid.map(str::to_owned), is_gone: true };
+        applied.begin(&name()).end(End::Removed(removal(Some("u1")), start));
+        let known = |uid, at| applied.known_deletion(&name(), uid, at);
+        assert_eq!(known(Some("u1"), start + TRUSTED - MILLI), DeletionState::Removed { is_gone: true });
+        assert_eq!(known(Some("u1"), start + TRUSTED), DeletionState::Unknown);
+        assert_eq!([known(Some("u2"), start), known(None, start)], [DeletionState::Unknown, DeletionState::Unknown]);
+        assert_eq!(applied.known(&name(), digest("1"), start), ObjectState::Unknown);
+        apply(&applied, "1", start);
+        assert_eq!(known(Some("u1"), start), DeletionState::Unknown);
+        applied.begin(&name()).end(End::Lost(start));
+        applied.begin(&name()).end(End::Removed(removal(None), start + MILLI));
+        assert_eq!(known(None, start + LOST - MILLI), DeletionState::Lost);
+        assert_eq!(known(None, start + LOST), DeletionState::Unknown);
+    }
+
+    #[test]
     fn overlapping_writes_are_not_remembered() {
         let start = Instant::now();
         for first_ends_first in [true, false] {
-            for end in [End::Applied(digest("2"), start), End::Other] {
+            for end in [|start: Instant| End::Applied(digest("2"), start), |_: Instant| End::Other] {
                 let applied = Applied::default();
                 let (first, second) = (applied.begin(&name()), applied.begin(&name()));
                 let first = || first.end(End::Applied(digest("1"), start));
                 if first_ends_first {
                     first();
-                    second.end(end);
+                    second.end(end(start));
                 } else {
-                    second.end(end);
+                    second.end(end(start));
                     first();
                 }
                 for text in ["1", "2"] {
@@ -212,7 +280,7 @@ mod tests {
         apply(&applied, "1", start);
         applied.begin(&name()).end(End::Lost(start));
         apply(&applied, "1", start + MILLI);
-        assert_eq!(applied.known(&name(), digest("1"), start + 2 * MILLI), ObjectState::Different);
+        assert_eq!(applied.known(&name(), digest("1"), start + 2 * MILLI), ObjectState::Lost);
         assert_eq!(applied.known(&name(), digest("1"), start + LOST), ObjectState::Unknown);
         apply(&applied, "1", start + LOST);
         assert_eq!(applied.known(&name(), digest("1"), start + LOST), ObjectState::Applied);

@@ -1,9 +1,11 @@
-//! Objects of other kinds: server-side apply of the complete object, sent if it differs from the last applied one.
+//! Objects of other kinds: server-side apply of the complete object, sent if it differs from the last applied one, and
+//! deletion, sent once.
 //!
 //! Objects are not cached. An applied object is remembered by its digest ([`Applied`]); later, and after a restart,
-//! one read shows whether it is still as applied, so an unchanged cluster causes no writes. The digest of the body is
-//! in an annotation of the object, one per manager, because an object that contains all of the body may also contain
-//! a field that was removed from the body since.
+//! one read shows whether it is still as applied, so an unchanged cluster causes no writes. A deletion is remembered as
+//! long. After a lost response, one read determines the result; if it cannot, the next write begins with a read. The
+//! digest of the body is in an annotation of the object, one per manager, because an object that contains all of the
+//! body may also contain a field that was removed from the body since.
 
 use podium_engine::ports::Sender;
 use podium_pods::model::WriteResult;
@@ -12,13 +14,17 @@ use tokio::time::Instant;
 
 use super::{
     answer::{self, ErrorClass},
-    applied::{Applied, End, ObjectState},
+    applied::{Applied, DeletionState, End, Name, ObjectState, Removal},
     digest::Digest,
     http,
     owners::Reference,
     plan::Request,
 };
 use crate::api::{Api, ApiError};
+
+/// The most bytes of an object that are parsed. The API server stores objects of at most 1.5 MiB, and adds
+/// managedFields within that.
+const MAX_OBJECT_BYTES: usize = 4 << 20;
 
 pub(super) struct Objects {
     applied: Applied,
@@ -39,70 +45,187 @@ impl Objects {
         owner: Option<&Reference>,
         reads: &mut u32,
     ) -> (Result<WriteResult, ErrorClass>, bool) {
-        let (Request::Apply { object, .. } | Request::DeleteObject { object, .. }) = &*request else {
+        let Some(object) = request.object() else {
             return (Ok(WriteResult::Invalid("not an object of another kind".to_owned())), false);
         };
-        let path = http::object_path(object);
-        let name = (sender.manager.clone(), object.clone());
-        match request {
-            Request::DeleteObject { uid, .. } => {
-                let wire = match http::delete_object(&path, uid.as_deref(), sender) {
-                    Ok(wire) => wire,
-                    Err(error) => return (Ok(WriteResult::Invalid(error.to_string())), false),
-                };
-                let uid = uid.clone();
-                let sending = self.applied.begin(&name);
-                let answer = api.bytes(wire).await;
-                let class = answer.as_ref().err().map(|error| answer::classify(request, error));
-                sending.end(if class == Some(ErrorClass::Ambiguous) { End::Lost(Instant::now()) } else { End::Other });
-                let result = match (class, uid) {
-                    (None, _) => Ok(WriteResult::Applied),
-                    (Some(ErrorClass::Contested), Some(uid)) => {
-                        *reads += 1;
-                        Ok(check_uid(api, sender, &path, &uid).await)
-                    }
-                    (Some(class), _) => Err(class),
-                };
-                (result, true)
-            }
-            Request::Apply { body, .. } => {
-                let (body, digest) = complete(std::mem::take(body), owner, sender);
-                let known = self.applied.known(&name, digest, Instant::now());
-                if known == ObjectState::Applied {
-                    return (Ok(WriteResult::Unchanged), false);
-                }
-                let sending = self.applied.begin(&name);
-                let began = Instant::now();
-                *reads += u32::from(known == ObjectState::Unknown);
-                if known == ObjectState::Unknown && is_live(api, sender, &path, &body).await {
+        let target =
+            Target { api, sender, path: http::object_path(object), name: (sender.manager.clone(), object.clone()) };
+        if let Request::Apply { body, .. } = request {
+            let (body, digest) = complete(std::mem::take(body), owner, sender);
+            self.apply(&target, request, &body, digest, reads).await
+        } else {
+            self.delete(&target, request, reads).await
+        }
+    }
+
+    async fn apply(
+        &self,
+        target: &Target<'_>,
+        request: &Request,
+        body: &Value,
+        digest: Digest,
+        reads: &mut u32,
+    ) -> (Result<WriteResult, ErrorClass>, bool) {
+        let known = self.applied.known(&target.name, digest, Instant::now());
+        if known == ObjectState::Applied {
+            return (Ok(WriteResult::Unchanged), false);
+        }
+        let sending = self.applied.begin(&target.name);
+        let began = Instant::now();
+        if known != ObjectState::Different {
+            match target.live(reads).await {
+                Live::Object(live) if is_as(&live, body) => {
                     sending.end(End::Applied(digest, began));
                     return (Ok(WriteResult::Unchanged), false);
                 }
-                let wire = match http::apply(&path, &body, sender) {
-                    Ok(wire) => wire,
-                    Err(error) => return (Ok(WriteResult::Invalid(error.to_string())), false),
-                };
-                let answer = api.bytes(wire).await;
-                let (result, end) = match answer {
-                    Ok(_) => (Ok(WriteResult::Applied), End::Applied(digest, began)),
-                    Err(error) => match answer::classify(request, &error) {
-                        ErrorClass::Ambiguous => {
-                            *reads += 1;
-                            if is_live(api, sender, &path, &body).await {
-                                (Ok(WriteResult::Applied), End::Applied(digest, began))
-                            } else {
-                                (Err(ErrorClass::Ambiguous), End::Lost(Instant::now()))
-                            }
-                        }
-                        class => (Err(class), End::Other),
-                    },
-                };
-                sending.end(end);
-                (result, true)
+                Live::Unreadable if known == ObjectState::Lost => return (Err(ErrorClass::Unreachable), false),
+                _ => {}
             }
-            _ => (Ok(WriteResult::Invalid("not an object of another kind".to_owned())), false),
+        }
+        let wire = match http::apply(&target.path, body, target.sender) {
+            Ok(wire) => wire,
+            Err(error) => return (Ok(WriteResult::Invalid(error.to_string())), false),
+        };
+        let (result, end) = match target.api.bytes(wire).await {
+            Ok(_) => (Ok(WriteResult::Applied), End::Applied(digest, began)),
+            Err(error) => match answer::classify(request, &error) {
+                ErrorClass::Ambiguous => match target.live(reads).await {
+                    Live::Object(live) if is_as(&live, body) => (Ok(WriteResult::Applied), End::Applied(digest, began)),
+                    _ => (Err(ErrorClass::Ambiguous), End::Lost(Instant::now())),
+                },
+                class => (Err(class), End::Other),
+            },
+        };
+        sending.end(end);
+        (result, true)
+    }
+
+    async fn delete(
+        &self,
+        target: &Target<'_>,
+        request: &Request,
+        reads: &mut u32,
+    ) -> (Result<WriteResult, ErrorClass>, bool) {
+        let uid = match request {
+            Request::DeleteObject { uid, .. } => uid.clone(),
+            _ => None,
+        };
+        let known = self.applied.known_deletion(&target.name, uid.as_deref(), Instant::now());
+        if let DeletionState::Removed { is_gone } = known {
+            return (Ok(if is_gone { WriteResult::Gone } else { WriteResult::Unchanged }), false);
+        }
+        let sending = self.applied.begin(&target.name);
+        let began = Instant::now();
+        let removed = |is_gone| End::Removed(Removal { uid: uid.clone(), is_gone }, began);
+        if known == DeletionState::Lost {
+            match removal(&target.live(reads).await, uid.as_deref()) {
+                Seen::Gone => {
+                    sending.end(removed(true));
+                    return (Ok(WriteResult::Gone), false);
+                }
+                Seen::Deleting => {
+                    sending.end(removed(false));
+                    return (Ok(WriteResult::Unchanged), false);
+                }
+                Seen::Nothing => return (Err(ErrorClass::Unreachable), false),
+                Seen::Present | Seen::Hidden => {}
+            }
+        }
+        let wire = match http::delete_object(&target.path, uid.as_deref(), target.sender) {
+            Ok(wire) => wire,
+            Err(error) => return (Ok(WriteResult::Invalid(error.to_string())), false),
+        };
+        let (result, end) = match target.api.bytes(wire).await {
+            Ok(_) => (Ok(WriteResult::Applied), removed(false)),
+            Err(error) => match (answer::classify(request, &error), &uid) {
+                (ErrorClass::Final(WriteResult::Gone, wait), _) => {
+                    (Err(ErrorClass::Final(WriteResult::Gone, wait)), removed(true))
+                }
+                // A refusal without a precondition has another reason than the uid.
+                (ErrorClass::Contested, Some(wanted)) => match removal(&target.live(reads).await, Some(wanted)) {
+                    Seen::Gone => (Ok(WriteResult::Gone), removed(true)),
+                    _ => (Ok(WriteResult::Conflict), End::Other),
+                },
+                (ErrorClass::Ambiguous, _) => match removal(&target.live(reads).await, uid.as_deref()) {
+                    Seen::Gone => (Ok(WriteResult::Gone), removed(true)),
+                    Seen::Deleting => (Ok(WriteResult::Applied), removed(false)),
+                    _ => (Err(ErrorClass::Ambiguous), End::Lost(Instant::now())),
+                },
+                (class, _) => (Err(class), End::Other),
+            },
+        };
+        sending.end(end);
+        (result, true)
+    }
+}
+
+/// An object of another kind, and the plugin that writes to it.
+struct Target<'a> {
+    api: &'a Api,
+    sender: &'a Sender,
+    path: String,
+    name: Name,
+}
+
+/// The answer of a read.
+enum Live {
+    Object(Value),
+    Absent,
+    /// The account may write to the object and not read it.
+    Forbidden,
+    /// The API server is unreachable or overloaded, or its answer is no object.
+    Unreadable,
+}
+
+/// A read after a deletion whose result is not known.
+#[derive(PartialEq)]
+enum Seen {
+    /// The incarnation no longer exists.
+    Gone,
+    /// It is being deleted.
+    Deleting,
+    Present,
+    /// The account may not read it.
+    Hidden,
+    Nothing,
+}
+
+impl Target<'_> {
+    /// Reads the object as the plugin's account.
+    async fn live(&self, reads: &mut u32) -> Live {
+        let Ok(request) = http::get(&self.path, self.sender) else { return Live::Unreadable };
+        *reads += 1;
+        match self.api.bytes(request).await {
+            Ok(answer) if answer.len() <= MAX_OBJECT_BYTES => match serde_json::from_slice(&answer) {
+                Ok(live @ Value::Object(_)) => Live::Object(live),
+                _ => Live::Unreadable,
+            },
+            Err(ApiError::Status { code: 404, .. }) => Live::Absent,
+            Err(ApiError::Status { code: 401 | 403, .. }) => Live::Forbidden,
+            _ => Live::Unreadable,
         }
     }
+}
+
+/// Returns what a read shows of the deletion of the object with this uid, or with any.
+fn removal(live: &Live, uid: Option<&str>) -> Seen {
+    let live = match live {
+        Live::Object(live) => &live["metadata"],
+        Live::Absent => return Seen::Gone,
+        Live::Forbidden => return Seen::Hidden,
+        Live::Unreadable => return Seen::Nothing,
+    };
+    match (live["uid"].as_str(), uid) {
+        (None, _) => Seen::Nothing,
+        (Some(held), Some(uid)) if held != uid => Seen::Gone,
+        _ if live["deletionTimestamp"].is_null() => Seen::Present,
+        _ => Seen::Deleting,
+    }
+}
+
+/// Returns true if the object exists as the body specifies, with the digest in it.
+fn is_as(live: &Value, body: &Value) -> bool {
+    live["metadata"]["deletionTimestamp"].is_null() && answer::holds(live, body)
 }
 
 /// Returns the complete body, with the owner and the digest of both.
@@ -118,22 +241,4 @@ fn complete(mut body: Value, owner: Option<&Reference>, sender: &Sender) -> (Val
     }
     body["metadata"]["annotations"][annotation] = json!(digest.hex());
     (body, digest)
-}
-
-/// The read after a contested deletion of the object with this uid.
-async fn check_uid(api: &Api, sender: &Sender, path: &str, uid: &str) -> WriteResult {
-    let Ok(request) = http::get(path, sender) else { return WriteResult::Conflict };
-    match api.json(request).await {
-        Ok(live) => answer::contested(live["metadata"]["uid"].as_str(), uid),
-        Err(ApiError::Status { code: 404, .. }) => WriteResult::Gone,
-        Err(_) => WriteResult::Conflict,
-    }
-}
-
-/// Returns true if the object exists as the body specifies, and false if it cannot be read.
-async fn is_live(api: &Api, sender: &Sender, path: &str, body: &Value) -> bool {
-    let Ok(request) = http::get(path, sender) else { return false };
-    api.json(request)
-        .await
-        .is_ok_and(|live| live["metadata"]["deletionTimestamp"].is_null() && answer::holds(&live, body))
 }

@@ -1,0 +1,163 @@
+//! The host's memory of objects that plugins apply and delete, and lost responses about them, against a scripted API
+//! server.
+
+use std::time::Duration;
+
+use podium_engine::ports::{Deliver, Sent, Staged};
+use podium_pods::model::{Action, WriteResult};
+use serde_json::{Value, json};
+
+use super::delivery::{Answer, Wire, apply, results, sender, status};
+use crate::writeback::{
+    Writeback,
+    plan::tests::{authorised, cached, key},
+};
+
+const PATH: &str = "/api/v1/namespaces/shop/configmaps/summary";
+/// How long the host trusts its memory.
+const TRUSTED: Duration = Duration::from_secs(600);
+
+fn deletion(uid: Option<&str>) -> Action {
+    let Action::ApplyObject { object, .. } = apply(&[]) else { unreachable!("an object") };
+    Action::DeleteObject { object, uid: uid.map(str::to_owned) }
+}
+
+async fn deliver(writeback: &Writeback, action: Action) -> Sent {
+    let staged = Staged { writes: authorised([action]), events: Vec::new() };
+    writeback.deliver(&sender(), &key(), &cached(|_| ()), staged, 0).await
+}
+
+/// Returns the result and the numbers of writes and reads.
+async fn send(writeback: &Writeback, action: Action) -> (WriteResult, u32, u32) {
+    let sent = deliver(writeback, action).await;
+    (results(&sent).remove(0), sent.requests, sent.reads)
+}
+
+fn accepted() -> Answer {
+    Some((200, json!({})))
+}
+
+fn absent() -> Answer {
+    Some((404, json!({ "kind": "Status", "code": 404, "details": { "name": "summary" } })))
+}
+
+fn live(uid: &str, deleting: bool) -> Answer {
+    let time = deleting.then_some("2026-01-01T00:00:00Z");
+    Some((200, json!({ "metadata": { "name": "summary", "uid": uid, "deletionTimestamp": time } })))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_is_sent_again_after_ten_minutes_or_an_apply_and_not_before() {
+    let again = [accepted(), absent(), accepted(), accepted()];
+    let wire = Wire::answering([accepted()].into_iter().chain(again));
+    let writeback = wire.writeback();
+    assert_eq!(send(&writeback, deletion(None)).await, (WriteResult::Applied, 1, 0));
+    assert_eq!(send(&writeback, deletion(None)).await, (WriteResult::Unchanged, 0, 0));
+    tokio::time::advance(TRUSTED).await;
+    assert_eq!(send(&writeback, deletion(None)).await, (WriteResult::Applied, 1, 0), "another client created it");
+    assert_eq!(send(&writeback, apply(&[])).await, (WriteResult::Applied, 1, 1));
+    assert_eq!(send(&writeback, deletion(None)).await, (WriteResult::Applied, 1, 0));
+    wire.seen();
+}
+
+#[tokio::test]
+async fn what_is_gone_is_not_deleted_again_and_another_incarnation_is() {
+    let wire = Wire::answering([absent(), accepted(), status(409, "", ""), live("u3", false)]);
+    let writeback = wire.writeback();
+    assert_eq!(send(&writeback, deletion(Some("u1"))).await, (WriteResult::Gone, 1, 0));
+    assert_eq!(send(&writeback, deletion(Some("u1"))).await, (WriteResult::Gone, 0, 0));
+    assert_eq!(send(&writeback, deletion(None)).await, (WriteResult::Applied, 1, 0));
+    assert_eq!(send(&writeback, deletion(Some("u2"))).await, (WriteResult::Gone, 1, 1));
+    assert_eq!(send(&writeback, deletion(Some("u2"))).await, (WriteResult::Gone, 0, 0));
+    wire.seen();
+}
+
+#[tokio::test]
+async fn a_refused_deletion_is_sent_again() {
+    for refused in [status(403, "", ""), status(422, "", ""), status(409, "", "")] {
+        let wire = Wire::answering([refused, accepted()]);
+        let writeback = wire.writeback();
+        assert!(!matches!(send(&writeback, deletion(None)).await.0, WriteResult::Applied | WriteResult::Unchanged));
+        assert_eq!(send(&writeback, deletion(None)).await, (WriteResult::Applied, 1, 0));
+        wire.seen();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_deletion_is_resolved_by_one_read() {
+    let table = [
+        (absent(), WriteResult::Gone, WriteResult::Gone),
+        (live("u1", true), WriteResult::Applied, WriteResult::Applied),
+        (live("u1", false), WriteResult::Unknown, WriteResult::Unknown),
+        (live("u2", false), WriteResult::Gone, WriteResult::Unknown),
+        (Some((200, json!([]))), WriteResult::Unknown, WriteResult::Unknown),
+        (status(403, "", ""), WriteResult::Unknown, WriteResult::Unknown),
+        (status(503, "", ""), WriteResult::Unknown, WriteResult::Unknown),
+        (None, WriteResult::Unknown, WriteResult::Unknown),
+    ];
+    for lost in [None, status(504, "", ""), status(408, "", "")] {
+        for (read, with_uid, without) in table.clone() {
+            for (uid, expected) in [(Some("u1"), with_uid.clone()), (None, without.clone())] {
+                let wire = Wire::answering([lost.clone(), read.clone()]);
+                let result = send(&wire.writeback(), deletion(uid)).await;
+                assert_eq!(result, (expected, 1, 1), "{uid:?} {read:?}");
+                assert_eq!(wire.lines()[1], format!("GET {PATH}"));
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_whose_result_is_unknown_is_read_before_it_is_repeated() {
+    let unknown = || [None, live("u1", false)];
+    let table = [
+        (vec![absent()], (WriteResult::Gone, 0, 1)),
+        (vec![live("u1", true)], (WriteResult::Unchanged, 0, 1)),
+        (vec![live("u1", false), accepted()], (WriteResult::Applied, 1, 1)),
+        (vec![status(403, "", ""), accepted()], (WriteResult::Applied, 1, 1)),
+        (vec![status(503, "", "")], (WriteResult::NotSent, 0, 1)),
+        (vec![None], (WriteResult::NotSent, 0, 1)),
+    ];
+    for (then, expected) in table {
+        let wire = Wire::answering(unknown().into_iter().chain(then));
+        let writeback = wire.writeback();
+        assert_eq!(send(&writeback, deletion(None)).await.0, WriteResult::Unknown);
+        assert_eq!(send(&writeback, deletion(None)).await, expected);
+        wire.seen();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_apply_whose_result_is_unknown_is_read_before_it_is_repeated() {
+    let sent = Wire::answering([absent(), accepted()]);
+    assert_eq!(send(&sent.writeback(), apply(&[("k", "1")])).await.0, WriteResult::Applied);
+    let body: Value = sent.seen()[1].body.clone();
+    let landed = || Some((200, body.clone()));
+    let table = [
+        (vec![landed()], (WriteResult::Unchanged, 0, 1)),
+        (vec![absent(), accepted()], (WriteResult::Applied, 1, 1)),
+        (vec![status(403, "", ""), accepted()], (WriteResult::Applied, 1, 1)),
+        (vec![status(503, "", "")], (WriteResult::NotSent, 0, 1)),
+        (vec![None], (WriteResult::NotSent, 0, 1)),
+    ];
+    for (then, expected) in table {
+        // The first read finds nothing, the response is lost, and the read after that is too early.
+        let wire = Wire::answering([absent(), None, absent()].into_iter().chain(then));
+        let writeback = wire.writeback();
+        assert_eq!(send(&writeback, apply(&[("k", "1")])).await, (WriteResult::Unknown, 1, 2));
+        assert_eq!(send(&writeback, apply(&[("k", "1")])).await, expected);
+        wire.seen();
+    }
+    // The lost write may still be executed for a minute, so the state that a read shows is not remembered before.
+    let wire = Wire::answering([absent(), None, absent(), landed(), landed(), landed()]);
+    let writeback = wire.writeback();
+    assert_eq!(send(&writeback, apply(&[("k", "1")])).await.0, WriteResult::Unknown);
+    for reads in [1, 1] {
+        assert_eq!(send(&writeback, apply(&[("k", "1")])).await, (WriteResult::Unchanged, 0, reads));
+    }
+    tokio::time::advance(Duration::from_secs(60)).await;
+    for reads in [1, 0] {
+        assert_eq!(send(&writeback, apply(&[("k", "1")])).await, (WriteResult::Unchanged, 0, reads));
+    }
+    wire.seen();
+}
